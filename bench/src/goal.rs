@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What is to be reached, and what was. Every goal is a ratio of two things measured in the same rounds of the same run, except the memory, which
+//! the driver counts.
+
+use serde::Serialize;
+
+use crate::spread::Spread;
+
+/// Register, map and free: multi by batch.
+pub const MULTI_TO_BATCH: &str = "4,096 ranges of 64 KiB, register + map + free: times faster than multi";
+/// Register, map and free: batch by contiguous.
+pub const LIFETIME_TO_CONTIGUOUS: &str = "4,096 ranges of 64 KiB, register + map + free: time by contiguous";
+/// The score.
+pub const SCORE: &str = "4,096 ranges of 64 KiB, whole job: score, contiguous = 100";
+/// Growth of the time a range.
+pub const GROWTH: &str = "65,536 against 1,024 ranges of 4 KiB: time a range";
+/// Invalidation.
+pub const INVALIDATE: &str = "discarding one page with 65,536 ranges registered, by the same with 16";
+/// Restore and n.
+pub const RESTORE_N: &str = "restoring 256 ranges of 65,536, by the same of 1,024";
+/// Restore and k.
+pub const RESTORE_K: &str = "restoring 1% of 16,384 ranges, by restoring all";
+/// Copy.
+pub const COPY: &str = "SDMA copy out of 10,000 ranges of 16 KiB: speed by memcpy of the same ranges";
+/// Driver memory.
+pub const MEMORY: &str = "driver memory, by 64 bytes a range and 16 bytes a page (the largest)";
+
+/// A goal.
+#[derive(Clone, Debug, Serialize)]
+pub struct Goal {
+    /// What is measured.
+    pub what: &'static str,
+    /// At least or at most this.
+    pub bound: Bound,
+    /// What was measured; the median counts. `None`: it could not be, see what was left out.
+    pub measured: Option<Spread>,
+    /// Whether it was reached.
+    pub met: bool,
+}
+
+/// A bound.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// At least.
+    AtLeast(f64),
+    /// At most.
+    AtMost(f64),
+}
+
+impl Bound {
+    /// In words.
+    pub fn text(self) -> String {
+        match self {
+            Self::AtLeast(limit) => format!("at least {limit}"),
+            Self::AtMost(limit) => format!("at most {limit}"),
+        }
+    }
+}
+
+impl Goal {
+    /// A goal of at least `limit`.
+    pub fn at_least(what: &'static str, limit: f64, measured: Option<Spread>) -> Self {
+        let met = measured.is_some_and(|spread| spread.median >= limit);
+        Self { what, bound: Bound::AtLeast(limit), measured, met }
+    }
+
+    /// A goal of at most `limit`.
+    pub fn at_most(what: &'static str, limit: f64, measured: Option<Spread>) -> Self {
+        let met = measured.is_some_and(|spread| spread.median <= limit);
+        Self { what, bound: Bound::AtMost(limit), measured, met }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_decides_and_nothing_measured_is_not_met() {
+        let spread = |samples: [f64; 3]| Spread::of(samples);
+        assert!(Goal::at_least("x", 5.0, spread([1.0, 5.0, 9.0])).met);
+        assert!(!Goal::at_least("x", 5.0, spread([4.0, 4.9, 90.0])).met);
+        assert!(Goal::at_most("x", 1.3, spread([1.0, 1.3, 9.0])).met);
+        assert!(!Goal::at_most("x", 1.3, spread([0.1, 1.31, 1.4])).met);
+        assert!(!Goal::at_most("x", 1.3, None).met);
+    }
+}

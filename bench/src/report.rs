@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a run found. Its serialization is the output of `--json`; see [`crate::Args`] for the schema in words.
+
+use serde::Serialize;
+
+use crate::goal::Goal;
+use crate::host::Host;
+use crate::plan::Shape;
+use crate::spread::{Samples, Spread};
+use crate::subject::{Operation, Subject};
+
+/// The schema's version: it rises when a field is renamed or goes, or its meaning changes.
+pub const SCHEMA: u32 = 1;
+
+/// Part of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Section {
+    /// Cost against the number and size of ranges, and the recorded lists.
+    Sweep,
+    /// The whole job.
+    Job,
+    /// One page invalidated.
+    Invalidate,
+    /// k of n ranges restored.
+    Restore,
+    /// Copies in and out.
+    Copies,
+    /// The built-in kernels.
+    Kernels,
+}
+
+/// One thing measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measurement {
+    /// Part of the run.
+    pub section: Section,
+    /// A recorded list's or a kernel's name; `THP` for memory with huge pages.
+    pub label: Option<String>,
+    /// How many ranges were registered.
+    pub ranges: usize,
+    /// Bytes of all ranges.
+    pub bytes: u64,
+    /// Restore: how many ranges were invalidated.
+    pub touched: Option<usize>,
+    /// Who.
+    pub subject: Subject,
+    /// What.
+    pub operation: Operation,
+    /// The time.
+    pub seconds: Spread,
+    /// The time by `contiguous`'s in the same round.
+    pub by_contiguous: Option<Spread>,
+}
+
+/// What the driver says that it holds for a buffer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Footprint {
+    /// How many ranges.
+    pub ranges: usize,
+    /// How many pages.
+    pub pages: u64,
+    /// Bytes held, page tables apart, while mapped on one GPU.
+    pub driver_bytes: u64,
+    /// `64 * ranges + 16 * pages`.
+    pub allowed_bytes: u64,
+}
+
+/// What was left out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// How the run was done.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parameters {
+    /// A short run.
+    pub quick: bool,
+    /// Samples of each thing, at most.
+    pub rounds: usize,
+    /// Samples longer than this were not repeated.
+    pub slow_seconds: f64,
+    /// Bytes of memory used at a time.
+    pub memory_budget: u64,
+    /// How long the run took.
+    pub took_seconds: f64,
+}
+
+/// A run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// vkfd's version.
+    pub version: &'static str,
+    /// The computer.
+    pub host: Host,
+    /// How.
+    pub parameters: Parameters,
+    /// What was to be reached.
+    pub targets: Vec<Goal>,
+    /// The whole job as a score: contiguous is 100.
+    pub scores: Vec<(Subject, Spread)>,
+    /// Everything measured.
+    pub measurements: Vec<Measurement>,
+    /// Driver memory.
+    pub footprints: Vec<Footprint>,
+    /// Ranges invalidated by each call that discarded one page, as the driver counted them.
+    pub ranges_invalidated_a_call: Option<f64>,
+    /// What was left out, and why.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Report {
+    /// Adds everything in `samples`.
+    pub fn add(&mut self, section: Section, shape: &Shape, samples: &Samples) {
+        self.add_as(section, shape.label, shape, None, samples);
+    }
+
+    /// As [`Report::add`], with a label and a number of ranges touched.
+    pub fn add_as(
+        &mut self,
+        section: Section,
+        label: Option<&str>,
+        shape: &Shape,
+        touched: Option<usize>,
+        samples: &Samples,
+    ) {
+        for (subject, operation, seconds) in samples.spreads() {
+            let other = (Subject::Contiguous, operation);
+            let by_contiguous = samples.ratio((subject, operation), other).filter(|_| subject != Subject::Contiguous);
+            self.measurements.push(Measurement {
+                section,
+                label: label.map(str::to_owned),
+                ranges: shape.ranges,
+                bytes: shape.total,
+                touched,
+                subject,
+                operation,
+                seconds,
+                by_contiguous,
+            });
+        }
+    }
+
+    /// Notes what was left out; the same is noted once.
+    pub fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        let left_out = LeftOut { what: what.into(), why: why.into() };
+        if !self.left_out.contains(&left_out) {
+            self.left_out.push(left_out);
+        }
+    }
+
+    /// The measurements of a section.
+    pub fn of(&self, section: Section) -> impl Iterator<Item = &Measurement> + '_ {
+        self.measurements.iter().filter(move |m| m.section == section)
+    }
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The drivers under test: two machines in this process, one whose ranges share notifiers and one with a notifier a range, and for each
+//! strategy a client of its own, so that none carries the objects of another.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use vkfd_client::{
+    AllocOptions, Buffer, Client, ComputeQueue, CopyQueue, GpuVa, Kernel, Machine, MachineOptions, RegisterOptions,
+    Strategy, UserptrRange,
+};
+use vkfd_driver::window::WindowPolicy;
+use vkfd_host::Source;
+
+use crate::arena::{mappings, Arena};
+use crate::subject::Subject;
+
+/// How long one piece of work may take before the benchmark gives up.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long after the last registration ended the host still tidies up behind it, and more.
+const REST: Duration = Duration::from_millis(300);
+/// Mappings that the process has besides those of one arena, generously.
+const MAPPINGS_BESIDE: usize = 2048;
+/// Mappings by which the process may have grown when the host has tidied up: arenas, stacks, what malloc took.
+const SOME: usize = 256;
+/// How long to wait at most for mappings to merge again.
+const MERGE_LIMIT: Duration = Duration::from_secs(5);
+
+/// A strategy's client, with a queue of each kind.
+pub struct Seat {
+    /// The client.
+    pub client: Client,
+    strategy: Strategy,
+    compute: ComputeQueue,
+    copy: CopyQueue,
+    out: Buffer,
+}
+
+/// All drivers and clients.
+pub struct Rig {
+    // In the order of `Subject::STRATEGIES`; before the machines, which they work on.
+    seats: Vec<Seat>,
+    machine: Machine,
+    _per_range: Machine,
+    /// Mappings of the process before there was an arena.
+    mappings: usize,
+}
+
+impl Rig {
+    /// Starts the machines.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be started.
+    pub fn new() -> Result<Self> {
+        let options = MachineOptions::default();
+        let machine = Machine::new(&options).context("cannot start the driver in this process")?;
+        let mut other = options;
+        other.driver.windows = WindowPolicy::PerRange;
+        let per_range = Machine::new(&other).context("cannot start a second driver in this process")?;
+        let seat = |subject: &Subject| match subject {
+            Subject::Multi => Seat::new(&machine, Strategy::PerRange),
+            Subject::BatchPerRange => Seat::new(&per_range, Strategy::Auto),
+            _ => Seat::new(&machine, Strategy::Auto),
+        };
+        let seats = Subject::STRATEGIES.iter().map(seat).collect::<Result<_>>()?;
+        Ok(Self { seats, machine, _per_range: per_range, mappings: mappings().count() })
+    }
+
+    /// The seat of a strategy.
+    ///
+    /// # Errors
+    ///
+    /// For a subject that is none.
+    pub fn seat(&mut self, subject: Subject) -> Result<&mut Seat> {
+        let place = Subject::STRATEGIES.iter().position(|strategy| *strategy == subject);
+        place.and_then(|place| self.seats.get_mut(place)).context("this subject does not use the driver")
+    }
+
+    /// Where notifications of changed mappings come from.
+    pub fn source(&self) -> Source {
+        self.machine.memory().source()
+    }
+
+    /// Why a strategy cannot watch so many ranges, if it cannot. With userfaultfd each watch is a registration, which cuts the memory into
+    /// mappings; in a kernel there is no such limit.
+    pub fn cannot_watch(&self, subject: Subject, ranges: usize) -> Option<String> {
+        let watches_each = matches!(subject, Subject::Multi | Subject::BatchPerRange);
+        let (needed, limit) = (2 * ranges + MAPPINGS_BESIDE, crate::peer::max_map_count());
+        (watches_each && self.source() == Source::Userfaultfd && needed > limit).then(|| {
+            format!("a userfaultfd registration a range would need {needed} mappings, and vm.max_map_count is {limit}")
+        })
+    }
+
+    /// Waits until the host has tidied up behind registrations that have ended, so that the next subject finds the memory as the
+    /// last one did.
+    pub fn rest(&self, split: bool) {
+        if self.source() != Source::Userfaultfd {
+            return;
+        }
+        std::thread::sleep(REST);
+        let start = Instant::now();
+        while split && start.elapsed() < MERGE_LIMIT && mappings().count() > self.mappings + SOME {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Seat {
+    fn new(machine: &Machine, strategy: Strategy) -> Result<Self> {
+        let client = Client::on(machine).context("cannot open the driver in this process")?;
+        let gpu = client.gpus().first().context("the machine has no GPU")?.id;
+        let compute = ComputeQueue::new(&client, gpu)?;
+        let copy = CopyQueue::new(&client, gpu)?;
+        let out = client.alloc(&AllocOptions::gtt(vkfd_client::PAGE))?;
+        Ok(Self { client, strategy, compute, copy, out })
+    }
+
+    /// Registers memory, without mapping it.
+    ///
+    /// # Errors
+    ///
+    /// What the driver refused.
+    pub fn register(&self, ranges: &[UserptrRange]) -> Result<Buffer> {
+        let options = RegisterOptions { strategy: self.strategy, map: false, ..RegisterOptions::default() };
+        // SAFETY: the arenas' memory is accessed by raw pointers only, and never while the GPU works on it.
+        Ok(unsafe { self.client.register_ranges(ranges, &options)? })
+    }
+
+    /// Registers memory and maps it.
+    ///
+    /// # Errors
+    ///
+    /// What the driver refused.
+    pub fn register_and_map(&self, ranges: &[UserptrRange]) -> Result<Buffer> {
+        let buffer = self.register(ranges)?;
+        buffer.map(&vkfd_client::GpuSet::All)?;
+        Ok(buffer)
+    }
+
+    /// What the strategy registers of an arena: everything at once if it is contiguous.
+    pub fn list(subject: Subject, arena: &Arena) -> &[UserptrRange] {
+        if subject == Subject::Contiguous {
+            std::slice::from_ref(&arena.whole)
+        } else {
+            &arena.ranges
+        }
+    }
+
+    /// Runs a kernel to its end.
+    ///
+    /// # Errors
+    ///
+    /// What the queue stopped on.
+    pub fn run(&mut self, kernel: &Kernel) -> Result<()> {
+        Ok(self.compute.launch(kernel)?.wait(PATIENCE)?)
+    }
+
+    /// Sums all 64-bit words of a buffer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Seat::run`].
+    pub fn sum(&mut self, buffer: &Buffer) -> Result<()> {
+        let out = self.out();
+        self.run(&Kernel::Sum64 { src: buffer.gpu_va(), count: buffer.len() / 8, out })
+    }
+
+    /// Where kernels may put a result.
+    pub fn out(&self) -> GpuVa {
+        self.out.gpu_va()
+    }
+
+    /// Copies by the copy engine, to the end.
+    ///
+    /// # Errors
+    ///
+    /// What the queue stopped on.
+    pub fn copy(&mut self, to: GpuVa, from: GpuVa, bytes: u64) -> Result<()> {
+        Ok(self.copy.copy_now(to, from, bytes, PATIENCE)?)
+    }
+
+    /// The restores so far, if the queues run.
+    ///
+    /// # Errors
+    ///
+    /// What the query failed with.
+    pub fn restores(&self) -> Result<Option<u64>> {
+        let now = self.client.snapshot()?;
+        Ok((now.evicted == 0).then_some(now.restores))
+    }
+
+    /// Waits until the queues run and there were more restores than `before`. When that was seen.
+    ///
+    /// # Errors
+    ///
+    /// When it does not happen.
+    pub fn restored(&self, before: u64) -> Result<Instant> {
+        let start = Instant::now();
+        loop {
+            if self.restores()?.is_some_and(|restores| restores > before) {
+                return Ok(Instant::now());
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("the queues were not restored within {PATIENCE:?}");
+            }
+            // A spinning poll would take the processor that the restore needs.
+            std::thread::sleep(Duration::from_micros(10));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Numbers and tables for people.
+
+use std::fmt::Write;
+
+use crate::report::{Report, Section};
+use crate::spread::Spread;
+use crate::subject::{Operation, Subject};
+
+/// A count with its thousands apart.
+pub fn count(n: usize) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i != 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Bytes in the largest binary unit of which there is at least one.
+pub fn bytes(n: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let Some((unit, shift)) = units.into_iter().find(|(_, shift)| n >> shift != 0) else { return format!("{n} bytes") };
+    let whole = n as f64 / (1_u64 << shift) as f64;
+    if whole.fract() == 0.0 {
+        format!("{whole:.0} {unit}")
+    } else {
+        format!("{whole:.1} {unit}")
+    }
+}
+
+/// Seconds with three digits or so.
+pub fn time(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s >= 1.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s if s >= 1e-6 => (s * 1e6, "us"),
+        s => (s * 1e9, "ns"),
+    };
+    format!("{} {unit}", number(value))
+}
+
+/// A number with three digits or so.
+pub fn number(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+/// A median and its quartiles.
+pub fn spread(spread: Spread) -> String {
+    if spread.samples == 1 {
+        return number(spread.median);
+    }
+    format!("{} ({} to {})", number(spread.median), number(spread.q1), number(spread.q3))
+}
+
+fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain(head.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
+    for row in std::iter::once(&head).chain(rows) {
+        let mut line = String::from(" ");
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // The first column is words, the others are numbers.
+            let _ = if column == 0 { write!(line, " {cell:<width$}") } else { write!(line, "  {cell:>width$}") };
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+}
+
+fn heading(out: &mut String, text: &str) {
+    let _ = writeln!(out, "\n{text}");
+}
+
+/// The report for a terminal.
+pub fn report(report: &Report) -> String {
+    let mut out = String::new();
+    let host = &report.host;
+    let _ = writeln!(
+        out,
+        "vkfd {} on {} ({} processors), Linux {}, {} of memory, huge pages: {}, load {:.1}, notifications: {}",
+        report.version,
+        host.cpu,
+        host.cores,
+        host.kernel,
+        bytes(host.memory_bytes),
+        host.transparent_huge_pages,
+        host.load,
+        host.notification_source
+    );
+    let _ = writeln!(
+        out,
+        "Up to {} samples of each, interleaved; medians (quartiles in brackets). Took {:.0} s.",
+        report.parameters.rounds, report.parameters.took_seconds
+    );
+    sweep(report, &mut out);
+    job(report, &mut out);
+    invalidate(report, &mut out);
+    restore(report, &mut out);
+    copies(report, &mut out);
+    kernels(report, &mut out);
+    memory(report, &mut out);
+    if !report.left_out.is_empty() {
+        heading(&mut out, "Left out");
+        for left_out in &report.left_out {
+            let _ = writeln!(out, "  {}: {}", left_out.what, left_out.why);
+        }
+    }
+    targets(report, &mut out);
+    out
+}
+
+fn sweep(report: &Report, out: &mut String) {
+    heading(out, "Cost of a registration's life (register, map, first access, unmap, free)");
+    let operations = [
+        Operation::Register,
+        Operation::Map,
+        Operation::FirstAccess,
+        Operation::Access,
+        Operation::Unmap,
+        Operation::Free,
+        Operation::Lifetime,
+    ];
+    let mut places: Vec<(usize, u64, Option<&str>)> =
+        report.of(Section::Sweep).map(|m| (m.ranges, m.bytes, m.label.as_deref())).collect();
+    places.sort_unstable_by_key(|(ranges, bytes, label)| (label.is_some(), *bytes / *ranges as u64, *ranges, *label));
+    places.dedup();
+    let mut head = vec!["  ranges"];
+    head.extend(operations.map(Operation::name));
+    head.push("by contiguous");
+    let mut rows = Vec::new();
+    for (ranges, total, label) in places {
+        let size = bytes(total / ranges as u64);
+        rows.push(vec![match label {
+            Some(label) => format!("{} x ~{size}, {label}", count(ranges)),
+            None => format!("{} x {size}", count(ranges)),
+        }]);
+        for subject in Subject::STRATEGIES.into_iter().chain(Subject::PEERS) {
+            let find = |operation| {
+                report.of(Section::Sweep).find(|m| {
+                    (m.ranges, m.bytes, m.label.as_deref()) == (ranges, total, label)
+                        && (m.subject, m.operation) == (subject, operation)
+                })
+            };
+            if operations.iter().all(|operation| find(*operation).is_none()) {
+                continue;
+            }
+            let mut row = vec![format!("  {}", subject.name())];
+            row.extend(operations.map(|o| find(o).map_or_else(|| "-".to_owned(), |m| time(m.seconds.median))));
+            let ratio = find(Operation::Lifetime).and_then(|m| m.by_contiguous);
+            row.push(ratio.map_or_else(String::new, spread));
+            rows.push(row);
+        }
+    }
+    table(out, &head, &rows);
+}
+
+fn job(report: &Report, out: &mut String) {
+    heading(out, "Whole job: 4,096 x 64 KiB: register, compute, invalidate 1%, compute, free");
+    let mut rows = Vec::new();
+    for (subject, score) in &report.scores {
+        let took = report.of(Section::Job).find(|m| m.subject == *subject).map(|m| time(m.seconds.median));
+        rows.push(vec![subject.name().to_owned(), spread(*score), took.unwrap_or_default()]);
+    }
+    table(out, &["", "score", "time"], &rows);
+}
+
+fn invalidate(report: &Report, out: &mut String) {
+    heading(out, "Discarding one page with so many ranges registered and mapped (the system call)");
+    let row = |m: &crate::report::Measurement| {
+        let ranges = if m.subject == Subject::Unregistered { String::from("-") } else { count(m.ranges) };
+        let times = [m.seconds.median, m.seconds.q1, m.seconds.q3].map(time);
+        vec![m.subject.name().to_owned(), ranges, times[0].clone(), format!("{} to {}", times[1], times[2])]
+    };
+    table(out, &["", "ranges", "median", "quartiles"], &report.of(Section::Invalidate).map(row).collect::<Vec<_>>());
+    if let Some(hit) = report.ranges_invalidated_a_call {
+        let _ = writeln!(out, "  The driver counted {} ranges invalidated a call.", number(hit));
+    }
+}
+
+fn restore(report: &Report, out: &mut String) {
+    heading(out, "Restoring k of n ranges of 4 KiB, until the queues run again");
+    let row = |m: &crate::report::Measurement| {
+        let times = [m.seconds.median, m.seconds.q1, m.seconds.q3].map(time);
+        let k = count(m.touched.unwrap_or(0));
+        vec![m.subject.name().to_owned(), k, count(m.ranges), times[0].clone(), format!("{} to {}", times[1], times[2])]
+    };
+    table(out, &["", "k", "n", "median", "quartiles"], &report.of(Section::Restore).map(row).collect::<Vec<_>>());
+}
+
+fn copies(report: &Report, out: &mut String) {
+    heading(out, "Copies of 10,000 x 16 KiB");
+    let mut rows = Vec::new();
+    for m in report.of(Section::Copies) {
+        let rate = m.bytes as f64 / m.seconds.median / 1e9;
+        let who = if Subject::STRATEGIES.contains(&m.subject) { "SDMA, " } else { "" };
+        rows.push(vec![format!("{who}{}", m.subject.name()), m.operation.name().to_owned(), format!("{rate:.2} GB/s")]);
+    }
+    table(out, &["", "", "speed"], &rows);
+}
+
+fn kernels(report: &Report, out: &mut String) {
+    heading(out, "Kernels over a registered buffer");
+    let mut rows = Vec::new();
+    for m in report.of(Section::Kernels) {
+        let by = m.by_contiguous.map_or_else(String::new, spread);
+        rows.push(vec![m.label.clone().unwrap_or_default(), m.subject.name().to_owned(), time(m.seconds.median), by]);
+    }
+    table(out, &["", "", "time", "by contiguous"], &rows);
+}
+
+fn memory(report: &Report, out: &mut String) {
+    heading(out, "Driver memory");
+    let row = |f: &crate::report::Footprint| {
+        let pages = usize::try_from(f.pages).unwrap_or(0);
+        let part = f.driver_bytes as f64 / f.allowed_bytes as f64;
+        vec![count(f.ranges), count(pages), bytes(f.driver_bytes), bytes(f.allowed_bytes), number(part)]
+    };
+    let rows: Vec<_> = report.footprints.iter().map(row).collect();
+    table(out, &["ranges", "pages", "held", "64 B a range + 16 B a page", "part"], &rows);
+}
+
+fn targets(report: &Report, out: &mut String) {
+    heading(out, "Targets");
+    let row = |goal: &crate::goal::Goal| {
+        let measured = goal.measured.map_or_else(|| "not measured".to_owned(), spread);
+        let met = if goal.met { "met" } else { "MISSED" };
+        vec![goal.what.to_owned(), goal.bound.text(), measured, met.to_owned()]
+    };
+    table(out, &["", "target", "measured", ""], &report.targets.iter().map(row).collect::<Vec<_>>());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([count(999), count(65_536)], ["999", "65,536"]);
+        assert_eq!([bytes(12), bytes(4096), bytes(5000), bytes(6 << 30)], ["12 bytes", "4 KiB", "4.9 KiB", "6 GiB"]);
+        assert_eq!([time(2.0), time(0.0123), time(4.5e-6), time(7e-8)], ["2.00 s", "12.3 ms", "4.50 us", "70.0 ns"]);
+    }
+}

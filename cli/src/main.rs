@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `vkfd`: shows and checks what the driver does, in this process or on a device.
+//!
+//! Exit codes: 0 all checks held, 1 one did not, 2 wrong usage or a system that lacks something.
+
+mod demo;
+mod engine;
+mod format;
+mod guest;
+mod input;
+mod inspect;
+mod layout;
+mod memory;
+mod report;
+mod scatter;
+mod session;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// A KFD (AMD's GPU compute driver) for machines without an AMD GPU, with batch registration of scattered CPU memory.
+///
+/// Without a command, runs `vkfd demo`.
+#[derive(Parser)]
+#[command(name = "vkfd", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Register a scattered buffer as one GPU range, use it, change it meanwhile, and check every result
+    ///
+    /// With --input DIR it registers files' contents instead, and lets the GPU compute their checksums.
+    ///
+    /// Exit code: 0 when every check held, 1 when one did not, 2 for wrong usage or a system that lacks something.
+    #[command(after_long_help = EXAMPLES)]
+    Demo(Box<demo::DemoArgs>),
+    /// Show what the driver has: limits, objects, ranges, counters, page-table entries
+    ///
+    /// The driver in this process is new and has only this process's state, and it cannot be attached to from outside. So this
+    /// command makes the same state as the demo, a small one, and shows what the driver's snapshot queries return. It cannot show
+    /// other programs' state. With --device it shows the limits, capabilities and nodes of that KFD as a new process sees them.
+    Inspect(Box<inspect::InspectArgs>),
+    /// Measure what batch registration costs and buys on this machine
+    Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Registration of scattered memory: batch against one call a range, one contiguous range, and other ways to do the job
+    ///
+    /// Everything is measured in one run, in turn, and shown as ratios: machines are shared and noisy.
+    ///
+    /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
+    Userptr(Box<vkfd_bench::Args>),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  vkfd demo --all-lists                 all built-in scatter lists
+  vkfd demo --xnack --gpus 2            two GPUs that retry page faults
+  vkfd demo --json | jq '.lists[0].steps[] | {name, outcome}'
+  vkfd demo --input some/directory      CRC-32 of each file; compare one with
+  python3 -c \"import sys, zlib; print('%08x' % zlib.crc32(open(sys.argv[1], 'rb').read()))\" FILE";
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let command = match cli.command {
+        Some(command) => Some(command),
+        None => Cli::parse_from(["vkfd", "demo"]).command,
+    };
+    let result = match command {
+        Some(Command::Demo(args)) => demo::run(&args),
+        Some(Command::Inspect(args)) => inspect::run(&args),
+        Some(Command::Bench { what: Bench::Userptr(args) }) => vkfd_bench::run(&args),
+        Some(Command::Completions { shell }) => completions(shell),
+        None => Ok(ExitCode::SUCCESS),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(141),
+        Err(error) => {
+            eprintln!("vkfd: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether the reader of the output has gone, which is no error worth a message. The code is the one that a shell gives a
+/// program that SIGPIPE ended.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "vkfd", &mut script);
+    io::Write::write_all(&mut io::stdout().lock(), &script)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A queue of AQL packets: kernels and barriers.
+//!
+//! Mechanism: every packet has the barrier bit, so packets run one after the other, and decrements the queue's one signal. Arguments
+//! are copied into a ring of slots, one for each packet slot, which is free again when its packet is finished.
+
+use std::time::{Duration, Instant};
+
+use crate::address::{GpuId, GpuVa};
+use crate::aql::{self, Dispatch, Packet, PACKET_BYTES};
+use crate::buffer::{AllocOptions, Buffer};
+use crate::client::{Client, GpuSet};
+use crate::error::{ClientError, Result};
+use crate::fence::{Counting, Fence};
+use crate::kernel::{self, Kernel, DESCRIPTOR_BYTES};
+use crate::queue::{Queue, RING_BYTES, RING_LIMIT};
+
+/// Most bytes of a kernel's arguments.
+pub const MAX_ARGS: usize = 256;
+
+const ARGS_BYTES: u64 = 256;
+const PACKET_WORDS: u64 = PACKET_BYTES / 4;
+
+/// A dispatch packet's content: for kernels other than the built-in ones, and for tests.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// GPU address of the kernel object.
+    pub kernel: GpuVa,
+    /// The argument block, at most [`MAX_ARGS`] bytes.
+    pub args: &'a [u8],
+    /// Work items in x, y and z; at least 1 each.
+    pub grid: [u32; 3],
+    /// Work items of a work group; at least 1 each.
+    pub workgroup: [u16; 3],
+}
+
+/// A compute queue. Packets run in order.
+pub struct ComputeQueue {
+    queue: Queue,
+    args: Buffer,
+    descriptors: Buffer,
+    slots: u64,
+}
+
+impl ComputeQueue {
+    /// Makes a queue on a GPU.
+    ///
+    /// # Errors
+    ///
+    /// What the calls failed with; [`ClientError::Unsupported`] when the driver is not vkfd: the kernels that this library can launch are
+    /// built into its GPU.
+    pub fn new(client: &Client, gpu: GpuId) -> Result<Self> {
+        if !client.caps().vkfd {
+            return Err(ClientError::Unsupported(
+                "compute queues need vkfd: its GPU's built-in kernels exist nowhere else".into(),
+            ));
+        }
+        let queue = Queue::new(client, gpu, Counting::Aql, RING_BYTES)?;
+        let slots = u64::from(RING_BYTES) / PACKET_BYTES;
+        let memory = |bytes| AllocOptions { gpus: GpuSet::from(gpu), ..AllocOptions::gtt(bytes) };
+        let args = client.alloc(&memory(slots * ARGS_BYTES))?;
+        let code = AllocOptions { executable: true, ..memory(kernel::COUNT * DESCRIPTOR_BYTES) };
+        let descriptors = client.alloc(&code)?;
+        for number in 1..=kernel::COUNT {
+            descriptors.write((number - 1) * DESCRIPTOR_BYTES, &kernel::descriptor(number))?;
+        }
+        Ok(Self { queue, args, descriptors, slots })
+    }
+
+    /// The GPU it is on.
+    #[must_use]
+    pub fn gpu(&self) -> GpuId {
+        self.queue.timeline.gpu()
+    }
+
+    /// Submits a built-in kernel, which starts when everything before it is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::CopyQueue::submit`].
+    pub fn launch(&mut self, kernel: &Kernel) -> Result<Fence> {
+        let object = self.descriptors.gpu_va().offset((kernel.number() - 1) * DESCRIPTOR_BYTES);
+        self.dispatch(&Launch { kernel: object, args: &kernel.arguments(), grid: [1; 3], workgroup: [1; 3] })
+    }
+
+    /// Submits any dispatch, which starts when everything before it is done.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Invalid`] for a grid or work group with a zero, or too many arguments; otherwise as [`crate::CopyQueue::submit`].
+    pub fn dispatch(&mut self, launch: &Launch<'_>) -> Result<Fence> {
+        let bytes = launch.args.len();
+        if launch.grid.contains(&0) || launch.workgroup.contains(&0) || bytes > MAX_ARGS {
+            let Launch { grid, workgroup, .. } = launch;
+            return Err(ClientError::Invalid(format!(
+                "cannot launch a grid of {grid:?} in groups of {workgroup:?} with {bytes} bytes of arguments"
+            )));
+        }
+        let number = self.next()?;
+        let slot = (number - 1) % self.slots * ARGS_BYTES;
+        self.args.write(slot, launch.args)?;
+        let kernarg = self.args.gpu_va().offset(slot);
+        let Launch { kernel, grid, workgroup, .. } = *launch;
+        let dispatch = Dispatch { kernel_object: kernel.0, kernarg, grid, workgroup };
+        self.submit(&aql::dispatch(&dispatch, self.queue.timeline.signal_va()))
+    }
+
+    /// Submits a barrier: its fence is done when everything before it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::CopyQueue::submit`].
+    pub fn barrier(&mut self) -> Result<Fence> {
+        self.next()?;
+        let packet = aql::barrier_and(&[], self.queue.timeline.signal_va());
+        self.submit(&packet.ok_or_else(|| ClientError::Invalid("a barrier takes five signals".into()))?)
+    }
+
+    /// Waits for a fence; the same as [`Fence::wait`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Fence::wait`].
+    pub fn wait(&self, fence: &Fence, timeout: Duration) -> Result {
+        fence.wait(timeout)
+    }
+
+    /// The next packet's number, when its slot's last packet is finished.
+    fn next(&self) -> Result<u64> {
+        let timeline = &self.queue.timeline;
+        timeline.check()?;
+        let number = timeline.submitted() + 1;
+        let start = Instant::now();
+        while timeline.finished() + self.slots < number {
+            if start.elapsed() >= RING_LIMIT {
+                return Err(ClientError::Timeout(RING_LIMIT));
+            }
+            timeline.sleep(Duration::from_millis(1))?;
+        }
+        Ok(number)
+    }
+
+    fn submit(&mut self, packet: &Packet) -> Result<Fence> {
+        // The read pointer counts packets; publishing again is needless because every packet is published at once.
+        self.queue.put(packet, |packets| packets * PACKET_WORDS, |_| Ok(()))?;
+        let number = self.queue.timeline.submit_next();
+        self.queue.ring_doorbell(number, number - 1)?;
+        Ok(Fence::new(&self.queue.timeline, number))
+    }
+}
+
+const _: () = {
+    const fn sendable<T: Send>() {}
+    sendable::<ComputeQueue>();
+    assert!(MAX_ARGS == 256 && ARGS_BYTES == 256);
+};

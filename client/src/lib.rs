@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A client library for KFD, AMD's compute driver: memory, copies, waiting, and batch registration of CPU memory.
+//!
+//! It works on any KFD: AMD's `/dev/kfd`, vkfd's kernel module, and vkfd in this process (feature `embedded`). What a driver can do is
+//! looked up, never tried out ([`Caps`]); [`Client::register_ranges`] uses the best form of registration that is there.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use vkfd_client::{AllocOptions, Client, CopyQueue, RegisterOptions};
+//!
+//! # fn main() -> vkfd_client::Result {
+//! let client = Client::open()?;
+//! let gpu = client.gpus()[0].id;
+//! # let ranges: Vec<vkfd_client::UserptrRange> = Vec::new();
+//! // SAFETY: the ranges' memory is not touched while the GPU works on it.
+//! let source = unsafe { client.register_ranges(&ranges, &RegisterOptions::default())? };
+//! let target = client.alloc(&AllocOptions::vram(gpu, source.len()))?;
+//! let mut queue = CopyQueue::new(&client, gpu)?;
+//! queue.copy(target.gpu_va(), source.gpu_va(), source.len());
+//! queue.submit()?.wait(Duration::from_secs(5))?;
+//! # Ok(()) }
+//! ```
+//!
+//! Threads: [`Client`], [`Buffer`] and [`Fence`] can be shared; a queue belongs to one thread at a time.
+//!
+//! Limits: 64-bit Linux, pages of 4 KiB, GPUs from gfx9 on; kernels only on vkfd. After `fork` the child must not use what
+//! the parent opened.
+
+mod address;
+mod aql;
+mod buffer;
+mod caps;
+mod client;
+mod compute_queue;
+mod copy_queue;
+mod dev_kfd;
+mod doorbell;
+#[cfg(feature = "embedded")]
+mod embedded;
+mod error;
+mod event;
+mod fence;
+mod inspect;
+mod kernel;
+mod queue;
+mod ranges;
+mod register;
+mod ring;
+mod sdma;
+pub mod topology;
+mod transport;
+mod va;
+
+pub use address::{CpuVa, GpuId, GpuVa, Handle, PAGE};
+pub use buffer::{AllocOptions, Buffer, BufferKind};
+pub use caps::Caps;
+pub use client::{Client, GpuSet};
+pub use compute_queue::{ComputeQueue, Launch, MAX_ARGS};
+pub use copy_queue::CopyQueue;
+pub use dev_kfd::DevKfd;
+#[cfg(feature = "embedded")]
+pub use embedded::{Embedded, Machine, MachineOptions};
+pub use error::{ClientError, Errno, RangeError, RangeFault, Result};
+pub use fence::Fence;
+pub use kernel::Kernel;
+pub use ranges::{AsRanges, HsaMemoryRange};
+pub use register::{RegisterOptions, Strategy};
+pub use topology::{GpuInfo, Node};
+pub use transport::{MmapFile, Transport};
+pub use va::Aperture;
+pub use vkfd_uapi::batch::UserptrRange;
+pub use vkfd_uapi::vkfd::{BoInfo, ProcessInfo, QueueInfo, RangeInfo};
+pub use vkfd_uapi::{self as uapi};
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Client>();
+    shared::<Buffer>();
+    shared::<Fence>();
+};

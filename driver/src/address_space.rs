@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The seam to a process's CPU memory. The semantics are those of the kernel's interval notifiers and HMM.
+//!
+//! A [`Watch`] is one interval notifier. The host calls [`Invalidate::invalidate`] **before** pages of the interval
+//! change or go; once it has returned, no device may use what was faulted in earlier. Between that call and the end of
+//! the change, [`Watch::read_begin`] of the same watch waits. The driver therefore:
+//!
+//! 1. notes its ranges' generations, which its callback raises,
+//! 2. `seq = watch.read_begin()` (may sleep): no invalidation whose callback ran before step 1 still takes pages away,
+//! 3. `fault(..)` without any lock that an invalidation takes,
+//! 4. takes its notifier lock, compares the generations, and only then uses the pages.
+//!
+//! With steps 1 and 2 in the other order an invalidation whose callback runs between them would go unnoticed.
+
+use crate::addr::{CpuSpan, CpuVa, PhysAddr, PAGE};
+use crate::errno::{Errno, Result};
+use crate::os::Arc;
+
+/// What the device wants to do with the pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Read only: does not break copy-on-write, works on read-only mappings.
+    Read,
+    /// Read and write.
+    Write,
+}
+
+/// One faulted page: its physical address, and whether the device may write to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(transparent)]
+pub struct Page(u64);
+
+impl Page {
+    /// A page at `at` (page aligned).
+    pub fn new(at: PhysAddr, writable: bool) -> Self {
+        debug_assert!(at.is_page_aligned());
+        Self(at.0 | u64::from(writable))
+    }
+
+    /// Where it is.
+    pub const fn phys(self) -> PhysAddr {
+        PhysAddr(self.0 & !(PAGE - 1))
+    }
+
+    /// Whether the device may write to it.
+    pub const fn writable(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+/// How far [`AddressSpace::fault`] came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Faulted {
+    /// Leading spans whose pages were all filled in.
+    pub spans: usize,
+    /// Why `spans[self.spans]` could not be: EFAULT (no mapping, or not memory), EPERM (no permission), EBUSY (an
+    /// invalidation came between: begin again), ENOMEM, ESRCH (the address space has gone). `None` when all were.
+    pub error: Option<Errno>,
+}
+
+/// A sequence number of a watch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seq(pub u64);
+
+/// One watched interval. Dropping it ends the watch and waits for callbacks under way, so it must not be dropped with
+/// a lock held that the callback takes, nor from a callback.
+pub trait Watch: Send + Sync {
+    /// The interval.
+    fn span(&self) -> CpuSpan;
+
+    /// Waits until no invalidation that this watch was told of is under way; then the current sequence.
+    fn read_begin(&self) -> Seq;
+
+    /// Whether an invalidation of the interval has begun since `seq` was read.
+    fn read_retry(&self, seq: Seq) -> bool;
+
+    /// The host's own type, for its `fault`.
+    fn as_any(&self) -> &dyn core::any::Any;
+}
+
+/// Who is told of invalidations.
+pub trait Invalidate: Send + Sync {
+    /// Pages of `span`, which lies within the watched interval, are about to change or go. May run in memory reclaim: no allocation, no freeing, no sleeping on
+    /// anything but the notifier locks, and not even on these when `blockable` is false: then, if it would have to
+    /// wait, it returns false, has done nothing, and the host gives the invalidation up.
+    fn invalidate(&self, span: CpuSpan, blockable: bool) -> bool;
+}
+
+/// A process's CPU memory.
+pub trait AddressSpace: Send + Sync {
+    /// Copies caller memory in. EFAULT when some of it cannot be read.
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> Result;
+
+    /// Copies to caller memory. EFAULT when some of it cannot be written.
+    fn write(&self, to: CpuVa, from: &[u8]) -> Result;
+
+    /// Watches `span` (whole pages, which need not be mapped). O(log w) in the number of watches.
+    fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>>;
+
+    /// Faults in the pages of `spans`, each within the interval of `watch`, and writes them to `pages` one span after
+    /// the other. `pages` is as long as the spans together. Sleeps.
+    fn fault(&self, watch: &dyn Watch, seq: Seq, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted;
+
+    /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).
+    fn mapped(&self, span: CpuSpan) -> bool;
+
+    /// Whether the caller of the current ioctl is the process that owns this address space (a forked child that
+    /// inherited the file is not).
+    fn is_current(&self) -> bool;
+}

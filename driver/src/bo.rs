@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Buffer objects: what a handle stands for, and how it is mapped to GPUs and unmapped.
+//!
+//! The *reservation* (a lock of rank `Bo`) serialises mapping, unmapping, restore and freeing of one object; pages are
+//! faulted in under it. It guards [`Inner`]. A userptr object's mappings are with its notifier state instead, because
+//! invalidations need them ([`crate::userptr`]).
+
+use crate::addr::{FabricAddr, GpuSpan, HUGE_PAGES, PAGE};
+use crate::device::Device;
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::gpu::DmaMemory;
+use crate::limit::Charge;
+use crate::lock_rank::Rank;
+use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
+use crate::pte::{self, Target};
+use crate::revalidate::{self, Missing, Wanted};
+use crate::userptr::{Status, Userptr};
+use crate::vm::{Mapping, Vm};
+use crate::vram::VramBlock;
+use crate::window::Windows;
+use core::sync::atomic::{AtomicBool, Ordering};
+use vkfd_uapi::memory as abi;
+
+/// Pages written under one hold of the notifier lock while an object is being mapped.
+const MAP_STEP: u64 = 8192;
+
+/// What an object is made of.
+pub enum Backing {
+    /// VRAM of its GPU.
+    Vram(VramMemory),
+    /// System memory of the driver's: GTT, doorbells, registers.
+    Dma(Arc<dyn DmaMemory>),
+    /// The caller's memory.
+    Userptr(Arc<Userptr>),
+}
+
+/// VRAM of one GPU; dropping it wipes it and gives it back.
+pub struct VramMemory {
+    device: Arc<Device>,
+    blocks: Vec<VramBlock>,
+}
+
+impl VramMemory {
+    /// `pages` pages.
+    pub fn new(device: &Arc<Device>, pages: u64) -> Result<Self> {
+        Ok(Self { device: device.clone(), blocks: device.vram().alloc(pages)? })
+    }
+
+    /// In ascending order within the object.
+    pub fn blocks(&self) -> &[VramBlock] {
+        &self.blocks
+    }
+}
+
+impl Drop for VramMemory {
+    fn drop(&mut self) {
+        self.device.vram().free(&**self.device.gpu(), &self.blocks);
+    }
+}
+
+/// What the reservation guards.
+pub struct Inner {
+    /// A userptr object's notifiers, from registration until it is freed.
+    windows: Option<Windows>,
+    /// Mappings of the other kinds.
+    maps: Vec<Mapping>,
+    charge: Option<Charge>,
+    freed: bool,
+}
+
+/// A held reservation.
+pub type Reserved<'a> = MutexGuard<'a, Inner>;
+
+/// What an object is made from.
+pub struct Spec {
+    /// Its number in its process.
+    pub number: u32,
+    /// Its GPU.
+    pub device: Arc<Device>,
+    /// Its GPU addresses.
+    pub span: GpuSpan,
+    /// Its ABI flags.
+    pub flags: u32,
+    /// Where the client mmaps it; 0 if it cannot.
+    pub mmap_offset: u64,
+    /// Its memory.
+    pub backing: Backing,
+    /// What it takes of the system-memory limit.
+    pub charge: Option<Charge>,
+    /// On how many GPUs it may be mapped.
+    pub gpus: usize,
+}
+
+/// A buffer object.
+pub struct Bo {
+    number: u32,
+    device: Arc<Device>,
+    span: GpuSpan,
+    flags: u32,
+    mmap_offset: u64,
+    backing: Backing,
+    inner: Mutex<Inner>,
+    /// Registration has succeeded: handles find it.
+    ready: AtomicBool,
+}
+
+impl Bo {
+    /// An object, not mapped anywhere and not ready.
+    pub fn new(spec: Spec) -> Result<Arc<Self>> {
+        let Spec { number, device, span, flags, mmap_offset, backing, charge, gpus } = spec;
+        let inner = Inner { windows: None, maps: Vec::with_capacity(gpus)?, charge, freed: false };
+        let inner = Mutex::new(Rank::Bo, inner)?;
+        let ready = AtomicBool::new(false);
+        os::arc(Self { number, device, span, flags, mmap_offset, backing, inner, ready })
+    }
+
+    /// Its number in its process.
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its handle in the ABI.
+    pub fn handle(&self) -> u64 {
+        u64::from(self.device.id()) << 32 | u64::from(self.number)
+    }
+
+    /// Its GPU.
+    pub const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Its GPU addresses.
+    pub const fn span(&self) -> GpuSpan {
+        self.span
+    }
+
+    /// Its ABI flags.
+    pub const fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Its mmap offset, 0 if it has none.
+    pub const fn mmap_offset(&self) -> u64 {
+        self.mmap_offset
+    }
+
+    /// What it is made of.
+    pub const fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    /// The userptr object, if it is one.
+    pub fn userptr(&self) -> Option<&Arc<Userptr>> {
+        match &self.backing {
+            Backing::Userptr(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// Whether handles find it.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Lets handles find it.
+    pub fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    /// Takes the reservation. EINVAL once it has been freed.
+    pub fn reserve(&self) -> Result<Reserved<'_>> {
+        let inner = self.inner.lock();
+        if inner.freed {
+            return Err(Error::new(Errno::EINVAL, Reason::BadHandle));
+        }
+        Ok(inner)
+    }
+
+    /// Registers a userptr object's memory: its notifiers, then its pages, all of them or none. EFAULT and EPERM name the
+    /// range; EAGAIN when its memory would not hold still until `deadline`.
+    pub fn register(&self, windows: Windows, deadline: os::Time) -> Result {
+        let Backing::Userptr(object) = &self.backing else { return Ok(()) };
+        let inner = self.reserve()?;
+        revalidate::settle(object, &inner, &windows, Missing::Fail, Wanted::All, deadline)?;
+        let mut inner = inner;
+        inner.windows = Some(windows);
+        Ok(())
+    }
+
+    /// Whether a GPU has it mapped.
+    pub fn mapped_gpus(&self) -> u32 {
+        let bit = |bits: u32, map: &Mapping| bits | 1 << map.vm.gpu_index();
+        match &self.backing {
+            Backing::Userptr(object) => object.lock().maps().iter().fold(0, bit),
+            _ => self.inner.lock().maps.iter().fold(0, bit),
+        }
+    }
+
+    fn is_mapped(&self, inner: &Inner, gpu: usize) -> bool {
+        match &self.backing {
+            Backing::Userptr(object) => object.lock().maps().iter().any(|m| m.vm.gpu_index() == gpu),
+            _ => inner.maps.iter().any(|m| m.vm.gpu_index() == gpu),
+        }
+    }
+
+    /// Maps it in a VM: one page-table update, one flush. Mapping again is no error, and looks again at ranges that were
+    /// gone or denied. O(pages).
+    pub fn map(&self, vm: &Arc<Vm>, deadline: os::Time) -> Result {
+        let mut inner = self.reserve()?;
+        if let Backing::Userptr(object) = &self.backing {
+            return self.map_userptr(object, &inner, vm, deadline);
+        }
+        if self.is_mapped(&inner, vm.gpu_index()) {
+            return Ok(());
+        }
+        let leaves = vm.reserve(self.span)?;
+        let gpu = &**vm.gpu();
+        let mut access = pte::READABLE;
+        if self.flags & abi::ALLOC_MEM_FLAGS_WRITABLE != 0 {
+            access |= pte::WRITEABLE;
+        }
+        if self.flags & abi::ALLOC_MEM_FLAGS_EXECUTABLE != 0 {
+            access |= pte::EXECUTABLE;
+        }
+        match &self.backing {
+            Backing::Dma(memory) => {
+                let pages = self.span.pages();
+                leaves.write(gpu, 0, pages, |i| (Target::System(memory.page(i)), access));
+            }
+            Backing::Vram(blocks) => {
+                let base = self.device.properties().vram_base.0;
+                let mut first = 0;
+                for block in blocks.blocks() {
+                    let at = base + block.at.0;
+                    leaves.write(gpu, first, block.pages, |i| (Target::Vram(FabricAddr(at + i * PAGE)), access));
+                    first += block.pages;
+                }
+            }
+            Backing::Userptr(_) => {}
+        }
+        vm.flush();
+        inner.maps.push_reserved(Mapping { vm: vm.clone(), leaves });
+        Ok(())
+    }
+
+    fn map_userptr(&self, object: &Arc<Userptr>, inner: &Reserved<'_>, vm: &Arc<Vm>, deadline: os::Time) -> Result {
+        let Some(windows) = &inner.windows else { return Err(Error::new(Errno::EINVAL, Reason::BadHandle)) };
+        let fresh = !self.is_mapped(inner, vm.gpu_index());
+        if fresh {
+            let leaves = vm.reserve(self.span)?;
+            object.lock().add_map(Mapping { vm: vm.clone(), leaves });
+            self.write_valid(object, vm);
+        }
+        let settled = {
+            let mut state = object.lock();
+            state.retry_missing();
+            let invalid = state.counts().0;
+            drop(state);
+            match invalid {
+                0 => Ok(()),
+                _ => revalidate::settle(object, inner, windows, Missing::Note, Wanted::All, deadline),
+            }
+        };
+        match settled {
+            // The memory would not hold still: mapped all the same, the restore goes on trying with the queues stopped.
+            Err(e) if e.reason == Reason::Deadline => object.request_restore(&mut object.lock()),
+            Err(e) => {
+                if fresh {
+                    self.unmap_userptr(object, vm.gpu_index());
+                }
+                // What was to be looked at again is invalid now, and elsewhere the object may be mapped.
+                object.request_restore(&mut object.lock());
+                return Err(e);
+            }
+            Ok(()) => {}
+        }
+        vm.flush();
+        Ok(())
+    }
+
+    /// Writes the entries of all valid ranges into the mapping of `vm`, a step of pages for each hold of the notifier lock.
+    fn write_valid(&self, object: &Userptr, vm: &Arc<Vm>) {
+        let ranges = object.ranges();
+        let mut range = 0;
+        while range < ranges.len() {
+            let state = object.lock();
+            let Some(map) = state.maps().iter().find(|m| m.vm.gpu_index() == vm.gpu_index()) else { return };
+            let mut step = 0;
+            while range < ranges.len() && step < MAP_STEP {
+                let (first, pages) = ranges.place(range);
+                if state.range(range).1 == Status::Valid {
+                    object.write_entries(&state, map, first, pages);
+                }
+                step += pages;
+                range += 1;
+            }
+        }
+    }
+
+    /// Takes it off a GPU. Nothing if it is not mapped there. O(pages).
+    pub fn unmap(&self, gpu: usize) -> Result {
+        let mut inner = self.reserve()?;
+        if let Backing::Userptr(object) = &self.backing {
+            self.unmap_userptr(object, gpu);
+            return Ok(());
+        }
+        if let Some(at) = inner.maps.iter().position(|m| m.vm.gpu_index() == gpu) {
+            let map = inner.maps.swap_remove(at);
+            map.leaves.clear(&**map.vm.gpu(), 0, self.span.pages());
+            map.vm.flush();
+            map.vm.release(&map.leaves);
+        }
+        Ok(())
+    }
+
+    /// The mapping stays with the object until its entries are gone: an invalidation that comes meanwhile must still find
+    /// the GPU to stop, or the entries to clear.
+    fn unmap_userptr(&self, object: &Userptr, gpu: usize) {
+        let pages = self.span.pages();
+        let mut first = 0;
+        let mut vm = None;
+        while first < pages {
+            // Steps end where 2 MiB blocks do, because a block is cleared as a whole.
+            let va_page = self.span.start().0 / PAGE + first;
+            let step = (MAP_STEP - va_page % HUGE_PAGES).min(pages - first);
+            let state = object.lock();
+            let Some(map) = state.maps().iter().find(|m| m.vm.gpu_index() == gpu) else { return };
+            map.leaves.clear(&**map.vm.gpu(), first, step);
+            vm = Some(map.vm.clone());
+            first += step;
+        }
+        let Some(vm) = vm else { return };
+        vm.flush();
+        let map = object.lock().remove_map(gpu);
+        if let Some(map) = map {
+            vm.release(&map.leaves);
+        }
+    }
+
+    /// Ends it: no callback runs any more when this returns. EBUSY while mapped.
+    pub fn free(&self) -> Result {
+        let mut inner = self.reserve()?;
+        let mapped = match &self.backing {
+            Backing::Userptr(object) => !object.lock().maps().is_empty(),
+            _ => !inner.maps.is_empty(),
+        };
+        if mapped {
+            return Err(Error::new(Errno::EBUSY, Reason::StillMapped));
+        }
+        inner.freed = true;
+        if let Backing::Userptr(object) = &self.backing {
+            // Unmapped, so it does not get on the list again.
+            object.process().eviction().lock().forget(self.number);
+        }
+        inner.charge = None;
+        let windows = inner.windows.take();
+        drop(inner);
+        match &self.backing {
+            Backing::Userptr(object) if object.process().sabotage().skip_unregister() => core::mem::forget(windows),
+            _ => drop(windows),
+        }
+        Ok(())
+    }
+
+    /// Restores what is invalid. The object has been taken off the waiting list. Whether something is left to do.
+    pub fn restore(&self) -> Result<bool> {
+        let Some(object) = self.userptr() else { return Ok(false) };
+        let inner = self.reserve()?;
+        object.lock().no_longer_waiting();
+        let Some(windows) = &inner.windows else { return Ok(false) };
+        revalidate::pass(object, &inner, windows, Missing::Note)?;
+        let state = object.lock();
+        Ok(state.counts().0 > 0 && !state.maps().is_empty())
+    }
+
+    /// Restores for a fault of GPU number `gpu` at object page `page`: whether the device is to try again. With XNACK on, where
+    /// only what the device touches is wanted, the other invalid ranges come along: they were invalidated and will be
+    /// touched again.
+    pub fn serve_fault(&self, gpu: usize, page: u64, write: bool, deadline: os::Time) -> Result<bool> {
+        let Some(object) = self.userptr() else { return Ok(false) };
+        if write && object.access() == crate::address_space::Access::Read {
+            return Ok(false);
+        }
+        let inner = self.reserve()?;
+        let Some(range) = object.ranges().of_page(page) else { return Ok(false) };
+        let Some(windows) = &inner.windows else { return Ok(false) };
+        // Where it is not mapped no retry finds an entry, and the device would retry for ever.
+        if !self.is_mapped(&inner, gpu) {
+            return Ok(false);
+        }
+        {
+            let mut state = object.lock();
+            if state.range(range).1 != Status::Valid {
+                state.retry_missing();
+            }
+        }
+        revalidate::settle(object, &inner, windows, Missing::Note, Wanted::One(range), deadline)?;
+        // Invalidated again just now: the device faults again.
+        let status = object.lock().range(range).1;
+        Ok(!matches!(status, Status::Gone | Status::Denied))
+    }
+
+    /// How many notifiers it has.
+    pub fn window_count(&self) -> usize {
+        self.inner.lock().windows.as_ref().map_or(0, Windows::len)
+    }
+
+    /// Bytes of driver memory held.
+    pub fn memory(&self) -> u64 {
+        let inner = self.inner.lock();
+        let windows = inner.windows.as_ref().map_or(0, Windows::memory);
+        let maps = inner.maps.memory() + inner.maps.iter().map(|m| m.leaves.memory()).sum::<u64>();
+        let backing = match &self.backing {
+            Backing::Vram(memory) => memory.blocks.memory(),
+            Backing::Dma(_) => 0,
+            Backing::Userptr(object) => object.memory(),
+        };
+        size_of::<Self>() as u64 + windows + maps + backing
+    }
+}

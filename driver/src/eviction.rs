@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Whether a process's queues run, and which of its objects wait for a restore (XNACK off).
+//!
+//! The first invalidation of mapped memory stops all queues of the process on all its GPUs and schedules the restore;
+//! stopped queues are the barrier, the page tables stay as they are. Each invalidated object is on the waiting list once.
+//! The restore worker empties the list and lets the queues go on when it finds it empty, under the same lock: so an
+//! invalidation is either seen by that look, or stops the queues again.
+//!
+//! One lock (rank `Eviction`, taken in reclaim) guards everything here; room on both lists is made beforehand.
+
+use crate::errno::Result;
+use crate::gpu::{Gpu, Vmid};
+use crate::lock_rank::Rank;
+use crate::os::{Arc, Mutex, MutexGuard, Vec};
+
+/// Object numbers that wait, and the VMs whose queues stop.
+pub struct State {
+    evicted: bool,
+    waiting: Vec<u32>,
+    vms: Vec<(Arc<dyn Gpu>, Vmid)>,
+}
+
+/// A process's eviction state.
+pub struct Eviction(Mutex<State>);
+
+/// The lock, held.
+pub type Guard<'a> = MutexGuard<'a, State>;
+
+impl Eviction {
+    /// Running, nothing waits.
+    pub fn new() -> Result<Self> {
+        let state = State { evicted: false, waiting: Vec::new(), vms: Vec::new() };
+        Ok(Self(Mutex::new(Rank::Eviction, state)?))
+    }
+
+    /// Takes the lock.
+    pub fn lock(&self) -> Guard<'_> {
+        self.0.lock()
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<Guard<'_>> {
+        self.0.try_lock()
+    }
+
+    /// Makes sure that `objects` can wait at once.
+    pub fn make_room(&self, objects: usize) -> Result {
+        // Allocated outside of the lock; what is replaced is freed outside of it, too.
+        if self.lock().waiting.capacity() >= objects {
+            return Ok(());
+        }
+        let mut bigger = Vec::with_capacity(objects.next_power_of_two())?;
+        let mut state = self.lock();
+        if state.waiting.capacity() < bigger.capacity() {
+            for number in state.waiting.iter() {
+                bigger.push_reserved(*number);
+            }
+            core::mem::swap(&mut state.waiting, &mut bigger);
+        }
+        drop(state);
+        Ok(())
+    }
+
+    /// Adds a VM; its queues stop at once if the process is evicted.
+    pub fn add_vm(&self, gpu: &Arc<dyn Gpu>, vmid: Vmid) -> Result {
+        let known = self.lock().vms.len();
+        let mut bigger = Vec::with_capacity(known + 1)?;
+        let mut state = self.lock();
+        for vm in state.vms.iter() {
+            bigger.push_reserved(vm.clone());
+        }
+        bigger.push_reserved((gpu.clone(), vmid));
+        core::mem::swap(&mut state.vms, &mut bigger);
+        if state.evicted {
+            gpu.suspend(vmid);
+        }
+        drop(state);
+        Ok(())
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> u64 {
+        let state = self.lock();
+        state.waiting.memory() + state.vms.memory()
+    }
+}
+
+impl State {
+    /// Whether the queues are stopped.
+    pub const fn evicted(&self) -> bool {
+        self.evicted
+    }
+
+    /// Puts an object on the waiting list; the caller knows that it is not on it.
+    pub fn wait(&mut self, object: u32) {
+        let queued = self.waiting.push_reserved(object);
+        debug_assert!(queued, "room was made when the object was");
+    }
+
+    /// Stops the queues. Whether they ran.
+    pub fn evict(&mut self) -> bool {
+        if self.evicted {
+            return false;
+        }
+        self.evicted = true;
+        for (gpu, vmid) in self.vms.iter() {
+            gpu.suspend(*vmid);
+        }
+        true
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes one that waits.
+    pub fn take_waiting(&mut self) -> Option<u32> {
+        self.waiting.pop()
+    }
+
+    /// Takes an object off the list: it is being freed. O(waiting).
+    pub fn forget(&mut self, object: u32) {
+        if let Some(at) = self.waiting.iter().position(|w| *w == object) {
+            self.waiting.swap_remove(at);
+        }
+    }
+
+    /// Lets the queues go on if nothing waits. Whether they run.
+    pub fn resume(&mut self) -> bool {
+        if !self.waiting.is_empty() {
+            return false;
+        }
+        if self.evicted {
+            self.evicted = false;
+            for (gpu, vmid) in self.vms.iter() {
+                gpu.resume(*vmid);
+            }
+        }
+        true
+    }
+
+    /// Forgets the VMs: the process ends, and its queues have ended. A VMID that it leaves stopped would stop the next owner's.
+    pub fn take_vms(&mut self) -> Vec<(Arc<dyn Gpu>, Vmid)> {
+        if core::mem::replace(&mut self.evicted, false) {
+            for (gpu, vmid) in self.vms.iter() {
+                gpu.resume(*vmid);
+            }
+        }
+        core::mem::take(&mut self.vms)
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! GPU page faults. XNACK off: the queue has halted, the fault is reported as a memory exception. XNACK on: a worker
+//! restores what the device wants and lets it retry; what cannot be had is reported.
+//!
+//! Devices call in on their own threads; a lock of rank `Event` guards the list of faults to serve.
+
+use crate::addr::PAGE;
+use crate::errno::Result;
+use crate::gpu::{FaultReason, PageFault};
+use crate::lock_rank::Rank;
+use crate::os::{self, Arc, Mutex, Vec};
+use crate::process::Process;
+use vkfd_uapi::event::{MemoryExceptionData, MemoryExceptionFailure, MEM_ERR_NO_RAS};
+
+/// Faults that wait for the worker, with the number of their GPU.
+pub struct Faults(Mutex<Vec<(usize, PageFault)>>);
+
+impl Faults {
+    /// None.
+    pub fn new() -> Result<Self> {
+        Ok(Self(Mutex::new(Rank::Event, Vec::new())?))
+    }
+}
+
+impl Process {
+    /// A GPU of this process faulted.
+    pub fn gpu_fault(self: &Arc<Self>, gpu: usize, fault: PageFault) {
+        self.counters().gpu_faults.add(1);
+        if !fault.retry {
+            // Before the event: whoever it wakes asks which queue it was.
+            self.queue_stopped(gpu, fault.queue, Some(fault));
+            self.report_fault(gpu, &fault);
+            return;
+        }
+        if self.faults().0.lock().push((gpu, fault)).is_err() {
+            // No memory to remember it: the device must not wait for ever.
+            self.answer(gpu, &fault, false);
+            return;
+        }
+        self.schedule_faults();
+    }
+
+    /// Serves the faults that have come in.
+    pub(crate) fn serve_faults(self: &Arc<Self>) {
+        loop {
+            let Some((gpu, fault)) = self.faults().0.lock().pop() else { return };
+            let served = self.serve_fault(gpu, &fault);
+            self.answer(gpu, &fault, served);
+        }
+    }
+
+    fn serve_fault(&self, gpu: usize, fault: &PageFault) -> bool {
+        // Stale means that this driver has missed an invalidation: nothing to retry.
+        if matches!(fault.reason, FaultReason::Stale) {
+            return false;
+        }
+        let found = {
+            let inner = self.lock();
+            let hit = inner.gpu_va.first_overlap(fault.va.0, fault.va.0 + 1);
+            hit.and_then(|(start, _, number)| Some((start, inner.bos.get(number)?.clone())))
+        };
+        let Some((start, bo)) = found else { return false };
+        let deadline = os::now().after(self.kfd().options().register_deadline);
+        let page = (fault.va.0 - start) / PAGE;
+        bo.serve_fault(gpu, page, fault.write, deadline).unwrap_or(false)
+    }
+
+    /// A fault that is not served comes in again from the halted queue, as one that is not to be retried.
+    fn answer(&self, gpu: usize, fault: &PageFault, served: bool) {
+        if let Some(device) = self.kfd().devices().get(gpu) {
+            device.gpu().fault_done(fault.vmid, fault.va, served);
+        }
+    }
+
+    fn report_fault(&self, gpu: usize, fault: &PageFault) {
+        let Some(device) = self.kfd().devices().get(gpu) else { return };
+        let denied = fault.reason == FaultReason::Permission;
+        self.events().memory_exception(MemoryExceptionData {
+            failure: MemoryExceptionFailure {
+                not_present: u32::from(!denied),
+                read_only: u32::from(denied && fault.write),
+                no_execute: 0,
+                imprecise: 0,
+            },
+            va: fault.va.0,
+            gpu_id: device.id(),
+            error_type: MEM_ERR_NO_RAS,
+        });
+        let why = match fault.reason {
+            FaultReason::NotPresent => "nothing is mapped there",
+            FaultReason::Permission => "the mapping does not allow it",
+            FaultReason::Stale => "STALE PAGE: an invalidation or a TLB flush was missed",
+            FaultReason::NoMemory => "no memory is there",
+        };
+        let access = if fault.write { "write" } else { "read" };
+        os::warn(format_args!("gpu {:#x}: page fault: {access} at {}: {why}", device.id(), fault.va));
+    }
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The ioctl entry: which call a command word is, its argument in, its result out.
+//!
+//! As in KFD a command is known by its number, and an argument that is shorter than this driver's is filled up with
+//! zeroes, a longer one cut: old and new clients both work. The one exception is number 0x28, which is the batch
+//! allocation in one form and upstream's profiler in another: there the whole word counts. The result is copied back
+//! also when a call fails, because MAP's and UNMAP's say how far they came.
+
+use crate::addr::{CpuVa, PAGE};
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::event::Waited;
+use crate::os::{self, Arc, Vec};
+use crate::page_table::VA_END;
+use crate::process::Process;
+use crate::window::{WindowPolicy, MAX_WINDOWS};
+use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, ALLOC_MEMORY_OF_GPU_BATCH};
+use vkfd_uapi::command as c;
+use vkfd_uapi::ioctl::{Command, Direction};
+use vkfd_uapi::pod::{slice_as_bytes, slice_as_bytes_mut, Pod};
+use vkfd_uapi::{event, memory, mmap, process, queue, svm, vkfd};
+
+/// The interface version that is spoken.
+const VERSION: process::GetVersionArgs = process::GetVersionArgs { major_version: 1, minor_version: 14 };
+/// Most attributes in one SVM call, and events in one wait.
+const MAX_LIST: u32 = 4096;
+/// Lowest GPU address of the aperture: page 0 and what compilers take for null stays out.
+const APERTURE_BASE: u64 = 0x1_0000;
+
+impl Process {
+    /// An ioctl on the device. ENOTTY for an unknown command, EBADF when another process than the opener calls.
+    pub fn ioctl(self: &Arc<Self>, command: u32, arg: CpuVa) -> Result {
+        if !self.mm().is_current() {
+            return Err(Errno::EBADF.into());
+        }
+        let command = Command(command);
+        let result = self.dispatch(command, arg);
+        if let Err(error) = result {
+            if !command.same_call(vkfd::LAST_ERROR) {
+                self.errors().record(error);
+            }
+        }
+        result
+    }
+
+    fn dispatch(self: &Arc<Self>, command: Command, arg: CpuVa) -> Result {
+        if command.kind() != c::TYPE {
+            return Err(Errno::ENOTTY.into());
+        }
+        let call = Call { process: self, command, arg };
+        if command == ALLOC_MEMORY_OF_GPU_BATCH {
+            return call.with(|a: &mut AllocMemoryOfGpuBatchArgs| {
+                a.handle = self.alloc_batch(a)?.handle;
+                Ok(())
+            });
+        }
+        match c::ALL.iter().find(|known| known.command.number() == command.number()).map(|known| known.command) {
+            Some(c::GET_VERSION) => call.with(|a| {
+                *a = VERSION;
+                Ok(())
+            }),
+            Some(c::ALLOC_MEMORY_OF_GPU) => call.with(|a: &mut memory::AllocMemoryOfGpuArgs| {
+                let done = self.alloc_one(a)?;
+                (a.handle, a.mmap_offset) = (done.handle, done.mmap_offset);
+                Ok(())
+            }),
+            Some(c::FREE_MEMORY_OF_GPU) => call.with(|a: &mut memory::FreeMemoryOfGpuArgs| self.free(a.handle)),
+            Some(c::MAP_MEMORY_TO_GPU) => call.with(|a: &mut memory::MapMemoryToGpuArgs| {
+                self.map(a.handle, a.device_ids_array_ptr, a.n_devices, &mut a.n_success, true)
+            }),
+            Some(c::UNMAP_MEMORY_FROM_GPU) => call.with(|a: &mut memory::UnmapMemoryFromGpuArgs| {
+                self.map(a.handle, a.device_ids_array_ptr, a.n_devices, &mut a.n_success, false)
+            }),
+            Some(c::AVAILABLE_MEMORY) => call.with(|a: &mut memory::GetAvailableMemoryArgs| {
+                a.available = self.available_memory(a.gpu_id)?;
+                Ok(())
+            }),
+            Some(c::ACQUIRE_VM) => call.with(|a: &mut process::AcquireVmArgs| self.acquire_vm(a.gpu_id)),
+            Some(c::SET_XNACK_MODE) => call.with(|a: &mut process::SetXnackModeArgs| {
+                if a.xnack_enabled < 0 {
+                    a.xnack_enabled = self.xnack().into();
+                    return Ok(());
+                }
+                self.set_xnack(a.xnack_enabled != 0)
+            }),
+            Some(c::SVM) => call.svm(),
+            Some(c::CREATE_QUEUE) => call.with(|a: &mut queue::CreateQueueArgs| self.create_queue(a)),
+            Some(c::DESTROY_QUEUE) => call.with(|a: &mut queue::DestroyQueueArgs| self.destroy_queue(a.queue_id)),
+            Some(c::UPDATE_QUEUE) => call.with(|a: &mut queue::UpdateQueueArgs| self.update_queue(a)),
+            Some(c::CREATE_EVENT) => call.with(|a: &mut event::CreateEventArgs| self.create_event(a)),
+            Some(c::DESTROY_EVENT) => call.with(|a: &mut event::DestroyEventArgs| self.events().destroy(a.event_id)),
+            Some(c::SET_EVENT) => call.with(|a: &mut event::SetEventArgs| self.events().set(a.event_id)),
+            Some(c::RESET_EVENT) => call.with(|a: &mut event::ResetEventArgs| self.events().reset(a.event_id)),
+            Some(c::WAIT_EVENTS) => call.with(|a: &mut event::WaitEventsArgs| self.wait_events(a)),
+            Some(c::GET_CLOCK_COUNTERS) => call.with(|a| self.clock_counters(a)),
+            Some(c::GET_PROCESS_APERTURES) => call.with(|a| self.apertures(a)),
+            Some(c::GET_PROCESS_APERTURES_NEW) => call.with(|a| self.apertures_new(a)),
+            // These configure silicon that a software GPU does not have; the GPU must exist all the same.
+            Some(c::SET_MEMORY_POLICY) => call.with(|a: &mut process::SetMemoryPolicyArgs| {
+                if a.default_policy.max(a.alternate_policy) > process::CACHE_POLICY_NONCOHERENT {
+                    return Err(Errno::EINVAL.into());
+                }
+                self.kfd().device(a.gpu_id).map(|_| ())
+            }),
+            Some(c::SET_SCRATCH_BACKING_VA) => {
+                call.with(|a: &mut process::SetScratchBackingVaArgs| self.kfd().device(a.gpu_id).map(|_| ()))
+            }
+            Some(c::SET_TRAP_HANDLER) => {
+                call.with(|a: &mut process::SetTrapHandlerArgs| self.kfd().device(a.gpu_id).map(|_| ()))
+            }
+            Some(c::RUNTIME_ENABLE) => call.with(|a: &mut process::RuntimeEnableArgs| {
+                a.capabilities_mask = 0;
+                Ok(())
+            }),
+            // 0x28 is the profiler's unless the whole word says batch; other known calls are not offered.
+            Some(_) => Err(Errno::ENOTTY.into()),
+            None => self.own(command, &call),
+        }
+    }
+
+    fn own(self: &Arc<Self>, command: Command, call: &Call<'_>) -> Result {
+        // Known without their sizes as well, which grow with their structures.
+        let is = |known: Command| command.same_call(known);
+        if is(vkfd::QUERY_CAPS) {
+            call.with(|a| {
+                *a = self.caps();
+                Ok(())
+            })
+        } else if is(vkfd::LAST_ERROR) {
+            call.with(|a| {
+                *a = self.last_error();
+                Ok(())
+            })
+        } else if is(vkfd::SNAPSHOT) {
+            call.with(|a| self.snapshot(a))
+        } else if is(vkfd::RINGED) {
+            for device in self.kfd().devices() {
+                device.gpu().ring();
+            }
+            Ok(())
+        } else {
+            Err(Errno::ENOTTY.into())
+        }
+    }
+
+    fn caps(&self) -> vkfd::CapsArgs {
+        let options = self.kfd().options();
+        let millis = |d: core::time::Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
+        let xnack = self.kfd().devices().iter().all(|d| d.properties().xnack_capable);
+        let (max_windows, window_gap) = match options.windows {
+            WindowPolicy::Clustered { gap } => (MAX_WINDOWS as u64, gap),
+            WindowPolicy::PerRange => (options.max_ranges.into(), 0),
+        };
+        vkfd::CapsArgs {
+            // The structure is below 4 GiB.
+            size: u32::try_from(size_of::<vkfd::CapsArgs>()).unwrap_or(0),
+            version: 1,
+            caps: vkfd::CAP_BATCH_V2
+                | vkfd::CAP_BATCH_FLAG
+                | vkfd::CAP_READ_ONLY
+                | vkfd::CAP_SNAPSHOT
+                | vkfd::CAP_QUEUES
+                | if xnack { vkfd::CAP_XNACK } else { 0 },
+            max_ranges: options.max_ranges.into(),
+            max_bytes: self.kfd().limit().available(),
+            page_size: PAGE,
+            max_windows,
+            window_gap,
+            restore_pause_ms: millis(options.restore_pause),
+            register_deadline_ms: millis(options.register_deadline),
+        }
+    }
+
+    fn last_error(&self) -> vkfd::LastErrorArgs {
+        let Some(error) = self.errors().last() else { return vkfd::LastErrorArgs::zeroed() };
+        vkfd::LastErrorArgs {
+            errno: error.errno.0.unsigned_abs(),
+            has_index: error.at.is_some().into(),
+            index: error.at.map_or(0, |at| at.index),
+            address: error.at.map_or(0, |at| at.start.0),
+            size: error.at.map_or(0, |at| at.bytes),
+            reason: error.reason as u32,
+            pad: 0,
+        }
+    }
+
+    fn create_event(&self, args: &mut event::CreateEventArgs) -> Result {
+        if args.event_page_offset != 0 {
+            // The client brought memory for the signal page: it must be an object of its own.
+            self.bo(args.event_page_offset)?;
+        }
+        let number = self.events().create(args.event_type, args.auto_reset != 0)?;
+        args.event_id = number;
+        args.event_trigger_data = number;
+        args.event_slot_index = number;
+        args.event_page_offset = mmap::MMAP_TYPE_EVENTS;
+        Ok(())
+    }
+
+    fn wait_events(&self, args: &mut event::WaitEventsArgs) -> Result {
+        if args.num_events == 0 || args.num_events > MAX_LIST {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut list = Vec::filled(event::EventData::zeroed(), args.num_events as usize)?;
+        self.mm().read(CpuVa(args.events_ptr), slice_as_bytes_mut(&mut list))?;
+        let waited = self.events().wait(&mut list, args.wait_for_all != 0, args.timeout);
+        args.wait_result = match waited {
+            Waited::Complete => event::WAIT_RESULT_COMPLETE,
+            Waited::Timeout => event::WAIT_RESULT_TIMEOUT,
+            Waited::Fail => event::WAIT_RESULT_FAIL,
+        };
+        match waited {
+            Waited::Complete => self.mm().write(CpuVa(args.events_ptr), slice_as_bytes(&list)),
+            Waited::Timeout => Ok(()),
+            Waited::Fail => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    fn clock_counters(&self, args: &mut process::GetClockCountersArgs) -> Result {
+        // KFD answers also for a GPU that it does not know, with a GPU clock of 0.
+        let gpu = self.kfd().device(args.gpu_id).ok();
+        args.gpu_clock_counter = gpu.map_or(0, |d| d.gpu().clock());
+        args.cpu_clock_counter = os::now().0;
+        args.system_clock_counter = os::now().0;
+        args.system_clock_freq = 1_000_000_000;
+        Ok(())
+    }
+
+    fn aperture(&self, gpu: usize) -> process::ProcessDeviceApertures {
+        process::ProcessDeviceApertures {
+            // The fixed apertures of gfx9: outside of the 48-bit space.
+            lds_base: 0x0001_0000_0000_0000,
+            lds_limit: 0x0001_0000_ffff_ffff,
+            scratch_base: 0x0002_0000_0000_0000,
+            scratch_limit: 0x0002_0000_ffff_ffff,
+            gpuvm_base: APERTURE_BASE,
+            gpuvm_limit: VA_END - 1,
+            gpu_id: self.kfd().devices().get(gpu).map_or(0, |d| d.id()),
+            pad: 0,
+        }
+    }
+
+    fn apertures(&self, args: &mut process::GetProcessAperturesArgs) -> Result {
+        let count = self.gpu_count().min(process::NUM_OF_SUPPORTED_GPUS);
+        for gpu in 0..count {
+            args.process_apertures[gpu] = self.aperture(gpu);
+        }
+        args.num_of_nodes = u32::try_from(count).unwrap_or(0);
+        Ok(())
+    }
+
+    fn apertures_new(&self, args: &mut process::GetProcessAperturesNewArgs) -> Result {
+        let all = self.gpu_count();
+        let count = (args.num_of_nodes as usize).min(all);
+        for gpu in 0..count {
+            let offset = (gpu * size_of::<process::ProcessDeviceApertures>()) as u64;
+            let at = args.kfd_process_device_apertures_ptr.checked_add(offset);
+            let at = at.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
+            self.mm().write(CpuVa(at), self.aperture(gpu).as_bytes())?;
+        }
+        // Asked with room for none, it says how many there are.
+        args.num_of_nodes = u32::try_from(if args.num_of_nodes == 0 { all } else { count }).unwrap_or(0);
+        Ok(())
+    }
+}
+
+struct Call<'a> {
+    process: &'a Arc<Process>,
+    command: Command,
+    arg: CpuVa,
+}
+
+impl Call<'_> {
+    /// Copies the argument in, runs `f`, copies it back.
+    fn with<T: Pod>(&self, f: impl FnOnce(&mut T) -> Result) -> Result {
+        let mut value = T::zeroed();
+        let bytes = self.command.size().min(size_of::<T>());
+        let mm = self.process.mm();
+        let bad_pointer = |e: Error| Error { reason: Reason::BadPointer, ..e };
+        mm.read(self.arg, &mut value.as_bytes_mut()[..bytes]).map_err(bad_pointer)?;
+        let returns = matches!(self.command.direction(), Direction::Read | Direction::ReadWrite);
+        if returns {
+            // Where the result cannot go, nothing must have been done: the caller would never learn its handle.
+            mm.write(self.arg, &value.as_bytes()[..bytes]).map_err(bad_pointer)?;
+        }
+        let result = f(&mut value);
+        if returns {
+            mm.write(self.arg, &value.as_bytes()[..bytes]).map_err(bad_pointer)?;
+        }
+        result
+    }
+
+    fn svm(&self) -> Result {
+        self.with(|args: &mut svm::SvmArgs| {
+            if args.nattr > MAX_LIST {
+                return Err(Errno::EINVAL.into());
+            }
+            let mm = self.process.mm();
+            let at = self.arg.checked_add(size_of::<svm::SvmArgs>() as u64).ok_or(Errno::EFAULT)?;
+            let mut list = Vec::filled(svm::SvmAttribute::zeroed(), args.nattr as usize)?;
+            mm.read(at, slice_as_bytes_mut(&mut list))?;
+            self.process.svm(args, &mut list)?;
+            mm.write(at, slice_as_bytes(&list))
+        })
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The driver instance of a machine: its GPUs, its limits, its processes, and what the devices tell it.
+
+use crate::address_space::AddressSpace;
+use crate::device::Device;
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::gpu::{Gpu, HwQueue, Interrupts, PageFault, Vmid};
+use crate::limit::Limit;
+use crate::os::{self, Arc, Vec};
+use crate::process::Process;
+use crate::sabotage::Sabotage;
+use crate::window::WindowPolicy;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+
+/// At most so many GPUs: a mapping's GPUs are a bitmap of this width.
+pub const MAX_GPUS: usize = 32;
+
+/// How the driver behaves; a kernel module's parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How ranges share interval notifiers.
+    pub windows: WindowPolicy,
+    /// How long one call may go on retrying memory that keeps changing.
+    pub register_deadline: Duration,
+    /// The longest pause between two tries of a restore.
+    pub restore_pause: Duration,
+    /// Most ranges in one call.
+    pub max_ranges: u32,
+    /// Bytes of RAM; the system-memory limit follows from it.
+    pub ram: u64,
+    /// What is broken on purpose (nothing, unless built for that).
+    pub sabotage: Sabotage,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            windows: WindowPolicy::default(),
+            register_deadline: Duration::from_secs(10),
+            restore_pause: Duration::from_millis(64),
+            max_ranges: 1 << 20,
+            ram: 16 << 30,
+            sabotage: Sabotage::default(),
+        }
+    }
+}
+
+/// The driver.
+pub struct Kfd {
+    devices: Vec<Arc<Device>>,
+    options: Options,
+    limit: Arc<Limit>,
+    next_process: AtomicU64,
+}
+
+impl Kfd {
+    /// A driver for `gpus`.
+    pub fn new(gpus: Vec<Arc<dyn Gpu>>, options: Options) -> Result<Arc<Self>> {
+        if gpus.len() > MAX_GPUS {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut devices = Vec::with_capacity(gpus.len())?;
+        for (index, gpu) in gpus.into_iter().enumerate() {
+            devices.push(os::arc(Device::new(index, gpu)?)?)?;
+        }
+        let limit = os::arc(Limit::new(Limit::of_ram(options.ram)))?;
+        os::arc(Self { devices, options, limit, next_process: AtomicU64::new(1) })
+    }
+
+    /// A process opens the device: an object with no VM yet.
+    pub fn open(self: &Arc<Self>, mm: Arc<dyn AddressSpace>) -> Result<Arc<Process>> {
+        let number = self.next_process.fetch_add(1, Ordering::Relaxed);
+        Process::new(self, number, mm)
+    }
+
+    /// The GPUs.
+    pub fn devices(&self) -> &[Arc<Device>] {
+        &self.devices
+    }
+
+    /// The GPU with this `gpu_id`. EINVAL when there is none.
+    pub fn device(&self, gpu_id: u32) -> Result<&Arc<Device>> {
+        let found = self.devices.iter().find(|d| d.id() == gpu_id);
+        found.ok_or(Error::new(Errno::EINVAL, Reason::BadGpu))
+    }
+
+    /// How it behaves.
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The system-memory limit of all processes.
+    pub const fn limit(&self) -> &Arc<Limit> {
+        &self.limit
+    }
+
+    fn owner(&self, gpu_id: u32, vmid: Vmid) -> Option<(usize, Arc<Process>)> {
+        let device = self.device(gpu_id).ok()?;
+        Some((device.index(), device.owner(vmid)?))
+    }
+}
+
+impl Interrupts for Kfd {
+    fn page_fault(&self, gpu_id: u32, fault: PageFault) {
+        if let Some((gpu, process)) = self.owner(gpu_id, fault.vmid) {
+            process.gpu_fault(gpu, fault);
+        }
+    }
+
+    fn signal_event(&self, gpu_id: u32, vmid: Vmid, event_id: u32) {
+        if let Some((_, process)) = self.owner(gpu_id, vmid) {
+            process.events().signal(event_id);
+        }
+    }
+
+    fn queue_error(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue, message: &str) {
+        if let Some((gpu, process)) = self.owner(gpu_id, vmid) {
+            process.queue_stopped(gpu, queue, None);
+            os::warn(format_args!("gpu {gpu_id:#x}: queue {} stopped: {message}", queue.0));
+            process.events().hw_exception(gpu_id);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The last failed call of each thread: which range of a list was at fault, and why.
+//!
+//! A table of fixed size; a thread that fails when it is full takes the place of the one that failed longest ago. Guarded
+//! by a lock of rank `Error`.
+
+use crate::errno::{Error, Result};
+use crate::lock_rank::Rank;
+use crate::os::{self, Mutex};
+
+const THREADS: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    thread: u64,
+    age: u64,
+    error: Error,
+}
+
+struct Table {
+    entries: [Option<Entry>; THREADS],
+    clock: u64,
+}
+
+/// A process's table.
+pub struct LastErrors(Mutex<Table>);
+
+impl LastErrors {
+    /// Empty.
+    pub fn new() -> Result<Self> {
+        Ok(Self(Mutex::new(Rank::Error, Table { entries: [None; THREADS], clock: 0 })?))
+    }
+
+    /// Remembers the calling thread's error.
+    pub fn record(&self, error: Error) {
+        let thread = os::thread_id();
+        let mut table = self.0.lock();
+        table.clock += 1;
+        let age = table.clock;
+        let own = table.entries.iter().position(|e| e.is_some_and(|e| e.thread == thread));
+        let slot = own.or_else(|| table.entries.iter().position(Option::is_none));
+        let oldest = || (0..THREADS).min_by_key(|i| table.entries[*i].map_or(0, |e| e.age));
+        if let Some(slot) = slot.or_else(oldest) {
+            table.entries[slot] = Some(Entry { thread, age, error });
+        }
+    }
+
+    /// The calling thread's last error, if it is still known.
+    pub fn last(&self) -> Option<Error> {
+        let thread = os::thread_id();
+        let table = self.0.lock();
+        table.entries.iter().flatten().find(|e| e.thread == thread).map(|e| e.error)
+    }
+}

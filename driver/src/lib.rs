@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The KFD driver: processes, GPU address spaces and page tables, buffer objects, userptr (one range and batch),
+//! invalidation, eviction and restore, queues, events.
+//!
+//! It does not know where it runs. It reaches the world through three seams, and what implements them is a *host*:
+//!
+//! | seam | what is behind it |
+//! | --- | --- |
+//! | [`os`] | memory, locks, work items, a clock: one implementation a host, picked in one file |
+//! | [`address_space::AddressSpace`] | a process's CPU memory: interval notifiers, faulting pages in |
+//! | [`gpu::Gpu`] | the device: page-table roots, TLB flushes, queues, its VRAM |
+//!
+//! A call comes in through [`ioctl`], is checked in [`memory`], [`batch`], [`queue`] or [`svm`], and changes objects of
+//! its [`process::Process`]. Userptr is in [`userptr`] (state and invalidation), [`range_set`] (the ranges and their index),
+//! [`window`] (their notifiers), [`revalidate`] (faulting and committing), [`eviction`] and `process` (restore), [`fault`]
+//! (XNACK). Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].
+#![no_std]
+
+pub mod addr;
+pub mod address_space;
+pub mod batch;
+pub mod bo;
+pub mod counters;
+pub mod device;
+pub mod errno;
+pub mod event;
+pub mod eviction;
+pub mod fault;
+pub mod gpu;
+pub mod handle;
+pub mod interval;
+pub mod ioctl;
+pub mod kfd;
+pub mod last_error;
+pub mod limit;
+pub mod lock_rank;
+pub mod memory;
+pub mod mmap;
+pub mod os;
+pub mod page_table;
+pub mod process;
+pub mod pte;
+pub mod queue;
+pub mod range_set;
+pub mod revalidate;
+pub mod sabotage;
+pub mod snapshot;
+pub mod svm;
+pub mod userptr;
+pub mod vm;
+pub mod vram;
+pub mod window;

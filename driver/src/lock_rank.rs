@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The order of all locks. A thread takes a lock only when its rank is above every rank it already holds.
+//!
+//! ```text
+//! Process    handles, GPU address reservations, queues, accounting of one process
+//! Bo         the reservation of one buffer object: its mappings; held over faulting pages in
+//! Vm         the page-table tree of one process on one GPU
+//! Vram       a GPU's VRAM allocator, its VMIDs
+//! Event      a process's events
+//!   [mmap]   the host's address-space lock: taken inside `AddressSpace` calls, so below Bo and above Notifier
+//! Notifier   what an invalidation changes: ranges' generations and states, pages. Taken in memory reclaim:
+//!            under it nothing is allocated, nothing is freed, no page is faulted, nothing sleeps
+//! Eviction   whether a process's queues run, and which of its objects wait for a restore. Same rules
+//! Error      the table of last errors
+//! Work       a work item's timer
+//! ```
+//!
+//! Holding `Process` over a fault is avoided (registration would serialise a process on its slowest call): an object is
+//! reserved under it, built without it, and published under it. Hosts call [`check`] on each acquisition in debug
+//! builds; a violation panics, in a release build nothing is left of it.
+
+/// A lock's place in the order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+#[allow(missing_docs)] // the module documentation is the table
+pub enum Rank {
+    Process,
+    Bo,
+    Vm,
+    Vram,
+    Event,
+    Notifier,
+    Eviction,
+    Error,
+    Work,
+}
+
+/// From here on a thread may be in memory reclaim: it must neither allocate nor sleep.
+pub const RECLAIM: Rank = Rank::Notifier;
+
+/// Panics when `next` may not be taken while `highest` is held.
+#[track_caller]
+pub fn check(highest: Option<Rank>, next: Rank) {
+    if let Some(highest) = highest {
+        assert!(highest < next, "lock order: {next:?} taken while {highest:?} is held");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "lock order: Process taken while Notifier is held")]
+    fn a_lock_below_the_highest_held_is_refused() {
+        check(Some(Rank::Notifier), Rank::Process);
+    }
+
+    #[test]
+    fn the_documented_order_passes() {
+        check(None, Rank::Process);
+        check(Some(Rank::Bo), Rank::Vm);
+        check(Some(Rank::Notifier), Rank::Eviction);
+    }
+}

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `os` for the user host: std behind the interface that the kernel can also offer.
+//!
+//! [`fault_injection`] makes the n-th fallible operation of a thread fail, which is how tests walk every failure path.
+
+extern crate std;
+
+use super::prim::{self, thread, Instant};
+use crate::errno::{Errno, Result};
+use crate::lock_rank::{self, Rank};
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::sync::{OnceLock, PoisonError, TryLockError};
+
+pub use std::sync::Arc;
+
+/// Makes a shared object; ENOMEM when that fails.
+pub fn arc<T>(value: T) -> Result<Arc<T>> {
+    failpoint("arc")?;
+    Ok(Arc::new(value))
+}
+
+/// A growable array; whatever may grow it returns ENOMEM instead of aborting.
+#[derive(Debug)]
+pub struct Vec<T>(std::vec::Vec<T>);
+
+impl<T> Vec<T> {
+    /// Empty, without memory of its own.
+    pub const fn new() -> Self {
+        Self(std::vec::Vec::new())
+    }
+
+    /// Empty, with room for exactly `capacity` elements.
+    pub fn with_capacity(capacity: usize) -> Result<Self> {
+        failpoint("vec")?;
+        let mut v = std::vec::Vec::new();
+        v.try_reserve_exact(capacity).map_err(|_| Errno::ENOMEM)?;
+        Ok(Self(v))
+    }
+
+    /// `len` times `value`.
+    pub fn filled(value: T, len: usize) -> Result<Self>
+    where
+        T: Clone,
+    {
+        let mut v = Self::with_capacity(len)?;
+        v.0.resize(len, value);
+        Ok(v)
+    }
+
+    /// Room for `more` elements, so that that many pushes cannot fail.
+    pub fn reserve(&mut self, more: usize) -> Result {
+        if self.0.capacity() - self.0.len() < more {
+            failpoint("vec")?;
+            self.0.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
+        }
+        Ok(())
+    }
+
+    /// Appends.
+    pub fn push(&mut self, value: T) -> Result {
+        self.reserve(1)?;
+        self.0.push(value);
+        Ok(())
+    }
+
+    /// Appends where room was reserved: never allocates. False (and dropped) when there was none.
+    pub fn push_reserved(&mut self, value: T) -> bool {
+        let room = self.0.len() < self.0.capacity();
+        if room {
+            self.0.push(value);
+        }
+        room
+    }
+
+    /// Takes the last.
+    pub fn pop(&mut self) -> Option<T> {
+        self.0.pop()
+    }
+
+    /// Takes the element at `index` by putting the last in its place.
+    pub fn swap_remove(&mut self, index: usize) -> T {
+        self.0.swap_remove(index)
+    }
+
+    /// Shortens to `len`.
+    pub fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+
+    /// Empties it; the memory stays.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Elements that fit without growing.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> u64 {
+        (self.0.capacity() * size_of::<T>()) as u64
+    }
+}
+
+impl<T> Default for Vec<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Deref for Vec<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Vec<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+impl<T> IntoIterator for Vec<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+prim::thread_local! {
+    /// Ranks held by this thread, ascending. Fixed size: taking a lock must not allocate.
+    static HELD: RefCell<([Option<Rank>; 12], usize)> = const { RefCell::new(([None; 12], 0)) };
+    static FAIL: Cell<Option<u64>> = const { Cell::new(None) };
+    static POINTS: Cell<u64> = const { Cell::new(0) };
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Held(Rank);
+
+impl Held {
+    #[track_caller]
+    fn enter(rank: Rank) -> Self {
+        if cfg!(debug_assertions) {
+            HELD.with(|state| {
+                let (held, n) = &mut *state.borrow_mut();
+                lock_rank::check(n.checked_sub(1).and_then(|last| held[last]), rank);
+                held[*n] = Some(rank);
+                *n += 1;
+            });
+        }
+        Self(rank)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) {
+            // Guards may be dropped in another order than they were taken.
+            HELD.with(|state| {
+                let (held, n) = &mut *state.borrow_mut();
+                if let Some(at) = held[..*n].iter().rposition(|r| *r == Some(self.0)) {
+                    held.copy_within(at + 1..*n, at);
+                    *n -= 1;
+                }
+            });
+        }
+    }
+}
+
+/// Whether this thread holds a lock under which it must neither allocate nor sleep (debug builds only).
+pub fn in_reclaim() -> bool {
+    cfg!(debug_assertions)
+        && HELD.with(|state| {
+            let (held, n) = &*state.borrow();
+            held[..*n].iter().flatten().any(|r| *r >= lock_rank::RECLAIM)
+        })
+}
+
+/// A mutual-exclusion lock with a rank.
+pub struct Mutex<T> {
+    rank: Rank,
+    inner: prim::Mutex<T>,
+}
+
+/// A held [`Mutex`].
+pub struct MutexGuard<'a, T> {
+    inner: prim::MutexGuard<'a, T>,
+    held: Held,
+}
+
+impl<T> Mutex<T> {
+    /// A lock of rank `rank`; making one can fail in the kernel, where locks are allocated.
+    pub fn new(rank: Rank, value: T) -> Result<Self> {
+        failpoint("mutex")?;
+        Ok(Self { rank, inner: prim::Mutex::new(value) })
+    }
+
+    /// Waits for the lock.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let held = Held::enter(self.rank);
+        // A panic elsewhere is a bug of its own; the data is no worse for it than in the kernel.
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { inner, held }
+    }
+
+    /// Takes the lock if nobody has it.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = match self.inner.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(p)) => p.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard { inner, held: Held::enter(self.rank) })
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// Waiting for a condition under a [`Mutex`].
+#[derive(Default)]
+pub struct Condvar(prim::Condvar);
+
+impl Condvar {
+    /// A condition nobody waits for.
+    pub const fn new() -> Self {
+        Self(prim::Condvar::new())
+    }
+
+    /// Gives the lock up and waits until told or until `timeout` has passed.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+        let MutexGuard { inner, held } = guard;
+        let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { inner, held }
+    }
+
+    /// Wakes all.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// A moment of the monotonic clock, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// This moment plus a duration.
+    pub fn after(self, d: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Now.
+pub fn now() -> Time {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = START.get_or_init(Instant::now);
+    Time(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Sleeps.
+pub fn sleep(d: Duration) {
+    debug_assert!(!in_reclaim(), "sleeping in reclaim");
+    thread::sleep(d);
+}
+
+/// A number that is this thread's alone.
+pub fn thread_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    THREAD.with(|t| {
+        if t.get() == 0 {
+            t.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        t.get()
+    })
+}
+
+/// Writes a warning to the log.
+pub fn warn(message: fmt::Arguments<'_>) {
+    if let Some(log) = LOG.get() {
+        log(message);
+    }
+}
+
+static LOG: OnceLock<fn(fmt::Arguments<'_>)> = OnceLock::new();
+
+/// Says where warnings go; the first call counts.
+pub fn set_log(log: fn(fmt::Arguments<'_>)) {
+    let _ = LOG.set(log);
+}
+
+/// A place where a test can make the driver fail: each allocation and each call to the host passes one.
+pub fn failpoint(site: &'static str) -> Result {
+    debug_assert!(!in_reclaim(), "{site}: an allocation or host call in reclaim");
+    POINTS.with(|points| points.set(points.get() + 1));
+    FAIL.with(|fail| match fail.get() {
+        None => Ok(()),
+        Some(0) => {
+            fail.set(None);
+            Err(Errno::ENOMEM.into())
+        }
+        Some(n) => {
+            fail.set(Some(n - 1));
+            Ok(())
+        }
+    })
+}
+
+/// Making this thread's driver calls fail.
+pub mod fault_injection {
+    use super::{Cell, FAIL, POINTS};
+
+    /// Runs `f` with its `n`-th (from 0) failpoint failing once. Returns what `f` returned, and whether the point was reached.
+    pub fn fail_nth<R>(n: u64, f: impl FnOnce() -> R) -> (R, bool) {
+        FAIL.with(|fail| fail.set(Some(n)));
+        let r = f();
+        let reached = FAIL.with(|fail| fail.replace(None)).is_none();
+        (r, reached)
+    }
+
+    /// How many failpoints this thread has passed.
+    pub fn passed() -> u64 {
+        POINTS.with(Cell::get)
+    }
+}
+
+struct Timer {
+    due: Option<Instant>,
+    stop: bool,
+}
+
+struct WorkState<T> {
+    timer: prim::Mutex<Timer>,
+    changed: prim::Condvar,
+    // Held while scheduled, so that a target lives until its work has run or was cancelled.
+    target: prim::Mutex<Option<Arc<T>>>,
+}
+
+/// A function that is run once, later, on a thread of its own: the kernel's delayed work.
+///
+/// Scheduling is allowed in reclaim (no allocation). Work that is already due keeps the earlier time.
+pub struct Work<T: Send + Sync + 'static> {
+    state: Arc<WorkState<T>>,
+    thread: prim::Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+impl<T: Send + Sync + 'static> Work<T> {
+    /// Work that runs `run` on its target. `name` is the thread's.
+    pub fn new(name: &str, run: fn(&Arc<T>)) -> Result<Self> {
+        failpoint("work")?;
+        let state = Arc::new(WorkState {
+            timer: prim::Mutex::new(Timer { due: None, stop: false }),
+            changed: prim::Condvar::new(),
+            target: prim::Mutex::new(None),
+        });
+        let worker = state.clone();
+        let thread =
+            thread::Builder::new().name(name.into()).spawn(move || worker.serve(run)).map_err(|_| Errno::ENOMEM)?;
+        Ok(Self { state, thread: prim::Mutex::new(Some(thread)) })
+    }
+
+    /// Runs it `delay` from now, unless it is due earlier.
+    pub fn schedule(&self, target: &Arc<T>, delay: Duration) {
+        let _held = Held::enter(Rank::Work);
+        let mut timer = self.state.lock();
+        if timer.stop {
+            return;
+        }
+        let due = Instant::now() + delay;
+        if timer.due.is_none_or(|earlier| due < earlier) {
+            timer.due = Some(due);
+        }
+        let mut slot = self.state.target.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.is_none() {
+            *slot = Some(target.clone());
+        }
+        self.state.changed.notify_all();
+    }
+
+    /// Cancels what is due, waits for what runs, and lets nothing be scheduled any more.
+    pub fn stop(&self) {
+        {
+            let mut timer = self.state.lock();
+            timer.stop = true;
+            timer.due = None;
+        }
+        self.state.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+        *self.state.target.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Work<T> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl<T: Send + Sync> WorkState<T> {
+    fn lock(&self) -> prim::MutexGuard<'_, Timer> {
+        self.timer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, run: fn(&Arc<T>)) {
+        let mut timer = self.lock();
+        loop {
+            if timer.stop {
+                return;
+            }
+            let Some(due) = timer.due else {
+                timer = self.changed.wait(timer).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = due.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                timer = self.changed.wait_timeout(timer, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            timer.due = None;
+            let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(timer);
+            if let Some(target) = target {
+                run(&target);
+            }
+            timer = self.lock();
+        }
+    }
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A process: what one open of the device owns, and the worker that restores it.
+//!
+//! The lock of rank `Process` guards [`Inner`]: the handle table, the reservations of GPU addresses, SVM ranges and
+//! queues. It is never held while pages are faulted in: an object is entered under it, built without it, and becomes
+//! visible at the end. Objects point back at their process; [`Process::release`] breaks that circle.
+
+use crate::addr::CpuSpan;
+use crate::address_space::AddressSpace;
+use crate::bo::Bo;
+use crate::counters::Counters;
+use crate::device::Device;
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::event::Events;
+use crate::eviction::Eviction;
+use crate::fault::Faults;
+use crate::handle::Handles;
+use crate::interval::IntervalMap;
+use crate::kfd::Kfd;
+use crate::last_error::LastErrors;
+use crate::lock_rank::Rank;
+use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
+use crate::queue::Queues;
+use crate::sabotage::Sabotage;
+use crate::svm::SvmRanges;
+use crate::vm::Vm;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
+
+/// Client mmap offsets of VRAM and GTT objects begin here, as DRM's do.
+const FIRST_MMAP_OFFSET: u64 = 4 << 30;
+
+/// From an invalidation to the first try to restore, as KFD has it: more invalidations usually follow.
+const RESTORE_PAUSE: Duration = Duration::from_millis(1);
+
+/// What the process lock guards.
+pub struct Inner {
+    /// By GPU number; a VM from ACQUIRE_VM on.
+    pub(crate) vms: Vec<Option<Arc<Vm>>>,
+    /// Buffer objects, also those not ready yet.
+    pub(crate) bos: Handles<Arc<Bo>>,
+    /// GPU addresses of buffer objects.
+    pub(crate) gpu_va: IntervalMap<u32>,
+    /// CPU hulls of userptr objects.
+    pub(crate) cpu_hulls: IntervalMap<u32>,
+    /// mmap offsets of VRAM and GTT objects.
+    pub(crate) offsets: IntervalMap<u32>,
+    pub(crate) next_offset: u64,
+    pub(crate) svm: SvmRanges,
+    pub(crate) queues: Queues,
+}
+
+/// A process.
+pub struct Process {
+    kfd: Arc<Kfd>,
+    number: u64,
+    mm: Arc<dyn AddressSpace>,
+    inner: Mutex<Inner>,
+    eviction: Eviction,
+    events: Events,
+    errors: LastErrors,
+    counters: Counters,
+    faults: Faults,
+    xnack: AtomicBool,
+    restore: Work<Process>,
+    fault_work: Work<Process>,
+    /// Restores in a row that did not finish.
+    restore_tries: AtomicU32,
+}
+
+impl Process {
+    /// A process without VMs.
+    pub fn new(kfd: &Arc<Kfd>, number: u64, mm: Arc<dyn AddressSpace>) -> Result<Arc<Self>> {
+        let gpus = kfd.devices().len();
+        let mut vms = Vec::with_capacity(gpus)?;
+        for _ in 0..gpus {
+            vms.push(None)?;
+        }
+        let inner = Inner {
+            vms,
+            bos: Handles::new(),
+            gpu_va: IntervalMap::new(),
+            cpu_hulls: IntervalMap::new(),
+            offsets: IntervalMap::new(),
+            next_offset: FIRST_MMAP_OFFSET,
+            svm: SvmRanges::new(),
+            queues: Queues::new(gpus)?,
+        };
+        crate::os::arc(Self {
+            kfd: kfd.clone(),
+            number,
+            mm,
+            inner: Mutex::new(Rank::Process, inner)?,
+            eviction: Eviction::new()?,
+            events: Events::new()?,
+            errors: LastErrors::new()?,
+            counters: Counters::default(),
+            faults: Faults::new()?,
+            xnack: AtomicBool::new(false),
+            restore: Work::new("vkfd-restore", Self::run_restore)?,
+            fault_work: Work::new("vkfd-fault", Self::serve_faults)?,
+            restore_tries: AtomicU32::new(0),
+        })
+    }
+
+    /// The driver.
+    pub const fn kfd(&self) -> &Arc<Kfd> {
+        &self.kfd
+    }
+
+    /// A number that no other process of the machine has had.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its CPU memory.
+    pub fn mm(&self) -> &dyn AddressSpace {
+        &*self.mm
+    }
+
+    /// Takes the process lock.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
+    }
+
+    /// Its eviction state.
+    pub const fn eviction(&self) -> &Eviction {
+        &self.eviction
+    }
+
+    /// Its events.
+    pub const fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Its last errors, by thread.
+    pub(crate) const fn errors(&self) -> &LastErrors {
+        &self.errors
+    }
+
+    /// Its counters.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// GPU faults that wait to be served.
+    pub(crate) const fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// What is broken on purpose.
+    pub fn sabotage(&self) -> &Sabotage {
+        &self.kfd.options().sabotage
+    }
+
+    /// How many GPUs the machine has.
+    pub fn gpu_count(&self) -> usize {
+        self.kfd.devices().len()
+    }
+
+    /// Whether its GPUs retry page faults.
+    pub fn xnack(&self) -> bool {
+        self.xnack.load(Ordering::Acquire)
+    }
+
+    /// The VM on GPU number `gpu`. ENODEV before ACQUIRE_VM.
+    pub(crate) fn vm(&self, gpu: usize) -> Result<Arc<Vm>> {
+        let vm = self.lock().vms.get(gpu).and_then(Clone::clone);
+        vm.ok_or(Error::new(Errno::ENODEV, Reason::BadGpu))
+    }
+
+    /// The object of a handle. EINVAL when there is none.
+    pub(crate) fn bo(&self, handle: u64) -> Result<Arc<Bo>> {
+        let inner = self.lock();
+        let number = u32::try_from(handle & 0xffff_ffff).unwrap_or(u32::MAX);
+        let bo = inner.bos.get(number).filter(|bo| bo.is_ready() && bo.handle() == handle);
+        bo.cloned().ok_or(Error::new(Errno::EINVAL, Reason::BadHandle))
+    }
+
+    /// Makes the VM of a GPU; again is no error.
+    pub fn acquire_vm(self: &Arc<Self>, gpu_id: u32) -> Result {
+        let device: Arc<Device> = self.kfd.device(gpu_id)?.clone();
+        let mut inner = self.lock();
+        let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
+        if slot.is_none() {
+            let vm = Vm::new(self, &device, self.xnack())?;
+            self.eviction.add_vm(vm.gpu(), vm.vmid())?;
+            *slot = Some(vm);
+        }
+        Ok(())
+    }
+
+    /// Turns retry of page faults on or off. EPERM if a GPU cannot, EBUSY while there are queues.
+    pub fn set_xnack(&self, on: bool) -> Result {
+        if on && !self.kfd.devices().iter().all(|d| d.properties().xnack_capable) {
+            return Err(Errno::EPERM.into());
+        }
+        let inner = self.lock();
+        if !inner.queues.is_empty() {
+            return Err(Errno::EBUSY.into());
+        }
+        self.xnack.store(on, Ordering::Release);
+        for vm in inner.vms.iter().flatten() {
+            vm.set_retry(on);
+        }
+        if !on {
+            // What faults would have brought back is the restore's task now.
+            for (_, bo) in inner.bos.iter() {
+                if let Some(object) = bo.userptr() {
+                    object.request_restore(&mut object.lock());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the restore worker after a pause that doubles with each restore in a row that did not finish. Allowed in reclaim.
+    pub(crate) fn schedule_restore(self: &Arc<Self>) {
+        let tries = self.restore_tries.load(Ordering::Relaxed).min(16);
+        let pause = (RESTORE_PAUSE * (1 << tries)).min(self.kfd.options().restore_pause);
+        self.restore.schedule(self, pause);
+    }
+
+    /// Runs the fault worker now.
+    pub(crate) fn schedule_faults(self: &Arc<Self>) {
+        self.fault_work.schedule(self, Duration::ZERO);
+    }
+
+    /// One run of the restore: every object that waits now, then the queues go on unless something is left; then it runs
+    /// again, after a pause that doubles up to the limit. O(invalid ranges and their pages).
+    fn run_restore(self: &Arc<Self>) {
+        self.counters.restore_runs.add(1);
+        let waiting = self.eviction.lock().waiting();
+        for _ in 0..waiting {
+            let bo = {
+                // Both locks at once: an object leaves the list before its number is free for another.
+                let inner = self.lock();
+                let Some(number) = self.eviction.lock().take_waiting() else { break };
+                inner.bos.get(number).cloned()
+            };
+            let Some(bo) = bo else { continue };
+            match bo.restore() {
+                Ok(false) => {}
+                // Invalidated meanwhile, or no memory just now: once more, later.
+                Ok(true) | Err(_) => {
+                    if let Some(object) = bo.userptr() {
+                        object.keep_waiting(&mut object.lock());
+                    }
+                }
+            }
+        }
+        let mut eviction = self.eviction.lock();
+        let was = eviction.evicted();
+        if eviction.resume() {
+            // Counted under the lock: a snapshot that finds the queues running has counted it.
+            if was {
+                self.counters.restores.add(1);
+            }
+            drop(eviction);
+            self.restore_tries.store(0, Ordering::Relaxed);
+            return;
+        }
+        drop(eviction);
+        self.restore_tries.fetch_add(1, Ordering::Relaxed);
+        self.schedule_restore();
+    }
+
+    /// Ends the process: queues, mappings, objects, VMs, all of it. Nothing of it runs any more when this returns.
+    pub fn release(&self) {
+        self.restore.stop();
+        self.fault_work.stop();
+        self.events.close();
+        let queues = core::mem::take(&mut self.lock().queues);
+        queues.destroy_all();
+        loop {
+            let bo = self.lock().bos.iter().next().map(|(_, bo)| bo.clone());
+            let Some(bo) = bo else { break };
+            for gpu in 0..self.gpu_count() {
+                // Errors here mean that it is gone already.
+                let _ = bo.unmap(gpu);
+            }
+            let _ = bo.free();
+            self.forget(&bo);
+        }
+        drop(self.eviction.lock().take_vms());
+        let mut vms = Vec::new();
+        let mut svm = SvmRanges::new();
+        let mut inner = self.lock();
+        core::mem::swap(&mut inner.vms, &mut vms);
+        core::mem::swap(&mut inner.svm, &mut svm);
+        drop(inner);
+        drop((vms, svm));
+    }
+
+    /// Takes an object out of all tables.
+    pub(crate) fn forget(&self, bo: &Bo) {
+        let mut inner = self.lock();
+        let (number, span) = (bo.number(), bo.span());
+        inner.gpu_va.remove(span.start().0, span.end().0, &number);
+        if let Some(object) = bo.userptr() {
+            let hull: CpuSpan = object.ranges().hull();
+            inner.cpu_hulls.remove(hull.start().0, hull.end().0, &number);
+        }
+        if bo.mmap_offset() != 0 {
+            let end = bo.mmap_offset() + span.bytes();
+            inner.offsets.remove(bo.mmap_offset(), end, &number);
+        }
+        let removed = inner.bos.remove(number);
+        drop(inner);
+        drop(removed);
+    }
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A process's state as its client can read it: counters, objects, ranges, and the entries its GPUs walk.
+//!
+//! Lists are copied out a step at a time with no lock held over the copy, so that each entry is true at its time and
+//! the list need not be of one moment. O(entries asked for), plus finding where to begin.
+
+use crate::addr::{CpuVa, GpuVa, PAGE};
+use crate::bo::{Backing, Bo};
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::os::Arc;
+use crate::process::Process;
+use crate::userptr::Status;
+use vkfd_uapi::pod::{slice_as_bytes, Pod};
+use vkfd_uapi::vkfd as abi;
+
+const STEP: usize = 32;
+
+impl Process {
+    /// The SNAPSHOT call.
+    pub(crate) fn snapshot(&self, args: &mut abi::SnapshotArgs) -> Result {
+        match args.op {
+            abi::SNAPSHOT_PROCESS => {
+                let info = self.info()?;
+                args.total = 1;
+                args.count = 0;
+                if args.capacity > 0 {
+                    self.mm().write(CpuVa(args.buffer), info.as_bytes())?;
+                    args.count = 1;
+                }
+                Ok(())
+            }
+            abi::SNAPSHOT_BOS => self.snapshot_bos(args),
+            abi::SNAPSHOT_RANGES => self.snapshot_ranges(args),
+            abi::SNAPSHOT_PAGES => self.snapshot_pages(args),
+            abi::SNAPSHOT_QUEUES => self.snapshot_queues(args),
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    /// Writes up to `capacity` items from number `first` on, of those that `item` gives until it gives none.
+    fn copy_out<T: Pod>(&self, args: &mut abi::SnapshotArgs, mut item: impl FnMut(u64) -> Result<Option<T>>) -> Result {
+        let mut step = [T::zeroed(); STEP];
+        let mut done = 0u32;
+        loop {
+            let mut filled = 0;
+            while filled < STEP && done + u32::try_from(filled).unwrap_or(0) < args.capacity {
+                match item(u64::from(done) + filled as u64)? {
+                    Some(value) => step[filled] = value,
+                    None => break,
+                }
+                filled += 1;
+            }
+            let at = args.buffer.checked_add(u64::from(done) * size_of::<T>() as u64);
+            let at = at.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
+            if filled > 0 {
+                self.mm().write(CpuVa(at), slice_as_bytes(&step[..filled]))?;
+            }
+            done += u32::try_from(filled).unwrap_or(0);
+            if filled < STEP {
+                args.count = done;
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first object from number `number` on, with its number.
+    fn bo_from(&self, number: u32) -> Option<(u32, Arc<Bo>)> {
+        let inner = self.lock();
+        let (number, bo) = inner.bos.iter_from(number).next()?;
+        Some((number, bo.clone()))
+    }
+
+    fn snapshot_bos(&self, args: &mut abi::SnapshotArgs) -> Result {
+        args.total = self.lock().bos.len() as u64;
+        // The cursor is the table's number, so that walking does not slow down with what came before.
+        let mut number = args.index;
+        let result = self.copy_out(args, |_| {
+            let Some((at, bo)) = self.bo_from(number) else { return Ok(None) };
+            number = at + 1;
+            Ok(Some(bo_info(&bo)))
+        });
+        args.index = number;
+        result
+    }
+
+    fn snapshot_queues(&self, args: &mut abi::SnapshotArgs) -> Result {
+        args.total = self.lock().queues.len() as u64;
+        let mut number = args.index;
+        let result = self.copy_out(args, |_| {
+            let next = self.lock().queues.info_from(number);
+            Ok(next.map(|(at, info)| {
+                number = at + 1;
+                info
+            }))
+        });
+        args.index = number;
+        result
+    }
+
+    fn snapshot_ranges(&self, args: &mut abi::SnapshotArgs) -> Result {
+        let bo = self.bo(args.handle)?;
+        let object = bo.userptr().ok_or(Errno::EINVAL)?;
+        let ranges = object.ranges();
+        args.total = ranges.len() as u64;
+        let first = args.index as usize;
+        self.copy_out(args, |i| {
+            let Some(range) = usize::try_from(i).ok().map(|i| first + i).filter(|r| *r < ranges.len()) else {
+                return Ok(None);
+            };
+            let (generation, status) = object.lock().range(range);
+            let span = ranges.span(range);
+            Ok(Some(abi::RangeInfo {
+                cpu_start: span.start().0,
+                size: span.bytes(),
+                gpu_va: object.va().0 + ranges.place(range).0 * PAGE,
+                generation: generation.into(),
+                state: match status {
+                    Status::Invalid | Status::Filling => abi::RANGE_INVALID,
+                    Status::Valid => abi::RANGE_VALID,
+                    Status::Gone => abi::RANGE_GONE,
+                    Status::Denied => abi::RANGE_DENIED,
+                },
+                pad: 0,
+            }))
+        })
+    }
+
+    /// Raw leaf entries as GPU number `index` finds them by walking from its root, one a page from GPU address `handle`.
+    fn snapshot_pages(&self, args: &mut abi::SnapshotArgs) -> Result {
+        let vm = self.vm(args.index as usize)?;
+        let start = args.handle;
+        args.total = args.capacity.into();
+        self.copy_out(args, |i| {
+            let va = i.checked_mul(PAGE).and_then(|o| o.checked_add(start)).ok_or(Errno::EINVAL)?;
+            Ok(Some(vm.entry_at(GpuVa(va))))
+        })
+    }
+
+    fn info(&self) -> Result<abi::ProcessInfo> {
+        let mut info = abi::ProcessInfo::zeroed();
+        let mut number = 0;
+        loop {
+            let Some((at, bo)) = self.bo_from(number) else { break };
+            number = at + 1;
+            let bo = bo_info(&bo);
+            info.bos += 1;
+            match bo.kind {
+                abi::BO_KIND_VRAM => info.vram_bytes += bo.size,
+                abi::BO_KIND_GTT => info.gtt_bytes += bo.size,
+                abi::BO_KIND_USERPTR => {
+                    info.userptr_bos += 1;
+                    info.userptr_ranges += bo.ranges;
+                    info.userptr_bytes += bo.size;
+                    info.notifiers += bo.windows;
+                }
+                _ => {}
+            }
+            info.driver_bytes += bo.driver_bytes;
+        }
+        let inner = self.lock();
+        info.queues = inner.queues.len() as u64;
+        for vm in inner.vms.iter().flatten() {
+            info.vms += 1;
+            info.page_table_bytes += vm.table_bytes();
+            info.tlb_flushes += vm.flushes();
+        }
+        info.driver_bytes += inner.bos.memory()
+            + inner.gpu_va.memory()
+            + inner.cpu_hulls.memory()
+            + inner.offsets.memory()
+            + inner.svm.memory();
+        drop(inner);
+        info.driver_bytes += self.eviction().memory();
+        info.events = self.events().len() as u64;
+        let counters = self.counters();
+        // Under the lock that stops and resumes, so that counters and state are of one moment.
+        let eviction = self.eviction().lock();
+        info.evicted = eviction.evicted().into();
+        info.invalidations = counters.invalidations.get();
+        info.ranges_invalidated = counters.ranges_invalidated.get();
+        info.evictions = counters.evictions.get();
+        info.restores = counters.restores.get();
+        info.restore_runs = counters.restore_runs.get();
+        info.ranges_restored = counters.ranges_restored.get();
+        info.register_retries = counters.register_retries.get();
+        info.gpu_faults = counters.gpu_faults.get();
+        drop(eviction);
+        info.xnack = self.xnack().into();
+        Ok(info)
+    }
+}
+
+fn bo_info(bo: &Arc<Bo>) -> abi::BoInfo {
+    let mut info = abi::BoInfo {
+        handle: bo.handle(),
+        gpu_va: bo.span().start().0,
+        size: bo.span().bytes(),
+        flags: bo.flags(),
+        gpu_id: bo.device().id(),
+        mapped_gpus: bo.mapped_gpus(),
+        driver_bytes: bo.memory(),
+        ..abi::BoInfo::zeroed()
+    };
+    info.kind = match bo.backing() {
+        Backing::Vram(_) => abi::BO_KIND_VRAM,
+        Backing::Userptr(object) => {
+            let (invalid, missing) = object.lock().counts();
+            info.ranges = object.ranges().len() as u64;
+            info.invalid_ranges = invalid as u64;
+            info.gone_ranges = missing as u64;
+            info.windows = bo.window_count() as u64;
+            abi::BO_KIND_USERPTR
+        }
+        Backing::Dma(_) if bo.flags() & vkfd_uapi::memory::ALLOC_MEM_FLAGS_GTT != 0 => abi::BO_KIND_GTT,
+        Backing::Dma(_) if bo.flags() & vkfd_uapi::memory::ALLOC_MEM_FLAGS_DOORBELL != 0 => abi::BO_KIND_DOORBELL,
+        Backing::Dma(_) => abi::BO_KIND_MMIO,
+    };
+    info
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A VM: one process's address space on one GPU: a VMID, page tables, a page of doorbells.
+//!
+//! The page-table tree is guarded by a lock of rank `Vm`; entries belong to the objects that reserved them.
+
+use crate::addr::{FabricAddr, GpuSpan, GpuVa};
+use crate::device::Device;
+use crate::errno::Result;
+use crate::gpu::{DmaMemory, Gpu, Vmid};
+use crate::lock_rank::Rank;
+use crate::os::{Arc, Mutex};
+use crate::page_table::{Leaves, PageTable};
+use crate::process::Process;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of doorbells that a process has on a GPU: 1024 of 8 bytes, as on gfx9.
+pub const DOORBELL_BYTES: u64 = 8192;
+
+/// A VM.
+pub struct Vm {
+    device: Arc<Device>,
+    vmid: Vmid,
+    table: Mutex<PageTable>,
+    doorbells: Arc<dyn DmaMemory>,
+    flushes: AtomicU64,
+    skip_flush: bool,
+}
+
+/// An object's mapping in one VM: its entries there, until [`Vm::release`].
+pub struct Mapping {
+    /// The VM.
+    pub vm: Arc<Vm>,
+    /// The entries.
+    pub leaves: Leaves,
+}
+
+impl Vm {
+    /// An empty address space for `process`; the GPU walks it from now on.
+    pub fn new(process: &Arc<Process>, device: &Arc<Device>, retry: bool) -> Result<Arc<Self>> {
+        let gpu = device.gpu();
+        let table = PageTable::new(gpu.clone(), device.vram().clone())?;
+        let root = FabricAddr(gpu.properties().vram_base.0 + table.root().0);
+        let table = Mutex::new(Rank::Vm, table)?;
+        let doorbells = gpu.alloc_dma(DOORBELL_BYTES)?;
+        let vmid = device.take_vmid(process)?;
+        let skip_flush = process.sabotage().skip_tlb_flush();
+        let this = Self { device: device.clone(), vmid, table, doorbells, flushes: AtomicU64::new(0), skip_flush };
+        let this = crate::os::arc(this)?;
+        gpu.set_root(vmid, Some(root), retry);
+        Ok(this)
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Arc<dyn Gpu> {
+        self.device.gpu()
+    }
+
+    /// The GPU as the driver keeps it.
+    pub const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The GPU's number on this machine.
+    pub fn gpu_index(&self) -> usize {
+        self.device.index()
+    }
+
+    /// The VMID.
+    pub const fn vmid(&self) -> Vmid {
+        self.vmid
+    }
+
+    /// The process's doorbells on this GPU.
+    pub const fn doorbells(&self) -> &Arc<dyn DmaMemory> {
+        &self.doorbells
+    }
+
+    /// Makes the page tables of a span. O(2 MiB blocks).
+    pub fn reserve(&self, span: GpuSpan) -> Result<Leaves> {
+        let mut table = self.table.lock();
+        table.reserve(span).inspect_err(|_| {
+            self.flush();
+            table.reap();
+        })
+    }
+
+    /// Takes a span's page tables away, once its entries are cleared and flushed.
+    pub fn release(&self, leaves: &Leaves) {
+        let mut table = self.table.lock();
+        table.detach(leaves);
+        self.flush();
+        table.reap();
+    }
+
+    /// The leaf entry of an address as the GPU walks to it; 0 where there is none.
+    pub fn entry_at(&self, va: GpuVa) -> u64 {
+        self.table.lock().entry_at(va)
+    }
+
+    /// Drops cached translations; waits for accesses in flight.
+    pub fn flush(&self) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        if !self.skip_flush {
+            self.gpu().flush_tlb(self.vmid);
+        }
+    }
+
+    /// How often it was flushed.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    /// VRAM that the page tables take.
+    pub fn table_bytes(&self) -> u64 {
+        self.table.lock().bytes()
+    }
+
+    /// Where the root table is, for walks.
+    pub fn root(&self) -> crate::addr::VramOffset {
+        self.table.lock().root()
+    }
+
+    /// Changes whether faults are retried.
+    pub fn set_retry(&self, retry: bool) {
+        let root = FabricAddr(self.gpu().properties().vram_base.0 + self.root().0);
+        self.gpu().set_root(self.vmid, Some(root), retry);
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        // All queues of the VM are gone. The GPU lets go of the tables before they are freed.
+        self.gpu().set_root(self.vmid, None, false);
+        self.gpu().flush_tlb(self.vmid);
+        self.device.give_vmid(self.vmid);
+    }
+}

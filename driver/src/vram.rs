@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A GPU's VRAM: a buddy allocator in pages.
+//!
+//! Mechanism: free blocks of 2^k pages, aligned to their size, on doubly linked lists threaded through an array with one
+//! link a page; taking and giving back a block is O(log pages). Memory: 9 bytes a VRAM page. An allocation that is no
+//! power of two is several blocks, largest first, so a big buffer keeps the alignment that 2 MiB entries need.
+//!
+//! Memory is zero when it is handed out: it is wiped when it comes back, so one process never sees another's data.
+//! The lock (rank `Vram`) guards the lists; wiping happens outside of it.
+
+use crate::addr::{index, VramOffset, PAGE};
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::gpu::Gpu;
+use crate::lock_rank::Rank;
+use crate::os::{Mutex, Vec};
+
+const NIL: u32 = u32::MAX;
+const ORDERS: usize = 19; // up to 1 GiB blocks
+const FREE: u8 = 0x80;
+
+/// Consecutive VRAM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VramBlock {
+    /// First byte.
+    pub at: VramOffset,
+    /// Length in pages.
+    pub pages: u64,
+}
+
+struct Lists {
+    heads: [u32; ORDERS],
+    links: Vec<[u32; 2]>,
+    /// At the first page of a free block: `FREE | order`.
+    state: Vec<u8>,
+    free_pages: u64,
+}
+
+/// The allocator of one GPU.
+pub struct Vram {
+    lists: Mutex<Lists>,
+    pages: u64,
+}
+
+impl Vram {
+    /// All of `bytes` free.
+    pub fn new(bytes: u64) -> Result<Self> {
+        let pages = bytes / PAGE;
+        // Page numbers are u32: 16 TiB of VRAM.
+        let count = u32::try_from(pages).map_err(|_| Errno::EINVAL)?;
+        let mut lists = Lists {
+            heads: [NIL; ORDERS],
+            links: Vec::filled([NIL; 2], index(pages))?,
+            state: Vec::filled(0, index(pages))?,
+            free_pages: 0,
+        };
+        let mut at = 0;
+        while at < count {
+            let order = largest_order(at, count - at);
+            lists.put(at, order);
+            lists.free_pages += 1 << order;
+            at += 1 << order;
+        }
+        Ok(Self { lists: Mutex::new(Rank::Vram, lists)?, pages })
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        (self.pages - self.lists.lock().free_pages) * PAGE
+    }
+
+    /// Bytes free.
+    pub fn available(&self) -> u64 {
+        self.lists.lock().free_pages * PAGE
+    }
+
+    /// `pages` pages in as few blocks as there are. ENOMEM (reason `NoVram`) takes nothing.
+    pub fn alloc(&self, pages: u64) -> Result<Vec<VramBlock>> {
+        let no_vram = Error::new(Errno::ENOMEM, Reason::NoVram);
+        let wanted = u32::try_from(pages).map_err(|_| no_vram)?;
+        // A block a bit of the size is the least; fragmentation may need more, then room is made outside the lock.
+        let mut room = 64;
+        loop {
+            let mut blocks = Vec::with_capacity(room)?;
+            let mut lists = self.lists.lock();
+            if lists.free_pages < pages {
+                return Err(no_vram);
+            }
+            let mut left = wanted;
+            while left > 0 {
+                let want = largest_order(0, left);
+                let Some((at, order)) = lists.take(want) else { break };
+                let block = VramBlock { at: VramOffset(u64::from(at) * PAGE), pages: 1 << order };
+                if !blocks.push_reserved(block) {
+                    lists.give(at, order);
+                    break;
+                }
+                left -= 1 << order;
+            }
+            lists.free_pages -= pages - u64::from(left);
+            if left == 0 {
+                return Ok(blocks);
+            }
+            lists.give_back(&blocks);
+            room *= 4;
+        }
+    }
+
+    /// One page, for a page table.
+    pub fn alloc_page(&self) -> Result<VramOffset> {
+        crate::os::failpoint("vram")?;
+        let mut lists = self.lists.lock();
+        let (at, _) = lists.take(0).ok_or(Error::new(Errno::ENOMEM, Reason::NoVram))?;
+        lists.free_pages -= 1;
+        Ok(VramOffset(u64::from(at) * PAGE))
+    }
+
+    /// Wipes blocks and gives them back.
+    pub fn free(&self, gpu: &dyn Gpu, blocks: &[VramBlock]) {
+        for block in blocks {
+            gpu.clear(block.at, block.pages * PAGE);
+        }
+        self.lists.lock().give_back(blocks);
+    }
+}
+
+/// The order of the largest block that is aligned at page `at` and not longer than `pages`.
+fn largest_order(at: u32, pages: u32) -> usize {
+    let fits = pages.ilog2();
+    let aligned = if at == 0 { u32::BITS } else { at.trailing_zeros() };
+    (fits.min(aligned) as usize).min(ORDERS - 1)
+}
+
+impl Lists {
+    fn put(&mut self, at: u32, order: usize) {
+        let head = self.heads[order];
+        self.links[at as usize] = [NIL, head];
+        if head != NIL {
+            self.links[head as usize][0] = at;
+        }
+        self.heads[order] = at;
+        self.state[at as usize] = FREE | u8::try_from(order).unwrap_or(0);
+    }
+
+    fn unlink(&mut self, at: u32, order: usize) {
+        let [before, after] = self.links[at as usize];
+        if before == NIL {
+            self.heads[order] = after;
+        } else {
+            self.links[before as usize][1] = after;
+        }
+        if after != NIL {
+            self.links[after as usize][0] = before;
+        }
+        self.state[at as usize] = 0;
+    }
+
+    /// A block of `order`, split off a larger one if need be; else the largest smaller one. Does not count.
+    fn take(&mut self, order: usize) -> Option<(u32, usize)> {
+        if let Some(found) = (order..ORDERS).find(|o| self.heads[*o] != NIL) {
+            let at = self.heads[found];
+            self.unlink(at, found);
+            for half in (order..found).rev() {
+                self.put(at + (1 << half), half);
+            }
+            return Some((at, order));
+        }
+        let smaller = (0..order).rev().find(|o| self.heads[*o] != NIL)?;
+        let at = self.heads[smaller];
+        self.unlink(at, smaller);
+        Some((at, smaller))
+    }
+
+    /// Puts a block back and merges it with its free buddies. Does not count.
+    fn give(&mut self, mut at: u32, mut order: usize) {
+        while order + 1 < ORDERS {
+            let buddy = at ^ (1 << order);
+            if self.state.get(buddy as usize).copied() != Some(FREE | u8::try_from(order).unwrap_or(0)) {
+                break;
+            }
+            self.unlink(buddy, order);
+            at &= !(1 << order);
+            order += 1;
+        }
+        self.put(at, order);
+    }
+
+    fn give_back(&mut self, blocks: &[VramBlock]) {
+        for block in blocks {
+            // Blocks come from `take`, so both conversions hold.
+            let at = u32::try_from(block.at.0 / PAGE).unwrap_or(NIL);
+            self.give(at, block.pages.ilog2() as usize);
+            self.free_pages += block.pages;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(b: &VramBlock) -> (u64, u64) {
+        (b.at.0, b.at.0 + b.pages * PAGE)
+    }
+
+    #[test]
+    fn blocks_do_not_overlap_and_all_comes_back() {
+        let vram = Vram::new(5000 * PAGE).unwrap();
+        let a = vram.alloc(1027).unwrap();
+        let b = vram.alloc(513).unwrap();
+        assert_eq!(vram.used(), 1540 * PAGE);
+        assert_eq!(a.iter().map(|b| b.pages).sum::<u64>(), 1027);
+        for x in a.iter() {
+            assert_eq!(x.at.0 % (x.pages * PAGE), 0, "a block is aligned to its size");
+            for y in b.iter() {
+                assert!(span(x).1 <= span(y).0 || span(y).1 <= span(x).0);
+            }
+        }
+        let too_much = vram.alloc(5000).unwrap_err();
+        assert_eq!((too_much.errno, too_much.reason), (Errno::ENOMEM, Reason::NoVram));
+        let mut lists = vram.lists.lock();
+        lists.give_back(&a);
+        lists.give_back(&b);
+        drop(lists);
+        assert_eq!(vram.used(), 0);
+        // Merged again: the largest blocks that 5000 pages have are there.
+        assert_eq!(vram.alloc(4096).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn fragmented_memory_is_still_used_to_the_last_page() {
+        let vram = Vram::new(1024 * PAGE).unwrap();
+        let mut pages = [VramOffset(0); 1024];
+        for page in &mut pages {
+            *page = vram.alloc_page().unwrap();
+        }
+        let mut lists = vram.lists.lock();
+        for at in pages.iter().step_by(2) {
+            lists.give_back(&[VramBlock { at: *at, pages: 1 }]);
+        }
+        drop(lists);
+        let rest = vram.alloc(512).unwrap();
+        assert_eq!(rest.len(), 512);
+        assert!(vram.alloc(1).is_err());
+    }
+}

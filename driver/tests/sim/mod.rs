@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A host made for tests: CPU memory that is a table of pages, and a GPU that is an array of entries. Both do exactly what
+//! a test tells them, at the moment that it says: that is how races become tests that always run the same way.
+#![allow(dead_code)] // each test file uses its part
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
+use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::errno::{Errno, Result};
+use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
+use vkfd_driver::kfd::{Kfd, Options};
+use vkfd_driver::os;
+use vkfd_driver::process::Process;
+use vkfd_uapi::pod::Pod;
+
+#[derive(Clone, Copy)]
+struct CpuPage {
+    frame: u64,
+    writable: bool,
+}
+
+type Watched = (u64, CpuSpan, Arc<dyn Invalidate>);
+type Hook = Box<dyn Fn(&SimMm, &[CpuSpan]) + Send + Sync>;
+
+/// CPU memory. Caller memory for `read` and `write` is the test's own (real pointers); what is registered is the table's.
+#[derive(Default)]
+pub struct SimMm {
+    pages: Mutex<BTreeMap<u64, CpuPage>>,
+    watches: Mutex<Vec<Watched>>,
+    next: AtomicU64,
+    seq: AtomicU64,
+    /// Invalidations under way: told, not yet done.
+    flight: Mutex<Vec<CpuSpan>>,
+    /// Called after pages were faulted and before the driver gets them.
+    after_fault: Mutex<Option<Arc<Hook>>>,
+    /// Faults that shall end with this error, by page.
+    pub faults: Mutex<BTreeMap<u64, Errno>>,
+    pub fault_calls: AtomicU64,
+    pub pages_faulted: AtomicU64,
+}
+
+/// Where other threads may run: under a scheduler that explores interleavings, this is a choice.
+fn turn() {
+    os::sleep(std::time::Duration::ZERO);
+}
+
+struct SimWatch {
+    id: u64,
+    span: CpuSpan,
+    mm: Arc<SimMm>,
+}
+
+impl Watch for SimWatch {
+    fn span(&self) -> CpuSpan {
+        self.span
+    }
+    fn read_begin(&self) -> Seq {
+        while self.mm.flight.lock().unwrap().iter().any(|f| f.overlaps(self.span)) {
+            os::sleep(std::time::Duration::from_micros(50));
+        }
+        Seq(self.mm.seq.load(Ordering::SeqCst))
+    }
+    fn read_retry(&self, seq: Seq) -> bool {
+        Seq(self.mm.seq.load(Ordering::SeqCst)) != seq
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
+
+impl Drop for SimWatch {
+    fn drop(&mut self) {
+        self.mm.watches.lock().unwrap().retain(|w| w.0 != self.id);
+    }
+}
+
+/// The memory as the driver holds it.
+pub struct Mm(pub Arc<SimMm>);
+
+impl SimMm {
+    /// Maps pages `[first, first + count)`, each to a fresh frame.
+    pub fn map(&self, first: u64, count: u64, writable: bool) {
+        let mut pages = self.pages.lock().unwrap();
+        for page in first..first + count {
+            let frame = 0x1000 + self.next.fetch_add(1, Ordering::SeqCst);
+            pages.insert(page, CpuPage { frame, writable });
+        }
+    }
+
+    /// The frame of a page.
+    pub fn frame(&self, page: u64) -> Option<u64> {
+        self.pages.lock().unwrap().get(&page).map(|p| p.frame)
+    }
+
+    /// Tells the watchers, without a change. Whether all agreed.
+    pub fn notify(&self, first: u64, count: u64, blockable: bool) -> bool {
+        self.seq.fetch_add(1, Ordering::SeqCst);
+        let span = CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE));
+        let clients: Vec<_> = {
+            let watches = self.watches.lock().unwrap();
+            watches.iter().filter(|w| w.1.overlaps(span)).map(|w| w.2.clone()).collect()
+        };
+        clients.iter().all(|c| c.invalidate(span, blockable))
+    }
+
+    /// Tells the watchers, changes, and ends the invalidation.
+    fn change(&self, first: u64, count: u64, f: impl FnOnce()) {
+        turn();
+        let span = CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE));
+        self.flight.lock().unwrap().push(span);
+        self.notify(first, count, true);
+        turn();
+        f();
+        let mut flight = self.flight.lock().unwrap();
+        let own = flight.iter().position(|f| *f == span).unwrap();
+        flight.swap_remove(own);
+    }
+
+    /// Takes pages away, as munmap does: told first, gone then.
+    pub fn unmap(&self, first: u64, count: u64) {
+        self.change(first, count, || {
+            let mut pages = self.pages.lock().unwrap();
+            for page in first..first + count {
+                pages.remove(&page);
+            }
+        });
+    }
+
+    /// Gives pages new frames, as a discard or a migration does.
+    pub fn renew(&self, first: u64, count: u64) {
+        self.change(first, count, || self.map(first, count, true));
+    }
+
+    /// Whether some page has this frame.
+    pub fn is_live(&self, frame: u64) -> bool {
+        self.pages.lock().unwrap().values().any(|p| p.frame == frame)
+    }
+
+    /// Runs `hook` after each fault.
+    pub fn after_fault(&self, hook: impl Fn(&SimMm, &[CpuSpan]) + Send + Sync + 'static) {
+        *self.after_fault.lock().unwrap() = Some(Arc::new(Box::new(hook)));
+    }
+
+    pub fn no_hook(&self) {
+        *self.after_fault.lock().unwrap() = None;
+    }
+
+    pub fn watch_count(&self) -> usize {
+        self.watches.lock().unwrap().len()
+    }
+}
+
+impl AddressSpace for Mm {
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> Result {
+        if from.0 < PAGE {
+            return Err(Errno::EFAULT.into());
+        }
+        // SAFETY: tests pass pointers to their own live memory, or null, which was refused above.
+        unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    fn write(&self, to: CpuVa, from: &[u8]) -> Result {
+        if to.0 < PAGE {
+            return Err(Errno::EFAULT.into());
+        }
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.0 as *mut u8, from.len()) };
+        Ok(())
+    }
+
+    fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>> {
+        os::failpoint("watch")?;
+        let id = self.0.next.fetch_add(1, Ordering::SeqCst);
+        self.0.watches.lock().unwrap().push((id, span, client));
+        Ok(Arc::new(SimWatch { id, span, mm: self.0.clone() }))
+    }
+
+    fn fault(&self, _: &dyn Watch, _: Seq, spans: &[CpuSpan], access: Access, out: &mut [Page]) -> Faulted {
+        self.0.fault_calls.fetch_add(1, Ordering::SeqCst);
+        let mut done = Faulted { spans: 0, error: None };
+        let mut at = 0;
+        'spans: for span in spans {
+            for page in span.start().0 / PAGE..span.end().0 / PAGE {
+                let error = self.0.faults.lock().unwrap().get(&page).copied();
+                let found = self.0.pages.lock().unwrap().get(&page).copied();
+                done.error = match (error, found) {
+                    (Some(e), _) => Some(e),
+                    (None, None) => Some(Errno::EFAULT),
+                    (None, Some(p)) if access == Access::Write && !p.writable => Some(Errno::EPERM),
+                    (None, Some(p)) => {
+                        out[at] = Page::new(PhysAddr(p.frame * PAGE), access == Access::Write);
+                        at += 1;
+                        None
+                    }
+                };
+                if done.error.is_some() {
+                    break 'spans;
+                }
+            }
+            done.spans += 1;
+        }
+        self.0.pages_faulted.fetch_add(at as u64, Ordering::SeqCst);
+        turn();
+        let hook = self.0.after_fault.lock().unwrap().clone();
+        if let Some(hook) = hook {
+            hook(&self.0, spans);
+        }
+        done
+    }
+
+    fn mapped(&self, span: CpuSpan) -> bool {
+        let pages = self.0.pages.lock().unwrap();
+        (span.start().0 / PAGE..span.end().0.div_ceil(PAGE)).all(|p| pages.contains_key(&p))
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+}
+
+struct SimDma {
+    words: Vec<AtomicU64>,
+    first: u64,
+}
+
+impl DmaMemory for SimDma {
+    fn bytes(&self) -> u64 {
+        self.words.len() as u64 * 8
+    }
+    fn page(&self, index: u64) -> PhysAddr {
+        PhysAddr(self.first + index * PAGE)
+    }
+    fn write_u64(&self, at: u64, value: u64) {
+        self.words[usize::try_from(at / 8).unwrap()].store(value, Ordering::SeqCst);
+    }
+    fn read_u64(&self, at: u64) -> u64 {
+        self.words[usize::try_from(at / 8).unwrap()].load(Ordering::SeqCst)
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
+
+/// A GPU: VRAM to walk, and a record of what it was told.
+pub struct SimGpu {
+    properties: GpuProperties,
+    vram: Vec<AtomicU64>,
+    roots: Mutex<BTreeMap<u32, u64>>,
+    next_dma: AtomicU64,
+    suspended: Mutex<BTreeSet<u32>>,
+    pub suspends: AtomicU64,
+    pub flushes: AtomicU64,
+    pub entry_writes: AtomicU64,
+    pub faults_served: Mutex<Vec<(u64, bool)>>,
+}
+
+impl SimGpu {
+    pub fn new(gpu_id: u32, vram_pages: u64) -> Arc<Self> {
+        Arc::new(Self {
+            properties: GpuProperties {
+                gpu_id,
+                vram_bytes: vram_pages * PAGE,
+                vram_base: FabricAddr(u64::from(gpu_id) << 30),
+                vmids: 8,
+                gfx_target_version: 90000,
+                xnack_capable: true,
+                clock_hz: 1_000_000_000,
+            },
+            vram: (0..vram_pages * 512).map(|_| AtomicU64::new(0)).collect(),
+            roots: Mutex::default(),
+            next_dma: AtomicU64::new(0x7000_0000_0000),
+            suspended: Mutex::default(),
+            suspends: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+            entry_writes: AtomicU64::new(0),
+            faults_served: Mutex::default(),
+        })
+    }
+
+    pub fn is_suspended(&self) -> bool {
+        !self.suspended.lock().unwrap().is_empty()
+    }
+
+    /// An access of a queue: unless it is suspended, the frame that it reaches is given to `f`. Suspending waits for it.
+    pub fn access(&self, va: u64, f: impl FnOnce(Option<u64>)) {
+        let suspended = self.suspended.lock().unwrap();
+        if suspended.is_empty() {
+            f(self.walk(va));
+        }
+    }
+
+    /// The frame that the first VMID's tables give for a GPU address, walked by an own reading of the format.
+    pub fn walk(&self, va: u64) -> Option<u64> {
+        let mut table = *self.roots.lock().unwrap().values().next()?;
+        for shift in [39, 30, 21, 12] {
+            let at = (table - self.properties.vram_base.0) / 8 + ((va >> shift) & 511);
+            let entry = self.vram[usize::try_from(at).unwrap()].load(Ordering::SeqCst);
+            if entry & 1 == 0 {
+                return None;
+            }
+            let address = entry & 0xffff_ffff_f000;
+            if shift == 12 {
+                return Some(address >> 12);
+            }
+            if entry >> 54 & 1 != 0 {
+                return Some((address >> 12) + ((va >> 12) & 511));
+            }
+            table = address;
+        }
+        None
+    }
+
+    fn word(&self, at: VramOffset) -> &AtomicU64 {
+        &self.vram[usize::try_from(at.0 / 8).unwrap()]
+    }
+}
+
+/// The GPU as the driver holds it.
+pub struct Device(pub Arc<SimGpu>);
+
+impl Gpu for Device {
+    fn properties(&self) -> &GpuProperties {
+        &self.0.properties
+    }
+    fn read_entry(&self, at: VramOffset) -> u64 {
+        self.0.word(at).load(Ordering::SeqCst)
+    }
+    fn write_entries(&self, at: VramOffset, first: u64, step: u64, count: u64) {
+        self.0.entry_writes.fetch_add(count, Ordering::SeqCst);
+        for i in 0..count {
+            self.0.word(VramOffset(at.0 + i * 8)).store(first + step * i, Ordering::SeqCst);
+        }
+    }
+    fn clear(&self, at: VramOffset, bytes: u64) {
+        self.write_entries(at, 0, 0, bytes / 8);
+    }
+    fn set_root(&self, vmid: Vmid, root: Option<FabricAddr>, _: bool) {
+        let mut roots = self.0.roots.lock().unwrap();
+        match root {
+            Some(root) => roots.insert(vmid.0, root.0),
+            None => roots.remove(&vmid.0),
+        };
+    }
+    fn flush_tlb(&self, _: Vmid) {
+        // An access in flight ends first.
+        drop(self.0.suspended.lock().unwrap());
+        self.0.flushes.fetch_add(1, Ordering::SeqCst);
+    }
+    fn suspend(&self, vmid: Vmid) {
+        self.0.suspends.fetch_add(1, Ordering::SeqCst);
+        self.0.suspended.lock().unwrap().insert(vmid.0);
+    }
+    fn resume(&self, vmid: Vmid) {
+        self.0.suspended.lock().unwrap().remove(&vmid.0);
+    }
+    fn fault_done(&self, _: Vmid, va: GpuVa, served: bool) {
+        self.0.faults_served.lock().unwrap().push((va.0, served));
+    }
+    fn add_queue(&self, _: &QueueSpec) -> Result<HwQueue> {
+        Ok(HwQueue(1))
+    }
+    fn update_queue(&self, _: HwQueue, _: GpuVa, _: u64, _: bool) -> Result {
+        Ok(())
+    }
+    fn remove_queue(&self, _: HwQueue) {}
+    fn ring(&self) {}
+    fn clock(&self) -> u64 {
+        os::now().0
+    }
+    fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
+        os::failpoint("dma")?;
+        let first = self.0.next_dma.fetch_add(bytes, Ordering::SeqCst);
+        Ok(Arc::new(SimDma { words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect(), first }))
+    }
+}
+
+/// A machine of one GPU with one process.
+pub struct Rig {
+    pub mm: Arc<SimMm>,
+    pub gpu: Arc<SimGpu>,
+    pub process: Arc<Process>,
+}
+
+pub const GPU_ID: u32 = 5;
+pub const WRITABLE_USERPTR: u32 = 1 << 31 | 1 << 2;
+
+impl Rig {
+    pub fn new(options: Options) -> Self {
+        let mm = Arc::new(SimMm::default());
+        let gpu = SimGpu::new(GPU_ID, 2048);
+        let mut gpus: os::Vec<Arc<dyn Gpu>> = os::Vec::new();
+        gpus.push(Arc::new(Device(gpu.clone()))).unwrap();
+        let kfd = Kfd::new(gpus, options).unwrap();
+        let process = kfd.open(Arc::new(Mm(mm.clone()))).unwrap();
+        process.acquire_vm(GPU_ID).unwrap();
+        Self { mm, gpu, process }
+    }
+
+    pub fn call<T: Pod>(&self, command: u32, args: &mut T) -> std::result::Result<(), Errno> {
+        let at = CpuVa(std::ptr::from_mut(args) as u64);
+        self.process.ioctl(command, at).map_err(|e| e.errno)
+    }
+
+    /// Registers page ranges `(first page, pages)` at a GPU address.
+    pub fn register(&self, va: u64, list: &[(u64, u64)], flags: u32) -> std::result::Result<u64, Errno> {
+        use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, UserptrRange, ALLOC_MEMORY_OF_GPU_BATCH};
+        let ranges: Vec<_> = list.iter().map(|r| UserptrRange { start: r.0 * PAGE, size: r.1 * PAGE }).collect();
+        let mut args = AllocMemoryOfGpuBatchArgs {
+            va_addr: va,
+            total_size: list.iter().map(|r| r.1 * PAGE).sum(),
+            handle: 0,
+            ranges_ptr: ranges.as_ptr() as u64,
+            num_ranges: u32::try_from(ranges.len()).unwrap(),
+            gpu_id: GPU_ID,
+            flags,
+            pad: 0,
+        };
+        self.call(ALLOC_MEMORY_OF_GPU_BATCH.0, &mut args).map(|()| args.handle)
+    }
+
+    pub fn map(&self, handle: u64) -> std::result::Result<(), Errno> {
+        use vkfd_uapi::memory::MapMemoryToGpuArgs;
+        let ids = [GPU_ID];
+        let mut args =
+            MapMemoryToGpuArgs { handle, device_ids_array_ptr: ids.as_ptr() as u64, n_devices: 1, n_success: 0 };
+        self.call(vkfd_uapi::command::MAP_MEMORY_TO_GPU.0, &mut args)
+    }
+
+    pub fn unmap(&self, handle: u64) -> std::result::Result<(), Errno> {
+        use vkfd_uapi::memory::UnmapMemoryFromGpuArgs;
+        let ids = [GPU_ID];
+        let mut args =
+            UnmapMemoryFromGpuArgs { handle, device_ids_array_ptr: ids.as_ptr() as u64, n_devices: 1, n_success: 0 };
+        self.call(vkfd_uapi::command::UNMAP_MEMORY_FROM_GPU.0, &mut args)
+    }
+
+    pub fn free(&self, handle: u64) -> std::result::Result<(), Errno> {
+        let mut args = vkfd_uapi::memory::FreeMemoryOfGpuArgs { handle };
+        self.call(vkfd_uapi::command::FREE_MEMORY_OF_GPU.0, &mut args)
+    }
+
+    pub fn info(&self) -> vkfd_uapi::vkfd::ProcessInfo {
+        use vkfd_uapi::vkfd::{ProcessInfo, SnapshotArgs, SNAPSHOT, SNAPSHOT_PROCESS};
+        let mut info = ProcessInfo::zeroed();
+        let mut args = SnapshotArgs {
+            op: SNAPSHOT_PROCESS,
+            buffer: std::ptr::from_mut(&mut info) as u64,
+            capacity: 1,
+            ..SnapshotArgs::zeroed()
+        };
+        self.call(SNAPSHOT.0, &mut args).unwrap();
+        info
+    }
+
+    pub fn ranges(&self, handle: u64) -> Vec<vkfd_uapi::vkfd::RangeInfo> {
+        use vkfd_uapi::vkfd::{RangeInfo, SnapshotArgs, SNAPSHOT, SNAPSHOT_RANGES};
+        let mut out = vec![RangeInfo::zeroed(); 4096];
+        let mut args = SnapshotArgs {
+            op: SNAPSHOT_RANGES,
+            handle,
+            buffer: out.as_mut_ptr() as u64,
+            capacity: 4096,
+            ..SnapshotArgs::zeroed()
+        };
+        self.call(SNAPSHOT.0, &mut args).unwrap();
+        out.truncate(args.count as usize);
+        out
+    }
+
+    /// Waits until the queues run and nothing is left to restore; a minute is never needed.
+    pub fn settle(&self) {
+        for _ in 0..60_000 {
+            if self.info().evicted == 0 {
+                return;
+            }
+            os::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("still evicted: {:?}", self.info());
+    }
+
+    /// Checks that the GPU sees the frames that the CPU has, range by range in array order.
+    pub fn check(&self, va: u64, list: &[(u64, u64)]) {
+        let mut at = va / PAGE;
+        for (first, count) in list {
+            for page in *first..first + count {
+                assert_eq!(self.gpu.walk(at * PAGE), self.mm.frame(page), "GPU page {at:#x}, CPU page {page:#x}");
+                at += 1;
+            }
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.process.release();
+    }
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Userptr against a simulated host: the races and refusals that a real host shows only by chance.
+
+mod sim;
+
+use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use vkfd_driver::errno::{Errno, Reason};
+use vkfd_driver::kfd::Options;
+use vkfd_driver::window::WindowPolicy;
+use vkfd_uapi::pod::Pod;
+
+const VA: u64 = 0x10_0000_0000;
+
+fn scattered(n: u64) -> Vec<(u64, u64)> {
+    // Array order is not address order: 7 and 1000 share no factor.
+    (0..n).map(|i| (100 + (i * 7 % 1000) * 4, 1 + i % 3)).collect()
+}
+
+fn rig_with(list: &[(u64, u64)]) -> Rig {
+    let rig = Rig::new(Options::default());
+    for (first, count) in list {
+        rig.mm.map(*first, *count, true);
+    }
+    rig
+}
+
+fn last_error(rig: &Rig) -> vkfd_uapi::vkfd::LastErrorArgs {
+    let mut args = vkfd_uapi::vkfd::LastErrorArgs::zeroed();
+    rig.call(vkfd_uapi::vkfd::LAST_ERROR.0, &mut args).unwrap();
+    args
+}
+
+#[test]
+fn ranges_appear_in_array_order() {
+    let list = scattered(500);
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    rig.check(VA, &list);
+    assert_eq!(rig.info().notifiers, 1);
+    rig.unmap(handle).unwrap();
+    assert_eq!(rig.gpu.walk(VA), None);
+    rig.free(handle).unwrap();
+    assert_eq!((rig.mm.watch_count(), rig.info().userptr_bos), (0, 0));
+}
+
+#[test]
+fn an_invalidation_while_faulting_costs_that_range_one_more_fault_and_no_other() {
+    let list = scattered(50);
+    let rig = rig_with(&list);
+    let (victim, _) = list[20];
+    let armed = std::sync::atomic::AtomicBool::new(true);
+    rig.mm.after_fault(move |mm, _| {
+        if armed.swap(false, Ordering::SeqCst) {
+            mm.renew(victim, 1);
+        }
+    });
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    rig.check(VA, &list);
+    let pages: u64 = list.iter().map(|r| r.1).sum();
+    assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst), pages + list[20].1);
+    assert_eq!(rig.info().register_retries, 1);
+}
+
+#[test]
+fn a_batch_that_never_holds_still_ends_at_its_deadline_and_leaves_nothing() {
+    let list = scattered(10);
+    let rig = Rig::new(Options { register_deadline: Duration::from_millis(30), ..Options::default() });
+    for (first, count) in &list {
+        rig.mm.map(*first, *count, true);
+    }
+    let victim = list[4].0;
+    rig.mm.after_fault(move |mm, _| mm.renew(victim, 1));
+    assert_eq!(rig.register(VA, &list, WRITABLE_USERPTR), Err(Errno::EAGAIN));
+    let error = last_error(&rig);
+    assert_eq!((error.reason, error.index, error.address), (Reason::Deadline as u32, 4, victim * 4096));
+    assert_eq!((rig.mm.watch_count(), rig.info().bos), (0, 0));
+    rig.mm.no_hook();
+    rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+}
+
+#[test]
+fn busy_faults_are_tried_again() {
+    let list = scattered(10);
+    let rig = rig_with(&list);
+    rig.mm.faults.lock().unwrap().insert(list[3].0, Errno::EBUSY);
+    rig.mm.after_fault(|mm, _| {
+        if mm.fault_calls.load(Ordering::SeqCst) == 3 {
+            mm.faults.lock().unwrap().clear();
+        }
+    });
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    rig.check(VA, &list);
+}
+
+#[test]
+fn an_invalidation_that_may_not_block_is_refused_whole_while_a_lock_is_taken() {
+    let list = [(100, 4), (200, 4)];
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    let before = rig.ranges(handle);
+    {
+        let _eviction = rig.process.eviction().lock();
+        let refused = std::thread::scope(|s| s.spawn(|| !rig.mm.notify(100, 1, false)).join().unwrap());
+        assert!(refused);
+    }
+    assert_eq!(rig.ranges(handle), before, "refused, so nothing has changed");
+    assert!(!rig.gpu.is_suspended());
+    assert!(rig.mm.notify(100, 1, false), "with the locks free it is accepted");
+    assert_eq!(rig.ranges(handle)[0].generation, before[0].generation + 1);
+    // Where no range is hit, no lock is wanted.
+    let _eviction = rig.process.eviction().lock();
+    assert!(rig.mm.notify(150, 1, false));
+}
+
+#[test]
+fn the_first_invalidation_stops_the_queues_and_the_restore_touches_only_what_was_hit() {
+    let list = scattered(300);
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    let faulted = rig.mm.pages_faulted.load(Ordering::SeqCst);
+    for range in [5, 9, 200] {
+        rig.mm.renew(list[range].0, 1);
+    }
+    rig.settle();
+    rig.check(VA, &list);
+    let hit: u64 = [5, 9, 200].iter().map(|r| list[*r].1).sum();
+    assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst) - faulted, hit);
+    let info = rig.info();
+    assert_eq!(info.ranges_invalidated, 3);
+    assert!(info.evictions >= 1 && info.evictions == info.restores && info.evictions <= 3);
+    assert!(!rig.gpu.is_suspended());
+    let moved = rig.ranges(handle).iter().filter(|r| r.generation != 0).count();
+    assert_eq!(moved, 3);
+}
+
+#[test]
+fn an_unmapped_object_stops_nothing_and_is_brought_up_to_date_by_map() {
+    let list = scattered(20);
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.mm.renew(list[3].0, 1);
+    assert_eq!((rig.gpu.suspends.load(Ordering::SeqCst), rig.info().evictions), (0, 0));
+    rig.map(handle).unwrap();
+    rig.check(VA, &list);
+}
+
+#[test]
+fn a_range_that_has_gone_keeps_no_entries_and_the_others_go_on() {
+    let list = scattered(20);
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    rig.mm.unmap(list[7].0, list[7].1);
+    rig.settle();
+    rig.check(VA, &list);
+    assert_eq!(rig.ranges(handle)[7].state, vkfd_uapi::vkfd::RANGE_GONE);
+    // Back again, and mapped again: there it is.
+    rig.mm.map(list[7].0, list[7].1, true);
+    rig.map(handle).unwrap();
+    rig.check(VA, &list);
+    assert_eq!(rig.ranges(handle)[7].state, vkfd_uapi::vkfd::RANGE_VALID);
+}
+
+#[test]
+fn a_range_that_became_read_only_is_denied_and_the_restore_does_not_spin() {
+    let list = scattered(20);
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    rig.mm.notify(list[2].0, 1, true);
+    rig.mm.map(list[2].0, list[2].1, false);
+    rig.settle();
+    let runs = rig.info().restore_runs;
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(rig.info().restore_runs, runs);
+    assert_eq!(rig.ranges(handle)[2].state, vkfd_uapi::vkfd::RANGE_DENIED);
+    assert!(!rig.gpu.is_suspended());
+}
+
+#[test]
+fn a_restore_that_cannot_finish_pauses_longer_and_longer() {
+    let list = scattered(4);
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    rig.mm.faults.lock().unwrap().insert(list[1].0, Errno::EBUSY);
+    rig.mm.notify(list[1].0, 1, true);
+    std::thread::sleep(Duration::from_millis(300));
+    // 1 + 1 + 2 + 4 + ... + 64 + 64 + 64: some ten runs in 300 ms; without pauses there would be thousands.
+    assert!(rig.info().restore_runs <= 20, "{}", rig.info().restore_runs);
+    assert!(rig.gpu.is_suspended(), "queues stay stopped while a page is missing");
+    rig.mm.faults.lock().unwrap().clear();
+    rig.settle();
+    rig.check(VA, &list);
+}
+
+#[test]
+fn with_xnack_entries_go_at_once_and_a_fault_brings_them_back() {
+    let list = scattered(20);
+    let rig = rig_with(&list);
+    rig.process.set_xnack(true).unwrap();
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    rig.mm.renew(list[0].0, 1);
+    assert_eq!(rig.gpu.walk(VA), None);
+    assert!(!rig.gpu.is_suspended());
+    let fault = vkfd_driver::gpu::PageFault {
+        vmid: vkfd_driver::gpu::Vmid(1),
+        queue: vkfd_driver::gpu::HwQueue(1),
+        va: vkfd_driver::addr::GpuVa(VA),
+        write: true,
+        reason: vkfd_driver::gpu::FaultReason::NotPresent,
+        retry: true,
+    };
+    vkfd_driver::gpu::Interrupts::page_fault(&**rig.process.kfd(), GPU_ID, fault);
+    while rig.gpu.faults_served.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(*rig.gpu.faults_served.lock().unwrap(), [(VA, true)]);
+    rig.check(VA, &list);
+    // A page that has gone cannot be served.
+    rig.mm.unmap(list[0].0, 1);
+    vkfd_driver::gpu::Interrupts::page_fault(&**rig.process.kfd(), GPU_ID, fault);
+    while rig.gpu.faults_served.lock().unwrap().len() < 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!(rig.gpu.faults_served.lock().unwrap()[1], (VA, false));
+}
+
+#[test]
+fn a_long_range_that_moves_in_the_middle_leaves_no_entry_of_its_beginning() {
+    // Longer than one chunk, so it is committed piece by piece.
+    let list = [(1000, 40_000)];
+    for xnack in [false, true] {
+        let rig = rig_with(&list);
+        rig.process.set_xnack(xnack).unwrap();
+        let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+        rig.map(handle).unwrap();
+        rig.check(VA, &list);
+        let left = std::sync::atomic::AtomicU64::new(3);
+        rig.mm.after_fault(move |mm, spans| {
+            let hit = spans[0].start().0 / 4096 > 1000;
+            let again = |n: u64| n.checked_sub(1);
+            if hit && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, again).is_ok() {
+                mm.renew(1000, 2);
+            }
+        });
+        rig.mm.renew(30_000, 1);
+        if xnack {
+            // Nothing is mapped until a fault; mapping again is as good.
+            assert_eq!(rig.gpu.walk(VA), None);
+            rig.map(handle).unwrap();
+        }
+        rig.settle();
+        rig.check(VA, &list);
+    }
+}
+
+#[test]
+fn freeing_with_a_restore_pending_leaves_the_other_objects_theirs() {
+    let (a, b) = ([(100, 2)], [(200, 2)]);
+    let rig = rig_with(&[a[0], b[0]]);
+    let first = rig.register(VA, &a, WRITABLE_USERPTR).unwrap();
+    rig.map(first).unwrap();
+    rig.mm.notify(100, 1, true);
+    rig.unmap(first).unwrap();
+    rig.free(first).unwrap();
+    let second = rig.register(VA, &b, WRITABLE_USERPTR).unwrap();
+    rig.map(second).unwrap();
+    rig.mm.renew(200, 1);
+    rig.settle();
+    rig.check(VA, &b);
+}
+
+#[test]
+fn one_notifier_a_range_does_the_same() {
+    let list = scattered(100);
+    let rig = Rig::new(Options { windows: WindowPolicy::PerRange, ..Options::default() });
+    for (first, count) in &list {
+        rig.mm.map(*first, *count, true);
+    }
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    assert_eq!(rig.info().notifiers, 100);
+    rig.map(handle).unwrap();
+    rig.mm.renew(list[50].0, 1);
+    rig.settle();
+    rig.check(VA, &list);
+}
+
+#[test]
+fn a_queue_made_while_evicted_starts_stopped() {
+    let list = [(100, 2)];
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    rig.mm.faults.lock().unwrap().insert(100, Errno::EBUSY);
+    rig.mm.notify(100, 1, true);
+    assert!(rig.gpu.is_suspended());
+    // Suspension is the VMID's, so what is added to it waits as well; nothing resumes it but the restore.
+    assert_eq!(rig.gpu.suspends.load(Ordering::SeqCst), 1);
+    rig.mm.faults.lock().unwrap().clear();
+    rig.settle();
+    assert!(!rig.gpu.is_suspended());
+}
+
+#[test]
+fn every_failpoint_of_a_registration_leaves_nothing() {
+    let list = scattered(40);
+    let rig = rig_with(&list);
+    let clean = rig.info();
+    let mut n = 0;
+    loop {
+        let (result, reached) =
+            vkfd_driver::os::fault_injection::fail_nth(n, || rig.register(VA, &list, WRITABLE_USERPTR));
+        match result {
+            Ok(handle) => rig.free(handle).unwrap(),
+            Err(errno) => assert_eq!(errno, Errno::ENOMEM, "point {n}"),
+        }
+        let now = rig.info();
+        let state = |i: &vkfd_uapi::vkfd::ProcessInfo| (i.bos, i.userptr_bytes, i.notifiers, i.page_table_bytes);
+        assert_eq!(state(&now), state(&clean), "point {n}");
+        assert_eq!(rig.mm.watch_count(), 0, "point {n}");
+        assert_eq!(rig.process.kfd().limit().used(), 0, "point {n}");
+        if !reached {
+            break;
+        }
+        n += 1;
+    }
+    assert!(n > 10, "only {n} points");
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    let mut n = 0;
+    while vkfd_driver::os::fault_injection::fail_nth(n, || rig.map(handle)).1 {
+        rig.unmap(handle).unwrap();
+        assert_eq!(rig.info().page_table_bytes, clean.page_table_bytes, "point {n}");
+        n += 1;
+    }
+    assert!(n > 3, "only {n} points");
+    rig.check(VA, &list);
+}

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A queue's port to memory: accesses by GPU virtual address.
+//!
+//! Every operation is a series of accesses (see [`vmid`](crate::vmid)), each of at most [`CHUNK`] bytes.
+//! Between two accesses the VMID can be suspended, flushed, its tables changed, or the queue removed; the
+//! operation goes on where it was. Faults are settled between accesses too: a retry fault waits for the
+//! driver's answer, host memory that vanished is reported to the host, and in both cases the address is
+//! translated again.
+
+use crate::bus::{Access, BusError, FaultReason, HostSpan, PageFault};
+use crate::counters::count;
+use crate::gpu::Shared;
+use crate::pte::Target;
+use crate::queue::{Control, QueueError};
+use crate::raw::{self, Faulted};
+use crate::tlb::Tlb;
+use crate::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
+use crate::walk::{walk, Translation};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+
+/// Most bytes touched in one access: what suspending waits for.
+pub(crate) const CHUNK: usize = 256 << 10;
+
+/// Pieces of a copy that are translated before they are copied.
+const PIECES: usize = 16;
+
+/// How often the same bytes may be lost in a row before the access faults.
+const MAX_LOST: u32 = 1000;
+
+/// Why a queue does not go on.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// It is being removed.
+    Removed,
+    /// It halts.
+    Error(QueueError),
+}
+
+impl From<QueueError> for Stop {
+    fn from(error: QueueError) -> Stop {
+        Stop::Error(error)
+    }
+}
+
+/// Why an access did nothing.
+enum Miss {
+    Fault(FaultReason),
+    Lost(Target),
+}
+
+/// One side of an access: an address and what to do there.
+#[derive(Clone, Copy)]
+struct Side {
+    va: u64,
+    access: Access,
+}
+
+impl Side {
+    fn advance(self, bytes: u64) -> Side {
+        Side { va: self.va.wrapping_add(bytes), ..self }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    span: HostSpan,
+    target: Target,
+}
+
+/// What both translations of a copy cover.
+#[derive(Clone, Copy)]
+struct Piece {
+    src: Place,
+    dst: Place,
+    /// Bytes of the copy up to its end.
+    end: u64,
+}
+
+impl Piece {
+    fn goes_on_in(&self, next: &Piece) -> bool {
+        let follows = |a: &HostSpan, b: &HostSpan| a.ptr.wrapping_add(self.dst.span.len) == b.ptr;
+        follows(&self.src.span, &next.src.span) && follows(&self.dst.span, &next.dst.span)
+    }
+
+    fn extend(&mut self, next: &Piece) {
+        self.dst.span.len += next.dst.span.len;
+        self.end = next.end;
+    }
+
+    fn copy(&self) -> Result<usize, Faulted> {
+        let len = self.dst.span.len;
+        // SAFETY: only within the access that located the piece, for which the bus and the VRAM keep both spans; no reference to
+        // them exists.
+        part(len, unsafe { raw::copy(self.dst.span.ptr, self.src.span.ptr, len) })
+    }
+}
+
+/// Memory as one queue sees it. Owned by the queue's thread.
+pub(crate) struct Port {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) control: Arc<Control>,
+    tlb: Tlb,
+}
+
+impl Port {
+    pub(crate) fn new(shared: Arc<Shared>, control: Arc<Control>) -> Port {
+        let tlb = Tlb::new(shared.config.tlb_entries);
+        Port { shared, control, tlb }
+    }
+
+    fn vmid(&self) -> &VmidState {
+        self.shared.vmid_of(&self.control)
+    }
+
+    fn slot(&self) -> &SlotClaim {
+        &self.control.slot
+    }
+
+    /// Whether the queue is being removed.
+    pub(crate) fn check_removed(&self) -> Result<(), Stop> {
+        if self.control.removed.load(SeqCst) {
+            Err(Stop::Removed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Begins an access; waits while the VMID is suspended or the queue disabled.
+    fn enter(&self) -> Result<Epoch, Stop> {
+        loop {
+            self.check_removed()?;
+            self.slot().begin();
+            match self.vmid().open() {
+                Some(epoch) if self.control.enabled.load(SeqCst) => return Ok(epoch),
+                _ => self.slot().end(),
+            }
+            let control = &self.control;
+            self.vmid().park_while(|| {
+                let closed = self.vmid().open().is_none() || !control.enabled.load(SeqCst);
+                closed && !control.removed.load(SeqCst)
+            });
+        }
+    }
+
+    fn translate(&mut self, epoch: Epoch, side: Side) -> Result<Translation, Miss> {
+        // A cached entry that forbids the access is looked up again, so that granting a permission needs no
+        // flush.
+        if let Some(hit) = self.tlb.find(side.va, epoch).filter(|hit| hit.permits(side.access)) {
+            count(&self.shared.counters.tlb_hits, 1);
+            return Ok(hit);
+        }
+        count(&self.shared.counters.walks, 1);
+        let found = walk(&self.shared.fabric, self.vmid().root(), side.va).map_err(|miss| Miss::Fault(miss.reason))?;
+        if !found.permits(side.access) {
+            return Err(Miss::Fault(FaultReason::Permission));
+        }
+        self.tlb.insert(side.va, epoch, found);
+        Ok(found)
+    }
+
+    /// Host memory behind `side`, at most `max` bytes. Only within an access.
+    fn locate(&mut self, epoch: Epoch, side: Side, max: usize) -> Result<Place, Miss> {
+        let (target, max) = self.block(epoch, side, max)?;
+        self.resolve(target, max, side.access)
+    }
+
+    /// What `side` translates to, and for how many bytes at most `max`. Only within an access.
+    fn block(&mut self, epoch: Epoch, side: Side, max: usize) -> Result<(Target, usize), Miss> {
+        let block = self.translate(epoch, side)?;
+        let offset = side.va - block.base;
+        let max = usize::try_from(block.span - offset).unwrap_or(CHUNK).min(max).min(CHUNK);
+        Ok((block.target.offset(offset), max))
+    }
+
+    /// Host memory behind a target, at most `max` bytes. Only within an access.
+    fn resolve(&self, target: Target, max: usize, access: Access) -> Result<Place, Miss> {
+        let span = match target {
+            Target::System(pa) => self.shared.bus.resolve(pa, max, access == Access::Write).map_err(|error| {
+                Miss::Fault(match error {
+                    BusError::Stale => FaultReason::Stale,
+                    BusError::NoMemory => FaultReason::NoMemory,
+                })
+            }),
+            Target::Vram(addr) => {
+                let found = self.shared.fabric.resolve(addr).and_then(|(vram, offset)| vram.span(offset, max).ok());
+                found.map(|(ptr, len)| HostSpan { ptr, len }).ok_or(Miss::Fault(FaultReason::NoMemory))
+            }
+        }?;
+        if span.len == 0 {
+            return Err(Miss::Fault(FaultReason::NoMemory));
+        }
+        Ok(Place { span: HostSpan { ptr: span.ptr, len: span.len.min(max) }, target })
+    }
+
+    /// Deals with a miss, outside the access. Returns when it makes sense to try again.
+    fn settle(&mut self, side: Side, miss: &Miss, lost: &mut u32) -> Result<(), Stop> {
+        match *miss {
+            Miss::Fault(reason) => self.fault(side, reason),
+            Miss::Lost(target) => {
+                count(&self.shared.counters.lost, 1);
+                *lost += 1;
+                match target {
+                    Target::System(pa) if *lost < MAX_LOST => {
+                        self.shared.bus.lost(pa, side.access == Access::Write);
+                        Ok(())
+                    }
+                    _ => self.fault(side, FaultReason::NoMemory),
+                }
+            }
+        }
+    }
+
+    fn fault(&mut self, side: Side, reason: FaultReason) -> Result<(), Stop> {
+        let recoverable = matches!(reason, FaultReason::NotPresent | FaultReason::Permission);
+        let retry = recoverable && self.vmid().retry_faults();
+        let (vmid, queue) = (self.control.vmid, self.control.id);
+        let mut fault = PageFault { vmid, va: side.va, access: side.access, reason, retry, queue };
+        if retry {
+            count(&self.shared.counters.retries, 1);
+            self.vmid().begin_fault(queue, side.va);
+            self.shared.irq.page_fault(fault);
+            let control = self.control.clone();
+            match self.vmid().wait_fault(queue, || control.removed.load(SeqCst)) {
+                Some(FaultOutcome::Retry) => return Ok(()),
+                Some(FaultOutcome::Fail) => fault.retry = false,
+                None => return Err(Stop::Removed),
+            }
+        }
+        count(&self.shared.counters.faults, 1);
+        if reason == FaultReason::Stale {
+            count(&self.shared.counters.stale, 1);
+        }
+        tracing::debug!(gpu = self.shared.index, %fault, "page fault");
+        self.shared.irq.page_fault(fault);
+        Err(QueueError::Fault(fault).into())
+    }
+
+    /// Runs `op` on the memory at `side` within an access, until it succeeds. An `op` that can do a part
+    /// returns what it did.
+    fn touch<R>(
+        &mut self,
+        side: Side,
+        max: usize,
+        mut op: impl FnMut(HostSpan) -> Result<R, Faulted>,
+    ) -> Result<R, Stop> {
+        let mut lost = 0;
+        loop {
+            let epoch = self.enter()?;
+            let outcome =
+                self.locate(epoch, side, max).and_then(|place| op(place.span).map_err(|_| Miss::Lost(place.target)));
+            self.slot().end();
+            match outcome {
+                Ok(done) => return Ok(done),
+                Err(miss) => self.settle(side, &miss, &mut lost)?,
+            }
+        }
+    }
+
+    /// Reads `dst.len()` bytes at `va`.
+    pub(crate) fn read(&mut self, va: u64, dst: &mut [u8]) -> Result<(), Stop> {
+        self.read_as(va, dst, Access::Read)
+    }
+
+    /// Reads with the permission to execute.
+    pub(crate) fn read_code(&mut self, va: u64, dst: &mut [u8]) -> Result<(), Stop> {
+        self.read_as(va, dst, Access::Execute)
+    }
+
+    fn read_as(&mut self, va: u64, dst: &mut [u8], access: Access) -> Result<(), Stop> {
+        let mut rest = dst;
+        let mut side = Side { va, access };
+        while !rest.is_empty() {
+            let done = self.touch(side, rest.len(), |span| {
+                // SAFETY: the bus and the VRAM keep the span until the access ends; `rest` is ours and long
+                // enough.
+                part(span.len, unsafe { raw::copy(rest.as_mut_ptr(), span.ptr, span.len) })
+            })?;
+            count(&self.shared.counters.bytes_accessed, done as u64);
+            rest = rest.get_mut(done..).unwrap_or_default();
+            side = side.advance(done as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes `src` at `va`.
+    pub(crate) fn write(&mut self, va: u64, src: &[u8]) -> Result<(), Stop> {
+        let mut rest = src;
+        let mut side = Side { va, access: Access::Write };
+        while !rest.is_empty() {
+            let done = self.touch(side, rest.len(), |span| {
+                // SAFETY: the bus and the VRAM keep the span until the access ends; no reference to it
+                // exists.
+                part(span.len, unsafe { raw::copy(span.ptr, rest.as_ptr(), span.len) })
+            })?;
+            count(&self.shared.counters.bytes_accessed, done as u64);
+            rest = rest.get(done..).unwrap_or_default();
+            side = side.advance(done as u64);
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `src` to `dst`, directly. The result of an overlap with `dst` above `src` is
+    /// unspecified.
+    pub(crate) fn copy(&mut self, dst: u64, src: u64, len: u64) -> Result<(), Stop> {
+        let mut from = Side { va: src, access: Access::Read };
+        let mut to = Side { va: dst, access: Access::Write };
+        let mut left = len;
+        let mut lost = 0;
+        while left > 0 {
+            let chunk = left.min(CHUNK as u64);
+            let epoch = self.enter()?;
+            let mut pieces = [None; PIECES];
+            let missing = self.pieces(epoch, to, from, chunk, &mut pieces);
+            let mut done = 0;
+            let mut miss = missing.filter(|_| pieces[0].is_none());
+            for piece in pieces.iter().flatten() {
+                match piece.copy() {
+                    Ok(bytes) => done += bytes as u64,
+                    Err(fault) if fault.write => miss = Some((to.advance(done), Miss::Lost(piece.dst.target))),
+                    Err(_) => miss = Some((from.advance(done), Miss::Lost(piece.src.target))),
+                }
+                if done != piece.end {
+                    // Cut short: why shows when the rest is tried.
+                    break;
+                }
+            }
+            self.slot().end();
+            if done > 0 {
+                lost = 0;
+                count(&self.shared.counters.bytes_copied, done);
+                left -= done;
+                (to, from) = (to.advance(done), from.advance(done));
+            }
+            if let Some((side, miss)) = miss {
+                self.settle(side, &miss, &mut lost)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds up to `bytes` of a copy, piece by piece, in two passes, each of which asks for what the next one reads: translations, then
+    /// host memory. So the cache misses of many pieces are under way at once, where piece by piece each would be waited for. Returns why it
+    /// ended early. Only within an access.
+    fn pieces(
+        &mut self,
+        epoch: Epoch,
+        to: Side,
+        from: Side,
+        bytes: u64,
+        pieces: &mut [Option<Piece>; PIECES],
+    ) -> Option<(Side, Miss)> {
+        let mut plans = [None; PIECES];
+        let mut missing = None;
+        let mut end = 0;
+        for plan in &mut plans {
+            let max = usize::try_from(bytes - end).unwrap_or(CHUNK);
+            if max == 0 {
+                break;
+            }
+            let (to, from) = (to.advance(end), from.advance(end));
+            let found = self.block(epoch, from, max).map_err(|miss| (from, miss)).and_then(|(src, len)| {
+                let (dst, len) = self.block(epoch, to, len).map_err(|miss| (to, miss))?;
+                Ok((src, dst, len))
+            });
+            match found {
+                Ok((src, dst, len)) => {
+                    for target in [src, dst] {
+                        if let Target::System(pa) = target {
+                            self.shared.bus.prefetch(pa);
+                        }
+                    }
+                    *plan = Some((src, dst, len));
+                    end += len as u64;
+                }
+                Err(miss) => {
+                    missing = Some(miss);
+                    break;
+                }
+            }
+        }
+        let mut count = 0;
+        let mut end = 0;
+        for (src, dst, len) in plans.into_iter().flatten() {
+            let (to, from) = (to.advance(end), from.advance(end));
+            let src = match self.resolve(src, len, from.access) {
+                Ok(src) => src,
+                Err(miss) => return Some((from, miss)),
+            };
+            let dst = match self.resolve(dst, src.span.len, to.access) {
+                Ok(dst) => dst,
+                Err(miss) => return Some((to, miss)),
+            };
+            end += dst.span.len as u64;
+            let piece = Piece { src, dst, end };
+            let (held, free) = pieces.split_at_mut(count);
+            match held.last_mut().and_then(Option::as_mut).filter(|last| last.goes_on_in(&piece)) {
+                Some(last) => last.extend(&piece),
+                None => {
+                    let Some(slot) = free.first_mut() else { break };
+                    raw::prefetch(src.span.ptr, dst.span.len);
+                    *slot = Some(piece);
+                    count += 1;
+                }
+            }
+            if dst.span.len < len {
+                // What follows was planned for another place.
+                return None;
+            }
+        }
+        missing
+    }
+
+    /// Runs `op` on the aligned word of type `T` at `va`.
+    fn word<T, R>(&mut self, va: u64, access: Access, op: impl Fn(*mut T) -> Result<R, Faulted>) -> Result<R, Stop> {
+        let bytes = size_of::<T>();
+        if va % bytes as u64 != 0 {
+            return Err(QueueError::Unaligned { va, bytes }.into());
+        }
+        self.touch(Side { va, access }, bytes, |span| op(span.ptr.cast()))
+    }
+
+    pub(crate) fn load_u32(&mut self, va: u64) -> Result<u32, Stop> {
+        // SAFETY: aligned, and within the span of the access; pages are multiples of a word.
+        self.word(va, Access::Read, |ptr: *mut u32| unsafe { raw::load_u32(ptr) })
+    }
+
+    pub(crate) fn load_u64(&mut self, va: u64) -> Result<u64, Stop> {
+        // SAFETY: as in `load_u32`.
+        self.word(va, Access::Read, |ptr: *mut u64| unsafe { raw::load_u64(ptr) })
+    }
+
+    pub(crate) fn store_u32(&mut self, va: u64, value: u32) -> Result<(), Stop> {
+        // SAFETY: as in `load_u32`.
+        self.word(va, Access::Write, |ptr| unsafe { raw::store_u32(ptr, value) })
+    }
+
+    pub(crate) fn store_u64(&mut self, va: u64, value: u64) -> Result<(), Stop> {
+        // SAFETY: as in `load_u32`.
+        self.word(va, Access::Write, |ptr| unsafe { raw::store_u64(ptr, value) })
+    }
+
+    /// Adds atomically; returns the old value.
+    pub(crate) fn add_u64(&mut self, va: u64, value: u64) -> Result<u64, Stop> {
+        // SAFETY: as in `load_u32`.
+        self.word(va, Access::Write, |ptr| unsafe { raw::atomic_add_u64(ptr, value) })
+    }
+
+    /// Replaces a word by `f(old)` atomically; returns the old value.
+    pub(crate) fn update_u32(&mut self, va: u64, f: impl Fn(u32) -> u32) -> Result<u32, Stop> {
+        // SAFETY: as in `load_u32`.
+        self.word(va, Access::Write, |ptr| unsafe { raw::atomic_update_u32(ptr, &f) })
+    }
+
+    /// Replaces a word by `f(old)` atomically; returns the old value.
+    pub(crate) fn update_u64(&mut self, va: u64, f: impl Fn(u64) -> u64) -> Result<u64, Stop> {
+        // SAFETY: as in `load_u32`.
+        self.word(va, Access::Write, |ptr| unsafe { raw::atomic_update_u64(ptr, &f) })
+    }
+
+    /// Waits until `done` says so, polling with a growing pause.
+    pub(crate) fn poll(&mut self, mut done: impl FnMut(&mut Port) -> Result<bool, Stop>) -> Result<(), Stop> {
+        let mut idle = crate::bell::Idle::new(&self.shared.bell);
+        while !done(self)? {
+            self.check_removed()?;
+            idle.wait(&self.shared.bell, &self.control.removed);
+        }
+        Ok(())
+    }
+
+    /// Signals an event to the driver.
+    pub(crate) fn signal_event(&self, event_id: u32) {
+        count(&self.shared.counters.events, 1);
+        self.shared.irq.signal_event(self.control.vmid, event_id);
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.slot().close();
+    }
+}
+
+/// A bulk operation that did something succeeded with what it did; the rest will show by itself.
+fn part(len: usize, result: Result<(), Faulted>) -> Result<usize, Faulted> {
+    match result {
+        Ok(()) => Ok(len),
+        Err(fault) if fault.done > 0 => Ok(fault.done),
+        Err(fault) => Err(fault),
+    }
+}

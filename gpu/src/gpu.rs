@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The GPU: address spaces, queues, and the driver's handles to them.
+//!
+//! [`Shared`] is what queue threads use; the [`Gpu`] owns the threads and ends them when it is dropped. One
+//! mutex guards the table of queues. It is never held while a callback runs or a thread is joined.
+
+use crate::bell::Bell;
+use crate::bus::{Bus, Interrupts, Vmid};
+use crate::counters::{count, CounterCells, Counters};
+use crate::fabric::{Fabric, FabricAddr};
+use crate::queue::{Control, Queue, QueueConfig, QueueId, QueueKind, Ring};
+use crate::raw;
+use crate::vmid::{lock, FaultOutcome, Slots, VmidState, MAX_QUEUES};
+use crate::vram::Vram;
+use crate::walk::{walk, Translation, WalkError};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+/// Ticks per second of [`clock`].
+pub const CLOCK_HZ: u64 = 100_000_000;
+
+/// The GPU clock: 100 MHz, the same for all GPUs, derived from CLOCK_MONOTONIC. SDMA timestamps and signals
+/// carry it.
+pub fn clock() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills in the local structure; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    // Neither part is ever negative.
+    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds * CLOCK_HZ + nanoseconds / (1_000_000_000 / CLOCK_HZ)
+}
+
+/// Packet format generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Vega and CDNA.
+    Gfx9,
+    /// Navi; adds the cache request packet (GCR_REQ) to SDMA.
+    Gfx10,
+}
+
+/// What kind of GPU to make.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Size of the VRAM in bytes; must be that of the fabric's VRAM of the same index.
+    pub vram_bytes: u64,
+    /// Number of VMIDs, 1 to 256.
+    pub vmids: u32,
+    /// Translations of 4 KiB pages and small fragments that each queue caches; a quarter as many 2 MiB blocks
+    /// come on top.
+    pub tlb_entries: usize,
+    /// Packet format.
+    pub family: Family,
+    /// Name in logs.
+    pub name: String,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { vram_bytes: 1 << 30, vmids: 16, tlb_entries: 1024, family: Family::Gfx9, name: "gfx9".into() }
+    }
+}
+
+/// Why a call to the GPU failed.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuError {
+    /// The configuration does not fit the fabric, or has no or too many VMIDs.
+    #[error("bad GPU configuration: {0}")]
+    BadConfig(&'static str),
+    /// There is no such VMID.
+    #[error("{0} does not exist")]
+    BadVmid(Vmid),
+    /// The ring is not aligned to 64 bytes, not a power of two, or smaller than 256 bytes.
+    #[error("bad ring of {bytes:#x} bytes at GPU address {va:#x}")]
+    BadRing {
+        /// GPU address.
+        va: u64,
+        /// Size.
+        bytes: u64,
+    },
+    /// A read or write pointer is not aligned to 8 bytes.
+    #[error("queue pointer at GPU address {0:#x} is not aligned to 8 bytes")]
+    BadPointer(u64),
+    /// All queues are in use.
+    #[error("all {MAX_QUEUES} queues are in use")]
+    NoQueue,
+    /// There is no such queue.
+    #[error("{0} does not exist")]
+    BadQueue(QueueId),
+    /// Not implemented.
+    #[error("{0} are not implemented")]
+    Unsupported(&'static str),
+    /// The doorbell's memory is gone.
+    #[error("the doorbell cannot be written: {0}")]
+    Doorbell(raw::Faulted),
+    /// The queue's thread cannot be started.
+    #[error("cannot start a queue thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// Ways to break the GPU, for tests that must notice.
+#[cfg(feature = "sabotage")]
+#[derive(Debug, Default)]
+pub struct Sabotage {
+    /// [`Gpu::flush_tlb`] does nothing.
+    pub skip_tlb_flush: AtomicBool,
+}
+
+/// The part of a GPU that its queue threads use.
+pub(crate) struct Shared {
+    pub(crate) index: usize,
+    pub(crate) config: Config,
+    pub(crate) fabric: Arc<Fabric>,
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) irq: Arc<dyn Interrupts>,
+    /// Never empty, and every queue's VMID was checked to be below its length.
+    vmids: Box<[VmidState]>,
+    slots: Arc<Slots>,
+    pub(crate) counters: CounterCells,
+    pub(crate) bell: Bell,
+    #[cfg(feature = "sabotage")]
+    sabotage: Sabotage,
+}
+
+impl Shared {
+    fn vmid(&self, vmid: Vmid) -> Option<&VmidState> {
+        self.vmids.get(usize::try_from(vmid.0).ok()?)
+    }
+
+    pub(crate) fn vmid_of(&self, control: &Control) -> &VmidState {
+        self.vmid(control.vmid).unwrap_or(&self.vmids[0])
+    }
+}
+
+/// A software GPU.
+pub struct Gpu {
+    shared: Arc<Shared>,
+    queues: Mutex<BTreeMap<QueueId, Queue>>,
+    next_queue: AtomicU32,
+}
+
+impl Gpu {
+    /// Makes GPU `index` of the fabric.
+    ///
+    /// # Errors
+    /// [`GpuError::BadConfig`].
+    pub fn new(
+        config: Config,
+        index: usize,
+        fabric: Arc<Fabric>,
+        bus: Arc<dyn Bus>,
+        irq: Arc<dyn Interrupts>,
+    ) -> Result<Arc<Gpu>, GpuError> {
+        let vram = fabric.vram(index).ok_or(GpuError::BadConfig("the fabric has no VRAM of this index"))?;
+        if vram.size() != config.vram_bytes {
+            return Err(GpuError::BadConfig("the VRAM size is not that in the fabric"));
+        }
+        if config.vmids == 0 || config.vmids > 256 {
+            return Err(GpuError::BadConfig("there must be 1 to 256 VMIDs"));
+        }
+        raw::install();
+        tracing::debug!(index, name = config.name, vram = vram.size(), "new GPU");
+        let shared = Shared {
+            index,
+            vmids: (0..config.vmids).map(|_| VmidState::new()).collect(),
+            config,
+            fabric,
+            bus,
+            irq,
+            slots: Arc::new(Slots::new()),
+            counters: CounterCells::default(),
+            bell: Bell::default(),
+            #[cfg(feature = "sabotage")]
+            sabotage: Sabotage::default(),
+        };
+        Ok(Arc::new(Gpu {
+            shared: Arc::new(shared),
+            queues: Mutex::new(BTreeMap::new()),
+            next_queue: AtomicU32::new(0),
+        }))
+    }
+
+    /// This GPU's index in the fabric.
+    pub fn index(&self) -> usize {
+        self.shared.index
+    }
+
+    /// The fabric this GPU is part of.
+    pub fn fabric(&self) -> &Arc<Fabric> {
+        &self.shared.fabric
+    }
+
+    /// This GPU's own memory.
+    pub fn vram(&self) -> &Vram {
+        match self.shared.fabric.vram(self.shared.index) {
+            Some(vram) => vram,
+            None => unreachable!("checked in Gpu::new; the fabric does not change"),
+        }
+    }
+
+    /// Switches to break this GPU.
+    #[cfg(feature = "sabotage")]
+    pub fn sabotage(&self) -> &Sabotage {
+        &self.shared.sabotage
+    }
+
+    fn vmid(&self, vmid: Vmid) -> Option<&VmidState> {
+        let state = self.shared.vmid(vmid);
+        if state.is_none() {
+            tracing::error!(vmid = vmid.0, "no such VMID");
+        }
+        state
+    }
+
+    /// Sets the page-table root (PDB2) of a VMID, or takes it away, and whether its faults wait for
+    /// [`Gpu::fault_done`] (XNACK). Cached translations stay: flush if there may be any. Unknown VMIDs are
+    /// logged and ignored, here and below.
+    pub fn set_root(&self, vmid: Vmid, root: Option<FabricAddr>, retry_faults: bool) {
+        if let Some(state) = self.vmid(vmid) {
+            state.set_root(root, retry_faults);
+        }
+    }
+
+    /// Forgets all cached translations of a VMID. Returns when no access is in flight that uses an older one.
+    ///
+    /// Takes no lock, allocates nothing, and waits at most for each queue of the VMID to touch 256 KiB. Must
+    /// not be called from [`Bus::resolve`].
+    pub fn flush_tlb(&self, vmid: Vmid) {
+        #[cfg(feature = "sabotage")]
+        if self.shared.sabotage.skip_tlb_flush.load(SeqCst) {
+            return;
+        }
+        if let Some(state) = self.vmid(vmid) {
+            count(&self.shared.counters.flushes, 1);
+            state.flush(&self.shared.slots, vmid.0);
+        }
+    }
+
+    /// Stops all accesses of a VMID: returns when none is in flight, and later ones wait for [`Gpu::resume`].
+    /// Suspending twice is the same as once. The cost and the limits are those of [`Gpu::flush_tlb`].
+    pub fn suspend(&self, vmid: Vmid) {
+        if let Some(state) = self.vmid(vmid) {
+            count(&self.shared.counters.suspends, 1);
+            state.suspend(&self.shared.slots, vmid.0);
+        }
+    }
+
+    /// Lets the accesses of a VMID go on. Does nothing if they are not suspended.
+    pub fn resume(&self, vmid: Vmid) {
+        if let Some(state) = self.vmid(vmid) {
+            state.resume();
+        }
+    }
+
+    /// Answers all pending retry faults of a VMID in the page of `va`. An answer may come before the
+    /// interrupt call returns.
+    pub fn fault_done(&self, vmid: Vmid, va: u64, outcome: FaultOutcome) {
+        if let Some(state) = self.vmid(vmid) {
+            state.fault_done(va, outcome);
+        }
+    }
+
+    /// Adds a queue and starts it. Its read pointer starts at 0, and its doorbell is reset. A driver that
+    /// evicts a queue keeps it, and disables it with [`Gpu::update_queue`] or suspends its VMID; the pointer
+    /// of a removed queue is lost.
+    ///
+    /// # Errors
+    /// [`GpuError`]; nothing has been added then.
+    pub fn add_queue(&self, config: QueueConfig) -> Result<QueueId, GpuError> {
+        if self.shared.vmid(config.vmid).is_none() {
+            return Err(GpuError::BadVmid(config.vmid));
+        }
+        if config.kind == QueueKind::Pm4 {
+            return Err(GpuError::Unsupported("PM4 queues"));
+        }
+        let ring = Ring::new(config.ring_va, config.ring_bytes)?;
+        if let Some(&bad) = [config.rptr_va, config.wptr_va].iter().find(|&&va| va % 8 != 0) {
+            return Err(GpuError::BadPointer(bad));
+        }
+        let slot = self.shared.slots.claim(config.vmid.0).ok_or(GpuError::NoQueue)?;
+        let id = QueueId(self.next_queue.fetch_add(1, SeqCst));
+        let control = Control {
+            id,
+            vmid: config.vmid,
+            kind: config.kind,
+            ring: Mutex::new(ring),
+            rptr_va: config.rptr_va,
+            wptr_va: config.wptr_va,
+            doorbell: config.doorbell,
+            slot,
+            enabled: AtomicBool::new(config.enabled),
+            removed: AtomicBool::new(false),
+        };
+        // Held over the start, so that an interrupt of the new thread finds the queue in the table.
+        let mut queues = lock(&self.queues);
+        let queue = Queue::start(&self.shared, Arc::new(control))?;
+        queues.insert(id, queue);
+        Ok(id)
+    }
+
+    /// Moves a queue's ring, from the next packet on, and enables or disables the queue. The read pointer is
+    /// kept. When disabling returns, no access of the queue is in flight, and none begins until it is enabled
+    /// again; it stops in the middle of a packet.
+    ///
+    /// # Errors
+    /// [`GpuError::BadQueue`], [`GpuError::BadRing`].
+    pub fn update_queue(&self, id: QueueId, ring_va: u64, ring_bytes: u64, enabled: bool) -> Result<(), GpuError> {
+        let ring = Ring::new(ring_va, ring_bytes)?;
+        let control = lock(&self.queues).get(&id).map(|queue| queue.control.clone()).ok_or(GpuError::BadQueue(id))?;
+        *lock(&control.ring) = ring;
+        control.enabled.store(enabled, SeqCst);
+        if enabled {
+            self.shared.vmid_of(&control).wake_all();
+        } else {
+            control.slot.wait();
+        }
+        Ok(())
+    }
+
+    /// Removes a queue: it stops at the latest when the access in flight ends, also if it waits for memory, a
+    /// fault's answer, its VMID or a polled value. Returns when its thread has ended; called on that thread,
+    /// from an interrupt, it returns at once.
+    ///
+    /// # Errors
+    /// [`GpuError::BadQueue`].
+    pub fn remove_queue(&self, id: QueueId) -> Result<(), GpuError> {
+        let queue = lock(&self.queues).remove(&id).ok_or(GpuError::BadQueue(id))?;
+        queue.stop(&self.shared);
+        Ok(())
+    }
+
+    /// Hints that doorbells were written: sleeping queues look at once rather than within a millisecond.
+    pub fn ring(&self) {
+        self.shared.bell.ring();
+    }
+
+    /// What this GPU has done so far.
+    pub fn counters(&self) -> Counters {
+        self.shared.counters.snapshot()
+    }
+
+    /// Walks the page tables for inspection; the TLBs are neither used nor changed.
+    ///
+    /// # Errors
+    /// [`WalkError`], which says where the walk ended.
+    pub fn translate(&self, vmid: Vmid, va: u64) -> Result<Translation, WalkError> {
+        walk(&self.shared.fabric, self.vmid(vmid).and_then(VmidState::root), va)
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let queues = std::mem::take(&mut *lock(&self.queues));
+        for queue in queues.into_values() {
+            queue.stop(&self.shared);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! [`raw`](super) without a signal handler: the kernel copies (`process_vm_readv` on the own process), page
+//! by page so that the count is exact.
+
+use super::Faulted;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Pieces do not cross a boundary of this size: no supported system has smaller pages.
+const PAGE: usize = 4096;
+
+fn to_boundary(addr: usize) -> usize {
+    PAGE - addr % PAGE
+}
+
+/// Copies within the own process through the kernel; false if either side cannot be touched.
+unsafe fn kernel_copy(dst: *mut u8, src: *const u8, len: usize) -> bool {
+    let local = libc::iovec { iov_base: dst.cast(), iov_len: len };
+    let remote = libc::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
+    // SAFETY: the kernel checks both addresses; the caller allows `dst` to be written.
+    let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    usize::try_from(copied) == Ok(len)
+}
+
+pub(super) fn install() {}
+
+pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Faulted> {
+    let mut done = 0;
+    while done < len {
+        let (to, from) = (dst.wrapping_add(done), src.wrapping_add(done));
+        let step = (len - done).min(to_boundary(to.addr())).min(to_boundary(from.addr()));
+        // SAFETY: forwarded to the caller; the step lies within both regions.
+        if !unsafe { kernel_copy(to, from, step) } {
+            let mut probe = 0;
+            // SAFETY: writes only the local byte.
+            let write = unsafe { kernel_copy(&raw mut probe, from, 1) };
+            return Err(Faulted { done, addr: if write { to.addr() } else { from.addr() }, write });
+        }
+        done += step;
+    }
+    Ok(())
+}
+
+pub(super) unsafe fn fill(dst: *mut u8, value: u8, len: usize) -> Result<(), Faulted> {
+    let page = [value; PAGE];
+    let mut done = 0;
+    while done < len {
+        let step = (len - done).min(PAGE);
+        // SAFETY: forwarded to the caller; the step lies within the region.
+        unsafe { copy(dst.wrapping_add(done), page.as_ptr(), step) }
+            .map_err(|fault| Faulted { done: done + fault.done, ..fault })?;
+        done += step;
+    }
+    Ok(())
+}
+
+/// Checks that a word can be read. Whether it can be written, the kernel tells only by writing, which would
+/// not be atomic.
+unsafe fn probe(ptr: *const u8, len: usize) -> Result<(), Faulted> {
+    let mut word = [0u8; 8];
+    // SAFETY: writes only the local buffer, and `len` is at most its size.
+    unsafe { copy(word.as_mut_ptr(), ptr, len) }.map_err(|fault| Faulted { write: true, ..fault })
+}
+
+pub(super) unsafe fn load_u32(ptr: *const u32) -> Result<u32, Faulted> {
+    let mut value = 0u32;
+    // SAFETY: writes only the local word; aligned words do not cross a page.
+    unsafe { copy((&raw mut value).cast(), ptr.cast(), 4) }?;
+    std::sync::atomic::fence(Ordering::Acquire);
+    Ok(value)
+}
+
+pub(super) unsafe fn load_u64(ptr: *const u64) -> Result<u64, Faulted> {
+    let mut value = 0u64;
+    // SAFETY: as in `load_u32`.
+    unsafe { copy((&raw mut value).cast(), ptr.cast(), 8) }?;
+    std::sync::atomic::fence(Ordering::Acquire);
+    Ok(value)
+}
+
+pub(super) unsafe fn store_u32(ptr: *mut u32, value: u32) -> Result<(), Faulted> {
+    std::sync::atomic::fence(Ordering::Release);
+    // SAFETY: forwarded to the caller.
+    unsafe { copy(ptr.cast(), (&raw const value).cast(), 4) }
+}
+
+pub(super) unsafe fn store_u64(ptr: *mut u64, value: u64) -> Result<(), Faulted> {
+    std::sync::atomic::fence(Ordering::Release);
+    // SAFETY: forwarded to the caller.
+    unsafe { copy(ptr.cast(), (&raw const value).cast(), 8) }
+}
+
+pub(super) unsafe fn add_u64(ptr: *mut u64, value: u64) -> Result<u64, Faulted> {
+    // SAFETY: forwarded to the caller; the probe found the word readable.
+    unsafe {
+        probe(ptr.cast(), 8)?;
+        Ok(AtomicU64::from_ptr(ptr).fetch_add(value, Ordering::SeqCst))
+    }
+}
+
+pub(super) unsafe fn compare_exchange_u32(ptr: *mut u32, expected: u32, new: u32) -> Result<u32, Faulted> {
+    // SAFETY: as in `add_u64`.
+    unsafe {
+        probe(ptr.cast(), 4)?;
+        let word = AtomicU32::from_ptr(ptr);
+        Ok(word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|seen| seen))
+    }
+}
+
+pub(super) unsafe fn compare_exchange_u64(ptr: *mut u64, expected: u64, new: u64) -> Result<u64, Faulted> {
+    // SAFETY: as in `add_u64`.
+    unsafe {
+        probe(ptr.cast(), 8)?;
+        let word = AtomicU64::from_ptr(ptr);
+        Ok(word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|seen| seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_stop_at_the_exact_byte() {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: own mapping of two pages, of which the second loses its permissions; only accessed through
+        // the kernel.
+        unsafe {
+            install();
+            let base = libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            assert_ne!(base, libc::MAP_FAILED);
+            let base: *mut u8 = base.cast();
+            let end = base.wrapping_add(PAGE);
+            let mut buffer = vec![9u8; 2 * PAGE];
+            copy(base, buffer.as_ptr(), 2 * PAGE).unwrap();
+            copy(buffer.as_mut_ptr(), base, 2 * PAGE).unwrap();
+            assert!(buffer.iter().all(|&byte| byte == 9));
+            assert_eq!(add_u64(base.cast(), 1), Ok(0x0909_0909_0909_0909));
+            assert_eq!(load_u64(base.cast()), Ok(0x0909_0909_0909_090a));
+            assert_eq!(compare_exchange_u32(base.cast(), 0, 0), Ok(0x0909_090a));
+            assert_eq!(compare_exchange_u64(base.cast(), 0x0909_0909_0909_090a, 1), Ok(0x0909_0909_0909_090a));
+
+            libc::mprotect(end.cast(), PAGE, libc::PROT_READ);
+            let fault = |done, write| Err(Faulted { done, addr: end.addr(), write });
+            assert_eq!(copy(end.wrapping_sub(5), buffer.as_ptr(), 9), fault(5, true));
+            assert_eq!(fill(base, 1, 2 * PAGE), fault(PAGE, true));
+            assert_eq!(store_u32(end.cast(), 1), fault(0, true));
+            assert_eq!(store_u64(end.cast(), 1), fault(0, true));
+            assert_eq!(load_u32(end.cast()), Ok(0x0909_0909));
+            libc::mprotect(end.cast(), PAGE, libc::PROT_NONE);
+            assert_eq!(
+                copy(buffer.as_mut_ptr().wrapping_add(3), base.wrapping_add(1), 2 * PAGE - 3),
+                fault(PAGE - 1, false)
+            );
+            assert_eq!(add_u64(end.cast(), 1), Err(Faulted { done: 0, addr: end.addr(), write: true }));
+            libc::munmap(base.cast(), 2 * PAGE);
+        }
+    }
+}

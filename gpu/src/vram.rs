@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! VRAM: one GPU's own memory, a memfd mapped shared.
+//!
+//! The host maps the same file for CPU access, and queue threads of every GPU in the fabric touch it at the
+//! same time; so there are no references into it, only copies and word accesses. Every offset is checked
+//! against the size. The memfd is sealed against resizing; memory is allocated as it is touched, and a
+//! machine that has none left shows as [`VramError::Unbacked`].
+
+use crate::raw::{self, Faulted};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// Smallest unit in which VRAM is sized, in bytes.
+pub const VRAM_GRANULE: u64 = 1 << 21;
+
+/// Why VRAM could not be made or accessed.
+#[derive(Debug, thiserror::Error)]
+pub enum VramError {
+    /// The access leaves the VRAM.
+    #[error("VRAM access of {len:#x} bytes at offset {offset:#x} leaves the {size:#x} bytes there are")]
+    OutOfRange {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// The VRAM's size in bytes.
+        size: u64,
+    },
+    /// A word access at an offset that is not a multiple of its size.
+    #[error("VRAM offset {0:#x} is not aligned")]
+    Unaligned(u64),
+    /// The host has no memory behind this part of the VRAM.
+    #[error("host memory behind the VRAM cannot be touched: {0}")]
+    Unbacked(#[from] Faulted),
+    /// The size is zero, not a multiple of [`VRAM_GRANULE`], or more than this host can address.
+    #[error("VRAM size {0:#x} is not a positive multiple of 2 MiB")]
+    Size(u64),
+    /// A system call failed.
+    #[error("cannot set up VRAM: {0}")]
+    Os(#[from] io::Error),
+}
+
+/// One GPU's memory. All offsets and sizes are bytes from its start.
+#[derive(Debug)]
+pub struct Vram {
+    fd: OwnedFd,
+    base: NonNull<u8>,
+    len: usize,
+    size: u64,
+}
+
+// SAFETY: the mapping lives as long as the value and is only accessed by raw copies and atomic words.
+unsafe impl Send for Vram {}
+// SAFETY: as above.
+unsafe impl Sync for Vram {}
+
+impl Vram {
+    /// New, zeroed VRAM. Costs address space only; memory follows on first touch.
+    ///
+    /// # Errors
+    /// [`VramError::Size`] or [`VramError::Os`].
+    pub fn create(size: u64) -> Result<Vram, VramError> {
+        // SAFETY: a constant C string; the result is checked before it is owned.
+        let fd = unsafe {
+            let fd = libc::memfd_create(c"vkfd-vram".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+            if fd < 0 {
+                return Err(io::Error::last_os_error().into());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let file = File::from(fd);
+        file.set_len(size)?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: an fcntl on an owned descriptor.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        Vram::from_fd(file.into(), size)
+    }
+
+    /// VRAM in the first `size` bytes of a shared memory file that exists already.
+    ///
+    /// # Errors
+    /// [`VramError::Size`] or [`VramError::Os`].
+    pub fn from_fd(fd: OwnedFd, size: u64) -> Result<Vram, VramError> {
+        let len = usize::try_from(size).ok().filter(|_| size != 0 && size % VRAM_GRANULE == 0);
+        let len = len.ok_or(VramError::Size(size))?;
+        // SAFETY: a new mapping at an address the kernel chooses.
+        let base = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED | libc::MAP_NORESERVE, fd.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error().into());
+        }
+        let base = NonNull::new(base.cast()).ok_or(VramError::Size(size))?;
+        Ok(Vram { fd, base, len, size })
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Start of the mapping; valid for [`Vram::size`] bytes as long as the value lives. Accesses must be raw:
+    /// other threads and processes write here.
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Host pointer to `offset` and the number of bytes from there, at most `max`.
+    ///
+    /// # Errors
+    /// [`VramError::OutOfRange`] if `offset` is not in the VRAM.
+    pub fn span(&self, offset: u64, max: usize) -> Result<(*mut u8, usize), VramError> {
+        match usize::try_from(offset) {
+            Ok(start) if start < self.len => Ok((self.base().wrapping_add(start), max.min(self.len - start))),
+            _ => Err(VramError::OutOfRange { offset, len: max as u64, size: self.size }),
+        }
+    }
+
+    fn range(&self, offset: u64, len: usize) -> Result<*mut u8, VramError> {
+        let start = usize::try_from(offset).ok();
+        match start.and_then(|start| Some((start, start.checked_add(len)?))) {
+            Some((start, end)) if end <= self.len => Ok(self.base().wrapping_add(start)),
+            _ => Err(VramError::OutOfRange { offset, len: len as u64, size: self.size }),
+        }
+    }
+
+    fn word(&self, offset: u64, len: usize) -> Result<*mut u64, VramError> {
+        if offset % 8 != 0 {
+            return Err(VramError::Unaligned(offset));
+        }
+        Ok(self.range(offset, len)?.cast())
+    }
+
+    /// Reads the 8-byte word at `offset` atomically.
+    ///
+    /// # Errors
+    /// [`VramError::OutOfRange`], [`VramError::Unaligned`], [`VramError::Unbacked`].
+    pub fn read_u64(&self, offset: u64) -> Result<u64, VramError> {
+        let ptr = self.word(offset, 8)?;
+        // SAFETY: checked to lie in the mapping and aligned.
+        Ok(unsafe { raw::load_u64(ptr) }?)
+    }
+
+    /// Writes the 8-byte word at `offset` atomically.
+    ///
+    /// # Errors
+    /// As [`Vram::read_u64`].
+    pub fn write_u64(&self, offset: u64, value: u64) -> Result<(), VramError> {
+        let ptr = self.word(offset, 8)?;
+        // SAFETY: checked to lie in the mapping and aligned.
+        Ok(unsafe { raw::store_u64(ptr, value) }?)
+    }
+
+    /// Writes consecutive 8-byte words from `offset` on, each atomically, in ascending order: page-table
+    /// entries.
+    ///
+    /// # Errors
+    /// As [`Vram::read_u64`]; nothing is written if the range is bad.
+    pub fn write_entries(&self, offset: u64, entries: &[u64]) -> Result<(), VramError> {
+        let ptr = self.word(offset, std::mem::size_of_val(entries))?;
+        for (index, &entry) in entries.iter().enumerate() {
+            // SAFETY: the whole range was checked to lie in the mapping and is aligned.
+            unsafe { raw::store_u64(ptr.wrapping_add(index), entry) }?;
+        }
+        Ok(())
+    }
+
+    /// Sets `len` bytes from `offset` on to `value`.
+    ///
+    /// # Errors
+    /// [`VramError::OutOfRange`], [`VramError::Unbacked`].
+    pub fn fill(&self, offset: u64, len: u64, value: u8) -> Result<(), VramError> {
+        let bytes = usize::try_from(len).map_err(|_| VramError::OutOfRange { offset, len, size: self.size })?;
+        let ptr = self.range(offset, bytes)?;
+        // SAFETY: checked to lie in the mapping.
+        Ok(unsafe { raw::fill(ptr, value, bytes) }?)
+    }
+
+    /// Copies `src` into the VRAM at `offset`.
+    ///
+    /// # Errors
+    /// [`VramError::OutOfRange`], [`VramError::Unbacked`].
+    pub fn copy_in(&self, offset: u64, src: &[u8]) -> Result<(), VramError> {
+        let ptr = self.range(offset, src.len())?;
+        // SAFETY: the destination was checked to lie in the mapping, to which no reference exists.
+        Ok(unsafe { raw::copy(ptr, src.as_ptr(), src.len()) }?)
+    }
+
+    /// Copies the VRAM at `offset` into `dst`.
+    ///
+    /// # Errors
+    /// [`VramError::OutOfRange`], [`VramError::Unbacked`].
+    pub fn copy_out(&self, offset: u64, dst: &mut [u8]) -> Result<(), VramError> {
+        let ptr = self.range(offset, dst.len())?;
+        // SAFETY: the source was checked to lie in the mapping, to which no reference exists.
+        Ok(unsafe { raw::copy(dst.as_mut_ptr(), ptr, dst.len()) }?)
+    }
+}
+
+impl AsFd for Vram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Vram {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `from_fd` mapped; the last user is gone.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

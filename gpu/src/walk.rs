@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The page-table walker.
+//!
+//! Reads at most four words of VRAM, none of which it caches; see [`tlb`](crate::tlb). The driver may change
+//! tables meanwhile: each entry is read once, atomically.
+
+use crate::bus::{Access, FaultReason};
+use crate::fabric::{Fabric, FabricAddr};
+use crate::pte::{Entry, EntryFlags, Level, Target, FRAGMENT_MASK, HUGE_BYTES, PAGE_BYTES, PAGE_SHIFT, VA_BITS};
+
+/// What a walk found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// The entry as it stands in the table.
+    pub entry: Entry,
+    /// The level it was found at: [`Level::Ptb`], or [`Level::Pdb0`] for a 2 MiB page.
+    pub level: Level,
+    /// First GPU address of the block this entry speaks for: its page, or its fragment.
+    pub base: u64,
+    /// Bytes of the block; a power of two, at most 2 MiB.
+    pub span: u64,
+    /// Where the first byte of the block is.
+    pub target: Target,
+}
+
+impl Translation {
+    /// Whether the entry permits `access`.
+    pub fn permits(&self, access: Access) -> bool {
+        self.entry.flags().contains(match access {
+            Access::Read => EntryFlags::READABLE,
+            Access::Write => EntryFlags::WRITEABLE,
+            Access::Execute => EntryFlags::EXECUTABLE,
+        })
+    }
+}
+
+/// A walk that ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no translation for GPU address {va:#x}: {reason:?} at {level:?}, entry {:#x}", .entry.0)]
+pub struct WalkError {
+    /// The address.
+    pub va: u64,
+    /// [`FaultReason::NotPresent`], or [`FaultReason::NoMemory`] if a table lies outside VRAM.
+    pub reason: FaultReason,
+    /// The level that failed.
+    pub level: Level,
+    /// The entry at that level; 0 if it could not be read.
+    pub entry: Entry,
+}
+
+/// Translates `va` through the tables at `root`.
+pub(crate) fn walk(fabric: &Fabric, root: Option<FabricAddr>, va: u64) -> Result<Translation, WalkError> {
+    let fail = |reason, level, entry| Err(WalkError { va, reason, level, entry: Entry(entry) });
+    let mut level = Level::Pdb2;
+    let Some(mut table) = root.filter(|_| va >> VA_BITS == 0) else {
+        return fail(FaultReason::NotPresent, level, 0);
+    };
+    loop {
+        let word = fabric.resolve(table).and_then(|(vram, offset)| vram.read_u64(offset + level.index(va) * 8).ok());
+        let Some(word) = word else {
+            return fail(FaultReason::NoMemory, level, 0);
+        };
+        let entry = Entry(word);
+        if !entry.is_valid() {
+            return fail(FaultReason::NotPresent, level, word);
+        }
+        let huge = entry.flags().contains(EntryFlags::PDE_PTE);
+        match level.next() {
+            None => return Ok(page(entry, va)),
+            Some(_) if huge && level == Level::Pdb0 => return Ok(huge_page(entry, va)),
+            // 1 GiB pages do not exist on gfx9 with four levels.
+            Some(_) if huge => return fail(FaultReason::NotPresent, level, word),
+            Some(below) => match entry.table_addr() {
+                Some(addr) => (table, level) = (addr, below),
+                None => return fail(FaultReason::NoMemory, level, word),
+            },
+        }
+    }
+}
+
+fn huge_page(entry: Entry, va: u64) -> Translation {
+    let target = match entry.target() {
+        Target::System(pa) => Target::System(crate::PhysAddr(pa.0 & !(HUGE_BYTES - 1))),
+        Target::Vram(addr) => Target::Vram(FabricAddr(addr.0 & !(HUGE_BYTES - 1))),
+    };
+    Translation { entry, level: Level::Pdb0, base: va & !(HUGE_BYTES - 1), span: HUGE_BYTES, target }
+}
+
+/// The block of a 4 KiB entry. As in hardware, the fragment is believed: the pages around this one are taken
+/// to be contiguous with it without looking at their entries. Fragments over 2 MiB count as 2 MiB.
+fn page(entry: Entry, va: u64) -> Translation {
+    debug_assert!(u64::from(entry.fragment()) <= FRAGMENT_MASK);
+    let page = va & !(PAGE_BYTES - 1);
+    let span = PAGE_BYTES << entry.fragment().min(21 - PAGE_SHIFT);
+    let base = va & !(span - 1);
+    let addr = match entry.target() {
+        Target::System(pa) => pa.0,
+        Target::Vram(addr) => addr.0,
+    };
+    // A fragment that would begin below address 0 is nonsense; use the page alone.
+    let (base, span) = if addr >= page - base { (base, span) } else { (page, PAGE_BYTES) };
+    let target = entry.target().offset((page - base).wrapping_neg());
+    Translation { entry, level: Level::Ptb, base, span, target }
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! AQL packets and the built-in kernels.
+
+use crate::rig::*;
+use vkfd_gpu::kernel::*;
+use vkfd_gpu::*;
+
+const CODE: u64 = SCRATCH + 0x1000;
+const KERNARG: u64 = SCRATCH + 0x2000;
+const SIGNAL: u64 = SCRATCH + 0x3000;
+const MAILBOX: u64 = SCRATCH + 0x4000;
+const OUT: u64 = SCRATCH + 0x5000;
+
+fn packet(kind: u16, words: &[(usize, u64)]) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    bytes[..2].copy_from_slice(&kind.to_le_bytes());
+    for &(offset, word) in words {
+        bytes[offset..offset + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+fn run_with_signal(rig: &Rig, queue: &mut TestQueue, kernel: BuiltinKernel, arguments: &[u8]) {
+    rig.write(CODE, &descriptor(kernel));
+    rig.write(KERNARG, arguments);
+    rig.write_u64(SIGNAL + 8, 1);
+    queue.dispatch(&packet(0x1402, &[(32, VA + CODE), (40, VA + KERNARG), (56, VA + SIGNAL)]));
+    queue.wait();
+    until("signal", || rig.read_u64(SIGNAL + 8) == 0);
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())).collect()
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+#[test]
+fn integer_kernels_agree_with_the_cpu() {
+    let rig = Rig::new();
+    let mut queue = rig.queue(QueueKind::Aql);
+    let count = 100_003u64;
+    let data = noise(3, 800_024);
+    rig.write(DATA + 4, &data);
+    let arguments = Sum64 { src: VA + DATA + 4, count, out: VA + OUT };
+    run_with_signal(&rig, &mut queue, BuiltinKernel::Sum64, &arguments.to_bytes());
+    assert_eq!(rig.read_u64(OUT), words(&data).iter().fold(0, |sum: u64, &word| sum.wrapping_add(word)));
+
+    let start = u64::MAX - 5;
+    let arguments = Iota64 { dst: VA + DATA, count, start };
+    run_with_signal(&rig, &mut queue, BuiltinKernel::Iota64, &arguments.to_bytes());
+    let expected: Vec<u64> = (0..count).map(|index| start.wrapping_add(index)).collect();
+    assert_eq!(words(&rig.read(DATA, 800_024)), expected);
+
+    let arguments = Fill64 { dst: VA + DATA + 8, count: count - 2, value: 42 };
+    run_with_signal(&rig, &mut queue, BuiltinKernel::Fill64, &arguments.to_bytes());
+    let filled = words(&rig.read(DATA, 800_024));
+    assert_eq!((filled[0], filled[100_002]), (start, expected[100_002]));
+    assert!(filled[1..100_002].iter().all(|&word| word == 42));
+    assert_eq!(rig.gpu.counters().kernels, 3);
+}
+
+#[test]
+fn crc32_is_that_of_zlib() {
+    let rig = Rig::new();
+    let mut queue = rig.queue(QueueKind::Aql);
+    let data = noise(4, 700_000);
+    rig.write(DATA, &data);
+    rig.write(SCRATCH, b"123456789");
+    let segments =
+        [Segment { va: VA + SCRATCH, len: 9 }, Segment { va: VA + DATA + 1, len: 699_999 }, Segment { va: 0, len: 0 }];
+    let bytes: Vec<u8> = segments.iter().flat_map(Segment::to_bytes).collect();
+    rig.write(SCRATCH + 0x100, &bytes);
+    let arguments = Crc32 { segments: VA + SCRATCH + 0x100, count: 3, out: VA + OUT };
+    run_with_signal(&rig, &mut queue, BuiltinKernel::Crc32, &arguments.to_bytes());
+    // The check value of CRC-32/ISO-HDLC, and a bitwise computation.
+    assert_eq!(rig.read_u32(OUT), 0xcbf4_3926);
+    let crc = !data[1..].iter().fold(u32::MAX, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
+    });
+    assert_eq!(rig.read_u32(OUT + 4), crc);
+    assert_eq!(rig.read_u32(OUT + 8), 0);
+}
+
+#[test]
+fn float_kernels_agree_with_the_cpu() {
+    let rig = Rig::new();
+    let mut queue = rig.queue(QueueKind::Aql);
+    let count = 70_001;
+    let number = |byte: u8| f32::from(byte) - 128.0;
+    let (x, y): (Vec<f32>, Vec<f32>) =
+        (noise(5, count).into_iter().map(number).collect(), noise(6, count).into_iter().map(number).collect());
+    rig.write(DATA, &floats(&x));
+    rig.write(2 << 20, &floats(&y));
+    let arguments = Saxpy { x: VA + DATA, y: VA + (2 << 20), count: count as u64, a: 0.5, pad: 0 };
+    run_with_signal(&rig, &mut queue, BuiltinKernel::Saxpy, &arguments.to_bytes());
+    let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| 0.5 * x + y).collect();
+    assert_eq!(rig.read(2 << 20, count * 4), floats(&expected));
+
+    let (m, n, k) = (130, 259, 131);
+    let (a, b) = (&x[..m * k], &y[..k * n]);
+    rig.write(DATA, &floats(a));
+    rig.write(2 << 20, &floats(b));
+    let [m64, n64, k64] = [m, n, k].map(|size| size as u64);
+    let arguments = Matmul { a: VA + DATA, b: VA + (2 << 20), c: VA + (3 << 20), m: m64, n: n64, k: k64 };
+    run_with_signal(&rig, &mut queue, BuiltinKernel::Matmul, &arguments.to_bytes());
+    let mut c = vec![0f32; m * n];
+    for row in 0..m {
+        for column in 0..n {
+            c[row * n + column] = (0..k).map(|depth| a[row * k + depth] * b[depth * n + column]).sum();
+        }
+    }
+    assert_eq!(rig.read(3 << 20, m * n * 4), floats(&c));
+    assert_eq!(rig.read((3 << 20) + (m * n * 4) as u64, 4), [0; 4]);
+}
+
+#[test]
+fn completion_writes_times_the_mailbox_and_the_event() {
+    let rig = Rig::new();
+    let mut queue = rig.queue(QueueKind::Aql);
+    rig.write_u64(SIGNAL + 8, 5);
+    rig.write_u64(SIGNAL + 16, VA + MAILBOX);
+    rig.write_u64(SIGNAL + 24, 77);
+    let before = clock();
+    queue.dispatch(&packet(3, &[(56, VA + SIGNAL)]));
+    assert_eq!(rig.event(), Event::Signal(77));
+    assert_eq!((rig.read_u64(SIGNAL + 8), rig.read_u64(MAILBOX)), (4, 77));
+    let (start, end) = (rig.read_u64(SIGNAL + 32), rig.read_u64(SIGNAL + 40));
+    assert!(before <= start && start <= end && end <= clock());
+    assert_eq!(queue.rptr(), 1);
+    assert_eq!(rig.read(0, 2), [1, 0], "the packet is INVALID afterwards");
+}
+
+#[test]
+fn barriers_wait_for_all_or_any() {
+    let rig = Rig::new();
+    let mut queue = rig.queue(QueueKind::Aql);
+    let signals: [u64; 3] = std::array::from_fn(|index| SCRATCH + 64 * index as u64);
+    let mut barrier = |kind: u16, done: &[usize], last: usize| {
+        for (index, signal) in signals.into_iter().enumerate() {
+            rig.write_u64(signal + 8, u64::from(!done.contains(&index)));
+        }
+        let [a, b, c] = signals.map(|signal| VA + signal);
+        let hits = rig.gpu.counters().tlb_hits;
+        queue.dispatch(&packet(kind, &[(8, a), (24, b), (40, c)]));
+        until("barrier looked", || rig.gpu.counters().tlb_hits > hits + 100);
+        assert_eq!(queue.rptr(), queue.wptr - 1);
+        rig.write_u64(signals[last] + 8, 0);
+        queue.wait();
+    };
+    barrier(3, &[0, 1], 2);
+    barrier(3, &[1, 2], 0);
+    barrier(5, &[], 1);
+    // Nothing to wait for.
+    queue.dispatch(&packet(3, &[]));
+    queue.dispatch(&packet(5, &[]));
+    queue.wait();
+    // Barrier-value: (value & mask) >= 4.
+    let mut value = packet(0, &[(8, VA + SCRATCH), (16, 4), (24, 0xf), (32, 3)]);
+    value[2] = 2;
+    rig.write_u64(SCRATCH + 8, 0xf3);
+    queue.dispatch(&value);
+    let hits = rig.gpu.counters().tlb_hits;
+    until("barrier looked", || rig.gpu.counters().tlb_hits > hits + 100);
+    assert_eq!(queue.rptr(), queue.wptr - 1);
+    rig.write_u64(SCRATCH + 8, 0xf4);
+    queue.wait();
+}
+
+#[test]
+fn a_packet_counts_once_its_header_is_written() {
+    let rig = Rig::new();
+    let mut queue = rig.queue(QueueKind::Aql);
+    // The second packet is complete before the first; a zeroed ring holds vendor packets, so the first is
+    // marked.
+    rig.write(0, &1u16.to_le_bytes());
+    queue.wptr = 1;
+    queue.dispatch(&packet(3, &[]));
+    until("header seen", || rig.gpu.counters().tlb_hits > 10);
+    assert_eq!(queue.rptr(), 0);
+    rig.write(0, &packet(3, &[]));
+    queue.wait();
+    assert_eq!(rig.gpu.counters().packets, 2);
+}
+
+#[test]
+fn doorbells_may_step_back() {
+    use std::sync::atomic::Ordering::SeqCst;
+    let rig = Rig::new();
+    let queue = rig.queue(QueueKind::Aql);
+    for index in 0..3 {
+        rig.write(index * 64, &packet(3, &[]));
+    }
+    rig.write_u64(WPTR, 3);
+    queue.slot.store(1, SeqCst);
+    until("all three", || queue.rptr() == 3);
+    queue.slot.store(0, SeqCst);
+    rig.gpu.ring();
+    until("doorbell seen", || rig.gpu.counters().tlb_hits > 10);
+    assert_eq!(queue.rptr(), 3);
+}
+
+#[test]
+fn what_is_not_a_kernel_halts_the_queue() {
+    let mut wrong_version = descriptor(BuiltinKernel::Sum64);
+    wrong_version[8] = 2;
+    let mut trailing = descriptor(BuiltinKernel::Sum64);
+    trailing[63] = 1;
+    for code in [[0; 64], wrong_version, trailing] {
+        let rig = Rig::new();
+        rig.write(CODE, &code);
+        let mut queue = rig.queue(QueueKind::Aql);
+        queue.dispatch(&packet(2, &[(32, VA + CODE), (40, VA + KERNARG), (56, VA + SIGNAL)]));
+        assert_eq!(rig.event(), Event::Error(QueueError::UnknownKernel { object: VA + CODE }));
+        assert_eq!((queue.rptr(), rig.read_u64(SIGNAL + 8)), (0, 0), "not completed");
+    }
+}
+
+#[test]
+fn kernels_need_executable_memory() {
+    let rig = Rig::new();
+    rig.write(CODE, &descriptor(BuiltinKernel::Sum64));
+    rig.map(VA + CODE, sys(CODE), RW, 0);
+    let mut queue = rig.queue(QueueKind::Aql);
+    queue.dispatch(&packet(2, &[(32, VA + CODE), (40, VA + KERNARG)]));
+    let Event::Fault(fault) = rig.event() else { panic!() };
+    assert_eq!((fault.access, fault.reason), (Access::Execute, FaultReason::Permission));
+}
+
+#[test]
+fn bad_packets_and_arguments_halt_the_queue() {
+    let rig = Rig::new();
+    let mut queue = rig.queue(QueueKind::Aql);
+    queue.dispatch(&packet(4, &[]));
+    assert!(matches!(rig.event(), Event::Error(QueueError::BadPacket { offset: 0, .. })));
+    queue.remove();
+
+    let huge = 1 << 62;
+    for (kernel, arguments) in [
+        (BuiltinKernel::Sum64, Sum64 { src: VA, count: huge, out: VA }.to_bytes()),
+        (BuiltinKernel::Fill64, Fill64 { dst: u64::MAX - 8, count: 2, value: 0 }.to_bytes()),
+        (BuiltinKernel::Crc32, Crc32 { segments: VA, count: huge, out: VA }.to_bytes()),
+        (BuiltinKernel::Saxpy, Saxpy { count: huge, ..Saxpy::default() }.to_bytes()),
+        (BuiltinKernel::Matmul, Matmul { m: huge, n: huge, k: 1, ..Matmul::default() }.to_bytes()),
+    ] {
+        let mut queue = rig.queue(QueueKind::Aql);
+        rig.write(CODE, &descriptor(kernel));
+        rig.write(KERNARG, &arguments);
+        queue.dispatch(&packet(2, &[(32, VA + CODE), (40, VA + KERNARG)]));
+        let event = rig.event();
+        assert!(matches!(event, Event::Error(QueueError::BadArguments { .. })), "{kernel:?}: {event:?}");
+        queue.remove();
+    }
+}
+
+/// A vendor packet that runs `words` of PM4 at [`DATA`].
+fn pm4(rig: &Rig, words: &[u32]) -> [u8; 64] {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    rig.write(DATA, &bytes);
+    let mut packet = packet(0, &[(8, VA + DATA), (16, words.len() as u64 | 1 << 23 | 10 << 32), (56, VA + SIGNAL)]);
+    packet[2] = 1;
+    packet[4..8].copy_from_slice(&0xc002_3f00u32.to_le_bytes());
+    packet
+}
+
+#[test]
+fn pm4_in_vendor_packets() {
+    let rig = Rig::new();
+    let mut queue = rig.queue(QueueKind::Aql);
+    rig.write_u64(SIGNAL + 8, 1);
+    let header = |op: u32, body: u32| 3 << 30 | (body - 1) << 16 | op << 8;
+    let at = |offset| split(VA + OUT + offset);
+    let [[a0, a1], [b0, b1], [c0, c1], [d0, d1]] = [at(0), at(16), at(24), at(32)];
+    queue.dispatch(&pm4(
+        &rig,
+        &[
+            &[0x8000_0000, 0xffff_1000, header(0x10, 2), 5, 6][..],
+            &[header(0x58, 6), 0, 0, 0, 0, 0, 0],
+            &[header(0x37, 6), 5 << 8 | 1 << 20, a0, a1, 11, 12, 13],
+            &[header(0x3c, 6), 3 | 1 << 4, a0, a1, 11, 0xff, 4],
+            &[header(0x49, 7), 0x514, 2 << 29 | 2 << 24, b0, b1, 21, 22, 33],
+            &[header(0x49, 7), 0x514, 1 << 29, c0, c1, 23, 24, 0],
+            &[header(0x49, 7), 0x514, 3 << 29, d0, d1, 0, 0, 0],
+        ]
+        .concat(),
+    ));
+    assert_eq!(rig.event(), Event::Signal(33));
+    queue.wait();
+    until("signal", || rig.read_u64(SIGNAL + 8) == 0);
+    assert_eq!((rig.read_u64(OUT), rig.read_u64(OUT + 8)), (11 | 12 << 32, 13));
+    assert_eq!((rig.read_u64(OUT + 16), rig.read_u64(OUT + 24)), (21 | 22 << 32, 23));
+    assert!(rig.read_u64(OUT + 32) > 0 && rig.read_u64(OUT + 32) <= clock());
+    queue.remove();
+    for (words, what) in [
+        (vec![header(0x15, 4), 1, 1, 1, 1], "opcode 0x15 is not supported"),
+        (vec![header(0x37, 4), 0, a0, a1, 1], "opcode 0x37 is not supported"),
+        (vec![header(0x10, 4), 0, 0, 0], "leaves its indirect buffer"),
+        (vec![header(0x49, 6), 0, 0, a0, a1, 0, 0], "6 words instead of 7"),
+        (vec![7], "not of type 3"),
+    ] {
+        let mut queue = rig.queue(QueueKind::Aql);
+        queue.dispatch(&pm4(&rig, &words));
+        let Event::Error(QueueError::BadPacket { message, .. }) = rig.event() else { panic!("{what}") };
+        assert!(message.contains(what), "{message}");
+        queue.remove();
+    }
+}

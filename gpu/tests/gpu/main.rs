@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Tests of the GPU through its public interface.
+
+mod access;
+mod aql;
+mod garbage;
+mod queues;
+mod rig;
+mod sdma;
+mod translation;

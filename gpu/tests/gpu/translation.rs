@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Page tables and the TLB.
+
+use crate::rig::*;
+use std::sync::atomic::Ordering::SeqCst;
+use vkfd_gpu::pte::{Entry, EntryFlags, Level, Target, HUGE_BYTES};
+use vkfd_gpu::*;
+
+const AREA: u64 = 0x1234_5000_0000;
+
+#[test]
+fn walks_pages_fragments_and_huge_pages() {
+    let rig = Rig::new();
+    rig.map(AREA, sys(0x5000), RW, 0);
+    let found = rig.gpu.translate(VMID, AREA + 0x123).unwrap();
+    assert_eq!((found.base, found.span, found.target), (AREA, 4096, sys(0x5000)));
+    assert!(found.permits(Access::Read) && found.permits(Access::Write) && !found.permits(Access::Execute));
+
+    // 16 pages; the entry of the fifth speaks for all.
+    rig.map(AREA + 0x15000, sys(0x35000), EntryFlags::READABLE, 4);
+    let found = rig.gpu.translate(VMID, AREA + 0x15000).unwrap();
+    assert_eq!((found.base, found.span, found.target), (AREA + 0x10000, 0x10000, sys(0x30000)));
+    assert!(!found.permits(Access::Write));
+
+    let huge = AREA + 4 * HUGE_BYTES;
+    rig.map_huge(huge, Target::Vram(rig.fabric(HUGE_BYTES)), RWX);
+    let found = rig.gpu.translate(VMID, huge + 0x12_3456).unwrap();
+    assert_eq!((found.base, found.span, found.level), (huge, HUGE_BYTES, Level::Pdb0));
+    assert_eq!(found.target, Target::Vram(rig.fabric(HUGE_BYTES)));
+}
+
+#[test]
+fn failed_walks_say_where() {
+    let rig = Rig::new();
+    let error = |va| rig.gpu.translate(VMID, va).unwrap_err();
+    assert_eq!((error(AREA).level, error(AREA).reason), (Level::Pdb2, FaultReason::NotPresent));
+    rig.map(AREA, sys(0), RW, 0);
+    assert_eq!(error(AREA + 0x1000).level, Level::Ptb);
+    assert_eq!(error(AREA + (1 << 21)).level, Level::Pdb0);
+    assert_eq!(error(AREA + (1 << 30)).level, Level::Pdb1);
+    assert_eq!(error(AREA | 1 << 48).reason, FaultReason::NotPresent);
+    // A table outside VRAM, in the fabric and in system memory; a 1 GiB page.
+    rig.set_entry(AREA + (1 << 30), Level::Pdb1, Entry::table(FabricAddr(0xffff_ffff_f000)));
+    assert_eq!(error(AREA + (1 << 30)).reason, FaultReason::NoMemory);
+    rig.set_entry(AREA + (1 << 30), Level::Pdb1, Entry(PA | EntryFlags::VALID.bits() | EntryFlags::SYSTEM.bits()));
+    assert_eq!(error(AREA + (1 << 30)).reason, FaultReason::NoMemory);
+    rig.set_entry(AREA + (1 << 30), Level::Pdb1, Entry::huge_page(sys(0), RW));
+    assert_eq!(error(AREA + (1 << 30)).reason, FaultReason::NotPresent);
+    rig.gpu.set_root(VMID, None, false);
+    assert_eq!(error(VA).level, Level::Pdb2);
+    assert!(rig.gpu.translate(Vmid(999), VA).is_err());
+}
+
+#[test]
+fn entry_bits_are_those_of_gfx9() {
+    // From amdgpu_vm.h, written out.
+    assert_eq!(Entry::page(Target::System(PhysAddr(0xabc_d000)), RWX, 9).0, 0xabc_d4f3);
+    assert_eq!(Entry::page(Target::Vram(FabricAddr(0x1000)), EntryFlags::READABLE, 0).0, 0x1021);
+    assert_eq!(Entry::table(FabricAddr(0x2000)).0, 0x2001);
+    assert_eq!(Entry::huge_page(Target::Vram(FabricAddr(0)), RW).0, 1 << 54 | 9 << 7 | 0x61);
+}
+
+#[test]
+fn copies_between_system_memory_both_vrams_and_fragments() {
+    let rig = Rig::new();
+    let data = noise(1, 3 << 20);
+    rig.write(DATA, &data);
+    // A huge page in the own VRAM, a page run in the neighbour's, a fragment whose other entries are not even
+    // present.
+    let own = AREA;
+    rig.map_huge(own, Target::Vram(rig.fabric(4 << 20)), RW);
+    rig.map_huge(own + HUGE_BYTES, Target::Vram(rig.fabric(6 << 20)), RW);
+    let far = AREA + (1 << 30);
+    for page in (0..3u64 << 20).step_by(4096) {
+        rig.map(far + page, Target::Vram(FabricAddr(page)), RW, 0);
+    }
+    let mut queue = rig.queue(QueueKind::Sdma);
+    let back = 8 << 20;
+    queue.submit(&copy_packet(own + 5, VA + DATA, 3 << 20));
+    queue.submit(&copy_packet(far, own + 5, 3 << 20));
+    queue.submit(&copy_packet(VA + back, far, 3 << 20));
+    queue.wait();
+    assert_eq!(rig.read(back, 3 << 20), data);
+    let mut vram = vec![0; 1 << 20];
+    rig.gpu.vram().copy_out((4 << 20) + 5, &mut vram).unwrap();
+    assert_eq!(vram, data[..1 << 20]);
+    rig.gpu.fabric().vram(0).unwrap().copy_out(0, &mut vram).unwrap();
+    assert_eq!(vram, data[..1 << 20]);
+    assert_eq!(rig.gpu.counters().bytes_copied, 9 << 20);
+
+    let fragment = AREA + (2 << 30);
+    rig.map(fragment, sys(DATA), RW, 8);
+    queue.submit(&copy_packet(VA + back + (4 << 20), fragment, 4096));
+    queue.submit(&copy_packet(VA + back + (4 << 20), fragment + 100, 4096));
+    queue.wait();
+    assert_eq!(rig.read(back + (4 << 20), 4096), data[100..4196]);
+}
+
+/// Copies a page's first word, and returns it; the page moves from one frame to another in between.
+fn moved_page(rig: &Rig, flush: bool) -> (u64, u64) {
+    rig.write_u64(DATA, 111);
+    rig.write_u64(DATA + 0x1000, 222);
+    rig.map(AREA, sys(DATA), RW, 0);
+    let mut queue = rig.queue(QueueKind::Sdma);
+    let mut look = || {
+        queue.submit(&copy_packet(VA + SCRATCH, AREA, 8));
+        queue.wait();
+        rig.read_u64(SCRATCH)
+    };
+    let before = look();
+    rig.map(AREA, sys(DATA + 0x1000), RW, 0);
+    if flush {
+        rig.gpu.flush_tlb(VMID);
+    }
+    (before, look())
+}
+
+#[test]
+fn a_flush_makes_a_new_entry_visible() {
+    let rig = Rig::new();
+    assert_eq!(moved_page(&rig, true), (111, 222));
+    assert_eq!(rig.gpu.counters().flushes, 1);
+}
+
+#[test]
+fn without_a_flush_the_old_page_is_used() {
+    assert_eq!(moved_page(&Rig::new(), false), (111, 111));
+}
+
+#[test]
+fn a_sabotaged_flush_is_noticed() {
+    let rig = Rig::new();
+    rig.gpu.sabotage().skip_tlb_flush.store(true, SeqCst);
+    assert_eq!(moved_page(&rig, true), (111, 111));
+}
+
+#[test]
+fn an_unmapped_page_stays_reachable_until_the_flush() {
+    let rig = Rig::new();
+    rig.map(AREA, sys(DATA), RW, 0);
+    let mut queue = rig.queue(QueueKind::Sdma);
+    queue.submit(&copy_packet(VA + SCRATCH, AREA, 8));
+    queue.wait();
+    rig.unmap(AREA);
+    queue.submit(&copy_packet(VA + SCRATCH, AREA, 8));
+    queue.wait();
+    rig.gpu.flush_tlb(VMID);
+    queue.submit(&copy_packet(VA + SCRATCH, AREA, 8));
+    assert!(matches!(rig.event(), Event::Fault(PageFault { va: AREA, reason: FaultReason::NotPresent, .. })));
+}
+
+#[test]
+fn vram_and_fabric_check_bounds() {
+    let fabric = Fabric::new(&[2 << 20, 6 << 20]).unwrap();
+    assert_eq!((fabric.segment_bytes(), fabric.base(1)), (8 << 20, FabricAddr(8 << 20)));
+    assert!(fabric.resolve(FabricAddr((2 << 20) - 1)).is_some());
+    assert!(fabric.resolve(FabricAddr(2 << 20)).is_none());
+    assert!(fabric.resolve(FabricAddr(14 << 20)).is_none());
+    assert!(fabric.resolve(FabricAddr(u64::MAX)).is_none());
+    let vram = fabric.vram(0).unwrap();
+    vram.write_entries(0x1ff8 + 0x1000, &[1, 2]).unwrap();
+    assert_eq!((vram.read_u64(0x2ff8).unwrap(), vram.read_u64(0x3000).unwrap()), (1, 2));
+    vram.fill(0x2ff8, 9, 0xee).unwrap();
+    assert_eq!((vram.read_u64(0x2ff8).unwrap(), vram.read_u64(0x3000).unwrap()), (0xeeee_eeee_eeee_eeee, 0xee));
+    assert!(matches!(vram.read_u64(4), Err(VramError::Unaligned(4))));
+    assert!(matches!(vram.read_u64(2 << 20), Err(VramError::OutOfRange { .. })));
+    assert!(matches!(vram.write_entries((2 << 20) - 8, &[1, 2]), Err(VramError::OutOfRange { .. })));
+    assert_eq!(vram.read_u64((2 << 20) - 8).unwrap(), 0);
+    assert!(matches!(vram.fill(u64::MAX, 2, 0), Err(VramError::OutOfRange { .. })));
+    assert!(matches!(vram.copy_in(1, &vec![0; 2 << 20]), Err(VramError::OutOfRange { .. })));
+    assert!(matches!(Vram::create(1 << 20), Err(VramError::Size(_))));
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Why a machine could not be made.
+
+use crate::source::Source;
+
+/// Why a machine could not be made.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum HostError {
+    /// The frame table or another large reservation was refused.
+    #[error(
+        "cannot reserve address space for the frame table: {0} (is RLIMIT_AS or vm.overcommit_memory=2 in the way?)"
+    )]
+    AddressSpace(String),
+    /// The notification source asked for is not to be had.
+    #[error("notification source {wanted} is not available: {why}")]
+    Source {
+        /// What was asked for.
+        wanted: Source,
+        /// Why it cannot be had.
+        why: String,
+    },
+    /// The process already has an address-space watcher with another source.
+    #[error("this process already uses notification source {has}, {wanted} was asked for")]
+    SourceTaken {
+        /// What it uses.
+        has: Source,
+        /// What was asked for.
+        wanted: Source,
+    },
+    /// `VKFD_NOTIFY` has a value that means nothing.
+    #[error("VKFD_NOTIFY={0:?}: expected uffd, interpose or none")]
+    BadVariable(String),
+    /// The process was forked after its first machine was made; its threads are not here.
+    #[error("this process was forked from one that has a machine: exec first")]
+    Forked,
+    /// A GPU could not be made.
+    #[error("cannot make GPU {index}: {why}")]
+    Gpu {
+        /// Its position.
+        index: u32,
+        /// Why.
+        why: String,
+    },
+    /// The driver refused to start.
+    #[error("the driver did not start: {0}")]
+    Driver(String),
+    /// An option has no meaning.
+    #[error("{0}")]
+    Option(String),
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! fork: the kernel write-protects everything for copy-on-write, so every watch is invalidated around it.
+//!
+//! Through `pthread_atfork`, where userfaultfd does not tell (its fork event needs CAP_SYS_PTRACE). Raw `clone` calls go unseen.
+//! Nothing of the host runs in the child: its threads are not there, and whatever lock they held stays locked. [`Mm::current`]
+//! compares process ids, so that nothing in the child gets past it.
+
+use crate::mm::{everything, Invalidation, Mm};
+use std::cell::RefCell;
+use std::sync::Once;
+
+thread_local! {
+    /// The invalidation around this thread's fork.
+    static AROUND: RefCell<Option<Invalidation<'static>>> = const { RefCell::new(None) };
+}
+
+extern "C" fn prepare() {
+    if let Some(mm) = Mm::current() {
+        if mm.is_watched(everything()) {
+            AROUND.with_borrow_mut(|around| *around = Some(mm.invalidation(everything())));
+        }
+    }
+}
+
+extern "C" fn parent() {
+    AROUND.with_borrow_mut(|around| *around = None);
+}
+
+extern "C" fn child() {
+    // Forgotten, not dropped: ending it would take a lock.
+    AROUND.with_borrow_mut(|around| std::mem::forget(around.take()));
+}
+
+/// Installs the handlers, once.
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handlers are functions for the life of the process and call nothing that fork forbids.
+        let refused = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        if refused != 0 {
+            tracing::warn!(errno = refused, "forks will not be seen");
+        }
+    });
+}

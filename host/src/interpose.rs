@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Notification source: libc's mapping calls, interposed.
+//!
+//! With the cargo feature `interpose` this crate defines `munmap`, `mremap`, `madvise`, `mprotect`, `pkey_mprotect`,
+//! `mmap` and `mmap64`. The dynamic linker then prefers them to libc's for the whole process. Each does what the kernel
+//! does: begin the invalidation (callbacks), change (the raw system call), end. A library that does not want that does
+//! not turn the feature on; whether the hooks are in effect is found out at run time ([`interposed`]).
+//!
+//! Together with userfaultfd the hooks announce only what that cannot show: mprotect and `MADV_PAGEOUT`.
+//!
+//! A hook entered while its thread is inside another one does just the system call: callbacks change no watched mappings.
+//!
+//! Limits: raw system calls and calls that libc makes itself (`free` of a large block, `brk`, `shmdt`) are not seen.
+
+/// Whether the mapping calls of this process go through the hooks.
+pub fn interposed() -> bool {
+    #[cfg(feature = "interpose")]
+    return hooks::in_effect();
+    #[cfg(not(feature = "interpose"))]
+    false
+}
+
+#[cfg(feature = "interpose")]
+mod hooks {
+    use crate::mm::Mm;
+    use crate::source::Source;
+    use libc::{c_int, c_long, c_void, off_t, size_t};
+    use std::cell::Cell;
+    use std::sync::OnceLock;
+    use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
+
+    thread_local! {
+        static INSIDE: Cell<bool> = const { Cell::new(false) };
+        /// Set by the hook that [`in_effect`] calls.
+        static REACHED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn in_effect() -> bool {
+        static ANSWER: OnceLock<bool> = OnceLock::new();
+        *ANSWER.get_or_init(|| {
+            REACHED.set(false);
+            // SAFETY: a constant C string.
+            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"munmap".as_ptr()) };
+            type Munmap = unsafe extern "C" fn(*mut c_void, size_t) -> c_int;
+            let call: Munmap = if found.is_null() {
+                libc::munmap
+            } else {
+                // SAFETY: `munmap` has this type, whoever defines it.
+                unsafe { std::mem::transmute::<*mut c_void, Munmap>(found) }
+            };
+            // SAFETY: an empty range is refused with EINVAL.
+            unsafe { call(std::ptr::null_mut(), 0) };
+            REACHED.get()
+        })
+    }
+
+    /// Which calls a hook is for.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Seen {
+        /// userfaultfd shows it too.
+        ByEvents,
+        /// Only the hook sees it.
+        OnlyHere,
+    }
+
+    /// Runs `call` inside invalidations of the watched ones of `spans`.
+    fn around(seen: Seen, spans: [Option<CpuSpan>; 2], call: impl FnOnce() -> c_long) -> c_long {
+        let announce = !INSIDE.get();
+        let mm = if announce { Mm::current() } else { None };
+        let Some(mm) = mm.filter(|mm| match mm.source() {
+            Source::Interposed => true,
+            Source::Userfaultfd => seen == Seen::OnlyHere,
+            Source::Auto | Source::AccessOnly => false,
+        }) else {
+            return call();
+        };
+        INSIDE.set(true);
+        let errno = errno();
+        // Ended in the reverse order of fields; the order among them does not matter.
+        let under_way = spans.map(|s| s.filter(|s| mm.is_watched(*s)).map(|s| mm.invalidation(s)));
+        set_errno(errno);
+        let result = call();
+        let errno = self::errno();
+        drop(under_way);
+        set_errno(errno);
+        INSIDE.set(false);
+        result
+    }
+
+    fn errno() -> c_int {
+        // SAFETY: the location is this thread's.
+        unsafe { *libc::__errno_location() }
+    }
+
+    fn set_errno(value: c_int) {
+        // SAFETY: the location is this thread's.
+        unsafe { *libc::__errno_location() = value }
+    }
+
+    /// The whole pages of an argument pair; `None` for what the kernel will refuse or ignore.
+    fn pages(at: *mut c_void, bytes: size_t) -> Option<CpuSpan> {
+        let at = at.expose_provenance() as u64;
+        let end = at.checked_add(bytes as u64)?.checked_next_multiple_of(PAGE)?;
+        (bytes != 0 && at % PAGE == 0).then(|| CpuSpan::between(CpuVa(at), CpuVa(end)))
+    }
+
+    /// A system call's integer result where the C function returns int.
+    fn int(value: c_long) -> c_int {
+        c_int::try_from(value).unwrap_or(-1)
+    }
+
+    fn pointer(value: c_long) -> *mut c_void {
+        // As libc: a failure is -1, which is MAP_FAILED.
+        std::ptr::with_exposed_provenance_mut(usize::from_ne_bytes(value.to_ne_bytes()))
+    }
+
+    /// munmap(2).
+    ///
+    /// # Safety
+    /// As for munmap.
+    #[no_mangle]
+    pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: size_t) -> c_int {
+        REACHED.set(true);
+        int(around(Seen::ByEvents, [pages(at, bytes), None], || {
+            // SAFETY: forwarded to the caller.
+            unsafe { libc::syscall(libc::SYS_munmap, at, bytes) }
+        }))
+    }
+
+    /// mremap(2). Variadic in C; where arguments are passed in registers the fifth is simply there.
+    ///
+    /// # Safety
+    /// As for mremap.
+    #[no_mangle]
+    pub unsafe extern "C" fn mremap(
+        at: *mut c_void,
+        bytes: size_t,
+        new_bytes: size_t,
+        flags: c_int,
+        new_at: *mut c_void,
+    ) -> *mut c_void {
+        let target = (flags & libc::MREMAP_FIXED != 0).then(|| pages(new_at, new_bytes)).flatten();
+        pointer(around(Seen::ByEvents, [pages(at, bytes), target], || {
+            // SAFETY: forwarded to the caller.
+            unsafe { libc::syscall(libc::SYS_mremap, at, bytes, new_bytes, flags, new_at) }
+        }))
+    }
+
+    /// madvise(2).
+    ///
+    /// # Safety
+    /// As for madvise.
+    #[no_mangle]
+    pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
+        let seen = match advice {
+            libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_REMOVE | libc::MADV_FREE => {
+                Some(Seen::ByEvents)
+            }
+            libc::MADV_PAGEOUT => Some(Seen::OnlyHere),
+            _ => None,
+        };
+        let span = seen.and_then(|_| pages(at, bytes));
+        int(around(seen.unwrap_or(Seen::ByEvents), [span, None], || {
+            // SAFETY: forwarded to the caller.
+            unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }
+        }))
+    }
+
+    /// mprotect(2).
+    ///
+    /// # Safety
+    /// As for mprotect.
+    #[no_mangle]
+    pub unsafe extern "C" fn mprotect(at: *mut c_void, bytes: size_t, prot: c_int) -> c_int {
+        int(around(Seen::OnlyHere, [pages(at, bytes), None], || {
+            // SAFETY: forwarded to the caller.
+            unsafe { libc::syscall(libc::SYS_mprotect, at, bytes, prot) }
+        }))
+    }
+
+    /// pkey_mprotect(2).
+    ///
+    /// # Safety
+    /// As for pkey_mprotect.
+    #[no_mangle]
+    pub unsafe extern "C" fn pkey_mprotect(at: *mut c_void, bytes: size_t, prot: c_int, key: c_int) -> c_int {
+        int(around(Seen::OnlyHere, [pages(at, bytes), None], || {
+            // SAFETY: forwarded to the caller.
+            unsafe { libc::syscall(libc::SYS_pkey_mprotect, at, bytes, prot, key) }
+        }))
+    }
+
+    /// mmap(2).
+    ///
+    /// # Safety
+    /// As for mmap.
+    #[no_mangle]
+    pub unsafe extern "C" fn mmap(
+        at: *mut c_void,
+        bytes: size_t,
+        prot: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: off_t,
+    ) -> *mut c_void {
+        let span = (flags & libc::MAP_FIXED != 0).then(|| pages(at, bytes)).flatten();
+        pointer(around(Seen::ByEvents, [span, None], || {
+            // SAFETY: forwarded to the caller.
+            unsafe { libc::syscall(libc::SYS_mmap, at, bytes, prot, flags, fd, offset) }
+        }))
+    }
+
+    /// mmap64(3), which is mmap on 64-bit machines.
+    ///
+    /// # Safety
+    /// As for mmap.
+    #[no_mangle]
+    pub unsafe extern "C" fn mmap64(
+        at: *mut c_void,
+        bytes: size_t,
+        prot: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: off_t,
+    ) -> *mut c_void {
+        // SAFETY: forwarded to the caller.
+        unsafe { mmap(at, bytes, prot, flags, fd, offset) }
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The user host: the driver inside the client's own process, on ordinary CPU memory.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`mm`] | the process's memory: watches, invalidations, faulting in; the locking rules |
+//! | [`frame`] | what a physical address means here, and how a stale one is caught |
+//! | [`uffd`], [`interpose`], [`source`] | where notifications come from, and what they do not show |
+//! | [`dma`] | memory that GPU, driver and client share |
+//! | [`device`] | the software GPU as the driver's device |
+//! | [`machine`] | GPUs and driver put together: what programs use |
+
+pub mod device;
+pub mod dma;
+mod error;
+mod fork;
+pub mod frame;
+pub mod interpose;
+pub mod machine;
+mod maps;
+pub mod mm;
+mod populate;
+pub mod source;
+mod sys;
+mod table;
+mod target;
+pub mod uffd;
+pub mod watch;
+
+pub use error::HostError;
+pub use machine::{KfdFile, Machine, MachineOptions};
+pub use source::{Capabilities, Source};
+pub use target::Target;

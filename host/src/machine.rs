@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A machine: GPUs with a driver, in this process. [`Machine::open`] is `open("/dev/kfd")`, [`KfdFile`] the open file.
+//!
+//! After a fork the child has the handles but none of the threads. Calls on its files return EBADF, as KFD's do, and dropping a handle there
+//! frees nothing.
+
+use crate::device::{HostBus, HostGpu, InterruptLine};
+use crate::dma::SharedMemory;
+use crate::error::HostError;
+use crate::mm::{Mm, Pause};
+use crate::source::{Capabilities, Source};
+use crate::sys;
+use crate::target::Target;
+use crate::watch::ProcessMemory;
+use std::ffi::c_void;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Weak};
+use vkfd_driver::addr::{index, CpuSpan, CpuVa, FabricAddr, PAGE};
+use vkfd_driver::errno::Errno;
+use vkfd_driver::gpu::{Gpu, GpuProperties, Interrupts};
+use vkfd_driver::kfd::{Kfd, Options};
+use vkfd_driver::mmap::Mapped;
+use vkfd_driver::os;
+use vkfd_driver::process::Process;
+
+/// `gpu_id` of the first GPU; the others count up.
+const FIRST_GPU_ID: u32 = 0x4b01;
+
+/// What machine to make.
+#[derive(Clone, Debug)]
+pub struct MachineOptions {
+    /// GPUs, 1 to 32.
+    pub gpus: u32,
+    /// VRAM of each in bytes, a multiple of 2 MiB. Costs memory only where it is used.
+    pub vram_bytes: u64,
+    /// What they are.
+    pub target: Target,
+    /// Whether they can retry page faults.
+    pub xnack_capable: bool,
+    /// Where notifications of changed CPU mappings come from. One for all machines of a process.
+    pub source: Source,
+    /// The driver's own options.
+    pub driver: Options,
+}
+
+impl Default for MachineOptions {
+    /// One gfx900 with 1 GiB, XNACK capable; the driver's memory limit follows this computer's RAM.
+    fn default() -> Self {
+        let mut driver = Options::default();
+        // SAFETY: no preconditions.
+        let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+        if let Some(ram) = u64::try_from(pages).ok().filter(|p| *p != 0).and_then(|p| p.checked_mul(PAGE)) {
+            driver.ram = ram;
+        }
+        Self { gpus: 1, vram_bytes: 1 << 30, target: Target::GFX900, xnack_capable: true, source: Source::Auto, driver }
+    }
+}
+
+/// All GPUs of a machine, paused together.
+struct Gate(Vec<Arc<HostGpu>>);
+
+impl Pause for Gate {
+    fn pause(&self) {
+        self.0.iter().for_each(|gpu| gpu.pause());
+    }
+
+    fn unpause(&self) {
+        self.0.iter().for_each(|gpu| gpu.unpause());
+    }
+}
+
+/// What the machine and its open files share.
+struct Inner {
+    mm: &'static Mm,
+    kfd: Arc<Kfd>,
+    gate: Arc<Gate>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let gate: Arc<dyn Pause> = self.gate.clone();
+        self.mm.remove_gate(&gate);
+    }
+}
+
+impl Inner {
+    /// In a forked child: never drop, because the threads that dropping would wait for are not there.
+    fn keep_in_child(self: &Arc<Self>) -> bool {
+        let child = !self.mm.is_current();
+        if child {
+            std::mem::forget(self.clone());
+        }
+        child
+    }
+}
+
+/// A machine.
+pub struct Machine {
+    inner: Arc<Inner>,
+}
+
+impl Machine {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// [`HostError`].
+    pub fn new(options: &MachineOptions) -> Result<Self, HostError> {
+        os::set_log(|message| tracing::warn!("{message}"));
+        if options.gpus == 0 {
+            return Err(HostError::Option("a machine has at least one GPU".into()));
+        }
+        let mm = Mm::get(options.source)?;
+        let sizes = vec![options.vram_bytes; index(options.gpus.into())];
+        let fabric = vkfd_gpu::Fabric::new(&sizes).map_err(|e| HostError::Option(e.to_string()))?;
+        let bus = Arc::new(HostBus::new(mm));
+        let mut lines = Vec::new();
+        let mut gpus = Vec::new();
+        for i in 0..options.gpus {
+            let line = Arc::new(InterruptLine::new(FIRST_GPU_ID + i));
+            let config = vkfd_gpu::Config {
+                vram_bytes: options.vram_bytes,
+                family: options.target.family(),
+                name: options.target.to_string(),
+                ..vkfd_gpu::Config::default()
+            };
+            let properties = GpuProperties {
+                gpu_id: FIRST_GPU_ID + i,
+                vram_bytes: options.vram_bytes,
+                vram_base: FabricAddr(fabric.base(index(i.into())).0),
+                vmids: config.vmids,
+                gfx_target_version: options.target.version(),
+                xnack_capable: options.xnack_capable,
+                clock_hz: vkfd_gpu::CLOCK_HZ,
+            };
+            let gpu = vkfd_gpu::Gpu::new(config, index(i.into()), fabric.clone(), bus.clone(), line.clone())
+                .map_err(|e| HostError::Gpu { index: i, why: e.to_string() })?;
+            lines.push(line);
+            gpus.push(Arc::new(HostGpu::new(mm, gpu, properties)));
+        }
+        let kfd = Self::start_driver(&gpus, options.driver).map_err(|e| HostError::Driver(e.errno.name().into()))?;
+        for line in lines {
+            let driver: Weak<Kfd> = Arc::downgrade(&kfd);
+            line.connect(driver as Weak<dyn Interrupts>);
+        }
+        let gate = Arc::new(Gate(gpus));
+        if !mm.add_gate(gate.clone()) {
+            return Err(HostError::Option("too many machines in one process".into()));
+        }
+        Ok(Self { inner: Arc::new(Inner { mm, kfd, gate }) })
+    }
+
+    fn start_driver(gpus: &[Arc<HostGpu>], options: Options) -> vkfd_driver::errno::Result<Arc<Kfd>> {
+        let mut seam = os::Vec::with_capacity(gpus.len())?;
+        for gpu in gpus {
+            let gpu: Arc<dyn Gpu> = gpu.clone();
+            seam.push(gpu)?;
+        }
+        Kfd::new(seam, options)
+    }
+
+    /// Opens the device: a new process object of the driver, without a VM.
+    ///
+    /// # Errors
+    /// The errno.
+    pub fn open(&self) -> Result<KfdFile, i32> {
+        if !self.inner.mm.is_current() {
+            return Err(libc::EBADF);
+        }
+        let memory = os::arc(ProcessMemory::new(self.inner.mm)).map_err(|e| e.errno.0)?;
+        let process = self.inner.kfd.open(memory).map_err(|e| e.errno.0)?;
+        Ok(KfdFile { process, inner: self.inner.clone() })
+    }
+
+    /// The driver, to inspect it.
+    pub fn driver(&self) -> &Arc<Kfd> {
+        &self.inner.kfd
+    }
+
+    /// The GPUs, by index.
+    pub fn gpus(&self) -> &[Arc<HostGpu>] {
+        &self.inner.gate.0
+    }
+
+    /// What each GPU has done. `suspends` are the driver's evictions only.
+    pub fn counters(&self) -> Vec<vkfd_gpu::Counters> {
+        self.gpus().iter().map(|gpu| gpu.counters()).collect()
+    }
+
+    /// The process's CPU memory.
+    pub fn memory(&self) -> &'static Mm {
+        self.inner.mm
+    }
+
+    /// Which changes of CPU mappings the driver is told of.
+    pub fn capabilities(&self) -> Capabilities {
+        self.inner.mm.capabilities()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.inner.keep_in_child();
+    }
+}
+
+/// An open device file. Dropping it releases the process: queues, objects, VMs.
+pub struct KfdFile {
+    process: Arc<Process>,
+    inner: Arc<Inner>,
+}
+
+impl KfdFile {
+    /// An ioctl. `argument` may be any address: what cannot be accessed is EFAULT.
+    ///
+    /// # Errors
+    /// The errno.
+    ///
+    /// # Safety
+    /// As for ioctl: what `argument` and the pointers in it lead to is written to where the command says so, now and, for
+    /// registered memory, whenever the GPU does.
+    pub unsafe fn ioctl(&self, command: u32, argument: *mut c_void) -> Result<(), i32> {
+        self.process.ioctl(command, CpuVa(argument.expose_provenance() as u64)).map_err(|e| e.errno.0)
+    }
+
+    /// Maps VRAM, GTT memory, doorbells, events or registers, as mmap on the device files does. `bytes` is rounded up to pages.
+    ///
+    /// # Errors
+    /// The errno.
+    ///
+    /// # Safety
+    /// As for mmap: with `MAP_FIXED`, whatever is at `hint` goes.
+    pub unsafe fn mmap(
+        &self,
+        hint: *mut c_void,
+        bytes: usize,
+        prot: i32,
+        flags: i32,
+        offset: u64,
+    ) -> Result<*mut c_void, i32> {
+        if !self.inner.mm.is_current() {
+            return Err(libc::EBADF);
+        }
+        let bytes = (bytes as u64).checked_next_multiple_of(PAGE).ok_or(libc::ENOMEM)?;
+        let mapped = self.process.mmap(offset, bytes).map_err(|e| e.errno.0)?;
+        let fixed = flags & libc::MAP_FIXED != 0;
+        let hint = hint.expose_provenance() as u64;
+        if fixed && hint % PAGE != 0 {
+            return Err(libc::EINVAL);
+        }
+        let at = if fixed { hint } else { reserve(hint, bytes, flags)? };
+        let span = CpuSpan::new(CpuVa(at), bytes).ok_or(libc::EINVAL)?;
+        let mm = self.inner.mm;
+        // The host's own calls pass no hook, so what they replace is announced here. userfaultfd shows it by itself.
+        let _under_way = (mm.source() == Source::Interposed && mm.is_watched(span)).then(|| mm.invalidation(span));
+        // SAFETY: the area is reserved for this call, or the caller gave it away with MAP_FIXED.
+        let result = unsafe { self.place(&mapped, span, prot) };
+        match result {
+            Ok(()) => Ok(std::ptr::with_exposed_provenance_mut(index(at))),
+            Err(errno) => {
+                if !fixed {
+                    // SAFETY: the area was reserved by this call, and nobody has seen it.
+                    unsafe { sys::unmap(at, bytes) };
+                }
+                Err(errno)
+            }
+        }
+    }
+
+    /// Maps `mapped` at `span`.
+    ///
+    /// # Safety
+    /// Nothing that Rust relies on is at `span`.
+    unsafe fn place(&self, mapped: &Mapped, span: CpuSpan, prot: i32) -> Result<(), i32> {
+        let errno = |e: std::io::Error| e.raw_os_error().unwrap_or(libc::ENOMEM);
+        match mapped {
+            Mapped::Dma(memory, offset) => {
+                let memory = memory.as_any().downcast_ref::<SharedMemory>().ok_or(libc::EINVAL)?;
+                // SAFETY: forwarded to the caller.
+                unsafe { memory.map_again(*offset, span.bytes(), prot, Some(span.start())) }.map(drop).map_err(errno)
+            }
+            Mapped::Vram { gpu_id, pieces } => {
+                let gpu = self.inner.gate.0.iter().find(|g| g.properties().gpu_id == *gpu_id).ok_or(libc::ENODEV)?;
+                let vram = gpu.software().vram().as_fd().as_raw_fd();
+                let mut at = span.start().0;
+                for (offset, bytes) in pieces.iter() {
+                    if at + bytes > span.end().0 {
+                        return Err(libc::EINVAL);
+                    }
+                    let offset = i64::try_from(offset.0).map_err(|_| Errno::EINVAL.0)?;
+                    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+                    // SAFETY: forwarded to the caller; the piece lies inside `span`.
+                    unsafe { sys::mmap(at, *bytes, prot, flags, vram, offset) }.map_err(errno)?;
+                    at += bytes;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The driver's process, to inspect it.
+    pub fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+}
+
+/// An area of address space near `hint`, inaccessible.
+fn reserve(hint: u64, bytes: u64, flags: i32) -> Result<u64, i32> {
+    let wanted = flags & (libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | wanted;
+    // SAFETY: without MAP_FIXED nothing that exists is touched.
+    unsafe { sys::mmap(hint, bytes, libc::PROT_NONE, flags, -1, 0) }
+        .map_err(|e| e.raw_os_error().unwrap_or(libc::ENOMEM))
+}
+
+impl Drop for KfdFile {
+    fn drop(&mut self) {
+        if self.inner.keep_in_child() {
+            std::mem::forget(self.process.clone());
+        } else {
+            self.process.release();
+        }
+    }
+}

@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The process's CPU memory as the driver sees it: watches, invalidations, faulting in. One [`Mm`] a process, for all machines.
+//!
+//! An invalidation is, in the kernel's order: *begin* (callbacks of the overlapping watches), the frames die, *the
+//! change*, *end*. [`Mm::invalidation`] does the first two and its guard's drop the last. Who calls it is the notification
+//! source: [`crate::uffd`]'s reader thread, the hooks of [`crate::interpose`], the fork handlers, or [`Mm::lost`].
+//!
+//! # Rules of the notification path
+//!
+//! A thread inside munmap or madvise may sleep until the reader thread has read its event, with any lock held, malloc's
+//! included. So from begin to end nothing is allocated or freed, and no lock is taken under which another thread allocates,
+//! frees or changes mappings:
+//!
+//! | lock | guards | held while allocating? |
+//! | --- | --- | --- |
+//! | `registration` | changes of the set of watches, userfaultfd registration | yes; the notification path never takes it |
+//! | `tree` | the watches by interval; read-locked over callbacks, so that a watch's end waits for them | for reading only (the notification path reads too, and nobody can wait to write meanwhile: writers have `registration`) |
+//! | `flight` | the invalidations under way | no |
+//! | `gates` | whom the reader pauses | no |
+//! | frame pool | [`crate::frame`] | no |
+//!
+//! Order: registration, tree, (the driver's notifier locks), flight, frame pool.
+
+use crate::error::HostError;
+use crate::fork;
+use crate::frame::{Frames, Resolved};
+use crate::populate::Populate;
+use crate::source::{Capabilities, Source};
+use crate::sys;
+use crate::uffd::Uffd;
+use crate::watch::{Told, UserWatch};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+use vkfd_driver::addr::{CpuSpan, CpuVa, PhysAddr, PAGE};
+use vkfd_driver::address_space::{Access, Faulted, Page};
+use vkfd_driver::errno::Errno;
+use vkfd_driver::interval::IntervalMap;
+
+/// Invalidations that can be under way at once; more wait. The last place is the reader thread's alone, because
+/// whoever has another may wait for the reader.
+const FLIGHTS: usize = 64;
+/// How long memory stays registered for events after its last watch has ended.
+const LINGER: Duration = Duration::from_millis(250);
+/// Most bytes unregistered at a time, with registrations waiting.
+const TIDY_BYTES: u64 = 64 << 20;
+/// Machines that the reader can pause.
+const GATES: usize = 64;
+
+/// The whole address space that the host can watch.
+pub(crate) fn everything() -> CpuSpan {
+    CpuSpan::between(CpuVa(0), CpuVa(1 << 47))
+}
+
+/// Someone whose accesses to CPU memory can be held up.
+pub trait Pause: Send + Sync {
+    /// Holds all accesses up; none is in flight when it returns. Neither allocates nor frees. Counted.
+    fn pause(&self);
+    /// Takes one `pause` back.
+    fn unpause(&self);
+}
+
+/// The process's memory.
+pub struct Mm {
+    pid: i32,
+    frames: Frames,
+    populate: Populate,
+    source: Source,
+    uffd: Option<Uffd>,
+    tree: RwLock<IntervalMap<Told>>,
+    registration: Mutex<Registration>,
+    watches: AtomicUsize,
+    flight: Mutex<[Option<CpuSpan>; FLIGHTS]>,
+    landed: Condvar,
+    gates: Mutex<[Option<Arc<dyn Pause>>; GATES]>,
+}
+
+/// What `registration` guards besides the right to change the tree.
+#[derive(Default)]
+struct Registration {
+    /// How many watches the tree has room for.
+    watches: usize,
+    /// Where watches have ended and memory may still be registered for events, and since when.
+    lingering: Vec<(CpuSpan, Instant)>,
+}
+
+/// Who is starting an invalidation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Reader,
+    Others,
+}
+
+/// An invalidation under way: callbacks are over, frames are dead. Dropping it says that the change has happened.
+pub struct Invalidation<'a> {
+    mm: &'a Mm,
+    slot: usize,
+}
+
+static MM: OnceLock<Result<&'static Mm, HostError>> = OnceLock::new();
+
+impl Mm {
+    /// The process's one. The first call decides the source.
+    ///
+    /// # Errors
+    /// [`HostError`]; what the first call met stays so for the life of the process.
+    pub fn get(wanted: Source) -> Result<&'static Self, HostError> {
+        let mm = MM.get_or_init(|| Self::start(wanted)).clone()?;
+        if !mm.is_current() {
+            return Err(HostError::Forked);
+        }
+        match wanted.or_from_environment()? {
+            Source::Auto => Ok(mm),
+            wanted if wanted == mm.source => Ok(mm),
+            wanted => Err(HostError::SourceTaken { has: mm.source, wanted }),
+        }
+    }
+
+    /// The process's one if there is one and this process is the one that made it.
+    pub(crate) fn current() -> Option<&'static Self> {
+        let mm = *MM.get()?.as_ref().ok()?;
+        mm.is_current().then_some(mm)
+    }
+
+    fn start(wanted: Source) -> Result<&'static Self, HostError> {
+        let wanted = wanted.or_from_environment()?;
+        let (source, uffd) = match wanted {
+            Source::Userfaultfd => {
+                (wanted, Some(Uffd::open().map_err(|e| HostError::Source { wanted, why: e.to_string() })?))
+            }
+            Source::Interposed if !crate::interpose::interposed() => {
+                let why = "libc's mapping calls are not interposed in this program (cargo feature `interpose`)".into();
+                return Err(HostError::Source { wanted, why });
+            }
+            Source::Interposed | Source::AccessOnly => (wanted, None),
+            Source::Auto => match Uffd::open() {
+                Ok(uffd) => (Source::Userfaultfd, Some(uffd)),
+                Err(error) => {
+                    let source = if crate::interpose::interposed() { Source::Interposed } else { Source::AccessOnly };
+                    tracing::info!(%error, %source, "userfaultfd is not available");
+                    (source, None)
+                }
+            },
+        };
+        vkfd_gpu::raw::install();
+        let frames = Frames::new().map_err(|e| HostError::AddressSpace(e.to_string()))?;
+        // Lives as long as the process: the reader thread and the fork handlers have no end.
+        let mm: &'static Self = Box::leak(Box::new(Self {
+            pid: sys::pid(),
+            frames,
+            populate: Populate::new(),
+            source,
+            uffd,
+            tree: RwLock::new(IntervalMap::new()),
+            registration: Mutex::default(),
+            watches: AtomicUsize::new(0),
+            flight: Mutex::new([None; FLIGHTS]),
+            landed: Condvar::new(),
+            gates: Mutex::new([const { None }; GATES]),
+        }));
+        if let Some(uffd) = &mm.uffd {
+            let serve = || uffd.serve(mm).and_then(|()| mm.serve_tidy());
+            serve().map_err(|e| HostError::Source { wanted: Source::Userfaultfd, why: e.to_string() })?;
+        }
+        if !mm.uffd.as_ref().is_some_and(Uffd::sees_forks) && source != Source::AccessOnly {
+            fork::install();
+        }
+        tracing::debug!(%source, unseen = mm.capabilities().unseen(), "watching CPU mappings");
+        Ok(mm)
+    }
+
+    /// Where notifications come from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// What the source sees.
+    pub fn capabilities(&self) -> Capabilities {
+        let hooks = crate::interpose::interposed() && self.source != Source::AccessOnly;
+        match &self.uffd {
+            Some(uffd) => Capabilities { protect: hooks, pageout: hooks, ..uffd.capabilities() },
+            None => Capabilities {
+                unmap: hooks,
+                remap: hooks,
+                discard: hooks,
+                protect: hooks,
+                pageout: hooks,
+                files: hooks,
+                fork: self.source != Source::AccessOnly,
+                raw_system_calls: false,
+                before_change: hooks,
+            },
+        }
+    }
+
+    /// The frame table.
+    pub fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    /// Whether this is the process that the watches are about, and not a child it forked.
+    pub fn is_current(&self) -> bool {
+        sys::pid() == self.pid
+    }
+
+    /// Waits until the changes of all calls that have returned were told to the driver.
+    pub fn settle(&self) {
+        if let Some(uffd) = &self.uffd {
+            uffd.settle();
+        }
+    }
+
+    fn tree(&self) -> RwLockReadGuard<'_, IntervalMap<Told>> {
+        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flight(&self) -> MutexGuard<'_, [Option<CpuSpan>; FLIGHTS]> {
+        self.flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gates(&self) -> MutexGuard<'_, [Option<Arc<dyn Pause>>; GATES]> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a watch overlaps `span`. Allocates nothing.
+    pub(crate) fn is_watched(&self, span: CpuSpan) -> bool {
+        self.watches.load(Ordering::SeqCst) != 0
+            && !self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, _| false)
+    }
+
+    /// Begins an invalidation of `span`: the driver is told and the frames die. The change may happen until the guard is dropped.
+    pub fn invalidation(&self, span: CpuSpan) -> Invalidation<'_> {
+        self.begin(span, By::Others)
+    }
+
+    pub(crate) fn begin(&self, span: CpuSpan, by: By) -> Invalidation<'_> {
+        let slot = self.take_off(span, by);
+        let (start, end) = (span.start().0, span.end().0);
+        let tree = self.tree();
+        tree.overlapping(start, end, &mut |_, _, told| {
+            told.tell(span);
+            true
+        });
+        tree.overlapping(start, end, &mut |_, _, told| {
+            self.frames.kill(told.cut(span));
+            true
+        });
+        Invalidation { mm: self, slot }
+    }
+
+    fn take_off(&self, span: CpuSpan, by: By) -> usize {
+        let mut flight = self.flight();
+        loop {
+            let mine = match by {
+                By::Reader => FLIGHTS - 1..FLIGHTS,
+                By::Others => 0..FLIGHTS - 1,
+            };
+            if let Some(slot) = mine.into_iter().find(|i| flight[*i].is_none()) {
+                flight[slot] = Some(span);
+                return slot;
+            }
+            flight = self.landed.wait(flight).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until no invalidation that overlaps `span` is under way.
+    pub(crate) fn wait_landed(&self, span: CpuSpan) {
+        self.settle();
+        let mut flight = self.flight();
+        while flight.iter().flatten().any(|f| f.overlaps(span)) {
+            flight = self.landed.wait(flight).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Memory of `span` has gone from where it was, or moved: its registration for events is lost.
+    pub(crate) fn registration_lost(&self, span: CpuSpan) {
+        self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, told| {
+            told.mark_unregistered();
+            true
+        });
+    }
+
+    /// Adds a watch. It is told nothing of changes whose calls have returned before.
+    pub(crate) fn add_watch(&self, told: &Told) -> Result<(), Errno> {
+        self.settle();
+        let mut room = self.registration();
+        let span = told.span();
+        if self.watches.load(Ordering::SeqCst) == room.watches {
+            let wider = self.widened(room.watches * 2 + 64)?;
+            let narrow = std::mem::replace(&mut *self.tree.write().unwrap_or_else(PoisonError::into_inner), wider);
+            drop(narrow); // with no lock but `registration`
+            room.watches = room.watches * 2 + 64;
+        }
+        {
+            // There is room, so nothing is allocated.
+            let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
+            tree.insert(span.start().0, span.end().0, told.clone()).map_err(|e| e.errno)?;
+        }
+        self.watches.fetch_add(1, Ordering::SeqCst);
+        self.register(told);
+        Ok(())
+    }
+
+    /// A copy of the tree with room for `room` watches. Only with `registration` held, so the tree stays as it is.
+    fn widened(&self, room: usize) -> Result<IntervalMap<Told>, Errno> {
+        let mut wider = IntervalMap::new();
+        let mut result = wider.reserve(room);
+        self.tree().overlapping(0, u64::MAX, &mut |start, end, told| {
+            if result.is_ok() {
+                result = wider.insert(start, end, told.clone());
+            }
+            result.is_ok()
+        });
+        result.map(|()| wider).map_err(|e| e.errno)
+    }
+
+    /// Ends a watch: waits for callbacks under way; frames of pages that no other watch covers die.
+    pub(crate) fn remove_watch(&self, told: &Told) {
+        let mut registration = self.registration();
+        let span = told.span();
+        {
+            // Writing waits for everyone who is delivering. The caller has another reference to what `told` points at, so
+            // nothing is freed.
+            let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
+            tree.remove(span.start().0, span.end().0, told);
+        }
+        self.watches.fetch_sub(1, Ordering::SeqCst);
+        self.each_alone(span, |alone| self.frames.kill(alone));
+        if self.uffd.is_some() {
+            registration.lingering.push((span, Instant::now()));
+        }
+    }
+
+    /// Calls `f` for the parts of `span` that no watch covers.
+    fn each_alone(&self, span: CpuSpan, f: impl Fn(CpuSpan)) {
+        let mut at = span.start();
+        while at < span.end() {
+            let (alone, next) = self.alone_from(CpuSpan::between(at, span.end()));
+            if alone.bytes() != 0 {
+                f(alone);
+            }
+            at = next;
+        }
+    }
+
+    fn registration(&self) -> MutexGuard<'_, Registration> {
+        self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the registration of memory that nothing has watched for [`LINGER`]. Unregistering walks every page, so it is not
+    /// for the thread that frees an object; and memory that is registered again soon need not be unregistered at all.
+    fn tidy(&self) {
+        let Some(uffd) = &self.uffd else { return };
+        loop {
+            // One span a turn: a registration must not wait for all of them.
+            let mut registration = self.registration();
+            let old = registration.lingering.iter().position(|(_, since)| since.elapsed() >= LINGER);
+            let Some(old) = old else { return };
+            let (span, _) = registration.lingering.swap_remove(old);
+            let rest = CpuSpan::between(CpuVa(span.end().0.min(span.start().0 + TIDY_BYTES)), span.end());
+            if rest.bytes() != 0 {
+                registration.lingering.push((rest, Instant::now() - LINGER));
+            }
+            self.each_alone(CpuSpan::between(span.start(), rest.start()), |alone| uffd.unregister(alone));
+        }
+    }
+
+    fn serve_tidy(&'static self) -> std::io::Result<()> {
+        std::thread::Builder::new()
+            .name("vkfd-tidy".into())
+            .spawn(move || loop {
+                std::thread::sleep(LINGER);
+                self.tidy();
+            })
+            .map(drop)
+    }
+
+    /// The leading part of `span` that no watch covers, and where to look on.
+    fn alone_from(&self, span: CpuSpan) -> (CpuSpan, CpuVa) {
+        let mut first = None;
+        self.tree().overlapping(span.start().0, span.end().0, &mut |start, end, _| {
+            first = Some((start, end));
+            false
+        });
+        match first {
+            None => (span, span.end()),
+            Some((start, end)) => (CpuSpan::between(span.start(), CpuVa(start)), CpuVa(end)),
+        }
+    }
+
+    /// Registers a watch's interval for events, as far as it is mapped. With `registration` held.
+    fn register(&self, told: &Told) {
+        if let Some(uffd) = &self.uffd {
+            // Before registering: an event that comes meanwhile sets it again.
+            told.mark_registered();
+            if !uffd.register(told.span()) {
+                told.mark_unregistered();
+            }
+        }
+    }
+
+    /// See [`vkfd_driver::address_space::AddressSpace::fault`].
+    pub(crate) fn fault(&self, watch: &UserWatch, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
+        self.settle();
+        let told = watch.told();
+        if told.is_unregistered() && self.uffd.is_some() {
+            let _registration = self.registration();
+            self.register(told);
+        }
+        let mut faulted = self.populate.populate(spans, access);
+        if faulted.error == Some(Errno::EFAULT) {
+            // What is mapped there later must be registered.
+            told.mark_unregistered();
+        }
+        let mut pages = pages.iter_mut();
+        for (i, span) in spans.iter().take(faulted.spans).enumerate() {
+            let assigned = self.frames.assign(*span, |at| {
+                if let Some(page) = pages.next() {
+                    *page = Page::new(at, access == Access::Write);
+                }
+            });
+            if let Err(errno) = assigned {
+                faulted = Faulted { spans: i, error: Some(errno) };
+                break;
+            }
+        }
+        faulted
+    }
+
+    /// A GPU access to `at` could not be done: its memory has gone or does not allow it. Waits for the notification that explains
+    /// it; when none does, delivers the invalidation itself, so that the driver faults the page again and learns why.
+    pub fn lost(&self, at: PhysAddr) {
+        if let Some(uffd) = &self.uffd {
+            uffd.drain();
+        }
+        if let Resolved::Live(va, _) = self.frames.resolve(at, 1) {
+            let page = CpuVa(va.0 / PAGE * PAGE);
+            drop(self.invalidation(CpuSpan::between(page, CpuVa(page.0 + PAGE))));
+        }
+    }
+
+    /// Has `gate` paused whenever the program may run ahead of the callbacks. False when there are too many.
+    pub fn add_gate(&self, gate: Arc<dyn Pause>) -> bool {
+        match self.gates().iter_mut().find(|g| g.is_none()) {
+            Some(free) => {
+                *free = Some(gate);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes a gate away.
+    pub fn remove_gate(&self, gate: &Arc<dyn Pause>) {
+        let found = self.gates().iter_mut().find_map(|g| match g {
+            Some(known) if Arc::ptr_eq(known, gate) => g.take(),
+            _ => None,
+        });
+        drop(found); // without the lock
+    }
+
+    /// Runs `f` with all gates' accesses held up.
+    pub(crate) fn with_gates_closed(&self, f: impl FnOnce()) {
+        let gates = self.gates();
+        gates.iter().flatten().for_each(|g| g.pause());
+        f();
+        gates.iter().flatten().for_each(|g| g.unpause());
+    }
+}
+
+impl Drop for Invalidation<'_> {
+    fn drop(&mut self) {
+        self.mm.flight()[self.slot] = None;
+        self.mm.landed.notify_all();
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+use super::*;
+use vkfd_driver::addr::PAGE;
+
+/// Every other page of an area, `count` spans.
+struct Area {
+    at: u64,
+    count: u64,
+}
+
+impl Area {
+    fn new(count: u64) -> Self {
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        let at = sys::map_anonymous(index(2 * count * PAGE), flags).unwrap();
+        Self { at: at.as_ptr().expose_provenance() as u64, count }
+    }
+
+    fn spans(&self) -> Vec<CpuSpan> {
+        (0..self.count).map(|i| CpuSpan::new(CpuVa(self.at + 2 * i * PAGE), PAGE).unwrap()).collect()
+    }
+
+    fn protect(&self, i: u64, prot: i32) {
+        // SAFETY: the page is this test's own, and nothing has a reference to it.
+        unsafe { sys::mprotect(self.at + 2 * i * PAGE, PAGE, prot) }.unwrap();
+    }
+
+    fn unmap(&self, from: u64, count: u64) {
+        // SAFETY: the pages are this test's own, and nothing has a reference to them.
+        unsafe { sys::unmap(self.at + 2 * from * PAGE, 2 * count * PAGE) };
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        self.unmap(0, self.count);
+    }
+}
+
+/// Every way in which a kernel may let us populate.
+fn all_ways() -> Vec<(&'static str, Populate)> {
+    let batches_without_pidfd = Populate { pidfd: None, ..Populate::new() };
+    batches_without_pidfd.batched.store(true, Ordering::Relaxed);
+    vec![
+        ("as found", Populate::new()),
+        ("process_madvise fails", batches_without_pidfd),
+        ("madvise only", Populate { pidfd: None, batched: AtomicBool::new(false), supported: true }),
+        ("permissions only", Populate { pidfd: None, batched: AtomicBool::new(false), supported: false }),
+    ]
+}
+
+#[test]
+fn all_ways_name_the_same_span_and_reason() {
+    for (name, populate) in all_ways() {
+        let area = Area::new(3000);
+        let spans = area.spans();
+        let all = Faulted { spans: 3000, error: None };
+        let failed = |at, errno| Faulted { spans: at, error: Some(errno) };
+        assert_eq!(populate.populate(&spans, Access::Write), all, "{name}");
+        area.protect(2500, libc::PROT_READ);
+        assert_eq!(populate.populate(&spans, Access::Read), all, "{name}");
+        assert_eq!(populate.populate(&spans, Access::Write), failed(2500, Errno::EPERM), "{name}");
+        area.protect(1024, libc::PROT_NONE);
+        assert_eq!(populate.populate(&spans, Access::Read), failed(1024, Errno::EPERM), "{name}");
+    }
+}
+
+#[test]
+fn a_kernel_without_batches_is_asked_once() {
+    let (_, populate) = all_ways().swap_remove(1);
+    let area = Area::new(10);
+    assert_eq!(populate.populate(&area.spans(), Access::Write), Faulted { spans: 10, error: None });
+    assert!(!populate.batched.load(Ordering::Relaxed));
+    // A failure that is the memory's own does not count as one of batches.
+    let populate = Populate::new();
+    let before = populate.batched.load(Ordering::Relaxed);
+    area.protect(0, libc::PROT_READ);
+    assert_eq!(populate.populate(&area.spans(), Access::Write).error, Some(Errno::EPERM));
+    assert_eq!(populate.batched.load(Ordering::Relaxed), before);
+}
+
+#[test]
+fn spans_that_touch_are_one_piece_and_pieces_are_bounded() {
+    let span = |page: u64, pages: u64| CpuSpan::new(CpuVa(page * PAGE), pages * PAGE).unwrap();
+    let batch = Batch::gather(&[span(1, 2), span(3, 1), span(5, 1), span(4, 1)]);
+    assert_eq!((batch.len, batch.spans), (3, 4));
+    assert_eq!(batch.first_span[..3], [0, 2, 3]);
+    assert_eq!(batch.pieces[0].iov_len, index(3 * PAGE));
+    let half = PIECE / PAGE / 2;
+    assert_eq!(Batch::gather(&[span(1, half), span(1 + half, half), span(1 + 2 * half, 1)]).len, 2);
+    let many: Vec<CpuSpan> = (0..2000).map(|i| span(2 * i, 1)).collect();
+    assert_eq!(Batch::gather(&many).spans, BATCH);
+}

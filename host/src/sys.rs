@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The host's own mapping calls, as raw system calls.
+//!
+//! The libc functions may be interposed ([`crate::interpose`]); what the host does to its own memory, or does while it
+//! delivers an invalidation, must not come back to it as an invalidation.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// What a raw system call returned, as a result.
+fn result(value: libc::c_long) -> io::Result<u64> {
+    u64::try_from(value).map_err(|_| io::Error::last_os_error())
+}
+
+/// mmap, any arguments.
+///
+/// # Safety
+/// As for mmap: with `MAP_FIXED`, nothing that Rust relies on may lie in the way.
+pub(crate) unsafe fn mmap(at: u64, bytes: u64, prot: i32, flags: i32, fd: i32, offset: i64) -> io::Result<u64> {
+    // SAFETY: forwarded to the caller.
+    result(unsafe { libc::syscall(libc::SYS_mmap, at, bytes, prot, flags, fd, offset) })
+}
+
+/// Fresh zeroed memory, readable and writable.
+pub(crate) fn map_anonymous(bytes: usize, flags: i32) -> io::Result<NonNull<u8>> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
+    let at = unsafe { mmap(0, bytes as u64, prot, flags | libc::MAP_ANONYMOUS, -1, 0) }?;
+    NonNull::new(std::ptr::with_exposed_provenance_mut(vkfd_driver::addr::index(at)))
+        .ok_or(io::ErrorKind::OutOfMemory.into())
+}
+
+/// munmap. Failing (a split that exceeds the limit of mappings) leaves the memory mapped.
+///
+/// # Safety
+/// Nothing may use the memory any more.
+pub(crate) unsafe fn unmap(at: u64, bytes: u64) {
+    // SAFETY: forwarded to the caller.
+    unsafe { libc::syscall(libc::SYS_munmap, at, bytes) };
+}
+
+/// mremap.
+///
+/// # Safety
+/// As for mremap.
+pub(crate) unsafe fn mremap(at: u64, old: u64, new: u64, flags: i32, to: u64) -> io::Result<u64> {
+    // SAFETY: forwarded to the caller.
+    result(unsafe { libc::syscall(libc::SYS_mremap, at, old, new, flags, to) })
+}
+
+/// mprotect.
+///
+/// # Safety
+/// As for mprotect.
+pub(crate) unsafe fn mprotect(at: u64, bytes: u64, prot: i32) -> io::Result<()> {
+    // SAFETY: forwarded to the caller.
+    result(unsafe { libc::syscall(libc::SYS_mprotect, at, bytes, prot) }).map(drop)
+}
+
+/// madvise with advice that does not change contents.
+pub(crate) fn madvise(at: u64, bytes: u64, advice: i32) -> io::Result<()> {
+    debug_assert!(matches!(advice, libc::MADV_NOHUGEPAGE | libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE));
+    // SAFETY: this advice neither unmaps nor changes what the memory holds.
+    result(unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }).map(drop)
+}
+
+/// This process. A system call each time: a cached answer would be the parent's after a fork.
+pub(crate) fn pid() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::getpid() }
+}
+
+/// Whether every page of the range has a mapping. An asynchronous msync does nothing else (ENOMEM for a hole).
+pub(crate) fn is_mapped(at: u64, bytes: u64) -> bool {
+    // SAFETY: MS_ASYNC changes nothing.
+    unsafe { libc::syscall(libc::SYS_msync, at, bytes, libc::MS_ASYNC) == 0 }
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Notification source: userfaultfd events.
+//!
+//! Watched memory is registered in write-protect mode with nothing protected: only the events are wanted, which are
+//! UNMAP, REMAP, REMOVE and, when permitted, FORK. With WP_ASYNC (Linux 6.7) every kind of mapping can be registered,
+//! before that anonymous, shmem and hugetlb memory.
+//!
+//! # What differs from the kernel's notifiers
+//!
+//! The thread that changes a mapping sleeps until its event has been *read*, not until it has been handled; and UNMAP and
+//! REMAP come after the pages have gone, REMOVE and FORK before. So the reader thread first pauses the GPUs ([`crate::mm::Pause`]), then
+//! reads events, then runs the callbacks, then lets the GPUs go on: no GPU access can come between the
+//! moment the program goes on and the end of the callbacks. Between a munmap in the kernel and its event an access may
+//! find nothing (it waits in [`crate::mm::Mm::lost`] for the event). After a REMOVE was handled the zap itself
+//! may still come; the frames are dead by then, so only a page faulted in anew meanwhile is affected, and that is accessed
+//! through its CPU address, which always shows what the CPU sees.
+//!
+//! mprotect and reclaim raise no event; neither do changes of the file behind a mapping. Shared read-only mappings of files cannot
+//! be registered. A registered mapping does not merge with unregistered neighbours and is not faulted around; memory that is moved by mremap stays
+//! registered at its new place, where its events mean nothing to anyone.
+//!
+//! # Rules
+//!
+//! The reader thread neither allocates nor frees nor unmaps once it runs: see [`crate::mm`].
+
+use crate::maps;
+use crate::mm::{everything, By, Mm};
+use crate::source::Capabilities;
+use linux_raw_sys::{general as raw, ioctl};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use vkfd_driver::addr::{CpuSpan, CpuVa};
+
+/// Events taken by one read.
+const EVENTS: usize = 32;
+/// Rounds after which whatever was in the queue has been read, unless more than 2,000 threads sleep in it.
+const DRAIN_ROUNDS: u64 = 64;
+
+/// The features without which userfaultfd is of no use here.
+const NEEDED: u64 = bits(
+    raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
+        | raw::UFFD_FEATURE_EVENT_REMAP
+        | raw::UFFD_FEATURE_EVENT_REMOVE
+        | raw::UFFD_FEATURE_EVENT_UNMAP,
+);
+/// The features that are used where they exist.
+const WELCOME: u64 =
+    bits(raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM | raw::UFFD_FEATURE_WP_UNPOPULATED | raw::UFFD_FEATURE_WP_ASYNC);
+const FORK: u64 = bits(raw::UFFD_FEATURE_EVENT_FORK);
+
+const fn bits(features: u32) -> u64 {
+    features as u64
+}
+
+/// The descriptor and its reader's state.
+pub(crate) struct Uffd {
+    fd: OwnedFd,
+    features: u64,
+    /// The reader is between noticing events and having handled them. Set before it reads, so whoever was woken by the read sees it.
+    busy: AtomicBool,
+    /// How often it has handled what it had read. Guarded for waiting.
+    rounds: Mutex<u64>,
+    handled: Condvar,
+}
+
+impl Uffd {
+    /// A descriptor with all the features that can be had.
+    pub(crate) fn open() -> io::Result<Self> {
+        // The features must be known before they are asked for, and each descriptor is asked once.
+        let offered = Self::handshake(&Self::descriptor()?, 0)?;
+        if offered & NEEDED != NEEDED {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("the kernel offers features {offered:#x}, {NEEDED:#x} are needed"),
+            ));
+        }
+        let mut last = None;
+        // The fork event needs CAP_SYS_PTRACE.
+        for wanted in [NEEDED | offered & (WELCOME | FORK), NEEDED | offered & WELCOME, NEEDED] {
+            let fd = Self::descriptor()?;
+            match Self::handshake(&fd, wanted) {
+                Ok(_) => {
+                    return Ok(Self {
+                        fd,
+                        features: wanted,
+                        busy: AtomicBool::new(false),
+                        rounds: Mutex::new(0),
+                        handled: Condvar::new(),
+                    })
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+    }
+
+    fn descriptor() -> io::Result<OwnedFd> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // Only user-mode faults are ever of interest, and that much is allowed to everyone.
+        let user_only = i32::try_from(raw::UFFD_USER_MODE_ONLY).unwrap_or(1);
+        let mut error = io::Error::from(io::ErrorKind::Unsupported);
+        for flags in [flags | user_only, flags] {
+            // SAFETY: no pointers are passed.
+            let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+            match i32::try_from(fd) {
+                // SAFETY: a new descriptor that nobody else owns.
+                Ok(fd) if fd >= 0 => return Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+                _ => error = io::Error::last_os_error(),
+            }
+        }
+        Err(error)
+    }
+
+    fn handshake(fd: &OwnedFd, features: u64) -> io::Result<u64> {
+        let mut api = raw::uffdio_api { api: u64::from(raw::UFFD_API), features, ioctls: 0 };
+        // SAFETY: the structure is the one that UFFDIO_API takes.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), ioctl::UFFDIO_API.into(), &raw mut api) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(api.features)
+    }
+
+    pub(crate) fn sees_forks(&self) -> bool {
+        self.features & FORK != 0
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            unmap: true,
+            remap: true,
+            discard: true,
+            fork: true,
+            raw_system_calls: true,
+            files: self.features & bits(raw::UFFD_FEATURE_WP_ASYNC) != 0,
+            ..Capabilities::default()
+        }
+    }
+
+    /// Registers whatever is mapped in `span`. False when something could not be.
+    pub(crate) fn register(&self, span: CpuSpan) -> bool {
+        if self.register_one(span) {
+            return true;
+        }
+        self.by_piece(span, |piece| self.register_one(piece))
+    }
+
+    fn register_one(&self, span: CpuSpan) -> bool {
+        let mut register = raw::uffdio_register {
+            range: raw::uffdio_range { start: span.start().0, len: span.bytes() },
+            mode: u64::from(raw::UFFDIO_REGISTER_MODE_WP),
+            ioctls: 0,
+        };
+        // SAFETY: the structure is the one that UFFDIO_REGISTER takes; registering changes no contents.
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_REGISTER.into(), &raw mut register) == 0 }
+    }
+
+    /// Ends the registration of `span`.
+    pub(crate) fn unregister(&self, span: CpuSpan) {
+        let one = |span: CpuSpan| {
+            let mut range = raw::uffdio_range { start: span.start().0, len: span.bytes() };
+            // SAFETY: the structure is the one that UFFDIO_UNREGISTER takes.
+            unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_UNREGISTER.into(), &raw mut range) == 0 }
+        };
+        if !one(span) {
+            self.by_piece(span, one);
+        }
+    }
+
+    /// Runs `f` on runs of adjacent mappings in `span`, and where that fails on each mapping of the run. Whether there was something
+    /// and `f` succeeded on all of it.
+    fn by_piece(&self, span: CpuSpan, f: impl Fn(CpuSpan) -> bool) -> bool {
+        let mappings = maps::within(span);
+        let mut all = !mappings.is_empty();
+        for run in mappings.chunk_by(|a, b| a.span.end() == b.span.start()) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else {
+                continue;
+            };
+            if !f(CpuSpan::between(first.span.start(), last.span.end())) {
+                for mapping in run {
+                    all &= f(mapping.span);
+                }
+            }
+        }
+        all
+    }
+
+    /// Starts the reader thread.
+    pub(crate) fn serve(&'static self, mm: &'static Mm) -> io::Result<()> {
+        let (ready, started) = std::sync::mpsc::channel();
+        std::thread::Builder::new().name("vkfd-notify".into()).spawn(move || {
+            block_signals();
+            // The thread's last allocations: nothing is registered before this was received.
+            if ready.send(()).is_ok() {
+                drop(ready);
+                let _abort = AbortOnPanic;
+                self.read_events(mm);
+            }
+        })?;
+        started.recv().map_err(io::Error::other)
+    }
+
+    /// One read a round, so that a storm of events neither keeps the GPUs paused nor [`Uffd::settle`] waiting.
+    fn read_events(&self, mm: &Mm) {
+        loop {
+            self.wait_readable(-1);
+            self.busy.store(true, Ordering::SeqCst);
+            mm.with_gates_closed(|| {
+                // SAFETY: the message is plain numbers; zero is a value of each.
+                let mut events: [raw::uffd_msg; EVENTS] = unsafe { std::mem::zeroed() };
+                let read = self.read(&mut events);
+                for event in events.iter().take(read) {
+                    handle(mm, event);
+                }
+            });
+            let mut rounds = self.rounds();
+            self.busy.store(false, Ordering::SeqCst);
+            *rounds += 1;
+            drop(rounds);
+            self.handled.notify_all();
+        }
+    }
+
+    /// Takes events; 0 when there are none.
+    fn read(&self, events: &mut [raw::uffd_msg; EVENTS]) -> usize {
+        // SAFETY: the buffer is as long as said.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), events.as_mut_ptr().cast(), size_of_val(events)) };
+        usize::try_from(read).unwrap_or(0) / size_of::<raw::uffd_msg>()
+    }
+
+    /// Whether there are events, waiting up to `timeout` milliseconds (-1: as long as it takes).
+    fn wait_readable(&self, timeout: i32) -> bool {
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid structure.
+        unsafe { libc::poll(&raw mut poll, 1, timeout) > 0 && poll.revents & libc::POLLIN != 0 }
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, u64> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the events of all calls that have returned were handled.
+    pub(crate) fn settle(&self) {
+        if !self.busy.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut rounds = self.rounds();
+        let now = *rounds;
+        while *rounds == now && self.busy.load(Ordering::SeqCst) {
+            rounds = self.handled.wait(rounds).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until the events of calls that still sleep were handled too. Bounded, because others may go on causing events.
+    pub(crate) fn drain(&self) {
+        let until = *self.rounds() + DRAIN_ROUNDS;
+        while self.wait_readable(0) && *self.rounds() < until {
+            std::thread::yield_now();
+        }
+        self.settle();
+    }
+}
+
+/// Without its reader every munmap of the process would sleep for ever: better no process than that.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+/// One event.
+fn handle(mm: &Mm, event: &raw::uffd_msg) {
+    // The span, and whether its registration is lost.
+    let (span, moved) = match u32::from(event.event) {
+        raw::UFFD_EVENT_UNMAP | raw::UFFD_EVENT_REMOVE => {
+            // SAFETY: the kernel filled this member for these events.
+            let gone = unsafe { event.arg.remove };
+            let span = CpuSpan::between(CpuVa(gone.start), CpuVa(gone.end));
+            (Some(span), u32::from(event.event) == raw::UFFD_EVENT_UNMAP)
+        }
+        raw::UFFD_EVENT_REMAP => {
+            // SAFETY: the kernel filled this member for this event.
+            let moved = unsafe { event.arg.remap };
+            (CpuSpan::new(CpuVa(moved.from), moved.len), true)
+        }
+        raw::UFFD_EVENT_FORK => {
+            // SAFETY: the kernel filled this member for this event.
+            let child = unsafe { event.arg.fork.ufd };
+            if let Ok(fd) = i32::try_from(child) {
+                // SAFETY: the read installed this descriptor, for the child's memory, which is none of ours.
+                drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+            (Some(everything()), false)
+        }
+        _ => (None, false),
+    };
+    let Some(span) = span else { return };
+    if moved {
+        mm.registration_lost(span);
+    }
+    // The change is the kernel's and cannot be waited for.
+    drop(mm.begin(span, By::Reader));
+}
+
+/// A handler of the program's must not run on the reader thread: it could allocate. Faults stay deliverable.
+fn block_signals() {
+    // SAFETY: the set is initialised by sigfillset before use.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&raw mut set, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! One watched interval, and the driver's view of this process ([`ProcessMemory`]).
+
+use crate::mm::Mm;
+use crate::sys;
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use vkfd_driver::addr::{index, CpuSpan, CpuVa};
+use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::errno::{Errno, Result};
+use vkfd_driver::os;
+
+struct State {
+    span: CpuSpan,
+    client: Arc<dyn Invalidate>,
+    /// Invalidations of the interval that have begun.
+    begun: AtomicU64,
+    /// Some of the interval may not be registered for events.
+    unregistered: AtomicBool,
+}
+
+/// A watch as the tree of watches holds it: equal only to itself.
+#[derive(Clone)]
+pub(crate) struct Told(Arc<State>);
+
+impl PartialEq for Told {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Told {
+    pub(crate) fn span(&self) -> CpuSpan {
+        self.0.span
+    }
+
+    /// The part of `span` that is watched.
+    pub(crate) fn cut(&self, span: CpuSpan) -> CpuSpan {
+        let own = self.0.span;
+        CpuSpan::between(own.start().max(span.start()), own.end().min(span.end()))
+    }
+
+    /// Tells the driver of the part of `span` that is watched: many watches of one client that a large span hits must not each make it
+    /// look at all of it. User-space invalidations may always block, so they are never refused.
+    pub(crate) fn tell(&self, span: CpuSpan) {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        self.0.client.invalidate(self.cut(span), true);
+    }
+
+    pub(crate) fn mark_unregistered(&self) {
+        self.0.unregistered.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn mark_registered(&self) {
+        self.0.unregistered.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_unregistered(&self) -> bool {
+        self.0.unregistered.load(Ordering::SeqCst)
+    }
+}
+
+/// The host's [`Watch`].
+pub struct UserWatch {
+    mm: &'static Mm,
+    told: Told,
+}
+
+impl UserWatch {
+    pub(crate) fn told(&self) -> &Told {
+        &self.told
+    }
+}
+
+impl Watch for UserWatch {
+    fn span(&self) -> CpuSpan {
+        self.told.span()
+    }
+
+    fn read_begin(&self) -> Seq {
+        self.mm.wait_landed(self.told.span());
+        Seq(self.told.0.begun.load(Ordering::SeqCst))
+    }
+
+    fn read_retry(&self, seq: Seq) -> bool {
+        self.told.0.begun.load(Ordering::SeqCst) != seq.0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for UserWatch {
+    fn drop(&mut self) {
+        // In a forked child the locks may be held by threads that are not there.
+        if self.mm.is_current() {
+            self.mm.remove_watch(&self.told);
+        }
+    }
+}
+
+/// This process's memory, as the driver sees it.
+#[derive(Clone, Copy)]
+pub struct ProcessMemory {
+    mm: &'static Mm,
+}
+
+impl ProcessMemory {
+    /// The view.
+    pub fn new(mm: &'static Mm) -> Self {
+        Self { mm }
+    }
+}
+
+/// Whether `bytes` from `at` lie in the user's half.
+fn is_user(at: CpuVa, bytes: usize) -> bool {
+    at.checked_add(bytes as u64).is_some_and(|end| end.0 <= 1 << 47)
+}
+
+impl AddressSpace for ProcessMemory {
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> Result {
+        if !is_user(from, to.len()) {
+            return Err(Errno::EFAULT.into());
+        }
+        let source = std::ptr::with_exposed_provenance(index(from.0));
+        // SAFETY: `to` is ours exclusively; the source may be anything, a fault is an error. A caller that passes a pointer into
+        // memory it has references to has them shared with the driver, as with any system call.
+        unsafe { vkfd_gpu::raw::copy(to.as_mut_ptr(), source, to.len()) }.map_err(|_| Errno::EFAULT.into())
+    }
+
+    fn write(&self, to: CpuVa, from: &[u8]) -> Result {
+        if !is_user(to, from.len()) {
+            return Err(Errno::EFAULT.into());
+        }
+        let target = std::ptr::with_exposed_provenance_mut(index(to.0));
+        // SAFETY: as in `read`; the ABI makes the caller's buffer the driver's to write until the call returns.
+        unsafe { vkfd_gpu::raw::copy(target, from.as_ptr(), from.len()) }.map_err(|_| Errno::EFAULT.into())
+    }
+
+    fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>> {
+        if !span.is_whole_pages() {
+            return Err(Errno::EINVAL.into());
+        }
+        if !self.mm.is_current() {
+            return Err(Errno::ESRCH.into());
+        }
+        let state = State { span, client, begun: AtomicU64::new(0), unregistered: AtomicBool::new(true) };
+        let told = Told(os::arc(state)?);
+        self.mm.add_watch(&told)?;
+        Ok(Arc::new(UserWatch { mm: self.mm, told }))
+    }
+
+    fn fault(&self, watch: &dyn Watch, seq: Seq, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
+        let fail = |errno| Faulted { spans: 0, error: Some(errno) };
+        let Some(watch) = watch.as_any().downcast_ref::<UserWatch>() else {
+            return fail(Errno::EINVAL);
+        };
+        if !self.mm.is_current() {
+            return fail(Errno::ESRCH);
+        }
+        let wanted: u64 = spans.iter().map(|s| s.pages()).sum();
+        if wanted != pages.len() as u64 || !spans.iter().all(|s| s.is_whole_pages()) {
+            return fail(Errno::EINVAL);
+        }
+        // An invalidation since `seq` is the driver's to notice: its generations say which ranges it hit, where EBUSY
+        // would throw all of them away.
+        let _ = seq;
+        self.mm.fault(watch, spans, access, pages)
+    }
+
+    fn mapped(&self, span: CpuSpan) -> bool {
+        sys::is_mapped(span.start().0, span.bytes())
+    }
+
+    fn is_current(&self) -> bool {
+        self.mm.is_current()
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The whole machine, through ioctls: a GPU that copies from and to memory which changes under it.
+#![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are accesses to the tests' own memory
+
+mod common;
+#[path = "common/rig.rs"]
+mod rig;
+
+use common::{serial, Area, RW};
+use rig::{fill, ioctl, remap, Rig, MIB, USER, VRAM};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use vkfd_driver::addr::PAGE;
+use vkfd_driver::kfd::Options;
+use vkfd_driver::sabotage::Sabotage;
+use vkfd_host::{Machine, MachineOptions};
+use vkfd_uapi::command as c;
+use vkfd_uapi::ioctl::Command;
+use vkfd_uapi::pod::Pod;
+use vkfd_uapi::process as p;
+
+#[test]
+fn a_copy_from_user_memory_arrives_in_vram_and_back() {
+    let _one = serial();
+    let mut rig = Rig::new();
+    let area = Area::new(512);
+    fill(&area, 1000);
+    rig.register(&area);
+    rig.copy(USER, VRAM, 2 * MIB);
+    assert!((0..2 * MIB / 8).all(|i| rig.vram.get(i) == 1000 + i));
+    rig.vram.set(3, 42);
+    rig.copy(VRAM, USER + PAGE, PAGE);
+    let word: *const u64 = area.byte(PAGE + 24).cast();
+    assert_eq!(unsafe { word.read_volatile() }, 42);
+}
+
+#[test]
+fn memory_mapped_anew_is_what_the_gpu_sees() {
+    let _one = serial();
+    let mut rig = Rig::new();
+    let area = Area::new(512);
+    rig.register(&area);
+    for round in 0..20 {
+        remap(&area);
+        fill(&area, round * 1_000_000);
+        rig.copy(USER, VRAM, 2 * MIB);
+        assert!((0..2 * MIB / 8).all(|i| rig.vram.get(i) == round * 1_000_000 + i), "round {round}");
+    }
+    let counters = rig.machine.counters()[0];
+    assert_eq!((counters.stale, counters.faults), (0, 0));
+    if rig.machine.capabilities().unmap {
+        assert!(counters.suspends > 0, "the driver evicted");
+    }
+}
+
+/// Maps memory anew under the GPU and has it copied. Whether a stale access was caught.
+fn is_caught(mut rig: Rig) -> bool {
+    let area = Area::new(16);
+    rig.register(&area);
+    rig.copy(USER, VRAM, area.bytes);
+    remap(&area);
+    rig.machine.memory().settle();
+    let fence = rig.submit(USER, VRAM, area.bytes);
+    rig.wait("the end of the copy", |rig| rig.is_done(fence) || rig.machine.counters()[0].faults != 0);
+    rig.machine.counters()[0].stale != 0
+}
+
+#[test]
+fn a_lost_invalidation_and_a_lost_flush_are_caught() {
+    let _one = serial();
+    if !Rig::new().machine.capabilities().unmap {
+        eprintln!("SKIPPED: no notification source");
+        return;
+    }
+    assert!(!is_caught(Rig::new()), "control: nothing is broken");
+    let driver = Options { sabotage: Sabotage { invalidation: true, ..Sabotage::default() }, ..Options::default() };
+    assert!(is_caught(Rig::with(&MachineOptions { driver, ..MachineOptions::default() })));
+    let rig = Rig::new();
+    rig.machine.gpus()[0].software().sabotage().skip_tlb_flush.store(true, Ordering::SeqCst);
+    assert!(is_caught(rig));
+}
+
+#[test]
+fn a_change_that_nobody_announced_ends_in_a_reported_fault() {
+    let _one = serial();
+    let mut rig = Rig::new();
+    let area = Area::new(16);
+    rig.register(&area);
+    rig.copy(USER, VRAM, area.bytes);
+    assert_eq!(unsafe { libc::syscall(libc::SYS_mprotect, area.at, area.bytes, libc::PROT_NONE) }, 0);
+    let fence = rig.submit(USER, VRAM, area.bytes);
+    rig.wait("the fault", |rig| rig.machine.counters()[0].faults == 1);
+    let counters = rig.machine.counters()[0];
+    assert!(counters.lost > 0 && counters.stale == 0 && !rig.is_done(fence), "{counters:?}");
+}
+
+#[test]
+fn a_gpu_that_copies_while_its_memory_changes() {
+    let _one = serial();
+    let mut rig = Rig::new();
+    let area = Area::new(256);
+    rig.register(&area);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut copies = 0;
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut i = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                i += 1;
+                let part = area.pages(i * 37 % 200, 1 + i % 50);
+                // Never without a mapping for long: the copies must all end.
+                match i % 3 {
+                    0 => common::advise(part, libc::MADV_DONTNEED),
+                    1 => common::protect(part, RW),
+                    _ => {
+                        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+                        std::mem::forget(Area::map(part.start().0, part.pages(), RW, flags, -1));
+                    }
+                }
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        });
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(1) || copies < 3 {
+            rig.copy(USER, VRAM, area.bytes);
+            rig.copy(VRAM, USER, area.bytes);
+            copies += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let counters = rig.machine.counters()[0];
+    assert_eq!((counters.stale, counters.faults), (0, 0), "{counters:?} after {copies} copies");
+}
+
+#[test]
+fn bad_calls_are_errors() {
+    let _one = serial();
+    let rig = Rig::new();
+    let call =
+        |command: Command, at: usize| unsafe { rig.file.ioctl(command.0, std::ptr::with_exposed_provenance_mut(at)) };
+    assert_eq!(call(c::GET_VERSION, 0), Err(libc::EFAULT));
+    assert_eq!(call(c::GET_VERSION, usize::MAX - 3), Err(libc::EFAULT));
+    assert_eq!(call(Command(0x1234), 0), Err(libc::ENOTTY));
+    let refused = |bytes, prot, flags, offset| unsafe {
+        rig.file.mmap(std::ptr::null_mut(), bytes, prot, flags, offset).unwrap_err()
+    };
+    assert_eq!(refused(4096, RW, libc::MAP_SHARED, 1 << 45), libc::EINVAL);
+    assert_eq!(refused(0, RW, libc::MAP_SHARED, 0), libc::EINVAL);
+    assert_eq!(refused(usize::MAX, RW, libc::MAP_SHARED, 0), libc::ENOMEM);
+    assert!(Machine::new(&MachineOptions { gpus: 0, ..MachineOptions::default() }).is_err());
+    assert!(Machine::new(&MachineOptions { vram_bytes: 12345, ..MachineOptions::default() }).is_err());
+}
+
+#[test]
+fn a_forked_child_has_a_bad_file_and_can_drop_it() {
+    let _one = serial();
+    let rig = Rig::new();
+    let area = Area::new(16);
+    rig.register(&area);
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = ioctl(&rig.file, c::GET_VERSION, &mut p::GetVersionArgs::zeroed()) == Err(libc::EBADF)
+            && rig.machine.open().err() == Some(libc::EBADF);
+        drop(rig);
+        drop(area);
+        unsafe { libc::_exit(if refused { 7 } else { 1 }) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status:#x}");
+    ioctl(&rig.file, c::GET_VERSION, &mut p::GetVersionArgs::zeroed()).unwrap();
+}
+
+#[test]
+fn machines_come_and_go_and_leave_nothing() {
+    let _one = serial();
+    let area = Area::new(64);
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    drop(Rig::new());
+    let before = (threads(), vkfd_host::mm::Mm::get(vkfd_host::Source::Auto).unwrap().frames().live());
+    for _ in 0..100 {
+        let mut rig = Rig::with(&MachineOptions { gpus: 2, vram_bytes: 64 << 20, ..MachineOptions::default() });
+        rig.register(&area);
+        rig.copy(USER, VRAM, area.bytes);
+    }
+    let after = (threads(), vkfd_host::mm::Mm::get(vkfd_host::Source::Auto).unwrap().frames().live());
+    assert_eq!(before, after, "threads, frames");
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `vkfd-stress`: see [`vkfd_hunt::stress`]. Silent when nothing fails; otherwise the seed, the last operations, and status 1.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use vkfd_hunt::stress::{run, Plan};
+
+/// Many threads, many processes, failures on purpose, and a checker that never stops.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Args {
+    /// How long, in minutes; added to the seconds.
+    #[arg(long, default_value_t = 0)]
+    minutes: u64,
+    /// How long, in seconds; 10 when neither is given.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Threads.
+    #[arg(long, default_value_t = 8)]
+    threads: usize,
+    /// Machines, of two GPUs each.
+    #[arg(long, default_value_t = 2)]
+    machines: usize,
+    /// Processes on each machine.
+    #[arg(long, default_value_t = 2)]
+    processes: usize,
+    /// Seed; by default from the clock.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// No failures on purpose.
+    #[arg(long)]
+    no_failures: bool,
+    /// Say how much was done.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    let clock =
+        || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::from(d.subsec_nanos()) ^ d.as_secs());
+    let seed = args.seed.unwrap_or_else(clock);
+    let default = if args.minutes == 0 { 10 } else { 0 };
+    let plan = Plan {
+        time: Duration::from_secs(args.minutes * 60 + args.seconds.unwrap_or(default)),
+        threads: args.threads,
+        machines: args.machines,
+        processes: args.processes,
+        seed,
+        failures: !args.no_failures,
+    };
+    let report = run(plan)?;
+    for failure in &report.failures {
+        eprintln!("{failure}");
+    }
+    if !report.failures.is_empty() {
+        eprintln!("seed {seed}; again with: vkfd-stress --seed {seed} --threads {}", args.threads);
+    }
+    if args.verbose || !report.failures.is_empty() {
+        eprintln!("{} operations, {} failed", report.operations, report.failures.len());
+    }
+    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

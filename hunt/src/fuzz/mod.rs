@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the fuzz targets run: functions of bytes that panic when something is wrong. `fuzz/` at the root has a target for each, and
+//! `tests/fuzz_smoke.rs` runs each over the corpus and over bytes by chance.
+
+mod packets;
+mod walk;
+
+use std::time::Duration;
+
+use arbitrary::{Result, Unstructured};
+use vkfd_driver::addr::CpuVa;
+use vkfd_driver::errno::Errno;
+use vkfd_driver::kfd::Options;
+use vkfd_uapi::command::{self, ALL};
+use vkfd_uapi::ioctl::Command;
+use vkfd_uapi::vkfd;
+
+use crate::model::{self, Op, Piece, Shape, Step, Trouble};
+use crate::sim::memory::{Change, SimMemory, CALLER, FIRST_PAGE};
+use crate::sim::{Form, Rig};
+
+pub use packets::{aql_packets, sdma_packets};
+pub use walk::page_walk;
+
+/// A target's name and function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    ("ioctl_decode", ioctl_decode),
+    ("call_sequence", call_sequence),
+    ("sdma_packets", sdma_packets),
+    ("aql_packets", aql_packets),
+    ("page_walk", page_walk),
+];
+
+/// Bytes of an argument: no structure is longer.
+const ARGUMENT_BYTES: usize = 256;
+
+/// A byte chooses a command (or says that a whole command word follows), then comes the length of the argument, then the argument;
+/// and so on. The bytes are also what lists in the callers' memory consist of.
+pub fn ioctl_decode(data: &[u8]) {
+    let memory = SimMemory::new(64);
+    memory.map(FIRST_PAGE, 48, true);
+    // The limit that follows from this is half a GiB: no call takes long.
+    let rig = Rig::new(memory, 1, Options { ram: 2 << 30, ..Rig::options() });
+    let mut input = Unstructured::new(data);
+    rig.memory.put(CALLER + 0x1000, &data[..data.len().min(0x8000)]);
+    for _ in 0..64 {
+        let Ok(command) = command(&mut input) else { break };
+        let len = input.arbitrary::<u8>().map_or(0, usize::from);
+        let mut argument = [0; ARGUMENT_BYTES];
+        let len = len.min(input.len()).min(ARGUMENT_BYTES);
+        if input.fill_buffer(&mut argument[..len]).is_err() {
+            break;
+        }
+        if command.number() == command::WAIT_EVENTS.number() {
+            // The timeout: nobody wants to wait.
+            argument[16..20].fill(0);
+        }
+        rig.memory.put(CALLER, &argument);
+        let _ = rig.process.ioctl(command.0, CpuVa(CALLER));
+    }
+    rig.memory.notify(FIRST_PAGE, 64, true);
+    assert!(rig.settle(), "the queues stay stopped");
+    if let Err(left) = rig.close() {
+        panic!("{left}");
+    }
+}
+
+fn command(input: &mut Unstructured<'_>) -> Result<Command> {
+    let own = [vkfd::QUERY_CAPS, vkfd::LAST_ERROR, vkfd::SNAPSHOT, vkfd::RINGED];
+    let batch = vkfd_uapi::batch::ALLOC_MEMORY_OF_GPU_BATCH;
+    let known: Vec<Command> = ALL.iter().map(|known| known.command).chain(own).chain([batch]).collect();
+    let choice = usize::from(input.arbitrary::<u8>()?);
+    match known.get(choice % (known.len() + 4)) {
+        Some(command) => Ok(*command),
+        None => Ok(Command(input.arbitrary()?)),
+    }
+}
+
+/// Calls and changes of memory, as the model test makes them.
+pub fn call_sequence(data: &[u8]) {
+    let mut input = Unstructured::new(data);
+    let per_range = input.ratio(1_u8, 4).unwrap_or(false);
+    let shape = Shape { per_range, ..Shape::default() };
+    let mut steps = Vec::new();
+    while !input.is_empty() && steps.len() < 40 {
+        let Ok(step) = step(&mut input, shape) else { break };
+        steps.push(step);
+    }
+    if let Err(why) = model::run(shape, &steps) {
+        panic!("{why}\n{steps:?}");
+    }
+}
+
+fn piece(input: &mut Unstructured<'_>, shape: Shape) -> Result<Piece> {
+    Ok((input.int_in_range(0..=shape.pages - 1)?, input.int_in_range(1..=shape.longest)?))
+}
+
+fn change(input: &mut Unstructured<'_>) -> Result<Change> {
+    Ok(match input.int_in_range(0..=4)? {
+        0 => Change::Unmap,
+        1 => Change::Renew,
+        2 => Change::Protect { writable: true },
+        3 => Change::Protect { writable: false },
+        _ => Change::Nothing,
+    })
+}
+
+fn step(input: &mut Unstructured<'_>, shape: Shape) -> Result<Step> {
+    let object = input.int_in_range(0..=7)?;
+    let gpu = input.int_in_range(0..=1)?;
+    let slot = input.int_in_range(0..=shape.slots - 1)?;
+    let op = match input.int_in_range(0..=11)? {
+        0 => Op::Mmap { piece: piece(input, shape)?, writable: input.ratio(3, 4)? },
+        1 => Op::Change { change: change(input)?, piece: piece(input, shape)? },
+        2 => Op::Mremap { piece: piece(input, shape)?, to: input.int_in_range(0..=shape.pages - 1)? },
+        3 => Op::Hint { piece: piece(input, shape)? },
+        4 | 5 => {
+            let count = input.int_in_range(1..=9)?;
+            let ranges = (0..count).map(|_| piece(input, shape)).collect::<Result<_>>()?;
+            let form = *input.choose(&[Form::Batch, Form::Flag, Form::Single])?;
+            Op::Register { slot, ranges, writable: input.arbitrary()?, form }
+        }
+        6 => Op::Alloc { slot, pages: input.int_in_range(1..=8)?, vram: input.arbitrary()? },
+        7 => Op::Map { object, gpu },
+        8 => Op::Unmap { object, gpu },
+        9 => Op::Free { object },
+        10 => Op::Fault { object, gpu, page: input.arbitrary::<u16>()?.into(), write: input.arbitrary()? },
+        _ => Op::Xnack { on: input.arbitrary()? },
+    };
+    let trouble = match input.int_in_range(0..=7)? {
+        0 | 1 => Trouble::Fail(input.int_in_range(0..=31)?),
+        2 => {
+            let errno = *input.choose(&[Errno::EBUSY, Errno::EAGAIN, Errno::ENOMEM])?;
+            Trouble::Page(input.int_in_range(0..=shape.pages - 1)?, errno)
+        }
+        3 => Trouble::Race { skip: input.int_in_range(0..=2)?, change: change(input)?, piece: piece(input, shape)? },
+        _ => Trouble::None,
+    };
+    Ok(Step { op, trouble, settle: input.ratio(2, 3)? })
+}
+
+/// How long packets may take before the queue is taken away from under them.
+const PATIENCE: Duration = Duration::from_millis(2);

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Tests that hunt what the scenario suite misses.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`sim`] | a simulated host: the driver without memory or GPUs of its own, thousands of lives a second |
+//! | [`model`] | random sequences of calls on it, against a flat model of what the GPUs must see |
+//! | [`live`] | the same on a real machine in this process, through the client library, with real memory |
+//! | [`stress`] | many threads, many processes, a continuous checker, failures: the program `vkfd-stress` |
+//! | [`fuzz`] | what the fuzz targets run, callable from anywhere |
+//! | [`cases`] | how many cases, from which seed |
+
+pub mod cases;
+pub mod fuzz;
+pub mod live;
+pub mod model;
+pub mod sim;
+pub mod stress;

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Runs a sequence on a simulated machine and on the model.
+//!
+//! What depends on whether the restore worker has come along already is avoided: a change that the driver is not told of (a fresh
+//! mapping), a switch of XNACK, and a failure on purpose wait for it first.
+
+use vkfd_driver::addr::PAGE;
+use vkfd_driver::errno::Errno;
+use vkfd_driver::kfd::Options;
+use vkfd_driver::os::fault_injection;
+use vkfd_driver::window::WindowPolicy;
+use vkfd_uapi::memory::{ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE};
+
+use super::{Op, Piece, Shape, Step, Trouble};
+use crate::sim::memory::{Allowed, Change, Race, SimMemory, FIRST_PAGE};
+use crate::sim::{Form, Rig};
+
+/// GPU address of slot 0.
+pub(super) const WINDOW: u64 = 0x10_0000_0000;
+/// Objects at a time.
+const MOST_OBJECTS: usize = 8;
+
+/// What the driver must know of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Valid,
+    Invalid,
+    Gone,
+    Denied,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Range {
+    pub first: u64,
+    pub pages: u64,
+    pub state: State,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Userptr { ranges: Vec<Range>, writable: bool },
+    Vram,
+    Gtt,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Object {
+    pub handle: u64,
+    /// First page of the window.
+    pub page: u64,
+    pub pages: u64,
+    pub kind: Kind,
+    pub mapped: Vec<bool>,
+}
+
+impl Object {
+    pub fn is_mapped(&self) -> bool {
+        self.mapped.contains(&true)
+    }
+
+    /// What a look at the memory makes of a range.
+    fn look(memory: &SimMemory, range: &Range, write: bool) -> State {
+        let pages = range.first..range.first + range.pages;
+        let first_bad = pages.map(|page| memory.allows(page, write)).find(|a| *a != Allowed::Fine);
+        match first_bad {
+            None => State::Valid,
+            Some(Allowed::Denied) => State::Denied,
+            Some(_) => State::Gone,
+        }
+    }
+
+    /// Looks at ranges again: the invalid ones, and those that were missing if `missing`.
+    fn revalidate(&mut self, memory: &SimMemory, missing: bool) {
+        let Kind::Userptr { ranges, writable } = &mut self.kind else { return };
+        for range in ranges {
+            if range.state == State::Invalid || (missing && range.state != State::Valid) {
+                range.state = Self::look(memory, range, *writable);
+            }
+        }
+    }
+
+    fn invalidate(&mut self, first: u64, count: u64) {
+        let Kind::Userptr { ranges, .. } = &mut self.kind else { return };
+        for range in ranges {
+            if range.first < first + count && first < range.first + range.pages {
+                range.state = State::Invalid;
+            }
+        }
+    }
+}
+
+/// Both sides.
+pub(super) struct World {
+    pub shape: Shape,
+    pub rig: Rig,
+    pub objects: Vec<Object>,
+    pub stale: Vec<u64>,
+    pub xnack: bool,
+}
+
+pub(super) type Verdict<T = ()> = Result<T, String>;
+
+macro_rules! ensure {
+    ($holds:expr, $($message:tt)+) => {
+        if !$holds {
+            return Err(format!($($message)+));
+        }
+    };
+}
+pub(super) use ensure;
+
+/// Runs a sequence.
+///
+/// # Errors
+///
+/// The first thing that is not as the model has it, and at which step.
+pub fn run(shape: Shape, steps: &[Step]) -> Verdict {
+    let windows = if shape.per_range { WindowPolicy::PerRange } else { WindowPolicy::default() };
+    let options = Options { windows, sabotage: shape.sabotage, ..Rig::options() };
+    let memory = SimMemory::new(usize::try_from(shape.pages).map_err(|e| e.to_string())?);
+    // Some of it is mapped to begin with.
+    memory.map(FIRST_PAGE, shape.pages / 4 * 3, true);
+    let rig = Rig::new(memory, shape.gpus, options);
+    let mut world = World { shape, rig, objects: Vec::new(), stale: Vec::new(), xnack: false };
+    for (i, step) in steps.iter().enumerate() {
+        world.step(step).map_err(|why| format!("step {i} ({:?}, {:?}): {why}", step.op, step.trouble))?;
+    }
+    world.end(steps.len() % 2 == 1).map_err(|why| format!("at the end: {why}"))
+}
+
+impl World {
+    fn piece(&self, piece: Piece) -> Piece {
+        let first = piece.0 % self.shape.pages;
+        (FIRST_PAGE + first, piece.1.clamp(1, self.shape.pages - first))
+    }
+
+    fn va(page: u64) -> u64 {
+        WINDOW + page * PAGE
+    }
+
+    fn step(&mut self, step: &Step) -> Verdict {
+        let unnoticed = matches!(step.op, Op::Mmap { .. } | Op::Mremap { .. } | Op::Xnack { .. } | Op::Fault { .. });
+        if unnoticed || !matches!(step.trouble, Trouble::None) {
+            self.settle()?;
+        }
+        let mut fail = None;
+        match step.trouble {
+            Trouble::Fail(n) => fail = Some(n),
+            Trouble::Page(page, errno) => self.rig.memory.fail_once(FIRST_PAGE + page % self.shape.pages, errno),
+            // With XNACK on it is a matter of luck which ranges come along with a fault that is raced.
+            Trouble::Race { skip, change, piece } if !(self.xnack && matches!(step.op, Op::Fault { .. })) => {
+                let (mut first, count) = self.piece(piece);
+                if let (Op::Register { ranges, .. }, true) = (&step.op, count % 2 == 1) {
+                    // Where it matters, every other time.
+                    let aim = usize::try_from(first).unwrap_or(0) % ranges.len();
+                    first = self.piece(ranges[aim]).0;
+                }
+                self.rig.memory.arm(Some(Race { skip, change, first, count }));
+            }
+            Trouble::Race { .. } | Trouble::None => {}
+        }
+        self.act(&step.op, fail, step.trouble)?;
+        if step.settle || !matches!(step.trouble, Trouble::None) {
+            self.settle()?;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the restore; the model looks again at what is invalid and mapped.
+    pub fn settle(&mut self) -> Verdict {
+        ensure!(self.rig.settle(), "the queues stay stopped: {:?}", self.rig.info());
+        self.rig.memory.arm(None);
+        self.absorb_races();
+        self.rig.memory.no_failures();
+        if !self.xnack {
+            for object in self.objects.iter_mut().filter(|o| o.is_mapped()) {
+                object.revalidate(&self.rig.memory, false);
+            }
+        }
+        Ok(())
+    }
+
+    fn absorb_races(&mut self) -> bool {
+        let raced = self.rig.memory.take_raced();
+        for race in &raced {
+            self.told(race.first, race.count);
+        }
+        !raced.is_empty()
+    }
+
+    /// The driver was told of a change.
+    fn told(&mut self, first: u64, count: u64) {
+        for object in &mut self.objects {
+            object.invalidate(first, count);
+        }
+    }
+
+    /// Makes a call, with a failure on the way if one is wanted. A call that fails for it has changed nothing, and then works.
+    fn call<T>(
+        &self,
+        fail: Option<u64>,
+        comparable: bool,
+        call: impl Fn(&Rig) -> Result<T, Errno>,
+    ) -> Verdict<Result<T, Errno>> {
+        let Some(n) = fail else { return Ok(call(&self.rig)) };
+        let before = self.fingerprint();
+        let (result, reached) = fault_injection::fail_nth(n, || call(&self.rig));
+        if !reached || result.as_ref().err() != Some(&Errno::ENOMEM) {
+            return Ok(result);
+        }
+        ensure!(self.rig.settle(), "the queues stay stopped after a call that failed: {:?}", self.rig.info());
+        let forgotten = self.rig.bos().into_iter().find(|bo| bo.mapped_gpus != 0 && bo.invalid_ranges != 0);
+        ensure!(
+            self.xnack || forgotten.is_none(),
+            "a failed call left ranges that no restore will come for: {forgotten:?}"
+        );
+        let after = self.fingerprint();
+        ensure!(
+            !comparable || before == after,
+            "a call that failed at failpoint {n} has left something: {before:#?} became {after:#?}"
+        );
+        Ok(call(&self.rig))
+    }
+
+    fn object(&self, number: usize) -> Option<usize> {
+        (!self.objects.is_empty()).then(|| number % self.objects.len())
+    }
+
+    fn act(&mut self, op: &Op, fail: Option<u64>, trouble: Trouble) -> Verdict {
+        let gpus = self.rig.gpus.len();
+        match op {
+            Op::Mmap { piece, writable } => {
+                let (first, count) = self.piece(*piece);
+                if self.rig.memory.map(first, count, *writable) {
+                    self.told(first, count);
+                }
+            }
+            Op::Change { change, piece } => {
+                let (first, count) = self.piece(*piece);
+                self.rig.memory.change(*change, first, count);
+                self.told(first, count);
+            }
+            Op::Mremap { piece, to } => {
+                let (first, count) = self.piece(*piece);
+                let to = FIRST_PAGE + to % self.shape.pages;
+                let count = count.min(FIRST_PAGE + self.shape.pages - to);
+                if first.abs_diff(to) >= count {
+                    if self.rig.memory.remap(first, count, to) {
+                        self.told(to, count);
+                    }
+                    self.told(first, count);
+                }
+            }
+            Op::Hint { piece } => {
+                let (first, count) = self.piece(*piece);
+                // Refused while the restore holds a lock; some objects may have heard it.
+                self.settle()?;
+                ensure!(self.rig.memory.notify(first, count, false), "refused with nothing going on");
+                self.told(first, count);
+            }
+            Op::Register { slot, ranges, writable, form } => {
+                self.register(*slot, ranges, *writable, *form, fail, trouble)?
+            }
+            Op::Alloc { slot, pages, vram } => self.alloc(*slot, *pages, *vram, fail)?,
+            Op::Map { object, gpu } => {
+                if let Some(at) = self.object(*object) {
+                    self.map(at, gpu % gpus, fail, trouble)?;
+                }
+            }
+            Op::Unmap { object, gpu } => {
+                if let Some(at) = self.object(*object) {
+                    let (handle, gpu) = (self.objects[at].handle, gpu % gpus);
+                    let result = self.call(fail, true, |rig| rig.unmap(handle, gpu))?;
+                    ensure!(result.is_ok(), "{result:?}");
+                    self.objects[at].mapped[gpu] = false;
+                }
+            }
+            Op::Free { object } => {
+                if let Some(at) = self.object(*object) {
+                    let handle = self.objects[at].handle;
+                    let wanted = if self.objects[at].is_mapped() { Err(Errno::EBUSY) } else { Ok(()) };
+                    let result = self.call(fail, true, |rig| rig.free(handle))?;
+                    ensure!(result == wanted, "{result:?} instead of {wanted:?}");
+                    if result.is_ok() {
+                        self.objects.remove(at);
+                        self.stale.push(handle);
+                    }
+                }
+            }
+            Op::Stale { handle } => {
+                let alive = |handle: &u64| self.objects.iter().any(|o| o.handle == *handle);
+                let stale: Vec<u64> = self.stale.iter().copied().filter(|h| !alive(h)).collect();
+                if let Some(handle) = stale.get(handle % stale.len().max(1)).copied() {
+                    let rig = &self.rig;
+                    let results =
+                        [rig.map(handle, 0), rig.unmap(handle, 0), rig.free(handle), rig.ranges(handle).map(drop)];
+                    ensure!(results == [Err(Errno::EINVAL); 4], "a stale handle: {results:?}");
+                }
+            }
+            Op::Fault { object, gpu, page, write } => {
+                if let Some(at) = self.object(*object).filter(|_| self.xnack) {
+                    self.fault(at, gpu % gpus, *page, *write, trouble)?;
+                }
+            }
+            Op::Xnack { on } => {
+                let on = *on;
+                let result = self.call(fail, true, |rig| rig.set_xnack(on))?;
+                ensure!(result.is_ok(), "{result:?}");
+                self.xnack = on;
+            }
+        }
+        Ok(())
+    }
+
+    fn register(
+        &mut self,
+        slot: u64,
+        ranges: &[Piece],
+        writable: bool,
+        form: Form,
+        fail: Option<u64>,
+        trouble: Trouble,
+    ) -> Verdict {
+        if self.objects.len() >= MOST_OBJECTS {
+            return Ok(());
+        }
+        let page = slot % self.shape.slots * self.shape.slot_pages;
+        let form = if ranges.len() > 1 && form == Form::Single { Form::Batch } else { form };
+        let list: Vec<Piece> = ranges.iter().map(|r| self.piece(*r)).collect();
+        let pages = list.iter().map(|r| r.1).sum();
+        let access = if writable { ALLOC_MEM_FLAGS_WRITABLE } else { 0 };
+        let flags = ALLOC_MEM_FLAGS_USERPTR | access;
+        let taken = self.is_taken(page, pages);
+        let before = self.badness(&list, writable);
+        let result = self.call(fail, true, |rig| rig.register(Self::va(page), &list, flags, form))?;
+        let raced = self.absorb_races();
+        let after = self.badness(&list, writable);
+        let fits = match result {
+            Err(Errno::EADDRINUSE) => taken,
+            Err(errno) if taken => return Err(format!("{errno:?} instead of EADDRINUSE")),
+            Err(Errno::ENOMEM) => matches!(trouble, Trouble::Page(_, Errno::ENOMEM)),
+            // A race that comes after the pages were committed, and before others are, does not show.
+            Err(errno) => before.contains(&errno) || after.contains(&errno),
+            Ok(_) => before.is_empty() || raced,
+        };
+        ensure!(fits, "{result:?}; taken: {taken}; memory before: {before:?}, after: {after:?}");
+        if let Ok(handle) = result {
+            let state = if raced { State::Invalid } else { State::Valid };
+            let ranges = list.iter().map(|(first, pages)| Range { first: *first, pages: *pages, state }).collect();
+            let mapped = vec![false; self.rig.gpus.len()];
+            self.objects.push(Object { handle, page, pages, kind: Kind::Userptr { ranges, writable }, mapped });
+        }
+        Ok(())
+    }
+
+    /// The errors that a look at the memory would end with.
+    fn badness(&self, list: &[Piece], write: bool) -> Vec<Errno> {
+        let pages = list.iter().flat_map(|(first, count)| *first..first + count);
+        let mut errors: Vec<Errno> = pages
+            .filter_map(|page| match self.rig.memory.allows(page, write) {
+                Allowed::Fine => None,
+                Allowed::Missing => Some(Errno::EFAULT),
+                Allowed::Denied => Some(Errno::EPERM),
+            })
+            .collect();
+        errors.sort_unstable_by_key(|e| e.0);
+        errors.dedup();
+        errors
+    }
+
+    fn is_taken(&self, page: u64, pages: u64) -> bool {
+        self.objects.iter().any(|o| o.page < page + pages && page < o.page + o.pages)
+    }
+
+    fn alloc(&mut self, slot: u64, pages: u64, vram: bool, fail: Option<u64>) -> Verdict {
+        if self.objects.len() >= MOST_OBJECTS {
+            return Ok(());
+        }
+        let page = slot % self.shape.slots * self.shape.slot_pages;
+        let kind = if vram { ALLOC_MEM_FLAGS_VRAM } else { ALLOC_MEM_FLAGS_GTT };
+        let flags = kind | ALLOC_MEM_FLAGS_WRITABLE;
+        let result = self.call(fail, true, |rig| rig.alloc(Self::va(page), pages * PAGE, flags))?;
+        let taken = self.is_taken(page, pages);
+        ensure!(
+            result.is_ok() != taken && (result.is_ok() || result == Err(Errno::EADDRINUSE)),
+            "{result:?}; taken: {taken}"
+        );
+        if let Ok(handle) = result {
+            let kind = if vram { Kind::Vram } else { Kind::Gtt };
+            self.objects.push(Object { handle, page, pages, kind, mapped: vec![false; self.rig.gpus.len()] });
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, at: usize, gpu: usize, fail: Option<u64>, trouble: Trouble) -> Verdict {
+        let handle = self.objects[at].handle;
+        // What is missing is looked at again, also by a call that then fails.
+        let comparable = match &self.objects[at].kind {
+            Kind::Userptr { ranges, .. } => ranges.iter().all(|r| r.state == State::Valid),
+            _ => true,
+        };
+        let result = self.call(fail, comparable, |rig| rig.map(handle, gpu))?;
+        let raced = self.absorb_races();
+        match result {
+            Ok(()) => {
+                self.objects[at].mapped[gpu] = true;
+                self.objects[at].revalidate(&self.rig.memory, true);
+            }
+            Err(Errno::ENOMEM) if matches!(trouble, Trouble::Page(_, Errno::ENOMEM)) => {
+                // Looked at again or not; the object is mapped as before, and the restore has the rest.
+                self.rig.memory.no_failures();
+                let again = self.rig.map(handle, gpu);
+                ensure!(again.is_ok(), "{again:?} after a page was not to be had once");
+                self.objects[at].mapped[gpu] = true;
+                self.objects[at].revalidate(&self.rig.memory, true);
+            }
+            Err(errno) => return Err(format!("{errno:?}; raced: {raced}")),
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, at: usize, gpu: usize, page: u64, write: bool, trouble: Trouble) -> Verdict {
+        let object = &mut self.objects[at];
+        let page = page % object.pages;
+        let mapped = object.mapped[gpu];
+        let Some(served) = self.rig.fault(gpu, Self::va(object.page + page), write) else {
+            return Err("a fault that is never answered".into());
+        };
+        let Kind::Userptr { ranges, writable } = &object.kind else {
+            ensure!(!served, "a fault on memory that never goes away was served");
+            return Ok(());
+        };
+        if !mapped || (write && !writable) {
+            ensure!(!served, "a fault was served that retrying cannot help: mapped {mapped}, writable {writable}");
+            return Ok(());
+        }
+        let mut left = page;
+        let number = ranges.iter().position(|r| {
+            let here = left < r.pages;
+            left = left.saturating_sub(r.pages);
+            here
+        });
+        let number = number.ok_or("a page beyond the last range")?;
+        let missing = ranges[number].state != State::Valid;
+        if matches!(trouble, Trouble::Page(_, Errno::ENOMEM)) && !served {
+            // The worker had no memory: nothing was promised. The next one is served.
+            self.rig.memory.no_failures();
+            return self.fault(at, gpu, page, write, Trouble::None);
+        }
+        object.revalidate(&self.rig.memory, missing);
+        let Kind::Userptr { ranges, .. } = &object.kind else { return Ok(()) };
+        let wanted = ranges[number].state == State::Valid;
+        ensure!(served == wanted, "served: {served}, but range {number} is {:?}", ranges[number]);
+        if matches!(trouble, Trouble::Page(..)) {
+            // Another range may have been the one that failed; the next fault brings it.
+            self.rig.memory.no_failures();
+            for range in 0..ranges.len() {
+                let Kind::Userptr { ranges, .. } = &self.objects[at].kind else { break };
+                let first: u64 = ranges[..range].iter().map(|r| r.pages).sum();
+                let _ = self.rig.fault(gpu, Self::va(self.objects[at].page + first), false);
+            }
+            self.objects[at].revalidate(&self.rig.memory, true);
+        }
+        Ok(())
+    }
+
+    /// Frees everything, then ends the process: nothing is left either time. Or ends it in the middle of an eviction.
+    fn end(mut self, abruptly: bool) -> Verdict {
+        self.settle()?;
+        self.check()?;
+        if abruptly {
+            self.rig.memory.change(Change::Nothing, FIRST_PAGE, self.shape.pages);
+            return self.rig.close();
+        }
+        for object in std::mem::take(&mut self.objects) {
+            for gpu in 0..self.rig.gpus.len() {
+                let unmapped = self.rig.unmap(object.handle, gpu);
+                ensure!(unmapped.is_ok(), "{unmapped:?}");
+            }
+            let freed = self.rig.free(object.handle);
+            ensure!(freed.is_ok(), "{freed:?}");
+        }
+        self.settle()?;
+        self.check()?;
+        self.rig.close()
+    }
+}

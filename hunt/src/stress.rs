@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Stress in ztest's manner: many threads of simple operations, a checker that never stops, failures on purpose.
+//!
+//! Processes of the driver live on one or more machines and are closed and opened again at any time. Each thread owns a piece of memory
+//! and the buffers on it, so it knows what its GPU must see, while everything that threads share (the driver's locks, the GPUs, the
+//! notification source, the process that others work in) is shared. A checker looks at all processes all the time, and at the end
+//! nothing may be left.
+//!
+//! Lock: `Place::client` is replaced by the thread that closes a process; whoever works in it holds a clone, so a process ends with the
+//! last of its users.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context, Result};
+use vkfd_client::{
+    AllocOptions, Buffer, Client, ClientError, GpuSet, Machine, MachineOptions, RegisterOptions, Strategy,
+};
+use vkfd_driver::os::fault_injection;
+use vkfd_scenarios::{pattern, wrong_page, Engine, Memory};
+
+const PAGE: u64 = 4096;
+/// Pages that a thread owns.
+const PAGES: u64 = 48;
+/// Operations that a thread remembers.
+const TRACE: usize = 24;
+/// How long a process may stay evicted: longer than any restore takes while its neighbours work.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How long.
+    pub time: Duration,
+    /// Threads.
+    pub threads: usize,
+    /// Machines.
+    pub machines: usize,
+    /// Processes on each.
+    pub processes: usize,
+    /// For everything that is chosen.
+    pub seed: u64,
+    /// Failures of the driver's operations on purpose.
+    pub failures: bool,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Operations.
+    pub operations: u64,
+    /// Failures, each with the last operations of its thread.
+    pub failures: Vec<String>,
+}
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// A process, which may be replaced by a new one.
+struct Place {
+    machine: Arc<Machine>,
+    client: Mutex<Client>,
+}
+
+impl Place {
+    fn client(&self) -> Client {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Shared {
+    plan: Plan,
+    places: Vec<Place>,
+    stop: AtomicBool,
+    operations: AtomicU64,
+    failures: Mutex<Vec<String>>,
+}
+
+impl Shared {
+    fn fail(&self, failure: String) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::SeqCst)
+    }
+}
+
+/// Runs a plan.
+///
+/// # Errors
+///
+/// When the machines cannot be made. What goes wrong later is in the report.
+pub fn run(plan: Plan) -> Result<Report> {
+    let mut machines = Vec::new();
+    let mut places = Vec::new();
+    for _ in 0..plan.machines.max(1) {
+        let options = MachineOptions { gpus: 2, vram_bytes: 64 << 20, ..MachineOptions::default() };
+        let machine = Arc::new(Machine::new(&options).context("a machine")?);
+        for _ in 0..plan.processes.max(1) {
+            let machine = machine.clone();
+            places.push(Place { client: Mutex::new(Client::on(&machine)?), machine });
+        }
+        machines.push(machine);
+    }
+    let shared = Arc::new(Shared {
+        plan,
+        places,
+        stop: AtomicBool::new(false),
+        operations: AtomicU64::new(0),
+        failures: Mutex::default(),
+    });
+    let mut threads = Vec::new();
+    for number in 0..plan.threads.max(1) {
+        let shared = shared.clone();
+        threads.push(std::thread::spawn(move || work(&shared, number)));
+    }
+    let checker = {
+        let shared = shared.clone();
+        std::thread::spawn(move || {
+            if let Err(error) = watch(&shared) {
+                shared.fail(format!("checker: {error:#}"));
+            }
+        })
+    };
+    let end = Instant::now() + plan.time;
+    while Instant::now() < end && shared.goes_on() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    shared.stop.store(true, Ordering::SeqCst);
+    for thread in threads.into_iter().chain([checker]) {
+        if thread.join().is_err() {
+            shared.fail("a thread panicked; its message is above".into());
+        }
+    }
+    let operations = shared.operations.load(Ordering::SeqCst);
+    let failures = std::mem::take(&mut *shared.failures.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(shared);
+    let mut report = Report { operations, failures };
+    for machine in machines {
+        if let Err(left) = nothing_left(&machine) {
+            report.failures.push(format!("{left:#}"));
+        }
+    }
+    Ok(report)
+}
+
+/// All processes of a machine are closed.
+fn nothing_left(machine: &Machine) -> Result<()> {
+    let driver = machine.driver();
+    ensure!(
+        driver.limit().used() == 0,
+        "{:#x} bytes stay charged when all processes have ended",
+        driver.limit().used()
+    );
+    for device in driver.devices() {
+        ensure!(
+            device.vram().used() == 0,
+            "{:#x} bytes of VRAM are left of processes that have ended",
+            device.vram().used()
+        );
+    }
+    Ok(())
+}
+
+/// What must hold at any time.
+fn watch(shared: &Shared) -> Result<()> {
+    let mut evicted_since: Vec<Option<(Instant, u64)>> = vec![None; shared.places.len()];
+    while shared.goes_on() {
+        for (place, since) in shared.places.iter().zip(&mut evicted_since) {
+            let info = place.client().snapshot()?;
+            ensure!(info.restores <= info.evictions, "more restores than evictions: {info:?}");
+            ensure!(info.evictions - info.restores <= 1, "evicted twice without a restore: {info:?}");
+            ensure!(info.evicted <= 1 && info.vms <= 2, "{info:?}");
+            *since = match *since {
+                _ if info.evicted == 0 => None,
+                Some((start, restores)) if restores == info.restores => {
+                    ensure!(start.elapsed() < PATIENCE, "evicted for {PATIENCE:?}: {info:?}");
+                    Some((start, restores))
+                }
+                _ => Some((Instant::now(), info.restores)),
+            };
+            for bo in place.client().bos()? {
+                let counted = bo.invalid_ranges + bo.gone_ranges;
+                ensure!(counted <= bo.ranges, "more ranges invalid than there are: {bo:?}");
+            }
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    Ok(())
+}
+
+fn work(shared: &Arc<Shared>, number: usize) {
+    let seed = shared.plan.seed.wrapping_add((number as u64) << 32);
+    let mut worker = Worker { shared: shared.clone(), dice: Dice(seed), trace: VecDeque::with_capacity(TRACE) };
+    if let Err(error) = worker.run() {
+        let trace: Vec<_> = worker.trace.iter().map(String::as_str).collect();
+        shared.fail(format!("thread {number}: {error:#}\nlast operations:\n  {}", trace.join("\n  ")));
+    }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    dice: Dice,
+    trace: VecDeque<String>,
+}
+
+/// What a thread has in a process: its memory, all of which has a pattern, and a buffer on it.
+struct Job {
+    client: Client,
+    engine: Engine,
+    memory: Memory,
+    buffer: Buffer,
+    /// Page of memory at each page of the buffer.
+    pages: Vec<u64>,
+    seeds: Vec<u64>,
+}
+
+impl Worker {
+    fn note(&mut self, what: String) {
+        if self.trace.len() == TRACE {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(what);
+        self.shared.operations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn run(&mut self) -> Result<()> {
+        while self.shared.goes_on() {
+            let at = usize::try_from(self.dice.below(self.shared.places.len() as u64))?;
+            self.note(format!("a job in process {at}"));
+            let mut job = self.start(at)?;
+            for _ in 0..self.dice.below(60) {
+                if !self.shared.goes_on() {
+                    break;
+                }
+                self.act(&mut job).with_context(|| format!("in process {at}: {:?}", job.client.snapshot()))?;
+            }
+            self.finish(job, at)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a call, sometimes with one of the driver's operations failing: then it fails with ENOMEM, or does not, and works the next
+    /// time.
+    fn call<T>(&mut self, what: &str, call: impl Fn() -> vkfd_client::Result<T>) -> Result<T> {
+        if self.shared.plan.failures && self.dice.below(4) == 0 {
+            let n = self.dice.below(40);
+            self.note(format!("{what}, failpoint {n}"));
+            let (result, reached) = fault_injection::fail_nth(n, &call);
+            match result {
+                Ok(value) => return Ok(value),
+                Err(error) if !reached => return Err(error).context(format!("{what}, without a failure on purpose")),
+                Err(_) => {}
+            }
+        }
+        self.note(what.to_owned());
+        call().with_context(|| what.to_owned())
+    }
+
+    fn start(&mut self, at: usize) -> Result<Job> {
+        let client = self.shared.places[at].client();
+        let gpu = client.gpus()[usize::try_from(self.dice.below(2))?].id;
+        let engine = self.call("an engine", || Engine::new(&client, gpu))?;
+        let memory = Memory::anonymous(PAGES * PAGE)?;
+        memory.fill(0);
+        let mut pages = Vec::new();
+        let mut ranges = Vec::new();
+        for _ in 0..1 + self.dice.below(12) {
+            let first = self.dice.below(PAGES);
+            let count = 1 + self.dice.below((PAGES - first).min(6));
+            pages.extend(first..first + count);
+            ranges.push(memory.range(first * PAGE, count * PAGE));
+        }
+        let strategy = [Strategy::Batch, Strategy::BatchFlag, Strategy::PerRange][usize::try_from(self.dice.below(3))?];
+        let options = RegisterOptions { gpus: GpuSet::from(gpu), strategy, ..RegisterOptions::default() };
+        // SAFETY: nobody has references to the memory, and only this thread and its GPU touch it.
+        let buffer = self.call("register", || unsafe { client.register_ranges(&ranges, &options) })?;
+        Ok(Job { client, engine, memory, buffer, pages, seeds: vec![0; usize::try_from(PAGES)?] })
+    }
+
+    fn act(&mut self, job: &mut Job) -> Result<()> {
+        let first = self.dice.below(PAGES);
+        let count = 1 + self.dice.below((PAGES - first).min(8));
+        let seed = self.dice.next();
+        let piece = (first * PAGE, count * PAGE);
+        match self.dice.below(12) {
+            0 => {
+                self.note(format!("discard {first}+{count}"));
+                job.memory.discard(piece.0, piece.1)?;
+                self.fill(job, first, count, seed);
+            }
+            1 => {
+                self.note(format!("replace {first}+{count}"));
+                job.memory.replace(piece.0, piece.1)?;
+                self.fill(job, first, count, seed);
+            }
+            2 | 3 => {
+                self.note(format!("write {first}+{count}"));
+                self.fill(job, first, count, seed);
+            }
+            4..=6 => self.read(job)?,
+            7 | 8 => self.write(job, seed)?,
+            9 => {
+                let gpus = GpuSet::Only(job.buffer.mapped_on());
+                self.call("unmap", || job.buffer.unmap(&gpus))?;
+                self.call("map", || job.buffer.map(&gpus))?;
+            }
+            10 => {
+                let gpu = job.client.gpus()[usize::try_from(self.dice.below(2))?].id;
+                let bytes = (1 + self.dice.below(32)) * PAGE;
+                let options =
+                    if self.dice.below(2) == 0 { AllocOptions::vram(gpu, bytes) } else { AllocOptions::gtt(bytes) };
+                let buffer = self.call("alloc", || job.client.alloc(&options))?;
+                self.note("free".into());
+                buffer.free()?;
+            }
+            _ => {
+                self.note("snapshot".into());
+                let handles: Vec<_> = job.buffer.handles().collect();
+                for handle in handles {
+                    job.client.ranges(handle)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&self, job: &mut Job, first: u64, count: u64, seed: u64) {
+        job.memory.fill_pages(first..first + count, seed);
+        for page in first..first + count {
+            if let Some(slot) = usize::try_from(page).ok().and_then(|page| job.seeds.get_mut(page)) {
+                *slot = seed;
+            }
+        }
+    }
+
+    fn seed_of(job: &Job, page: u64) -> u64 {
+        usize::try_from(page).ok().and_then(|page| job.seeds.get(page)).copied().unwrap_or(0)
+    }
+
+    fn read(&mut self, job: &mut Job) -> Result<()> {
+        self.note("GPU read".into());
+        let seen = job.engine.read(job.buffer.gpu_va(), job.buffer.len())?;
+        let chunks = seen.chunks(pattern(0, 0).len());
+        for (place, (page, bytes)) in job.pages.iter().zip(chunks).enumerate() {
+            let seed = Self::seed_of(job, *page);
+            if wrong_page(bytes, [*page], seed).is_some() {
+                bail!("the GPU sees something else in page {page}, page {place} of the buffer, than the CPU wrote with seed {seed:#x}");
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, job: &mut Job, seed: u64) -> Result<()> {
+        let place = self.dice.below(job.pages.len() as u64);
+        let page = job.pages[usize::try_from(place)?];
+        self.note(format!("GPU write to page {page}"));
+        job.engine.write(job.buffer.gpu_va().offset(place * PAGE), &pattern(page, seed))?;
+        if let Some(slot) = job.seeds.get_mut(usize::try_from(page)?) {
+            *slot = seed;
+        }
+        if let Some(wrong) = job.memory.find_wrong(page..page + 1, seed) {
+            bail!("the CPU does not see what the GPU wrote to page {wrong}");
+        }
+        Ok(())
+    }
+
+    /// Frees the buffer, or leaves that to the end of the process; sometimes replaces the process by a new one.
+    fn finish(&mut self, job: Job, at: usize) -> Result<()> {
+        let Job { client, engine, memory, buffer, .. } = job;
+        self.note("the job ends".into());
+        match self.dice.below(3) {
+            0 => {
+                // The memory goes first.
+                drop(memory);
+                buffer.free()?;
+            }
+            1 => buffer.free()?,
+            _ => drop(buffer),
+        }
+        drop(engine);
+        if self.dice.below(4) == 0 {
+            self.note(format!("process {at} is replaced"));
+            let place = &self.shared.places[at];
+            let fresh = Client::on(&place.machine).map_err(|error: ClientError| anyhow::anyhow!("open: {error}"))?;
+            let old = std::mem::replace(&mut *place.client.lock().unwrap_or_else(PoisonError::into_inner), fresh);
+            drop(old);
+        }
+        drop(client);
+        Ok(())
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The interface: which call a command word is, what is refused, with which error, in which order.
+
+mod batch;
+mod commands;
+mod mapping;
+mod queues;
+mod single;
+mod svm;
+
+use crate::Scenario;
+
+/// The scenarios.
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    let all = [
+        commands::SCENARIOS,
+        batch::SCENARIOS,
+        single::SCENARIOS,
+        mapping::SCENARIOS,
+        queues::SCENARIOS,
+        svm::SCENARIOS,
+    ];
+    all.concat()
+}

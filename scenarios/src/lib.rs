@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Scenarios: what a KFD with batch userptr must do, each a program that speaks only to a KFD.
+//!
+//! By default that is a machine in this process; with `VKFD_DEVICE=/dev/kfd` it is the system's. A scenario builds its own [`World`],
+//! needs no other scenario, and ends in success, in a failure that says what was seen, or is skipped with the reason why this host
+//! cannot show it.
+//!
+//! Limits: scenarios of one process must run one after the other, because forking and unmapping are seen by every machine in it.
+
+#[macro_use]
+mod verdict;
+
+mod abi;
+pub mod coherence;
+mod engine;
+mod failure;
+mod geometry;
+mod limits;
+mod maps;
+mod memory;
+mod raw;
+mod world;
+
+pub use engine::Engine;
+pub use memory::{gather, pattern, pattern_sum, wrong_page, Backing, Layout, Memory};
+pub use verdict::Stop;
+pub use world::{Seen, World, WorldSpec};
+
+/// A scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// What happens, in words joined by underscores.
+    pub name: &'static str,
+    /// What it shows, and which known fault of the posted code it would catch.
+    pub about: &'static str,
+    /// Runs it.
+    pub run: fn() -> Result<(), Stop>,
+}
+
+/// All scenarios, in the order in which they are best read.
+#[must_use]
+pub fn all() -> Vec<Scenario> {
+    let rest = [limits::SCENARIOS, failure::SCENARIOS, coherence::SCENARIOS];
+    [abi::scenarios(), geometry::scenarios(), rest.concat()].concat()
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The world of a scenario: a machine, a process on it, and its GPUs at work.
+//!
+//! Lock: `engines` guards the queues that the helper methods use, one a GPU, made at first use; held while the GPU works.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use vkfd_client::{
+    Client, ClientError, Embedded, GpuId, GpuVa, Machine, MachineOptions, ProcessInfo, Result as ClientResult,
+    Transport,
+};
+use vkfd_driver::os::fault_injection;
+use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::window::WindowPolicy;
+
+use crate::engine::Engine;
+use crate::verdict::Stop;
+
+/// How long [`World::until`] waits.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a scenario needs.
+#[derive(Clone, Copy, Debug)]
+pub struct WorldSpec {
+    /// GPUs.
+    pub gpus: u32,
+    /// VRAM of each, in bytes.
+    pub vram_bytes: u64,
+    /// The process runs with XNACK on.
+    pub xnack: bool,
+    /// One notifier a range instead of clustered windows.
+    pub per_range_windows: bool,
+    /// RAM that the memory limit is made of, in bytes; the computer's if not given.
+    pub ram: Option<u64>,
+    /// How long a registration may retry.
+    pub register_deadline: Option<Duration>,
+    /// What is broken on purpose.
+    pub sabotage: Sabotage,
+}
+
+impl Default for WorldSpec {
+    fn default() -> Self {
+        Self {
+            gpus: 1,
+            vram_bytes: 256 << 20,
+            xnack: false,
+            per_range_windows: false,
+            ram: None,
+            register_deadline: None,
+            sabotage: Sabotage::default(),
+        }
+    }
+}
+
+impl WorldSpec {
+    /// Whether a machine whose driver has been loaded already may be other than asked for.
+    fn fits_any_driver(&self) -> bool {
+        !self.per_range_windows
+            && self.ram.is_none()
+            && self.register_deadline.is_none()
+            && self.sabotage == Sabotage::default()
+    }
+
+    fn machine(&self) -> Result<Machine, Stop> {
+        let mut options = MachineOptions { gpus: self.gpus, vram_bytes: self.vram_bytes, ..MachineOptions::default() };
+        if self.per_range_windows {
+            options.driver.windows = WindowPolicy::PerRange;
+        }
+        if let Some(ram) = self.ram {
+            options.driver.ram = ram;
+        }
+        if let Some(deadline) = self.register_deadline {
+            options.driver.register_deadline = deadline;
+        }
+        options.driver.sabotage = self.sabotage;
+        Ok(Machine::new(&options).map_err(|error| anyhow::anyhow!("the machine: {error}"))?)
+    }
+}
+
+/// A change of CPU mappings that a driver is told of, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// munmap, and mmap over a mapping.
+    Unmap,
+    /// mremap.
+    Remap,
+    /// MADV_DONTNEED and its kin.
+    Discard,
+    /// mprotect.
+    Protect,
+    /// fork.
+    Fork,
+    /// MADV_PAGEOUT.
+    Pageout,
+}
+
+/// A machine and a first process on it.
+pub struct World {
+    // In the order in which they must go.
+    engines: Mutex<Vec<Option<Engine>>>,
+    client: Client,
+    host: Host,
+    spec: WorldSpec,
+}
+
+enum Host {
+    InProcess(Machine),
+    Device(PathBuf),
+}
+
+impl Host {
+    fn open(&self, xnack: bool) -> Result<Client, Stop> {
+        let client = match self {
+            Self::InProcess(machine) => Client::on(machine)?,
+            Self::Device(path) => Client::open_at(path)?,
+        };
+        if xnack {
+            if !client.caps().xnack {
+                return Err(Stop::Skip("the GPUs cannot retry page faults".into()));
+            }
+            client.set_xnack(true)?;
+        }
+        Ok(client)
+    }
+}
+
+impl World {
+    /// A world as specified.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Skip`] when the system's KFD is not like that.
+    pub fn new(spec: WorldSpec) -> Result<Self, Stop> {
+        let host = match std::env::var_os("VKFD_DEVICE") {
+            None => Host::InProcess(spec.machine()?),
+            Some(_) if !spec.fits_any_driver() => {
+                return Err(Stop::Skip("needs a driver with options of its own".into()));
+            }
+            Some(path) => Host::Device(path.into()),
+        };
+        let client = host.open(spec.xnack)?;
+        let gpus = client.gpus().len();
+        if gpus < usize::try_from(spec.gpus)? {
+            return Err(Stop::Skip(format!("needs {} GPUs, there are {gpus}", spec.gpus)));
+        }
+        let engines = Mutex::new((0..gpus).map(|_| None).collect());
+        Ok(Self { engines, client, host, spec })
+    }
+
+    /// The first process.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Another process object: as if another process had opened the device.
+    ///
+    /// # Errors
+    ///
+    /// What the calls failed with.
+    pub fn open(&self) -> Result<Client, Stop> {
+        self.host.open(self.spec.xnack)
+    }
+
+    /// A way to the machine without a client: nothing has been called yet.
+    pub(crate) fn transport(&self) -> Result<Arc<dyn Transport>, Stop> {
+        Ok(match &self.host {
+            Host::InProcess(machine) => Arc::new(Embedded::open(machine)?),
+            Host::Device(path) => Arc::new(vkfd_client::DevKfd::open(path)?),
+        })
+    }
+
+    /// A GPU's identifier.
+    ///
+    /// # Panics
+    ///
+    /// When there are not so many: ask for them in the [`WorldSpec`].
+    #[must_use]
+    pub fn gpu(&self, i: usize) -> GpuId {
+        self.client.gpus()[i].id
+    }
+
+    /// Skips the scenario when the driver is not told of such a change.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Skip`].
+    pub fn sees(&self, change: Seen) -> Result<(), Stop> {
+        // The kernel's notifiers see everything.
+        let Host::InProcess(machine) = &self.host else { return Ok(()) };
+        let shown = machine.capabilities();
+        let seen = match change {
+            Seen::Unmap => shown.unmap,
+            Seen::Remap => shown.remap,
+            Seen::Discard => shown.discard,
+            Seen::Protect => shown.protect,
+            Seen::Fork => shown.fork,
+            Seen::Pageout => shown.pageout,
+        };
+        if seen {
+            return Ok(());
+        }
+        Err(Stop::Skip(format!("the notification source ({}) does not show {change:?}", machine.memory().source())))
+    }
+
+    /// Whether the driver is told of changes to mappings of files; a kernel's is.
+    #[must_use]
+    pub fn sees_files(&self) -> bool {
+        match &self.host {
+            Host::InProcess(machine) => machine.capabilities().files,
+            Host::Device(_) => true,
+        }
+    }
+
+    /// Whether the driver is in this process: its host gives adjacent pages adjacent frames, where a kernel may not.
+    #[must_use]
+    pub fn in_process(&self) -> bool {
+        matches!(self.host, Host::InProcess(_))
+    }
+
+    /// Waits until the driver has been told of every change that was made by calls which have returned.
+    pub fn told(&self) {
+        if let Host::InProcess(machine) = &self.host {
+            machine.memory().settle();
+        }
+    }
+
+    /// Waits until the first process is not evicted and, with XNACK off, no mapped range is invalid.
+    ///
+    /// # Errors
+    ///
+    /// When that does not come to pass within ten seconds.
+    pub fn settle(&self) -> Result<(), Stop> {
+        self.until("the process is restored", |info| info.evicted == 0 && self.invalid_ranges().is_ok_and(|n| n == 0))
+    }
+
+    /// Mapped ranges that wait for a restore; with XNACK on that is the GPU's next fault's to do, and none counts.
+    fn invalid_ranges(&self) -> ClientResult<u64> {
+        if self.spec.xnack {
+            return Ok(0);
+        }
+        Ok(self.client.bos()?.iter().filter(|bo| bo.mapped_gpus != 0).map(|bo| bo.invalid_ranges).sum())
+    }
+
+    /// Waits until the first process is in some state.
+    ///
+    /// # Errors
+    ///
+    /// When that does not come to pass within ten seconds.
+    pub fn until(&self, what: &str, mut reached: impl FnMut(&ProcessInfo) -> bool) -> Result<(), Stop> {
+        self.told();
+        let start = Instant::now();
+        loop {
+            let info = self.client.snapshot()?;
+            if reached(&info) {
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("waited {PATIENCE:?} until {what}, but: {info:?}");
+            }
+            std::thread::sleep(Duration::from_micros(300));
+        }
+    }
+
+    /// Runs `call` with the driver's n-th failpoint on its way (from 0) failing. Returns what it returned, and whether the point was
+    /// reached.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Skip`] when the driver is not in this process.
+    pub fn fail_nth<R>(&self, n: u64, call: impl FnOnce() -> R) -> Result<(R, bool), Stop> {
+        match self.host {
+            Host::InProcess(_) => Ok(fault_injection::fail_nth(n, call)),
+            Host::Device(_) => Err(Stop::Skip("only a driver in this process can be made to fail".into())),
+        }
+    }
+
+    /// Does `f` with the engine of GPU number `gpu`. One that has failed is replaced at the next use.
+    ///
+    /// # Errors
+    ///
+    /// What `f` returned.
+    pub fn with_engine<R>(&self, gpu: usize, f: impl FnOnce(&mut Engine) -> ClientResult<R>) -> ClientResult<R> {
+        let id = self.client.gpus().get(gpu).map(|info| info.id).ok_or(ClientError::NoGpu(GpuId(0)))?;
+        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = &mut engines[gpu];
+        if slot.is_none() {
+            *slot = Some(Engine::new(&self.client, id)?);
+        }
+        let result = slot.as_mut().map_or(Err(ClientError::NoGpu(id)), f);
+        if result.is_err() {
+            *slot = None;
+        }
+        result
+    }
+
+    /// Copies on the first GPU and waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::copy`].
+    pub fn copy(&self, dst: GpuVa, src: GpuVa, bytes: u64) -> ClientResult {
+        self.with_engine(0, |engine| engine.copy(dst, src, bytes))
+    }
+
+    /// What the first GPU reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::read`].
+    pub fn read_gpu(&self, va: GpuVa, bytes: u64) -> ClientResult<Vec<u8>> {
+        self.with_engine(0, |engine| engine.read(va, bytes))
+    }
+
+    /// Lets the first GPU write.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::write`].
+    pub fn write_gpu(&self, va: GpuVa, bytes: &[u8]) -> ClientResult {
+        self.with_engine(0, |engine| engine.write(va, bytes))
+    }
+
+    /// The sum of 64-bit words that the first GPU's compute unit reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::sum64`].
+    pub fn sum64(&self, va: GpuVa, bytes: u64) -> ClientResult<u64> {
+        self.with_engine(0, |engine| engine.sum64(va, bytes))
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The whole suite without userfaultfd: with the interposed calls instead, and with no notifications at all. What is skipped then is
+//! known by name, so that a scenario cannot be skipped by mistake.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Scenarios that need to be told of a change that nothing shows when there is no notification source.
+const NEED_NOTIFICATION: &[&str] = &[
+    "coherence_unmap_one_of_many",
+    "coherence_replace_in_place",
+    "coherence_unmap_and_map_at_once",
+    "coherence_memory_comes_back",
+    "coherence_mremap_away",
+    "coherence_discard",
+    "coherence_warm_tlb",
+    "coherence_protect",
+    "coherence_fork",
+    "coherence_page_out",
+    "coherence_read_only",
+    "coherence_only_what_is_hit",
+    "coherence_gaps_and_neighbours",
+    "coherence_unmapped_object",
+    "coherence_freed_memory",
+    "coherence_aliased_ranges",
+    "coherence_per_range_windows",
+    "coherence_denied_does_not_spin",
+    "coherence_work_waits_while_evicted",
+    "coherence_two_gpus",
+    "coherence_two_processes",
+    "coherence_xnack_served_on_access",
+    "coherence_xnack_gone_is_reported",
+    "coherence_xnack_copy_through_a_storm",
+    "coherence_xnack_switched_off",
+    "coherence_invalidated_while_registered",
+    "coherence_deadline",
+    "coherence_copies_in_a_storm",
+    "coherence_mapped_in_a_storm",
+    "coherence_registered_and_freed_in_a_storm",
+    "coherence_long_range_in_a_storm",
+];
+
+/// Makes userfaultfd fail with EPERM, as container runtimes do, for this process and what it executes.
+fn deny_userfaultfd() -> std::io::Result<()> {
+    let statement =
+        |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: u16::try_from(code).unwrap_or(0), jt, jf, k };
+    let number = u32::try_from(libc::SYS_userfaultfd).unwrap_or(u32::MAX);
+    let errno = u32::try_from(libc::EPERM).unwrap_or(1);
+    let mut filter = [
+        // The system call's number is the first word of the data.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 0, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | errno, 0, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its length are valid for the call, which copies them.
+    let failed = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+    };
+    if failed {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Runs the suite and returns what was skipped, by name with the reason. Nothing may fail.
+fn skipped(command: &mut Command) -> BTreeSet<(String, String)> {
+    let output = command.args(["run", "--json"]).output().expect("the suite starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let outcomes: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect();
+    let bad: Vec<_> =
+        outcomes.iter().filter(|o| !["passed", "skipped"].contains(&text_of(o, "result").as_str())).collect();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(bad.is_empty() && output.status.success(), "{}: {bad:#?}\n{stderr}", output.status);
+    assert_eq!(outcomes.len(), vkfd_scenarios::all().len(), "every scenario has an outcome");
+    let skipped = outcomes.iter().filter(|o| text_of(o, "result") == "skipped");
+    skipped.map(|o| (text_of(o, "name"), text_of(o, "reason"))).collect()
+}
+
+fn text_of(outcome: &serde_json::Value, key: &str) -> String {
+    outcome[key].as_str().unwrap_or_default().to_owned()
+}
+
+fn suite() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vkfd-scenarios"));
+    command.env_remove("VKFD_NOTIFY").env_remove("VKFD_DEVICE");
+    command
+}
+
+#[test]
+fn interposed_calls_show_all_that_the_suite_needs_where_userfaultfd_is_denied() {
+    let mut command = suite();
+    // SAFETY: the function only makes system calls, on data of its own stack.
+    unsafe { command.pre_exec(deny_userfaultfd) };
+    let skipped = skipped(&mut command);
+    assert!(skipped.is_empty(), "{skipped:#?}");
+}
+
+#[test]
+fn without_notifications_only_what_needs_them_is_skipped() {
+    let skipped = skipped(suite().env("VKFD_NOTIFY", "none"));
+    let names: BTreeSet<&str> = skipped.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, NEED_NOTIFICATION.iter().copied().collect(), "{skipped:#?}");
+    for (name, reason) in &skipped {
+        assert!(reason.contains("notification source (none)"), "{name} was skipped for another reason: {reason}");
+    }
+}

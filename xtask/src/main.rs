@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Developer tasks, run as `cargo xtask TASK`.
+//!
+//! Mechanism: each task is a module with a clap argument structure and a `run` that returns a [`Verdict`]. A new task is
+//! one module and one variant of `Task`. Exit status of every task: 0 nothing found, 1 findings (each is printed),
+//! 2 the task could not be done.
+
+mod abi;
+mod counts;
+mod fuzz;
+mod interleavings;
+mod stray;
+mod stress;
+mod tree;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer tasks of vkfd.
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo xtask",
+    after_help = "Exit status: 0 nothing found, 1 findings (each is printed), 2 the task could not be done.\n\
+                  `cargo xtask help TASK` explains a task.",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    Abi(abi::Args),
+    Interleavings(interleavings::Args),
+    Stray(stray::Args),
+    Stress(stress::Args),
+    Fuzz(fuzz::Args),
+    Counts(counts::Args),
+}
+
+/// What a task found out.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// All is well; the text says what was looked at.
+    Clean(String),
+    /// What is wrong, one line each.
+    Findings(Vec<String>),
+}
+
+fn main() -> ExitCode {
+    let verdict = match Cli::parse().task {
+        Task::Abi(args) => abi::run(&args),
+        Task::Interleavings(args) => interleavings::run(&args),
+        Task::Stray(args) => stray::run(&args),
+        Task::Stress(args) => stress::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
+        Task::Counts(args) => counts::run(&args),
+    };
+    match verdict {
+        Ok(Verdict::Clean(summary)) => {
+            println!("{summary}");
+            ExitCode::SUCCESS
+        }
+        Ok(Verdict::Findings(findings)) => {
+            for finding in &findings {
+                println!("{finding}");
+            }
+            eprintln!("{} findings", findings.len());
+            ExitCode::from(1)
+        }
+        Err(error) => {
+            eprintln!("cannot do it: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_task_explains_itself() {
+        for task in Cli::command().get_subcommands() {
+            assert!(task.get_long_about().is_some(), "{} has no explanation", task.get_name());
+        }
+    }
+}
