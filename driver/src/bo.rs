@@ -368,9 +368,8 @@ impl Bo {
         let inner = self.reserve()?;
         object.lock().no_longer_waiting();
         let Some(windows) = &inner.windows else { return Ok(false) };
-        revalidate::pass(object, &inner, windows, Missing::Note)?;
-        let state = object.lock();
-        Ok(state.counts().0 > 0 && !state.maps().is_empty())
+        let converged = revalidate::converge(object, &inner, windows, Missing::Note)?;
+        Ok(converged.left > 0 && !object.lock().maps().is_empty())
     }
 
     /// Restores for a fault of GPU number `gpu` at object page `page`: whether the device is to try again. With XNACK on, where

@@ -100,7 +100,31 @@ pub enum Wanted {
     One(usize),
 }
 
-/// Passes until no range that is wanted is invalid, with growing pauses between them, until `deadline` has passed: EAGAIN
+/// How far [`converge`] came.
+pub struct Converged {
+    /// Invalid ranges that are left.
+    pub left: usize,
+    /// Passes after the first.
+    pub repeats: u64,
+}
+
+/// Passes without a pause as long as each leaves fewer invalid ranges than the one before. Invalidations that keep coming hit
+/// more ranges during a long pass than during a short one, so this closes in on none, where a pause would lose the lead again.
+pub fn converge(object: &Userptr, reserved: &Reserved<'_>, windows: &Windows, missing: Missing) -> Result<Converged> {
+    let mut before = usize::MAX;
+    let mut repeats = 0;
+    loop {
+        pass(object, reserved, windows, missing)?;
+        let left = object.lock().counts().0;
+        if left == 0 || left >= before {
+            return Ok(Converged { left, repeats });
+        }
+        before = left;
+        repeats += 1;
+    }
+}
+
+/// [`converge`]s until no range that is wanted is invalid, with growing pauses in between, until `deadline` has passed: EAGAIN
 /// then, naming the first range that would not hold still.
 pub fn settle(
     object: &Userptr,
@@ -112,7 +136,8 @@ pub fn settle(
 ) -> Result {
     let mut pause = Duration::from_micros(50);
     loop {
-        pass(object, reserved, windows, missing)?;
+        let converged = converge(object, reserved, windows, missing)?;
+        object.process().counters().register_retries.add(converged.repeats);
         let restless = {
             let state = object.lock();
             match wanted {

@@ -202,6 +202,27 @@ fn a_restore_that_cannot_finish_pauses_longer_and_longer() {
 }
 
 #[test]
+fn a_restore_outruns_invalidations_that_come_as_it_works() {
+    let list = scattered(256);
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    // The longer a pass, the more of what it faulted in is hit meanwhile.
+    rig.mm.after_fault(|mm, spans| {
+        for span in &spans[..spans.len() / 2] {
+            mm.renew(span.start().0 / 4096, 1);
+        }
+    });
+    let before = rig.info().restore_runs;
+    assert!(rig.mm.notify(0, 10_000, true));
+    rig.settle();
+    rig.check(VA, &list);
+    // One run for all of it, and the one that the hits during the first asked for.
+    let runs = rig.info().restore_runs - before;
+    assert!(runs <= 2, "{runs} runs");
+}
+
+#[test]
 fn with_xnack_entries_go_at_once_and_a_fault_brings_them_back() {
     let list = scattered(20);
     let rig = rig_with(&list);

@@ -206,7 +206,7 @@ fn freed() -> Result<(), Stop> {
         let buffers = one_of_everything(client, &memory)?;
         let mut queue = CopyQueue::new(client, world.gpu(1))?;
         let (target, source) = (&buffers[0], &buffers[2]);
-        queue.copy_now(target.gpu_va(), source.gpu_va(), source.len(), Duration::from_secs(10))?;
+        queue.copy_now(target.gpu_va(), source.gpu_va(), source.len(), Duration::from_secs(60))?;
         drop(queue);
         for buffer in buffers {
             buffer.free()?;

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::verdict::Stop;
 
 /// How long [`World::until`] waits.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a scenario needs.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use vkfd_client::{AllocOptions, ClientError, CopyQueue, GpuSet, PAGE};
 
 use crate::{Scenario, Stop, World, WorldSpec};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "a_page_fault_stops_the_queue_that_made_it_and_no_other",

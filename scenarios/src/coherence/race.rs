@@ -18,32 +18,65 @@ use crate::verdict::Stop;
 use crate::world::{Seen, World, WorldSpec};
 
 /// The time after which a race that should have been seen was not.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs `work` while other threads call each of `storms` again and again, with the number of the call.
+/// A storm's calls without progress of the work after which its pauses double: a slow or busy machine must get its turn, too.
+const PATIENCE: u64 = 256;
+
+/// What storm and work know of each other.
+#[derive(Default)]
+struct Weather {
+    stop: AtomicBool,
+    /// Calls of all storms.
+    calls: AtomicU64,
+    /// Calls at the work's last progress.
+    seen: AtomicU64,
+}
+
+impl Weather {
+    fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// The work got something done.
+    fn progress(&self) {
+        self.seen.store(self.calls(), Ordering::Relaxed);
+    }
+
+    fn pause(&self, least: Duration) -> Duration {
+        let stalled = self.calls().saturating_sub(self.seen.load(Ordering::Relaxed)) / PATIENCE;
+        least * (1 << stalled.min(8))
+    }
+}
+
+/// Runs `work` while other threads call each of `storms` again and again, with the number of the call, and pause for at least
+/// `least` in between.
 fn during<R>(
     storms: &[&(dyn Fn(u64) -> io::Result<()> + Sync)],
-    work: impl FnOnce(&AtomicU64) -> Result<R, Stop>,
+    least: Duration,
+    work: impl FnOnce(&Weather) -> Result<R, Stop>,
 ) -> Result<R, Stop> {
-    let stop = AtomicBool::new(false);
-    let calls = AtomicU64::new(0);
+    let weather = Weather::default();
     std::thread::scope(|scope| {
         let threads: Vec<_> = storms
             .iter()
             .map(|storm| {
                 scope.spawn(|| -> io::Result<()> {
                     let mut n = 0;
-                    while !stop.load(Ordering::Relaxed) {
+                    while !weather.stop.load(Ordering::Relaxed) {
                         storm(n)?;
-                        calls.fetch_add(1, Ordering::Relaxed);
+                        weather.calls.fetch_add(1, Ordering::Relaxed);
                         n += 1;
+                        if !least.is_zero() {
+                            std::thread::sleep(weather.pause(least));
+                        }
                     }
                     Ok(())
                 })
             })
             .collect();
-        let result = work(&calls);
-        stop.store(true, Ordering::Relaxed);
+        let result = work(&weather);
+        weather.stop.store(true, Ordering::Relaxed);
         for thread in threads {
             thread.join().map_err(|_| anyhow::anyhow!("a storm panicked"))??;
         }
@@ -67,16 +100,14 @@ pub(super) fn invalidated_while_registered() -> Result<(), Stop> {
         let retries = world.client().snapshot()?.register_retries;
         // SAFETY: no reference to the memory is ever made.
         let register = || unsafe { world.client().register_ranges(&ranges, &RegisterOptions::default()) };
+        let discard = |_| memory.discard(victim, RANGE_PAGES * PAGE);
         // With pauses: memory that is discarded without any can never be registered, that is the next scenario.
-        let discard = |_| {
-            std::thread::sleep(Duration::from_micros(100));
-            memory.discard(victim, RANGE_PAGES * PAGE)
-        };
-        let buffer = during(&[&discard], |calls| {
-            let seen = calls.load(Ordering::Relaxed);
-            while calls.load(Ordering::Relaxed) == seen {
+        let buffer = during(&[&discard], Duration::from_micros(100), |weather| {
+            let seen = weather.calls();
+            while weather.calls() == seen {
                 std::thread::yield_now();
             }
+            weather.progress();
             Ok(register()?)
         })?;
         if world.client().snapshot()?.register_retries > retries {
@@ -117,7 +148,9 @@ pub(super) fn deadline() -> Result<(), Stop> {
         ..AllocMemoryOfGpuBatchArgs::zeroed()
     };
     let before = world.client().snapshot()?;
-    let last = during(&[&|_| memory.discard(100 * size, 100 * size), &|_| memory.discard(300 * size, size)], |_| {
+    let storms: [&(dyn Fn(u64) -> io::Result<()> + Sync); 2] =
+        [&|_| memory.discard(100 * size, 100 * size), &|_| memory.discard(300 * size, size)];
+    let last = during(&storms, Duration::ZERO, |_| {
         let start = Instant::now();
         loop {
             ensure!(start.elapsed() < LIMIT, "the registration always succeeds");
@@ -179,17 +212,15 @@ pub(super) fn copies_in_a_storm() -> Result<(), Stop> {
             }
             written[at].store(sequence, Ordering::SeqCst);
         }
-        // The restore must get its turn.
-        std::thread::sleep(Duration::from_micros(1500));
         Ok(())
     };
     let target = world.client().alloc(&AllocOptions::gtt(pages * PAGE))?;
     let before = world.client().snapshot()?;
-    during(&[&|n| storm(0, n), &|n| storm(1, n)], |calls| {
+    during(&[&|n| storm(0, n), &|n| storm(1, n)], Duration::from_micros(1500), |weather| {
         let start = Instant::now();
         let mut copies = 0;
-        while copies < 30 || calls.load(Ordering::Relaxed) < 300 {
-            ensure!(start.elapsed() < LIMIT, "only {copies} copies in {} invalidations", calls.load(Ordering::Relaxed));
+        while copies < 30 || weather.calls() < 300 {
+            ensure!(start.elapsed() < LIMIT, "only {copies} copies in {} invalidations", weather.calls());
             let at_least: Vec<_> = written.iter().map(|n| n.load(Ordering::SeqCst)).collect();
             world.copy(target.gpu_va(), batch.buffer.gpu_va(), target.len())?;
             let at_most: Vec<_> = writing.iter().map(|n| n.load(Ordering::SeqCst)).collect();
@@ -214,6 +245,7 @@ pub(super) fn copies_in_a_storm() -> Result<(), Stop> {
                 }
             }
             copies += 1;
+            weather.progress();
         }
         Ok(())
     })?;
@@ -232,17 +264,13 @@ pub(super) fn mapped_in_a_storm() -> Result<(), Stop> {
         Batch::with(&world, 256, Layout::Shuffled, &RegisterOptions { map: false, ..RegisterOptions::default() })?;
     let size = batch.range_bytes();
     // The last 64 ranges of the memory are left alone.
-    let storm = |n: u64| {
-        batch.memory.discard(n * 11 % 192 * size, size)?;
-        std::thread::sleep(Duration::from_micros(200));
-        Ok(())
-    };
+    let storm = |n: u64| batch.memory.discard(n * 11 % 192 * size, size);
     let quiet: Vec<usize> = (0..256).filter(|i| batch.offset(*i) >= 192 * size).take(4).collect();
-    during(&[&storm, &storm], |calls| {
+    during(&[&storm, &storm], Duration::from_micros(200), |weather| {
         let start = Instant::now();
         let mut rounds = 0;
-        while rounds < 100 || calls.load(Ordering::Relaxed) < 500 {
-            ensure!(start.elapsed() < LIMIT, "only {rounds} rounds");
+        while rounds < 100 || weather.calls() < 500 {
+            ensure!(start.elapsed() < LIMIT, "only {rounds} rounds in {} invalidations", weather.calls());
             batch.buffer.map(&GpuSet::All)?;
             if rounds % 10 == 0 {
                 for range in &quiet {
@@ -252,6 +280,7 @@ pub(super) fn mapped_in_a_storm() -> Result<(), Stop> {
             batch.buffer.unmap(&GpuSet::All)?;
             ensure!(batch.all_ptes(world.gpu(0))?.iter().all(|pte| *pte == 0), "entries are left after UNMAP");
             rounds += 1;
+            weather.progress();
         }
         Ok(())
     })?;
@@ -271,19 +300,15 @@ pub(super) fn registered_and_freed_in_a_storm() -> Result<(), Stop> {
     memory.fill(FIRST);
     let size = RANGE_PAGES * PAGE;
     // Odd ranges are stormed at, even ones keep their pattern.
-    let storm = |n: u64| {
-        memory.discard((n * 13 % (N / 2) * 2 + 1) * size, size)?;
-        std::thread::sleep(Duration::from_micros(400));
-        Ok(())
-    };
-    let worker = |seed: u64, calls: &AtomicU64| -> Result<u64, Stop> {
+    let storm = |n: u64| memory.discard((n * 13 % (N / 2) * 2 + 1) * size, size);
+    let worker = |seed: u64, weather: &Weather| -> Result<u64, Stop> {
         let layouts = [Layout::Adjacent, Layout::Reversed, Layout::Shuffled, Layout::Shuffled];
         let ranges = memory.scatter(N, size, layouts[usize::try_from(seed)?]);
         let mut engine = Engine::new(world.client(), world.gpu(0))?;
         let start = Instant::now();
         let mut rounds = 0;
-        while rounds < 25 || calls.load(Ordering::Relaxed) < 200 {
-            ensure!(start.elapsed() < LIMIT, "only {rounds} rounds");
+        while rounds < 25 || weather.calls() < 200 {
+            ensure!(start.elapsed() < LIMIT, "only {rounds} rounds in {} invalidations", weather.calls());
             // SAFETY: no reference to the memory is ever made.
             let buffer = unsafe { world.client().register_ranges(&ranges, &RegisterOptions::default())? };
             let even = |range: &vkfd_client::UserptrRange| (range.start - memory.whole().start) / size % 2 == 0;
@@ -296,12 +321,13 @@ pub(super) fn registered_and_freed_in_a_storm() -> Result<(), Stop> {
                 buffer.free()?;
             }
             rounds += 1;
+            weather.progress();
         }
         Ok(rounds)
     };
-    during(&[&storm], |calls| {
+    during(&[&storm], Duration::from_micros(400), |weather| {
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..4).map(|seed| scope.spawn(move || worker(seed, calls))).collect();
+            let workers: Vec<_> = (0..4).map(|seed| scope.spawn(move || worker(seed, weather))).collect();
             workers.into_iter().try_for_each(|w| match w.join() {
                 Ok(result) => result.map(drop),
                 Err(_) => bail!("a worker panicked"),
@@ -323,17 +349,13 @@ pub(super) fn long_range_in_a_storm() -> Result<(), Stop> {
     let whole = memory.whole();
     let pages = memory.pages();
     let probe = [0, 1, 511, 512, 16_383, 16_384, pages - 1];
-    let storm = |n: u64| {
-        memory.discard(n * 4099 % pages * PAGE, PAGE)?;
-        std::thread::sleep(Duration::from_millis(7));
-        Ok(())
-    };
+    let storm = |n: u64| memory.discard(n * 4099 % pages * PAGE, PAGE);
     // SAFETY: no reference to the memory is ever made.
     let register = || unsafe { world.client().register_ranges(&[whole], &RegisterOptions::default()) };
-    let buffer = during(&[&storm], |calls| {
+    let buffer = during(&[&storm], Duration::from_millis(7), |weather| {
         let buffer = register()?;
-        let start = calls.load(Ordering::Relaxed);
-        while calls.load(Ordering::Relaxed) < start + 50 {
+        let start = weather.calls();
+        while weather.calls() < start + 50 {
             match world.read_gpu(buffer.gpu_va().offset(probe[2] * PAGE), PAGE) {
                 // Under a storm that hits everything, waiting is all that is allowed.
                 Ok(_) | Err(ClientError::Timeout(_)) => {}

@@ -17,7 +17,7 @@ use crate::memory::{Layout, Memory};
 use crate::verdict::Stop;
 use crate::world::{Seen, World, WorldSpec};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 /// A restore that finds the permission gone ends: KFD's spins for ever with the queues stopped.
 pub(super) fn denied_does_not_spin() -> Result<(), Stop> {
