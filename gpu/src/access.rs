@@ -15,7 +15,7 @@ use crate::queue::{Control, QueueError};
 use crate::raw::{self, Faulted};
 use crate::tlb::Tlb;
 use crate::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
-use crate::walk::{walk, Translation};
+use crate::walk::{walk, walk_leaf, Translation};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
@@ -101,12 +101,15 @@ pub(crate) struct Port {
     pub(crate) shared: Arc<Shared>,
     pub(crate) control: Arc<Control>,
     tlb: Tlb,
+    /// TLB hits and walks of the access under way; counted when it ends, because an atomic addition waits for the copies before it.
+    hits: u64,
+    walks: u64,
 }
 
 impl Port {
     pub(crate) fn new(shared: Arc<Shared>, control: Arc<Control>) -> Port {
         let tlb = Tlb::new(shared.config.tlb_entries);
-        Port { shared, control, tlb }
+        Port { shared, control, tlb, hits: 0, walks: 0 }
     }
 
     fn vmid(&self) -> &VmidState {
@@ -143,20 +146,36 @@ impl Port {
         }
     }
 
+    /// Ends an access.
+    fn leave(&mut self) {
+        self.slot().end();
+        for (tally, cell) in
+            [(&mut self.hits, &self.shared.counters.tlb_hits), (&mut self.walks, &self.shared.counters.walks)]
+        {
+            if *tally != 0 {
+                count(cell, std::mem::take(tally));
+            }
+        }
+    }
+
     fn translate(&mut self, epoch: Epoch, side: Side) -> Result<Translation, Miss> {
         // A cached entry that forbids the access is looked up again, so that granting a permission needs no
         // flush.
         if let Some(hit) = self.tlb.find(side.va, epoch).filter(|hit| hit.permits(side.access)) {
-            count(&self.shared.counters.tlb_hits, 1);
+            self.hits += 1;
             return Ok(hit);
         }
-        count(&self.shared.counters.walks, 1);
-        let found = walk(&self.shared.fabric, self.vmid().root(), side.va).map_err(|miss| Miss::Fault(miss.reason))?;
-        if !found.permits(side.access) {
+        self.walks += 1;
+        let walked = match self.tlb.table(side.va, epoch) {
+            Some(table) => walk_leaf(&self.shared.fabric, table, side.va),
+            None => walk(&self.shared.fabric, self.vmid().root(), side.va),
+        };
+        let walked = walked.map_err(|miss| Miss::Fault(miss.reason))?;
+        if !walked.found.permits(side.access) {
             return Err(Miss::Fault(FaultReason::Permission));
         }
-        self.tlb.insert(side.va, epoch, found);
-        Ok(found)
+        self.tlb.insert(side.va, epoch, &walked);
+        Ok(walked.found)
     }
 
     /// Host memory behind `side`, at most `max` bytes. Only within an access.
@@ -249,7 +268,7 @@ impl Port {
             let epoch = self.enter()?;
             let outcome =
                 self.locate(epoch, side, max).and_then(|place| op(place.span).map_err(|_| Miss::Lost(place.target)));
-            self.slot().end();
+            self.leave();
             match outcome {
                 Ok(done) => return Ok(done),
                 Err(miss) => self.settle(side, &miss, &mut lost)?,
@@ -325,7 +344,7 @@ impl Port {
                     break;
                 }
             }
-            self.slot().end();
+            self.leave();
             if done > 0 {
                 lost = 0;
                 count(&self.shared.counters.bytes_copied, done);

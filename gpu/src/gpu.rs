@@ -346,7 +346,7 @@ impl Gpu {
     /// # Errors
     /// [`WalkError`], which says where the walk ended.
     pub fn translate(&self, vmid: Vmid, va: u64) -> Result<Translation, WalkError> {
-        walk(&self.shared.fabric, self.vmid(vmid).and_then(VmidState::root), va)
+        walk(&self.shared.fabric, self.vmid(vmid).and_then(VmidState::root), va).map(|walked| walked.found)
     }
 }
 

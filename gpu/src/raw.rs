@@ -42,7 +42,7 @@ pub fn install() {
     arch::install();
 }
 
-/// Copies `len` bytes, in ascending order; the result is unspecified if the regions overlap with `dst` above
+/// Copies `len` bytes, in ascending order (a long copy stores its first 64 bytes last); the result is unspecified if the regions overlap with `dst` above
 /// `src`.
 ///
 /// # Errors

@@ -5,17 +5,26 @@
 //! for blocks of 2 MiB. Entries carry the VMID's flush epoch at the time of the walk and are good for exactly
 //! that epoch: only a flush makes them go away (or many other translations), so a driver that changes an
 //! entry and forgets to flush sees the old page used, as on hardware.
+//!
+//! Besides translations it caches where the last-level tables are, under the same rule: a walk in 2 MiB that were walked
+//! lately reads one word instead of four.
 
+use crate::fabric::FabricAddr;
 use crate::pte::{HUGE_BYTES, PAGE_SHIFT};
 use crate::vmid::Epoch;
-use crate::walk::Translation;
+use crate::walk::{Translation, Walked};
 
 const WAYS: usize = 4;
+/// Last-level tables remembered, one a set.
+const TABLES: usize = 64;
 
 /// Translations of one queue.
 pub(crate) struct Tlb {
     pages: Table,
     blocks: Table,
+    /// The epoch of the last block of 2 MiB that was cached: in others there is none to find.
+    huge: Option<Epoch>,
+    tables: [Option<(Epoch, u64, FabricAddr)>; TABLES],
 }
 
 #[derive(Clone, Copy, Default)]
@@ -67,17 +76,40 @@ impl Table {
 impl Tlb {
     /// A TLB of at least `entries` for pages, and a quarter as many for 2 MiB blocks.
     pub(crate) fn new(entries: usize) -> Tlb {
-        Tlb { pages: Table::new(entries, PAGE_SHIFT), blocks: Table::new(entries / 4, HUGE_BYTES.trailing_zeros()) }
+        Tlb {
+            pages: Table::new(entries, PAGE_SHIFT),
+            blocks: Table::new(entries / 4, HUGE_BYTES.trailing_zeros()),
+            huge: None,
+            tables: [None; TABLES],
+        }
     }
 
     /// The cached translation of `va`, if it is of this epoch.
     pub(crate) fn find(&mut self, va: u64, epoch: Epoch) -> Option<Translation> {
-        self.blocks.find(va, epoch).or_else(|| self.pages.find(va, epoch))
+        let block = if self.huge == Some(epoch) { self.blocks.find(va, epoch) } else { None };
+        block.or_else(|| self.pages.find(va, epoch))
     }
 
-    /// Caches the translation that a walk for `va` found.
-    pub(crate) fn insert(&mut self, va: u64, epoch: Epoch, translation: Translation) {
-        let table = if translation.span == HUGE_BYTES { &mut self.blocks } else { &mut self.pages };
-        table.insert(va, epoch, translation);
+    /// The last-level table for `va`, if it was seen in this epoch.
+    pub(crate) fn table(&self, va: u64, epoch: Epoch) -> Option<FabricAddr> {
+        let (at, block, table) = (*self.tables.get(Self::table_set(va))?)?;
+        (at == epoch && block == va / HUGE_BYTES).then_some(table)
+    }
+
+    fn table_set(va: u64) -> usize {
+        usize::try_from(va / HUGE_BYTES % TABLES as u64).unwrap_or(0)
+    }
+
+    /// Caches what a walk for `va` found.
+    pub(crate) fn insert(&mut self, va: u64, epoch: Epoch, walked: &Walked) {
+        if walked.found.span == HUGE_BYTES {
+            self.blocks.insert(va, epoch, walked.found);
+            self.huge = Some(epoch);
+        } else {
+            self.pages.insert(va, epoch, walked.found);
+        }
+        if let (Some(table), Some(slot)) = (walked.table, self.tables.get_mut(Self::table_set(va))) {
+            *slot = Some((epoch, va / HUGE_BYTES, table));
+        }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The page-table walker.
 //!
-//! Reads at most four words of VRAM, none of which it caches; see [`tlb`](crate::tlb). The driver may change
+//! Reads at most four words of VRAM, none of which it keeps; what is kept is in [`tlb`](crate::tlb). The driver may change
 //! tables meanwhile: each entry is read once, atomically.
 
 use crate::bus::{Access, FaultReason};
@@ -48,13 +48,28 @@ pub struct WalkError {
     pub entry: Entry,
 }
 
+/// A walk that came to its end, and the last table it read where that has entries of 4 KiB: a later walk for the same 2 MiB
+/// can begin there.
+pub(crate) struct Walked {
+    pub(crate) found: Translation,
+    pub(crate) table: Option<FabricAddr>,
+}
+
 /// Translates `va` through the tables at `root`.
-pub(crate) fn walk(fabric: &Fabric, root: Option<FabricAddr>, va: u64) -> Result<Translation, WalkError> {
+pub(crate) fn walk(fabric: &Fabric, root: Option<FabricAddr>, va: u64) -> Result<Walked, WalkError> {
+    match root.filter(|_| va >> VA_BITS == 0) {
+        Some(root) => descend(fabric, Level::Pdb2, root, va),
+        None => Err(WalkError { va, reason: FaultReason::NotPresent, level: Level::Pdb2, entry: Entry(0) }),
+    }
+}
+
+/// Translates `va` through the last-level table of its 2 MiB.
+pub(crate) fn walk_leaf(fabric: &Fabric, table: FabricAddr, va: u64) -> Result<Walked, WalkError> {
+    descend(fabric, Level::Ptb, table, va)
+}
+
+fn descend(fabric: &Fabric, mut level: Level, mut table: FabricAddr, va: u64) -> Result<Walked, WalkError> {
     let fail = |reason, level, entry| Err(WalkError { va, reason, level, entry: Entry(entry) });
-    let mut level = Level::Pdb2;
-    let Some(mut table) = root.filter(|_| va >> VA_BITS == 0) else {
-        return fail(FaultReason::NotPresent, level, 0);
-    };
     loop {
         let word = fabric.resolve(table).and_then(|(vram, offset)| vram.read_u64(offset + level.index(va) * 8).ok());
         let Some(word) = word else {
@@ -66,8 +81,8 @@ pub(crate) fn walk(fabric: &Fabric, root: Option<FabricAddr>, va: u64) -> Result
         }
         let huge = entry.flags().contains(EntryFlags::PDE_PTE);
         match level.next() {
-            None => return Ok(page(entry, va)),
-            Some(_) if huge && level == Level::Pdb0 => return Ok(huge_page(entry, va)),
+            None => return Ok(Walked { found: page(entry, va), table: Some(table) }),
+            Some(_) if huge && level == Level::Pdb0 => return Ok(Walked { found: huge_page(entry, va), table: None }),
             // 1 GiB pages do not exist on gfx9 with four levels.
             Some(_) if huge => return fail(FaultReason::NotPresent, level, word),
             Some(below) => match entry.table_addr() {

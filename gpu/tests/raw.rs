@@ -224,3 +224,19 @@ fn rust_still_reports_stack_overflows() {
     assert_eq!(output.status.signal(), Some(libc::SIGABRT));
     assert!(String::from_utf8_lossy(&output.stderr).contains("overflowed its stack"));
 }
+
+#[test]
+fn a_copy_to_a_little_below_its_source_moves_the_bytes() {
+    let pages = Pages::new(1);
+    let pattern: Vec<u8> = (0..2000u32).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect();
+    for distance in [1, 8, 40, 63, 64, 65, 300] {
+        // SAFETY: own mapping and own array.
+        unsafe { raw::copy(pages.at(distance), pattern.as_ptr(), pattern.len()) }.unwrap();
+        // SAFETY: own mapping; the regions overlap with the target below.
+        unsafe { raw::copy(pages.at(0), pages.at(distance), pattern.len()) }.unwrap();
+        let mut seen = vec![0; pattern.len()];
+        // SAFETY: as above.
+        unsafe { raw::copy(seen.as_mut_ptr(), pages.at(0), seen.len()) }.unwrap();
+        assert!(seen == pattern, "distance {distance}");
+    }
+}

@@ -2,9 +2,13 @@
 //! The marked access routines and the signal handler behind [`raw`](super).
 //!
 //! Each routine returns a value in RAX and a status in RDX. RDX is zero while it runs; the handler sets it
-//! when it resumes the routine at the fix-up. Three regions have three fix-ups: `words` returns at once,
-//! `bulk` returns what is left of the count in RCX (string instructions keep it exact), `small` (eight bytes
-//! a step) goes on in `bulk`, which then stops at the exact byte.
+//! when it resumes the routine at the fix-up. Each region has a fix-up: `words` returns at once; `bulk`, `body`, `spill` and
+//! `set` return what is left of the count in RCX (string instructions keep it exact); `small` (eight bytes a step) goes on in
+//! `bulk`, which then stops at the exact byte.
+//!
+//! A long copy loads its first 64 bytes (`head`) before the string instruction (`body`), which then finds the translation of the
+//! source at hand, and stores them after it (`tail`): about a tenth faster for pieces of 16 KiB. If a head faults, `bulk` does it
+//! all; if a tail faults, `spill` finds the exact byte.
 
 use super::Faulted;
 use core::arch::global_asm;
@@ -31,6 +35,15 @@ global_asm!(
     .hidden vkfd_raw_small
     .hidden vkfd_raw_bulk
     .hidden vkfd_raw_bulk_fix
+    .hidden vkfd_raw_head
+    .hidden vkfd_raw_body
+    .hidden vkfd_raw_tail
+    .hidden vkfd_raw_tail_fix
+    .hidden vkfd_raw_spill
+    .hidden vkfd_raw_spill_fix
+    .hidden vkfd_raw_head_fix
+    .hidden vkfd_raw_set
+    .hidden vkfd_raw_set_fix
     .hidden vkfd_raw_copy
     .hidden vkfd_raw_fill
     .hidden vkfd_raw_load32
@@ -46,6 +59,15 @@ global_asm!(
     .globl vkfd_raw_small
     .globl vkfd_raw_bulk
     .globl vkfd_raw_bulk_fix
+    .globl vkfd_raw_head
+    .globl vkfd_raw_body
+    .globl vkfd_raw_tail
+    .globl vkfd_raw_tail_fix
+    .globl vkfd_raw_spill
+    .globl vkfd_raw_spill_fix
+    .globl vkfd_raw_head_fix
+    .globl vkfd_raw_set
+    .globl vkfd_raw_set_fix
     .globl vkfd_raw_copy
     .globl vkfd_raw_fill
     .globl vkfd_raw_load32
@@ -99,7 +121,7 @@ vkfd_raw_words_fix:
 vkfd_raw_copy:
     mov rcx, rdx
     cmp rcx, 256
-    ja vkfd_raw_bulk
+    ja 5f
 vkfd_raw_small:
 2:  cmp rcx, 8
     jb 3f
@@ -114,17 +136,58 @@ vkfd_raw_small:
 vkfd_raw_bulk:
     xor edx, edx
     rep movsb
+vkfd_raw_bulk_fix:
     mov rax, rcx
     ret
 4:  xor eax, eax
     xor edx, edx
     ret
+5:  mov r8, rdi
+    mov r9, rdx
+    xor edx, edx
+    add rdi, 64
+    sub rcx, 64
+vkfd_raw_head:
+    movups xmm0, [rsi]
+    movups xmm1, [rsi + 16]
+    movups xmm2, [rsi + 32]
+    movups xmm3, [rsi + 48]
+    add rsi, 64
+vkfd_raw_body:
+    rep movsb
+vkfd_raw_tail:
+    mov rax, rcx
+    movups [r8], xmm0
+    movups [r8 + 16], xmm1
+    movups [r8 + 32], xmm2
+    movups [r8 + 48], xmm3
+    ret
+vkfd_raw_tail_fix:
+    sub rsp, 64
+    movups [rsp], xmm0
+    movups [rsp + 16], xmm1
+    movups [rsp + 32], xmm2
+    movups [rsp + 48], xmm3
+    mov rsi, rsp
+    mov rdi, r8
+    mov ecx, 64
+vkfd_raw_spill:
+    rep movsb
+vkfd_raw_spill_fix:
+    add rsp, 64
+    lea rax, [r9 + rcx - 64]
+    ret
+vkfd_raw_head_fix:
+    mov rdi, r8
+    mov rcx, r9
+    jmp vkfd_raw_bulk
 vkfd_raw_fill:
     mov rcx, rdx
     xor edx, edx
     mov eax, esi
+vkfd_raw_set:
     rep stosb
-vkfd_raw_bulk_fix:
+vkfd_raw_set_fix:
     mov rax, rcx
     ret
     .popsection
@@ -138,6 +201,15 @@ extern "C" {
     static vkfd_raw_small: u8;
     static vkfd_raw_bulk: u8;
     static vkfd_raw_bulk_fix: u8;
+    static vkfd_raw_set: u8;
+    static vkfd_raw_set_fix: u8;
+    static vkfd_raw_head: u8;
+    static vkfd_raw_body: u8;
+    static vkfd_raw_tail: u8;
+    static vkfd_raw_tail_fix: u8;
+    static vkfd_raw_spill: u8;
+    static vkfd_raw_spill_fix: u8;
+    static vkfd_raw_head_fix: u8;
     fn vkfd_raw_copy(dst: *mut u8, src: *const u8, len: usize) -> Answer;
     fn vkfd_raw_fill(dst: *mut u8, value: u32, len: usize) -> Answer;
     fn vkfd_raw_load32(ptr: *const u32) -> Answer;
@@ -231,24 +303,18 @@ pub(super) unsafe fn compare_exchange_u64(ptr: *mut u64, expected: u64, new: u64
 
 /// The instruction pointer at which a fault at `rip` resumes, if `rip` lies in a marked routine.
 fn fixup(rip: usize) -> Option<usize> {
-    let [words, words_end, words_fix, small, bulk, bulk_fix] = [
-        addr_of!(vkfd_raw_words),
-        addr_of!(vkfd_raw_words_end),
-        addr_of!(vkfd_raw_words_fix),
-        addr_of!(vkfd_raw_small),
-        addr_of!(vkfd_raw_bulk),
-        addr_of!(vkfd_raw_bulk_fix),
-    ]
-    .map(|label| label.addr());
-    if (words..words_end).contains(&rip) {
-        Some(words_fix)
-    } else if (small..bulk).contains(&rip) {
-        Some(bulk)
-    } else if (bulk..bulk_fix).contains(&rip) {
-        Some(bulk_fix)
-    } else {
-        None
-    }
+    let regions = [
+        (addr_of!(vkfd_raw_words), addr_of!(vkfd_raw_words_end), addr_of!(vkfd_raw_words_fix)),
+        (addr_of!(vkfd_raw_small), addr_of!(vkfd_raw_bulk), addr_of!(vkfd_raw_bulk)),
+        (addr_of!(vkfd_raw_bulk), addr_of!(vkfd_raw_bulk_fix), addr_of!(vkfd_raw_bulk_fix)),
+        (addr_of!(vkfd_raw_head), addr_of!(vkfd_raw_body), addr_of!(vkfd_raw_head_fix)),
+        (addr_of!(vkfd_raw_body), addr_of!(vkfd_raw_tail), addr_of!(vkfd_raw_tail)),
+        (addr_of!(vkfd_raw_tail), addr_of!(vkfd_raw_tail_fix), addr_of!(vkfd_raw_tail_fix)),
+        (addr_of!(vkfd_raw_spill), addr_of!(vkfd_raw_spill_fix), addr_of!(vkfd_raw_spill_fix)),
+        (addr_of!(vkfd_raw_set), addr_of!(vkfd_raw_set_fix), addr_of!(vkfd_raw_set_fix)),
+    ];
+    let hit = regions.iter().find(|(from, to, _)| (from.addr()..to.addr()).contains(&rip));
+    hit.map(|(_, _, fix)| fix.addr())
 }
 
 /// What was installed before this handler; set before the handler is.
