@@ -297,8 +297,9 @@ impl Mm {
             tree.insert(span.start().0, span.end().0, told.clone()).map_err(|e| e.errno)?;
         }
         self.watches.fetch_add(1, Ordering::SeqCst);
-        self.register(told);
-        Ok(())
+        let registered = self.register(told);
+        drop(room);
+        registered.inspect_err(|_| self.remove_watch(told))
     }
 
     /// A copy of the tree with room for `room` watches. Only with `registration` held, so the tree stays as it is.
@@ -388,15 +389,23 @@ impl Mm {
         }
     }
 
-    /// Registers a watch's interval for events, as far as it is mapped. With `registration` held.
-    fn register(&self, told: &Told) {
-        if let Some(uffd) = &self.uffd {
-            // Before registering: an event that comes meanwhile sets it again.
-            told.mark_registered();
-            if !uffd.register(told.span()) {
-                told.mark_unregistered();
-            }
+    /// Registers a watch's interval for events, as far as it is mapped. With `registration` held. ENOMEM when it cannot be watched for
+    /// want of mappings: going on would miss what happens to it.
+    fn register(&self, told: &Told) -> Result<(), Errno> {
+        let Some(uffd) = &self.uffd else { return Ok(()) };
+        // Before registering: an event that comes meanwhile sets it again.
+        told.mark_registered();
+        let registered = uffd.register(told.span());
+        if registered != Ok(true) {
+            told.mark_unregistered();
         }
+        if registered.is_err() {
+            tracing::warn!(
+                "vm.max_map_count is reached: memory that is watched separately takes up to two mappings. Register it as a batch, or \
+                 raise the limit (sysctl vm.max_map_count)"
+            );
+        }
+        registered.map(|_| ())
     }
 
     /// See [`vkfd_driver::address_space::AddressSpace::fault`].
@@ -405,7 +414,9 @@ impl Mm {
         let told = watch.told();
         if told.is_unregistered() && self.uffd.is_some() {
             let _registration = self.registration();
-            self.register(told);
+            if let Err(errno) = self.register(told) {
+                return Faulted { spans: 0, error: Some(errno) };
+            }
         }
         let mut faulted = self.populate.populate(spans, access);
         if faulted.error == Some(Errno::EFAULT) {

@@ -32,6 +32,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use vkfd_driver::addr::{CpuSpan, CpuVa};
+use vkfd_driver::errno::Errno;
 
 /// Events taken by one read.
 const EVENTS: usize = 32;
@@ -140,21 +141,25 @@ impl Uffd {
     }
 
     /// Registers whatever is mapped in `span`. False when something could not be.
-    pub(crate) fn register(&self, span: CpuSpan) -> bool {
-        if self.register_one(span) {
-            return true;
-        }
-        self.by_piece(span, |piece| self.register_one(piece))
+    ///
+    /// # Errors
+    /// ENOMEM when the process would have more mappings than vm.max_map_count: what is registered is a mapping of its own.
+    pub(crate) fn register(&self, span: CpuSpan) -> Result<bool, Errno> {
+        Ok(self.register_one(span)? || self.by_piece(span, |piece| self.register_one(piece))?)
     }
 
-    fn register_one(&self, span: CpuSpan) -> bool {
+    fn register_one(&self, span: CpuSpan) -> Result<bool, Errno> {
         let mut register = raw::uffdio_register {
             range: raw::uffdio_range { start: span.start().0, len: span.bytes() },
             mode: u64::from(raw::UFFDIO_REGISTER_MODE_WP),
             ioctls: 0,
         };
         // SAFETY: the structure is the one that UFFDIO_REGISTER takes; registering changes no contents.
-        unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_REGISTER.into(), &raw mut register) == 0 }
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_REGISTER.into(), &raw mut register) } {
+            0 => Ok(true),
+            _ if io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) => Err(Errno::ENOMEM),
+            _ => Ok(false),
+        }
     }
 
     /// Ends the registration of `span`.
@@ -162,29 +167,30 @@ impl Uffd {
         let one = |span: CpuSpan| {
             let mut range = raw::uffdio_range { start: span.start().0, len: span.bytes() };
             // SAFETY: the structure is the one that UFFDIO_UNREGISTER takes.
-            unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_UNREGISTER.into(), &raw mut range) == 0 }
+            Ok(unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_UNREGISTER.into(), &raw mut range) == 0 })
         };
-        if !one(span) {
-            self.by_piece(span, one);
+        if one(span) != Ok(true) {
+            // What stays registered is only told of in vain.
+            let _ = self.by_piece(span, one);
         }
     }
 
     /// Runs `f` on runs of adjacent mappings in `span`, and where that fails on each mapping of the run. Whether there was something
     /// and `f` succeeded on all of it.
-    fn by_piece(&self, span: CpuSpan, f: impl Fn(CpuSpan) -> bool) -> bool {
+    fn by_piece(&self, span: CpuSpan, f: impl Fn(CpuSpan) -> Result<bool, Errno>) -> Result<bool, Errno> {
         let mappings = maps::within(span);
         let mut all = !mappings.is_empty();
         for run in mappings.chunk_by(|a, b| a.span.end() == b.span.start()) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else {
                 continue;
             };
-            if !f(CpuSpan::between(first.span.start(), last.span.end())) {
+            if !f(CpuSpan::between(first.span.start(), last.span.end()))? {
                 for mapping in run {
-                    all &= f(mapping.span);
+                    all &= f(mapping.span)?;
                 }
             }
         }
-        all
+        Ok(all)
     }
 
     /// Starts the reader thread.
