@@ -15,7 +15,7 @@ use crate::queue::{Control, QueueError};
 use crate::raw::{self, Faulted};
 use crate::tlb::Tlb;
 use crate::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
-use crate::walk::{walk, walk_leaf, Translation};
+use crate::walk::{extend, walk, walk_leaf, Translation};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
@@ -170,7 +170,8 @@ impl Port {
             Some(table) => walk_leaf(&self.shared.fabric, table, side.va),
             None => walk(&self.shared.fabric, self.vmid().root(), side.va),
         };
-        let walked = walked.map_err(|miss| Miss::Fault(miss.reason))?;
+        let mut walked = walked.map_err(|miss| Miss::Fault(miss.reason))?;
+        extend(&self.shared.fabric, &mut walked);
         if !walked.found.permits(side.access) {
             return Err(Miss::Fault(FaultReason::Permission));
         }

@@ -6,6 +6,9 @@
 //! that epoch: only a flush makes them go away (or many other translations), so a driver that changes an
 //! entry and forgets to flush sees the old page used, as on hardware.
 //!
+//! The last few translations are looked at first, whatever the address: a run of pages longer than its first page is in the table
+//! under that page only.
+//!
 //! Besides translations it caches where the last-level tables are, under the same rule: a walk in 2 MiB that were walked
 //! lately reads one word instead of four.
 
@@ -15,11 +18,17 @@ use crate::vmid::Epoch;
 use crate::walk::{Translation, Walked};
 
 const WAYS: usize = 4;
+/// Translations looked at first.
+const RECENT: usize = 4;
 /// Last-level tables remembered, one a set.
 const TABLES: usize = 64;
 
 /// Translations of one queue.
 pub(crate) struct Tlb {
+    recent: [Option<(Epoch, Translation)>; RECENT],
+    /// Which of `recent` were used since they were last passed over, and the one to look at next for replacement.
+    used: [bool; RECENT],
+    hand: usize,
     pages: Table,
     blocks: Table,
     /// The epoch of the last block of 2 MiB that was cached: in others there is none to find.
@@ -39,6 +48,12 @@ struct Table {
     sets: Box<[Set]>,
 }
 
+/// The translation in `slot` if it is of this epoch and covers `va`.
+fn serving(slot: &Option<(Epoch, Translation)>, va: u64, epoch: Epoch) -> Option<Translation> {
+    let (at, hit) = (*slot)?;
+    (at == epoch && va.wrapping_sub(hit.base) < hit.span).then_some(hit)
+}
+
 impl Table {
     fn new(entries: usize, shift: u32) -> Table {
         let sets = entries.div_ceil(WAYS).max(1).next_power_of_two();
@@ -53,8 +68,7 @@ impl Table {
     }
 
     fn find(&mut self, va: u64, epoch: Epoch) -> Option<Translation> {
-        let good = |&(at, hit): &(Epoch, Translation)| at == epoch && va.wrapping_sub(hit.base) < hit.span;
-        self.set(va)?.ways.iter().flatten().find(|way| good(way)).map(|&(_, hit)| hit)
+        self.set(va)?.ways.iter().find_map(|way| serving(way, va, epoch))
     }
 
     fn insert(&mut self, va: u64, epoch: Epoch, translation: Translation) {
@@ -77,6 +91,9 @@ impl Tlb {
     /// A TLB of at least `entries` for pages, and a quarter as many for 2 MiB blocks.
     pub(crate) fn new(entries: usize) -> Tlb {
         Tlb {
+            recent: [None; RECENT],
+            used: [false; RECENT],
+            hand: 0,
             pages: Table::new(entries, PAGE_SHIFT),
             blocks: Table::new(entries / 4, HUGE_BYTES.trailing_zeros()),
             huge: None,
@@ -86,8 +103,24 @@ impl Tlb {
 
     /// The cached translation of `va`, if it is of this epoch.
     pub(crate) fn find(&mut self, va: u64, epoch: Epoch) -> Option<Translation> {
+        for (slot, used) in self.recent.iter().zip(&mut self.used) {
+            if let Some(hit) = serving(slot, va, epoch) {
+                *used = true;
+                return Some(hit);
+            }
+        }
         let block = if self.huge == Some(epoch) { self.blocks.find(va, epoch) } else { None };
-        block.or_else(|| self.pages.find(va, epoch))
+        let hit = block.or_else(|| self.pages.find(va, epoch))?;
+        self.remember(epoch, hit);
+        Some(hit)
+    }
+
+    fn remember(&mut self, epoch: Epoch, translation: Translation) {
+        while std::mem::take(&mut self.used[self.hand]) {
+            self.hand = (self.hand + 1) % RECENT;
+        }
+        self.recent[self.hand] = Some((epoch, translation));
+        self.hand = (self.hand + 1) % RECENT;
     }
 
     /// The last-level table for `va`, if it was seen in this epoch.
@@ -102,6 +135,7 @@ impl Tlb {
 
     /// Caches what a walk for `va` found.
     pub(crate) fn insert(&mut self, va: u64, epoch: Epoch, walked: &Walked) {
+        self.remember(epoch, walked.found);
         if walked.found.span == HUGE_BYTES {
             self.blocks.insert(va, epoch, walked.found);
             self.huge = Some(epoch);

@@ -68,6 +68,27 @@ pub(crate) fn walk_leaf(fabric: &Fabric, table: FabricAddr, va: u64) -> Result<W
     descend(fabric, Level::Ptb, table, va)
 }
 
+/// Most bytes that [`extend`] makes of a block, give or take one: what an access touches at most.
+const RUN_BYTES: u64 = 256 << 10;
+
+/// Takes the blocks that follow into the one that was found, as long as their entries are like its own and lead on where it
+/// ends. So pages that lie side by side cost one walk also where their addresses are not aligned for a fragment, as in the
+/// TLBs of processors. Stays within the table.
+pub(crate) fn extend(fabric: &Fabric, walked: &mut Walked) {
+    let (Some(table), found) = (walked.table, &mut walked.found) else { return };
+    while found.span < RUN_BYTES {
+        let end = found.base + found.span;
+        let Some(index) = Some(Level::Ptb.index(end)).filter(|index| *index != 0) else { return };
+        let word = fabric.resolve(table).and_then(|(vram, offset)| vram.read_u64(offset + index * 8).ok());
+        let Some(entry) = word.map(Entry).filter(|entry| entry.flags() == found.entry.flags()) else { return };
+        if entry.target() != found.target.offset(found.span) {
+            return;
+        }
+        let next = page(entry, end);
+        found.span = next.base + next.span - found.base;
+    }
+}
+
 fn descend(fabric: &Fabric, mut level: Level, mut table: FabricAddr, va: u64) -> Result<Walked, WalkError> {
     let fail = |reason, level, entry| Err(WalkError { va, reason, level, entry: Entry(entry) });
     loop {

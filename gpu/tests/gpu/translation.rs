@@ -96,6 +96,33 @@ fn copies_between_system_memory_both_vrams_and_fragments() {
     assert_eq!(rig.read(back + (4 << 20), 4096), data[100..4196]);
 }
 
+#[test]
+fn pages_side_by_side_cost_one_walk_and_end_where_their_entries_do() {
+    let rig = Rig::new();
+    let data = noise(3, 9 * 4096);
+    rig.write(DATA, &data);
+    // Not aligned for any fragment. The fifth page lies elsewhere; the last but one may not be written.
+    let frame = |page: u64| if page == 4 { DATA + 8 * 4096 } else { DATA + page * 4096 };
+    for page in 0..8 {
+        let flags = if page == 6 { EntryFlags::READABLE } else { RW };
+        rig.map(AREA + 0x1000 + page * 4096, sys(frame(page)), flags, 0);
+    }
+    let mut queue = rig.queue(QueueKind::Sdma);
+    // The other side and the ring are walked before.
+    queue.submit(&copy_packet(VA + SCRATCH, AREA + 0x1000, 4));
+    queue.wait();
+    rig.gpu.flush_tlb(VMID);
+    queue.submit(&copy_packet(VA + SCRATCH + 64, VA + SCRATCH, 4));
+    queue.wait();
+    let before = rig.gpu.counters().walks;
+    queue.submit(&copy_packet(VA + SCRATCH, AREA + 0x1000, 8 * 4096));
+    queue.wait();
+    let expected: Vec<u8> = (0..8).flat_map(|page| rig.read(frame(page), 4096)).collect();
+    assert!(rig.read(SCRATCH, 8 * 4096) == expected);
+    // Four pages, one, one, one, one. The target has been walked for the first page before.
+    assert_eq!(rig.gpu.counters().walks - before, 5);
+}
+
 /// Copies a page's first word, and returns it; the page moves from one frame to another in between.
 fn moved_page(rig: &Rig, flush: bool) -> (u64, u64) {
     rig.write_u64(DATA, 111);
