@@ -10,6 +10,12 @@ use crate::spread::Spread;
 pub const MULTI_TO_BATCH: &str = "4,096 ranges of 64 KiB, register + map + free: times faster than multi";
 /// Register, map and free: batch by contiguous.
 pub const LIFETIME_TO_CONTIGUOUS: &str = "4,096 ranges of 64 KiB, register + map + free: time by contiguous";
+/// Register: multi by batch.
+pub const MULTI_TO_BATCH_REGISTER: &str = "4,096 ranges of 64 KiB, register: times faster than multi";
+/// Register: batch by the bare fault.
+pub const REGISTER_TO_FAULT: &str = "4,096 ranges of 64 KiB, register: time by the bare fault of the pages";
+/// Register: batch by io_uring.
+pub const REGISTER_TO_IO_URING: &str = "4,096 ranges of 64 KiB, register: time by io_uring's pinning registration";
 /// The score.
 pub const SCORE: &str = "4,096 ranges of 64 KiB, whole job: score, contiguous = 100";
 /// Growth of the time a range.

@@ -47,7 +47,8 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
         samples: Samples::default(),
     }];
     let mut buffers = Vec::new();
-    for (subject, ranges) in CASES {
+    let strategies = rig.strategies();
+    for (subject, ranges) in CASES.into_iter().filter(|(subject, _)| strategies.contains(subject)) {
         let arena = Arena::scattered(ranges, PAGE, Pages::Small)?;
         buffers.push(rig.seat(subject)?.register_and_map(&arena.ranges)?);
         cases.push(Case { subject, arena, samples: Samples::default() });

@@ -33,9 +33,10 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     }
     let arena = shape.arena()?;
     let mut samples = Samples::default();
-    let bar = progress.bar("whole job", plan.rounds * Subject::STRATEGIES.len());
+    let strategies = rig.strategies();
+    let bar = progress.bar("whole job", plan.rounds * strategies.len());
     for round in 0..plan.rounds {
-        for subject in turns(&Subject::STRATEGIES, round) {
+        for subject in turns(&strategies, round) {
             let took = job(rig.seat(subject)?, subject, &arena)?;
             samples.add(round, subject, Operation::Job, took);
             // What was discarded has its pages again before the next turn.
@@ -45,7 +46,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
             bar.advance();
         }
     }
-    for subject in Subject::STRATEGIES {
+    for subject in strategies {
         let score = samples.ratio((Subject::Contiguous, Operation::Job), (subject, Operation::Job));
         if let Some(score) = score {
             report.scores.push((subject, score.scaled(100.0)));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd bench userptr`: what registering scattered memory costs, in one call, in one call a range, and beside what else does the job.
 //!
-//! Everything runs in this process, on the software GPU: what is measured is the driver's work and the host's, not silicon. The machine may
-//! have other work, so only ratios of things measured in turn in the same round count, as medians.
+//! Everything runs in this process, on the software GPU (or, with `--device`, on another KFD): what is measured is the driver's work and the
+//! host's, not silicon. The machine may have other work, so only ratios of things measured in turn in the same round count, as medians.
 //!
 //! [`hotpath`] has the driver's inner loops for the criterion benches and for instruction counts.
 
@@ -71,6 +71,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
+    /// Use this KFD device (such as /dev/kfd) instead of the driver and the software GPU in this process
+    #[arg(long, value_name = "PATH")]
+    device: Option<PathBuf>,
+
     /// Use at most this much memory at a time, such as 2G (default: a third of what is available, at most 6G)
     #[arg(long, value_name = "SIZE", value_parser = budget::parse)]
     memory: Option<u64>,
@@ -122,12 +126,12 @@ fn measure(args: &Args) -> Result<Report> {
     let start = Instant::now();
     let budget = args.memory.unwrap_or_else(budget::compute);
     let plan = Plan::new(args.quick, budget, args.rounds.unwrap_or(0).into(), args.slow.unwrap_or(0))?;
-    let mut rig = Rig::new()?;
+    let mut rig = Rig::new(args.device.as_deref())?;
     let progress = Progress::new();
     let mut report = Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
-        host: Host::describe(rig.source().to_string()),
+        host: Host::describe(rig.source()),
         parameters: Parameters {
             quick: args.quick,
             rounds: plan.rounds,

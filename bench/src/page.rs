@@ -10,9 +10,9 @@ use crate::text;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--bg:#fff;--fg:#1c1f23;--dim:#5c6670;--grid:#e3e7eb;--good:#1a7f37;--bad:#b42318;--mark:#0000000f;
---s0:#6b7480;--s1:#c2410c;--s2:#0b62c4;--s3:#7c3aed;--s4:#0f766e;--s5:#a16207;--s6:#be185d}
+--s0:#6b7480;--s1:#c2410c;--s2:#0b62c4;--s3:#7c3aed;--s4:#0f766e;--s5:#a16207;--s6:#be185d;--s7:#4d7c0f;--s8:#9f1239}
 @media(prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e6e8ea;--dim:#9aa4ae;--grid:#2b3138;--good:#4cc26a;--bad:#ff7b6b;--mark:#ffffff14;
---s0:#a3adb8;--s1:#fb923c;--s2:#60a5fa;--s3:#b794f6;--s4:#2dd4bf;--s5:#eab308;--s6:#f472b6}}
+--s0:#a3adb8;--s1:#fb923c;--s2:#60a5fa;--s3:#b794f6;--s4:#2dd4bf;--s5:#eab308;--s6:#f472b6;--s7:#a3e635;--s8:#fda4af}}
 body{background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.6rem;margin:0}h2{font-size:1.15rem;margin:2.4rem 0 .3rem}p{margin:.4rem 0}.dim{color:var(--dim);font-size:.92rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem;margin:.6rem 0}th,td{padding:.3rem .6rem;border-bottom:1px solid var(--grid);text-align:left;
@@ -22,10 +22,10 @@ svg{width:100%;height:auto;margin-top:.4rem}svg text{font-family:system-ui,sans-
 svg .tick{fill:var(--dim)}svg .axis{fill:var(--dim)}svg .value{font-weight:500}.grid{stroke:var(--grid)}.zero{stroke:var(--dim)}
 .line{fill:none;stroke-width:2}.thin{stroke-width:1.2}.lead{stroke-width:1;stroke-dasharray:2 3;opacity:.6}.mark{fill:var(--mark)}
 .whisker{stroke:var(--fg);stroke-width:1.4;opacity:.65}
-.c0{stroke:var(--s0)}.c1{stroke:var(--s1)}.c2{stroke:var(--s2)}.c3{stroke:var(--s3)}.c4{stroke:var(--s4)}.c5{stroke:var(--s5)}.c6{stroke:var(--s6)}
+.c0{stroke:var(--s0)}.c1{stroke:var(--s1)}.c2{stroke:var(--s2)}.c3{stroke:var(--s3)}.c4{stroke:var(--s4)}.c5{stroke:var(--s5)}.c6{stroke:var(--s6)}.c7{stroke:var(--s7)}.c8{stroke:var(--s8)}
 .dot.c0,.f0{fill:var(--s0)}.dot.c1,.f1{fill:var(--s1)}.dot.c2,.f2{fill:var(--s2)}.dot.c3,.f3{fill:var(--s3)}.dot.c4,.f4{fill:var(--s4)}
-.dot.c5,.f5{fill:var(--s5)}.dot.c6,.f6{fill:var(--s6)}svg .t0{fill:var(--s0)}svg .t1{fill:var(--s1)}svg .t2{fill:var(--s2)}svg .t3{fill:var(--s3)}
-svg .t4{fill:var(--s4)}svg .t5{fill:var(--s5)}svg .t6{fill:var(--s6)}
+.dot.c5,.f5{fill:var(--s5)}.dot.c6,.f6{fill:var(--s6)}.dot.c7,.f7{fill:var(--s7)}.dot.c8,.f8{fill:var(--s8)}svg .t0{fill:var(--s0)}svg .t1{fill:var(--s1)}svg .t2{fill:var(--s2)}svg .t3{fill:var(--s3)}
+svg .t4{fill:var(--s4)}svg .t5{fill:var(--s5)}svg .t6{fill:var(--s6)}svg .t7{fill:var(--s7)}svg .t8{fill:var(--s8)}
 ";
 
 /// A subject's colour, the same in all plots.
@@ -38,6 +38,8 @@ fn colour(subject: Subject) -> usize {
         Subject::IoUring => 4,
         Subject::Memcpy => 5,
         Subject::Mremap => 6,
+        Subject::Fault => 7,
+        Subject::Pin => 8,
     }
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The drivers under test: two machines in this process, one whose ranges share notifiers and one with a notifier a range, and for each
-//! strategy a client of its own, so that none carries the objects of another.
+//! strategy a client of its own, so that none carries the objects of another. Or the KFD of a device file, which chooses itself how ranges
+//! share notifiers.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
@@ -36,35 +38,43 @@ pub struct Seat {
     out: Buffer,
 }
 
+/// What is measured.
+enum Drivers {
+    /// Machines in this process.
+    Here { clustered: Machine, per_range: Machine },
+    /// A device file's.
+    Device(PathBuf),
+}
+
 /// All drivers and clients.
 pub struct Rig {
-    // In the order of `Subject::STRATEGIES`; before the machines, which they work on.
-    seats: Vec<Seat>,
-    machine: Machine,
-    _per_range: Machine,
+    // In the order of `Subject::STRATEGIES`; before the drivers, which they work on.
+    seats: Vec<Option<Seat>>,
+    drivers: Drivers,
     /// Mappings of the process before there was an arena.
     mappings: usize,
 }
 
 impl Rig {
-    /// Starts the machines.
+    /// Starts the machines, or opens `device`.
     ///
     /// # Errors
     ///
-    /// When they cannot be started.
-    pub fn new() -> Result<Self> {
-        let options = MachineOptions::default();
-        let machine = Machine::new(&options).context("cannot start the driver in this process")?;
-        let mut other = options;
-        other.driver.windows = WindowPolicy::PerRange;
-        let per_range = Machine::new(&other).context("cannot start a second driver in this process")?;
-        let seat = |subject: &Subject| match subject {
-            Subject::Multi => Seat::new(&machine, Strategy::PerRange),
-            Subject::BatchPerRange => Seat::new(&per_range, Strategy::Auto),
-            _ => Seat::new(&machine, Strategy::Auto),
+    /// When they cannot be started or opened.
+    pub fn new(device: Option<&Path>) -> Result<Self> {
+        let drivers = device.map_or_else(Drivers::here, |path| Ok(Drivers::Device(path.into())))?;
+        let seat = |subject: &Subject| {
+            let strategy = if *subject == Subject::Multi { Strategy::PerRange } else { Strategy::Auto };
+            drivers.open(*subject)?.map(|client| Seat::new(client, strategy)).transpose()
         };
         let seats = Subject::STRATEGIES.iter().map(seat).collect::<Result<_>>()?;
-        Ok(Self { seats, machine, _per_range: per_range, mappings: mappings().count() })
+        Ok(Self { seats, drivers, mappings: mappings().count() })
+    }
+
+    /// The strategies that there are.
+    pub fn strategies(&self) -> Vec<Subject> {
+        let seats = Subject::STRATEGIES.iter().zip(&self.seats);
+        seats.filter(|(_, seat)| seat.is_some()).map(|(subject, _)| *subject).collect()
     }
 
     /// The seat of a strategy.
@@ -74,12 +84,25 @@ impl Rig {
     /// For a subject that is none.
     pub fn seat(&mut self, subject: Subject) -> Result<&mut Seat> {
         let place = Subject::STRATEGIES.iter().position(|strategy| *strategy == subject);
-        place.and_then(|place| self.seats.get_mut(place)).context("this subject does not use the driver")
+        let seat = place.and_then(|place| self.seats.get_mut(place));
+        seat.and_then(Option::as_mut).context("this subject does not use the driver")
     }
 
     /// Where notifications of changed mappings come from.
-    pub fn source(&self) -> Source {
-        self.machine.memory().source()
+    pub fn source(&self) -> String {
+        match &self.drivers {
+            Drivers::Here { clustered, .. } => clustered.memory().source().to_string(),
+            Drivers::Device(_) => "kernel".into(),
+        }
+    }
+
+    /// Whether the driver is a kernel's.
+    pub fn in_kernel(&self) -> bool {
+        matches!(self.drivers, Drivers::Device(_))
+    }
+
+    fn watches_with_userfaultfd(&self) -> bool {
+        matches!(&self.drivers, Drivers::Here { clustered, .. } if clustered.memory().source() == Source::Userfaultfd)
     }
 
     /// Why a strategy cannot watch so many ranges, if it cannot. With userfaultfd each watch is a registration, which cuts the memory into
@@ -87,7 +110,7 @@ impl Rig {
     pub fn cannot_watch(&self, subject: Subject, ranges: usize) -> Option<String> {
         let watches_each = matches!(subject, Subject::Multi | Subject::BatchPerRange);
         let (needed, limit) = (2 * ranges + MAPPINGS_BESIDE, crate::peer::max_map_count());
-        (watches_each && self.source() == Source::Userfaultfd && needed > limit).then(|| {
+        (watches_each && self.watches_with_userfaultfd() && needed > limit).then(|| {
             format!("a userfaultfd registration a range would need {needed} mappings, and vm.max_map_count is {limit}")
         })
     }
@@ -95,7 +118,7 @@ impl Rig {
     /// Waits until the host has tidied up behind registrations that have ended, so that the next subject finds the memory as the
     /// last one did.
     pub fn rest(&self, split: bool) {
-        if self.source() != Source::Userfaultfd {
+        if !self.watches_with_userfaultfd() {
             return;
         }
         std::thread::sleep(REST);
@@ -106,9 +129,34 @@ impl Rig {
     }
 }
 
+impl Drivers {
+    fn here() -> Result<Self> {
+        let options = MachineOptions::default();
+        let clustered = Machine::new(&options).context("cannot start the driver in this process")?;
+        let mut other = options;
+        other.driver.windows = WindowPolicy::PerRange;
+        let per_range = Machine::new(&other).context("cannot start a second driver in this process")?;
+        Ok(Self::Here { clustered, per_range })
+    }
+
+    /// A client for `subject`; none if it needs a driver with other options.
+    fn open(&self, subject: Subject) -> Result<Option<Client>> {
+        let on = |machine| Client::on(machine).map(Some).context("cannot open the driver in this process");
+        match self {
+            Self::Here { per_range, .. } if subject == Subject::BatchPerRange => on(per_range),
+            Self::Here { clustered, .. } => on(clustered),
+            Self::Device(path) => {
+                let client = Client::open_at(path).with_context(|| format!("cannot use {}", path.display()))?;
+                // A KFD that is not vkfd has no such choice.
+                let chosen = subject != Subject::BatchPerRange || client.set_window_gap(None).is_ok();
+                Ok(chosen.then_some(client))
+            }
+        }
+    }
+}
+
 impl Seat {
-    fn new(machine: &Machine, strategy: Strategy) -> Result<Self> {
-        let client = Client::on(machine).context("cannot open the driver in this process")?;
+    fn new(client: Client, strategy: Strategy) -> Result<Self> {
         let gpu = client.gpus().first().context("the machine has no GPU")?.id;
         let compute = ComputeQueue::new(&client, gpu)?;
         let copy = CopyQueue::new(&client, gpu)?;

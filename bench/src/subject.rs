@@ -23,6 +23,10 @@ pub enum Subject {
     Mremap,
     /// memcpy from one contiguous block to another: the limit for copies.
     MemcpyContiguous,
+    /// Faulting the pages in and nothing else: the floor of a registration.
+    Fault,
+    /// Pinning the pages, as a driver without notifiers has to.
+    Pin,
     /// Memory that is registered nowhere.
     Unregistered,
 }
@@ -31,7 +35,7 @@ impl Subject {
     /// The ways through vkfd's driver.
     pub const STRATEGIES: [Self; 4] = [Self::Contiguous, Self::Multi, Self::Batch, Self::BatchPerRange];
     /// What else the machine has.
-    pub const PEERS: [Self; 3] = [Self::IoUring, Self::Memcpy, Self::Mremap];
+    pub const PEERS: [Self; 5] = [Self::Fault, Self::Pin, Self::IoUring, Self::Memcpy, Self::Mremap];
 
     /// Its name in tables and plots.
     pub fn name(self) -> &'static str {
@@ -44,6 +48,8 @@ impl Subject {
             Self::Memcpy => "memcpy to a bounce buffer",
             Self::Mremap => "mremap linearisation",
             Self::MemcpyContiguous => "memcpy, contiguous",
+            Self::Fault => "bare fault of the pages",
+            Self::Pin => "pinning the pages",
             Self::Unregistered => "unregistered",
         }
     }

@@ -10,7 +10,10 @@ use anyhow::{Context, Result};
 use vkfd_client::GpuSet;
 
 use crate::arena::Arena;
-use crate::goal::{Goal, GROWTH, LIFETIME_TO_CONTIGUOUS, MULTI_TO_BATCH};
+use crate::goal::{
+    Goal, GROWTH, LIFETIME_TO_CONTIGUOUS, MULTI_TO_BATCH, MULTI_TO_BATCH_REGISTER, REGISTER_TO_FAULT,
+    REGISTER_TO_IO_URING,
+};
 use crate::peer::{self, IoUring};
 use crate::plan::{Plan, Shape, FEW, MAIN, MANY};
 use crate::progress::Progress;
@@ -40,7 +43,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
         let needed = crate::text::bytes(shape.memory());
         report.leave_out(shape.name(), format!("needs {needed} of memory, more than the budget (see --memory)"));
     }
-    let subjects: Vec<Subject> = Subject::STRATEGIES.into_iter().chain(Subject::PEERS).collect();
+    let subjects: Vec<Subject> = rig.strategies().into_iter().chain(Subject::PEERS).collect();
     let turns_in_all = groups.len() * plan.rounds * subjects.len();
     let bar = progress.bar("cost against ranges", turns_in_all);
     for group in groups {
@@ -58,7 +61,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
                 bar.advance();
             }
         }
-        goals(report, &places);
+        goals(report, &places, rig.in_kernel());
         for place in &places {
             report.add(Section::Sweep, &place.shape, &place.samples);
         }
@@ -137,6 +140,12 @@ fn sample(rig: &mut Rig, place: &Place, subject: Subject) -> Result<Result<Times
             Err(error) => Err(format!("io_uring: {error}")),
             Ok(rings) => rings.cycle(&place.arena.ranges).map(pair).map_err(|error| format!("io_uring: {error}")),
         },
+        Subject::Fault | Subject::Pin => {
+            let client = &rig.seat(Subject::Batch)?.client;
+            let ranges = &place.arena.ranges;
+            let took = if subject == Subject::Pin { client.measure_pin(ranges) } else { client.measure_fault(ranges) };
+            took.map(|time| vec![(Operation::Register, time)]).map_err(|error| error.to_string())
+        }
         Subject::Memcpy => Ok(pair(peer::bounce(&place.arena))),
         Subject::Mremap => peer::linearise(&place.arena).map(pair),
         strategy => Ok(lifetime(rig.seat(strategy)?, Seat::list(strategy, &place.arena))?),
@@ -170,16 +179,24 @@ fn lifetime(seat: &mut Seat, ranges: &[vkfd_client::UserptrRange]) -> Result<Tim
     Ok(times)
 }
 
-fn goals(report: &mut Report, places: &[Place]) {
+/// `kernel`: the driver is in a kernel, where registration is compared with what the kernel does by itself.
+fn goals(report: &mut Report, places: &[Place], kernel: bool) {
     let find = |point| places.iter().find(|place| place.shape == Shape::grid(point));
-    let lifetime = |subject| (subject, Operation::Lifetime);
     if let Some(main) = find(MAIN) {
-        let ratio = |a, b| main.samples.ratio(lifetime(a), lifetime(b));
-        report.targets.push(Goal::at_least(MULTI_TO_BATCH, 5.0, ratio(Subject::Multi, Subject::Batch)));
-        report.targets.push(Goal::at_most(LIFETIME_TO_CONTIGUOUS, 1.3, ratio(Subject::Batch, Subject::Contiguous)));
+        let ratio = |operation, a, b| main.samples.ratio((a, operation), (b, operation));
+        if kernel {
+            let ratio = |a, b| ratio(Operation::Register, a, b);
+            report.targets.push(Goal::at_least(MULTI_TO_BATCH_REGISTER, 5.0, ratio(Subject::Multi, Subject::Batch)));
+            report.targets.push(Goal::at_most(REGISTER_TO_FAULT, 1.3, ratio(Subject::Batch, Subject::Fault)));
+            report.targets.push(Goal::at_most(REGISTER_TO_IO_URING, 1.0, ratio(Subject::Batch, Subject::IoUring)));
+        } else {
+            let ratio = |a, b| ratio(Operation::Lifetime, a, b);
+            report.targets.push(Goal::at_least(MULTI_TO_BATCH, 5.0, ratio(Subject::Multi, Subject::Batch)));
+            report.targets.push(Goal::at_most(LIFETIME_TO_CONTIGUOUS, 1.3, ratio(Subject::Batch, Subject::Contiguous)));
+        }
     }
     if let (Some(few), Some(many)) = (find(FEW), find(MANY)) {
-        let cell = lifetime(Subject::Batch);
+        let cell = (Subject::Batch, Operation::Lifetime);
         let ranges = FEW.0 as f64 / MANY.0 as f64;
         let growth = many.samples.ratio_to(cell, &few.samples, cell).map(|spread| spread.scaled(ranges));
         report.targets.push(Goal::at_most(GROWTH, 1.5, growth));

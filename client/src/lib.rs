@@ -42,6 +42,7 @@ mod event;
 mod fence;
 mod inspect;
 mod kernel;
+mod measure;
 mod queue;
 mod ranges;
 mod register;

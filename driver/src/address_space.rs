@@ -15,6 +15,7 @@
 use crate::addr::{CpuSpan, CpuVa, PhysAddr, PAGE};
 use crate::errno::{Errno, Result};
 use crate::os::Arc;
+use core::time::Duration;
 
 /// What the device wants to do with the pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +101,13 @@ pub trait AddressSpace: Send + Sync {
     /// Faults in the pages of `spans`, each within the interval of `watch`, and writes them to `pages` one span after
     /// the other. `pages` is as long as the spans together. Sleeps.
     fn fault(&self, watch: &dyn Watch, seq: Seq, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted;
+
+    /// Pins the pages of `spans` for writing, as a driver without notifiers has to, and lets them go again: how long the pinning
+    /// took. For comparison only; nothing else pins. EOPNOTSUPP where the host cannot, else as `fault`.
+    fn measure_pin(&self, spans: &[CpuSpan]) -> Result<Duration> {
+        let _ = spans;
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).
     fn mapped(&self, span: CpuSpan) -> bool;

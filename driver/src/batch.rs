@@ -23,8 +23,8 @@ const fn refuse<T>(errno: Errno, reason: Reason) -> Result<T> {
 }
 
 impl Process {
-    /// Copies and checks a list of `count` ranges at `array`, whose sizes must add up to `total`. O(n log n).
-    fn range_list(&self, array: u64, count: u32, total: u64) -> Result<RangeSet> {
+    /// Copies and checks a list of `count` ranges at `array`. O(n log n).
+    pub(crate) fn range_list(&self, array: u64, count: u32) -> Result<RangeSet> {
         if count > self.kfd().options().max_ranges {
             return refuse(Errno::EINVAL, Reason::TooManyRanges);
         }
@@ -45,13 +45,19 @@ impl Process {
             }
             done += some;
         }
-        // The builder has checked that the sum in bytes does not wrap.
-        if builder.pages() * PAGE != total {
-            return refuse(Errno::EINVAL, Reason::SumMismatch);
-        }
         let mut set = builder.build()?;
         if self.sabotage().skew_prefix_sum() {
             set.skew();
+        }
+        Ok(set)
+    }
+
+    /// A list whose sizes must add up to `total`.
+    fn range_list_of(&self, array: u64, count: u32, total: u64) -> Result<RangeSet> {
+        let set = self.range_list(array, count)?;
+        // That the sum in bytes does not wrap was checked when the list was read.
+        if set.pages() * PAGE != total {
+            return refuse(Errno::EINVAL, Reason::SumMismatch);
         }
         Ok(set)
     }
@@ -67,7 +73,7 @@ impl Process {
         if args.pad != 0 || args.flags & ALLOC_MEM_FLAGS_USERPTR_BATCH != 0 {
             return refuse(Errno::EINVAL, Reason::BadFlags);
         }
-        let ranges = self.range_list(args.ranges_ptr, args.num_ranges, args.total_size)?;
+        let ranges = self.range_list_of(args.ranges_ptr, args.num_ranges, args.total_size)?;
         self.alloc(Request {
             va: args.va_addr,
             bytes: args.total_size,
@@ -94,7 +100,7 @@ impl Process {
             }
             let list = args.mmap_offset.checked_add(size_of::<UserptrRangesHeader>() as u64);
             let list = list.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
-            Some(self.range_list(list, header.num_ranges, args.size)?)
+            Some(self.range_list_of(list, header.num_ranges, args.size)?)
         } else if args.flags & ALLOC_MEM_FLAGS_USERPTR != 0 {
             Some(self.single_range(args.mmap_offset, args.size)?)
         } else {

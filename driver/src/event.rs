@@ -43,6 +43,8 @@ pub enum Waited {
     Timeout,
     /// One of the events does not exist, or went meanwhile.
     Fail,
+    /// The thread has a signal to handle. So many milliseconds were left (`u32::MAX`: for ever).
+    Interrupted(u32),
 }
 
 impl Events {
@@ -52,7 +54,7 @@ impl Events {
         events.reserve()?;
         Ok(Self {
             table: Mutex::new(Rank::Event, Table { events, page: None, closed: false })?,
-            changed: Condvar::new(),
+            changed: Condvar::new()?,
         })
     }
 
@@ -134,6 +136,7 @@ impl Events {
         let forever = timeout_ms == u32::MAX;
         let until = os::now().after(Duration::from_millis(timeout_ms.into()));
         let mut table = self.table.lock();
+        let mut interrupted = false;
         loop {
             if table.closed {
                 return Waited::Fail;
@@ -156,7 +159,11 @@ impl Events {
                 return Waited::Timeout;
             }
             let left = if forever { Duration::from_secs(3600) } else { Duration::from_nanos(until.0 - now.0) };
-            table = self.changed.wait(table, left);
+            if interrupted {
+                let left = u32::try_from(left.as_millis()).unwrap_or(u32::MAX - 1);
+                return Waited::Interrupted(if forever { u32::MAX } else { left });
+            }
+            (table, interrupted) = self.changed.wait(table, left);
         }
     }
 

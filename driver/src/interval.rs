@@ -40,7 +40,14 @@ impl<V: Clone + PartialEq> Default for IntervalMap<V> {
 impl<V: Clone + PartialEq> IntervalMap<V> {
     /// Empty.
     pub const fn new() -> Self {
-        Self { nodes: Vec::new(), root: NIL, free: NIL, len: 0, seed: 0x9e37_79b9 }
+        Self::seeded(0x9e37_79b9)
+    }
+
+    /// Empty, with priorities of its own. Whoever can foresee the priorities can choose starts that make the tree a list, as
+    /// deep as it is long: where strangers do, the seed must be [`crate::os::random`].
+    pub const fn seeded(seed: u32) -> Self {
+        // The generator stays at 0.
+        Self { nodes: Vec::new(), root: NIL, free: NIL, len: 0, seed: if seed == 0 { 1 } else { seed } }
     }
 
     /// How many intervals it has.

@@ -137,6 +137,17 @@ impl Process {
                 device.gpu().ring();
             }
             Ok(())
+        } else if is(vkfd::SET_WINDOWS) {
+            call.with(|a: &mut vkfd::WindowsArgs| {
+                if a.per_range > 1 || a.pad != 0 {
+                    return Err(Errno::EINVAL.into());
+                }
+                let clustered = WindowPolicy::Clustered { gap: a.gap };
+                self.lock().windows = if a.per_range == 1 { WindowPolicy::PerRange } else { clustered };
+                Ok(())
+            })
+        } else if is(vkfd::MEASURE) {
+            call.with(|a| self.measure(a))
         } else {
             Err(Errno::ENOTTY.into())
         }
@@ -146,7 +157,7 @@ impl Process {
         let options = self.kfd().options();
         let millis = |d: core::time::Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
         let xnack = self.kfd().devices().iter().all(|d| d.properties().xnack_capable);
-        let (max_windows, window_gap) = match options.windows {
+        let (max_windows, window_gap) = match self.window_policy() {
             WindowPolicy::Clustered { gap } => (MAX_WINDOWS as u64, gap),
             WindowPolicy::PerRange => (options.max_ranges.into(), 0),
         };
@@ -206,12 +217,17 @@ impl Process {
         args.wait_result = match waited {
             Waited::Complete => event::WAIT_RESULT_COMPLETE,
             Waited::Timeout => event::WAIT_RESULT_TIMEOUT,
-            Waited::Fail => event::WAIT_RESULT_FAIL,
+            Waited::Fail | Waited::Interrupted(_) => event::WAIT_RESULT_FAIL,
         };
         match waited {
             Waited::Complete => self.mm().write(CpuVa(args.events_ptr), slice_as_bytes(&list)),
             Waited::Timeout => Ok(()),
             Waited::Fail => Err(Errno::EINVAL.into()),
+            Waited::Interrupted(left) => {
+                // Who calls again waits for the rest only.
+                args.timeout = left;
+                Err(Errno::EINTR.into())
+            }
         }
     }
 

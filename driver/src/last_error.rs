@@ -6,7 +6,7 @@
 
 use crate::errno::{Error, Result};
 use crate::lock_rank::Rank;
-use crate::os::{self, Mutex};
+use crate::os::{self, Mutex, Vec};
 
 const THREADS: usize = 64;
 
@@ -18,7 +18,8 @@ struct Entry {
 }
 
 struct Table {
-    entries: [Option<Entry>; THREADS],
+    /// As many as there are, from the start.
+    entries: Vec<Option<Entry>>,
     clock: u64,
 }
 
@@ -28,7 +29,9 @@ pub struct LastErrors(Mutex<Table>);
 impl LastErrors {
     /// Empty.
     pub fn new() -> Result<Self> {
-        Ok(Self(Mutex::new(Rank::Error, Table { entries: [None; THREADS], clock: 0 })?))
+        // Not an array: too large for a kernel's stack.
+        let entries = Vec::filled(None, THREADS)?;
+        Ok(Self(Mutex::new(Rank::Error, Table { entries, clock: 0 })?))
     }
 
     /// Remembers the calling thread's error.

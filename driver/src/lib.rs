@@ -34,6 +34,7 @@ pub mod kfd;
 pub mod last_error;
 pub mod limit;
 pub mod lock_rank;
+pub mod measure;
 pub mod memory;
 pub mod mmap;
 pub mod os;

@@ -4,10 +4,12 @@
 //! ```text
 //! Process    handles, GPU address reservations, queues, accounting of one process
 //! Bo         the reservation of one buffer object: its mappings; held over faulting pages in
+//!   [mmap]   the host's address-space lock: taken inside `AddressSpace` calls, so after Bo; a client's mmap comes in with it,
+//!            so what that takes is after it
 //! Vm         the page-table tree of one process on one GPU
 //! Vram       a GPU's VRAM allocator, its VMIDs
 //! Event      a process's events
-//!   [mmap]   the host's address-space lock: taken inside `AddressSpace` calls, so below Bo and above Notifier
+//! Offset     what a process can map, by mmap offset
 //! Notifier   what an invalidation changes: ranges' generations and states, pages. Taken in memory reclaim:
 //!            under it nothing is allocated, nothing is freed, no page is faulted, nothing sleeps
 //! Eviction   whether a process's queues run, and which of its objects wait for a restore. Same rules
@@ -29,6 +31,7 @@ pub enum Rank {
     Vm,
     Vram,
     Event,
+    Offset,
     Notifier,
     Eviction,
     Error,

@@ -9,6 +9,7 @@ use crate::address_space::Access;
 use crate::bo::{Backing, Bo, Spec, VramMemory};
 use crate::device::Device;
 use crate::errno::{Errno, Error, Reason, Result};
+use crate::mmap::Shown;
 use crate::os::{self, Arc, Time};
 use crate::page_table::VA_END;
 use crate::process::{Inner, Process};
@@ -53,7 +54,7 @@ impl Process {
         builder.build()
     }
 
-    fn deadline(&self) -> Time {
+    pub(crate) fn deadline(&self) -> Time {
         os::now().after(self.kfd().options().register_deadline)
     }
 
@@ -122,8 +123,7 @@ impl Process {
             }
         }
         if bo.mmap_offset() != 0 {
-            let offset = bo.mmap_offset();
-            if let Err(e) = inner.offsets.insert(offset, offset + span.bytes(), number) {
+            if let Err(e) = self.offsets().show(bo.mmap_offset(), span.bytes(), Shown::Object(bo.clone())) {
                 inner.gpu_va.remove(start, end, &number);
                 return Err(e);
             }
@@ -151,12 +151,12 @@ impl Process {
         let mut mmap_offset = 0;
         let (backing, returned_offset) = match kind {
             abi::ALLOC_MEM_FLAGS_VRAM => {
-                mmap_offset = self.take_offset(span.bytes());
+                mmap_offset = self.offsets().take(span.bytes());
                 (Backing::Vram(VramMemory::new(device, span.pages())?), mmap_offset)
             }
             abi::ALLOC_MEM_FLAGS_GTT => {
                 charge = Some(self.kfd().limit().charge(span.bytes())?);
-                mmap_offset = self.take_offset(span.bytes());
+                mmap_offset = self.offsets().take(span.bytes());
                 os::failpoint("dma")?;
                 (Backing::Dma(device.gpu().alloc_dma(span.bytes())?), mmap_offset)
             }
@@ -180,13 +180,6 @@ impl Process {
         let bo = self.publish(number, bo)?;
         bo.set_ready();
         Ok(Allocated { handle: bo.handle(), mmap_offset: returned_offset })
-    }
-
-    fn take_offset(&self, bytes: u64) -> u64 {
-        let mut inner = self.lock();
-        let offset = inner.next_offset;
-        inner.next_offset = offset.saturating_add(bytes);
-        offset
     }
 
     fn alloc_userptr(
@@ -225,7 +218,7 @@ impl Process {
         self.eviction().make_room(objects)?;
         let client: Arc<dyn crate::address_space::Invalidate> = object.clone();
         os::failpoint("watch")?;
-        let windows = Windows::new(self.mm(), object.ranges(), &client, self.kfd().options().windows)?;
+        let windows = Windows::new(self.mm(), object.ranges(), &client, self.window_policy())?;
         bo.register(windows, self.deadline())
     }
 

@@ -3,14 +3,95 @@
 //!
 //! `/dev/kfd` takes KFD's encoded offsets (type in bits 63:62, a hash of `gpu_id` in 61:46); the render node takes the
 //! offsets that ALLOC returned.
+//!
+//! A kernel calls with the address space's lock held, which the driver's calls take under the locks of a process and of an object. So what
+//! can be mapped is in a table with a lock of its own (rank `Offset`).
 
 use crate::addr::{VramOffset, PAGE};
-use crate::bo::Backing;
+use crate::bo::{Backing, Bo};
 use crate::errno::{Errno, Result};
 use crate::gpu::DmaMemory;
-use crate::os::{Arc, Vec};
+use crate::interval::IntervalMap;
+use crate::lock_rank::Rank;
+use crate::os::{self, Arc, Mutex, Vec};
 use crate::process::Process;
 use vkfd_uapi::mmap as abi;
+
+/// Client mmap offsets of VRAM and GTT objects begin here, as DRM's do.
+const FIRST_OFFSET: u64 = 4 << 30;
+
+/// What is at an offset.
+#[derive(Clone)]
+pub enum Shown {
+    /// A VRAM or GTT object.
+    Object(Arc<Bo>),
+    /// A GPU's doorbells.
+    Doorbells(Arc<dyn DmaMemory>),
+}
+
+impl PartialEq for Shown {
+    /// Whether both are the same memory.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Object(a), Self::Object(b)) => Arc::ptr_eq(a, b),
+            (Self::Doorbells(a), Self::Doorbells(b)) => core::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
+            _ => false,
+        }
+    }
+}
+
+struct Table {
+    shown: IntervalMap<Shown>,
+    next: u64,
+}
+
+/// What a process can map.
+pub struct Offsets(Mutex<Table>);
+
+impl Offsets {
+    /// Nothing.
+    pub fn new() -> Result<Self> {
+        let shown = IntervalMap::seeded(os::random());
+        Ok(Self(Mutex::new(Rank::Offset, Table { shown, next: FIRST_OFFSET })?))
+    }
+
+    /// An offset for an object of `bytes` that nothing else had.
+    pub fn take(&self, bytes: u64) -> u64 {
+        let mut table = self.0.lock();
+        let offset = table.next;
+        table.next = offset.saturating_add(bytes);
+        offset
+    }
+
+    /// Makes something mappable. ENOMEM shows nothing.
+    pub fn show(&self, offset: u64, bytes: u64, what: Shown) -> Result {
+        self.0.lock().shown.insert(offset, offset.saturating_add(bytes), what)
+    }
+
+    /// The opposite. Nothing if it is not there.
+    pub fn hide(&self, offset: u64, bytes: u64, what: &Shown) {
+        self.0.lock().shown.remove(offset, offset.saturating_add(bytes), what);
+    }
+
+    /// Hides everything.
+    pub fn clear(&self) {
+        let mut shown = IntervalMap::new();
+        core::mem::swap(&mut self.0.lock().shown, &mut shown);
+        drop(shown); // without the lock
+    }
+
+    /// What has all of `bytes` from `offset` on, and where that begins in it.
+    fn find(&self, offset: u64, bytes: u64) -> Option<(Shown, u64)> {
+        let end = offset.checked_add(bytes)?;
+        let (start, last, what) = self.0.lock().shown.first_overlap(offset, end)?;
+        (start <= offset && end <= last).then_some((what, offset - start))
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> u64 {
+        self.0.lock().shown.memory()
+    }
+}
 
 /// Memory to map, in order.
 pub enum Mapped {
@@ -22,6 +103,8 @@ pub enum Mapped {
         gpu_id: u32,
         /// Where, and how many bytes.
         pieces: Vec<(VramOffset, u64)>,
+        /// Whose object it is: as long as somebody has this, the VRAM is nobody else's, also when the object is freed.
+        object: Arc<Bo>,
     },
 }
 
@@ -37,8 +120,12 @@ impl Process {
         };
         match abi::mmap_type(offset) {
             abi::MMAP_TYPE_DOORBELL => {
-                let vm = self.vm(device(offset).ok_or(Errno::EINVAL)?.index())?;
-                whole(vm.doorbells().clone(), bytes)
+                let id = device(offset).ok_or(Errno::EINVAL)?.id();
+                match self.offsets().find(abi::encode(abi::MMAP_TYPE_DOORBELL, id), PAGE) {
+                    Some((Shown::Doorbells(memory), _)) => whole(memory, bytes),
+                    // Before ACQUIRE_VM there are none.
+                    _ => Err(Errno::ENODEV.into()),
+                }
             }
             abi::MMAP_TYPE_EVENTS => {
                 let device = self.kfd().devices().first().ok_or(Errno::EINVAL)?;
@@ -53,13 +140,9 @@ impl Process {
     }
 
     fn mmap_bo(&self, offset: u64, bytes: u64) -> Result<Mapped> {
-        let end = offset.checked_add(bytes).ok_or(Errno::EINVAL)?;
-        let inner = self.lock();
-        let hit = inner.offsets.first_overlap(offset, end).filter(|(start, last, _)| *start <= offset && end <= *last);
-        let (start, _, number) = hit.ok_or(Errno::EINVAL)?;
-        let bo = inner.bos.get(number).ok_or(Errno::EINVAL)?.clone();
-        drop(inner);
-        let from = offset - start;
+        let Some((Shown::Object(bo), from)) = self.offsets().find(offset, bytes) else {
+            return Err(Errno::EINVAL.into());
+        };
         match bo.backing() {
             Backing::Dma(memory) => Ok(Mapped::Dma(memory.clone(), from)),
             Backing::Vram(memory) => {
@@ -72,7 +155,7 @@ impl Process {
                     }
                     at += block.pages * PAGE;
                 }
-                Ok(Mapped::Vram { gpu_id: bo.device().id(), pieces })
+                Ok(Mapped::Vram { gpu_id: bo.device().id(), pieces, object: bo.clone() })
             }
             Backing::Userptr(_) => Err(Errno::EINVAL.into()),
         }

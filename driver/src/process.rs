@@ -19,16 +19,16 @@ use crate::interval::IntervalMap;
 use crate::kfd::Kfd;
 use crate::last_error::LastErrors;
 use crate::lock_rank::Rank;
+use crate::mmap::{Offsets, Shown};
 use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
 use crate::queue::Queues;
 use crate::sabotage::Sabotage;
 use crate::svm::SvmRanges;
-use crate::vm::Vm;
+use crate::vm::{Vm, DOORBELL_BYTES};
+use crate::window::WindowPolicy;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
-
-/// Client mmap offsets of VRAM and GTT objects begin here, as DRM's do.
-const FIRST_MMAP_OFFSET: u64 = 4 << 30;
+use vkfd_uapi::mmap;
 
 /// From an invalidation to the first try to restore, as KFD has it: more invalidations usually follow.
 const RESTORE_PAUSE: Duration = Duration::from_millis(1);
@@ -43,11 +43,10 @@ pub struct Inner {
     pub(crate) gpu_va: IntervalMap<u32>,
     /// CPU hulls of userptr objects.
     pub(crate) cpu_hulls: IntervalMap<u32>,
-    /// mmap offsets of VRAM and GTT objects.
-    pub(crate) offsets: IntervalMap<u32>,
-    pub(crate) next_offset: u64,
     pub(crate) svm: SvmRanges,
     pub(crate) queues: Queues,
+    /// How ranges registered from now on share notifiers.
+    pub(crate) windows: WindowPolicy,
 }
 
 /// A process.
@@ -56,6 +55,7 @@ pub struct Process {
     number: u64,
     mm: Arc<dyn AddressSpace>,
     inner: Mutex<Inner>,
+    offsets: Offsets,
     eviction: Eviction,
     events: Events,
     errors: LastErrors,
@@ -79,18 +79,18 @@ impl Process {
         let inner = Inner {
             vms,
             bos: Handles::new(),
-            gpu_va: IntervalMap::new(),
-            cpu_hulls: IntervalMap::new(),
-            offsets: IntervalMap::new(),
-            next_offset: FIRST_MMAP_OFFSET,
+            gpu_va: IntervalMap::seeded(crate::os::random()),
+            cpu_hulls: IntervalMap::seeded(crate::os::random()),
             svm: SvmRanges::new(),
             queues: Queues::new(gpus)?,
+            windows: kfd.options().windows,
         };
         crate::os::arc(Self {
             kfd: kfd.clone(),
             number,
             mm,
             inner: Mutex::new(Rank::Process, inner)?,
+            offsets: Offsets::new()?,
             eviction: Eviction::new()?,
             events: Events::new()?,
             errors: LastErrors::new()?,
@@ -121,6 +121,11 @@ impl Process {
     /// Takes the process lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock()
+    }
+
+    /// What it can map.
+    pub(crate) const fn offsets(&self) -> &Offsets {
+        &self.offsets
     }
 
     /// Its eviction state.
@@ -184,7 +189,13 @@ impl Process {
         let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
         if slot.is_none() {
             let vm = Vm::new(self, &device, self.xnack())?;
-            self.eviction.add_vm(vm.gpu(), vm.vmid())?;
+            let offset = mmap::encode(mmap::MMAP_TYPE_DOORBELL, gpu_id);
+            let doorbells = Shown::Doorbells(vm.doorbells().clone());
+            self.offsets.show(offset, DOORBELL_BYTES, doorbells.clone())?;
+            if let Err(e) = self.eviction.add_vm(vm.gpu(), vm.vmid()) {
+                self.offsets.hide(offset, DOORBELL_BYTES, &doorbells);
+                return Err(e);
+            }
             *slot = Some(vm);
         }
         Ok(())
@@ -212,6 +223,11 @@ impl Process {
             }
         }
         Ok(())
+    }
+
+    /// How ranges share notifiers.
+    pub(crate) fn window_policy(&self) -> WindowPolicy {
+        self.lock().windows
     }
 
     /// Runs the restore worker after a pause that doubles with each restore in a row that did not finish. Allowed in reclaim.
@@ -282,6 +298,7 @@ impl Process {
             let _ = bo.free();
             self.forget(&bo);
         }
+        self.offsets.clear();
         drop(self.eviction.lock().take_vms());
         let mut vms = Vec::new();
         let mut svm = SvmRanges::new();
@@ -293,17 +310,16 @@ impl Process {
     }
 
     /// Takes an object out of all tables.
-    pub(crate) fn forget(&self, bo: &Bo) {
+    pub(crate) fn forget(&self, bo: &Arc<Bo>) {
+        if bo.mmap_offset() != 0 {
+            self.offsets.hide(bo.mmap_offset(), bo.span().bytes(), &Shown::Object(bo.clone()));
+        }
         let mut inner = self.lock();
         let (number, span) = (bo.number(), bo.span());
         inner.gpu_va.remove(span.start().0, span.end().0, &number);
         if let Some(object) = bo.userptr() {
             let hull: CpuSpan = object.ranges().hull();
             inner.cpu_hulls.remove(hull.start().0, hull.end().0, &number);
-        }
-        if bo.mmap_offset() != 0 {
-            let end = bo.mmap_offset() + span.bytes();
-            inner.offsets.remove(bo.mmap_offset(), end, &number);
         }
         let removed = inner.bos.remove(number);
         drop(inner);

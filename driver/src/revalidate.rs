@@ -26,8 +26,8 @@ use crate::window::Windows;
 use core::time::Duration;
 
 /// Most pages and ranges faulted in at a time.
-const CHUNK_PAGES: u64 = 16384;
-const CHUNK_RANGES: usize = 1024;
+pub(crate) const CHUNK_PAGES: u64 = 16384;
+pub(crate) const CHUNK_RANGES: usize = 1024;
 
 /// What to do about a range that has no mapping, or not the permission.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -148,6 +148,9 @@ pub fn settle(
             }
         };
         let Some(range) = restless else { return Ok(()) };
+        if os::killed() {
+            return Err(Errno::EINTR.into());
+        }
         if os::now() >= deadline {
             return Err(Error::new(Errno::EAGAIN, Reason::Deadline).at(object.ranges().at(range)));
         }
@@ -334,7 +337,8 @@ impl<'a> Pass<'a> {
     fn miss(&mut self, pick: Pick, errno: Errno) -> Result {
         let object = self.object;
         let (reason, status) = match errno {
-            Errno::EFAULT => (Reason::NotMapped, Status::Gone),
+            // Or all of the address space has gone, and the file outlives it.
+            Errno::EFAULT | Errno::ESRCH => (Reason::NotMapped, Status::Gone),
             Errno::EPERM => (Reason::NoPermission, Status::Denied),
             _ => return Err(Error { at: Some(object.ranges().at(pick.range)), ..Error::from(errno) }),
         };

@@ -7,7 +7,7 @@
 use crate::addr::{CpuVa, GpuVa, PAGE};
 use crate::bo::{Backing, Bo};
 use crate::errno::{Errno, Error, Reason, Result};
-use crate::os::Arc;
+use crate::os::{Arc, Vec};
 use crate::process::Process;
 use crate::userptr::Status;
 use vkfd_uapi::pod::{slice_as_bytes, Pod};
@@ -39,7 +39,8 @@ impl Process {
 
     /// Writes up to `capacity` items from number `first` on, of those that `item` gives until it gives none.
     fn copy_out<T: Pod>(&self, args: &mut abi::SnapshotArgs, mut item: impl FnMut(u64) -> Result<Option<T>>) -> Result {
-        let mut step = [T::zeroed(); STEP];
+        // Not an array: too large for a kernel's stack.
+        let mut step = Vec::filled(T::zeroed(), STEP)?;
         let mut done = 0u32;
         loop {
             let mut filled = 0;
@@ -164,13 +165,9 @@ impl Process {
             info.page_table_bytes += vm.table_bytes();
             info.tlb_flushes += vm.flushes();
         }
-        info.driver_bytes += inner.bos.memory()
-            + inner.gpu_va.memory()
-            + inner.cpu_hulls.memory()
-            + inner.offsets.memory()
-            + inner.svm.memory();
+        info.driver_bytes += inner.bos.memory() + inner.gpu_va.memory() + inner.cpu_hulls.memory() + inner.svm.memory();
         drop(inner);
-        info.driver_bytes += self.eviction().memory();
+        info.driver_bytes += self.eviction().memory() + self.offsets().memory();
         info.events = self.events().len() as u64;
         let counters = self.counters();
         // Under the lock that stops and resumes, so that counters and state are of one moment.

@@ -316,6 +316,58 @@ fn one_notifier_a_range_does_the_same() {
 }
 
 #[test]
+fn a_process_can_choose_how_its_ranges_share_notifiers() {
+    use vkfd_uapi::vkfd::{WindowsArgs, SET_WINDOWS};
+    let list = scattered(20);
+    let rig = rig_with(&list);
+    let set = |gap, per_range, pad| rig.call(SET_WINDOWS.0, &mut WindowsArgs { gap, per_range, pad });
+    assert_eq!((set(0, 2, 0), set(0, 0, 1)), (Err(Errno::EINVAL), Err(Errno::EINVAL)));
+    let notifiers = || {
+        let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+        let notifiers = rig.info().notifiers;
+        rig.free(handle).unwrap();
+        notifiers
+    };
+    assert_eq!(notifiers(), 1);
+    set(0, 1, 0).unwrap();
+    assert_eq!(notifiers(), 20);
+    // Ranges that touch, or overlap, still share.
+    set(0, 0, 0).unwrap();
+    assert!((2..=20).contains(&notifiers()));
+}
+
+#[test]
+fn measuring_faults_the_pages_and_leaves_nothing() {
+    use vkfd_uapi::vkfd::{MeasureArgs, MEASURE, MEASURE_FAULT, MEASURE_PIN};
+    // One of them longer than what is faulted in at a time.
+    let mut list = scattered(50);
+    list.push((10_000, 40_000));
+    let rig = rig_with(&list);
+    let measure = |list: &[(u64, u64)], what| {
+        let ranges: Vec<_> = list
+            .iter()
+            .map(|(first, count)| vkfd_uapi::batch::UserptrRange { start: first * 4096, size: count * 4096 })
+            .collect();
+        let mut args = MeasureArgs {
+            ranges_ptr: ranges.as_ptr() as u64,
+            num_ranges: u32::try_from(ranges.len()).unwrap(),
+            what,
+            ..MeasureArgs::zeroed()
+        };
+        rig.call(MEASURE.0, &mut args).map(|()| args.pages)
+    };
+    let pages = list.iter().map(|r| r.1).sum();
+    assert_eq!(measure(&list, MEASURE_FAULT), Ok(pages));
+    assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst), pages);
+    assert_eq!(measure(&list, MEASURE_PIN), Err(Errno::EOPNOTSUPP));
+    assert_eq!(measure(&list, 7), Err(Errno::EINVAL));
+    assert_eq!(measure(&[], MEASURE_FAULT), Err(Errno::EINVAL));
+    rig.mm.unmap(list[30].0, 1);
+    assert_eq!(measure(&list, MEASURE_FAULT), Err(Errno::EFAULT));
+    assert_eq!((rig.mm.watch_count(), rig.info().bos), (0, 0));
+}
+
+#[test]
 fn a_queue_made_while_evicted_starts_stopped() {
     let list = [(100, 2)];
     let rig = rig_with(&list);

@@ -46,6 +46,8 @@ pub enum VramError {
 #[derive(Debug)]
 pub struct Vram {
     fd: OwnedFd,
+    /// Where in the file it begins.
+    start: libc::off_t,
     base: NonNull<u8>,
     len: usize,
     size: u64,
@@ -85,18 +87,28 @@ impl Vram {
     /// # Errors
     /// [`VramError::Size`] or [`VramError::Os`].
     pub fn from_fd(fd: OwnedFd, size: u64) -> Result<Vram, VramError> {
+        Vram::from_fd_at(fd, 0, size)
+    }
+
+    /// VRAM in `size` bytes of a shared memory file, from byte `start` on (a multiple of the page size).
+    ///
+    /// # Errors
+    /// [`VramError::Size`] or [`VramError::Os`].
+    pub fn from_fd_at(fd: OwnedFd, start: u64, size: u64) -> Result<Vram, VramError> {
         let len = usize::try_from(size).ok().filter(|_| size != 0 && size % VRAM_GRANULE == 0);
         let len = len.ok_or(VramError::Size(size))?;
+        let file_offset = libc::off_t::try_from(start).map_err(|_| VramError::Size(start))?;
         // SAFETY: a new mapping at an address the kernel chooses.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED | libc::MAP_NORESERVE, fd.as_raw_fd(), 0)
+            let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+            libc::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), file_offset)
         };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error().into());
         }
         let base = NonNull::new(base.cast()).ok_or(VramError::Size(size))?;
-        Ok(Vram { fd, base, len, size })
+        Ok(Vram { fd, start: file_offset, base, len, size })
     }
 
     /// Size in bytes.
@@ -179,6 +191,33 @@ impl Vram {
         let ptr = self.range(offset, bytes)?;
         // SAFETY: checked to lie in the mapping.
         Ok(unsafe { raw::fill(ptr, value, bytes) }?)
+    }
+
+    /// Zeroes `len` bytes from `offset` on by giving their memory back, which costs little whatever the size. Both must be multiples of
+    /// the page size.
+    ///
+    /// # Errors
+    /// [`VramError::OutOfRange`], [`VramError::Unaligned`], [`VramError::Os`] if the file cannot have holes.
+    pub fn discard(&self, offset: u64, len: u64) -> Result<(), VramError> {
+        let out_of_range = VramError::OutOfRange { offset, len, size: self.size };
+        if offset.checked_add(len).is_none_or(|end| end > self.size) {
+            return Err(out_of_range);
+        }
+        if (offset | len) % 4096 != 0 {
+            return Err(VramError::Unaligned(offset | len));
+        }
+        let (Ok(offset), Ok(len)) = (libc::off_t::try_from(offset), libc::off_t::try_from(len)) else {
+            return Err(out_of_range);
+        };
+        if len == 0 {
+            return Ok(());
+        }
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a call on an owned descriptor; the mapping stays, its pages are zero when they are touched again.
+        if unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, self.start + offset, len) } < 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        Ok(())
     }
 
     /// Copies `src` into the VRAM at `offset`.

@@ -177,7 +177,8 @@ impl Pause for HostGpu {
     }
 }
 
-fn errno_of(error: &GpuError) -> Errno {
+/// What a call that the GPU refused returns.
+pub fn errno_of(error: &GpuError) -> Errno {
     match error {
         GpuError::NoQueue => Errno::ENOSPC,
         GpuError::Thread(_) => Errno::ENOMEM,

@@ -278,7 +278,7 @@ impl KfdFile {
                 // SAFETY: forwarded to the caller.
                 unsafe { memory.map_again(*offset, span.bytes(), prot, Some(span.start())) }.map(drop).map_err(errno)
             }
-            Mapped::Vram { gpu_id, pieces } => {
+            Mapped::Vram { gpu_id, pieces, .. } => {
                 let gpu = self.inner.gate.0.iter().find(|g| g.properties().gpu_id == *gpu_id).ok_or(libc::ENODEV)?;
                 let vram = gpu.software().vram().as_fd().as_raw_fd();
                 let mut at = span.start().0;

@@ -30,7 +30,7 @@ impl Target {
     }
 
     /// The packet formats it speaks.
-    pub(crate) const fn family(self) -> vkfd_gpu::Family {
+    pub const fn family(self) -> vkfd_gpu::Family {
         if self.major < 10 {
             vkfd_gpu::Family::Gfx9
         } else {

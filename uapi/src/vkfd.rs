@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! vkfd's own queries: capabilities, the last error, snapshots, and a wake-up hint.
+//! vkfd's own calls: capabilities, the last error, snapshots, a wake-up hint, and what a benchmark needs.
 //!
 //! Mechanism: commands of KFD's type `'K'` with numbers from 0xe0, far beyond AMD's (which end at 0x28 upstream and below
 //! 0x90 in AMD's own tree). A KFD that does not know them answers ENOTTY, so they are safe to probe.
@@ -18,11 +18,17 @@ pub const LAST_ERROR: Command = Command::iowr::<LastErrorArgs>(TYPE, 0xe1);
 pub const SNAPSHOT: Command = Command::iowr::<SnapshotArgs>(TYPE, 0xe2);
 /// "A doorbell was written": lets a sleeping software GPU wake. A hint; hardware needs none and does not have the command.
 pub const RINGED: Command = Command::io(TYPE, 0xe3);
+/// How ranges registered from now on by this process share notifiers. Argument: [`WindowsArgs`].
+pub const SET_WINDOWS: Command = Command::iow::<WindowsArgs>(TYPE, 0xe4);
+/// What the host alone takes for the pages of a list of ranges. Argument: [`MeasureArgs`].
+pub const MEASURE: Command = Command::iowr::<MeasureArgs>(TYPE, 0xe5);
 
 const _: () = assert!(QUERY_CAPS.0 == 0xc040_4be0);
 const _: () = assert!(LAST_ERROR.0 == 0xc028_4be1);
 const _: () = assert!(SNAPSHOT.0 == 0xc028_4be2);
 const _: () = assert!(RINGED.0 == 0x0000_4be3);
+const _: () = assert!(SET_WINDOWS.0 == 0x4010_4be4);
+const _: () = assert!(MEASURE.0 == 0xc028_4be5);
 
 /// The name of one of vkfd's own commands.
 #[must_use]
@@ -32,6 +38,8 @@ pub const fn name(command: Command) -> Option<&'static str> {
         LAST_ERROR => Some("LAST_ERROR"),
         SNAPSHOT => Some("SNAPSHOT"),
         RINGED => Some("RINGED"),
+        SET_WINDOWS => Some("SET_WINDOWS"),
+        MEASURE => Some("MEASURE"),
         _ => None,
     }
 }
@@ -61,6 +69,41 @@ pod! {
         pub register_deadline_ms: u32,
     }
 }
+
+pod! {
+    /// Argument of [`SET_WINDOWS`].
+    pub struct WindowsArgs {
+        /// In: a gap of more than this many bytes separates two notifiers.
+        pub gap: u64,
+        /// In: 1 for a notifier a range, whatever the gap.
+        pub per_range: u32,
+        /// Unused: 0.
+        pub pad: u32,
+    }
+}
+
+pod! {
+    /// Argument of [`MEASURE`].
+    pub struct MeasureArgs {
+        /// In: the ranges, as for a batch.
+        pub ranges_ptr: u64,
+        /// In: how many.
+        pub num_ranges: u32,
+        /// In: `MEASURE_*`.
+        pub what: u32,
+        /// Out: pages of all ranges.
+        pub pages: u64,
+        /// Out: how long it took.
+        pub nanoseconds: u64,
+        /// Unused: 0.
+        pub pad: u64,
+    }
+}
+
+/// Faulting the pages in for writing, as a registration does, and nothing else: the floor of a registration.
+pub const MEASURE_FAULT: u32 = 0;
+/// Pinning the pages, as a driver without notifiers has to; they are let go afterwards. EOPNOTSUPP where the host cannot.
+pub const MEASURE_PIN: u32 = 1;
 
 /// Batch userptr by its own command ([`super::batch::ALLOC_MEMORY_OF_GPU_BATCH`]).
 pub const CAP_BATCH_V2: u64 = 1 << 0;
@@ -345,6 +388,8 @@ assert_layout! {
         restore_pause_ms: 56, register_deadline_ms: 60,
     }
     LastErrorArgs: 40 { has_index: 4, index: 8, address: 16, size: 24, reason: 32 }
+    WindowsArgs: 16 { per_range: 8 }
+    MeasureArgs: 40 { num_ranges: 8, what: 12, pages: 16, nanoseconds: 24 }
     SnapshotArgs: 40 { index: 4, handle: 8, buffer: 16, capacity: 24, count: 28, total: 32 }
     ProcessInfo: 176 { userptr_bytes: 24, notifiers: 48, driver_bytes: 88, tlb_flushes: 160, evicted: 168, xnack: 172 }
     BoInfo: 80 { flags: 24, gpu_id: 28, mapped_gpus: 32, kind: 36, ranges: 40, driver_bytes: 72 }
@@ -359,7 +404,7 @@ mod tests {
 
     #[test]
     fn own_commands_stay_clear_of_amds() {
-        for own in [QUERY_CAPS, LAST_ERROR, SNAPSHOT, RINGED] {
+        for own in [QUERY_CAPS, LAST_ERROR, SNAPSHOT, RINGED, SET_WINDOWS, MEASURE] {
             assert!(command::ALL.iter().all(|known| known.command.number() < 0x80));
             assert!(own.number() >= 0xe0);
             assert_eq!(command::name(own), None);

@@ -12,6 +12,7 @@ mod interleavings;
 mod stray;
 mod stress;
 mod tree;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ enum Task {
     Stress(stress::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
+    Vm(vm::Args),
 }
 
 /// What a task found out.
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Task::Stress(args) => stress::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
+        Task::Vm(args) => vm::run(&args),
     };
     match verdict {
         Ok(Verdict::Clean(summary)) => {

@@ -8,17 +8,24 @@
 //! | [`Mutex`], [`Condvar`] | sleeping locks with a rank |
 //! | [`Work`] | a function run later on a thread of the host, at most once at a time |
 //! | [`now`], [`sleep`] | a monotonic clock |
-//! | [`thread_id`] | who is calling |
+//! | [`thread_id`], [`killed`] | who is calling, and whether it is being killed |
+//! | [`random`] | numbers that clients cannot foresee, where clients are strangers |
 //! | [`failpoint`] | where a test makes an allocation or a host call fail |
 //! | [`warn`] | a line in the log |
 
+#[cfg(vkfd_kernel)]
+mod kernel;
+#[cfg(not(vkfd_kernel))]
 mod user;
-pub use user::*;
+#[cfg(vkfd_kernel)]
+pub use self::kernel::*;
+#[cfg(not(vkfd_kernel))]
+pub use self::user::*;
 
 /// What the user host's `os` is made of: the standard library's threads and locks, or (built with `--cfg vkfd_shuttle`)
 /// shuttle's, under which a test explores the order in which threads run. There time does not pass: whatever is
 /// scheduled is due, and a wait ends only when it is woken.
-#[cfg(not(vkfd_shuttle))]
+#[cfg(not(any(vkfd_kernel, vkfd_shuttle)))]
 mod prim {
     extern crate std;
     pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
@@ -26,7 +33,7 @@ mod prim {
     pub(super) use std::thread_local;
     pub(super) use std::time::Instant;
 }
-#[cfg(vkfd_shuttle)]
+#[cfg(all(vkfd_shuttle, not(vkfd_kernel)))]
 mod prim {
     pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
     pub(super) use shuttle::thread;

@@ -237,20 +237,21 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 }
 
 /// Waiting for a condition under a [`Mutex`].
-#[derive(Default)]
 pub struct Condvar(prim::Condvar);
 
 impl Condvar {
-    /// A condition nobody waits for.
-    pub const fn new() -> Self {
-        Self(prim::Condvar::new())
+    /// A condition nobody waits for; making one can fail in the kernel, where it is allocated.
+    pub fn new() -> Result<Self> {
+        failpoint("condvar")?;
+        Ok(Self(prim::Condvar::new()))
     }
 
-    /// Gives the lock up and waits until told or until `timeout` has passed.
-    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+    /// Gives the lock up and waits until told, until `timeout` has passed, or until the thread has a signal to handle: whether
+    /// it has. In a process of one's own signals are handled while one waits, so it never has.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, held } = guard;
         let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { inner, held }
+        (MutexGuard { inner, held }, false)
     }
 
     /// Wakes all.
@@ -292,6 +293,17 @@ pub fn thread_id() -> u64 {
         }
         t.get()
     })
+}
+
+/// Whether this thread is being killed: what it waits for will not matter to anyone. In a process of one's own such a thread
+/// does not run any more.
+pub const fn killed() -> bool {
+    false
+}
+
+/// A number that clients cannot foresee. Here the client is the process itself, which has nobody to protect from: always the same.
+pub const fn random() -> u32 {
+    0x9e37_79b9
 }
 
 /// Writes a warning to the log.

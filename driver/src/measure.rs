@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! MEASURE: what the host alone takes for the pages of a list of ranges, without an object, an entry or a commit. With it a benchmark
+//! tells what a registration costs on top.
+//!
+//! Faulting goes as in [`crate::revalidate`]: the same windows, the same chunks. An invalidation meanwhile does not matter,
+//! because nobody uses the pages.
+
+use crate::addr::{index, CpuSpan, CpuVa};
+use crate::address_space::{Access, Invalidate, Page};
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::os::{self, Arc, Vec};
+use crate::process::Process;
+use crate::range_set::RangeSet;
+use crate::revalidate::{CHUNK_PAGES, CHUNK_RANGES};
+use crate::window::Windows;
+use core::time::Duration;
+use vkfd_uapi::vkfd as abi;
+
+/// Whom no invalidation concerns.
+struct Nobody;
+
+impl Invalidate for Nobody {
+    fn invalidate(&self, _: CpuSpan, _: bool) -> bool {
+        true
+    }
+}
+
+impl Process {
+    /// The MEASURE call. O(pages).
+    pub(crate) fn measure(&self, args: &mut abi::MeasureArgs) -> Result {
+        if args.num_ranges == 0 || args.pad != 0 {
+            return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
+        }
+        let ranges = self.range_list(args.ranges_ptr, args.num_ranges)?;
+        let took = match args.what {
+            abi::MEASURE_FAULT => self.measure_fault(&ranges)?,
+            abi::MEASURE_PIN => {
+                let mut spans = Vec::with_capacity(ranges.len())?;
+                for number in 0..ranges.len() {
+                    spans.push(ranges.span(number))?;
+                }
+                self.mm().measure_pin(&spans)?
+            }
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        args.pages = ranges.pages();
+        args.nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    fn measure_fault(&self, ranges: &RangeSet) -> Result<Duration> {
+        let nobody: Arc<dyn Invalidate> = os::arc(Nobody)?;
+        let windows = Windows::new(self.mm(), ranges, &nobody, self.window_policy())?;
+        let mut pages = Vec::filled(Page::default(), index(ranges.pages().min(CHUNK_PAGES)))?;
+        let mut spans: Vec<CpuSpan> = Vec::with_capacity(ranges.len().min(CHUNK_RANGES))?;
+        let start = os::now();
+        let mut number = 0;
+        while number < ranges.len() {
+            spans.clear();
+            let mut room = CHUNK_PAGES;
+            let watch = windows.of(number, ranges.span(number).start());
+            while number < ranges.len() {
+                let span = ranges.span(number);
+                let here = Arc::ptr_eq(windows.of(number, span.start()), watch);
+                if !here || span.pages() > room || !spans.push_reserved(span) {
+                    break;
+                }
+                room -= span.pages();
+                number += 1;
+            }
+            if spans.is_empty() {
+                // Longer than a chunk: piece by piece.
+                let span = ranges.span(number);
+                let mut at = span.start();
+                while at < span.end() {
+                    let end = CpuVa(span.end().0.min(at.0 + CHUNK_PAGES * crate::addr::PAGE));
+                    self.fault_for_measure(&**watch, &[CpuSpan::between(at, end)], &mut pages)?;
+                    at = end;
+                }
+                number += 1;
+            } else {
+                self.fault_for_measure(&**watch, &spans, &mut pages)?;
+            }
+        }
+        Ok(Duration::from_nanos(os::now().0.saturating_sub(start.0)))
+    }
+
+    fn fault_for_measure(
+        &self,
+        watch: &dyn crate::address_space::Watch,
+        spans: &[CpuSpan],
+        pages: &mut [Page],
+    ) -> Result {
+        let deadline = self.deadline();
+        let mut done = 0;
+        while done < spans.len() {
+            let wanted: u64 = spans[done..].iter().map(|s| s.pages()).sum();
+            let pages = &mut pages[..index(wanted)];
+            let faulted = self.mm().fault(watch, watch.read_begin(), &spans[done..], Access::Write, pages);
+            done += faulted.spans;
+            match faulted.error {
+                None => break,
+                Some(Errno::EBUSY | Errno::EAGAIN) if os::now() < deadline => {}
+                Some(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A process's CPU memory as the driver sees it: [`vkfd_driver::address_space::AddressSpace`] over interval notifiers and HMM.
+//!
+//! An open file belongs to the address space (`mm_struct`) that opened it, of which it holds the structure (`mmgrab`), not the
+//! contents: whatever looks at the contents takes a user's reference for that long, and fails with ESRCH when there are no users any more.
+//! After a fork or an exec the file's new owner has another address space and gets EBADF.
+//!
+//! Each invalidation is noted before the driver's callback runs: an invalidation that has raised a generation is one that
+//! `read_begin` waits for, which is what the driver's scheme of generations needs. For the same reason HMM may begin again by
+//! itself when an invalidation disturbs it: which ranges were hit, the generations tell.
+
+use crate::hmm::{self, Pfn};
+use crate::interval_notifier::{IntervalNotifier, Invalidation, Operations, Sequence};
+use crate::pin::PinnedPages;
+use core::any::Any;
+use core::time::Duration;
+use kernel::mm::virt::{flags, VmaRef};
+use kernel::mm::{Mm, MmWithUser};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::time::msecs_to_jiffies;
+use kernel::uaccess::{UserPtr, UserSlice};
+use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr};
+use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::errno::{Errno, Result};
+use vkfd_driver::os::{self, Arc};
+
+/// How long one call of HMM may go on while invalidations disturb it, in milliseconds. The driver, which has a deadline of its own, comes
+/// back after a pause.
+const FAULT_MILLIS: u32 = 100;
+
+/// What a notifier's callback works on.
+struct Client(Arc<dyn Invalidate>, CpuSpan);
+
+impl Operations for Client {
+    fn invalidate(&self, invalidation: &Invalidation<'_>) -> bool {
+        let Self(client, watched) = self;
+        let range = invalidation.range();
+        let start = watched.start().max(CpuVa(range.start as u64));
+        let end = watched.end().min(CpuVa(range.end as u64));
+        invalidation.note();
+        client.invalidate(CpuSpan::between(start, end), invalidation.blockable())
+    }
+}
+
+impl Watch for IntervalNotifier<Client> {
+    fn span(&self) -> CpuSpan {
+        self.data().1
+    }
+
+    fn read_begin(&self) -> Seq {
+        let Sequence(seq) = self.read_begin();
+        Seq(seq as u64)
+    }
+
+    fn read_retry(&self, Seq(seq): Seq) -> bool {
+        self.read_retry(Sequence(index(seq)))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A process's memory.
+pub(crate) struct ProcessMemory {
+    mm: ARef<Mm>,
+}
+
+impl ProcessMemory {
+    /// That of the calling process. ESRCH for a thread without any.
+    pub(crate) fn current() -> Result<Self> {
+        let current = kernel::current!();
+        let mm = current.mm().ok_or(Errno::ESRCH)?;
+        Ok(Self { mm: ARef::from(&**mm) })
+    }
+
+    /// A reference as a user of the address space. Given back by a worker: the last user tears the address space down, which is
+    /// not for a thread that may hold locks.
+    fn user(&self) -> Result<impl core::ops::Deref<Target = kernel::mm::MmWithUserAsync>> {
+        let user = self.mm.mmget_not_zero().ok_or(Errno::ESRCH)?;
+        Ok(MmWithUser::into_mmput_async(user))
+    }
+
+    fn user_slice(&self, at: CpuVa, bytes: usize) -> Result<UserSlice> {
+        // There is nobody to ask for another process's memory: calls on a file from elsewhere were refused.
+        if !self.is_current() {
+            return Err(Errno::EFAULT.into());
+        }
+        Ok(UserSlice::new(UserPtr::from_addr(index(at.0)), bytes))
+    }
+}
+
+impl AddressSpace for ProcessMemory {
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> Result {
+        Ok(self.user_slice(from, to.len())?.reader().read_slice(to)?)
+    }
+
+    fn write(&self, to: CpuVa, from: &[u8]) -> Result {
+        Ok(self.user_slice(to, from.len())?.writer().write_slice(from)?)
+    }
+
+    fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>> {
+        if !span.is_whole_pages() {
+            return Err(Errno::EINVAL.into());
+        }
+        os::failpoint("watch")?;
+        let mm = self.user()?;
+        let range = index(span.start().0)..index(span.end().0);
+        let notifier = IntervalNotifier::new(&mm, range, Client(client, span));
+        let watch: Arc<IntervalNotifier<Client>> = Arc::pin_init(notifier, GFP_KERNEL)?;
+        Ok(watch)
+    }
+
+    fn fault(&self, watch: &dyn Watch, _seq: Seq, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
+        let fail = |errno| Faulted { spans: 0, error: Some(errno) };
+        let Some(notifier) = watch.as_any().downcast_ref::<IntervalNotifier<Client>>() else { return fail(Errno::EINVAL) };
+        let mm = match self.user() {
+            Ok(mm) => mm,
+            Err(error) => return fail(error.errno),
+        };
+        let wanted: u64 = spans.iter().map(|s| s.pages()).sum();
+        if wanted != pages.len() as u64 {
+            return fail(Errno::EINVAL);
+        }
+        let access = match access {
+            Access::Read => hmm::Access::Read,
+            Access::Write => hmm::Access::Write,
+        };
+        let fault_run = |start: CpuVa, pages: &mut [Page]| fault_run(notifier, &mm, start, access, pages);
+        // HMM has the same error for no mapping and for one that not even allows reading.
+        let explain = |errno, span| if errno == Errno::EFAULT && is_denied(&mm, span) { Errno::EPERM } else { errno };
+        let (mut done, mut first) = (0, 0);
+        while done < spans.len() {
+            let neighbours = neighbours(&spans[done..]);
+            let count: usize = spans[done..done + neighbours].iter().map(|s| index(s.pages())).sum();
+            let Err(errno) = fault_run(spans[done].start(), &mut pages[first..first + count]) else {
+                (done, first) = (done + neighbours, first + count);
+                continue;
+            };
+            if neighbours == 1 || !matches!(errno, Errno::EFAULT | Errno::EPERM) {
+                return Faulted { spans: done, error: Some(explain(errno, spans[done])) };
+            }
+            // One of several: which?
+            for span in &spans[done..done + neighbours] {
+                let count = index(span.pages());
+                if let Err(errno) = fault_run(span.start(), &mut pages[first..first + count]) {
+                    return Faulted { spans: done, error: Some(explain(errno, *span)) };
+                }
+                (done, first) = (done + 1, first + count);
+            }
+        }
+        Faulted { spans: done, error: None }
+    }
+
+    fn measure_pin(&self, spans: &[CpuSpan]) -> Result<Duration> {
+        if !self.is_current() {
+            return Err(Errno::EFAULT.into());
+        }
+        let pages: u64 = spans.iter().map(|s| s.pages()).sum();
+        let start = os::now();
+        let mut pinned = PinnedPages::with_capacity(index(pages))?;
+        for span in spans {
+            pinned.pin(index(span.start().0), index(span.pages()))?;
+        }
+        Ok(Duration::from_nanos(os::now().0.saturating_sub(start.0)))
+    }
+
+    fn mapped(&self, span: CpuSpan) -> bool {
+        self.user().is_ok_and(|mm| each_mapping(&mm, span, |_| {}))
+    }
+
+    fn is_current(&self) -> bool {
+        let current = kernel::current!();
+        current.mm().is_some_and(|mm| mm.as_raw() == self.mm.as_raw())
+    }
+}
+
+/// Calls `f` for the mappings of `span`, one after the other, up to the first hole. Whether there is none.
+fn each_mapping(mm: &MmWithUser, span: CpuSpan, mut f: impl FnMut(&VmaRef)) -> bool {
+    let lock = mm.mmap_read_lock();
+    let mut at = index(span.start().0);
+    while at < index(span.end().0) {
+        let Some(vma) = lock.vma_lookup(at) else { return false };
+        f(vma);
+        at = vma.end();
+    }
+    true
+}
+
+/// Whether all of `span` is mapped memory, and some of it may not even be read.
+fn is_denied(mm: &MmWithUser, span: CpuSpan) -> bool {
+    let (mut denied, mut memory) = (false, true);
+    let mapped = each_mapping(mm, span, |vma| {
+        denied |= vma.flags() & flags::READ == 0;
+        memory &= vma.flags() & (flags::IO | flags::PFNMAP) == 0;
+    });
+    mapped && memory && denied
+}
+
+/// How many of the first spans follow each other in memory.
+fn neighbours(spans: &[CpuSpan]) -> usize {
+    1 + spans.windows(2).take_while(|pair| pair[0].end() == pair[1].start()).count()
+}
+
+/// Faults consecutive pages in.
+fn fault_run(
+    notifier: &IntervalNotifier<Client>,
+    mm: &MmWithUser,
+    start: CpuVa,
+    access: hmm::Access,
+    pages: &mut [Page],
+) -> core::result::Result<(), Errno> {
+    // SAFETY: both types are 64-bit words of which every pattern is a value, so that the same array can be filled as one and turned
+    // into the other in place; it is borrowed exclusively. What is left in it after a failure nobody looks at.
+    let pfns = unsafe { core::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<Pfn>(), pages.len()) };
+    let start = index(start.0);
+    let range = start..start + pfns.len() * kernel::page::PAGE_SIZE;
+    let timeout = msecs_to_jiffies(FAULT_MILLIS);
+    hmm::fault(notifier, mm, range, access, pfns, timeout).map_err(|e| match Errno(-e.to_errno()) {
+        // Memory that is no memory: a device's.
+        Errno::EINVAL => Errno::EFAULT,
+        errno => errno,
+    })?;
+    for page in pages {
+        // SAFETY: as above, the other way round.
+        let pfn = unsafe { *core::ptr::from_ref(page).cast::<Pfn>() };
+        if !pfn.is_valid() {
+            return Err(Errno::EFAULT);
+        }
+        *page = Page::new(PhysAddr(pfn.phys()), pfn.is_writable());
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The PCI device's memory: [`vkfd_wire::Bar`] over the mapped BARs of an ivshmem device.
+//!
+//! The mappings are this value's own and last as long as it does, which may be longer than the PCI driver is bound: accesses then go to a
+//! device that nobody listens behind any more, and harm nothing.
+
+use crate::dma::DmaPages;
+use core::ptr::NonNull;
+use core::sync::atomic::{fence, AtomicU64, Ordering};
+use kernel::bindings;
+use kernel::error::{code, Result as KernelResult};
+use kernel::ffi::c_ulong;
+use kernel::pci;
+use kernel::time::{delay::fsleep, Delta};
+use vkfd_driver::addr::index;
+use vkfd_driver::errno::Result;
+use vkfd_driver::gpu::DmaMemory;
+use vkfd_driver::os::{self, Arc};
+use vkfd_wire::Bar;
+
+unsafe extern "C" {
+    fn vkfd_may_sleep() -> bool;
+}
+
+/// Registers: BAR 0.
+const REGISTERS: u32 = 0;
+/// Shared memory: BAR 2.
+const SHARED: u32 = 2;
+/// ivshmem's doorbell register.
+const DOORBELL: usize = 12;
+const REGISTER_BYTES: u64 = 16;
+
+/// Turns of waiting for a few nanoseconds each.
+const SHORT_TURNS: u32 = 100;
+
+/// The memory.
+///
+/// # Invariants
+///
+/// `registers` is a mapping of at least [`REGISTER_BYTES`], `shared` one of `bytes`, both made here and not undone before drop.
+pub(crate) struct PciBar {
+    registers: NonNull<u8>,
+    shared: NonNull<u8>,
+    bytes: u64,
+    /// Where `shared` is for others.
+    phys: u64,
+}
+
+// SAFETY: the mappings are the kernel's, the same for all threads; accesses are single words.
+unsafe impl Send for PciBar {}
+// SAFETY: as above.
+unsafe impl Sync for PciBar {}
+
+impl PciBar {
+    /// Maps the BARs of a device whose memory is enabled.
+    pub(crate) fn new(device: &pci::Device) -> KernelResult<Self> {
+        let (phys, bytes) = (device.resource_start(SHARED)?, device.resource_len(SHARED)?);
+        if device.resource_len(REGISTERS)? < REGISTER_BYTES || bytes == 0 {
+            return Err(code::ENODEV);
+        }
+        let registers = device.resource_start(REGISTERS)?;
+        // SAFETY: a BAR of the device, which this driver was given.
+        let registers = NonNull::new(unsafe { bindings::ioremap(registers, index(REGISTER_BYTES)) });
+        let registers = registers.ok_or(code::ENOMEM)?;
+        // Memory of this computer, and cached as such.
+        // SAFETY: as above.
+        let shared = NonNull::new(unsafe { bindings::memremap(phys, index(bytes), bindings::MEMREMAP_WB as c_ulong) });
+        let Some(shared) = shared else {
+            // SAFETY: mapped above.
+            unsafe { bindings::iounmap(registers.as_ptr()) };
+            return Err(code::ENOMEM);
+        };
+        Ok(Self { registers: registers.cast(), shared: shared.cast(), bytes, phys })
+    }
+
+    /// The bus address of BAR 2.
+    pub(crate) const fn phys(&self) -> u64 {
+        self.phys
+    }
+
+    fn word(&self, at: u64) -> &AtomicU64 {
+        assert!(at % 8 == 0 && at < self.bytes && self.bytes - at >= 8, "word {at:#x} of a BAR of {:#x} bytes", self.bytes);
+        // SAFETY: mapped as long as `self`, inside, aligned. Everyone accesses it atomically or from outside Rust.
+        unsafe { AtomicU64::from_ptr(self.shared.as_ptr().add(index(at)).cast()) }
+    }
+}
+
+impl Drop for PciBar {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`.
+        unsafe {
+            bindings::memunmap(self.shared.as_ptr().cast());
+            bindings::iounmap(self.registers.as_ptr().cast());
+        }
+    }
+}
+
+impl Bar for PciBar {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, at: u64) -> u64 {
+        self.word(at).load(Ordering::Acquire)
+    }
+
+    fn write(&self, at: u64, value: u64) {
+        self.word(at).store(value, Ordering::Release);
+    }
+
+    fn zero(&self, at: u64, bytes: u64) {
+        for at in (at..at + bytes).step_by(8) {
+            self.word(at).store(0, Ordering::Relaxed);
+        }
+        fence(Ordering::Release);
+    }
+
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn doorbell(&self, value: u32) {
+        // SAFETY: mapped as long as `self`; orders after what was written to memory before.
+        unsafe { bindings::writel(value, self.registers.as_ptr().add(DOORBELL).cast()) };
+    }
+
+    fn relax(&self, turn: u32) {
+        // SAFETY: no preconditions.
+        if turn < SHORT_TURNS || !unsafe { vkfd_may_sleep() } {
+            kernel::processor::cpu_relax();
+        } else {
+            fsleep(Delta::from_micros(if turn < 2 * SHORT_TURNS { 20 } else { 100 }));
+        }
+    }
+
+    fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
+        let pages: Arc<DmaPages> = os::arc(DmaPages::new(bytes)?)?;
+        Ok(pages)
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Static inlines and macros of the kernel that Rust cannot call, one function each.
+ */
+#include <linux/build_bug.h>
+#include <linux/fault-inject.h>
+#include <linux/fs.h>
+#include <linux/hmm.h>
+#include <linux/io.h>
+#include <linux/mm.h>
+#include <linux/mmu_notifier.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+
+#include "helpers.h"
+
+#ifdef CONFIG_FAULT_INJECTION
+/* Made to fail by /proc/thread-self/fail-nth only. Tests make thousands fail: not a word of it in the log. */
+static struct fault_attr vkfd_failpoint = {
+	.interval = 1,
+	.times = ATOMIC_INIT(1),
+	.ratelimit_state = RATELIMIT_STATE_INIT_DISABLED,
+	.verbose = 0,
+};
+
+bool vkfd_should_fail(void)
+{
+	return should_fail(&vkfd_failpoint, 1);
+}
+#else
+bool vkfd_should_fail(void)
+{
+	return false;
+}
+#endif
+
+void vkfd_reclaim_begin(void)
+{
+	fs_reclaim_acquire(GFP_KERNEL);
+}
+
+void vkfd_reclaim_end(void)
+{
+	fs_reclaim_release(GFP_KERNEL);
+}
+
+bool vkfd_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
+}
+
+void vkfd_interval_set_seq(struct mmu_interval_notifier *notifier, unsigned long seq)
+{
+	mmu_interval_set_seq(notifier, seq);
+}
+
+bool vkfd_interval_read_retry(struct mmu_interval_notifier *notifier, unsigned long seq)
+{
+	return mmu_interval_read_retry(notifier, seq);
+}
+
+struct cdev *vkfd_inode_cdev(struct inode *inode)
+{
+	return inode->i_cdev;
+}
+
+phys_addr_t vkfd_page_phys(struct page *page)
+{
+	return page_to_phys(page);
+}
+
+void *vkfd_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+/*
+ * Whether a thread that holds no spin lock may sleep: not while the kernel takes memory away from a process that is
+ * being killed for want of memory. Only debug kernels know.
+ */
+bool vkfd_may_sleep(void)
+{
+#ifdef CONFIG_DEBUG_ATOMIC_SLEEP
+	return current->non_block_count == 0;
+#else
+	return true;
+#endif
+}
+
+/* What hmm.rs declares by hand. */
+static_assert(sizeof(struct hmm_range) == 64);
+static_assert(offsetof(struct hmm_range, notifier) == 0);
+static_assert(offsetof(struct hmm_range, notifier_seq) == 8);
+static_assert(offsetof(struct hmm_range, start) == 16);
+static_assert(offsetof(struct hmm_range, end) == 24);
+static_assert(offsetof(struct hmm_range, hmm_pfns) == 32);
+static_assert(offsetof(struct hmm_range, default_flags) == 40);
+static_assert(offsetof(struct hmm_range, pfn_flags_mask) == 48);
+static_assert(offsetof(struct hmm_range, dev_private_owner) == 56);
+static_assert(HMM_PFN_VALID == 1UL << 63 && HMM_PFN_REQ_FAULT == HMM_PFN_VALID);
+static_assert(HMM_PFN_WRITE == 1UL << 62 && HMM_PFN_REQ_WRITE == HMM_PFN_WRITE);
+static_assert(HMM_PFN_ORDER_SHIFT == 53 && (unsigned long)HMM_PFN_FLAGS == ~((1UL << 53) - 1));

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+#ifndef VKFD_HELPERS_H
+#define VKFD_HELPERS_H
+
+#include <linux/types.h>
+
+bool vkfd_should_fail(void);
+void vkfd_reclaim_begin(void);
+void vkfd_reclaim_end(void);
+bool vkfd_fatal_signal_pending(void);
+
+struct mmu_interval_notifier;
+void vkfd_interval_set_seq(struct mmu_interval_notifier *notifier, unsigned long seq);
+bool vkfd_interval_read_retry(struct mmu_interval_notifier *notifier, unsigned long seq);
+
+
+struct inode;
+struct cdev;
+struct cdev *vkfd_inode_cdev(struct inode *inode);
+
+struct page;
+phys_addr_t vkfd_page_phys(struct page *page);
+void *vkfd_page_address(struct page *page);
+
+bool vkfd_may_sleep(void);
+
+#endif

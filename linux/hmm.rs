@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Heterogeneous memory management: the pages behind a process's addresses, faulted in but not pinned.
+//!
+//! [`fault`] does for a device what a page fault does for a processor, for a whole range at once. The pages it tells may go at any time
+//! afterwards; an [`IntervalNotifier`] says when.
+//!
+//! Nothing here depends on the rest of this module's crate.
+//!
+//! C header: [`include/linux/hmm.h`](srctree/include/linux/hmm.h)
+
+use crate::interval_notifier::{IntervalNotifier, Operations};
+use core::ops::Range;
+use kernel::bindings;
+use kernel::error::to_result;
+use kernel::mm::MmWithUser;
+use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
+use kernel::prelude::*;
+use kernel::time::Jiffies;
+
+// The kernel's bindings do not have this header. helpers.c asserts that all of it is as it says there.
+const VALID: usize = 1 << 63;
+const WRITE: usize = 1 << 62;
+const ORDER_SHIFT: u32 = 53;
+const ORDER_MASK: usize = 0x1f;
+const FRAME_MASK: usize = (1 << ORDER_SHIFT) - 1;
+
+#[repr(C)]
+struct RawRange {
+    notifier: *mut bindings::mmu_interval_notifier,
+    notifier_seq: c_ulong,
+    start: c_ulong,
+    end: c_ulong,
+    hmm_pfns: *mut c_ulong,
+    default_flags: c_ulong,
+    pfn_flags_mask: c_ulong,
+    dev_private_owner: *mut c_void,
+}
+
+unsafe extern "C" {
+    fn hmm_range_fault_unlocked_timeout(range: *mut RawRange, timeout: c_ulong) -> c_int;
+}
+
+/// What is known of one page.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Pfn(usize);
+
+impl Pfn {
+    /// Whether there is a page.
+    pub(crate) const fn is_valid(self) -> bool {
+        self.0 & VALID != 0
+    }
+
+    /// Whether it may be written to.
+    pub(crate) const fn is_writable(self) -> bool {
+        self.0 & (VALID | WRITE) == VALID | WRITE
+    }
+
+    /// Its physical address.
+    pub(crate) const fn phys(self) -> u64 {
+        ((self.0 & FRAME_MASK) as u64) << PAGE_SHIFT
+    }
+
+    /// The processor maps it as part of `1 << order` pages.
+    #[expect(dead_code)] // for device memory
+    pub(crate) const fn order(self) -> usize {
+        (self.0 >> ORDER_SHIFT) & ORDER_MASK
+    }
+}
+
+/// What the device wants to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Does not break copy-on-write.
+    Read,
+    /// Read and write.
+    Write,
+}
+
+/// Faults in the pages of `range`, which lies in the interval of `notifier`, and tells them in `pfns`, which is as long. `mm`, whose the
+/// notifier is, has users. Retries what invalidations disturb, for at most `timeout`; sleeps.
+///
+/// EINVAL for a range that is not like that, EFAULT where there is no mapping or no memory behind it, EPERM where the mapping does
+/// not allow the access, EBUSY after the timeout, ENOMEM, EINTR if the thread is killed.
+pub(crate) fn fault<T: Operations>(
+    notifier: &IntervalNotifier<T>,
+    mm: &MmWithUser,
+    range: Range<usize>,
+    access: Access,
+    pfns: &mut [Pfn],
+    timeout: Jiffies,
+) -> Result {
+    let watched = notifier.range();
+    let inside = watched.start <= range.start && range.start < range.end && range.end <= watched.end;
+    let whole = range.start % PAGE_SIZE == 0 && range.end % PAGE_SIZE == 0;
+    if !inside || !whole || (range.end - range.start) / PAGE_SIZE != pfns.len() || mm.as_raw() != notifier.mm().as_raw() {
+        return Err(EINVAL);
+    }
+    // Some flags would be carried over.
+    pfns.fill(Pfn::default());
+    let mut raw = RawRange {
+        notifier: notifier.as_raw(),
+        notifier_seq: 0, // set by the call
+        start: range.start,
+        end: range.end,
+        hmm_pfns: pfns.as_mut_ptr().cast(),
+        default_flags: if access == Access::Write { VALID | WRITE } else { VALID },
+        pfn_flags_mask: 0,
+        dev_private_owner: core::ptr::null_mut(),
+    };
+    // SAFETY: the notifier is registered as long as it is borrowed; the range was checked; `pfns` has an entry a page, with the
+    // layout of an unsigned long; the address space is not torn down while it has users. No timeout would mean no end.
+    to_result(unsafe { hmm_range_fault_unlocked_timeout(&mut raw, timeout.max(1)) })
+}

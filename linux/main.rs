@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `vkfd.ko`: the Linux host. The driver's sources ([`vkfd_driver`]) as a kernel module that provides `/dev/kfd`, on GPUs that are processes
+//! outside of the virtual machine ([`vkfd_wire`]).
+//!
+//! | file | |
+//! | --- | --- |
+//! | `interval_notifier`, `hmm`, `pin`, `char_device`, `sysfs` | abstractions over the kernel's C interfaces that Rust does not have yet; they know nothing of vkfd |
+//! | `address_space` | the seam to a process's memory, over the first two |
+//! | `pci_driver`, `bar`, `dma` | the seam to the device: finding GPUs, their registers and interrupts, memory that both sides use |
+//! | `kfd_file`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/renderD*` and what is mapped through them |
+//! | `topology` | what is there, in sysfs |
+//! | `machine` | all of it together |
+//!
+//! The third seam, `os`, is part of the driver's crate: `driver/src/os/kernel.rs`.
+//!
+//! Written for Linux 7.3: the kernel's interfaces for Rust change with every version.
+
+// The kernel's structures are passed by pointer only; some have no member in some configurations.
+#![allow(improper_ctypes)]
+
+mod address_space;
+mod bar;
+mod char_device;
+mod dma;
+mod hmm;
+mod interval_notifier;
+mod kfd_file;
+mod machine;
+mod mapping;
+mod pci_driver;
+mod pin;
+mod render_file;
+mod sysfs;
+mod topology;
+
+use crate::char_device::{Class, Number, Registration};
+use crate::kfd_file::KfdFile;
+use crate::machine::Machine;
+use crate::pci_driver::Gpus;
+use crate::topology::Topology;
+use core::time::Duration;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use vkfd_driver::gpu::Gpu;
+use vkfd_driver::kfd::{Kfd, Options};
+use vkfd_driver::os::{System, Vec};
+use vkfd_driver::window::WindowPolicy;
+
+/// DRM's major number. There is no DRM in the guest whose it would be.
+const DRM_MAJOR: u32 = 226;
+/// The first render node's minor number.
+const FIRST_RENDER_MINOR: u32 = 128;
+
+module! {
+    type: Vkfd,
+    name: "vkfd",
+    authors: ["The vkfd authors"],
+    description: "A virtual AMD KFD, with batch userptr",
+    license: "Dual MIT/GPL",
+    params: {
+        per_range_windows: u8 {
+            default: 0,
+            description: "1: an interval notifier for each range of a batch, instead of for ranges that lie near each other",
+        },
+        window_gap: u64 {
+            default: 536870912,
+            description: "Bytes between two ranges from which on they do not share a notifier",
+        },
+        register_deadline_ms: u32 {
+            default: 10000,
+            description: "How long a registration goes on trying memory that keeps changing",
+        },
+        restore_pause_ms: u32 {
+            default: 64,
+            description: "The longest pause between two tries of a restore",
+        },
+        max_ranges: u32 {
+            default: 1048576,
+            description: "Most ranges in one registration",
+        },
+        ram: u64 {
+            default: 0,
+            description: "Bytes of RAM that the memory limit is made of; 0: what there is",
+        },
+    },
+}
+
+/// The module. The fields go in this order.
+struct Vkfd {
+    _topology: Topology,
+    _kfd: Pin<KBox<Registration<KfdFile>>>,
+    _machine: Arc<Machine>,
+    _gpus: Gpus,
+    _system: System,
+}
+
+fn options() -> Options {
+    let ram = match module_parameters::ram.value() {
+        0 => topology::ram(),
+        bytes => bytes,
+    };
+    let millis = |value: u32| Duration::from_millis(value.into());
+    Options {
+        windows: match module_parameters::per_range_windows.value() {
+            0 => WindowPolicy::Clustered { gap: module_parameters::window_gap.value() },
+            _ => WindowPolicy::PerRange,
+        },
+        register_deadline: millis(module_parameters::register_deadline_ms.value()),
+        restore_pause: millis(module_parameters::restore_pause_ms.value()),
+        max_ranges: module_parameters::max_ranges.value(),
+        ram,
+        ..Options::default()
+    }
+}
+
+impl kernel::Module for Vkfd {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        let system = System::new()?;
+        // SAFETY: called once in the module's life.
+        let found = unsafe { Gpus::new(module, <Self as kernel::ModuleMetadata>::NAME)? };
+        let mut seam = Vec::with_capacity(found.iter().count())?;
+        for gpu in found.iter() {
+            let gpu: Arc<dyn Gpu> = gpu.clone();
+            seam.push(gpu)?;
+        }
+        let kfd = Kfd::new(seam, options())?;
+        let mut gpus = Vec::with_capacity(found.iter().count())?;
+        let drm = Arc::pin_init(Class::new(c"drm", Some(c"dri")), GFP_KERNEL)?;
+        for (minor, gpu) in (FIRST_RENDER_MINOR..).zip(found.iter()) {
+            let number = Number::Fixed { major: DRM_MAJOR, minor };
+            let name = kernel::str::CString::try_from_fmt(fmt!("renderD{minor}"))?;
+            let node = Registration::new(drm.clone(), &name, number, Arc::new((), GFP_KERNEL)?);
+            gpus.push((gpu.clone(), Arc::pin_init(node, GFP_KERNEL)?))?;
+        }
+        let machine = Arc::new(Machine { kfd: kfd.clone(), gpus }, GFP_KERNEL)?;
+        let class = Arc::pin_init(Class::new(c"kfd", None), GFP_KERNEL)?;
+        let node = Registration::new(class, c"kfd", Number::Dynamic, machine.clone());
+        let node = KBox::pin_init(node, GFP_KERNEL)?;
+        let nodes = machine.gpus.iter().map(|(gpu, _)| gpu.properties()).zip(FIRST_RENDER_MINOR..);
+        let topology = Topology::new(node.device(), nodes)?;
+        found.connect(&kfd);
+        pr_info!("{} GPUs\n", machine.gpus.len());
+        Ok(Self { _topology: topology, _kfd: node, _machine: machine, _gpus: found, _system: system })
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! mmap of the device files: DMA pages and VRAM in a client's memory.
+//!
+//! A DMA page in a mapping has a reference of the mapping's own. VRAM is mapped without page structures, so the area keeps the object
+//! that has it: VRAM is not given to another client before the last mapping of it has gone.
+//!
+//! Called with the client's mmap lock held.
+
+use crate::dma::DmaPages;
+use crate::machine::Machine;
+use kernel::bindings;
+use kernel::error::to_result;
+use kernel::mm::virt::{flags, VmaNew};
+use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::types::ForeignOwnable;
+use vkfd_driver::addr::index;
+use vkfd_driver::bo::Bo;
+use vkfd_driver::gpu::DmaMemory;
+use vkfd_driver::mmap::Mapped;
+use vkfd_driver::process::Process;
+
+/// Sets `vma` up, as what the process has at the mapping's offset. EBADF in another process than the one that opened the file, EINVAL for a
+/// mapping that is private and can be written to: what is written there would not reach the GPU.
+pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result {
+    if !process.mm().is_current() {
+        return Err(EBADF);
+    }
+    if vma.flags() & flags::SHARED == 0 && vma.flags() & flags::MAYWRITE != 0 {
+        return Err(EINVAL);
+    }
+    // SAFETY: the area is being set up.
+    let pages = unsafe { (*vma.as_ptr()).vm_pgoff };
+    let bytes = (vma.end() - vma.start()) as u64;
+    vma.set_dontexpand();
+    vma.set_dontdump();
+    match process.mmap((pages as u64) << PAGE_SHIFT, bytes)? {
+        Mapped::Dma(memory, from) => map_dma(vma, &*memory, index(from)),
+        Mapped::Vram { gpu_id, pieces, object } => {
+            let gpu = machine.gpu(gpu_id).ok_or(ENODEV)?;
+            let mut at = vma.start();
+            for (offset, bytes) in pieces.iter() {
+                let phys = gpu.bar().phys() + gpu.bar_offset(*offset);
+                let bytes = index(*bytes);
+                if bytes > vma.end() - at {
+                    return Err(EINVAL);
+                }
+                // SAFETY: the area is being set up and the piece lies in it; the BAR is this driver's.
+                to_result(unsafe {
+                    let protection = (*vma.as_ptr()).vm_page_prot;
+                    bindings::remap_pfn_range(vma.as_ptr(), at, index(phys >> PAGE_SHIFT), bytes, protection)
+                })?;
+                at += bytes;
+            }
+            keep(vma, object);
+            Ok(())
+        }
+    }
+}
+
+fn map_dma(vma: &VmaNew, memory: &dyn DmaMemory, from: usize) -> Result {
+    let memory = memory.as_any().downcast_ref::<DmaPages>().ok_or(EINVAL)?;
+    let area = vma.set_mixedmap();
+    let mut pages = memory.pages().skip(from / PAGE_SIZE);
+    for at in (vma.start()..vma.end()).step_by(PAGE_SIZE) {
+        let page = pages.next().ok_or(EINVAL)?;
+        area.vm_insert_page(at, &page)?;
+    }
+    Ok(())
+}
+
+struct Operations(bindings::vm_operations_struct);
+
+// SAFETY: never written to.
+unsafe impl Sync for Operations {}
+
+static KEEPER: Operations =
+    Operations(bindings::vm_operations_struct { open: Some(again), close: Some(gone), ..pin_init::zeroed() });
+
+/// Has the area, and what it is split into and copied to, keep `object`. Nothing may fail after that.
+fn keep(vma: &VmaNew, object: Arc<Bo>) {
+    // SAFETY: the area is being set up; the operations are constants.
+    unsafe {
+        (*vma.as_ptr()).vm_private_data = object.into_foreign();
+        (*vma.as_ptr()).vm_ops = &raw const KEEPER.0;
+    }
+}
+
+/// # Safety
+///
+/// Called by the kernel for an area that is a copy of one of `keep`'s.
+unsafe extern "C" fn again(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: the copied area has a reference.
+    let object: Arc<Bo> = unsafe { Arc::<Bo>::borrow((*vma).vm_private_data) }.into();
+    // The new area has one of its own.
+    let _ = object.into_foreign();
+}
+
+/// # Safety
+///
+/// Called by the kernel for an area of `keep`'s, once.
+unsafe extern "C" fn gone(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: the area's own reference.
+    drop(unsafe { Arc::<Bo>::from_foreign((*vma).vm_private_data) });
+}

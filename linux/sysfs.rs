@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Directories in sysfs with files whose text does not change.
+//!
+//! A [`Directory`] is a kobject. Its files show the text they were made with. Dropping it removes it, with its files, and waits for
+//! readers; a directory in it must be dropped before, which [`Directory`] does not check but owners do by the order of their fields.
+//!
+//! Nothing here depends on the rest of this module's crate.
+//!
+//! C headers: [`include/linux/kobject.h`](srctree/include/linux/kobject.h), [`include/linux/sysfs.h`](srctree/include/linux/sysfs.h)
+
+use core::fmt::{self, Write};
+use core::marker::PhantomPinned;
+use core::ptr::NonNull;
+use kernel::bindings;
+use kernel::device::Device;
+use kernel::error::to_result;
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use kernel::types::Opaque;
+
+/// Text that a file shows: at most a page of it.
+#[derive(Default)]
+pub(crate) struct Text(KVec<u8>);
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() >= PAGE_SIZE {
+            return Err(fmt::Error);
+        }
+        self.0.extend_from_slice(text.as_bytes(), GFP_KERNEL).map_err(|_| fmt::Error)
+    }
+}
+
+impl Text {
+    /// The text of a format. ENOMEM without memory for it, or when it is longer than a page.
+    pub(crate) fn new(arguments: fmt::Arguments<'_>) -> Result<Self> {
+        let mut text = Self::default();
+        text.write_fmt(arguments).map_err(|_| ENOMEM)?;
+        Ok(text)
+    }
+}
+
+#[pin_data]
+struct File {
+    text: Text,
+    #[pin]
+    attribute: Opaque<bindings::attribute>,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+/// What a kobject is part of: freed by its release function, when nobody has a reference any more.
+#[pin_data]
+struct Object {
+    #[pin]
+    kobject: Opaque<bindings::kobject>,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+/// A directory.
+///
+/// # Invariants
+///
+/// `object` is an initialised kobject, to which this has a reference; `files` are in it.
+pub(crate) struct Directory {
+    object: NonNull<Object>,
+    files: KVec<Pin<KBox<File>>>,
+}
+
+// SAFETY: kobjects may be used and removed from any thread.
+unsafe impl Send for Directory {}
+// SAFETY: as above.
+unsafe impl Sync for Directory {}
+
+static OPERATIONS: bindings::sysfs_ops = bindings::sysfs_ops { show: Some(show), store: None };
+
+static KIND: Kind =
+    Kind(bindings::kobj_type { release: Some(release), sysfs_ops: &raw const OPERATIONS, ..pin_init::zeroed() });
+
+struct Kind(bindings::kobj_type);
+
+// SAFETY: never written to.
+unsafe impl Sync for Kind {}
+
+impl Directory {
+    /// A directory in that of a device.
+    pub(crate) fn in_device(device: &Device, name: &CStr) -> Result<Self> {
+        let device: *const bindings::device = core::ptr::from_ref(device).cast();
+        // SAFETY: `Device` is a transparent wrapper; the device is there during the call.
+        unsafe { Self::new(&raw mut (*device.cast_mut()).kobj, name) }
+    }
+
+    /// A directory in this one.
+    pub(crate) fn directory(&self, name: &CStr) -> Result<Self> {
+        // SAFETY: initialised, by the invariants.
+        unsafe { Self::new((*self.object.as_ptr()).kobject.get(), name) }
+    }
+
+    /// A directory in this one that has a number for a name.
+    pub(crate) fn numbered(&self, number: usize) -> Result<Self> {
+        let name = kernel::str::CString::try_from_fmt(fmt!("{number}"))?;
+        self.directory(&name)
+    }
+
+    /// # Safety
+    ///
+    /// `parent` is an initialised kobject.
+    unsafe fn new(parent: *mut bindings::kobject, name: &CStr) -> Result<Self> {
+        let object = KBox::pin_init(
+            pin_init!(Object {
+                kobject <- Opaque::ffi_init(|slot: *mut bindings::kobject| {
+                    // SAFETY: valid for writes.
+                    unsafe { slot.write_bytes(0, 1) }
+                }),
+                _pin: PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: not moved: the pointer is all that is left of it until `release` makes a box of it again.
+        let object = NonNull::from(KBox::leak(unsafe { Pin::into_inner_unchecked(object) }));
+        let directory = Self { object, files: KVec::new() };
+        // SAFETY: zeroed and not initialised before; the name is copied. On failure it is initialised nevertheless, and dropping gives
+        // the reference back.
+        to_result(unsafe {
+            let kobject = (*object.as_ptr()).kobject.get();
+            let (kind, format) = (&raw const KIND.0, c"%s".as_char_ptr());
+            bindings::kobject_init_and_add(kobject, kind, parent, format, name.as_char_ptr())
+        })?;
+        Ok(directory)
+    }
+
+    /// Adds a file.
+    pub(crate) fn file(&mut self, name: &'static CStr, text: Text) -> Result {
+        self.files.reserve(1, GFP_KERNEL)?;
+        let file = KBox::pin_init(
+            pin_init!(File {
+                text,
+                attribute <- Opaque::ffi_init(move |slot: *mut bindings::attribute| {
+                    // SAFETY: valid for writes; the name is a constant.
+                    unsafe {
+                        slot.write_bytes(0, 1);
+                        (*slot).name = name.as_char_ptr();
+                        (*slot).mode = 0o444;
+                    }
+                }),
+                _pin: PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: both initialised. The file is kept until the directory has been removed.
+        to_result(unsafe {
+            let kobject = (*self.object.as_ptr()).kobject.get();
+            bindings::sysfs_create_file_ns(kobject, file.attribute.get(), core::ptr::null())
+        })?;
+        // There is room.
+        let _ = self.files.push_within_capacity(file);
+        Ok(())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // SAFETY: initialised, by the invariants. Removing takes the files out and waits for their readers; they are freed after that.
+        unsafe {
+            let kobject = (*self.object.as_ptr()).kobject.get();
+            bindings::kobject_del(kobject);
+            bindings::kobject_put(kobject);
+        }
+    }
+}
+
+/// # Safety
+///
+/// Called by sysfs for a file of a `Directory`, with a page to write to.
+unsafe extern "C" fn show(_: *mut bindings::kobject, attribute: *mut bindings::attribute, page: *mut c_char) -> isize {
+    // SAFETY: the attribute is that of a `File`, which is there as long as it is shown. The text is shorter than a page.
+    unsafe {
+        let attribute: *mut Opaque<bindings::attribute> = attribute.cast();
+        let text = &(*kernel::container_of!(attribute, File, attribute)).text.0;
+        core::ptr::copy_nonoverlapping(text.as_ptr(), page.cast(), text.len());
+        text.len() as isize
+    }
+}
+
+/// # Safety
+///
+/// Called by the kernel when the last reference to a `Directory`'s object has gone.
+unsafe extern "C" fn release(kobject: *mut bindings::kobject) {
+    // SAFETY: part of an `Object` that `Directory::new` leaked.
+    unsafe {
+        let kobject: *mut Opaque<bindings::kobject> = kobject.cast();
+        drop(KBox::from_raw(kernel::container_of!(kobject, Object, kobject)));
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! All GPUs of a device process: one fabric, one RAM, an executor a GPU, and a heart.
+//!
+//! The order of starting is what the driver relies on: everything is in place before READY is written.
+
+use crate::executor::{Executor, Parts};
+use crate::interrupts::{signal, InterruptLine, Names};
+use crate::ivshmem::Setup;
+use crate::ram::GuestRam;
+use crate::registers::Registers;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use vkfd_gpu::{Config, Fabric, Gpu, GpuError, Vram, VramError, CLOCK_HZ};
+use vkfd_host::Target;
+use vkfd_wire::layout;
+
+/// Between two heartbeats.
+const HEARTBEAT: Duration = Duration::from_millis(20);
+
+/// Why GPUs cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The server's BAR is of another version.
+    #[error("the server's BAR is of another version: run server and device from one build")]
+    Version,
+    /// No eventfd to interrupt the guest.
+    #[error("the server sent no eventfd for the guest")]
+    NoGuest,
+    /// VRAM.
+    #[error(transparent)]
+    Vram(#[from] VramError),
+    /// A GPU.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// Mapping, or a thread.
+    #[error("cannot start the GPUs: {0}")]
+    Os(#[from] io::Error),
+}
+
+/// What the GPUs are.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// `gpu_id` of the first; the others count up.
+    pub first_gpu_id: u32,
+    /// VRAM of each in bytes.
+    pub vram_bytes: u64,
+    /// Target.
+    pub target: Target,
+    /// Whether they can retry page faults.
+    pub xnack_capable: bool,
+    /// [`Sabotage::skip_tlb_flush`](vkfd_gpu::Sabotage::skip_tlb_flush).
+    #[cfg(feature = "sabotage")]
+    pub skip_tlb_flush: bool,
+}
+
+impl Default for Model {
+    /// A gfx900 with 254 MiB, which makes a BAR of 256 MiB.
+    fn default() -> Self {
+        Self {
+            first_gpu_id: 0x4b01,
+            vram_bytes: 254 << 20,
+            target: Target::GFX900,
+            xnack_capable: true,
+            #[cfg(feature = "sabotage")]
+            skip_tlb_flush: false,
+        }
+    }
+}
+
+impl Model {
+    /// Bytes of the BAR of such a GPU: a power of two.
+    pub fn bar_bytes(&self) -> u64 {
+        (layout::VRAM_ALIGN + self.vram_bytes).next_power_of_two()
+    }
+}
+
+/// A GPU that runs.
+struct Unit {
+    registers: Arc<Registers>,
+    gpu: Arc<Gpu>,
+    line: Arc<InterruptLine>,
+    kick: Arc<OwnedFd>,
+    executor: Option<JoinHandle<()>>,
+}
+
+/// The GPUs. Dropping them stops them.
+pub struct Device {
+    units: Vec<Unit>,
+    stop: Arc<AtomicBool>,
+    heart: Option<JoinHandle<()>>,
+}
+
+impl Device {
+    /// Starts one GPU for each setup, in the epoch that their server has announced.
+    ///
+    /// # Errors
+    /// [`DeviceError`].
+    pub fn start(setups: Vec<Setup>, model: &Model, ram: &Arc<GuestRam>) -> Result<Self, DeviceError> {
+        let mut vrams = Vec::new();
+        let mut bars = Vec::new();
+        for setup in setups {
+            let registers = Arc::new(Registers::map(&setup.memory)?);
+            let version = (registers.read(layout::MAGIC), registers.read(layout::VERSION));
+            if version != (layout::MAGIC_VALUE, layout::VERSION_VALUE) {
+                return Err(DeviceError::Version);
+            }
+            let Setup { memory, interrupt: kick, mut peers, .. } = setup;
+            let guest = peers.remove(&layout::GUEST_PEER).ok_or(DeviceError::NoGuest)?;
+            vrams.push(Vram::from_fd_at(memory, layout::VRAM_ALIGN, model.vram_bytes)?);
+            bars.push((registers, Arc::new(kick), guest));
+        }
+        let fabric = Fabric::with_vrams(vrams)?;
+        // From here on dropping `this` stops what has been started.
+        let mut this = Self { units: Vec::new(), stop: Arc::default(), heart: None };
+        for (index, (registers, kick, guest)) in bars.into_iter().enumerate() {
+            this.start_unit(index, registers, kick, guest, model, &fabric, ram)?;
+        }
+        let (stop, all) = (this.stop.clone(), this.units.iter().map(|unit| unit.registers.clone()).collect::<Vec<_>>());
+        this.heart = Some(std::thread::Builder::new().name("heart".into()).spawn(move || beat(&all, &stop))?);
+        for unit in &this.units {
+            unit.registers.write(layout::READY, unit.registers.read(layout::EPOCH));
+            unit.line.nudge();
+        }
+        Ok(this)
+    }
+
+    #[allow(clippy::too_many_arguments)] // each of them once
+    fn start_unit(
+        &mut self,
+        index: usize,
+        registers: Arc<Registers>,
+        kick: Arc<OwnedFd>,
+        guest: OwnedFd,
+        model: &Model,
+        fabric: &Arc<Fabric>,
+        ram: &Arc<GuestRam>,
+    ) -> Result<(), DeviceError> {
+        let names = Arc::new(Names::default());
+        let line = Arc::new(InterruptLine::new(registers.clone(), guest, names.clone())?);
+        let config = Config {
+            vram_bytes: model.vram_bytes,
+            family: model.target.family(),
+            name: model.target.to_string(),
+            ..Config::default()
+        };
+        let vmids = config.vmids;
+        let gpu = Gpu::new(config, index, fabric.clone(), ram.clone(), line.clone())?;
+        #[cfg(feature = "sabotage")]
+        gpu.sabotage().skip_tlb_flush.store(model.skip_tlb_flush, Ordering::SeqCst);
+        let gpu_id = u64::from(model.first_gpu_id) + index as u64;
+        for (register, value) in [
+            (layout::HEARTBEAT, 0),
+            (layout::ASLEEP, 0),
+            (layout::INTERRUPTS, 0),
+            (layout::GPU_ID, gpu_id),
+            (layout::VRAM_AT, layout::VRAM_ALIGN),
+            (layout::VRAM_BYTES, model.vram_bytes),
+            (layout::VRAM_BASE, fabric.base(index).0),
+            (layout::VMIDS, vmids.into()),
+            (layout::GFX_TARGET, model.target.version().into()),
+            (layout::FLAGS, if model.xnack_capable { layout::CAN_RETRY } else { 0 }),
+            (layout::CLOCK_HZ, CLOCK_HZ),
+        ] {
+            registers.write(register, value);
+        }
+        let epoch = registers.read(layout::EPOCH);
+        let parts = Parts {
+            registers: registers.clone(),
+            gpu: gpu.clone(),
+            ram: ram.clone(),
+            line: line.clone(),
+            names,
+            kick: kick.clone(),
+            vmids,
+            epoch,
+        };
+        let executor = Executor::new(parts);
+        let stop = self.stop.clone();
+        let thread = std::thread::Builder::new().name(format!("gpu{index}")).spawn(move || executor.run(&stop))?;
+        tracing::info!(
+            index,
+            epoch,
+            "GPU {gpu_id:#x}: {}, {} MiB of VRAM, fabric {:#x}",
+            model.target,
+            model.vram_bytes >> 20,
+            fabric.base(index).0
+        );
+        self.units.push(Unit { registers, gpu, line, kick, executor: Some(thread) });
+        Ok(())
+    }
+
+    /// The GPUs themselves, to inspect them.
+    pub fn gpus(&self) -> impl Iterator<Item = &Arc<Gpu>> {
+        self.units.iter().map(|unit| &unit.gpu)
+    }
+}
+
+fn beat(all: &[Arc<Registers>], stop: &AtomicBool) {
+    let mut count = 0u64;
+    while !stop.load(Ordering::SeqCst) {
+        count += 1;
+        for registers in all {
+            registers.write(layout::HEARTBEAT, count);
+        }
+        std::thread::sleep(HEARTBEAT);
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for unit in &mut self.units {
+            signal(&unit.kick);
+            if let Some(thread) = unit.executor.take() {
+                let _ = thread.join();
+            }
+        }
+        if let Some(thread) = self.heart.take() {
+            let _ = thread.join();
+        }
+        for Unit { registers, gpu, line, .. } in self.units.drain(..) {
+            let ended = Arc::downgrade(&gpu);
+            // Ends its queues.
+            drop(gpu);
+            let epoch = registers.read(layout::EPOCH);
+            if ended.strong_count() == 0 && registers.read(layout::READY) == epoch {
+                // An orderly end is one that the guest can rely on, also when there is no server any more to confirm it.
+                registers.write(layout::DEAD, epoch);
+                line.nudge();
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The server's side of things: who may connect, what a guest leaves behind, several GPUs, parts run by hand.
+
+use crate::guest::{limits, until, TestBar};
+use crate::machine::{Machine, Place, Program};
+use crate::queue::{noise, Space};
+use crate::ram::Ram;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::sync::Arc;
+use vkfd_device::ivshmem;
+use vkfd_driver::addr::{FabricAddr, VramOffset, PAGE};
+use vkfd_driver::gpu::{Gpu, QueueKind};
+use vkfd_driver::pte::Target;
+use vkfd_wire::{layout, Bar, Remote};
+
+#[test]
+fn with_once_the_server_ends_with_its_guest() {
+    let mut machine = Machine::processes(&["--once"]);
+    let device = machine.program().device_pid().unwrap();
+    let Place::Processes { program, connection } = &mut machine.place else { panic!() };
+    drop(connection.take());
+    assert!(program.wait_exit().success());
+    assert!(!program.socket("gpu").exists() && !program.socket("gpu.device").exists(), "sockets stay behind");
+    assert!(!std::path::Path::new(&format!("/proc/{device}")).exists(), "the device process stays behind");
+}
+
+#[test]
+fn a_gpu_is_one_guests_and_the_next_finds_it_new() {
+    let ram = Ram::new();
+    let program = Program::start(ram.path(), &[]);
+    let mut last_epoch = 0;
+    for round in 0..3 {
+        let (connection, setup) = program.connect("gpu");
+        let second = UnixStream::connect(program.socket("gpu")).unwrap();
+        assert!(ivshmem::accept_offer(&second).is_err(), "two guests on one GPU");
+        let remote = Remote::new(TestBar::map(&setup, ram.clone()), limits()).unwrap();
+        let epoch = remote.bar().read(layout::EPOCH);
+        assert!(epoch > last_epoch);
+        last_epoch = epoch;
+        assert_eq!(remote.read_entry(VramOffset(4096)), 0, "round {round}: VRAM of another guest");
+        remote.write_entries(VramOffset(4096), 1, 0, 1);
+        // The machine is switched off: its driver says nothing.
+        std::mem::forget(remote);
+        drop(connection);
+    }
+}
+
+#[test]
+fn gpus_of_one_server_reach_each_others_vram() {
+    let ram = Ram::new();
+    let program = Program::start(ram.path(), &["--gpus", "2"]);
+    let (_first, first) = program.connect("gpu.0");
+    let (_second, second) = program.connect("gpu.1");
+    let remotes = [&first, &second].map(|setup| Remote::new(TestBar::map(setup, ram.clone()), limits()).unwrap());
+    let [near, far] = remotes.map(Arc::new);
+    assert_eq!((near.properties().gpu_id, far.properties().gpu_id), (0x4b01, 0x4b02));
+    let base = far.properties().vram_base;
+    assert_eq!(base, FabricAddr(64 << 20));
+    far.write_entries(VramOffset(8192), 0x1234, 1, 512);
+    let space = Space::of(&near, &ram, 1, false);
+    space.map(0x10_0000_0000, 1, Target::Vram(FabricAddr(base.0 + 8192)), crate::queue::RW);
+    let copy = space.map_ram(0x20_0000_0000, 1);
+    let mut queue = space.queue(QueueKind::Sdma, 0);
+    queue.copy(0x20_0000_0000, 0x10_0000_0000, PAGE);
+    queue.fence(0x10_0000_0000, 7);
+    queue.wait();
+    assert_eq!((ram.load(copy), ram.load(vkfd_driver::addr::PhysAddr(copy.0 + 8))), (0x1234, 0x1235));
+    assert_eq!(far.read_entry(VramOffset(8192)) & 0xffff_ffff, 7);
+    // They live in one process, and end with it.
+    program.signal_device(libc::SIGKILL);
+    until("both know", || [&near, &far].iter().all(|gpu| gpu.bar().read(layout::DEAD) > 0));
+    drop(queue);
+}
+
+#[test]
+fn server_and_device_can_be_run_by_hand() {
+    let ram = Ram::new();
+    let program = Program::start(ram.path(), &["--part", "server"]);
+    let (_connection, setup) = program.connect("gpu");
+    let device = || {
+        let mut command = Program::command(program.directory.path(), ram.path(), &["--part", "device"]);
+        command.stderr(Stdio::inherit()).spawn().unwrap()
+    };
+    let mut first = device();
+    let remote = Arc::new(Remote::new(TestBar::map(&setup, ram.clone()), limits()).unwrap());
+    assert!(remote.clock() > 0);
+    // One at a time.
+    let mut second = device();
+    assert!(!second.wait().unwrap().success());
+    assert!(remote.clock() > 0);
+    // Ended by the driver, and only then another one.
+    drop(remote);
+    assert!(!first.wait().unwrap().success());
+    let mut third = device();
+    let remote = Arc::new(Remote::new(TestBar::map(&setup, ram.clone()), limits()).unwrap());
+    let space = Space::of(&remote, &ram, 1, false);
+    let data = noise(1, PAGE);
+    ram.write(space.map_ram(0x10_0000_0000, 1), &data);
+    let to = space.map_ram(0x20_0000_0000, 1);
+    let mut queue = space.queue(QueueKind::Sdma, 0);
+    queue.copy(0x20_0000_0000, 0x10_0000_0000, PAGE);
+    queue.wait();
+    assert_eq!(ram.read(to, PAGE), data);
+    drop(queue);
+    drop(space);
+    drop(remote);
+    third.wait().unwrap();
+}
+
+#[test]
+fn a_socket_is_taken_over_from_the_dead_and_not_from_the_living() {
+    let ram = Ram::new();
+    let mut program = Program::start(ram.path(), &[]);
+    until("the sockets are there", || program.socket("gpu.device").exists());
+    let run = |arguments: &[&str]| {
+        let mut command = Program::command(program.directory.path(), ram.path(), arguments);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let refused = run(&[]).wait_with_output().unwrap();
+    let message = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(message.contains("another server listens there"), "{message}");
+    program.child.kill().unwrap();
+    program.child.wait().unwrap();
+    let mut next = Program::command(program.directory.path(), ram.path(), &["--once"]).spawn().unwrap();
+    let (connection, setup) = program.connect("gpu");
+    let remote = Remote::new(TestBar::map(&setup, ram.clone()), limits()).unwrap();
+    assert!(remote.clock() > 0);
+    drop((remote, connection));
+    assert!(next.wait().unwrap().success());
+}
+
+#[test]
+fn wrong_usage_is_explained() {
+    let directory = tempfile::TempDir::new().unwrap();
+    for (arguments, expected) in [
+        (&["--vram", "3M"][..], "not a multiple of 2M"),
+        (&["--vram", "lots"], "write for instance 512M"),
+        (&["--target", "gfx803"], "gfx9 or later"),
+        (&["--gpus", "0"], "0 is not in 1..=32"),
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_vkfd-gpu"));
+        command.arg("--socket").arg(directory.path().join("s")).args(["--ram", "/nowhere"]).args(arguments);
+        let output = command.output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(message.contains(expected), "{arguments:?}: {message}");
+    }
+}

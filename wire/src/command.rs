@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Commands: what the driver asks of the device, and how that is written into a mailbox.
+//!
+//! The first word says which, the others are its arguments. A device answers each with 0 or an errno, and a value ([`Command::Clock`] has
+//! one). Each answer means "done": after [`Command::SetVmid`] with a suspended state, [`Command::FlushTlb`] and
+//! [`Command::RemoveQueue`] no access that they end is in flight.
+
+use crate::vmid::VmidState;
+use vkfd_driver::addr::{GpuVa, PhysAddr, VramOffset};
+use vkfd_driver::gpu::{HwQueue, QueueKind, Vmid};
+
+/// Words of a command.
+pub const WORDS: usize = 10;
+
+/// A command as it stands in a mailbox.
+pub type Words = [u64; WORDS];
+
+/// A queue to start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewQueue {
+    /// The driver's number for it, which nothing else had in this epoch.
+    pub queue: HwQueue,
+    /// Address space.
+    pub vmid: Vmid,
+    /// Packets.
+    pub kind: QueueKind,
+    /// Ring buffer.
+    pub ring: GpuVa,
+    /// Its size in bytes.
+    pub ring_bytes: u64,
+    /// Where the GPU writes its read pointer.
+    pub rptr: GpuVa,
+    /// Where the client keeps the write pointer.
+    pub wptr: GpuVa,
+    /// Its 8-byte doorbell in guest RAM.
+    pub doorbell: PhysAddr,
+}
+
+/// What the driver asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// First of an epoch: a driver is there. The device checks that it finds `nonce` at `probe`, that is whether it has the right
+    /// memory for the guest's RAM; EFAULT if not. From now on it may raise interrupts.
+    Attach {
+        /// An 8-byte word of guest RAM.
+        probe: PhysAddr,
+        /// What is there.
+        nonce: u64,
+    },
+    /// An address space's state. Older than what the device has: nothing to do, and no error.
+    SetVmid {
+        /// Which.
+        vmid: Vmid,
+        /// How.
+        state: VmidState,
+    },
+    /// Drops cached translations.
+    FlushTlb {
+        /// Of which address space.
+        vmid: Vmid,
+    },
+    /// Answers a retry fault.
+    FaultDone {
+        /// Address space.
+        vmid: Vmid,
+        /// Page.
+        va: GpuVa,
+        /// Translate again, or halt.
+        served: bool,
+    },
+    /// Starts a queue.
+    AddQueue(NewQueue),
+    /// Changes a queue's ring, or pauses it.
+    UpdateQueue {
+        /// Which.
+        queue: HwQueue,
+        /// New ring.
+        ring: GpuVa,
+        /// Its size in bytes.
+        ring_bytes: u64,
+        /// Whether it runs.
+        enabled: bool,
+    },
+    /// Ends a queue.
+    RemoveQueue {
+        /// Which.
+        queue: HwQueue,
+    },
+    /// Zeroes VRAM.
+    Clear {
+        /// From where.
+        at: VramOffset,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Reads the GPU clock.
+    Clock,
+}
+
+const ATTACH: u64 = 1;
+const SET_VMID: u64 = 2;
+const FLUSH_TLB: u64 = 3;
+const FAULT_DONE: u64 = 4;
+const ADD_QUEUE: u64 = 5;
+const UPDATE_QUEUE: u64 = 6;
+const REMOVE_QUEUE: u64 = 7;
+const CLEAR: u64 = 8;
+const CLOCK: u64 = 9;
+
+const SDMA: u64 = 0;
+const AQL: u64 = 1;
+const PM4: u64 = 2;
+
+fn words<const N: usize>(command: u64, arguments: [u64; N]) -> Words {
+    let mut words = [0; WORDS];
+    let all = core::iter::once(command).chain(arguments);
+    for (to, from) in words.iter_mut().zip(all) {
+        *to = from;
+    }
+    words
+}
+
+fn number(word: u64) -> Option<u32> {
+    u32::try_from(word).ok()
+}
+
+fn flag(word: u64) -> Option<bool> {
+    match word {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+impl Command {
+    /// As words.
+    pub fn encode(&self) -> Words {
+        match *self {
+            Self::Attach { probe, nonce } => words(ATTACH, [probe.0, nonce]),
+            Self::SetVmid { vmid, state } => words(SET_VMID, [vmid.0.into(), state.word()]),
+            Self::FlushTlb { vmid } => words(FLUSH_TLB, [vmid.0.into()]),
+            Self::FaultDone { vmid, va, served } => words(FAULT_DONE, [vmid.0.into(), va.0, served.into()]),
+            Self::AddQueue(new) => {
+                let kind = match new.kind {
+                    QueueKind::Sdma => SDMA,
+                    QueueKind::Aql => AQL,
+                    QueueKind::Pm4 => PM4,
+                };
+                let NewQueue { queue, vmid, ring, ring_bytes, rptr, wptr, doorbell, .. } = new;
+                let (queue, vmid) = (queue.0.into(), vmid.0.into());
+                words(ADD_QUEUE, [queue, vmid, kind, ring.0, ring_bytes, rptr.0, wptr.0, doorbell.0])
+            }
+            Self::UpdateQueue { queue, ring, ring_bytes, enabled } => {
+                words(UPDATE_QUEUE, [queue.0.into(), ring.0, ring_bytes, enabled.into()])
+            }
+            Self::RemoveQueue { queue } => words(REMOVE_QUEUE, [queue.0.into()]),
+            Self::Clear { at, bytes } => words(CLEAR, [at.0, bytes]),
+            Self::Clock => words(CLOCK, []),
+        }
+    }
+
+    /// From words; `None` if they are no command.
+    pub fn decode(words: &Words) -> Option<Self> {
+        let [command, a, b, c, d, e, f, g, h, _] = *words;
+        Some(match command {
+            ATTACH => Self::Attach { probe: PhysAddr(a), nonce: b },
+            SET_VMID => Self::SetVmid { vmid: Vmid(number(a)?), state: VmidState::from_word(b) },
+            FLUSH_TLB => Self::FlushTlb { vmid: Vmid(number(a)?) },
+            FAULT_DONE => Self::FaultDone { vmid: Vmid(number(a)?), va: GpuVa(b), served: flag(c)? },
+            ADD_QUEUE => Self::AddQueue(NewQueue {
+                queue: HwQueue(number(a)?),
+                vmid: Vmid(number(b)?),
+                kind: match c {
+                    SDMA => QueueKind::Sdma,
+                    AQL => QueueKind::Aql,
+                    PM4 => QueueKind::Pm4,
+                    _ => return None,
+                },
+                ring: GpuVa(d),
+                ring_bytes: e,
+                rptr: GpuVa(f),
+                wptr: GpuVa(g),
+                doorbell: PhysAddr(h),
+            }),
+            UPDATE_QUEUE => {
+                Self::UpdateQueue { queue: HwQueue(number(a)?), ring: GpuVa(b), ring_bytes: c, enabled: flag(d)? }
+            }
+            REMOVE_QUEUE => Self::RemoveQueue { queue: HwQueue(number(a)?) },
+            CLEAR => Self::Clear { at: VramOffset(a), bytes: b },
+            CLOCK => Self::Clock,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let new = NewQueue {
+            queue: HwQueue(1),
+            vmid: Vmid(2),
+            kind: QueueKind::Aql,
+            ring: GpuVa(3),
+            ring_bytes: 4,
+            rptr: GpuVa(5),
+            wptr: GpuVa(6),
+            doorbell: PhysAddr(7),
+        };
+        let state = VmidState::default().with_suspended(true).next();
+        let all = [
+            Command::Attach { probe: PhysAddr(8), nonce: u64::MAX },
+            Command::SetVmid { vmid: Vmid(1), state },
+            Command::FlushTlb { vmid: Vmid(u32::MAX) },
+            Command::FaultDone { vmid: Vmid(1), va: GpuVa(1 << 47), served: true },
+            Command::AddQueue(new),
+            Command::AddQueue(NewQueue { kind: QueueKind::Sdma, ..new }),
+            Command::AddQueue(NewQueue { kind: QueueKind::Pm4, ..new }),
+            Command::UpdateQueue { queue: HwQueue(9), ring: GpuVa(1), ring_bytes: 2, enabled: false },
+            Command::RemoveQueue { queue: HwQueue(9) },
+            Command::Clear { at: VramOffset(3), bytes: 4 },
+            Command::Clock,
+        ];
+        for command in all {
+            assert_eq!(Command::decode(&command.encode()), Some(command));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_no_command() {
+        let bad = |command, arguments: [u64; 4]| Command::decode(&words(command, arguments));
+        assert_eq!(bad(0, [0; 4]), None);
+        assert_eq!(bad(CLOCK + 1, [0; 4]), None);
+        assert_eq!(bad(SET_VMID, [1 << 32, 0, 0, 0]), None);
+        assert_eq!(bad(FAULT_DONE, [0, 0, 2, 0]), None);
+        assert_eq!(bad(ADD_QUEUE, [0, 0, 3, 0]), None);
+        assert_eq!(bad(UPDATE_QUEUE, [0, 0, 0, u64::MAX]), None);
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a guest is put together from: a kernel, a module, programs and GPUs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use vkfd_guest::{Job, Program, Record};
+
+use super::boot::{Boot, Directory, Outcome};
+use super::cache::Cache;
+use super::device::Wanted;
+use super::initrd::Initrd;
+use super::kernel::Kernel;
+use super::module::{self, Module};
+use super::programs::{Binary, Programs, GPU, INIT};
+use super::qemu::{self, Acceleration};
+use super::{accelerator, Flavor};
+
+/// Time for the guest to boot, load and unload, without its programs.
+pub const AROUND_PROGRAMS: Duration = Duration::from_secs(60);
+
+/// The sanitizer kernel is about so much slower.
+const DEBUG_FACTOR: u32 = 6;
+
+/// The size of the guest on the command line.
+#[derive(clap::Args, Clone, Copy)]
+pub struct Size {
+    /// The guest's memory in MiB
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=qemu::MEMORY_LIMIT_MIB))]
+    memory: u64,
+
+    /// How many GPUs the guest has
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=8))]
+    gpus: u32,
+
+    /// Each GPU's memory in MiB, even; two less than a power of two waste no addresses
+    #[arg(long, default_value_t = 254, value_parser = clap::value_parser!(u64).range(2..=1024))]
+    vram: u64,
+}
+
+/// Everything that is built for a guest.
+pub struct Parts {
+    pub kernel: Kernel,
+    pub acceleration: Acceleration,
+    pub programs: Programs,
+    module: Module,
+    module_file: PathBuf,
+}
+
+impl Parts {
+    /// Builds the module and `binaries` (the guest's first process and, for the driver, the GPU by itself).
+    pub fn build(flavor: Flavor, module: Module, binaries: &[Binary]) -> Result<Self> {
+        let cache = Cache::open()?;
+        let kernel = Kernel::find(&cache, flavor)?;
+        let mut binaries = binaries.to_vec();
+        binaries.push(INIT);
+        if module == Module::Vkfd {
+            binaries.push(GPU);
+        }
+        let module_file = module::build(&kernel, module)?;
+        let programs = Programs::build(&binaries)?;
+        let acceleration = accelerator::choose(&cache, &kernel, programs.path(INIT)?)?;
+        Ok(Self { kernel, acceleration, programs, module, module_file })
+    }
+
+    /// A file system and a job with the module, loaded with `parameters`.
+    pub fn guest(&self, parameters: &str) -> Result<(Initrd, Job)> {
+        let mut initrd = Initrd::new(self.programs.path(INIT)?)?;
+        let file = initrd.add_module(&self.module_file)?;
+        let module = vkfd_guest::Module { name: self.module.name().into(), file, parameters: parameters.into() };
+        Ok((initrd, Job { modules: vec![module], ..Job::default() }))
+    }
+
+    /// The GPUs of `size`.
+    pub fn gpus(&self, size: Size) -> Result<Option<Wanted>> {
+        if size.gpus == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Wanted { program: self.programs.path(GPU)?.into(), count: size.gpus, vram_mib: size.vram }))
+    }
+
+    /// Boots `job`; the guest is switched off when its programs have had their time and it is not done.
+    pub fn boot(
+        &self,
+        name: &str,
+        initrd: Initrd,
+        job: &Job,
+        size: Size,
+        around_programs: Duration,
+        on_record: impl FnMut(&Record),
+    ) -> Result<Outcome> {
+        let programs: u64 = job.programs.iter().map(|program| program.seconds).sum();
+        let boot = Boot {
+            kernel: &self.kernel,
+            acceleration: self.acceleration,
+            memory_mib: size.memory,
+            gpus: self.gpus(size)?,
+            limit: self.scaled(around_programs) + Duration::from_secs(programs),
+        };
+        boot.run(initrd, job, &Directory::new(&self.kernel, name)?, on_record)
+    }
+
+    /// `time` as it is with this kernel.
+    pub fn scaled(&self, time: Duration) -> Duration {
+        match self.kernel.flavor {
+            Flavor::Plain => time,
+            Flavor::Debug => time * DEBUG_FACTOR,
+        }
+    }
+}
+
+impl Size {
+    /// Without GPUs.
+    pub fn small() -> Self {
+        Self { memory: 512, gpus: 0, vram: 0 }
+    }
+
+    pub fn memory_mib(self) -> u64 {
+        self.memory
+    }
+}
+
+/// A program in the guest that uses its KFD.
+pub fn program(name: &str, path: String, arguments: &[&str], time: Duration) -> Program {
+    let mut argv = vec![path];
+    argv.extend(arguments.iter().map(ToString::to_string));
+    let env = [("VKFD_DEVICE", "/dev/kfd"), ("RUST_BACKTRACE", "1")];
+    let env = env.map(|(name, value)| (name.into(), value.into())).into();
+    Program { name: name.into(), argv, env, seconds: time.as_secs() }
+}

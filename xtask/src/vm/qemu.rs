@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The virtual machine's command line.
+//!
+//! The guest's memory is a file that other processes can map (see [`Ram`]): guest-physical address and offset in the file are the same,
+//! because all of it is below the hole that a PC has for its devices.
+//!
+//! The machine is a q35: the interrupt table of the older "pc" is a program, which takes the sanitizer kernel a minute to run.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{ensure, Context, Result};
+use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
+use vkfd_guest::REPORT_PORT;
+
+pub const PROGRAM: &str = "qemu-system-x86_64";
+
+/// From 2816 MiB on, a q35's memory is in two parts.
+pub const MEMORY_LIMIT_MIB: u64 = 2560;
+
+/// As the GPU's `--machine` knows it too.
+pub const MACHINE: &str = "q35";
+
+/// Mount tag of the shared directory.
+pub const SHARE_TAG: &str = "host";
+
+/// For every kernel: a panic ends the guest; there are two nodes, so that there is somewhere to migrate pages to; and nothing checks the
+/// clocks against each other, which on a busy host only shows how late an emulated processor is, and then ends the boot.
+const COMMAND_LINE: &str = "console=ttyS0 panic=-1 numa=fake=2 tsc=reliable no_timer_check";
+
+/// What executes the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acceleration {
+    /// The processor.
+    Kvm,
+    /// An emulator.
+    Tcg,
+}
+
+impl fmt::Display for Acceleration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Acceleration::Kvm => "KVM",
+            Acceleration::Tcg => "emulation (TCG)",
+        })
+    }
+}
+
+/// The guest's memory: a file without a name, which is gone with this process and those that it was given to.
+pub struct Ram {
+    file: OwnedFd,
+    mib: u64,
+}
+
+impl Ram {
+    pub fn new(mib: u64) -> Result<Self> {
+        ensure!(mib <= MEMORY_LIMIT_MIB, "{mib} MiB of memory: the guest can have {MEMORY_LIMIT_MIB} MiB at most");
+        let file = memfd_create("vkfd-guest-ram", MemfdFlags::CLOEXEC).context("make the guest's memory")?;
+        ftruncate(&file, mib << 20).context("set the size of the guest's memory")?;
+        Ok(Self { file, mib })
+    }
+
+    /// A path by which processes of this user can open it.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+}
+
+/// A virtual machine.
+pub struct Machine<'a> {
+    pub acceleration: Acceleration,
+    pub processors: u32,
+    pub kernel: &'a Path,
+    pub initrd: &'a Path,
+    /// More words for the kernel's command line.
+    pub append: &'a str,
+    pub ram: &'a Ram,
+    /// The GPUs' sockets.
+    pub gpus: &'a [PathBuf],
+    pub console: Console<'a>,
+}
+
+/// Where the guest's console is.
+pub enum Console<'a> {
+    /// In a file; records come on standard output.
+    File(&'a Path),
+    /// Here, for typing, with this directory shown to the guest.
+    Terminal { share: &'a Path },
+}
+
+impl Machine<'_> {
+    /// Ends when the guest powers off or panics, and when this process ends.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", PROGRAM]);
+        command.args(["-no-user-config", "-nodefaults", "-no-reboot", "-display", "none"]);
+        match self.acceleration {
+            Acceleration::Kvm => command.args(["-accel", "kvm", "-cpu", "max"]),
+            // Page walks of five levels would only cost time.
+            Acceleration::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]),
+        };
+        let mib = self.ram.mib;
+        command.args([
+            "-machine",
+            &format!("{MACHINE},memory-backend=ram"),
+            "-m",
+            &format!("{mib}M"),
+            "-smp",
+            &self.processors.to_string(),
+        ]);
+        let ram = format!("memory-backend-file,id=ram,size={mib}M,share=on,mem-path={}", self.ram.path().display());
+        command.args(["-object", &ram]);
+        command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(self.initrd);
+        command.args(["-append", &format!("{COMMAND_LINE} {}", self.append)]);
+        command.args(["-device", "virtio-rng-pci"]);
+        match self.console {
+            Console::File(path) => {
+                command.args([
+                    "-chardev",
+                    &format!("file,id=console,path={}", path.display()),
+                    "-serial",
+                    "chardev:console",
+                ]);
+                command.args(["-device", "virtio-serial-pci", "-chardev", "stdio,id=report,signal=off"]);
+                command.args(["-device", &format!("virtserialport,chardev=report,name={REPORT_PORT}")]);
+            }
+            Console::Terminal { share } => {
+                command.args(["-serial", "mon:stdio"]);
+                let share =
+                    format!("local,path={},mount_tag={SHARE_TAG},security_model=none,readonly=on", share.display());
+                command.args(["-virtfs", &share]);
+            }
+        }
+        for (number, socket) in self.gpus.iter().enumerate() {
+            command.args(["-chardev", &format!("socket,id=gpu{number},path={}", socket.display())]);
+            command.args(["-device", &format!("ivshmem-doorbell,chardev=gpu{number},vectors=1")]);
+        }
+        command
+    }
+}
