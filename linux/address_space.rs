@@ -6,8 +6,11 @@
 //! After a fork or an exec the file's new owner has another address space and gets EBADF.
 //!
 //! Each invalidation is noted before the driver's callback runs: an invalidation that has raised a generation is one that
-//! `read_begin` waits for, which is what the driver's scheme of generations needs. For the same reason HMM may begin again by
-//! itself when an invalidation disturbs it: which ranges were hit, the generations tell.
+//! `read_begin` waits for, which is what the driver's scheme of generations needs.
+//!
+//! Which pages went stale while others were faulted in, the generations tell, range by range. HMM knows but one sequence number for
+//! all it was asked for and would begin again with each invalidation, also of something else in the window, and in a storm of them
+//! never end. So it gets a notifier that notes nothing ([`Quiet`]).
 
 use crate::hmm::{self, Pfn};
 use crate::interval_notifier::{IntervalNotifier, Invalidation, Operations, Sequence};
@@ -16,18 +19,28 @@ use core::any::Any;
 use core::time::Duration;
 use kernel::mm::virt::{flags, VmaRef};
 use kernel::mm::{Mm, MmWithUser};
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::time::msecs_to_jiffies;
+use kernel::sync::SetOnce;
+use kernel::time::Delta;
 use kernel::uaccess::{UserPtr, UserSlice};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc};
 
-/// How long one call of HMM may go on while invalidations disturb it, in milliseconds. The driver, which has a deadline of its own, comes
-/// back after a pause.
-const FAULT_MILLIS: u32 = 100;
+/// How long one call of HMM may go on beginning again. The driver, which has a deadline of its own, comes back after a pause.
+const FAULT_TIME: Delta = Delta::from_millis(100);
+
+/// The notifier that HMM gets: of a page that nobody maps, and whatever happens to it does not matter.
+struct Quiet;
+
+impl Operations for Quiet {
+    fn invalidate(&self, _: &Invalidation<'_>) -> bool {
+        true
+    }
+}
 
 /// What a notifier's callback works on.
 struct Client(Arc<dyn Invalidate>, CpuSpan);
@@ -65,6 +78,8 @@ impl Watch for IntervalNotifier<Client> {
 /// A process's memory.
 pub(crate) struct ProcessMemory {
     mm: ARef<Mm>,
+    /// From the first watch on.
+    quiet: SetOnce<Arc<IntervalNotifier<Quiet>>>,
 }
 
 impl ProcessMemory {
@@ -72,7 +87,7 @@ impl ProcessMemory {
     pub(crate) fn current() -> Result<Self> {
         let current = kernel::current!();
         let mm = current.mm().ok_or(Errno::ESRCH)?;
-        Ok(Self { mm: ARef::from(&**mm) })
+        Ok(Self { mm: ARef::from(&**mm), quiet: SetOnce::new() })
     }
 
     /// A reference as a user of the address space. Given back by a worker: the last user tears the address space down, which is
@@ -106,6 +121,10 @@ impl AddressSpace for ProcessMemory {
         }
         os::failpoint("watch")?;
         let mm = self.user()?;
+        if self.quiet.as_ref().is_none() {
+            // Of two threads that come here at once, one's is dropped again.
+            self.quiet.populate(Arc::pin_init(IntervalNotifier::new(&mm, 0..PAGE_SIZE, Quiet), GFP_KERNEL)?);
+        }
         let range = index(span.start().0)..index(span.end().0);
         let notifier = IntervalNotifier::new(&mm, range, Client(client, span));
         let watch: Arc<IntervalNotifier<Client>> = Arc::pin_init(notifier, GFP_KERNEL)?;
@@ -114,7 +133,11 @@ impl AddressSpace for ProcessMemory {
 
     fn fault(&self, watch: &dyn Watch, _seq: Seq, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
         let fail = |errno| Faulted { spans: 0, error: Some(errno) };
-        let Some(notifier) = watch.as_any().downcast_ref::<IntervalNotifier<Client>>() else { return fail(Errno::EINVAL) };
+        let inside = |span: &CpuSpan| watch.span().start() <= span.start() && span.end() <= watch.span().end();
+        let (true, Some(notifier)) = (spans.iter().all(inside), self.quiet.as_ref()) else {
+            return fail(Errno::EINVAL);
+        };
+        let patience = if self.is_current() { hmm::Patience::Killable } else { hmm::Patience::None };
         let mm = match self.user() {
             Ok(mm) => mm,
             Err(error) => return fail(error.errno),
@@ -127,7 +150,7 @@ impl AddressSpace for ProcessMemory {
             Access::Read => hmm::Access::Read,
             Access::Write => hmm::Access::Write,
         };
-        let fault_run = |start: CpuVa, pages: &mut [Page]| fault_run(notifier, &mm, start, access, pages);
+        let fault_run = |start: CpuVa, pages: &mut [Page]| fault_run(notifier, &mm, start, access, patience, pages);
         // HMM has the same error for no mapping and for one that not even allows reading.
         let explain = |errno, span| if errno == Errno::EFAULT && is_denied(&mm, span) { Errno::EPERM } else { errno };
         let (mut done, mut first) = (0, 0);
@@ -205,19 +228,19 @@ fn neighbours(spans: &[CpuSpan]) -> usize {
 
 /// Faults consecutive pages in.
 fn fault_run(
-    notifier: &IntervalNotifier<Client>,
+    notifier: &IntervalNotifier<Quiet>,
     mm: &MmWithUser,
     start: CpuVa,
     access: hmm::Access,
+    patience: hmm::Patience,
     pages: &mut [Page],
 ) -> core::result::Result<(), Errno> {
     // SAFETY: both types are 64-bit words of which every pattern is a value, so that the same array can be filled as one and turned
     // into the other in place; it is borrowed exclusively. What is left in it after a failure nobody looks at.
     let pfns = unsafe { core::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<Pfn>(), pages.len()) };
     let start = index(start.0);
-    let range = start..start + pfns.len() * kernel::page::PAGE_SIZE;
-    let timeout = msecs_to_jiffies(FAULT_MILLIS);
-    hmm::fault(notifier, mm, range, access, pfns, timeout).map_err(|e| match Errno(-e.to_errno()) {
+    let range = start..start + pfns.len() * PAGE_SIZE;
+    hmm::fault(notifier, mm, range, access, patience, pfns, FAULT_TIME).map_err(|e| match Errno(-e.to_errno()) {
         // Memory that is no memory: a device's.
         Errno::EINVAL => Errno::EFAULT,
         errno => errno,

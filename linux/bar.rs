@@ -79,7 +79,11 @@ impl PciBar {
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {
-        assert!(at % 8 == 0 && at < self.bytes && self.bytes - at >= 8, "word {at:#x} of a BAR of {:#x} bytes", self.bytes);
+        assert!(
+            at % 8 == 0 && at < self.bytes && self.bytes - at >= 8,
+            "word {at:#x} of a BAR of {:#x} bytes",
+            self.bytes
+        );
         // SAFETY: mapped as long as `self`, inside, aligned. Everyone accesses it atomically or from outside Rust.
         unsafe { AtomicU64::from_ptr(self.shared.as_ptr().add(index(at)).cast()) }
     }

@@ -90,7 +90,7 @@ impl PinnedDrop for Class {
 pub(crate) enum Number {
     /// Any that is free.
     Dynamic,
-    /// This one. EBUSY when somebody has it.
+    /// This one.
     Fixed {
         /// Major number.
         major: u32,
@@ -100,10 +100,11 @@ pub(crate) enum Number {
 }
 
 /// A device number of one's own.
-struct Region(bindings::dev_t);
+pub(crate) struct Region(bindings::dev_t);
 
 impl Region {
-    fn new(number: Number, name: &CStr) -> Result<Self> {
+    /// Takes a number. EBUSY when somebody has it.
+    pub(crate) fn new(number: Number, name: &CStr) -> Result<Self> {
         let mut found: bindings::dev_t = 0;
         // SAFETY: the name is copied.
         to_result(unsafe {
@@ -169,12 +170,12 @@ impl<T: CharDevice> Registration<T> {
     pub(crate) fn new<'a>(
         class: Arc<Class>,
         name: &'a CStr,
-        number: Number,
+        region: Region,
         context: Arc<T::Context>,
     ) -> impl PinInit<Self, Error> + use<'a, T> {
         try_pin_init!(Self {
             context,
-            region: Region::new(number, name)?,
+            region,
             class,
             cdev <- Opaque::ffi_init(|slot: *mut bindings::cdev| {
                 // SAFETY: `slot` stays where it is until it was removed, and no file that has it is open then.
@@ -305,4 +306,3 @@ impl<T: CharDevice> Vtable<T> {
         }
     }
 }
-

@@ -11,6 +11,7 @@
 #include <linux/mmu_notifier.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/sysfs.h>
 
 #include "helpers.h"
 
@@ -72,6 +73,11 @@ phys_addr_t vkfd_page_phys(struct page *page)
 void *vkfd_page_address(struct page *page)
 {
 	return page_address(page);
+}
+
+void vkfd_attribute_init(struct attribute *attribute)
+{
+	sysfs_attr_init(attribute);
 }
 
 /*

@@ -22,6 +22,9 @@ struct page;
 phys_addr_t vkfd_page_phys(struct page *page);
 void *vkfd_page_address(struct page *page);
 
+struct attribute;
+void vkfd_attribute_init(struct attribute *attribute);
+
 bool vkfd_may_sleep(void);
 
 #endif

@@ -15,7 +15,7 @@ use kernel::error::to_result;
 use kernel::mm::MmWithUser;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
-use kernel::time::Jiffies;
+use kernel::time::{msecs_to_jiffies, Delta, Instant, Monotonic};
 
 // The kernel's bindings do not have this header. helpers.c asserts that all of it is as it says there.
 const VALID: usize = 1 << 63;
@@ -37,6 +37,7 @@ struct RawRange {
 }
 
 unsafe extern "C" {
+    fn hmm_range_fault(range: *mut RawRange) -> c_int;
     fn hmm_range_fault_unlocked_timeout(range: *mut RawRange, timeout: c_ulong) -> c_int;
 }
 
@@ -77,8 +78,19 @@ pub(crate) enum Access {
     Write,
 }
 
-/// Faults in the pages of `range`, which lies in the interval of `notifier`, and tells them in `pfns`, which is as long. `mm`, whose the
-/// notifier is, has users. Retries what invalidations disturb, for at most `timeout`; sleeps.
+/// Whether a fault may wait for user space.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It may: for a thread that can be killed. Page faults that user space serves (userfaultfd) are waited for.
+    Killable,
+    /// It may not: for a kernel thread, which nobody can kill while it waits for a process that may be waiting for it. Such a fault is
+    /// EFAULT.
+    None,
+}
+
+/// Faults in the pages of `range` and tells them in `pfns`, which is as long. `mm`, which is that of `notifier`, has users. Invalidations
+/// that the notifier notes make it begin again, for at most `timeout`; with a notifier that notes none, the caller has to find out which of
+/// the pages are stale. Sleeps.
 ///
 /// EINVAL for a range that is not like that, EFAULT where there is no mapping or no memory behind it, EPERM where the mapping does
 /// not allow the access, EBUSY after the timeout, ENOMEM, EINTR if the thread is killed.
@@ -87,20 +99,19 @@ pub(crate) fn fault<T: Operations>(
     mm: &MmWithUser,
     range: Range<usize>,
     access: Access,
+    patience: Patience,
     pfns: &mut [Pfn],
-    timeout: Jiffies,
+    timeout: Delta,
 ) -> Result {
-    let watched = notifier.range();
-    let inside = watched.start <= range.start && range.start < range.end && range.end <= watched.end;
-    let whole = range.start % PAGE_SIZE == 0 && range.end % PAGE_SIZE == 0;
-    if !inside || !whole || (range.end - range.start) / PAGE_SIZE != pfns.len() || mm.as_raw() != notifier.mm().as_raw() {
+    let whole = range.start % PAGE_SIZE == 0 && range.end % PAGE_SIZE == 0 && range.start < range.end;
+    if !whole || (range.end - range.start) / PAGE_SIZE != pfns.len() || mm.as_raw() != notifier.mm().as_raw() {
         return Err(EINVAL);
     }
     // Some flags would be carried over.
     pfns.fill(Pfn::default());
     let mut raw = RawRange {
         notifier: notifier.as_raw(),
-        notifier_seq: 0, // set by the call
+        notifier_seq: 0,
         start: range.start,
         end: range.end,
         hmm_pfns: pfns.as_mut_ptr().cast(),
@@ -108,7 +119,24 @@ pub(crate) fn fault<T: Operations>(
         pfn_flags_mask: 0,
         dev_private_owner: core::ptr::null_mut(),
     };
-    // SAFETY: the notifier is registered as long as it is borrowed; the range was checked; `pfns` has an entry a page, with the
-    // layout of an unsigned long; the address space is not torn down while it has users. No timeout would mean no end.
-    to_result(unsafe { hmm_range_fault_unlocked_timeout(&mut raw, timeout.max(1)) })
+    if patience == Patience::Killable {
+        let millis = u32::try_from(timeout.as_millis_ceil()).unwrap_or(u32::MAX);
+        // 0 would mean no end.
+        let ticks = msecs_to_jiffies(millis).max(1);
+        // SAFETY: the notifier is registered as long as it is borrowed; `pfns` has an entry a page, with the layout of an unsigned
+        // long; the address space is not torn down while it has users, and is not locked by this thread.
+        return to_result(unsafe { hmm_range_fault_unlocked_timeout(&mut raw, ticks) });
+    }
+    let start = Instant::<Monotonic>::now();
+    loop {
+        raw.notifier_seq = notifier.read_begin().0;
+        let result = {
+            let _lock = mm.mmap_read_lock();
+            // SAFETY: as above, and the lock is held.
+            to_result(unsafe { hmm_range_fault(&mut raw) })
+        };
+        if result != Err(EBUSY) || start.elapsed() > timeout {
+            return result;
+        }
+    }
 }

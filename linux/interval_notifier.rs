@@ -77,12 +77,11 @@ pub(crate) struct Sequence(pub(crate) c_ulong);
 ///
 /// # Invariants
 ///
-/// `inner` is registered, with [`Self::OPS`], on `mm`, for `range`, as long as the value exists.
+/// `inner` is registered, with [`Self::OPS`], on `mm`, as long as the value exists.
 #[pin_data(PinnedDrop)]
 pub(crate) struct IntervalNotifier<T: Operations> {
     data: T,
     mm: ARef<Mm>,
-    range: Range<usize>,
     #[pin]
     inner: Opaque<bindings::mmu_interval_notifier>,
 }
@@ -107,7 +106,6 @@ impl<T: Operations> IntervalNotifier<T> {
         try_pin_init!(Self {
             data,
             mm: ARef::from(&**mm),
-            range,
             inner <- Opaque::try_ffi_init(move |slot: *mut bindings::mmu_interval_notifier| {
                 // SAFETY: `slot` stays where it is until the value is dropped, which removes it. `mm` has users. The operations are
                 // constants.
@@ -117,11 +115,6 @@ impl<T: Operations> IntervalNotifier<T> {
                 })
             }),
         })
-    }
-
-    /// The interval.
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.range.clone()
     }
 
     /// Whose memory it is about.

@@ -5,7 +5,7 @@
 //! | file | |
 //! | --- | --- |
 //! | `interval_notifier`, `hmm`, `pin`, `char_device`, `sysfs` | abstractions over the kernel's C interfaces that Rust does not have yet; they know nothing of vkfd |
-//! | `address_space` | the seam to a process's memory, over the first two |
+//! | `address_space` | the seam to a process's memory, over the first three |
 //! | `pci_driver`, `bar`, `dma` | the seam to the device: finding GPUs, their registers and interrupts, memory that both sides use |
 //! | `kfd_file`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/renderD*` and what is mapped through them |
 //! | `topology` | what is there, in sysfs |
@@ -33,7 +33,7 @@ mod render_file;
 mod sysfs;
 mod topology;
 
-use crate::char_device::{Class, Number, Registration};
+use crate::char_device::{Class, Number, Region, Registration};
 use crate::kfd_file::KfdFile;
 use crate::machine::Machine;
 use crate::pci_driver::Gpus;
@@ -44,6 +44,7 @@ use kernel::sync::Arc;
 use vkfd_driver::gpu::Gpu;
 use vkfd_driver::kfd::{Kfd, Options};
 use vkfd_driver::os::{System, Vec};
+use vkfd_driver::sabotage::Sabotage;
 use vkfd_driver::window::WindowPolicy;
 
 /// DRM's major number. There is no DRM in the guest whose it would be.
@@ -82,6 +83,10 @@ module! {
             default: 0,
             description: "Bytes of RAM that the memory limit is made of; 0: what there is",
         },
+        sabotage: u8 {
+            default: 0,
+            description: "In builds for it only: 1 ignores invalidations, 2 leaves TLB flushes out, 3 commits what was invalidated meanwhile",
+        },
     },
 }
 
@@ -109,12 +114,28 @@ fn options() -> Options {
         restore_pause: millis(module_parameters::restore_pause_ms.value()),
         max_ranges: module_parameters::max_ranges.value(),
         ram,
+        sabotage: sabotage(),
         ..Options::default()
     }
 }
 
+#[cfg(feature = "sabotage")]
+fn sabotage() -> Sabotage {
+    let number = module_parameters::sabotage.value();
+    Sabotage { invalidation: number == 1, tlb_flush: number == 2, generation_check: number == 3, ..Sabotage::default() }
+}
+
+#[cfg(not(feature = "sabotage"))]
+fn sabotage() -> Sabotage {
+    Sabotage::default()
+}
+
 impl kernel::Module for Vkfd {
     fn init(module: &'static ThisModule) -> Result<Self> {
+        if cfg!(not(feature = "sabotage")) && module_parameters::sabotage.value() != 0 {
+            pr_err!("this module was not built to be sabotaged\n");
+            return Err(EINVAL);
+        }
         let system = System::new()?;
         // SAFETY: called once in the module's life.
         let found = unsafe { Gpus::new(module, <Self as kernel::ModuleMetadata>::NAME)? };
@@ -125,16 +146,22 @@ impl kernel::Module for Vkfd {
         }
         let kfd = Kfd::new(seam, options())?;
         let mut gpus = Vec::with_capacity(found.iter().count())?;
+        let mut regions = KVec::new();
+        for (minor, _) in (FIRST_RENDER_MINOR..).zip(found.iter()) {
+            let region = Region::new(Number::Fixed { major: DRM_MAJOR, minor }, c"vkfd").inspect_err(|_| {
+                pr_err!("render node {minor} is taken: a kernel with DRM cannot have this module as well\n");
+            });
+            regions.push((minor, region?), GFP_KERNEL)?;
+        }
         let drm = Arc::pin_init(Class::new(c"drm", Some(c"dri")), GFP_KERNEL)?;
-        for (minor, gpu) in (FIRST_RENDER_MINOR..).zip(found.iter()) {
-            let number = Number::Fixed { major: DRM_MAJOR, minor };
+        for ((minor, region), gpu) in regions.into_iter().zip(found.iter()) {
             let name = kernel::str::CString::try_from_fmt(fmt!("renderD{minor}"))?;
-            let node = Registration::new(drm.clone(), &name, number, Arc::new((), GFP_KERNEL)?);
+            let node = Registration::new(drm.clone(), &name, region, Arc::new((), GFP_KERNEL)?);
             gpus.push((gpu.clone(), Arc::pin_init(node, GFP_KERNEL)?))?;
         }
         let machine = Arc::new(Machine { kfd: kfd.clone(), gpus }, GFP_KERNEL)?;
         let class = Arc::pin_init(Class::new(c"kfd", None), GFP_KERNEL)?;
-        let node = Registration::new(class, c"kfd", Number::Dynamic, machine.clone());
+        let node = Registration::new(class, c"kfd", Region::new(Number::Dynamic, c"kfd")?, machine.clone());
         let node = KBox::pin_init(node, GFP_KERNEL)?;
         let nodes = machine.gpus.iter().map(|(gpu, _)| gpu.properties()).zip(FIRST_RENDER_MINOR..);
         let topology = Topology::new(node.device(), nodes)?;

@@ -18,6 +18,10 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
+unsafe extern "C" {
+    fn vkfd_attribute_init(attribute: *mut bindings::attribute);
+}
+
 /// Text that a file shows: at most a page of it.
 #[derive(Default)]
 pub(crate) struct Text(KVec<u8>);
@@ -140,6 +144,7 @@ impl Directory {
                     // SAFETY: valid for writes; the name is a constant.
                     unsafe {
                         slot.write_bytes(0, 1);
+                        vkfd_attribute_init(slot);
                         (*slot).name = name.as_char_ptr();
                         (*slot).mode = 0o444;
                     }

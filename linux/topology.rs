@@ -177,7 +177,8 @@ impl Node<'_> {
             None => (HEAP_SYSTEM, ram()),
             Some(gpu) => (HEAP_VRAM_PUBLIC, gpu.vram_bytes),
         };
-        let bank = [("heap_type", heap.into()), ("size_in_bytes", bytes), ("flags", 0), ("width", 64), ("mem_clk_max", 0)];
+        let bank =
+            [("heap_type", heap.into()), ("size_in_bytes", bytes), ("flags", 0), ("width", 64), ("mem_clk_max", 0)];
         Properties::new().lines(&bank)
     }
 
@@ -219,7 +220,10 @@ impl Node<'_> {
 
 impl Topology {
     /// Makes the directories, in that of `device`. `gpus` in the driver's order, each with its render node's minor number.
-    pub(crate) fn new<'a>(device: &Device, gpus: impl Iterator<Item = (&'a GpuProperties, u32)> + Clone) -> Result<Self> {
+    pub(crate) fn new<'a>(
+        device: &Device,
+        gpus: impl Iterator<Item = (&'a GpuProperties, u32)> + Clone,
+    ) -> Result<Self> {
         let mut topology = Directory::in_device(device, c"topology")?;
         topology.file(c"generation_id", Text::new(format_args!("1\n"))?)?;
         let system = [("platform_oem", 0), ("platform_id", 0), ("platform_rev", 0)];
@@ -237,4 +241,3 @@ impl Topology {
         Ok(Self { _leaves: leaves, _groups: groups, _nodes: nodes, _all: all, _topology: topology })
     }
 }
-

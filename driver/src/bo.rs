@@ -176,12 +176,12 @@ impl Bo {
         Ok(inner)
     }
 
-    /// Registers a userptr object's memory: its notifiers, then its pages, all of them or none. EFAULT and EPERM name the
-    /// range; EAGAIN when its memory would not hold still until `deadline`.
+    /// Registers a userptr object's memory: its notifiers, then its pages, each range at least once. EFAULT and EPERM name the range;
+    /// EAGAIN when one would not hold still until `deadline`. What is invalidated later is MAP's to bring back.
     pub fn register(&self, windows: Windows, deadline: os::Time) -> Result {
         let Backing::Userptr(object) = &self.backing else { return Ok(()) };
         let inner = self.reserve()?;
-        revalidate::settle(object, &inner, &windows, Missing::Fail, Wanted::All, deadline)?;
+        revalidate::settle(object, &inner, &windows, Missing::Fail, Wanted::Each, deadline)?;
         let mut inner = inner;
         inner.windows = Some(windows);
         Ok(())
@@ -258,6 +258,10 @@ impl Bo {
             drop(state);
             match invalid {
                 0 => Ok(()),
+                // What changes again meanwhile the device asks for.
+                _ if object.process().xnack() => {
+                    revalidate::converge(object, inner, windows, Missing::Note, Wanted::All).map(|_| ())
+                }
                 _ => revalidate::settle(object, inner, windows, Missing::Note, Wanted::All, deadline),
             }
         };
@@ -368,13 +372,12 @@ impl Bo {
         let inner = self.reserve()?;
         object.lock().no_longer_waiting();
         let Some(windows) = &inner.windows else { return Ok(false) };
-        let converged = revalidate::converge(object, &inner, windows, Missing::Note)?;
+        let converged = revalidate::converge(object, &inner, windows, Missing::Note, Wanted::All)?;
         Ok(converged.left > 0 && !object.lock().maps().is_empty())
     }
 
-    /// Restores for a fault of GPU number `gpu` at object page `page`: whether the device is to try again. With XNACK on, where
-    /// only what the device touches is wanted, the other invalid ranges come along: they were invalidated and will be
-    /// touched again.
+    /// Restores for a fault of GPU number `gpu` at object page `page`: whether the device is to try again. The invalid ranges
+    /// around it come along; the rest stays where it is, with more registered than there is memory for.
     pub fn serve_fault(&self, gpu: usize, page: u64, write: bool, deadline: os::Time) -> Result<bool> {
         let Some(object) = self.userptr() else { return Ok(false) };
         if write && object.access() == crate::address_space::Access::Read {

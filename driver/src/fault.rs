@@ -5,7 +5,7 @@
 //! Devices call in on their own threads; a lock of rank `Event` guards the list of faults to serve.
 
 use crate::addr::PAGE;
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
 use crate::gpu::{FaultReason, PageFault};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
@@ -62,7 +62,11 @@ impl Process {
         let Some((start, bo)) = found else { return false };
         let deadline = os::now().after(self.kfd().options().register_deadline);
         let page = (fault.va.0 - start) / PAGE;
-        bo.serve_fault(gpu, page, fault.write, deadline).unwrap_or(false)
+        match bo.serve_fault(gpu, page, fault.write, deadline) {
+            Ok(served) => served,
+            // Memory that would not hold still is not gone: the device asks again, as often as it takes.
+            Err(e) => e.errno == Errno::EAGAIN,
+        }
     }
 
     /// A fault that is not served comes in again from the halted queue, as one that is not to be retried.

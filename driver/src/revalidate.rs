@@ -2,7 +2,7 @@
 //! Faulting invalid ranges in and committing them: the one loop behind registration, mapping, restore and GPU faults.
 //!
 //! ```text
-//! take the list of invalid ranges
+//! take the list of invalid ranges, or of those that are wanted
 //! until it is empty:
 //!     take ranges of one window, up to a chunk, noting their generations
 //!     read_begin of the window                     (waits for invalidations under way)
@@ -20,7 +20,7 @@ use crate::addr::{index, CpuSpan, CpuVa, HUGE_PAGES, PAGE};
 use crate::address_space::{Page, Seq, Watch};
 use crate::bo::Reserved;
 use crate::errno::{Errno, Error, Reason, Result};
-use crate::os::{self, Vec};
+use crate::os::{self, Arc, Vec};
 use crate::userptr::{InvalidList, State, Status, Userptr};
 use crate::window::Windows;
 use core::time::Duration;
@@ -56,26 +56,65 @@ struct Pass<'a> {
     pages: Vec<Page>,
 }
 
-/// One pass over the ranges that are invalid now. `Err` only with [`Missing::Fail`], or for want of memory; the ranges
+/// Which ranges a revalidation is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// All of them, at one and the same time.
+    All,
+    /// Each of them once, whatever happens to it afterwards: no GPU has it yet. With less memory than is registered there is no moment
+    /// at which all are valid.
+    Each,
+    /// One, which the device waits for, and its neighbours on the GPU. The rest may be in swap and is left there.
+    One(usize),
+}
+
+impl Wanted {
+    /// How many are not there yet.
+    fn left(self, state: &State) -> usize {
+        match self {
+            Self::All => state.counts().0,
+            Self::Each => state.unseen(),
+            Self::One(range) => is_invalid(state, range).into(),
+        }
+    }
+}
+
+fn is_invalid(state: &State, range: usize) -> bool {
+    matches!(state.range(range).1, Status::Invalid | Status::Filling)
+}
+
+/// One pass over the ranges that are invalid now and wanted. `Err` only with [`Missing::Fail`], or for want of memory; the ranges
 /// not dealt with are back on the list then.
-pub fn pass(object: &Userptr, _: &Reserved<'_>, windows: &Windows, missing: Missing) -> Result {
+pub fn pass(object: &Userptr, _: &Reserved<'_>, windows: &Windows, missing: Missing, wanted: Wanted) -> Result {
     let (mut list, ranges, pages) = {
         let mut state = object.lock();
-        let list = state.take_list();
-        let invalid = state.counts().0;
-        // What is touched decides the size of the buffers, not what exists.
-        let pages = match invalid {
-            0..=CHUNK_RANGES => state.pages_of(&list, object.ranges(), invalid),
-            _ => object.ranges().pages(),
+        let list = match wanted {
+            Wanted::All => state.take_list(),
+            Wanted::Each => state.take_unseen(),
+            Wanted::One(_) => InvalidList::empty(),
         };
-        (list, invalid.min(CHUNK_RANGES), pages.min(CHUNK_PAGES))
+        let (ranges, pages) = match wanted {
+            // What is touched decides the size of the buffers, not what exists.
+            Wanted::All | Wanted::Each => match wanted.left(&state) {
+                few @ 0..=CHUNK_RANGES => (few, state.pages_of(&list, object.ranges())),
+                _ => (CHUNK_RANGES, object.ranges().pages()),
+            },
+            Wanted::One(range) => {
+                let neighbours = neighbours(object, range);
+                (neighbours.clone().count(), neighbours.map(|range| object.ranges().place(range).1).sum())
+            }
+        };
+        (list, ranges, pages.min(CHUNK_PAGES))
     };
     if ranges == 0 {
         object.lock().put_back(list);
         return Ok(());
     }
     let result = Pass::new(object, windows, missing, ranges, pages).and_then(|mut pass| {
-        let result = pass.run(&mut list);
+        let result = match wanted {
+            Wanted::All | Wanted::Each => pass.run(&mut list),
+            Wanted::One(range) => pass.run_around(range),
+        };
         // Whatever happened, entries were changed.
         let maps = object.lock().maps().len();
         for at in 0..maps {
@@ -91,13 +130,16 @@ pub fn pass(object: &Userptr, _: &Reserved<'_>, windows: &Windows, missing: Miss
     Ok(())
 }
 
-/// Which ranges [`settle`] is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// All of them.
-    All,
-    /// One; others that will not hold still do not matter.
-    One(usize),
+/// `range` and the others in the 2 MiB of GPU addresses around its first page: what the device wants next. Of a range that is longer
+/// there is enough with the one.
+fn neighbours(object: &Userptr, range: usize) -> impl Iterator<Item = usize> + Clone + '_ {
+    let ranges = object.ranges();
+    let base = object.va().0 / PAGE;
+    let block = (base + ranges.place(range).0) / HUGE_PAGES * HUGE_PAGES;
+    let first = ranges.of_page(block.saturating_sub(base)).unwrap_or(range);
+    let last = ranges.of_page((block + HUGE_PAGES - base).min(ranges.pages()) - 1).unwrap_or(range);
+    let long = move |range| ranges.place(range).1 > HUGE_PAGES;
+    (first..=last).filter(move |neighbour| *neighbour == range || !long(range) && !long(*neighbour))
 }
 
 /// How far [`converge`] came.
@@ -110,12 +152,18 @@ pub struct Converged {
 
 /// Passes without a pause as long as each leaves fewer invalid ranges than the one before. Invalidations that keep coming hit
 /// more ranges during a long pass than during a short one, so this closes in on none, where a pause would lose the lead again.
-pub fn converge(object: &Userptr, reserved: &Reserved<'_>, windows: &Windows, missing: Missing) -> Result<Converged> {
+pub fn converge(
+    object: &Userptr,
+    reserved: &Reserved<'_>,
+    windows: &Windows,
+    missing: Missing,
+    wanted: Wanted,
+) -> Result<Converged> {
     let mut before = usize::MAX;
     let mut repeats = 0;
     loop {
-        pass(object, reserved, windows, missing)?;
-        let left = object.lock().counts().0;
+        pass(object, reserved, windows, missing, wanted)?;
+        let left = wanted.left(&object.lock());
         if left == 0 || left >= before {
             return Ok(Converged { left, repeats });
         }
@@ -124,8 +172,8 @@ pub fn converge(object: &Userptr, reserved: &Reserved<'_>, windows: &Windows, mi
     }
 }
 
-/// [`converge`]s until no range that is wanted is invalid, with growing pauses in between, until `deadline` has passed: EAGAIN
-/// then, naming the first range that would not hold still.
+/// [`converge`]s until all that is wanted is there, with growing pauses in between, until `deadline` has passed: EAGAIN then, naming
+/// the first range that would not hold still.
 pub fn settle(
     object: &Userptr,
     reserved: &Reserved<'_>,
@@ -136,15 +184,15 @@ pub fn settle(
 ) -> Result {
     let mut pause = Duration::from_micros(50);
     loop {
-        let converged = converge(object, reserved, windows, missing)?;
+        let converged = converge(object, reserved, windows, missing, wanted)?;
         object.process().counters().register_retries.add(converged.repeats);
         let restless = {
             let state = object.lock();
             match wanted {
-                Wanted::One(range) => {
-                    matches!(state.range(range).1, Status::Invalid | Status::Filling).then_some(range)
-                }
                 Wanted::All => state.first_invalid(),
+                Wanted::Each if state.unseen() == 0 => None,
+                Wanted::Each => state.first_unseen(),
+                Wanted::One(range) => is_invalid(&state, range).then_some(range),
             }
         };
         let Some(range) = restless else { return Ok(()) };
@@ -191,21 +239,51 @@ impl<'a> Pass<'a> {
             let Some(first) = object.lock().peek(list) else { return Ok(()) };
             let watch = self.windows.of(first, object.ranges().span(first).start());
             self.pick(list, &**watch);
-            let seq = watch.read_begin();
-            let result = match self.picks.last() {
-                Some(only) if only.pages > CHUNK_PAGES => self.long_range(*only, &**watch, seq),
-                Some(_) => self.chunk(&**watch, seq),
-                // All that were left had become valid or were no longer of this list.
-                None => Ok(()),
-            };
-            if result.is_err() {
-                let mut state = object.lock();
-                for pick in self.picks.iter() {
-                    give_back(object, &mut state, pick.range);
-                }
-            }
-            result?;
+            self.fetch(&**watch)?;
         }
+    }
+
+    /// A range that the device waits for, with its neighbours that are watched together with it. They stay on the object's list, whose
+    /// readers pass over what has become valid.
+    fn run_around(&mut self, range: usize) -> Result {
+        let (object, windows) = (self.object, self.windows);
+        let watch_of = |range| windows.of(range, object.ranges().span(range).start());
+        let watch = watch_of(range);
+        {
+            let state = object.lock();
+            for range in neighbours(object, range).filter(|range| Arc::ptr_eq(watch_of(*range), watch)) {
+                self.pick_one(&state, range);
+            }
+        }
+        self.fetch(&**watch)
+    }
+
+    /// Notes the generation of a range, if it is invalid.
+    fn pick_one(&mut self, state: &State, range: usize) {
+        let (generation, status) = state.range(range);
+        if status == Status::Invalid {
+            let pages = self.object.ranges().place(range).1;
+            self.picks.push_reserved(Pick { range, generation, pages });
+            self.spans.push_reserved(self.object.ranges().span(range));
+        }
+    }
+
+    /// Faults in and commits what was picked.
+    fn fetch(&mut self, watch: &dyn Watch) -> Result {
+        let seq = watch.read_begin();
+        let result = match self.picks.last() {
+            Some(only) if only.pages > CHUNK_PAGES => self.long_range(*only, watch, seq),
+            Some(_) => self.chunk(watch, seq),
+            // All that were left had become valid or were no longer of this list.
+            None => Ok(()),
+        };
+        if result.is_err() {
+            let mut state = self.object.lock();
+            for pick in self.picks.iter() {
+                give_back(self.object, &mut state, pick.range);
+            }
+        }
+        result
     }
 
     /// Takes ranges that fit a chunk and lie in `watch`; a range longer than a chunk only alone.
@@ -217,17 +295,16 @@ impl<'a> Pass<'a> {
         let mut room = CHUNK_PAGES;
         while let Some(range) = state.peek(list) {
             let (_, pages) = ranges.place(range);
-            let span = ranges.span(range);
-            let here = core::ptr::addr_eq(&raw const **self.windows.of(range, span.start()), &raw const *watch);
+            let start = ranges.span(range).start();
+            let here = core::ptr::addr_eq(&raw const **self.windows.of(range, start), &raw const *watch);
             let full = self.picks.len() == self.picks.capacity() || (pages > room && !self.picks.is_empty());
             if full || !here {
                 break;
             }
             state.pop(list);
-            let (generation, status) = state.range(range);
-            if status == Status::Invalid {
-                self.picks.push_reserved(Pick { range, generation, pages });
-                self.spans.push_reserved(span);
+            let picked = self.picks.len();
+            self.pick_one(&state, range);
+            if self.picks.len() > picked {
                 room = room.saturating_sub(pages);
             }
         }

@@ -50,6 +50,8 @@ struct RangeState {
     next: u32,
     status: Status,
     listed: bool,
+    /// Has been valid at some time.
+    seen: bool,
 }
 
 /// What the notifier lock guards.
@@ -61,6 +63,8 @@ pub struct State {
     invalid: usize,
     /// Ranges that are `Gone` or `Denied`.
     missing: usize,
+    /// Ranges that have never been valid.
+    unseen: usize,
     maps: Vec<Mapping>,
     /// On the eviction's waiting list.
     waiting: bool,
@@ -91,13 +95,14 @@ impl Userptr {
         executable: bool,
         ranges: RangeSet,
     ) -> Result<Arc<Self>> {
-        let fresh = RangeState { generation: 0, next: NIL, status: Status::Invalid, listed: false };
+        let fresh = RangeState { generation: 0, next: NIL, status: Status::Invalid, listed: false, seen: false };
         let mut state = State {
             ranges: Vec::filled(fresh, ranges.len())?,
             pages: Vec::filled(Page::default(), index(ranges.pages()))?,
             first_invalid: NIL,
             invalid: ranges.len(),
             missing: 0,
+            unseen: ranges.len(),
             maps: Vec::with_capacity(process.gpu_count())?,
             waiting: false,
         };
@@ -277,6 +282,9 @@ impl State {
         let (now_invalid, now_missing) = count(status);
         self.invalid = self.invalid + now_invalid - invalid;
         self.missing = self.missing + now_missing - missing;
+        if status == Status::Valid && !core::mem::replace(&mut self.ranges[range].seen, true) {
+            self.unseen -= 1;
+        }
     }
 
     /// Raises the generation and makes the range invalid. Whether it may have had entries.
@@ -303,9 +311,23 @@ impl State {
         (self.invalid, self.missing)
     }
 
-    /// The first of the invalid ranges that are listed.
+    /// How many ranges have never been valid.
+    pub const fn unseen(&self) -> usize {
+        self.unseen
+    }
+
+    /// The first that has never been valid. O(ranges).
+    pub fn first_unseen(&self) -> Option<usize> {
+        self.ranges.iter().position(|range| !range.seen)
+    }
+
+    /// The first on the list that is invalid: some may have become valid without having been taken off it.
     pub fn first_invalid(&self) -> Option<usize> {
-        (self.first_invalid != NIL).then_some(self.first_invalid as usize)
+        let mut at = self.first_invalid;
+        while at != NIL && self.ranges[at as usize].status != Status::Invalid {
+            at = self.ranges[at as usize].next;
+        }
+        (at != NIL).then_some(at as usize)
     }
 
     /// Takes the whole list of invalid ranges; its members stay linked.
@@ -313,19 +335,36 @@ impl State {
         InvalidList(core::mem::replace(&mut self.first_invalid, NIL))
     }
 
+    /// Takes only those that have never been valid; the others stay, in their order. O(listed).
+    pub fn take_unseen(&mut self) -> InvalidList {
+        let mut at = core::mem::replace(&mut self.first_invalid, NIL);
+        let mut taken = InvalidList(NIL);
+        let (mut last_taken, mut last_kept) = (NIL, NIL);
+        while at != NIL {
+            let next = core::mem::replace(&mut self.ranges[at as usize].next, NIL);
+            let (first, last) = match self.ranges[at as usize].seen {
+                false => (&mut taken.0, &mut last_taken),
+                true => (&mut self.first_invalid, &mut last_kept),
+            };
+            match core::mem::replace(last, at) {
+                NIL => *first = at,
+                before => self.ranges[before as usize].next = at,
+            }
+            at = next;
+        }
+        taken
+    }
+
     /// The first of a list taken with [`take_list`](Self::take_list).
     pub fn peek(&self, list: &InvalidList) -> Option<usize> {
         (list.0 != NIL).then_some(list.0 as usize)
     }
 
-    /// Pages of the first `count` ranges of a list, or of all that it has.
-    pub fn pages_of(&self, list: &InvalidList, ranges: &RangeSet, count: usize) -> u64 {
+    /// Pages of the ranges of a list, also of those that have become valid: they may be invalidated again. O(listed).
+    pub fn pages_of(&self, list: &InvalidList, ranges: &RangeSet) -> u64 {
         let mut at = list.0;
         let mut pages = 0u64;
-        for _ in 0..count {
-            if at == NIL {
-                break;
-            }
+        while at != NIL {
             pages = pages.saturating_add(ranges.place(at as usize).1);
             at = self.ranges[at as usize].next;
         }
@@ -403,3 +442,10 @@ impl State {
 
 /// Invalid ranges taken off an object, linked through its state.
 pub struct InvalidList(u32);
+
+impl InvalidList {
+    /// None.
+    pub const fn empty() -> Self {
+        Self(NIL)
+    }
+}

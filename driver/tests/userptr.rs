@@ -82,6 +82,81 @@ fn a_batch_that_never_holds_still_ends_at_its_deadline_and_leaves_nothing() {
     rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
 }
 
+/// Memory in which there is not room for all: whatever is faulted in pushes something else out.
+fn with_too_little_memory(rig: &Rig, list: &[(u64, u64)]) {
+    let (first, middle, last) = (list[0].0, list[list.len() / 2].0, list[list.len() - 1].0);
+    rig.mm.after_fault(move |mm, spans| {
+        let here = spans[0].start().0 / 4096;
+        mm.renew(if here < middle { last } else { first }, 1);
+    });
+}
+
+#[test]
+fn a_registration_wants_each_range_once_and_not_all_at_once() {
+    // More ranges than are faulted in at a time.
+    let list: Vec<_> = (0..3000).map(|i| (1000 + 2 * i, 1)).collect();
+    for xnack in [false, true] {
+        let rig = Rig::new(Options { register_deadline: Duration::from_millis(200), ..Options::default() });
+        for (first, count) in &list {
+            rig.mm.map(*first, *count, true);
+        }
+        rig.process.set_xnack(xnack).unwrap();
+        with_too_little_memory(&rig, &list);
+        let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+        assert_eq!(rig.info().register_retries, 0);
+        // With XNACK on it is mapped in one go; with it off the restore goes on trying, with the queues stopped.
+        let start = std::time::Instant::now();
+        rig.map(handle).unwrap();
+        assert_eq!(rig.gpu.is_suspended(), !xnack);
+        assert!(!xnack || start.elapsed() < Duration::from_millis(200));
+        rig.mm.no_hook();
+        if xnack {
+            rig.map(handle).unwrap();
+        }
+        rig.settle();
+        rig.check(VA, &list);
+    }
+}
+
+#[test]
+fn a_fault_brings_its_neighbours_and_leaves_the_rest_in_swap() {
+    let list: Vec<_> = (0..2000).map(|i| (1000 + i * 7 % 2000 * 2, 1)).collect();
+    let rig = rig_with(&list);
+    rig.process.set_xnack(true).unwrap();
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    for round in 0..2 {
+        for (page, _) in &list {
+            rig.mm.renew(*page, 1);
+        }
+        let faulted = rig.mm.pages_faulted.load(Ordering::SeqCst);
+        rig.gpu.faults_served.lock().unwrap().clear();
+        // In the second of the four blocks of 512 pages.
+        let va = VA + 700 * 4096;
+        let fault = vkfd_driver::gpu::PageFault {
+            vmid: vkfd_driver::gpu::Vmid(1),
+            queue: vkfd_driver::gpu::HwQueue(1),
+            va: vkfd_driver::addr::GpuVa(va),
+            write: true,
+            reason: vkfd_driver::gpu::FaultReason::NotPresent,
+            retry: true,
+        };
+        vkfd_driver::gpu::Interrupts::page_fault(&**rig.process.kfd(), GPU_ID, fault);
+        while rig.gpu.faults_served.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst) - faulted, 512, "round {round}");
+        for (page, (frame, _)) in (0..).zip(&list) {
+            let expected = (512..1024).contains(&page).then(|| rig.mm.frame(*frame)).flatten();
+            assert_eq!(rig.gpu.walk(VA + page * 4096), expected, "page {page}");
+        }
+        // What was faulted in was left on the list, and may be invalidated again before the list is read.
+        rig.mm.renew(list[600].0, 1);
+        rig.map(handle).unwrap();
+        rig.check(VA, &list);
+    }
+}
+
 #[test]
 fn busy_faults_are_tried_again() {
     let list = scattered(10);
@@ -275,9 +350,11 @@ fn a_long_range_that_moves_in_the_middle_leaves_no_entry_of_its_beginning() {
         });
         rig.mm.renew(30_000, 1);
         if xnack {
-            // Nothing is mapped until a fault; mapping again is as good.
+            // Nothing is mapped until a fault; mapping again is as good, but ends when it does not get on.
             assert_eq!(rig.gpu.walk(VA), None);
-            rig.map(handle).unwrap();
+            for _ in 0..4 {
+                rig.map(handle).unwrap();
+            }
         }
         rig.settle();
         rig.check(VA, &list);

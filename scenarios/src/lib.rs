@@ -15,13 +15,16 @@ pub mod coherence;
 mod engine;
 mod failure;
 mod geometry;
+mod kernel;
 mod limits;
 mod maps;
 mod memory;
+mod module;
 mod raw;
 mod world;
 
 pub use engine::Engine;
+pub use kernel::run_role;
 pub use memory::{gather, pattern, pattern_sum, wrong_page, Backing, Layout, Memory};
 pub use verdict::Stop;
 pub use world::{Seen, World, WorldSpec};
@@ -42,4 +45,17 @@ pub struct Scenario {
 pub fn all() -> Vec<Scenario> {
     let rest = [limits::SCENARIOS, failure::SCENARIOS, coherence::SCENARIOS];
     [abi::scenarios(), geometry::scenarios(), rest.concat()].concat()
+}
+
+/// Scenarios that only a kernel can show. They need root and a KFD that `VKFD_DEVICE` names; any other skips them.
+#[must_use]
+pub fn kernel() -> Vec<Scenario> {
+    kernel::SCENARIOS.to_vec()
+}
+
+/// What can be run here: all scenarios, and with `VKFD_DEVICE` also those that only a kernel can show.
+#[must_use]
+pub fn runnable() -> Vec<Scenario> {
+    let kernel = if std::env::var_os("VKFD_DEVICE").is_some() { kernel() } else { Vec::new() };
+    [all(), kernel].concat()
 }

@@ -315,7 +315,8 @@ impl Memory {
         Ok(target)
     }
 
-    fn madvise(&self, offset: u64, bytes: u64, advice: c_int) -> io::Result<()> {
+    /// madvise with `MADV_*` advice.
+    pub(crate) fn madvise(&self, offset: u64, bytes: u64, advice: c_int) -> io::Result<()> {
         let range = self.span(offset, bytes);
         // SAFETY: the memory is this value's own; its contents may change under nobody's reference.
         let failed = unsafe { libc::madvise(self.at(offset).cast(), range.end - range.start, advice) } != 0;

@@ -3,6 +3,7 @@
 //!
 //! Lock: `engines` guards the queues that the helper methods use, one a GPU, made at first use; held while the GPU works.
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use vkfd_driver::sabotage::Sabotage;
 use vkfd_driver::window::WindowPolicy;
 
 use crate::engine::Engine;
+use crate::module;
 use crate::verdict::Stop;
 
 /// How long [`World::until`] waits.
@@ -55,12 +57,15 @@ impl Default for WorldSpec {
 }
 
 impl WorldSpec {
-    /// Whether a machine whose driver has been loaded already may be other than asked for.
-    fn fits_any_driver(&self) -> bool {
-        !self.per_range_windows
-            && self.ram.is_none()
-            && self.register_deadline.is_none()
-            && self.sabotage == Sabotage::default()
+    /// The options that a kernel module needs for it. None when there are no such options.
+    fn module_options(&self) -> Option<String> {
+        let mut options = Vec::new();
+        if self.per_range_windows {
+            options.push("per_range_windows=1".to_owned());
+        }
+        options.extend(self.ram.map(|bytes| format!("ram={bytes}")));
+        options.extend(self.register_deadline.map(|d| format!("register_deadline_ms={}", d.as_millis())));
+        (self.sabotage == Sabotage::default()).then(|| options.join(" "))
     }
 
     fn machine(&self) -> Result<Machine, Stop> {
@@ -135,10 +140,13 @@ impl World {
     pub fn new(spec: WorldSpec) -> Result<Self, Stop> {
         let host = match std::env::var_os("VKFD_DEVICE") {
             None => Host::InProcess(spec.machine()?),
-            Some(_) if !spec.fits_any_driver() => {
-                return Err(Stop::Skip("needs a driver with options of its own".into()));
+            Some(path) => {
+                let options = spec.module_options();
+                module::with_options(
+                    &options.ok_or(Stop::Skip("only a driver in this process can be broken".into()))?,
+                )?;
+                Host::Device(path.into())
             }
-            Some(path) => Host::Device(path.into()),
         };
         let client = host.open(spec.xnack)?;
         let gpus = client.gpus().len();
@@ -269,11 +277,11 @@ impl World {
     ///
     /// # Errors
     ///
-    /// [`Stop::Skip`] when the driver is not in this process.
+    /// [`Stop::Skip`] when the kernel was built without fault injection.
     pub fn fail_nth<R>(&self, n: u64, call: impl FnOnce() -> R) -> Result<(R, bool), Stop> {
         match self.host {
             Host::InProcess(_) => Ok(fault_injection::fail_nth(n, call)),
-            Host::Device(_) => Err(Stop::Skip("only a driver in this process can be made to fail".into())),
+            Host::Device(_) => kernel_fail_nth(n, call),
         }
     }
 
@@ -331,4 +339,18 @@ impl World {
     pub fn sum64(&self, va: GpuVa, bytes: u64) -> ClientResult<u64> {
         self.with_engine(0, |engine| engine.sum64(va, bytes))
     }
+}
+
+/// The kernel counts the places of this thread's calls that can be made to fail.
+fn kernel_fail_nth<R>(n: u64, call: impl FnOnce() -> R) -> Result<(R, bool), Stop> {
+    const PATH: &str = "/proc/thread-self/fail-nth";
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(PATH);
+    let file = file.map_err(|e| Stop::Skip(format!("{PATH}: {e}: a kernel without CONFIG_FAULT_INJECTION?")))?;
+    let mut left = [0; 16];
+    file.write_at((n + 1).to_string().as_bytes(), 0)?;
+    let result = call();
+    // Opening it only now would be a place as well.
+    let length = file.read_at(&mut left, 0)?;
+    file.write_at(b"0", 0)?;
+    Ok((result, left[..length].trim_ascii() == b"0"))
 }

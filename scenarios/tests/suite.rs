@@ -22,9 +22,12 @@ fn trial(scenario: Scenario) -> Trial {
 }
 
 fn main() -> ExitCode {
+    if let Some(status) = vkfd_scenarios::run_role() {
+        return status;
+    }
     // One after the other: every machine of a process sees what a scenario does to its mappings.
     let args = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let conclusion = libtest_mimic::run(&args, vkfd_scenarios::all().into_iter().map(trial).collect());
+    let conclusion = libtest_mimic::run(&args, vkfd_scenarios::runnable().into_iter().map(trial).collect());
     let skipped = SKIPPED.lock().unwrap_or_else(PoisonError::into_inner);
     for (name, reason) in skipped.iter() {
         println!("skipped: {name}: {reason}");

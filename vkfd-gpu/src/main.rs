@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 use std::io::IsTerminal;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 use vkfd_device::device::{Device, Model};
@@ -151,7 +151,7 @@ impl Cli {
                 let arguments: Vec<_> = std::env::args_os().skip(1).collect();
                 Some(Box::new(move || {
                     let mut command = Command::new(&program);
-                    command.args(&arguments).args(["--part", "device"]);
+                    command.args(&arguments).args(["--part", "device"]).stdin(Stdio::null());
                     command
                 }))
             }

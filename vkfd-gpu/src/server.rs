@@ -267,7 +267,9 @@ impl Server {
             tracing::warn!(gpu = index, %error, "the reset line cannot be read");
         }
         let wanted = slot.registers.read(layout::RESET);
-        if wanted == self.epoch && self.process.is_some() {
+        // One that has not connected yet is of no epoch: with several GPUs the next process may be starting already.
+        let connected = self.process.as_ref().is_some_and(|process| process.stream.is_some());
+        if wanted == self.epoch && connected {
             self.end_process("the driver wants a reset");
             self.soon();
         }

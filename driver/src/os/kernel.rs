@@ -174,8 +174,12 @@ impl<T> IntoIterator for Vec<T> {
     }
 }
 
+/// A lockdep class. Lockdep compares both by address: never made in a generic function, of which every crate has its own copy.
+type Class = (&'static CStr, Pin<&'static LockClassKey>);
+
 /// A rank's lockdep class: locks of one rank are one class, so that taking two of them at once is reported too.
-fn class(rank: Rank) -> (&'static CStr, Pin<&'static LockClassKey>) {
+#[inline(never)]
+fn class(rank: Rank) -> Class {
     match rank {
         Rank::Process => (c"vkfd_process", kernel::static_lock_class!()),
         Rank::Bo => (c"vkfd_bo", kernel::static_lock_class!()),
@@ -371,11 +375,22 @@ unsafe impl<T: Send + Sync> Send for Work<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Work<T> {}
 
+/// The classes of a work item, its timer, and the spin lock.
+#[inline(never)]
+fn work_classes() -> [Class; 3] {
+    [
+        (c"vkfd_work", kernel::static_lock_class!()),
+        (c"vkfd_work_timer", kernel::static_lock_class!()),
+        (c"vkfd_work_lock", kernel::static_lock_class!()),
+    ]
+}
+
 impl<T: Send + Sync + 'static> Work<T> {
     /// Work that runs `run` on its target.
     pub fn new(_name: &str, run: fn(&Arc<T>)) -> Result<Self> {
         failpoint("work")?;
         let timer = Timer { due: None, target: None, stopped: false };
+        let [_, _, (name, key)] = work_classes();
         let item = KBox::pin_init(
             pin_init!(Item {
                 work <- Opaque::ffi_init(|slot| {
@@ -383,7 +398,7 @@ impl<T: Send + Sync + 'static> Work<T> {
                     unsafe { Item::<T>::init_work(slot) }
                 }),
                 run,
-                timer <- SpinLock::new(timer, c"vkfd_timer", kernel::static_lock_class!()),
+                timer <- SpinLock::new(timer, name, key),
             }),
             gfp(),
         );
@@ -440,21 +455,21 @@ impl<T: Send + Sync + 'static> Item<T> {
     /// # Safety
     /// `slot` is valid for writes, and stays where it is as long as it is used.
     unsafe fn init_work(slot: *mut bindings::delayed_work) {
-        let (work_key, timer_key) = (kernel::static_lock_class!(), kernel::static_lock_class!());
+        let [(work_name, work_key), (timer_name, timer_key), _] = work_classes();
         // SAFETY: forwarded to the caller. `serve` finds its item around the work it is given.
         unsafe {
             bindings::init_work_with_key(
                 &raw mut (*slot).work,
                 Some(Self::serve),
                 false,
-                c"vkfd_work".as_char_ptr(),
+                work_name.as_char_ptr(),
                 work_key.as_ptr(),
             );
             bindings::timer_init_key(
                 &raw mut (*slot).timer,
                 Some(bindings::delayed_work_timer_fn),
                 bindings::TIMER_IRQSAFE,
-                c"vkfd_work_timer".as_char_ptr(),
+                timer_name.as_char_ptr(),
                 timer_key.as_ptr(),
             );
         }

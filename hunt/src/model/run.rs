@@ -10,6 +10,7 @@ use vkfd_driver::kfd::Options;
 use vkfd_driver::os::fault_injection;
 use vkfd_driver::window::WindowPolicy;
 use vkfd_uapi::memory::{ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE};
+use vkfd_uapi::vkfd::RANGE_INVALID;
 
 use super::{Op, Piece, Shape, Step, Trouble};
 use crate::sim::memory::{Allowed, Change, Race, SimMemory, FIRST_PAGE};
@@ -443,6 +444,7 @@ impl World {
         });
         let number = number.ok_or("a page beyond the last range")?;
         let missing = ranges[number].state != State::Valid;
+        let before: Vec<State> = ranges.iter().map(|r| r.state).collect();
         if matches!(trouble, Trouble::Page(_, Errno::ENOMEM)) && !served {
             // The worker had no memory: nothing was promised. The next one is served.
             self.rig.memory.no_failures();
@@ -452,15 +454,29 @@ impl World {
         let Kind::Userptr { ranges, .. } = &object.kind else { return Ok(()) };
         let wanted = ranges[number].state == State::Valid;
         ensure!(served == wanted, "served: {served}, but range {number} is {:?}", ranges[number]);
+        let count = ranges.len();
+        self.leave(at, number, &before)?;
         if matches!(trouble, Trouble::Page(..)) {
             // Another range may have been the one that failed; the next fault brings it.
             self.rig.memory.no_failures();
-            for range in 0..ranges.len() {
+            for range in 0..count {
                 let Kind::Userptr { ranges, .. } = &self.objects[at].kind else { break };
                 let first: u64 = ranges[..range].iter().map(|r| r.pages).sum();
                 let _ = self.rig.fault(gpu, Self::va(self.objects[at].page + first), false);
             }
             self.objects[at].revalidate(&self.rig.memory, true);
+        }
+        Ok(())
+    }
+
+    /// A fault of range `number` brings its neighbours, and leaves what is farther away as it was.
+    fn leave(&mut self, at: usize, number: usize, before: &[State]) -> Verdict {
+        let told = self.rig.ranges(self.objects[at].handle).map_err(|e| format!("{e:?}"))?;
+        let Kind::Userptr { ranges, .. } = &mut self.objects[at].kind else { return Ok(()) };
+        for (i, (range, told)) in ranges.iter_mut().zip(told).enumerate() {
+            if i != number && before[i] != State::Valid && told.state == RANGE_INVALID {
+                range.state = State::Invalid;
+            }
         }
         Ok(())
     }

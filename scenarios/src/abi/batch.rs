@@ -232,7 +232,7 @@ fn too_many() -> Result<(), Stop> {
 
 fn gpu() -> Result<(), Stop> {
     let s = Setting::new()?;
-    for unknown in [0, 1, s.world.id() + 1, u32::MAX] {
+    for unknown in [0, 1, !s.world.id(), u32::MAX] {
         s.fail(Errno::INVAL, vkfd::REASON_BAD_GPU, None, |r| r.gpu = unknown)?;
     }
     s.fail(Errno::INVAL, vkfd::REASON_BAD_FLAGS, None, |r| r.flags |= ALLOC_MEM_FLAGS_AQL_QUEUE_MEM)?;

@@ -52,7 +52,7 @@ fn checks() -> Result<(), Stop> {
     fail(va, PAGE + 1, cpu, gpu, USERPTR, Errno::INVAL, zero, Some(0))?;
     fail(va + 1, PAGE, cpu, gpu, USERPTR, Errno::INVAL, zero, None)?;
     fail(va, u64::MAX - PAGE + 1, cpu, gpu, USERPTR, Errno::INVAL, vkfd::REASON_WRAPS, Some(0))?;
-    fail(va, PAGE, cpu, gpu + 1, USERPTR, Errno::INVAL, vkfd::REASON_BAD_GPU, None)?;
+    fail(va, PAGE, cpu, !gpu, USERPTR, Errno::INVAL, vkfd::REASON_BAD_GPU, None)?;
     let aql = USERPTR | ALLOC_MEM_FLAGS_AQL_QUEUE_MEM;
     fail(va, PAGE, cpu, gpu, aql, Errno::INVAL, vkfd::REASON_BAD_FLAGS, None)?;
     fail(va, PAGE, cpu, gpu, USERPTR | 1 << 5, Errno::INVAL, vkfd::REASON_BAD_FLAGS, None)?;

@@ -192,7 +192,10 @@ pub(super) fn page_out() -> Result<(), Stop> {
     }
     world.settle()?;
     let info = world.client().snapshot()?;
-    ensure_eq!((info.evictions, info.restores), (before.evictions + 1, before.restores + 1));
+    let (evictions, restores) = (info.evictions - before.evictions, info.restores - before.restores);
+    // A kernel goes page by page, and may let a restore in between.
+    let most = if world.in_process() { 1 } else { batch.memory.pages() };
+    ensure!((1..=most).contains(&evictions) && restores == evictions, "{evictions} evictions, {restores} restores");
     batch.expect_all_but(&world, &[], FIRST)?;
     batch.memory.fill(2);
     batch.expect_all_but(&world, &[], 2)?;

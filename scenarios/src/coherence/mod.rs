@@ -13,7 +13,7 @@
 //! Every scenario checks what the GPU and the CPU see, and what the driver says of its ranges and page tables. Those that take a
 //! [`WorldSpec`] are also run with parts of the driver broken on purpose (`tests/controls.rs`), where they must fail.
 
-mod batch;
+pub(crate) mod batch;
 pub mod change;
 pub mod partial;
 mod race;

@@ -174,16 +174,38 @@ pub(super) fn two_processes() -> Result<(), Stop> {
 }
 
 /// A connection that can be closed while buffers and queues are alive, as when a process is killed.
-struct Severable(Mutex<Option<Arc<dyn Transport>>>);
+struct Severable {
+    transport: Mutex<Option<Arc<dyn Transport>>>,
+    /// What was mapped through it: addresses and lengths.
+    mapped: Mutex<Vec<(usize, usize)>>,
+}
 
 impl Severable {
+    fn new(transport: Arc<dyn Transport>) -> Self {
+        Self { transport: Mutex::new(Some(transport)), mapped: Mutex::default() }
+    }
+
     fn get(&self) -> Result<Arc<dyn Transport>, Errno> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(Errno::BADF)
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(Errno::BADF)
     }
 
     fn sever(&self) {
-        let transport = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(transport);
+    }
+
+    /// Puts ordinary memory where something of the device was mapped: a kernel keeps a file open as long as there is a mapping, which
+    /// a process that is killed does not leave.
+    fn unmap_all(&self) -> std::io::Result<()> {
+        for (at, bytes) in self.mapped.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let at = std::ptr::with_exposed_provenance_mut::<c_void>(at);
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+            // SAFETY: mapped for queues and buffers of this connection, which are not used any more; the place stays theirs.
+            if unsafe { libc::mmap(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) } == libc::MAP_FAILED {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -203,7 +225,9 @@ impl Transport for Severable {
         offset: u64,
     ) -> Result<*mut c_void, Errno> {
         // SAFETY: promised by the caller.
-        unsafe { self.get()?.mmap(what, addr, len, prot, flags, offset) }
+        let at = unsafe { self.get()?.mmap(what, addr, len, prot, flags, offset) }?;
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).push((at.expose_provenance(), len));
+        Ok(at)
     }
 
     fn topology(&self) -> Result<Vec<Node>, ClientError> {
@@ -221,7 +245,7 @@ pub(super) fn closed_while_evicted() -> Result<(), Stop> {
     let free = |world: &World| -> Result<u64, Stop> { Ok(world.open()?.caps().max_bytes) };
     let all = free(&world)?;
     for round in 0..10 {
-        let connection = Arc::new(Severable(Mutex::new(Some(world.transport()?))));
+        let connection = Arc::new(Severable::new(world.transport()?));
         let client = Client::with_transport(connection.clone())?;
         let memory = Memory::anonymous(512 * 4 * PAGE)?;
         memory.fill(FIRST);
@@ -238,6 +262,9 @@ pub(super) fn closed_while_evicted() -> Result<(), Stop> {
             batch.memory.discard(0, batch.memory.bytes())?;
         }
         connection.sever();
+        if !world.in_process() {
+            connection.unmap_all()?;
+        }
         ensure_eq!(client.snapshot().map(drop).map_err(|e| e.errno()), Err(Some(Errno::BADF)));
         ensure_eq!(free(&world)?, all, "bytes that can be registered after round {round}");
         // The memory is its owner's alone now.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The device process dies, stops, or loses its server; the guest starts over.
 
-use crate::guest::{limits, until, Report, TestBar};
+use crate::guest::{limits, until, Report, Stop, TestBar};
 use crate::machine::{Machine, Place};
 use crate::queue::{noise, Queue, Space};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -15,6 +15,7 @@ const RAM_VA: u64 = 0x10_0000_0000;
 const BACK_VA: u64 = 0x30_0000_0000;
 const VRAM_VA: u64 = 0x20_0000_0000;
 
+/// Limits here are for a machine that is very busy: what they are to show is that there is one.
 fn timed<R>(what: &str, limit: Duration, f: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let result = f();
@@ -45,7 +46,7 @@ fn copy_on(queue: &mut Queue<'_>, stop: &AtomicBool) {
 /// Every call that the driver makes, each in time, on a device that is gone.
 fn calls_fail_quickly(space: &Space, queue: &Queue<'_>, ring_va: u64, ring: PhysAddr) {
     let remote = &space.remote;
-    let quick = Duration::from_millis(100);
+    let quick = Duration::from_secs(1);
     timed("suspend", quick, || remote.suspend(space.vmid));
     timed("resume", quick, || remote.resume(space.vmid));
     timed("flush_tlb", quick, || remote.flush_tlb(space.vmid));
@@ -72,6 +73,7 @@ fn a_device_killed_in_the_middle_of_copies_is_lost_and_touches_nothing_more() {
     let (hw, at, ring) = (queue.hw, queue.at, queue.ring);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = Stop(&stop);
         let copier = scope.spawn(|| {
             copy_on(&mut queue, &stop);
             queue
@@ -80,7 +82,7 @@ fn a_device_killed_in_the_middle_of_copies_is_lost_and_touches_nothing_more() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(SeqCst) {
-                    timed("flush_tlb", Duration::from_secs(4), || space.remote.flush_tlb(space.vmid));
+                    timed("flush_tlb", Duration::from_secs(30), || space.remote.flush_tlb(space.vmid));
                 }
             });
         }
@@ -91,10 +93,10 @@ fn a_device_killed_in_the_middle_of_copies_is_lost_and_touches_nothing_more() {
         space.ram.write(dst, &[0; 64 * 4096]);
         std::thread::sleep(Duration::from_millis(50));
         assert!(space.ram.read(dst, 64 * PAGE).iter().all(|byte| *byte == 0), "an access of a dead device");
-        stop.store(true, SeqCst);
+        drop(end);
         let queue = copier.join().unwrap();
         calls_fail_quickly(&space, &queue, at, ring);
-        timed("remove_queue", Duration::from_millis(100), || drop(queue));
+        timed("remove_queue", Duration::from_secs(1), || drop(queue));
     });
     assert!(machine.reports.try_recv().is_err(), "reported twice");
     assert_eq!(space.remote.bar().resets.load(SeqCst), 0, "the server knew");
@@ -146,26 +148,28 @@ fn a_new_device_process_finds_address_spaces_and_vram_as_they_were() {
 
 #[test]
 fn a_device_that_stands_still_is_killed_before_anybody_relies_on_it() {
-    let machine = Machine::processes(&[]);
+    let limits = Limits { silence: Duration::from_secs(1), ..limits() };
+    let machine = Machine::processes_with(&[], limits);
     let space = Space::new(&machine, 3, false);
     let dst = space.map_ram(RAM_VA, 64);
     space.ram.write(space.map_ram(BACK_VA, 64), &noise(1, 64 * PAGE));
     let mut queue = space.queue(QueueKind::Sdma, 0);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = Stop(&stop);
         scope.spawn(|| copy_on(&mut queue, &stop));
         until("it copies", || space.ram.load(dst) != 0);
         let pid = machine.program().device_pid().unwrap();
         machine.program().signal_device(libc::SIGSTOP);
         // An access may be in the middle. Suspending must end it for good.
-        timed("suspend", limits().silence + limits().reset, || space.remote.suspend(space.vmid));
+        timed("suspend", limits.silence + limits.reset + Duration::from_secs(10), || space.remote.suspend(space.vmid));
         assert!(space.remote.bar().resets.load(SeqCst) > 0);
         assert!(space.remote.bar().read(layout::DEAD) > 0, "confirmed");
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "the process is there still");
         space.ram.write(dst, &[0; 64 * 4096]);
         std::thread::sleep(Duration::from_millis(50));
         assert!(space.ram.read(dst, 64 * PAGE).iter().all(|byte| *byte == 0));
-        stop.store(true, SeqCst);
+        drop(end);
     });
     assert!(matches!(machine.report(), Report::Error(..)));
     wait_for(&machine, Condition::Live);
@@ -192,7 +196,7 @@ fn without_a_server_the_device_ends_in_order_and_the_guest_knows() {
 
 #[test]
 fn with_nobody_left_every_call_still_ends_in_time() {
-    let bound = Duration::from_millis(1500);
+    let bound = Duration::from_secs(10);
     // A driver of little patience.
     let limits = Limits { silence: Duration::from_millis(300), reset: Duration::from_millis(300), ..limits() };
     let mut machine = Machine::processes_with(&[], limits);
@@ -256,6 +260,7 @@ fn many_deaths_under_load_leave_a_driver_that_works() {
     let space = Space::new(&machine, 3, true);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = Stop(&stop);
         scope.spawn(|| {
             while !stop.load(SeqCst) {
                 space.remote.suspend(space.vmid);
@@ -285,7 +290,7 @@ fn many_deaths_under_load_leave_a_driver_that_works() {
                 space.remote.bar().read(layout::READY) > epoch && space.remote.condition() == Condition::Live
             });
         }
-        stop.store(true, SeqCst);
+        drop(end);
     });
     let dst = space.map_ram(RAM_VA, 1);
     let mut queue = space.queue(QueueKind::Sdma, 1);

@@ -31,6 +31,15 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Tells threads to end, also when the test fails: otherwise it would wait for them for ever.
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// BAR 2 as mapped memory, the doorbell register as eventfds.
 pub struct TestBar {
     memory: OwnedFd,
@@ -167,9 +176,10 @@ impl Interrupts for Sink {
     }
 }
 
-/// Short limits: here nothing but the test uses the machine.
+/// For machines that are busy with other tests.
 pub fn limits() -> Limits {
-    Limits { silence: Duration::from_millis(1500), ..Limits::default() }
+    let long = Duration::from_secs(30);
+    Limits { silence: long, command: long, reset: long, start: long }
 }
 
 /// The driver's side with a thread that takes its interrupts, as a kernel module has.

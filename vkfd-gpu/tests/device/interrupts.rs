@@ -83,7 +83,7 @@ fn faults_of_many_queues_find_their_queue() {
         // They are taken away while they wait.
         let start = Instant::now();
         queues.clear();
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         until("nothing more", || machine.reports.try_recv().is_err());
     });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The whole driver over the wire: batch userptr on guest memory whose pages move and are reused, and clients of a device that dies.
 
-use crate::guest::{limits, until, Guest, TestBar};
+use crate::guest::{limits, until, Guest, Stop, TestBar};
 use crate::machine::{Bare, Place};
 use crate::memory::{GuestMemory, Mm};
 use crate::queue::split;
@@ -209,6 +209,7 @@ fn storm(bare: Bare, xnack: bool, options: Options, time: Duration) -> Outcome {
     let stop = AtomicBool::new(false);
     let (mut rounds, mut lost) = (0, 0);
     std::thread::scope(|scope| {
+        let end = Stop(&stop);
         scope.spawn(|| {
             let mut turn = 1u64;
             while !stop.load(SeqCst) {
@@ -217,8 +218,8 @@ fn storm(bare: Bare, xnack: bool, options: Options, time: Duration) -> Outcome {
                 std::thread::sleep(Duration::from_micros(300));
             }
         });
-        let end = Instant::now() + time;
-        while Instant::now() < end {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
             rounds += 1;
             for index in 0..pages.len() as u64 {
                 queue.fence(BATCH_VA + index * PAGE + 8, rounds);
@@ -226,7 +227,7 @@ fn storm(bare: Bare, xnack: bool, options: Options, time: Duration) -> Outcome {
             queue.wait();
             lost += pages.iter().filter(|page| system.memory.load(**page, 8) != u64::from(rounds)).count() as u64;
         }
-        stop.store(true, SeqCst);
+        drop(end);
     });
     until("restored", || client.snapshot::<ProcessInfo>(SNAPSHOT_PROCESS).evicted == 0);
     client.destroy(&queue).unwrap();
@@ -344,5 +345,5 @@ fn without_a_device_new_clients_are_refused_and_old_ones_can_leave() {
     until("restored", || client.snapshot::<ProcessInfo>(SNAPSHOT_PROCESS).evicted == 0);
     client.destroy(&queue).unwrap();
     drop(client);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }

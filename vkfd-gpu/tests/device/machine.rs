@@ -21,6 +21,7 @@ use vkfd_device::ivshmem::{self, Setup};
 use vkfd_device::ram::{BelowFourGib, GuestRam};
 use vkfd_device::registers::Registers;
 use vkfd_driver::gpu::Interrupts;
+use vkfd_driver::os;
 use vkfd_wire::{layout, Limits, Remote};
 
 pub const VRAM: u64 = 62 << 20;
@@ -143,6 +144,9 @@ impl Program {
         let pid = self.device_pid().expect("no device process");
         // SAFETY: a signal to a child of our child, which the server has not reaped while it is listed.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+        if signal == libc::SIGSTOP {
+            until("all its threads stand still", || all_stopped(pid));
+        }
     }
 
     pub fn wait_exit(&mut self) -> ExitStatus {
@@ -153,6 +157,14 @@ impl Program {
         });
         status.unwrap()
     }
+}
+
+/// Whether each thread of a process has stopped, which a signal only asks for.
+fn all_stopped(pid: i32) -> bool {
+    std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(|thread| {
+        let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+        stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
+    })
 }
 
 impl Drop for Program {
@@ -216,6 +228,7 @@ impl Machine {
     }
 
     fn guest(setup: Setup, ram: &Arc<Ram>, limits: Limits, driver: Arc<dyn Interrupts>) -> Guest {
+        os::set_log(|message| eprintln!("{message}"));
         let remote = Arc::new(Remote::new(TestBar::map(&setup, ram.clone()), limits).unwrap());
         Guest::new(remote, setup.interrupt, driver)
     }

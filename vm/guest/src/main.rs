@@ -107,6 +107,8 @@ fn unload(loaded: &[&Module], report: &Report) {
 fn shell() -> Result<()> {
     println!("The guest's shell: `exit` unloads the modules and powers off. The host's build output is /host.");
     // Its status is that of the last command typed, which says nothing.
-    Command::new("/bin/busybox").args(["setsid", "cttyhack", "sh"]).status().context("start busybox sh")?;
+    let mut shell = Command::new("/bin/busybox");
+    shell.args(["setsid", "cttyhack", "sh"]).env("VKFD_DEVICE", "/dev/kfd");
+    shell.status().context("start busybox sh")?;
     Ok(())
 }

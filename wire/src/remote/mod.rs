@@ -50,9 +50,9 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            silence: Duration::from_secs(2),
-            command: Duration::from_secs(10),
-            reset: Duration::from_secs(2),
+            silence: Duration::from_secs(5),
+            command: Duration::from_secs(20),
+            reset: Duration::from_secs(5),
             start: Duration::from_secs(20),
         }
     }

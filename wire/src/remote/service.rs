@@ -39,9 +39,7 @@ impl<B: Bar> Remote<B> {
 
     fn service_once(&self, driver: &dyn Interrupts) {
         if let (epoch, Phase::Live | Phase::Replaying) = self.life.now() {
-            if !self.take_interrupts(epoch, driver) {
-                self.give_up(epoch, Loss::Corrupt);
-            }
+            self.serve_interrupts(epoch, driver);
             // After the interrupts: what it raised last still counts.
             self.is_reachable(epoch);
         }
@@ -57,7 +55,7 @@ impl<B: Bar> Remote<B> {
             Some((found, at)) if same(&found, &self.properties) && at == self.vram_at => {
                 if self.attach(next).is_ok() {
                     os::warn(format_args!("gpu {:#x}: device process {next} has taken over", self.id()));
-                    self.take_interrupts(next, driver);
+                    self.serve_interrupts(next, driver);
                 }
             }
             _ => {
@@ -87,6 +85,12 @@ impl<B: Bar> Remote<B> {
             ));
         }
         self.queues.end(epoch, |vmid, queue| driver.queue_error(self.id(), vmid, queue, "the device was lost"));
+    }
+
+    fn serve_interrupts(&self, epoch: u64, driver: &dyn Interrupts) {
+        if !self.take_interrupts(epoch, driver) {
+            self.give_up(epoch, Loss::Corrupt);
+        }
     }
 
     /// Takes what the ring has. False when it makes no sense.

@@ -15,13 +15,13 @@ use crate::Verdict;
 
 /// Run the benchmark against the module in a guest
 ///
-/// `vkfd bench userptr --quick`, or with the arguments given here. In an emulated guest only ratios mean something, and those little.
+/// `vkfd bench userptr --quick --slow 6`, or with the arguments given here. In an emulated guest only ratios mean something, and those little.
 ///
 /// Exit status: 0 done, 1 findings (as with `test`), 2 it could not be done.
 #[derive(clap::Args)]
 pub struct Args {
     /// Arguments for `vkfd bench`, after `--`
-    #[arg(last = true, default_values = ["userptr", "--quick"])]
+    #[arg(last = true, default_values = ["userptr", "--quick", "--slow", "6"])]
     arguments: Vec<String>,
 
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let mut arguments = vec!["bench"];
     arguments.extend(args.arguments.iter().map(String::as_str));
     arguments.extend(["--device", "/dev/kfd"]);
-    job.programs.push(guest::program(VKFD.name, path, &arguments, Duration::from_secs(args.seconds)));
+    job.programs.push(guest::program(&job, VKFD.name, path, &arguments, Duration::from_secs(args.seconds)));
     let outcome = parts.boot("bench", initrd, &job, args.size, guest::AROUND_PROGRAMS, |record| {
         if let Record::Output { line, .. } = record {
             println!("{line}");

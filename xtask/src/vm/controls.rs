@@ -2,7 +2,8 @@
 //! `cargo xtask vm controls`: whether the harness notices what it must.
 //!
 //! A test that cannot fail is worth nothing, so guests are booted in which one thing each is wrong: the module `vm/probe` does what a module
-//! must not do, or a program ends badly. The finding for it must be there. One guest has no fault and must have no finding.
+//! must not do, or a program ends badly. The finding for it must be there. One guest has no fault and must have no finding. Then
+//! the driver itself is broken, see [`sabotage`].
 
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use anyhow::Result;
 
 use super::guest::{self, Parts, Size};
 use super::module::Module;
-use super::{verdict, Flavor, FlavorArgs};
+use super::{sabotage, verdict, Flavor, FlavorArgs};
 use crate::Verdict;
 
 /// Show that a fault of each kind in a guest is noticed
 ///
-/// Boots one guest a fault: a warning, a leak, a panic, a module that hangs, that stays loaded or does not load, programs that fail, crash and hang; with
+/// Boots one guest a fault: a driver that ignores invalidations or leaves TLB flushes out, a warning, a leak, a panic, a module that hangs, that stays loaded or does not load, programs that fail, crash and hang; with
 /// --debug also a use after free and a lock inversion.
 ///
 /// Exit status: 0 all were noticed, 1 some were not, 2 it could not be done.
@@ -78,8 +79,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
         booted += 1;
     }
+    findings.extend(sabotage::run(flavor)?);
     Ok(if findings.is_empty() {
-        Verdict::Clean(format!("{booted} guests, every fault was noticed"))
+        Verdict::Clean(format!("{booted} guests, and those of a sabotaged driver: every fault was noticed"))
     } else {
         Verdict::Findings(findings)
     })
@@ -88,7 +90,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
 fn boot(parts: &Parts, control: &Control) -> Result<Vec<String>> {
     let (initrd, mut job) = parts.guest(&format!("fault={}", control.fault))?;
     let time = parts.scaled(Duration::from_secs(2));
-    job.programs.push(guest::program("a shell", "/bin/sh".into(), &["-c", control.command], time));
+    job.programs.push(guest::program(&job, "a shell", "/bin/sh".into(), &["-c", control.command], time));
     let outcome = parts.boot("control", initrd, &job, Size::small(), AROUND_PROGRAMS, |_| ())?;
     Ok(verdict::findings(&outcome, &job, parts.kernel.flavor))
 }

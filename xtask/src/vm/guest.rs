@@ -14,7 +14,7 @@ use super::initrd::Initrd;
 use super::kernel::Kernel;
 use super::module::{self, Module};
 use super::programs::{Binary, Programs, GPU, INIT};
-use super::qemu::{self, Acceleration};
+use super::qemu::Acceleration;
 use super::{accelerator, Flavor};
 
 /// Time for the guest to boot, load and unload, without its programs.
@@ -26,12 +26,12 @@ const DEBUG_FACTOR: u32 = 6;
 /// The size of the guest on the command line.
 #[derive(clap::Args, Clone, Copy)]
 pub struct Size {
-    /// The guest's memory in MiB
-    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=qemu::MEMORY_LIMIT_MIB))]
+    /// The guest's memory in MiB; scenarios register up to 1 GiB, and the driver allows three eighths
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(256..=65536))]
     memory: u64,
 
     /// How many GPUs the guest has
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=8))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=8))]
     gpus: u32,
 
     /// Each GPU's memory in MiB, even; two less than a power of two waste no addresses
@@ -55,7 +55,7 @@ impl Parts {
         let kernel = Kernel::find(&cache, flavor)?;
         let mut binaries = binaries.to_vec();
         binaries.push(INIT);
-        if module == Module::Vkfd {
+        if module.drives() {
             binaries.push(GPU);
         }
         let module_file = module::build(&kernel, module)?;
@@ -110,6 +110,13 @@ impl Parts {
     }
 }
 
+impl Default for Size {
+    /// Room for all scenarios but the largest.
+    fn default() -> Self {
+        Self { memory: 2048, gpus: 1, vram: 254 }
+    }
+}
+
 impl Size {
     /// Without GPUs.
     pub fn small() -> Self {
@@ -121,11 +128,15 @@ impl Size {
     }
 }
 
-/// A program in the guest that uses its KFD.
-pub fn program(name: &str, path: String, arguments: &[&str], time: Duration) -> Program {
+/// A program in `job`'s guest that uses its KFD. Where it wants the module with other options it may reload it.
+pub fn program(job: &Job, name: &str, path: String, arguments: &[&str], time: Duration) -> Program {
     let mut argv = vec![path];
     argv.extend(arguments.iter().map(ToString::to_string));
-    let env = [("VKFD_DEVICE", "/dev/kfd"), ("RUST_BACKTRACE", "1")];
-    let env = env.map(|(name, value)| (name.into(), value.into())).into();
+    let mut env: Vec<(String, String)> =
+        [("VKFD_DEVICE", "/dev/kfd"), ("RUST_BACKTRACE", "1")].map(|(name, value)| (name.into(), value.into())).into();
+    for module in &job.modules {
+        env.push(("VKFD_MODULE".into(), module.file.to_string_lossy().into_owned()));
+        env.push(("VKFD_MODULE_OPTIONS".into(), module.parameters.clone()));
+    }
     Program { name: name.into(), argv, env, seconds: time.as_secs() }
 }

@@ -52,8 +52,9 @@ const HARMLESS: [(&str, &str); 1] = [
 /// What the module's own lines begin with.
 const MODULE: &str = "vkfd: ";
 
-/// How it says that a GPU does not work any more, and the case that is no trouble: it was unloaded.
-const LOST: (&str, &str) = ("device lost", "the driver has ended it");
+/// How it says that a GPU does not work any more, and the cases that are no trouble here: it was unloaded, and the process that the
+/// GPUs share has ended, about which that process's log says more.
+const LOST: (&str, [&str; 2]) = ("device lost", ["the driver has ended it", "its process has ended"]);
 
 /// A line that should not be there.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ fn meaning(line: &str) -> Option<&'static str> {
     if line.contains(MODULE) && line.contains("leak") {
         return Some("leak");
     }
-    if line.contains(MODULE) && line.contains(LOST.0) && !line.contains(LOST.1) {
+    if line.contains(MODULE) && line.contains(LOST.0) && !LOST.1.iter().any(|why| line.contains(why)) {
         return Some("lost GPU");
     }
     SIGNS.iter().find(|(words, _)| line.contains(words)).map(|&(_, meaning)| meaning)

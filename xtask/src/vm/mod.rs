@@ -24,6 +24,7 @@ mod packages;
 mod programs;
 mod progress;
 mod qemu;
+mod sabotage;
 mod setup;
 mod shell;
 mod source;

@@ -28,6 +28,8 @@ pub struct Args {
 pub enum Module {
     /// The driver.
     Vkfd,
+    /// The driver, built so that it can be told to be wrong.
+    Sabotaged,
     /// The one with faults on request.
     Probe,
 }
@@ -36,14 +38,19 @@ impl Module {
     /// As the kernel calls it.
     pub fn name(self) -> &'static str {
         match self {
-            Module::Vkfd => "vkfd",
+            Module::Vkfd | Module::Sabotaged => "vkfd",
             Module::Probe => "vkfd_probe",
         }
     }
 
+    /// Whether it is a driver, of which there are GPUs.
+    pub fn drives(self) -> bool {
+        self != Module::Probe
+    }
+
     fn source(self) -> PathBuf {
         tree::root().join(match self {
-            Module::Vkfd => "linux",
+            Module::Vkfd | Module::Sabotaged => "linux",
             Module::Probe => "vm/probe",
         })
     }
@@ -63,10 +70,16 @@ pub fn build(kernel: &Kernel, module: Module) -> Result<PathBuf> {
     let source = module.source();
     ensure!(source.join("Kbuild").exists(), "{} has no Kbuild: there is no module to build", source.display());
     let output = std::path::absolute(tree::target()).context("make the target directory absolute")?;
-    let output = output.join("vm").join(kernel.flavor.name()).join(module.name());
+    let output = output.join("vm").join(kernel.flavor.name()).join(match module {
+        Module::Sabotaged => "vkfd_sabotaged",
+        other => other.name(),
+    });
     fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
     let mut make = kernel.tools.make(&kernel.source.directory, &kernel.build);
     make.arg(format!("M={}", source.display())).arg(format!("MO={}", output.display())).arg("modules");
+    if module == Module::Sabotaged {
+        make.arg("VKFD_SABOTAGE=1");
+    }
     run_logged(&mut make, &output.join("build.log"), |_| ()).with_context(|| format!("build {}", module.name()))?;
     let path = output.join(module.name()).with_extension("ko");
     ensure!(path.exists(), "make has ended well but left no {}", path.display());

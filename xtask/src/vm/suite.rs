@@ -94,6 +94,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let mut arguments = vec!["run", "--json"];
     arguments.extend(args.filter.as_deref());
     job.programs.push(guest::program(
+        &job,
         SCENARIOS.name,
         path,
         &arguments,

@@ -54,7 +54,9 @@ impl Tools {
 
     /// make for the kernel at `source` that is built in `build`.
     pub fn make(&self, source: &Path, build: &Path) -> Command {
-        let mut make = Command::new("make");
+        // Two makes must not work in one tree: this one ends with this process, however that ends.
+        let mut make = Command::new("setpriv");
+        make.args(["--pdeathsig", "TERM", "make"]);
         make.arg("-C").arg(source).arg(format!("O={}", build.display()));
         make.arg(format!("RUSTC={}", self.rustc.display())).arg(format!("HOSTRUSTC={}", self.rustc.display()));
         make.arg(format!("RUSTDOC={}", self.rustc.with_file_name("rustdoc").display()));

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What only a kernel can show: pages that are swapped, moved, merged, collapsed and split behind the process's back, and processes that
+//! are killed.
+//!
+//! | module | what happens |
+//! | --- | --- |
+//! | `swap` | memory pressure; half of what is registered fits |
+//! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
+//! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
+//! | `kill` | a client is killed, by a signal or for want of memory |
+//! | `pressure` | two processes for a minute |
+//! | [`stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
+//!
+//! Each first shows that the kernel has done what the scenario is about (a page in swap or on another node cannot be pinned), then that GPU
+//! and CPU see the same, byte by byte and both ways. They need root and a KFD that `VKFD_DEVICE` names, and are no part of what runs without.
+
+mod cgroup;
+mod change;
+mod client_process;
+mod compaction;
+mod fork;
+mod huge;
+mod kill;
+mod ksm;
+mod numa;
+mod pages;
+mod pressure;
+mod stage;
+mod swap;
+
+pub use client_process::run_role;
+use client_process::Role;
+
+use crate::verdict::Stop;
+use crate::world::{World, WorldSpec};
+use crate::Scenario;
+
+/// An ordinary world, if it is a kernel's and this process is root's.
+fn world_spec() -> Result<WorldSpec, Stop> {
+    if std::env::var_os("VKFD_DEVICE").is_none() {
+        return Err(Stop::Skip("only a kernel can show it: set VKFD_DEVICE to its device".into()));
+    }
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return Err(Stop::Skip("needs root".into()));
+    }
+    Ok(WorldSpec::default())
+}
+
+fn world() -> Result<World, Stop> {
+    World::new(world_spec()?)
+}
+
+/// What client processes can be, by name.
+const ROLES: &[(&str, Role)] = &[
+    ("under_pressure", swap::under_pressure_role),
+    ("half_fits", swap::half_fits_role),
+    ("half_fits_in_turns", swap::half_fits_in_turns_role),
+    ("fork_of_a_parent", fork::of_a_parent_role),
+    ("registering", kill::registering_role),
+    ("restoring", kill::restoring_role),
+    ("working", kill::working_role),
+    ("out_of_memory", kill::out_of_memory_role),
+    ("pressure", pressure::client_role),
+];
+
+macro_rules! scenarios {
+    ($($name:ident: $run:expr, $about:literal;)+) => {
+        /// The scenarios.
+        pub(crate) const SCENARIOS: &[Scenario] =
+            &[$(Scenario { name: concat!("kernel_", stringify!($name)), about: $about, run: $run }),+];
+    };
+}
+
+scenarios! {
+    swap_under_pressure: swap::under_pressure,
+        "memory pressure while the GPU works on 4,096 ranges: registered pages go to swap and come back, data intact";
+    half_fits: swap::half_fits,
+        "half of what is registered fits, XNACK on: registration and GPU work complete, the rest is in swap";
+    half_fits_in_turns: swap::half_fits_in_turns,
+        "half of what is registered fits, XNACK off: four batches are mapped and used in turn, the rest is in swap";
+    numa_migration: numa::move_pages,
+        "pages move between NUMA nodes while the GPU works on them";
+    ksm_merge_and_unmerge: ksm::merge_and_unmerge,
+        "equal pages of a read-only registration become one page and several again";
+    ksm_written_by_the_gpu: ksm::written_by_the_gpu,
+        "what the GPU writes to a page that was merged, its twin does not get";
+    thp_collapse: huge::collapse,
+        "small pages are collapsed into huge ones while the GPU works on them";
+    thp_split: huge::split,
+        "huge pages are split: a hole, half of one paged out, and by the kernel's own means";
+    compaction: compaction::compaction,
+        "compaction moves registered pages while the GPU works on them";
+    fork_of_a_client: fork::of_a_client,
+        "parent, child and GPU write after a fork: each sees its own";
+    fork_while_the_gpu_writes: fork::while_the_gpu_writes,
+        "what a child was given at the fork the parent's GPU does not change";
+    fork_of_a_parent: fork::of_a_parent,
+        "a child registers memory that it shares with its parent: the GPU's writes are the child's";
+    protect_half: change::protect,
+        "2,048 of 4,096 ranges are made read-only and writable again; a registration for reading goes on";
+    replace_half: change::replace,
+        "2,048 of 4,096 ranges are unmapped and mapped in place while the GPU works on the others";
+    remap_half: change::remap,
+        "2,048 of 4,096 ranges are moved away by mremap: the GPU does not follow them";
+    killed_during_registration: kill::during_registration,
+        "a client is killed while it registers: nothing is left";
+    killed_during_restore: kill::during_restore,
+        "a client is killed while it is restored: nothing is left";
+    killed_with_queues_at_work: kill::with_queues_at_work,
+        "a client is killed while its queues write: its pages are the next owner's at once";
+    reaped: kill::reaped,
+        "pages are taken from a client that is being killed, by invalidations that may not sleep";
+    out_of_memory: kill::out_of_memory,
+        "a client is killed for want of memory with its queues at work";
+    pressure_on_two_processes: pressure::two_processes,
+        "two processes with 4,096 ranges each under pressure for a minute, XNACK off and on";
+}

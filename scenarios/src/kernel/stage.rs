@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A batch under observation, with a mirror of it in VRAM: what the CPU writes the GPU must see, and the other way round, byte by byte,
+//! whatever the kernel does with the pages meanwhile.
+//!
+//! Everything is compared a MiB at a time, so that a client whose memory is bounded does not need more than it has registered.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use vkfd_client::{AllocOptions, Buffer, RegisterOptions, UserptrRange, PAGE};
+
+use crate::coherence::batch::{Batch, FIRST};
+use crate::engine::Engine;
+use crate::memory::{Layout, Memory};
+use crate::verdict::Stop;
+use crate::world::{World, WorldSpec};
+
+/// Bytes compared at a time.
+const PIECE: u64 = 1 << 20;
+
+/// How long work beside an event may take for a round.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A world with a batch whose pages all have the pattern of [`FIRST`], and the mirror.
+pub(crate) struct Stage {
+    // In the order in which they must go.
+    pub(crate) batch: Batch,
+    mirror: Buffer,
+    pub(crate) world: World,
+}
+
+impl Stage {
+    /// `count` ranges of `pages` pages in no order, writable and mapped.
+    pub(crate) fn new(spec: WorldSpec, count: u64, pages: u64) -> Result<Self, Stop> {
+        Self::with(spec, count, pages, Layout::Shuffled, &RegisterOptions::default())
+    }
+
+    /// As told.
+    pub(crate) fn with(
+        spec: WorldSpec,
+        count: u64,
+        pages: u64,
+        layout: Layout,
+        options: &RegisterOptions,
+    ) -> Result<Self, Stop> {
+        let spread = if layout == Layout::Gaps { 2 } else { 1 };
+        let memory = Memory::anonymous(spread * count * pages * PAGE)?;
+        memory.fill(FIRST);
+        let ranges = memory.scatter(count, pages * PAGE, layout);
+        Self::of(World::new(spec)?, memory, ranges, options)
+    }
+
+    /// Registers `ranges` of `memory`.
+    pub(crate) fn of(
+        world: World,
+        memory: Memory,
+        ranges: Vec<UserptrRange>,
+        options: &RegisterOptions,
+    ) -> Result<Self, Stop> {
+        let batch = Batch::of(world.client(), memory, ranges, options)?;
+        let mirror = world
+            .client()
+            .alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(world.gpu(0), batch.buffer.len()) })?;
+        Ok(Self { batch, mirror, world })
+    }
+
+    /// Its memory.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.batch.memory
+    }
+
+    /// The CPU writes the pattern of `seed` to all ranges.
+    pub(crate) fn fill(&self, seed: u64) {
+        for range in 0..self.batch.ranges.len() {
+            self.batch.memory.fill_pages(self.batch.pages(range), seed);
+        }
+    }
+
+    /// The CPU sees the pattern of `seed` in all ranges.
+    pub(crate) fn cpu_sees(&self, seed: u64) -> Result<(), Stop> {
+        for range in 0..self.batch.ranges.len() {
+            let wrong = self.batch.memory.find_wrong(self.batch.pages(range), seed);
+            ensure_eq!(wrong, None, "a page of range {range} that the CPU sees without pattern {seed}");
+        }
+        Ok(())
+    }
+
+    /// The GPU sees the pattern of `seed` in all ranges: it copies them to the mirror, which is compared.
+    pub(crate) fn gpu_sees(&self, seed: u64) -> Result<(), Stop> {
+        self.world.copy(self.mirror.gpu_va(), self.batch.buffer.gpu_va(), self.mirror.len())?;
+        self.world.with_engine(0, |engine| Ok(self.compare(engine, 0, self.mirror.len(), seed)))?
+    }
+
+    /// The mirror has the pattern of `seed` in `bytes` from `first` on.
+    fn compare(&self, engine: &mut Engine, first: u64, bytes: u64, seed: u64) -> Result<(), Stop> {
+        let step = usize::try_from(self.batch.range_bytes())?;
+        let mut range = usize::try_from(first)? / step;
+        for at in (first..first + bytes).step_by(usize::try_from(PIECE)?) {
+            let piece = engine.read(self.mirror.gpu_va().offset(at), PIECE.min(first + bytes - at))?;
+            for bytes in piece.chunks(step) {
+                self.batch.compare(range, bytes, seed)?;
+                range += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the CPU writes the GPU sees, what the GPU writes the CPU sees. All pages have the pattern of `seed` afterwards, and
+    /// pages that the GPU reaches by an entry that is not right any more do not get as far as being written to.
+    pub(crate) fn exchange(&self, seed: u64) -> Result<(), Stop> {
+        self.fill(seed);
+        self.gpu_sees(seed)?;
+        self.fill(seed + 1);
+        self.world.copy(self.batch.buffer.gpu_va(), self.mirror.gpu_va(), self.mirror.len())?;
+        self.cpu_sees(seed)
+    }
+
+    /// A round of GPU work: copies all, and compares a MiB of it with the pattern of `seed`.
+    pub(crate) fn round(&self, engine: &mut Engine, round: u64, seed: u64) -> Result<(), Stop> {
+        engine.copy(self.mirror.gpu_va(), self.batch.buffer.gpu_va(), self.mirror.len())?;
+        let pieces = (self.mirror.len() / PIECE).max(1);
+        self.compare(engine, round % pieces * PIECE, PIECE.min(self.mirror.len()), seed)
+    }
+
+    /// Does `event` while the GPU works on the batch, whose pages have the pattern of `seed` all the time.
+    pub(crate) fn beside<R>(&self, seed: u64, event: impl FnOnce(&Progress) -> Result<R, Stop>) -> Result<R, Stop> {
+        self.beside_work(|engine, round| self.round(engine, round, seed), event)
+    }
+
+    /// Does `event` while `work` is done again and again.
+    pub(crate) fn beside_work<R>(
+        &self,
+        work: impl Fn(&mut Engine, u64) -> Result<(), Stop> + Sync,
+        event: impl FnOnce(&Progress) -> Result<R, Stop>,
+    ) -> Result<R, Stop> {
+        let progress = Progress::default();
+        let mut engine = Engine::new(self.world.client(), self.world.gpu(0))?;
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let mut result = Ok(());
+                while result.is_ok() && !progress.stop.load(Ordering::Relaxed) {
+                    result = work(&mut engine, progress.rounds());
+                    progress.rounds.fetch_add(1, Ordering::Relaxed);
+                }
+                progress.ended.store(true, Ordering::Relaxed);
+                result
+            });
+            let result = progress.more(1).and_then(|()| event(&progress)).and_then(|r| progress.more(2).map(|()| r));
+            progress.stop.store(true, Ordering::Relaxed);
+            // What went wrong with the work comes first: the event only finds that there is none.
+            worker.join().map_err(|_| anyhow::anyhow!("the work panicked"))??;
+            result
+        })
+    }
+}
+
+/// Work that goes on beside an event.
+#[derive(Default)]
+pub(crate) struct Progress {
+    rounds: AtomicU64,
+    stop: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Progress {
+    /// Rounds done.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
+    /// Waits for `rounds` more.
+    pub(crate) fn more(&self, rounds: u64) -> Result<(), Stop> {
+        let (first, start) = (self.rounds(), Instant::now());
+        while self.rounds() < first + rounds {
+            ensure!(!self.ended.load(Ordering::Relaxed), "the work has failed");
+            ensure!(start.elapsed() < PATIENCE, "no {rounds} rounds of GPU work in {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The negative controls of the scenarios in the guest: with a mechanism of the driver broken, those that are about it must fail.
+//!
+//! A stale entry touches memory that the guest uses for something else by then, so a guest with a sabotaged driver may also crash: that
+//! is noticed, too.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use vkfd_guest::{Record, Stream};
+
+use super::guest::{self, Parts, Size};
+use super::module::Module;
+use super::programs::SCENARIOS;
+use super::{kernel_log, verdict, Flavor};
+
+/// What is broken, by the number that the module knows it by, and who must notice.
+const CONTROLS: [(&str, u8, &[&str]); 3] = [
+    ("no sabotage", 0, &["coherence_discard", "coherence_replace_in_place", "coherence_warm_tlb"]),
+    (
+        "invalidations are ignored",
+        1,
+        &["coherence_discard", "coherence_replace_in_place", "coherence_unmap_one_of_many"],
+    ),
+    ("TLB flushes are left out", 2, &["coherence_warm_tlb"]),
+];
+
+/// Who must notice that invalidations are ignored (number 1) when it is the kernel that moves the pages. Each has a guest of its own: what
+/// the GPU still writes to may be anything by then, also what keeps the guest alive.
+const BEHIND_THE_BACK: [&str; 14] = [
+    "kernel_swap_under_pressure",
+    "kernel_half_fits",
+    "kernel_half_fits_in_turns",
+    "kernel_numa_migration",
+    "kernel_ksm_merge_and_unmerge",
+    "kernel_ksm_written_by_the_gpu",
+    "kernel_thp_collapse",
+    "kernel_thp_split",
+    "kernel_compaction",
+    "kernel_fork_of_a_client",
+    "kernel_fork_while_the_gpu_writes",
+    "kernel_protect_half",
+    "kernel_replace_half",
+    "kernel_remap_half",
+];
+
+/// A scenario that waits for what never comes is not waited for.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Those that have to fill memory take longer to find out.
+const KERNEL_LIMIT: Duration = Duration::from_secs(180);
+
+/// Boots a guest for each; what was not noticed.
+pub fn run(flavor: Flavor) -> Result<Vec<String>> {
+    let parts = Parts::build(flavor, Module::Sabotaged, &[SCENARIOS])?;
+    let mut findings = Vec::new();
+    for (what, number, scenarios) in CONTROLS {
+        let (mut initrd, mut job) = parts.guest(&format!("sabotage={number}"))?;
+        let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
+        for name in scenarios {
+            let time = parts.scaled(LIMIT);
+            job.programs.push(guest::program(&job, name, path.clone(), &["run", "--json", name], time));
+        }
+        let mut passed: Vec<&str> = Vec::new();
+        let record = |record: &Record| {
+            if let Record::Output { line, stream: Stream::Out, .. } = record {
+                let is_passed = line.contains(r#""result":"passed""#);
+                passed.extend(scenarios.iter().filter(|name| is_passed && line.contains(**name)));
+            }
+        };
+        let outcome = parts.boot("sabotage", initrd, &job, Size::default(), guest::AROUND_PROGRAMS, record)?;
+        let noticed = verdict::findings(&outcome, &job, flavor);
+        println!("  {what}: passed {passed:?}; {}", noticed.first().map_or("no finding", String::as_str));
+        if number == 0 && (passed.len() != scenarios.len() || !noticed.is_empty()) {
+            findings.push(format!("{what}: only {passed:?} have passed, findings: {noticed:?}"));
+        }
+        if number != 0 && !passed.is_empty() {
+            findings.push(format!("{what}: {passed:?} have passed all the same"));
+        }
+        if number != 0 && noticed.is_empty() {
+            findings.push(format!("{what}: nothing was found"));
+        }
+    }
+    for name in BEHIND_THE_BACK {
+        findings.extend(behind_the_back(&parts, flavor, name)?);
+    }
+    Ok(findings)
+}
+
+/// Runs one of [`BEHIND_THE_BACK`] with invalidations ignored. It has noticed if it fails, or if the kernel complains; not if it does not
+/// come to an end.
+fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<String>> {
+    let (mut initrd, mut job) = parts.guest("sabotage=1")?;
+    job.swap_mib = Size::default().memory_mib() / 2;
+    let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
+    let time = parts.scaled(KERNEL_LIMIT);
+    job.programs.push(guest::program(&job, name, path, &["run", "--json", name], time));
+    let mut failed = None;
+    let record = |record: &Record| match record {
+        Record::Output { line, stream: Stream::Out, .. } if line.contains(r#""result":"failed""#) => {
+            failed = Some(line.clone());
+        }
+        _ => {}
+    };
+    let outcome = parts.boot("sabotage", initrd, &job, Size::default(), guest::AROUND_PROGRAMS, record)?;
+    let complaint = kernel_log::signs(&outcome.console).into_iter().next().map(|sign| sign.text);
+    let noticed = failed.or(complaint);
+    println!("  invalidations are ignored: {}", noticed.as_deref().unwrap_or(name));
+    Ok(noticed.is_none().then(|| {
+        let found = verdict::findings(&outcome, &job, flavor);
+        format!("invalidations are ignored: {name} has not noticed; findings: {found:?}")
+    }))
+}
