@@ -75,7 +75,7 @@ macro_rules! scenarios {
 scenarios! {
     swap_under_pressure: swap::under_pressure,
         "memory pressure while the GPU works on 4,096 ranges: registered pages go to swap and come back, data intact";
-    half_fits: swap::half_fits,
+    half_fits_at_once: swap::half_fits,
         "half of what is registered fits, XNACK on: registration and GPU work complete, the rest is in swap";
     half_fits_in_turns: swap::half_fits_in_turns,
         "half of what is registered fits, XNACK off: four batches are mapped and used in turn, the rest is in swap";

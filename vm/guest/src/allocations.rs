@@ -29,7 +29,7 @@ impl Allocations {
         Ok(Self::parse(&fs::read_to_string("/proc/allocinfo")?))
     }
 
-    /// A line is "BYTES CALLS FILE:LINE [MODULE] func:NAME"; sites inside of modules go with them.
+    /// A line is `BYTES CALLS FILE:LINE [MODULE] func:NAME`; sites inside of modules go with them.
     fn parse(text: &str) -> Self {
         let mut sites = BTreeMap::new();
         for line in text.lines() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The driver's side: a [`Gpu`](vkfd_driver::gpu::Gpu) whose device is another process.
 //!
-//! Page tables and VRAM are written directly; everything else is a command ([`mailbox`]). Of each address space the wanted state is
+//! Page tables and VRAM are written directly; everything else is a command (`mailbox`). Of each address space the wanted state is
 //! kept here ([`VmidState`]), so that a new device process can be told it. There are no locks: calls come from memory reclaim.
 //!
 //! The host calls [`Remote::service`] when the PCI device interrupts, and also once a second or so after [`Remote::check`], since a device

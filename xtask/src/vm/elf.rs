@@ -43,7 +43,9 @@ mod tests {
 
     #[test]
     fn paths_are_taken_from_each_kind_of_line() {
-        let text = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f00)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f01)\n";
+        let text = "\tlinux-vdso.so.1 (0x00007ffc)\n\
+            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f00)\n\
+            \t/lib64/ld-linux-x86-64.so.2 (0x00007f01)\n";
         assert_eq!(
             parse(text).expect("two libraries"),
             [PathBuf::from("/lib/x86_64-linux-gnu/libc.so.6"), PathBuf::from("/lib64/ld-linux-x86-64.so.2")]

@@ -42,7 +42,8 @@ pub fn install(flavor: Flavor, rust_is_there: bool) -> Result<()> {
     let is_debian = Command::new("dpkg-query").arg("--version").output().is_ok_and(|out| out.status.success());
     ensure!(
         is_debian,
-        "this is not a Debian: setup installs Debian's packages. In a Debian 12 or 13 (a container will do) it works by itself; it needs {}, and {}",
+        "this is not a Debian: setup installs Debian's packages. In a Debian 12 or 13 (a container will do) it works by itself; \
+         it needs {}, and {}",
         wanted.join(", "),
         RUST.map(|pair| pair.join(" with ")).join(" or ")
     );

@@ -29,7 +29,7 @@ const CONTROLS: [(&str, u8, &[&str]); 3] = [
 /// the GPU still writes to may be anything by then, also what keeps the guest alive.
 const BEHIND_THE_BACK: [&str; 14] = [
     "kernel_swap_under_pressure",
-    "kernel_half_fits",
+    "kernel_half_fits_at_once",
     "kernel_half_fits_in_turns",
     "kernel_numa_migration",
     "kernel_ksm_merge_and_unmerge",
@@ -94,11 +94,10 @@ fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<S
     let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
     let time = parts.scaled(KERNEL_LIMIT);
     job.programs.push(guest::program(&job, name, path, &["run", "--json", name], time));
+    let result = format!(r#""name":"{name}","result":"failed""#);
     let mut failed = None;
     let record = |record: &Record| match record {
-        Record::Output { line, stream: Stream::Out, .. } if line.contains(r#""result":"failed""#) => {
-            failed = Some(line.clone());
-        }
+        Record::Output { line, stream: Stream::Out, .. } if line.contains(&result) => failed = Some(line.clone()),
         _ => {}
     };
     let outcome = parts.boot("sabotage", initrd, &job, Size::default(), guest::AROUND_PROGRAMS, record)?;
