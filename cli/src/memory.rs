@@ -9,12 +9,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vkfd_client::CpuVa;
 
-/// An address well below where the kernel puts mappings by itself. A hole made there is not filled by somebody else's mapping before this
-/// program maps it again. A hint only: where such an address does not exist, the kernel chooses.
-const FAR_BELOW: usize = 0x1000_0000_0000;
+/// Where the next mapping goes: well below where the kernel puts mappings by itself, each at an address of its own, so that a hole made
+/// there is not filled by somebody else's mapping before this program maps it again. A hint only: where such an address does not exist, the
+/// kernel chooses.
+static NEXT: AtomicUsize = AtomicUsize::new(0x1000_0000_0000);
+
+/// Kept free behind each mapping, and what mappings are aligned to.
+const APART: usize = 2 << 20;
 
 /// A mapping; dropping it unmaps it.
 pub struct Mapping {
@@ -51,12 +56,15 @@ impl Mapping {
     pub fn anonymous(bytes: u64) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
-        let hint = std::ptr::without_provenance_mut(FAR_BELOW);
+        let length = size(bytes)?;
+        let step = length.checked_next_multiple_of(APART).and_then(|l| l.checked_add(APART));
+        let step = step.ok_or(io::ErrorKind::OutOfMemory)?;
+        let hint = std::ptr::without_provenance_mut(NEXT.fetch_add(step, Ordering::Relaxed));
         // SAFETY: without MAP_FIXED nothing that exists is touched.
-        let base = mapped(unsafe { libc::mmap(hint, size(bytes)?, prot, flags, -1, 0) })?;
+        let base = mapped(unsafe { libc::mmap(hint, length, prot, flags, -1, 0) })?;
         let mapping = Self { base, bytes };
         // SAFETY: advice about a mapping of this object's own; that it fails where the kernel has no huge pages is as well.
-        unsafe { libc::madvise(base.as_ptr().cast(), size(bytes)?, libc::MADV_NOHUGEPAGE) };
+        unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_NOHUGEPAGE) };
         Ok(mapping)
     }
 

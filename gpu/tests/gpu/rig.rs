@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, Ordering::SeqCst};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -49,11 +49,14 @@ pub struct Host {
 
 impl Host {
     fn new(events: Sender<Event>) -> Host {
+        // Far below what the kernel places itself, so that no other test's mapping lands in a hole made by `set_backed`.
+        static NEXT: AtomicUsize = AtomicUsize::new(0x1000_0000_0000);
+        let hint = std::ptr::without_provenance_mut(NEXT.fetch_add(2 * MEMORY, Ordering::Relaxed));
         // SAFETY: a fresh anonymous mapping.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            libc::mmap(std::ptr::null_mut(), MEMORY, protection, flags, -1, 0)
+            libc::mmap(hint, MEMORY, protection, flags, -1, 0)
         };
         assert_ne!(base, libc::MAP_FAILED);
         Host {
