@@ -12,9 +12,11 @@
 //!
 //! With steps 1 and 2 in the other order an invalidation whose callback runs between them would go unnoticed.
 
-use crate::addr::{CpuSpan, CpuVa, PhysAddr, PAGE};
+use crate::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, VramOffset, PAGE};
+use crate::device_memory::{DeviceMemory, Migration};
 use crate::errno::{Errno, Result};
 use crate::os::Arc;
+use crate::pte::Target;
 use core::time::Duration;
 
 /// What the device wants to do with the pages.
@@ -26,26 +28,50 @@ pub enum Access {
     Write,
 }
 
-/// One faulted page: its physical address, and whether the device may write to it.
+/// One faulted page: where it is, and whether the device may write to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(transparent)]
 pub struct Page(u64);
 
 impl Page {
-    /// A page at `at` (page aligned).
+    const WRITABLE: u64 = 1;
+    const DEVICE: u64 = 2;
+
+    /// A page of system memory at `at` (page aligned).
     pub fn new(at: PhysAddr, writable: bool) -> Self {
         debug_assert!(at.is_page_aligned());
-        Self(at.0 | u64::from(writable))
+        Self(at.0 | if writable { Self::WRITABLE } else { 0 })
     }
 
-    /// Where it is.
+    /// A page that is in a GPU's memory, at `at` (page aligned) of the fabric.
+    pub fn device(at: FabricAddr, writable: bool) -> Self {
+        debug_assert!(at.0 & (PAGE - 1) == 0);
+        Self(at.0 | Self::DEVICE | if writable { Self::WRITABLE } else { 0 })
+    }
+
+    /// Where it is, as a page-table entry has it.
+    pub const fn target(self) -> Target {
+        if self.is_device() {
+            Target::Vram(FabricAddr(self.0 & !(PAGE - 1)))
+        } else {
+            Target::System(self.phys())
+        }
+    }
+
+    /// Where it is; of a page of system memory only.
     pub const fn phys(self) -> PhysAddr {
+        debug_assert!(!self.is_device());
         PhysAddr(self.0 & !(PAGE - 1))
+    }
+
+    /// Whether it is in a GPU's memory.
+    pub const fn is_device(self) -> bool {
+        self.0 & Self::DEVICE != 0
     }
 
     /// Whether the device may write to it.
     pub const fn writable(self) -> bool {
-        self.0 & 1 != 0
+        self.0 & Self::WRITABLE != 0
     }
 }
 
@@ -107,6 +133,33 @@ pub trait AddressSpace: Send + Sync {
     fn measure_pin(&self, spans: &[CpuSpan]) -> Result<Duration> {
         let _ = spans;
         Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// What kinds of migration there are here. See [`crate::device_memory`].
+    fn migration(&self) -> Migration {
+        Migration::default()
+    }
+
+    /// Moves pages of `span` from system memory into a GPU's memory, contents and all: page `i` to `places[i]`, where it then is for the
+    /// CPU, too. Watches are told as of any change. `places` is as long as the span; an entry is set to `None` when the page has moved
+    /// there: the place is the host's from then on, until it says [`DeviceMemory::released`]. What is still `Some` afterwards did not
+    /// move (no memory there, of a kind that cannot move, pinned, on a device already, changing just now) and is the caller's as before.
+    /// How many moved; EOPNOTSUPP where nothing can, ESRCH when the address space has gone. Sleeps; called without locks. O(pages).
+    fn migrate_to_device(
+        &self,
+        span: CpuSpan,
+        device: &Arc<dyn DeviceMemory>,
+        places: &mut [Option<VramOffset>],
+    ) -> Result<u64> {
+        let _ = (span, device, places);
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Moves the pages of `span` that are in any GPU's memory back into system memory. How many moved; what cannot (no memory left, changing
+    /// just now) stays where it is, whole. Sleeps; called without locks. O(pages).
+    fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
+        let _ = span;
+        Ok(0)
     }
 
     /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`os`] | memory, locks, work items, a clock: one implementation a host, picked in one file |
 //! | [`address_space::AddressSpace`] | a process's CPU memory: interval notifiers, faulting pages in |
+//! | [`device_memory`] | data that moves between the two |
 //! | [`gpu::Gpu`] | the device: page-table roots, TLB flushes, queues, its VRAM |
 //!
 //! A call comes in through [`ioctl`], is checked in [`memory`], [`batch`], [`queue`] or [`svm`], and changes objects of
@@ -22,6 +23,7 @@ pub mod batch;
 pub mod bo;
 pub mod counters;
 pub mod device;
+pub mod device_memory;
 pub mod errno;
 pub mod event;
 pub mod eviction;

@@ -155,7 +155,7 @@ impl Userptr {
         if self.executable {
             access |= pte::EXECUTABLE;
         }
-        (Target::System(page.phys()), access)
+        (page.target(), access)
     }
 
     /// Writes the entries of `count` pages from object page `first` into one mapping, from the committed pages.
