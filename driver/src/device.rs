@@ -8,6 +8,7 @@ use crate::gpu::{DmaMemory, Gpu, GpuProperties, Vmid};
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, Vec};
 use crate::process::Process;
+use crate::smi;
 use crate::vram::Vram;
 
 /// A GPU.
@@ -18,6 +19,7 @@ pub struct Device {
     /// The page that MMIO_REMAP maps (the HDP flush registers).
     mmio: Arc<dyn DmaMemory>,
     owners: Mutex<Vec<Option<Arc<Process>>>>,
+    smi: smi::Clients,
 }
 
 impl Device {
@@ -33,6 +35,7 @@ impl Device {
             vram: crate::os::arc(Vram::new(properties.vram_bytes)?)?,
             mmio: gpu.alloc_dma(crate::addr::PAGE)?,
             owners: Mutex::new(Rank::Vram, owners)?,
+            smi: smi::Clients::new()?,
             gpu,
         })
     }
@@ -65,6 +68,11 @@ impl Device {
     /// Its remapped registers.
     pub const fn mmio(&self) -> &Arc<dyn DmaMemory> {
         &self.mmio
+    }
+
+    /// Who reads its events.
+    pub const fn smi(&self) -> &smi::Clients {
+        &self.smi
     }
 
     /// A VMID for `process`. ENOSPC when all are taken.
