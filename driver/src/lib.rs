@@ -47,6 +47,7 @@ pub mod queue;
 pub mod range_set;
 pub mod revalidate;
 pub mod sabotage;
+pub mod smi;
 pub mod snapshot;
 pub mod svm;
 pub mod userptr;
