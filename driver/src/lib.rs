@@ -49,6 +49,7 @@ pub mod revalidate;
 pub mod sabotage;
 pub mod snapshot;
 pub mod svm;
+pub mod topology;
 pub mod userptr;
 pub mod vm;
 pub mod vram;
