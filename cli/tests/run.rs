@@ -96,7 +96,7 @@ fn the_private_directory_goes_with_the_run() {
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
     assert!(!directory_of(&out(&done)).exists());
     // Also when the run is told to end: it passes that on.
-    let mut child = common::command(&["run", "--", "sh", "-c", "env; echo; sleep 600 & wait"])
+    let mut child = common::command(&["run", "--", "sh", "-c", "env; echo; exec sleep 600"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
