@@ -50,6 +50,7 @@ pub mod sabotage;
 pub mod smi;
 pub mod snapshot;
 pub mod svm;
+pub mod topology;
 pub mod userptr;
 pub mod vm;
 pub mod vram;

@@ -10,7 +10,6 @@ use crate::handle::Handles;
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
 use crate::vm::{Vm, DOORBELL_BYTES};
-use vkfd_uapi::mmap;
 use vkfd_uapi::queue as abi;
 use vkfd_uapi::vkfd as abi_vkfd;
 
@@ -155,6 +154,7 @@ impl Process {
             doorbells: vm.doorbells().clone(),
             doorbell: u64::from(doorbell) * 8,
         };
+        let offset = vm.doorbells_mmap_offset();
         let hw = os::failpoint("queue").and_then(|()| vm.gpu().add_queue(&spec));
         let mut inner = self.lock();
         match hw {
@@ -163,7 +163,7 @@ impl Process {
                 let queue = Queue { vm, hw, kind, doorbell, ring, ring_bytes, state: State::Running };
                 inner.queues.queues.fill(number, queue);
                 args.queue_id = number;
-                args.doorbell_offset = mmap::encode(mmap::MMAP_TYPE_DOORBELL, device.id()) | spec.doorbell;
+                args.doorbell_offset = offset | spec.doorbell;
                 Ok(())
             }
             Err(e) => {
