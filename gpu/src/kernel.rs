@@ -11,6 +11,7 @@
 
 use crate::access::{Port, Stop};
 use crate::queue::QueueError;
+use crate::symbol;
 
 mod run;
 
@@ -225,6 +226,11 @@ pub(crate) fn dispatch(port: &mut Port, buffer: &mut Buffer, object: u64, kernar
         Some(BuiltinKernel::Iota64) => run.iota64(),
         Some(BuiltinKernel::Saxpy) => run.saxpy(),
         Some(BuiltinKernel::Matmul) => run.matmul(),
-        None => Err(QueueError::UnknownKernel { object }.into()),
+        None => Err(unknown(run.port, object)?.into()),
     }
+}
+
+/// The error for code at `object` that this GPU cannot run, with its name if that can be found.
+pub(crate) fn unknown(port: &mut Port, object: u64) -> Result<QueueError, Stop> {
+    Ok(QueueError::UnknownKernel { object, name: symbol::name(port, object)? })
 }
