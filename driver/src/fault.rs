@@ -30,6 +30,7 @@ impl Process {
             // Before the event: whoever it wakes asks which queue it was.
             self.queue_stopped(gpu, fault.queue, Some(fault));
             self.report_fault(gpu, &fault);
+            self.smi_vm_fault(gpu);
             return;
         }
         if self.faults().0.lock().push((gpu, fault)).is_err() {
@@ -44,7 +45,9 @@ impl Process {
     pub(crate) fn serve_faults(self: &Arc<Self>) {
         loop {
             let Some((gpu, fault)) = self.faults().0.lock().pop() else { return };
+            self.smi_fault_start(gpu, &fault);
             let served = self.serve_fault(gpu, &fault);
+            self.smi_fault_end(gpu, &fault);
             self.answer(gpu, &fault, served);
         }
     }

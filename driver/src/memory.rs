@@ -132,12 +132,12 @@ impl Process {
         Ok(())
     }
 
-    fn reserve_number(&self) -> Result<u32> {
+    pub(crate) fn reserve_number(&self) -> Result<u32> {
         self.lock().bos.reserve()
     }
 
     /// Enters and publishes an object that needs nothing more; otherwise its number is free again.
-    fn publish(&self, number: u32, bo: Result<Arc<Bo>>) -> Result<Arc<Bo>> {
+    pub(crate) fn publish(&self, number: u32, bo: Result<Arc<Bo>>) -> Result<Arc<Bo>> {
         let entered = bo.and_then(|bo| self.enter(&bo).map(|()| bo));
         if entered.is_err() {
             self.lock().bos.remove(number);
@@ -258,7 +258,7 @@ impl Process {
         Ok(())
     }
 
-    /// VRAM that is left on a GPU.
+    /// VRAM that is left on a GPU. To the page; KFD rounds down to 2 MiB.
     pub(crate) fn available_memory(&self, gpu_id: u32) -> Result<u64> {
         Ok(self.kfd().device(gpu_id)?.vram().available())
     }

@@ -23,6 +23,7 @@ use crate::mmap::{Offsets, Shown};
 use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
 use crate::queue::Queues;
 use crate::sabotage::Sabotage;
+use crate::smi::Streams;
 use crate::svm::SvmRanges;
 use crate::vm::{Vm, DOORBELL_BYTES};
 use crate::window::WindowPolicy;
@@ -47,6 +48,8 @@ pub struct Inner {
     pub(crate) queues: Queues,
     /// How ranges registered from now on share notifiers.
     pub(crate) windows: WindowPolicy,
+    /// The runtime has announced itself.
+    pub(crate) runtime_enabled: bool,
 }
 
 /// A process.
@@ -61,6 +64,7 @@ pub struct Process {
     errors: LastErrors,
     counters: Counters,
     faults: Faults,
+    smi: Streams,
     xnack: AtomicBool,
     restore: Work<Process>,
     fault_work: Work<Process>,
@@ -84,6 +88,7 @@ impl Process {
             svm: SvmRanges::new(),
             queues: Queues::new(gpus)?,
             windows: kfd.options().windows,
+            runtime_enabled: false,
         };
         crate::os::arc(Self {
             kfd: kfd.clone(),
@@ -96,6 +101,7 @@ impl Process {
             errors: LastErrors::new()?,
             counters: Counters::default(),
             faults: Faults::new()?,
+            smi: Streams::new()?,
             xnack: AtomicBool::new(false),
             restore: Work::new("vkfd-restore", Self::run_restore)?,
             fault_work: Work::new("vkfd-fault", Self::serve_faults)?,
@@ -151,6 +157,11 @@ impl Process {
     /// GPU faults that wait to be served.
     pub(crate) const fn faults(&self) -> &Faults {
         &self.faults
+    }
+
+    /// Who is told of its events.
+    pub const fn smi(&self) -> &Streams {
+        &self.smi
     }
 
     /// What is broken on purpose.
@@ -273,10 +284,14 @@ impl Process {
                 self.counters.restores.add(1);
             }
             drop(eviction);
+            if was {
+                self.smi_restore(false);
+            }
             self.restore_tries.store(0, Ordering::Relaxed);
             return;
         }
         drop(eviction);
+        self.smi_restore(true);
         self.restore_tries.fetch_add(1, Ordering::Relaxed);
         self.schedule_restore();
     }
@@ -286,6 +301,7 @@ impl Process {
         self.restore.stop();
         self.fault_work.stop();
         self.events.close();
+        self.smi.close();
         let queues = core::mem::take(&mut self.lock().queues);
         queues.destroy_all();
         loop {

@@ -187,6 +187,7 @@ impl Userptr {
         }
         if eviction.evict() {
             self.process.counters().evictions.add(1);
+            self.process.smi_eviction(vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_USERPTR);
         }
     }
 

@@ -7,12 +7,14 @@
 //! | [`frame`] | what a physical address means here, and how a stale one is caught |
 //! | [`uffd`], [`interpose`], [`source`] | where notifications come from, and what they do not show |
 //! | [`dma`] | memory that GPU, driver and client share |
+//! | `files` | files that calls give to the program |
 //! | [`device`] | the software GPU as the driver's device |
 //! | [`machine`] | GPUs and driver put together: what programs use |
 
 pub mod device;
 pub mod dma;
 mod error;
+mod files;
 mod fork;
 pub mod frame;
 pub mod interpose;
