@@ -12,6 +12,7 @@ mod inspect;
 mod layout;
 mod memory;
 mod report;
+mod run;
 mod scatter;
 mod session;
 
@@ -50,6 +51,14 @@ enum Command {
         #[command(subcommand)]
         what: Bench,
     },
+    /// Run a program on a virtual machine of GPUs: ROCm programs, unmodified
+    ///
+    /// The program finds /dev/kfd, render nodes and the topology in sysfs. It has to be dynamically linked: it is reached by a
+    /// library that is loaded into it (LD_PRELOAD), and into what it runs.
+    ///
+    /// Exit code: the program's; 128 and the signal's number if a signal ended it; 2 if it could not be run.
+    #[command(after_long_help = RUN_EXAMPLES)]
+    Run(Box<run::RunArgs>),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -75,6 +84,12 @@ Examples:
   vkfd demo --input some/directory      CRC-32 of each file; compare one with
   python3 -c \"import sys, zlib; print('%08x' % zlib.crc32(open(sys.argv[1], 'rb').read()))\" FILE";
 
+const RUN_EXAMPLES: &str = "\
+Examples:
+  vkfd run -- rocminfo
+  vkfd run --gpus 4 --target gfx90a -- ./my-hip-program
+  vkfd run --trace calls.txt -- ./my-hip-program && vkfd advise calls.txt";
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let command = match cli.command {
@@ -85,6 +100,7 @@ fn main() -> ExitCode {
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Bench { what: Bench::Userptr(args) }) => vkfd_bench::run(&args),
+        Some(Command::Run(args)) => run::run(&args),
         Some(Command::Completions { shell }) => completions(shell),
         None => Ok(ExitCode::SUCCESS),
     };

@@ -72,6 +72,20 @@ impl VramMemory {
         &self.device
     }
 
+    /// Where clients map it, if the host has a file for that and it is contiguous there.
+    pub fn mmap_offset(&self) -> Option<u64> {
+        let start = self.device.gpu().vram_mmap_offset()?;
+        let first = self.blocks.first()?.at.0;
+        let mut next = first;
+        for block in self.blocks.iter() {
+            if block.at.0 != next {
+                return None;
+            }
+            next += block.pages * PAGE;
+        }
+        start.checked_add(first)
+    }
+
     /// In ascending order within the object.
     pub fn blocks(&self) -> &[VramBlock] {
         &self.blocks

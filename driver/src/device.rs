@@ -9,6 +9,7 @@ use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, Vec};
 use crate::process::Process;
 use crate::vram::Vram;
+use vkfd_uapi::mmap;
 
 /// A GPU.
 pub struct Device {
@@ -65,6 +66,11 @@ impl Device {
     /// Its remapped registers.
     pub const fn mmio(&self) -> &Arc<dyn DmaMemory> {
         &self.mmio
+    }
+
+    /// Where clients map them.
+    pub fn mmio_mmap_offset(&self) -> u64 {
+        self.mmio.mmap_offset().unwrap_or(mmap::encode(mmap::MMAP_TYPE_MMIO, self.id()))
     }
 
     /// A VMID for `process`. ENOSPC when all are taken.

@@ -54,6 +54,7 @@ pub mod settings;
 pub mod smi;
 pub mod snapshot;
 pub mod svm;
+pub mod topology;
 pub mod userptr;
 pub mod vm;
 pub mod vram;

@@ -18,7 +18,6 @@ use crate::userptr::Userptr;
 use crate::vm::DOORBELL_BYTES;
 use crate::window::Windows;
 use vkfd_uapi::memory as abi;
-use vkfd_uapi::mmap;
 
 /// What is to be allocated.
 pub struct Request {
@@ -151,27 +150,29 @@ impl Process {
         let mut mmap_offset = 0;
         let (backing, returned_offset) = match kind {
             abi::ALLOC_MEM_FLAGS_VRAM => {
-                mmap_offset = self.offsets().take(span.bytes());
-                (Backing::Vram(VramMemory::new(device, span.pages())?), mmap_offset)
+                let memory = VramMemory::new(device, span.pages())?;
+                mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
+                (Backing::Vram(memory), mmap_offset)
             }
             abi::ALLOC_MEM_FLAGS_GTT => {
                 charge = Some(self.kfd().limit().charge(span.bytes())?);
-                mmap_offset = self.offsets().take(span.bytes());
                 os::failpoint("dma")?;
-                (Backing::Dma(device.gpu().alloc_dma(span.bytes())?), mmap_offset)
+                let memory = device.gpu().alloc_dma(span.bytes())?;
+                mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
+                (Backing::Dma(memory), mmap_offset)
             }
             abi::ALLOC_MEM_FLAGS_DOORBELL => {
                 if span.bytes() != DOORBELL_BYTES {
                     return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
                 }
                 let vm = self.vm(device.index())?;
-                (Backing::Dma(vm.doorbells().clone()), mmap::encode(mmap::MMAP_TYPE_DOORBELL, device.id()))
+                (Backing::Dma(vm.doorbells().clone()), vm.doorbells_mmap_offset())
             }
             _ => {
                 if span.bytes() != PAGE {
                     return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
                 }
-                (Backing::Dma(device.mmio().clone()), mmap::encode(mmap::MMAP_TYPE_MMIO, device.id()))
+                (Backing::Dma(device.mmio().clone()), device.mmio_mmap_offset())
             }
         };
         let number = self.reserve_number()?;

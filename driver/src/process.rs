@@ -29,7 +29,6 @@ use crate::vm::{Vm, DOORBELL_BYTES};
 use crate::window::WindowPolicy;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
-use vkfd_uapi::mmap;
 
 /// From an invalidation to the first try to restore, as KFD has it: more invalidations usually follow.
 const RESTORE_PAUSE: Duration = Duration::from_millis(1);
@@ -200,7 +199,7 @@ impl Process {
         let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
         if slot.is_none() {
             let vm = Vm::new(self, &device, self.xnack())?;
-            let offset = mmap::encode(mmap::MMAP_TYPE_DOORBELL, gpu_id);
+            let offset = vm.doorbells_mmap_offset();
             let doorbells = Shown::Doorbells(vm.doorbells().clone());
             self.offsets.show(offset, DOORBELL_BYTES, doorbells.clone())?;
             if let Err(e) = self.eviction.add_vm(vm.gpu(), vm.vmid()) {

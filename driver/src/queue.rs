@@ -15,7 +15,6 @@ use crate::os::{self, Arc, Vec};
 use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::vm::{Vm, DOORBELL_BYTES};
-use vkfd_uapi::mmap;
 use vkfd_uapi::queue as abi;
 use vkfd_uapi::vkfd as abi_vkfd;
 
@@ -192,6 +191,7 @@ impl Process {
             doorbells: vm.doorbells().clone(),
             doorbell: u64::from(doorbell) * 8,
         };
+        let offset = vm.doorbells_mmap_offset();
         let hw = os::failpoint("queue").and_then(|()| vm.gpu().add_queue(&spec));
         let mut inner = self.lock();
         match hw {
@@ -200,7 +200,7 @@ impl Process {
                 let queue = Queue { vm, hw, kind, doorbell, ring, ring_bytes, state: State::Running };
                 inner.queues.queues.fill(number, queue);
                 args.queue_id = number;
-                args.doorbell_offset = mmap::encode(mmap::MMAP_TYPE_DOORBELL, device.id()) | spec.doorbell;
+                args.doorbell_offset = offset | spec.doorbell;
                 Ok(())
             }
             Err(e) => {
