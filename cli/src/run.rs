@@ -17,9 +17,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{bail, ensure, Context, Result};
-use vkfd_host::description::{
-    Description, DIRECTORY_VARIABLE, MACHINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE,
-};
+use vkfd_host::description::{Description, DIRECTORY_VARIABLE, MACHINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE};
 use vkfd_host::Target;
 
 use self::directory::PrivateDirectory;

@@ -108,8 +108,8 @@ pub trait DmaMemory: Send + Sync {
     fn write_u64(&self, at: u64, value: u64);
     /// Reads a word.
     fn read_u64(&self, at: u64) -> u64;
-    /// Where it is in the file that clients have open as a device, if the host has such a file: the offset by which they map it, and a
-    /// multiple of its size if that is a process's doorbells'. Otherwise the driver gives it an offset.
+    /// Where it is in the file that clients have open as a device, if the host has such a file: the offset by which they map it.
+    /// Otherwise the driver gives it an offset.
     fn mmap_offset(&self) -> Option<u64> {
         None
     }
@@ -158,6 +158,10 @@ pub trait Gpu: Send + Sync {
     }
     /// System memory for both sides; zeroed.
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>>;
+    /// The same for doorbells. If it has an `mmap_offset`, the lower 32 bits of that are 0: clients take them for the place of a doorbell.
+    fn alloc_doorbells(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
+        self.alloc_dma(bytes)
+    }
 }
 
 /// What a device tells the driver. Called on the device's own thread with no device lock held.

@@ -42,7 +42,7 @@ impl Vm {
         let table = PageTable::new(gpu.clone(), device.vram().clone())?;
         let root = FabricAddr(gpu.properties().vram_base.0 + table.root().0);
         let table = Mutex::new(Rank::Vm, table)?;
-        let doorbells = gpu.alloc_dma(DOORBELL_BYTES)?;
+        let doorbells = gpu.alloc_doorbells(DOORBELL_BYTES)?;
         let vmid = device.take_vmid(process)?;
         let skip_flush = process.sabotage().skip_tlb_flush();
         let this = Self { device: device.clone(), vmid, table, doorbells, flushes: AtomicU64::new(0), skip_flush };

@@ -366,6 +366,10 @@ impl Port {
         let mut from = Side { va: src, access: Access::Read };
         let mut to = Side { va: dst, access: Access::Write };
         let mut left = len;
+        #[cfg(feature = "sabotage")]
+        if self.shared.sabotage.short_copy.load(SeqCst) {
+            left = left.saturating_sub(1);
+        }
         let mut lost = 0;
         while left > 0 {
             let chunk = left.min(CHUNK as u64);

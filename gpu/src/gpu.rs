@@ -105,6 +105,8 @@ pub enum GpuError {
 pub struct Sabotage {
     /// [`Gpu::flush_tlb`] does nothing.
     pub skip_tlb_flush: AtomicBool,
+    /// Copies leave their last byte out.
+    pub short_copy: AtomicBool,
 }
 
 /// The part of a GPU that its queue threads use.
@@ -120,7 +122,7 @@ pub(crate) struct Shared {
     pub(crate) counters: CounterCells,
     pub(crate) bell: Bell,
     #[cfg(feature = "sabotage")]
-    sabotage: Sabotage,
+    pub(crate) sabotage: Sabotage,
 }
 
 impl Shared {

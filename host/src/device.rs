@@ -327,6 +327,12 @@ impl seam::Gpu for HostGpu {
         self.file.as_ref().map(|_| self.gpu.vram().start())
     }
 
+    fn alloc_doorbells(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
+        os::failpoint("alloc_dma")?;
+        debug_assert_eq!(bytes, vkfd_driver::vm::DOORBELL_BYTES);
+        Ok(os::arc(SharedMemory::doorbells(self.mm, self.file.as_ref())?)?)
+    }
+
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
         os::failpoint("alloc_dma")?;
         Ok(os::arc(SharedMemory::new(self.mm, self.file.as_ref(), bytes)?)?)

@@ -10,20 +10,24 @@
 //! | --- | --- |
 //! | 0 | the driver's own counting offsets, for what is not contiguous in the file: mapped by the driver only |
 //! | 8 TiB | VRAM, 512 GiB of room a GPU |
+//! | 24 TiB | doorbells, each process's on a GPU at a multiple of 4 GiB |
 //! | 32 TiB | DMA memory |
 //!
-//! A place of DMA memory is used once. Given back it is a hole, so that a mapping a client still has shows zeroes and never another object.
+//! Older libhsakmt takes the lower 32 bits of a queue's doorbell offset for the place of the doorbell, whatever the size of its page: hence the
+//! 4 GiB, which are address space only. A place of doorbells is used again after 2,047 others were. A place of DMA memory is used once. Given back it is a hole, so that a mapping a client still has shows zeroes and never another object.
 //! That ends after 32 TiB of allocations, with ENOMEM.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vkfd_driver::addr::PAGE;
 
 const VRAM_BEGIN: u64 = 8 << 40;
 const VRAM_ROOM: u64 = 512 << 30;
+const DOORBELLS_BEGIN: u64 = 24 << 40;
+const DOORBELLS_APART: u64 = 4 << 30;
 const DMA_BEGIN: u64 = 32 << 40;
 /// KFD's encoded offsets begin here: bits that name a GPU.
 const END: u64 = 1 << vkfd_uapi::mmap::MMAP_GPU_ID_SHIFT;
@@ -33,6 +37,7 @@ const END: u64 = 1 << vkfd_uapi::mmap::MMAP_GPU_ID_SHIFT;
 pub struct DeviceFile {
     file: File,
     next: AtomicU64,
+    doorbells: AtomicU64,
 }
 
 impl DeviceFile {
@@ -55,7 +60,7 @@ impl DeviceFile {
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { file, next: AtomicU64::new(DMA_BEGIN) })
+        Ok(Self { file, next: AtomicU64::new(DMA_BEGIN), doorbells: AtomicU64::new(0) })
     }
 
     /// Another open file of it, with flags (`O_CLOEXEC`, `O_NONBLOCK`) of its own; a duplicate where `/proc` is not mounted.
@@ -63,12 +68,20 @@ impl DeviceFile {
     /// # Errors
     /// What the system says.
     pub fn open(&self, flags: i32) -> io::Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        match OpenOptions::new().read(true).write(true).custom_flags(flags & !libc::O_ACCMODE).open(path) {
-            Ok(file) => Ok(file.into()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(self.file.try_clone()?.into()),
-            Err(error) => Err(error),
+        let path = CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        // Not by the standard library, which closes on exec whatever the caller wants.
+        let flags = libc::O_RDWR | flags & (libc::O_CLOEXEC | libc::O_NONBLOCK);
+        // SAFETY: a C string.
+        let fd = match unsafe { libc::open(path.as_ptr(), flags) } {
+            // SAFETY: a call on an owned descriptor.
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::NotFound => unsafe { libc::dup(self.raw()) },
+            fd => fd,
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
         }
+        // SAFETY: just made, and nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     /// The VRAM of GPU number `gpu`, of `bytes`.
@@ -94,6 +107,12 @@ impl DeviceFile {
                 Err(now) => at = now,
             }
         }
+    }
+
+    /// Room for a process's doorbells on a GPU.
+    pub(crate) fn take_doorbells(&self) -> u64 {
+        let places = (DMA_BEGIN - DOORBELLS_BEGIN) / DOORBELLS_APART;
+        DOORBELLS_BEGIN + self.doorbells.fetch_add(1, Ordering::Relaxed) % places * DOORBELLS_APART
     }
 
     /// Nobody's memory any more.
@@ -125,6 +144,14 @@ mod tests {
         file.give(second, 2 << 20);
         assert!(file.take(PAGE, PAGE).unwrap() >= second + (2 << 20));
         assert_eq!(file.take(END, PAGE), None);
+    }
+
+    #[test]
+    fn the_lower_half_of_a_doorbell_offset_is_the_doorbells() {
+        let file = DeviceFile::new().unwrap();
+        let places: std::collections::BTreeSet<_> = (0..2048).map(|_| file.take_doorbells()).collect();
+        assert_eq!(places.len(), 2048);
+        assert!(places.iter().all(|at| at % (1 << 32) == 0 && (DOORBELLS_BEGIN..DMA_BEGIN).contains(at)));
     }
 
     #[test]

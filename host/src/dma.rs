@@ -36,10 +36,21 @@ impl SharedMemory {
         let bytes = bytes.checked_next_multiple_of(PAGE).filter(|b| *b != 0).ok_or(Errno::EINVAL)?;
         let align = if bytes >= HUGE { HUGE } else { PAGE };
         let file = match file {
-            // Doorbell offsets are position and place in one number: a process's doorbells begin at a multiple of their size.
-            Some(file) => Some((file.clone(), file.take(bytes, align.max(DOORBELL_BYTES)).ok_or(Errno::ENOMEM)?)),
+            Some(file) => Some((file.clone(), file.take(bytes, align).ok_or(Errno::ENOMEM)?)),
             None => None,
         };
+        Self::at(mm, file, bytes, align)
+    }
+
+    /// As [`SharedMemory::new`], for a process's doorbells.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn doorbells(mm: &'static Mm, file: Option<&Arc<DeviceFile>>) -> Result<Self> {
+        Self::at(mm, file.map(|file| (file.clone(), file.take_doorbells())), DOORBELL_BYTES, PAGE)
+    }
+
+    fn at(mm: &'static Mm, file: Option<(Arc<DeviceFile>, u64)>, bytes: u64, align: u64) -> Result<Self> {
         let start = map_aligned(bytes, align, file.as_ref()).map_err(|_| Errno::ENOMEM)?;
         // From here on dropping `memory` undoes everything.
         let span = CpuSpan::between(CpuVa(start), CpuVa(start + bytes));

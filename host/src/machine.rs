@@ -56,7 +56,15 @@ impl Default for MachineOptions {
         if let Some(ram) = u64::try_from(pages).ok().filter(|p| *p != 0).and_then(|p| p.checked_mul(PAGE)) {
             driver.ram = ram;
         }
-        Self { gpus: 1, vram_bytes: 1 << 30, target: Target::GFX900, xnack_capable: true, source: Source::Auto, device_file: false, driver }
+        Self {
+            gpus: 1,
+            vram_bytes: 1 << 30,
+            target: Target::GFX900,
+            xnack_capable: true,
+            source: Source::Auto,
+            device_file: false,
+            driver,
+        }
     }
 }
 

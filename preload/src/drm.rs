@@ -100,7 +100,10 @@ pub(crate) fn ioctl(machine: &Machine, index: u32, command: u32, argument: *mut 
             for (offset, value) in (0..).step_by(4).zip(INTERFACE) {
                 caller.write(at + offset, &value.to_ne_bytes())?;
             }
-            [NAME, DATE, ABOUT].into_iter().zip((16..).step_by(16)).try_for_each(|(text, length)| caller.text(at + length, text))
+            [NAME, DATE, ABOUT]
+                .into_iter()
+                .zip((16..).step_by(16))
+                .try_for_each(|(text, length)| caller.text(at + length, text))
         }
         // Index 0 is the caller: authenticated, as everyone is on a render node.
         GET_CLIENT if caller.read_u32(at)? == 0 => caller.write(at + 4, &1_u32.to_ne_bytes()),

@@ -10,6 +10,7 @@
 //! | [`device`] | the open files behind them |
 //! | [`drm`] | what libdrm asks a render node |
 //! | [`machine`] | the machine |
+//! | [`message`] | what the driver has to say, on stderr |
 //! | [`trace`] | the record of calls |
 //! | [`real`] | libc's own functions |
 //! | [`hooks`] | the functions that the program calls instead; `mmap` and its relatives are in [`vkfd_host::interpose`] |
@@ -34,6 +35,7 @@ mod device;
 mod drm;
 mod hooks;
 mod machine;
+mod message;
 mod real;
 mod redirect;
 mod setting;

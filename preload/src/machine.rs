@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The machine of this process, made when a device is opened for the first time. It lives until the process ends.
 
-use crate::setting;
+use crate::setting::{self, Setting};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use vkfd_host::{HostError, KfdFile, Machine};
 
@@ -13,7 +13,8 @@ static PROCESS: Mutex<Weak<KfdFile>> = Mutex::new(Weak::new());
 pub(crate) fn get() -> Result<&'static Machine, i32> {
     let setting = setting::get().ok_or(libc::ENODEV)?;
     let made = MACHINE.get_or_init(|| {
-        let made = Machine::new(&options(setting));
+        crate::message::install();
+        let made = make(setting);
         if let Err(error) = &made {
             eprintln!("vkfd: the machine could not be made: {error}");
         }
@@ -28,19 +29,28 @@ pub(crate) fn get() -> Result<&'static Machine, i32> {
     }
 }
 
+/// Without that feature nothing is broken, whatever the environment says.
 #[cfg(not(feature = "sabotage"))]
-fn options(setting: &setting::Setting) -> vkfd_host::MachineOptions {
-    setting.machine.options()
+fn make(setting: &Setting) -> Result<Machine, HostError> {
+    Machine::new(&setting.machine.options())
 }
 
 /// `VKFD_SABOTAGE` names what is broken.
 #[cfg(feature = "sabotage")]
-fn options(setting: &setting::Setting) -> vkfd_host::MachineOptions {
+fn make(setting: &Setting) -> Result<Machine, HostError> {
+    let broken = std::env::var("VKFD_SABOTAGE").unwrap_or_default();
     let mut options = setting.machine.options();
-    if std::env::var_os("VKFD_SABOTAGE").is_some_and(|what| what == "invalidation") {
-        options.driver.sabotage.invalidation = true;
+    match broken.as_str() {
+        "" | "copy" => {}
+        "identity" => options.driver.sabotage.identity = true,
+        "invalidation" => options.driver.sabotage.invalidation = true,
+        other => return Err(HostError::Option(format!("VKFD_SABOTAGE={other}: copy, identity or invalidation"))),
     }
-    options
+    let machine = Machine::new(&options)?;
+    for gpu in machine.gpus() {
+        gpu.software().sabotage().short_copy.store(broken == "copy", std::sync::atomic::Ordering::SeqCst);
+    }
+    Ok(machine)
 }
 
 /// This process's open file.

@@ -109,7 +109,8 @@ unsafe fn find(path: *const c_char) -> Option<(&'static Setting, [u8; LONGEST], 
     }
     // Most paths end here.
     // SAFETY: a C string has at least its end; the second is read only if the first is not that.
-    let begins = unsafe { *path.cast::<u8>() == b'/' && matches!(*path.add(1).cast::<u8>(), b's' | b'd' | b'p' | b'/' | b'.') };
+    let begins =
+        unsafe { *path.cast::<u8>() == b'/' && matches!(*path.add(1).cast::<u8>(), b's' | b'd' | b'p' | b'/' | b'.') };
     if !begins {
         return None;
     }
@@ -133,7 +134,8 @@ fn tidy(path: &[u8]) -> Option<Tidy> {
 }
 
 fn is_ours(setting: &Setting, path: &[u8]) -> bool {
-    let below = |prefix: &&[u8]| path.strip_prefix(*prefix).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')));
+    let below =
+        |prefix: &&[u8]| path.strip_prefix(*prefix).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')));
     WHOLE.iter().any(below)
         || path == KFD
         || path.starts_with(DRM_CHARACTER)

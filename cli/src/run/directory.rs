@@ -63,7 +63,8 @@ fn remove_orphans(parent: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split('-').next()?.parse::<u32>().ok());
-        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists() && Path::new("/proc/self").exists()) {
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists() && Path::new("/proc/self").exists())
+        {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -66,7 +66,8 @@ fn check_binary(file: &Path, metadata: &fs::Metadata) -> Result<()> {
     let name = file.display();
     let privileged = metadata.mode() & 0o6000 != 0;
     // SAFETY: no preconditions.
-    let other = privileged && (metadata.uid() != unsafe { libc::geteuid() } || metadata.gid() != unsafe { libc::getegid() });
+    let other =
+        privileged && (metadata.uid() != unsafe { libc::geteuid() } || metadata.gid() != unsafe { libc::getegid() });
     ensure!(
         !other,
         "{name} is set-user-ID or set-group-ID: the system loads no library into it. Run a copy of it without these bits"
@@ -76,7 +77,9 @@ fn check_binary(file: &Path, metadata: &fs::Metadata) -> Result<()> {
         Ok(FileKind::Elf64) => {}
         Ok(FileKind::Elf32) => bail!("{name} is a 32-bit program: KFD's clients are 64-bit"),
         // The kernel says what it thinks of it; some have a handler for more formats.
-        _ => bail!("{name} is neither an ELF program nor a script: vkfd cannot tell whether its library would be loaded"),
+        _ => {
+            bail!("{name} is neither an ELF program nor a script: vkfd cannot tell whether its library would be loaded")
+        }
     }
     let header = elf::FileHeader64::<Endianness>::parse(&*data).with_context(|| format!("cannot read {name}"))?;
     let endian = header.endian()?;

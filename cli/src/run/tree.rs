@@ -10,7 +10,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use vkfd_driver::gpu::GpuProperties;
-use vkfd_driver::topology::{location, Gpu, Machine, Model, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR};
+use vkfd_driver::topology::{
+    location, Gpu, Machine, Model, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR,
+};
 use vkfd_host::description::Description;
 
 /// A directory of files.
@@ -117,7 +119,10 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     }
     root.link(&format!("{pci}/subsystem"), "../../../bus/pci")?;
     root.write(&format!("{pci}/drm/{node}/dev"), &format!("{number}\n"))?;
-    root.write(&format!("{pci}/drm/{node}/uevent"), &format!("MAJOR={DRM_MAJOR}\nMINOR={minor}\nDEVNAME=dri/{node}\nDEVTYPE=drm_minor\n"))?;
+    root.write(
+        &format!("{pci}/drm/{node}/uevent"),
+        &format!("MAJOR={DRM_MAJOR}\nMINOR={minor}\nDEVNAME=dri/{node}\nDEVTYPE=drm_minor\n"),
+    )?;
     root.link(&format!("{pci}/drm/{node}/device"), &format!("../../../{slot}"))?;
     root.link(&format!("sys/class/drm/{node}"), &format!("../../devices/vkfd/{slot}/drm/{node}"))?;
     root.link(&format!("sys/dev/char/{number}"), &format!("../../devices/vkfd/{slot}/drm/{node}"))?;

@@ -64,7 +64,11 @@ impl Line {
         let mut text = format!("{:13.6} {thread} {}", at.as_secs_f64(), self.call);
         let add = |values: &[(&str, Value)]| values.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         let arguments: String = add(&self.arguments);
-        let device = if matches!(self.call.as_str(), "open" | "close" | "mmap") { format!(" {}", self.device) } else { String::new() };
+        let device = if matches!(self.call.as_str(), "open" | "close" | "mmap") {
+            format!(" {}", self.device)
+        } else {
+            String::new()
+        };
         let result = match result {
             Ok(changed) => format!("ok{}", add(&changed)),
             Err(error) => errno(error),

@@ -87,8 +87,11 @@ impl Trace {
 
     pub(crate) fn mmap(self, device: Device, [at, bytes, offset]: [u64; 3], result: &Result<*mut c_void, c_int>) {
         if let Some(running) = self.0 {
-            let arguments =
-                vec![("address", Value::Address(at)), ("size", Value::Number(bytes)), ("offset", Value::Address(offset))];
+            let arguments = vec![
+                ("address", Value::Address(at)),
+                ("size", Value::Number(bytes)),
+                ("offset", Value::Address(offset)),
+            ];
             let mapped = result.map(|at| vec![("mapped", Value::Address(at.expose_provenance() as u64))]);
             running.end(line_of("mmap", device, arguments), mapped);
         }
