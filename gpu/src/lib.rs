@@ -15,6 +15,7 @@
 //! | `vmid` | the gate that suspending and flushing close; documents the access protocol |
 //! | `access` | a queue's port to memory: chunks, faults, retries |
 //! | `queue`, `stream`, `sdma`, `aql`, `pm4`, `signal` | the packet processors |
+//! | `known` | programs that are known by their code |
 //! | `symbol` | the name of a kernel that cannot be run |
 //!
 //! Limits: no instruction set, no model of speed. A queue's packets run one after the other.
@@ -27,6 +28,7 @@ mod counters;
 mod fabric;
 mod gpu;
 pub mod kernel;
+mod known;
 mod pm4;
 mod poll;
 pub mod pte;

@@ -91,7 +91,7 @@ impl Sdma {
             (op::ATOMIC, 0) => 8,
             (op::CONST_FILL, 0) => 5,
             (op::TIMESTAMP, 1 | 2) => 3,
-            (op::GCR_REQ, 0) if self.family >= Family::Gfx10 => 5,
+            (op::GCR_REQ, 0 | 1) if self.family >= Family::Gfx10 => 5,
             _ => {
                 let message =
                     format!("opcode {op:#x} with sub-opcode {sub_op:#x} is not supported (header {header:#010x})");

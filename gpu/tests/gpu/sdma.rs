@@ -237,7 +237,7 @@ fn bad_packets_halt_with_their_place() {
 fn gfx10_has_gcr_req() {
     let rig = Rig::with(Config { family: Family::Gfx10, ..Config::default() }, false);
     let mut queue = rig.queue(QueueKind::Sdma);
-    queue.submit(&[0x11, 0, 0xc3a1_0000, 0, 0]);
+    queue.submit(&[0x111, 0, 0xc3a1_0000, 0, 0]);
     queue.submit(&address(5 | 3 << 16, TARGET, &[5]));
     queue.wait();
     assert_eq!(rig.read_u64(SCRATCH), 5);
@@ -256,7 +256,7 @@ fn each_generation_spells_a_runtimes_copy_its_way() {
             // The HDP flush: a register poll that is always true.
             queue.submit(&[8 | 1 << 26, 0x0038_0000, 0x0001_0000, 0, 0, 0]);
         } else {
-            queue.submit(&[0x11, 0, 0xc3a1_0000, 0, 0]);
+            queue.submit(&[0x111, 0, 0xc3a1_0000, 0, 0]);
         }
         // More bytes than 22 bits of count say, in one packet.
         queue.submit(&copy_packet(VA + (8 << 20), VA + DATA, 3 << 20));
