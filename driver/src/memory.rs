@@ -65,7 +65,12 @@ impl Process {
         if !known || !kind.is_power_of_two() || (ranges.is_some() != (kind == abi::ALLOC_MEM_FLAGS_USERPTR)) {
             return refuse(Errno::EINVAL, Reason::BadFlags);
         }
-        let Some(span) = GpuSpan::new(GpuVa(va), bytes) else { return refuse(Errno::EINVAL, Reason::Wraps) };
+        // Memory comes in pages, and the client gets what it asks for and the rest of the last one.
+        let whole = matches!(kind, abi::ALLOC_MEM_FLAGS_VRAM | abi::ALLOC_MEM_FLAGS_GTT) && bytes != 0;
+        let rounded = if whole { bytes.checked_next_multiple_of(PAGE) } else { Some(bytes) };
+        let Some(span) = rounded.and_then(|bytes| GpuSpan::new(GpuVa(va), bytes)) else {
+            return refuse(Errno::EINVAL, Reason::Wraps);
+        };
         if va == 0 || !span.is_whole_pages() {
             return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
         }

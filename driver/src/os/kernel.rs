@@ -277,7 +277,8 @@ pub fn thread_id() -> u64 {
 
 /// The calling process: its number, and its first thread's name (up to 15 bytes, then zeroes).
 pub fn process() -> (u32, [u8; 16]) {
-    let leader = kernel::current!().group_leader();
+    let task = kernel::current!();
+    let leader = task.group_leader();
     let mut name = [0; 16];
     // SAFETY: the task is there as long as the caller. Whoever changes the name meanwhile may leave a mixture of both, which is a name, too.
     let comm = unsafe { (*leader.as_ptr()).comm };
