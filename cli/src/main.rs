@@ -3,6 +3,7 @@
 //!
 //! Exit codes: 0 all checks held, 1 one did not, 2 wrong usage or a system that lacks something.
 
+mod advise;
 mod demo;
 mod engine;
 mod format;
@@ -59,6 +60,13 @@ enum Command {
     /// Exit code: the program's; 128 and the signal's number if a signal ended it; 2 if it could not be run.
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(Box<run::RunArgs>),
+    /// Say where a program's many single registrations could have been one batch
+    ///
+    /// FILE is a trace of `vkfd run --trace FILE`, as text or JSON. The time that a batch would take is measured on this machine, on memory of
+    /// the same shape, or taken from a benchmark's result.
+    ///
+    /// Exit code: 0, also when there is nothing to say.
+    Advise(advise::AdviseArgs),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -100,6 +108,7 @@ fn main() -> ExitCode {
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Bench { what: Bench::Userptr(args) }) => vkfd_bench::run(&args),
+        Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Completions { shell }) => completions(shell),
         None => Ok(ExitCode::SUCCESS),

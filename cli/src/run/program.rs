@@ -64,10 +64,10 @@ fn interpreter(file: &Path) -> Result<Option<PathBuf>> {
 
 fn check_binary(file: &Path, metadata: &fs::Metadata) -> Result<()> {
     let name = file.display();
-    let privileged = metadata.mode() & 0o6000 != 0;
     // SAFETY: no preconditions.
-    let other =
-        privileged && (metadata.uid() != unsafe { libc::geteuid() } || metadata.gid() != unsafe { libc::getegid() });
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let other = metadata.mode() & libc::S_ISUID != 0 && metadata.uid() != user
+        || metadata.mode() & libc::S_ISGID != 0 && metadata.gid() != group;
     ensure!(
         !other,
         "{name} is set-user-ID or set-group-ID: the system loads no library into it. Run a copy of it without these bits"
