@@ -65,7 +65,12 @@ impl Process {
         if !known || !kind.is_power_of_two() || (ranges.is_some() != (kind == abi::ALLOC_MEM_FLAGS_USERPTR)) {
             return refuse(Errno::EINVAL, Reason::BadFlags);
         }
-        let Some(span) = GpuSpan::new(GpuVa(va), bytes) else { return refuse(Errno::EINVAL, Reason::Wraps) };
+        // Memory comes in pages, and the client gets what it asks for and the rest of the last one.
+        let whole = matches!(kind, abi::ALLOC_MEM_FLAGS_VRAM | abi::ALLOC_MEM_FLAGS_GTT) && bytes != 0;
+        let rounded = if whole { bytes.checked_next_multiple_of(PAGE) } else { Some(bytes) };
+        let Some(span) = rounded.and_then(|bytes| GpuSpan::new(GpuVa(va), bytes)) else {
+            return refuse(Errno::EINVAL, Reason::Wraps);
+        };
         if va == 0 || !span.is_whole_pages() {
             return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
         }
@@ -132,12 +137,12 @@ impl Process {
         Ok(())
     }
 
-    fn reserve_number(&self) -> Result<u32> {
+    pub(crate) fn reserve_number(&self) -> Result<u32> {
         self.lock().bos.reserve()
     }
 
     /// Enters and publishes an object that needs nothing more; otherwise its number is free again.
-    fn publish(&self, number: u32, bo: Result<Arc<Bo>>) -> Result<Arc<Bo>> {
+    pub(crate) fn publish(&self, number: u32, bo: Result<Arc<Bo>>) -> Result<Arc<Bo>> {
         let entered = bo.and_then(|bo| self.enter(&bo).map(|()| bo));
         if entered.is_err() {
             self.lock().bos.remove(number);
@@ -265,7 +270,7 @@ impl Process {
         Ok(())
     }
 
-    /// VRAM that is left on a GPU.
+    /// VRAM that is left on a GPU. To the page; KFD rounds down to 2 MiB.
     pub(crate) fn available_memory(&self, gpu_id: u32) -> Result<u64> {
         Ok(self.kfd().device(gpu_id)?.vram().available())
     }
