@@ -70,7 +70,7 @@ fn the_ring_wraps_in_words() {
     let ring_words = u32::try_from(RING_BYTES / 4).unwrap();
     // A body that fills the ring up to its last three words; the next packet wraps, its data with it.
     queue.submit(&[3 << 30 | (ring_words - 5) << 16 | 0x10 << 8]);
-    queue.submit(&vec![0; RING_BYTES as usize / 4 - 4]);
+    queue.submit(&vec![0; usize::try_from(ring_words).unwrap() - 4]);
     queue.wait();
     assert_eq!(queue.rptr(), u64::from(ring_words) - 3);
     let data: Vec<u32> = (100..140).collect();
