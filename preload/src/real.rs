@@ -44,6 +44,8 @@ functions! {
     realpath: fn(*const c_char, *mut c_char) -> *mut c_char;
     ioctl: fn(c_int, c_ulong; ...) -> c_int;
     fcntl: fn(c_int, c_int; ...) -> c_int;
+    sigaction: fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+    signal: fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
     close: fn(c_int) -> c_int;
     dup: fn(c_int) -> c_int;
     dup2: fn(c_int, c_int) -> c_int;

@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -292,6 +294,34 @@ static void children(const char *self)
     close(fd);
 }
 
+static sigjmp_buf back;
+static volatile int faults;
+
+static void on_fault(int signal)
+{
+    (void)signal;
+    faults++;
+    siglongjmp(back, 1);
+}
+
+/* A program's own handlers get its own faults, and none of the driver's. */
+static void signals(void)
+{
+    int fd = open(KFD, O_RDWR);
+    struct sigaction action = {.sa_handler = on_fault}, old;
+    sigemptyset(&action.sa_mask);
+    REQUIRE(sigaction(SIGSEGV, &action, NULL) == 0);
+    REQUIRE(ioctl(fd, GET_VERSION, (void *)16) == -1 && errno == EFAULT && faults == 0);
+    if (sigsetjmp(back, 1) == 0)
+        *(volatile char *)16 = 1;
+    REQUIRE(faults == 1);
+    REQUIRE(sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == on_fault);
+    REQUIRE(signal(SIGSEGV, SIG_DFL) == on_fault);
+    REQUIRE(signal(SIGBUS, on_fault) != SIG_ERR && signal(SIGBUS, SIG_DFL) == on_fault);
+    REQUIRE(ioctl(fd, GET_VERSION, (void *)16) == -1 && errno == EFAULT);
+    close(fd);
+}
+
 static void *hammer(void *argument)
 {
     (void)argument;
@@ -330,6 +360,7 @@ int main(int argc, char **argv)
     duplicates();
     mapping();
     children(argv[0]);
+    signals();
     threads();
     printf("every variant works\n");
     return 0;

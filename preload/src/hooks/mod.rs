@@ -6,6 +6,7 @@
 
 mod descriptor;
 mod path;
+mod signal;
 mod status;
 
 use libc::c_int;
