@@ -179,6 +179,7 @@ impl Process {
                 | vkfd::CAP_READ_ONLY
                 | vkfd::CAP_SNAPSHOT
                 | vkfd::CAP_QUEUES
+                | vkfd::CAP_SVM
                 | if xnack { vkfd::CAP_XNACK } else { 0 },
             max_ranges: options.max_ranges.into(),
             max_bytes: self.kfd().limit().available(),

@@ -108,6 +108,9 @@ struct Owner {
 }
 
 struct State {
+    /// Pages that hosts have, and pages that they have given back.
+    hosted: u64,
+    released: u64,
     seats: Handles<Seat>,
     coldest: u32,
     warmest: u32,
@@ -124,7 +127,15 @@ pub struct Residency {
 impl Residency {
     /// None, on GPU number `gpu`.
     pub fn new(gpu: usize) -> Result<Self> {
-        let state = State { seats: Handles::new(), coldest: NIL, warmest: NIL, owners: Vec::new(), evictions: 0 };
+        let state = State {
+            hosted: 0,
+            released: 0,
+            seats: Handles::new(),
+            coldest: NIL,
+            warmest: NIL,
+            owners: Vec::new(),
+            evictions: 0,
+        };
         Ok(Self { gpu, state: Mutex::new(Rank::Vram, state)? })
     }
 
@@ -165,6 +176,7 @@ impl Residency {
             if let Some(seat) = state.seats.get_mut(number) {
                 seat.pages |= PageBits::page(page);
                 seat.count += 1;
+                state.hosted += 1;
             }
         }
         Ok(())
@@ -215,6 +227,12 @@ impl Residency {
         self.state.lock().seats.len()
     }
 
+    /// VRAM pages that the host has (or is being offered), and how many it has given back since the beginning.
+    pub fn hosted(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.hosted, state.released)
+    }
+
     /// Whether none has.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -236,11 +254,14 @@ impl Residency {
             if seat.tried != eviction {
                 seat.tried = eviction;
                 lot.push_reserved((seat.count, seat.granule.clone()));
+                let mut place = lot.len() - 1;
+                while place > 0 && lot[place - 1].0 < lot[place].0 {
+                    lot.swap(place - 1, place);
+                    place -= 1;
+                }
             }
             at = seat.warmer;
         }
-        drop(state);
-        lot.sort_unstable_by_key(|(count, _)| core::cmp::Reverse(*count));
         Ok(lot)
     }
 }
@@ -254,6 +275,7 @@ impl State {
             let Some(seat) = self.seats.get_mut(owner.seat) else { continue };
             seat.pages &= !PageBits::page(owner.page.into());
             seat.count -= 1;
+            self.hosted -= 1;
             if seat.count == 0 {
                 seat.granule.seats[gpu].store(NIL, Ordering::Release);
                 self.unlink(owner.seat);
@@ -354,7 +376,7 @@ impl Device {
     /// A host may give pages back a moment after they have moved.
     fn await_release(&self, bytes: u64) {
         let mut tries = 0;
-        while self.vram().available() < bytes && tries < 20 {
+        while self.vram().available() < bytes && tries < 100 {
             os::sleep(Duration::from_micros(100));
             tries += 1;
         }
@@ -379,6 +401,7 @@ impl DeviceMemory for Device {
 
     fn released(&self, at: VramOffset, pages: u64) {
         if self.residency().leave(at, pages) {
+            self.residency().state.lock().released += pages;
             self.vram().free_run(&**self.gpu(), at, pages);
         } else {
             os::warn(format_args!(
