@@ -144,12 +144,24 @@ fn programs_that_cannot_be_reached_are_told_in_words() {
         (header[20], header[52], header[54], header[58]) = (1, 64, 56, 64);
         header
     };
+    // With one program header: the loader's path, which follows.
+    let with_loader = |machine: u16, loader: &[u8]| {
+        let mut file = elf(2, machine);
+        (file[32], file[56]) = (64, 1);
+        let mut header = [0_u8; 56];
+        (header[0], header[8]) = (3, 120);
+        (header[32], header[40]) = (u8::try_from(loader.len()).unwrap(), u8::try_from(loader.len()).unwrap());
+        file.extend_from_slice(&header);
+        file.extend_from_slice(loader);
+        file
+    };
     let native = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
     let fixed = file("static", &elf(2, native), 0o755);
     let script = file("script", format!("#!{fixed} -x\n").as_bytes(), 0o755);
     for (program, words) in [
         (fixed.clone(), "statically linked"),
         (script, "statically linked"),
+        (file("musl", &with_loader(native, b"/lib/ld-musl-x86_64.so.1\0"), 0o755), "linked with musl"),
         (file("other", &elf(2, 243), 0o755), "another processor"),
         (file("small", &elf(1, 3), 0o755), "32-bit"),
         (file("text", b"hello", 0o755), "neither an ELF program nor a script"),
