@@ -9,6 +9,7 @@
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
 //! | `kill` | a client is killed, by a signal or for want of memory |
 //! | `pressure` | two processes for a minute |
+//! | `unload` | the module is to be unloaded |
 //! | [`stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
 //!
 //! Each first shows that the kernel has done what the scenario is about (a page in swap or on another node cannot be pinned), then that GPU
@@ -27,6 +28,7 @@ mod pages;
 mod pressure;
 mod stage;
 mod swap;
+mod unload;
 
 pub use client_process::run_role;
 use client_process::Role;
@@ -115,4 +117,6 @@ scenarios! {
         "a client is killed for want of memory with its queues at work";
     pressure_on_two_processes: pressure::two_processes,
         "two processes with 4,096 ranges each under pressure for a minute, XNACK off and on";
+    unloading_with_clients: unload::with_clients,
+        "the module is not unloaded while a file is open or a page mapped, goes on meanwhile, and is unloaded afterwards";
 }
