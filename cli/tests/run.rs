@@ -78,6 +78,20 @@ fn programs_of_the_system_read_the_topology() {
     assert_eq!(out(&other), "cat\n");
 }
 
+/// The loader takes spaces and colons for separators.
+#[test]
+fn the_library_may_be_anywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("a place: with spaces");
+    fs::create_dir(&place).unwrap();
+    // Beside the tests, where cargo builds it for the program.
+    let library = std::env::current_exe().unwrap().with_file_name("libvkfd_preload.so");
+    let copy = place.join("libvkfd_preload.so");
+    fs::copy(library, &copy).unwrap();
+    let found = run(&["--preload", copy.to_str().unwrap()], &["cat", "/sys/class/kfd/kfd/topology/nodes/1/name"]);
+    assert_eq!((out(&found).as_str(), err(&found).as_str()), ("gfx900\n", ""));
+}
+
 #[test]
 fn exit_codes_are_the_programs() {
     assert_eq!(run(&[], &["sh", "-c", "exit 7"]).status.code(), Some(7));
