@@ -10,7 +10,7 @@ use crate::addr::{GpuSpan, GpuVa};
 use crate::bo::{Backing, Bo, Spec};
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os;
-use crate::page_table::VA_END;
+use crate::page_table::APERTURE_END;
 use crate::process::Process;
 use vkfd_uapi::memory as abi;
 
@@ -78,7 +78,7 @@ impl Process {
         if args.va_addr == 0 || !span.is_whole_pages() {
             return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
         }
-        if span.end().0 > VA_END {
+        if span.end().0 > APERTURE_END {
             return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
         }
         let flags = buffer.flags | abi::ALLOC_MEM_FLAGS_WRITABLE | abi::ALLOC_MEM_FLAGS_EXECUTABLE;

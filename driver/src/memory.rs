@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::mmap::Shown;
 use crate::os::{self, Arc, Time};
-use crate::page_table::VA_END;
+use crate::page_table::APERTURE_END;
 use crate::process::{Inner, Process};
 use crate::range_set::{Builder, RangeSet};
 use crate::userptr::Userptr;
@@ -74,7 +74,7 @@ impl Process {
         if va == 0 || !span.is_whole_pages() {
             return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
         }
-        if span.end().0 > VA_END {
+        if span.end().0 > APERTURE_END {
             return refuse(Errno::EINVAL, Reason::OutOfAperture);
         }
         self.check_svm(&mut self.lock(), span, ranges.as_ref())?;

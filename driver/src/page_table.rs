@@ -30,6 +30,9 @@ const ENTRY_BYTES: u64 = 8;
 const FREED: VramOffset = VramOffset(u64::MAX);
 /// One past the highest GPU address (48 bits).
 pub const VA_END: u64 = 1 << 48;
+/// One past the highest GPU address that clients get: user space's half of canonical addresses, as in KFD. Clients take a higher limit for a GPU
+/// that has no common address space with them.
+pub const APERTURE_END: u64 = 1 << 47;
 
 struct Table {
     at: VramOffset,

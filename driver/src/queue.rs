@@ -12,7 +12,7 @@ use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::{FaultReason, HwQueue, PageFault, QueueKind, QueueSpec};
 use crate::handle::Handles;
 use crate::os::{self, Arc, Vec};
-use crate::page_table::VA_END;
+use crate::page_table::APERTURE_END;
 use crate::process::Process;
 use crate::vm::{Vm, DOORBELL_BYTES};
 use vkfd_uapi::queue as abi;
@@ -127,7 +127,7 @@ fn check_ring(base: u64, size: u32, percentage: u32, priority: u32) -> Result<u3
 
 /// EFAULT for an address that no user has.
 fn check_address(va: u64) -> Result {
-    if va >= VA_END {
+    if va >= APERTURE_END {
         return Err(Error::new(Errno::EFAULT, Reason::BadPointer));
     }
     Ok(())
