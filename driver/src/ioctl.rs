@@ -256,7 +256,7 @@ impl Process {
         let gpu = self.kfd().device(args.gpu_id).ok();
         args.gpu_clock_counter = gpu.map_or(0, |d| d.gpu().clock());
         args.cpu_clock_counter = os::now().0;
-        args.system_clock_counter = os::now().0;
+        args.system_clock_counter = os::since_boot();
         args.system_clock_freq = 1_000_000_000;
         Ok(())
     }
