@@ -3,7 +3,7 @@
 //!
 //! The kernel object of a dispatch packet points at a 64-byte descriptor ([`descriptor`]) in executable GPU
 //! memory, its kernarg address at the kernel's argument structure. Each dispatch runs the kernel once,
-//! whatever its grid. A few programs of the HSA runtime's own are known by their code ([`known`](crate::known)). Anything else halts
+//! whatever its grid. A few programs of the HSA runtime's own are known by their code (`known`). Anything else halts
 //! the queue.
 //!
 //! Kernels go through the queue's port like packets do, with a buffer of fixed size: they can be suspended,

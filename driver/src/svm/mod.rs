@@ -5,15 +5,15 @@
 //! | --- | --- |
 //! | [`attributes`] | what a process has said of a range, and what KFD makes of it |
 //! | [`ranges`] | the ranges: disjoint, split and merged by calls |
-//! | [`call`] | the ioctl: set and get |
+//! | `call` | the ioctl: set and get |
 //! | [`window`] | notifiers over 512 MiB, and what invalidations change |
 //! | [`block`] | 2 MiB that are faulted in and mapped together |
-//! | [`fault`] | GPU page faults (XNACK on) |
-//! | [`restore`] | what invalidations have stopped queues for; ranges whose memory has gone |
-//! | [`migration`] | moving pages to a GPU's memory and back |
+//! | `fault` | GPU page faults (XNACK on) |
+//! | `restore` | what invalidations have stopped queues for; ranges whose memory has gone |
+//! | `migration` | moving pages to a GPU's memory and back |
 //! | [`residency`] | which are there, coldest first; making room |
 //! | [`damping`] | pages that go to and fro |
-//! | [`snapshot`] | what a client can read of all this |
+//! | `snapshot` | what a client can read of all this |
 //!
 //! Attributes are of ranges, and ranges split and merge as calls have it. Everything that costs is of blocks and windows, which are
 //! aligned and stay. So an attribute that changes in the middle of a range moves no page-table entry outside of it.

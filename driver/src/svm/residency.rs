@@ -5,7 +5,7 @@
 //! prefetch, a GPU fault or a restore. Each VRAM page that was handed to the host knows its seat, so that
 //! [`DeviceMemory::released`] finds it, whoever used the page last.
 //!
-//! When VRAM runs out, for SVM or for any process's buffer object, [`Device::make_room`] takes the [`LOT`] coldest granules, largest first
+//! When VRAM runs out, for SVM or for any process's buffer object, [`Device::make_room`] takes the `LOT` coldest granules, largest first
 //! (each costs one call, so the large ones cost less a page), and asks the host to bring them back. That happens without any lock of the
 //! driver: the process whose memory it is hears of it as of any invalidation. Each granule is tried once a call, so a call ends.
 //!

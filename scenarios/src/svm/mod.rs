@@ -3,11 +3,11 @@
 //!
 //! | module | what is shown |
 //! | --- | --- |
-//! | [`mapped`] | memory of every kind at its own addresses, with XNACK off and on; access, permission, attributes |
+//! | `mapped` | memory of every kind at its own addresses, with XNACK off and on; access, permission, attributes |
 //! | [`change`] | munmap, discard, replacement, mremap, mprotect and fork under live ranges |
-//! | [`place`] | prefetch and faults move memory; in place it is used by all without moving (coherent), or comes back (private) |
-//! | [`life`] | what happens to memory that is on a GPU: fork, copy-on-write, partial unmap, release, writers while it moves |
-//! | [`pressure`] | more than VRAM: eviction by faults, prefetches and buffer objects |
+//! | `place` | prefetch and faults move memory; in place it is used by all without moving (coherent), or comes back (private) |
+//! | `life` | what happens to memory that is on a GPU: fork, copy-on-write, partial unmap, release, writers while it moves |
+//! | `pressure` | more than VRAM: eviction by faults, prefetches and buffer objects |
 //!
 //! Those of the last three run twice, with coherent and with private memory, and are skipped where the host has not that kind.
 
