@@ -50,19 +50,21 @@ impl Target {
             Self::Vram(at) => at.0 & ADDRESS,
         }
     }
-
-    /// The address as a number, for alignment.
-    pub const fn number(self) -> u64 {
-        match self {
-            Self::System(at) => at.0,
-            Self::Vram(at) => at.0,
-        }
-    }
 }
 
 /// A leaf entry. `access` is of [`READABLE`], [`WRITEABLE`], [`EXECUTABLE`]; `fragment` is the log2 of its pages.
 pub const fn leaf(target: Target, access: u64, fragment: u32) -> u64 {
-    target.bits() | access | VALID | ((fragment as u64) << FRAGMENT_SHIFT)
+    with_fragment(target.bits() | access | VALID, fragment)
+}
+
+/// The address in an entry.
+pub const fn address(entry: u64) -> u64 {
+    entry & ADDRESS
+}
+
+/// A leaf entry that has no fragment yet, with one of 2^`fragment` pages.
+pub const fn with_fragment(entry: u64, fragment: u32) -> u64 {
+    entry | (fragment as u64) << FRAGMENT_SHIFT
 }
 
 /// A directory entry that points at a table in VRAM.
