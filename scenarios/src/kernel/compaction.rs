@@ -19,9 +19,9 @@ const RANGES: u64 = 4096;
 const ENOUGH: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Memory whose frames are lower than those of memory that is free again afterwards: compaction moves pages from the lower end of a zone to
-/// free ones at its upper end, and what lies there already it leaves alone.
-fn low_memory() -> Result<Memory, Stop> {
+/// Memory, and other memory of the same node whose frames are higher and of which every other page is free: compaction moves pages from
+/// the lower end of a zone to holes at its upper end. Blocks of memory that are free as a whole it does not break up.
+fn with_holes_above() -> Result<(Memory, Vec<Memory>), Stop> {
     const CANDIDATES: usize = 8;
     let mut candidates = Vec::new();
     for _ in 0..CANDIDATES {
@@ -29,11 +29,23 @@ fn low_memory() -> Result<Memory, Stop> {
         for page in 0..memory.pages() {
             memory.write(page * PAGE, &[1]);
         }
-        let frames = pages::frames(&memory)?;
-        candidates.push((frames.into_iter().flatten().sum::<u64>(), memory));
+        let frames: u64 = pages::frames(&memory)?.into_iter().flatten().sum();
+        // A kernel without nodes has one.
+        let node = pages::nodes(memory.range(0, PAGE), None).ok().and_then(|nodes| nodes.first().copied()).unwrap_or(0);
+        candidates.push((node, frames, memory));
     }
-    let lowest = candidates.into_iter().min_by_key(|(sum, _)| *sum);
-    Ok(lowest.map(|(_, memory)| memory).ok_or_else(|| anyhow::anyhow!("there are no candidates"))?)
+    let on = |node| candidates.iter().filter(|(other, ..)| *other == node).count();
+    let most = candidates.iter().map(|(node, ..)| *node).max_by_key(|node| on(*node));
+    candidates.sort_by_key(|(node, frames, _)| (Some(*node) != most, *frames));
+    let mut memories = candidates.into_iter().map(|(.., memory)| memory);
+    let lowest = memories.next().ok_or_else(|| anyhow::anyhow!("there are no candidates"))?;
+    let others: Vec<Memory> = memories.collect();
+    for memory in &others {
+        for page in (1..memory.pages()).step_by(2) {
+            memory.discard(page * PAGE, PAGE)?;
+        }
+    }
+    Ok((lowest, others))
 }
 
 /// Every other page is registered, the others are given back: the holes are what compaction closes.
@@ -41,7 +53,7 @@ pub(super) fn compaction() -> Result<(), Stop> {
     if fs::metadata(COMPACT).is_err() {
         return Err(Stop::Skip(format!("{COMPACT} does not exist: a kernel without CONFIG_COMPACTION?")));
     }
-    let memory = low_memory()?;
+    let (memory, holes) = with_holes_above()?;
     memory.fill(FIRST);
     let ranges = memory.scatter(RANGES, PAGE, Layout::Gaps);
     let stage = Stage::of(super::world()?, memory, ranges, &RegisterOptions::default())?;
@@ -62,6 +74,7 @@ pub(super) fn compaction() -> Result<(), Stop> {
             }
         }
     })?;
+    drop(holes);
     ensure!(moved >= ENOUGH, "compaction has moved only {moved} registered pages");
     ensure!(pages::vmstat("pgmigrate_success")? >= migrated + moved as u64);
     stage.world.settle()?;
