@@ -48,6 +48,7 @@ mod ranges;
 mod register;
 mod ring;
 mod sdma;
+mod svm;
 pub mod topology;
 mod transport;
 mod va;
@@ -66,11 +67,12 @@ pub use fence::Fence;
 pub use kernel::Kernel;
 pub use ranges::{AsRanges, HsaMemoryRange};
 pub use register::{RegisterOptions, Strategy};
+pub use svm::{Location, SvmAccess, SvmAttributes, SvmSet};
 pub use topology::{GpuInfo, Node};
 pub use transport::{MmapFile, Transport};
 pub use va::Aperture;
 pub use vkfd_uapi::batch::UserptrRange;
-pub use vkfd_uapi::vkfd::{BoInfo, ProcessInfo, QueueInfo, RangeInfo};
+pub use vkfd_uapi::vkfd::{BoInfo, ProcessInfo, QueueInfo, RangeInfo, SvmInfo, SvmRangeInfo};
 pub use vkfd_uapi::{self as uapi};
 
 const _: () = {

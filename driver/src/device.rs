@@ -3,11 +3,14 @@
 //!
 //! The VMID table is guarded by a lock of rank `Vram`.
 
+use crate::device_memory;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::{DmaMemory, Gpu, GpuProperties, Vmid};
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, Vec};
 use crate::process::Process;
+use crate::smi;
+use crate::svm::residency::Residency;
 use crate::vram::Vram;
 use vkfd_uapi::mmap;
 
@@ -19,11 +22,14 @@ pub struct Device {
     /// The page that MMIO_REMAP maps (the HDP flush registers).
     mmio: Arc<dyn DmaMemory>,
     owners: Mutex<Vec<Option<Arc<Process>>>>,
+    smi: smi::Clients,
+    residency: Residency,
+    memory_kind: device_memory::Kind,
 }
 
 impl Device {
     /// Takes a GPU over.
-    pub fn new(index: usize, gpu: Arc<dyn Gpu>) -> Result<Self> {
+    pub fn new(index: usize, gpu: Arc<dyn Gpu>, memory_kind: device_memory::Kind) -> Result<Self> {
         let properties = gpu.properties();
         let mut owners = Vec::with_capacity(properties.vmids as usize)?;
         for _ in 0..properties.vmids {
@@ -34,6 +40,9 @@ impl Device {
             vram: crate::os::arc(Vram::new(properties.vram_bytes)?)?,
             mmio: gpu.alloc_dma(crate::addr::PAGE)?,
             owners: Mutex::new(Rank::Vram, owners)?,
+            smi: smi::Clients::new()?,
+            residency: Residency::new(index)?,
+            memory_kind,
             gpu,
         })
     }
@@ -66,6 +75,21 @@ impl Device {
     /// Its remapped registers.
     pub const fn mmio(&self) -> &Arc<dyn DmaMemory> {
         &self.mmio
+    }
+
+    /// Which SVM memory is in its VRAM.
+    pub const fn residency(&self) -> &Residency {
+        &self.residency
+    }
+
+    /// Whether the CPU uses SVM memory in its VRAM in place.
+    pub const fn memory_kind(&self) -> device_memory::Kind {
+        self.memory_kind
+    }
+
+    /// Who reads its events.
+    pub const fn smi(&self) -> &smi::Clients {
+        &self.smi
     }
 
     /// Where clients map them.

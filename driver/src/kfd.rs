@@ -3,12 +3,15 @@
 
 use crate::address_space::AddressSpace;
 use crate::device::Device;
+use crate::device_memory;
 use crate::errno::{Errno, Error, Reason, Result};
+use crate::files::{Files, NoFiles};
 use crate::gpu::{Gpu, HwQueue, Interrupts, PageFault, Vmid};
 use crate::limit::Limit;
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
 use crate::sabotage::Sabotage;
+use crate::svm::damping::Damping;
 use crate::window::WindowPolicy;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -29,6 +32,10 @@ pub struct Options {
     pub max_ranges: u32,
     /// Bytes of RAM; the system-memory limit follows from it.
     pub ram: u64,
+    /// What the GPUs' memory is to SVM memory that moves there.
+    pub device_memory: device_memory::Kind,
+    /// What to do about memory that goes to and fro.
+    pub damping: Damping,
     /// What is broken on purpose (nothing, unless built for that).
     pub sabotage: Sabotage,
 }
@@ -41,6 +48,8 @@ impl Default for Options {
             restore_pause: Duration::from_millis(64),
             max_ranges: 1 << 20,
             ram: 16 << 30,
+            device_memory: device_memory::Kind::default(),
+            damping: Damping::default(),
             sabotage: Sabotage::default(),
         }
     }
@@ -51,21 +60,27 @@ pub struct Kfd {
     devices: Vec<Arc<Device>>,
     options: Options,
     limit: Arc<Limit>,
+    files: Arc<dyn Files>,
     next_process: AtomicU64,
 }
 
 impl Kfd {
-    /// A driver for `gpus`.
+    /// A driver for `gpus` on a host that has no files for callers.
     pub fn new(gpus: Vec<Arc<dyn Gpu>>, options: Options) -> Result<Arc<Self>> {
+        Self::with_files(gpus, options, os::arc(NoFiles)?)
+    }
+
+    /// A driver for `gpus`.
+    pub fn with_files(gpus: Vec<Arc<dyn Gpu>>, options: Options, files: Arc<dyn Files>) -> Result<Arc<Self>> {
         if gpus.len() > MAX_GPUS {
             return Err(Errno::EINVAL.into());
         }
         let mut devices = Vec::with_capacity(gpus.len())?;
         for (index, gpu) in gpus.into_iter().enumerate() {
-            devices.push(os::arc(Device::new(index, gpu)?)?)?;
+            devices.push(os::arc(Device::new(index, gpu, options.device_memory)?)?)?;
         }
         let limit = os::arc(Limit::new(Limit::of_ram(options.ram)))?;
-        os::arc(Self { devices, options, limit, next_process: AtomicU64::new(1) })
+        os::arc(Self { devices, options, limit, files, next_process: AtomicU64::new(1) })
     }
 
     /// A process opens the device: an object with no VM yet.
@@ -93,6 +108,11 @@ impl Kfd {
     /// The system-memory limit of all processes.
     pub const fn limit(&self) -> &Arc<Limit> {
         &self.limit
+    }
+
+    /// Files for callers.
+    pub(crate) fn files(&self) -> &dyn Files {
+        &*self.files
     }
 
     fn owner(&self, gpu_id: u32, vmid: Vmid) -> Option<(usize, Arc<Process>)> {

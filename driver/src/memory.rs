@@ -65,14 +65,20 @@ impl Process {
         if !known || !kind.is_power_of_two() || (ranges.is_some() != (kind == abi::ALLOC_MEM_FLAGS_USERPTR)) {
             return refuse(Errno::EINVAL, Reason::BadFlags);
         }
-        let Some(span) = GpuSpan::new(GpuVa(va), bytes) else { return refuse(Errno::EINVAL, Reason::Wraps) };
+        // Memory comes in pages, and the client gets what it asks for and the rest of the last one.
+        let whole = matches!(kind, abi::ALLOC_MEM_FLAGS_VRAM | abi::ALLOC_MEM_FLAGS_GTT) && bytes != 0;
+        let rounded = if whole { bytes.checked_next_multiple_of(PAGE) } else { Some(bytes) };
+        let Some(span) = rounded.and_then(|bytes| GpuSpan::new(GpuVa(va), bytes)) else {
+            return refuse(Errno::EINVAL, Reason::Wraps);
+        };
         if va == 0 || !span.is_whole_pages() {
             return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
         }
         if span.end().0 > VA_END {
             return refuse(Errno::EINVAL, Reason::OutOfAperture);
         }
-        self.check_svm(&mut self.lock(), span, ranges.as_ref())?;
+        self.svm_sweep();
+        self.check_svm(&self.lock(), span, ranges.as_ref())?;
         let device = self.kfd().device(gpu_id)?.clone();
         self.vm(device.index())?;
         if flags & abi::ALLOC_MEM_FLAGS_AQL_QUEUE_MEM != 0 {
@@ -85,18 +91,18 @@ impl Process {
     }
 
     /// Neither the GPU addresses nor any CPU range may be an SVM range's. O(ranges log SVM ranges) where there are any.
-    fn check_svm(&self, inner: &mut Inner, span: GpuSpan, ranges: Option<&RangeSet>) -> Result {
-        if inner.svm.conflict(self.mm(), span.start().0, span.end().0) {
+    fn check_svm(&self, _: &Inner, span: GpuSpan, ranges: Option<&RangeSet>) -> Result {
+        if self.svm().conflict(self.mm(), span.start().0, span.end().0) {
             return refuse(Errno::EADDRINUSE, Reason::GpuRangeBusy);
         }
         let Some(ranges) = ranges else { return Ok(()) };
         let hull = ranges.hull();
-        if !inner.svm.conflict(self.mm(), hull.start().0, hull.end().0) {
+        if !self.svm().conflict(self.mm(), hull.start().0, hull.end().0) {
             return Ok(());
         }
         for number in 0..ranges.len() {
             let cpu = ranges.span(number);
-            if inner.svm.conflict(self.mm(), cpu.start().0, cpu.end().0) {
+            if self.svm().conflict(self.mm(), cpu.start().0, cpu.end().0) {
                 return Err(Error::new(Errno::EADDRINUSE, Reason::CpuRangeIsSvm).at(ranges.at(number)));
             }
         }
@@ -131,12 +137,12 @@ impl Process {
         Ok(())
     }
 
-    fn reserve_number(&self) -> Result<u32> {
+    pub(crate) fn reserve_number(&self) -> Result<u32> {
         self.lock().bos.reserve()
     }
 
     /// Enters and publishes an object that needs nothing more; otherwise its number is free again.
-    fn publish(&self, number: u32, bo: Result<Arc<Bo>>) -> Result<Arc<Bo>> {
+    pub(crate) fn publish(&self, number: u32, bo: Result<Arc<Bo>>) -> Result<Arc<Bo>> {
         let entered = bo.and_then(|bo| self.enter(&bo).map(|()| bo));
         if entered.is_err() {
             self.lock().bos.remove(number);
@@ -250,7 +256,12 @@ impl Process {
             let device = self.kfd().device(self.device_id(array, *done)?)?;
             if map {
                 let vm = self.vm(device.index())?;
-                bo.map(&vm, self.deadline())?;
+                // Page tables are VRAM, too.
+                while let Err(e) = bo.map(&vm, self.deadline()) {
+                    if e.reason != Reason::NoVram || !device.make_room(bo.span().pages().div_ceil(512) + 4)? {
+                        return Err(e);
+                    }
+                }
             } else {
                 bo.unmap(device.index())?;
             }
@@ -259,7 +270,7 @@ impl Process {
         Ok(())
     }
 
-    /// VRAM that is left on a GPU.
+    /// VRAM that is left on a GPU. To the page; KFD rounds down to 2 MiB.
     pub(crate) fn available_memory(&self, gpu_id: u32) -> Result<u64> {
         Ok(self.kfd().device(gpu_id)?.vram().available())
     }

@@ -157,7 +157,7 @@ impl Process {
                     }
                     at += block.pages * PAGE;
                 }
-                Ok(Mapped::Vram { gpu_id: bo.device().id(), pieces, object: bo.clone() })
+                Ok(Mapped::Vram { gpu_id: memory.device().id(), pieces, object: bo.clone() })
             }
             Backing::Userptr(_) => Err(Errno::EINVAL.into()),
         }

@@ -28,8 +28,9 @@ const ENTRIES: usize = 512;
 const ENTRY_BYTES: u64 = 8;
 /// A table that has been given back.
 const FREED: VramOffset = VramOffset(u64::MAX);
-/// One past the highest GPU address (48 bits).
-pub const VA_END: u64 = 1 << 48;
+/// One past the highest GPU address: where user space's half of canonical addresses ends, as in KFD. The tables could take one bit more, but
+/// clients take a higher limit for that of a GPU without a common address space.
+pub const VA_END: u64 = 1 << 47;
 
 struct Table {
     at: VramOffset,
@@ -277,6 +278,51 @@ impl Leaves {
             f(*leaf, within, pages, done);
             done += pages;
         }
+    }
+
+    /// Makes sure that nothing that maps more than a page reaches over page `page` of the span from below: a huge entry becomes small ones, a
+    /// fragment two sides of smaller ones. Every page stays mapped to what it was throughout. At most 512 entries.
+    fn split_at(&self, gpu: &dyn Gpu, page: u64) {
+        let at = self.span.start().0 % BLOCK / PAGE + page;
+        let within = at % HUGE_PAGES;
+        let Some(leaf) = self.blocks.get(index(at / HUGE_PAGES)).filter(|_| within != 0) else { return };
+        let pde = gpu.read_entry(leaf.pde);
+        if pde & pte::HUGE != 0 {
+            let start = pte::without_fragment(pde);
+            // Small entries before the directory entry that makes them visible.
+            write_run(gpu, leaf.ptb, 0, within, start);
+            write_run(gpu, leaf.ptb, within, HUGE_PAGES - within, start + within * PAGE);
+            Self::point_at_table(gpu, *leaf);
+            return;
+        }
+        let entry = gpu.read_entry(VramOffset(leaf.ptb.0 + (within - 1) * ENTRY_BYTES));
+        let size = 1u64 << pte::fragment(entry);
+        let start = (within - 1) & !(size - 1);
+        if entry & pte::VALID == 0 || start + size <= within {
+            return;
+        }
+        let first = pte::without_fragment(entry) - (within - 1 - start) * PAGE;
+        write_run(gpu, leaf.ptb, start, within - start, first);
+        write_run(gpu, leaf.ptb, within, start + size - within, first + (within - start) * PAGE);
+    }
+
+    /// As [`clear`](Self::clear), for any pages: what reached over the ends stays mapped outside of them. Needs a flush.
+    pub fn clear_part(&self, gpu: &dyn Gpu, first: u64, count: u64) {
+        self.split_at(gpu, first);
+        self.split_at(gpu, first + count);
+        self.clear(gpu, first, count);
+    }
+
+    /// As [`write`](Self::write), for any pages: what reached over the ends stays mapped outside of them. `entry(i)` is page i's entry without
+    /// a fragment.
+    pub fn write_part(&self, gpu: &dyn Gpu, first: u64, count: u64, entry: impl Fn(u64) -> u64) {
+        self.split_at(gpu, first);
+        self.split_at(gpu, first + count);
+        let run = |i, most| {
+            let start = entry(i);
+            (1..most).find(|n| entry(i + n) != start + n * PAGE).unwrap_or(most)
+        };
+        self.write_runs(gpu, first, count, &entry, run);
     }
 
     /// Clears the entries of `count` pages from page `first` of the span. Needs a flush.

@@ -67,6 +67,16 @@ pub const fn with_fragment(entry: u64, fragment: u32) -> u64 {
     entry | (fragment as u64) << FRAGMENT_SHIFT
 }
 
+/// A leaf entry as it would be of its own page alone.
+pub const fn without_fragment(entry: u64) -> u64 {
+    entry & !(0x1f << FRAGMENT_SHIFT) & !HUGE
+}
+
+/// The log2 of the pages that a leaf entry belongs to.
+pub const fn fragment(entry: u64) -> u32 {
+    ((entry >> FRAGMENT_SHIFT) & 0x1f) as u32
+}
+
 /// A directory entry that points at a table in VRAM.
 pub const fn directory(table: FabricAddr) -> u64 {
     (table.0 & ADDRESS) | VALID

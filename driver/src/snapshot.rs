@@ -33,12 +33,27 @@ impl Process {
             abi::SNAPSHOT_RANGES => self.snapshot_ranges(args),
             abi::SNAPSHOT_PAGES => self.snapshot_pages(args),
             abi::SNAPSHOT_QUEUES => self.snapshot_queues(args),
+            abi::SNAPSHOT_SVM => {
+                let info = self.svm_info();
+                args.total = 1;
+                args.count = 0;
+                if args.capacity > 0 {
+                    self.mm().write(CpuVa(args.buffer), info.as_bytes())?;
+                    args.count = 1;
+                }
+                Ok(())
+            }
+            abi::SNAPSHOT_SVM_RANGES => self.snapshot_svm_ranges(args),
             _ => Err(Errno::EINVAL.into()),
         }
     }
 
     /// Writes up to `capacity` items from number `first` on, of those that `item` gives until it gives none.
-    fn copy_out<T: Pod>(&self, args: &mut abi::SnapshotArgs, mut item: impl FnMut(u64) -> Result<Option<T>>) -> Result {
+    pub(crate) fn copy_out<T: Pod>(
+        &self,
+        args: &mut abi::SnapshotArgs,
+        mut item: impl FnMut(u64) -> Result<Option<T>>,
+    ) -> Result {
         // Not an array: too large for a kernel's stack.
         let mut step = Vec::filled(T::zeroed(), STEP)?;
         let mut done = 0u32;
@@ -165,8 +180,10 @@ impl Process {
             info.page_table_bytes += vm.table_bytes();
             info.tlb_flushes += vm.flushes();
         }
-        info.driver_bytes += inner.bos.memory() + inner.gpu_va.memory() + inner.cpu_hulls.memory() + inner.svm.memory();
+        info.driver_bytes += inner.bos.memory() + inner.gpu_va.memory() + inner.cpu_hulls.memory();
         drop(inner);
+        info.notifiers += self.svm().window_count() as u64;
+        info.driver_bytes += self.svm().memory();
         info.driver_bytes += self.eviction().memory() + self.offsets().memory();
         info.events = self.events().len() as u64;
         let counters = self.counters();

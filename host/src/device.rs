@@ -191,7 +191,6 @@ pub fn errno_of(error: &GpuError) -> Errno {
         GpuError::NoQueue => Errno::ENOSPC,
         GpuError::Thread(_) => Errno::ENOMEM,
         GpuError::Doorbell(_) => Errno::EFAULT,
-        GpuError::Unsupported(_) => Errno::EOPNOTSUPP,
         GpuError::BadConfig(_)
         | GpuError::BadVmid(_)
         | GpuError::BadRing { .. }

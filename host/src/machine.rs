@@ -8,6 +8,7 @@ use crate::device::{HostBus, HostGpu, InterruptLine};
 use crate::device_file::DeviceFile;
 use crate::dma::SharedMemory;
 use crate::error::HostError;
+use crate::files::HostFiles;
 use crate::mm::{Mm, Pause};
 use crate::source::{Capabilities, Source};
 use crate::sys;
@@ -184,7 +185,7 @@ impl Machine {
             let gpu: Arc<dyn Gpu> = gpu.clone();
             seam.push(gpu)?;
         }
-        Kfd::new(seam, options)
+        Kfd::with_files(seam, options, os::arc(HostFiles::default())?)
     }
 
     /// Opens the device: a new process object of the driver, without a VM.

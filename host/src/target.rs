@@ -34,10 +34,10 @@ impl Target {
 
     /// The packet formats it speaks.
     pub const fn family(self) -> vkfd_gpu::Family {
-        if self.major < 10 {
-            vkfd_gpu::Family::Gfx9
-        } else {
-            vkfd_gpu::Family::Gfx10
+        match self.major {
+            0..=9 => vkfd_gpu::Family::Gfx9,
+            10 => vkfd_gpu::Family::Gfx10,
+            _ => vkfd_gpu::Family::Gfx11,
         }
     }
 }

@@ -117,6 +117,11 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     ] {
         root.write(&format!("{pci}/{file}"), &text)?;
     }
+    for (hardware, version) in blocks(gpu.properties.gfx_target_version) {
+        for (part, number) in ["major", "minor", "revision"].into_iter().zip(version) {
+            root.write(&format!("{pci}/ip_discovery/die/0/{hardware}/0/{part}"), &format!("{number}\n"))?;
+        }
+    }
     root.link(&format!("{pci}/subsystem"), "../../../bus/pci")?;
     root.write(&format!("{pci}/drm/{node}/dev"), &format!("{number}\n"))?;
     root.write(
@@ -128,6 +133,19 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     root.link(&format!("sys/dev/char/{number}"), &format!("../../devices/vkfd/{slot}/drm/{node}"))?;
     root.link(&format!("sys/bus/pci/devices/{slot}"), &format!("../../../devices/vkfd/{slot}"))?;
     root.write(&format!("dev/dri/{node}"), "")
+}
+
+/// Versions of the blocks that a GPU is made of, by their hardware numbers: graphics core (11), copy engine (42), bus interface (108). Runtimes choose
+/// packet formats by them.
+fn blocks(gfx_target_version: u32) -> [(u32, [u32; 3]); 3] {
+    let (core, copy, bus) = match gfx_target_version {
+        90_000 => ([9, 0, 1], [4, 0, 0], [6, 1, 0]),
+        90_010 => ([9, 4, 2], [4, 4, 0], [7, 4, 0]),
+        100_300 => ([10, 3, 0], [5, 2, 0], [3, 3, 0]),
+        110_000 => ([11, 0, 0], [6, 0, 0], [4, 3, 0]),
+        version => ([version / 10_000, version / 100 % 100, version % 100], [0; 3], [0; 3]),
+    };
+    [(11, core), (42, copy), (108, bus)]
 }
 
 /// This computer's.

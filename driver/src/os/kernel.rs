@@ -183,12 +183,14 @@ fn class(rank: Rank) -> Class {
     match rank {
         Rank::Process => (c"vkfd_process", kernel::static_lock_class!()),
         Rank::Bo => (c"vkfd_bo", kernel::static_lock_class!()),
+        Rank::Svm => (c"vkfd_svm", kernel::static_lock_class!()),
         Rank::Vm => (c"vkfd_vm", kernel::static_lock_class!()),
         Rank::Vram => (c"vkfd_vram", kernel::static_lock_class!()),
         Rank::Event => (c"vkfd_event", kernel::static_lock_class!()),
         Rank::Offset => (c"vkfd_offset", kernel::static_lock_class!()),
         Rank::Notifier => (c"vkfd_notifier", kernel::static_lock_class!()),
         Rank::Eviction => (c"vkfd_eviction", kernel::static_lock_class!()),
+        Rank::Smi => (c"vkfd_smi", kernel::static_lock_class!()),
         Rank::Error => (c"vkfd_error", kernel::static_lock_class!()),
         Rank::Work => (c"vkfd_work", kernel::static_lock_class!()),
     }
@@ -264,6 +266,12 @@ pub fn now() -> Time {
     Time(unsafe { bindings::ktime_get() }.unsigned_abs())
 }
 
+/// Nanoseconds since the machine was started, time in suspend included: the clock that runtimes call the system's.
+pub fn since_boot() -> u64 {
+    // SAFETY: no preconditions. The clock does not go below 0.
+    unsafe { bindings::ktime_get_with_offset(bindings::tk_offsets_TK_OFFS_BOOT) }.unsigned_abs()
+}
+
 /// Sleeps.
 pub fn sleep(d: Duration) {
     fsleep(Delta::from_micros(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)));
@@ -272,6 +280,19 @@ pub fn sleep(d: Duration) {
 /// A number that is this thread's alone.
 pub fn thread_id() -> u64 {
     kernel::current!().pid().unsigned_abs().into()
+}
+
+/// The calling process: its number, and its first thread's name (up to 15 bytes, then zeroes).
+pub fn process() -> (u32, [u8; 16]) {
+    let task = kernel::current!();
+    let leader = task.group_leader();
+    let mut name = [0; 16];
+    // SAFETY: the task is there as long as the caller. Whoever changes the name meanwhile may leave a mixture of both, which is a name, too.
+    let comm = unsafe { (*leader.as_ptr()).comm };
+    for (to, from) in name[..15].iter_mut().zip(comm) {
+        *to = from as u8;
+    }
+    (leader.pid().unsigned_abs(), name)
 }
 
 /// Whether this thread is being killed: what it waits for will not matter to anyone.

@@ -4,9 +4,11 @@
 //! Each client is a module with a [`Client`]: what it needs from the distribution, and what it looks at. A client's `check` returns what is
 //! wrong, a line each; it runs its negative controls itself, with a library that was built to be broken ([`Stand::broken`]).
 
+mod hip;
 mod rocminfo;
 mod rocr;
 mod stand;
+mod tinygrad;
 
 use anyhow::{ensure, Result};
 
@@ -34,7 +36,7 @@ pub(crate) struct Client {
     pub(crate) check: fn(&Stand, &mut Report) -> Result<()>,
 }
 
-const CLIENTS: &[Client] = &[rocminfo::CLIENT, rocr::CLIENT];
+const CLIENTS: &[Client] = &[rocminfo::CLIENT, rocr::CLIENT, hip::CLIENT, tinygrad::CLIENT];
 
 /// What a client showed.
 #[derive(Default)]
