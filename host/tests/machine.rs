@@ -11,6 +11,7 @@ use rig::{fill, ioctl, remap, Rig, MIB, USER, VRAM};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use vkfd_driver::addr::PAGE;
+use vkfd_driver::gpu::Gpu;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::sabotage::Sabotage;
 use vkfd_host::{Machine, MachineOptions};
@@ -185,4 +186,59 @@ fn machines_come_and_go_and_leave_nothing() {
     }
     let after = (threads(), vkfd_host::mm::Mm::get(vkfd_host::Source::Auto).unwrap().frames().live());
     assert_eq!(before, after, "threads, frames");
+}
+
+/// All that a client maps is in one file, at the offsets that the driver gives out, and shows there without the driver.
+#[test]
+fn a_device_file_has_what_clients_map() {
+    let _one = serial();
+    use vkfd_uapi::memory::{
+        AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_DOORBELL, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_VRAM,
+    };
+    use vkfd_uapi::memory::{ALLOC_MEM_FLAGS_PUBLIC, ALLOC_MEM_FLAGS_WRITABLE};
+    let options = MachineOptions { gpus: 2, vram_bytes: 64 << 20, device_file: true, ..MachineOptions::default() };
+    let machine = Machine::new(&options).unwrap();
+    let descriptor = machine.device_file().unwrap().open(libc::O_CLOEXEC).unwrap();
+    let kfd = machine.open().unwrap();
+    let call = |command: u32, argument: *mut std::ffi::c_void| {
+        // SAFETY: the arguments below are structures of the command's.
+        unsafe { kfd.ioctl(command, argument) }
+    };
+    let mut offsets = Vec::new();
+    for (number, gpu) in (0..).zip(machine.gpus()) {
+        let gpu_id = gpu.properties().gpu_id;
+        let mut acquire = vkfd_uapi::process::AcquireVmArgs { drm_fd: 0, gpu_id };
+        call(vkfd_uapi::command::ACQUIRE_VM.0, std::ptr::from_mut(&mut acquire).cast()).unwrap();
+        let kinds = [
+            (ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_PUBLIC, 1 << 20),
+            (ALLOC_MEM_FLAGS_GTT, 64 << 10),
+            (ALLOC_MEM_FLAGS_DOORBELL, 8192),
+        ];
+        for (kind, (flags, size)) in (0..).zip(kinds) {
+            let va_addr = (1 + number * 8 + kind) << 32;
+            let flags = flags | ALLOC_MEM_FLAGS_WRITABLE;
+            let mut args = AllocMemoryOfGpuArgs { va_addr, size, handle: 0, mmap_offset: 0, gpu_id, flags };
+            call(vkfd_uapi::command::ALLOC_MEMORY_OF_GPU.0, std::ptr::from_mut(&mut args).cast()).unwrap();
+            offsets.push(args.mmap_offset);
+            assert!(args.mmap_offset < 1 << 46, "{:#x} names a GPU", args.mmap_offset);
+            let (bytes, prot) = (usize::try_from(size).unwrap(), libc::PROT_READ | libc::PROT_WRITE);
+            // SAFETY: both mappings are new, at places of the kernel's choice, and accessed by raw pointers inside their sizes only.
+            unsafe {
+                let offset = i64::try_from(args.mmap_offset).unwrap();
+                let fd = std::os::fd::AsRawFd::as_raw_fd(&descriptor);
+                let raw = libc::syscall(libc::SYS_mmap, 0, bytes, prot, libc::MAP_SHARED, fd, offset);
+                let past: *mut u64 = std::ptr::with_exposed_provenance_mut(usize::try_from(raw).unwrap());
+                let through = kfd.mmap(std::ptr::null_mut(), bytes, prot, libc::MAP_SHARED, args.mmap_offset).unwrap();
+                let last = bytes / 8 - 1;
+                through.cast::<u64>().add(last).write_volatile(0x1234_5678 + args.mmap_offset);
+                assert_eq!(past.add(last).read_volatile(), 0x1234_5678 + args.mmap_offset);
+                libc::munmap(past.cast(), bytes);
+                libc::munmap(through, bytes);
+            }
+        }
+        assert_eq!(offsets.last().unwrap() % (1 << 32), 0, "doorbells have the lower half to themselves");
+    }
+    offsets.sort_unstable();
+    offsets.dedup();
+    assert_eq!(offsets.len(), 6);
 }

@@ -15,7 +15,9 @@ const BUFFERS: &str = "2000";
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let program = stand.compile("clients/rocr/copies.c", &["-lhsa-runtime64"])?;
-    for options in [&["--target", "gfx900"][..], &["--target", "gfx90a"], &["--preset", "frontier-node"]] {
+    for options in
+        [&["--target", "gfx900"][..], &["--target", "gfx1030"], &["--target", "gfx90a"], &["--preset", "frontier-node"]]
+    {
         let ran = stand.run(options, &program, &[BUFFERS], &[])?;
         let right = ran.succeeded() && ran.stdout.contains("all bytes right") && ran.stdout.ends_with("ok\n");
         report.expect(right, &format!("ROCR, {}: {BUFFERS} locked buffers, copied both ways", options.join(" ")), &ran);
