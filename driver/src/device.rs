@@ -3,11 +3,13 @@
 //!
 //! The VMID table is guarded by a lock of rank `Vram`.
 
+use crate::device_memory::Migration;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::{DmaMemory, Gpu, GpuProperties, Vmid};
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, Vec};
 use crate::process::Process;
+use crate::residents::Residents;
 use crate::vram::Vram;
 
 /// A GPU.
@@ -18,6 +20,8 @@ pub struct Device {
     /// The page that MMIO_REMAP maps (the HDP flush registers).
     mmio: Arc<dyn DmaMemory>,
     owners: Mutex<Vec<Option<Arc<Process>>>>,
+    /// Coherent pages, private pages.
+    residents: [Arc<Residents>; 2],
 }
 
 impl Device {
@@ -28,9 +32,12 @@ impl Device {
         for _ in 0..properties.vmids {
             owners.push(None)?;
         }
+        let vram = crate::os::arc(Vram::new(properties.vram_bytes)?)?;
+        let residents = |coherent| crate::os::arc(Residents::new(gpu.clone(), vram.clone(), coherent));
         Ok(Self {
+            residents: [residents(true)?, residents(false)?],
             index,
-            vram: crate::os::arc(Vram::new(properties.vram_bytes)?)?,
+            vram,
             mmio: gpu.alloc_dma(crate::addr::PAGE)?,
             owners: Mutex::new(Rank::Vram, owners)?,
             gpu,
@@ -60,6 +67,16 @@ impl Device {
     /// Its VRAM.
     pub const fn vram(&self) -> &Arc<Vram> {
         &self.vram
+    }
+
+    /// Its memory as places for processes' pages, of a kind that the host can move. EOPNOTSUPP when it can move none.
+    pub(crate) fn residents(&self, host: Migration) -> Result<Arc<Residents>> {
+        let [coherent, private] = &self.residents;
+        match host {
+            Migration { coherent: true, .. } => Ok(coherent.clone()),
+            Migration { private: true, .. } => Ok(private.clone()),
+            _ => Err(Errno::EOPNOTSUPP.into()),
+        }
     }
 
     /// Its remapped registers.

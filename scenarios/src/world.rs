@@ -36,6 +36,8 @@ pub struct WorldSpec {
     pub per_range_windows: bool,
     /// RAM that the memory limit is made of, in bytes; the computer's if not given.
     pub ram: Option<u64>,
+    /// What is moved to a GPU the CPU cannot use in place.
+    pub private_memory: bool,
     /// How long a registration may retry.
     pub register_deadline: Option<Duration>,
     /// What is broken on purpose.
@@ -50,6 +52,7 @@ impl Default for WorldSpec {
             xnack: false,
             per_range_windows: false,
             ram: None,
+            private_memory: false,
             register_deadline: None,
             sabotage: Sabotage::default(),
         }
@@ -64,6 +67,9 @@ impl WorldSpec {
             options.push("per_range_windows=1".to_owned());
         }
         options.extend(self.ram.map(|bytes| format!("ram={bytes}")));
+        if self.private_memory {
+            options.push("memory=2".to_owned());
+        }
         options.extend(self.register_deadline.map(|d| format!("register_deadline_ms={}", d.as_millis())));
         (self.sabotage == Sabotage::default()).then(|| options.join(" "))
     }

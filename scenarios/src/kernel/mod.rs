@@ -8,8 +8,9 @@
 //! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
 //! | `kill` | a client is killed, by a signal or for want of memory |
+//! | `device_pages` | pages are in a GPU's memory |
 //! | `pressure` | two processes for a minute |
-//! | [`stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
+//! | [`stage`], [`device_stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
 //!
 //! Each first shows that the kernel has done what the scenario is about (a page in swap or on another node cannot be pinned), then that GPU
 //! and CPU see the same, byte by byte and both ways. They need root and a KFD that `VKFD_DEVICE` names, and are no part of what runs without.
@@ -18,6 +19,8 @@ mod cgroup;
 mod change;
 mod client_process;
 mod compaction;
+mod device_pages;
+mod device_stage;
 mod fork;
 mod huge;
 mod kill;
@@ -113,6 +116,18 @@ scenarios! {
         "pages are taken from a client that is being killed, by invalidations that may not sleep";
     out_of_memory: kill::out_of_memory,
         "a client is killed for want of memory with its queues at work";
+    device_in_place: device_pages::in_place,
+        "pages in the GPU's memory: CPU and GPU read and write them there, and nothing moves";
+    device_private: device_pages::private,
+        "pages in the GPU's memory out of the CPU's reach: what it touches comes back, page by page";
+    device_untouched: device_pages::untouched,
+        "memory that nobody has touched is zeroes in the GPU's memory, also where others' data has been";
+    device_files: device_pages::of_files,
+        "pages of files and shared memory do not move, a process's own copies of them do";
+    device_unmapped_in_part: device_pages::unmapped_in_part,
+        "munmap and MADV_DONTNEED give back the GPU's memory page by page, mremap keeps it";
+    device_huge: device_pages::huge,
+        "half of a huge page moves to the GPU's memory and back";
     pressure_on_two_processes: pressure::two_processes,
         "two processes with 4,096 ranges each under pressure for a minute, XNACK off and on";
 }
