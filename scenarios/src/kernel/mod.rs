@@ -8,7 +8,7 @@
 //! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
 //! | `kill` | a client is killed, by a signal or for want of memory |
-//! | `device_pages` | pages are in a GPU's memory |
+//! | `device_pages`, `device_users` | pages are in a GPU's memory |
 //! | `pressure` | two processes for a minute |
 //! | [`stage`], [`device_stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
 //!
@@ -21,6 +21,7 @@ mod client_process;
 mod compaction;
 mod device_pages;
 mod device_stage;
+mod device_users;
 mod fork;
 mod huge;
 mod kill;
@@ -64,6 +65,8 @@ const ROLES: &[(&str, Role)] = &[
     ("restoring", kill::restoring_role),
     ("working", kill::working_role),
     ("out_of_memory", kill::out_of_memory_role),
+    ("device_under_pressure", device_users::under_pressure_role),
+    ("device_owner", device_users::owner_role),
     ("pressure", pressure::client_role),
 ];
 
@@ -128,6 +131,28 @@ scenarios! {
         "munmap and MADV_DONTNEED give back the GPU's memory page by page, mremap keeps it";
     device_huge: device_pages::huge,
         "half of a huge page moves to the GPU's memory and back";
+    device_fork: device_users::forked,
+        "pages in the GPU's memory at a fork: parent, child and GPU write, and each sees its own";
+    device_direct_io: device_users::direct_io,
+        "a disk reads and writes the GPU's memory in place, by direct I/O";
+    device_other_processes: device_users::other_processes,
+        "process_vm_readv and process_vm_writev use the GPU's memory in place";
+    device_held_by_a_pipe: device_users::held_by_a_pipe,
+        "pages that a pipe holds (vmsplice) stay in the GPU's memory until it has been read";
+    device_pinned_for_long: device_users::pinned_for_long,
+        "who pins pages for long gets them in system memory";
+    device_swapped: device_users::swapped,
+        "pages in swap do not move to the GPU's memory, and are not lost";
+    device_under_pressure: device_users::under_pressure,
+        "under memory pressure the pages in the GPU's memory stay there while the GPU works on them";
+    device_killed: device_users::killed,
+        "a client with pages in the GPU's memory is killed: nothing of them is left";
+    device_unloaded: device_users::unloaded,
+        "the driver is unloaded: what a process had in the GPU's memory it has in system memory, intact";
+    device_to_and_fro: device_users::to_and_fro,
+        "pages move to and fro under two writers and a GPU at work: no write is lost";
+    device_peer: device_users::peer,
+        "what is in one GPU's memory another GPU reads and writes there";
     pressure_on_two_processes: pressure::two_processes,
         "two processes with 4,096 ranges each under pressure for a minute, XNACK off and on";
 }
