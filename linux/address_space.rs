@@ -57,7 +57,12 @@ impl Operations for Client {
         let start = watched.start().max(CpuVa(range.start as u64));
         let end = watched.end().min(CpuVa(range.end as u64));
         invalidation.note();
-        client.invalidate(CpuSpan::between(start, end), invalidation.blockable())
+        let (span, blockable) = (CpuSpan::between(start, end), invalidation.blockable());
+        if invalidation.unmaps() {
+            client.unmapped(span, blockable)
+        } else {
+            client.invalidate(span, blockable)
+        }
     }
 }
 
@@ -83,6 +88,8 @@ impl Watch for IntervalNotifier<Client> {
 /// A process's memory.
 pub(crate) struct ProcessMemory {
     mm: ARef<Mm>,
+    /// Of the process, as its own namespace has it.
+    pid: u32,
     /// What of it can be a GPU's.
     memories: Arc<Memories>,
     /// From the first watch on.
@@ -94,7 +101,8 @@ impl ProcessMemory {
     pub(crate) fn current(memories: Arc<Memories>) -> Result<Self> {
         let current = kernel::current!();
         let mm = current.mm().ok_or(Errno::ESRCH)?;
-        Ok(Self { mm: ARef::from(&**mm), memories, quiet: SetOnce::new() })
+        let pid = u32::try_from(current.tgid_nr_ns(None)).unwrap_or(0);
+        Ok(Self { mm: ARef::from(&**mm), pid, memories, quiet: SetOnce::new() })
     }
 
     /// A reference as a user of the address space. Given back by a worker: the last user tears the address space down, which is
@@ -270,6 +278,10 @@ impl AddressSpace for ProcessMemory {
             moved += mover.moved;
         })?;
         Ok(moved)
+    }
+
+    fn pid(&self) -> u32 {
+        self.pid
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {

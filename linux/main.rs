@@ -47,7 +47,7 @@ use crate::topology::Topology;
 use core::time::Duration;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use vkfd_driver::device_memory::Migration;
+use vkfd_driver::device_memory::{Kind, Migration};
 use vkfd_driver::gpu::Gpu;
 use vkfd_driver::kfd::{Kfd, Options};
 use vkfd_driver::os::{System, Vec};
@@ -110,7 +110,7 @@ struct Vkfd {
     _system: System,
 }
 
-fn options() -> Options {
+fn options(kinds: Migration) -> Options {
     let ram = match module_parameters::ram.value() {
         0 => topology::ram(),
         bytes => bytes,
@@ -125,6 +125,7 @@ fn options() -> Options {
         restore_pause: millis(module_parameters::restore_pause_ms.value()),
         max_ranges: module_parameters::max_ranges.value(),
         ram,
+        device_memory: if kinds.private { Kind::Private } else { Kind::Coherent },
         sabotage: sabotage(),
         ..Options::default()
     }
@@ -162,7 +163,7 @@ impl kernel::Module for Vkfd {
             let gpu: Arc<dyn Gpu> = gpu.clone();
             seam.push(gpu)?;
         }
-        let kfd = Kfd::new(seam, options())?;
+        let kfd = Kfd::new(seam, options(kinds))?;
         let mut gpus = Vec::with_capacity(found.iter().count())?;
         let mut regions = KVec::new();
         for (minor, _) in (FIRST_RENDER_MINOR..).zip(found.iter()) {

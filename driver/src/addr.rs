@@ -90,6 +90,9 @@ macro_rules! span {
         }
 
         impl $name {
+            /// Nothing, at 0.
+            pub const EMPTY: Self = Self { start: 0, bytes: 0 };
+
             /// The span, unless its end wraps.
             pub fn new(start: $address, bytes: u64) -> Option<Self> {
                 start.0.checked_add(bytes)?;
@@ -129,6 +132,11 @@ macro_rules! span {
             /// Whether the two share a byte.
             pub const fn overlaps(self, other: Self) -> bool {
                 self.start < other.start + other.bytes && other.start < self.start + self.bytes
+            }
+
+            /// What the two share; empty where that is nothing.
+            pub fn overlap(self, other: Self) -> Self {
+                Self::between(self.start().max(other.start()), self.end().min(other.end()))
             }
 
             /// Whether `at` lies inside.

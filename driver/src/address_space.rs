@@ -111,6 +111,12 @@ pub trait Invalidate: Send + Sync {
     /// anything but the notifier locks, and not even on these when `blockable` is false: then, if it would have to
     /// wait, it returns false, has done nothing, and the host gives the invalidation up.
     fn invalidate(&self, span: CpuSpan, blockable: bool) -> bool;
+
+    /// As [`invalidate`](Self::invalidate), where the memory of `span` itself goes: unmapped, or moved to another address. What is mapped there
+    /// later is other memory. A host that cannot tell says only that pages change.
+    fn unmapped(&self, span: CpuSpan, blockable: bool) -> bool {
+        self.invalidate(span, blockable)
+    }
 }
 
 /// A process's CPU memory.
@@ -162,7 +168,13 @@ pub trait AddressSpace: Send + Sync {
         Ok(0)
     }
 
-    /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).
+    /// The process id of its owner, as the owner sees it; 0 where there is none to tell.
+    fn pid(&self) -> u32 {
+        0
+    }
+
+    /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it). Where invalidations are told after the change, those
+    /// of calls that have returned were told when this returns.
     fn mapped(&self, span: CpuSpan) -> bool;
 
     /// Whether the caller of the current ioctl is the process that owns this address space (a forked child that

@@ -41,9 +41,9 @@ pub struct VramMemory {
 }
 
 impl VramMemory {
-    /// `pages` pages.
+    /// `pages` pages; SVM memory makes room if need be. Called without locks.
     pub fn new(device: &Arc<Device>, pages: u64) -> Result<Self> {
-        Ok(Self { device: device.clone(), blocks: device.vram().alloc(pages)? })
+        Ok(Self { device: device.clone(), blocks: device.alloc_vram(pages)? })
     }
 
     /// In ascending order within the object.

@@ -3,13 +3,14 @@
 //!
 //! The VMID table is guarded by a lock of rank `Vram`.
 
-use crate::device_memory::Migration;
+use crate::device_memory;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::{DmaMemory, Gpu, GpuProperties, Vmid};
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, Vec};
 use crate::process::Process;
-use crate::residents::Residents;
+use crate::smi;
+use crate::svm::residency::Residency;
 use crate::vram::Vram;
 
 /// A GPU.
@@ -20,26 +21,27 @@ pub struct Device {
     /// The page that MMIO_REMAP maps (the HDP flush registers).
     mmio: Arc<dyn DmaMemory>,
     owners: Mutex<Vec<Option<Arc<Process>>>>,
-    /// Coherent pages, private pages.
-    residents: [Arc<Residents>; 2],
+    smi: smi::Clients,
+    residency: Residency,
+    memory_kind: device_memory::Kind,
 }
 
 impl Device {
     /// Takes a GPU over.
-    pub fn new(index: usize, gpu: Arc<dyn Gpu>) -> Result<Self> {
+    pub fn new(index: usize, gpu: Arc<dyn Gpu>, memory_kind: device_memory::Kind) -> Result<Self> {
         let properties = gpu.properties();
         let mut owners = Vec::with_capacity(properties.vmids as usize)?;
         for _ in 0..properties.vmids {
             owners.push(None)?;
         }
-        let vram = crate::os::arc(Vram::new(properties.vram_bytes)?)?;
-        let residents = |coherent| crate::os::arc(Residents::new(gpu.clone(), vram.clone(), coherent));
         Ok(Self {
-            residents: [residents(true)?, residents(false)?],
             index,
-            vram,
+            vram: crate::os::arc(Vram::new(properties.vram_bytes)?)?,
             mmio: gpu.alloc_dma(crate::addr::PAGE)?,
             owners: Mutex::new(Rank::Vram, owners)?,
+            smi: smi::Clients::new()?,
+            residency: Residency::new(index)?,
+            memory_kind,
             gpu,
         })
     }
@@ -69,19 +71,24 @@ impl Device {
         &self.vram
     }
 
-    /// Its memory as places for processes' pages, of a kind that the host can move. EOPNOTSUPP when it can move none.
-    pub(crate) fn residents(&self, host: Migration) -> Result<Arc<Residents>> {
-        let [coherent, private] = &self.residents;
-        match host {
-            Migration { coherent: true, .. } => Ok(coherent.clone()),
-            Migration { private: true, .. } => Ok(private.clone()),
-            _ => Err(Errno::EOPNOTSUPP.into()),
-        }
-    }
-
     /// Its remapped registers.
     pub const fn mmio(&self) -> &Arc<dyn DmaMemory> {
         &self.mmio
+    }
+
+    /// Which SVM memory is in its VRAM.
+    pub const fn residency(&self) -> &Residency {
+        &self.residency
+    }
+
+    /// Whether the CPU uses SVM memory in its VRAM in place.
+    pub const fn memory_kind(&self) -> device_memory::Kind {
+        self.memory_kind
+    }
+
+    /// Who reads its events.
+    pub const fn smi(&self) -> &smi::Clients {
+        &self.smi
     }
 
     /// A VMID for `process`. ENOSPC when all are taken.

@@ -20,6 +20,26 @@ pub struct Migration {
     pub private: bool,
 }
 
+/// What a machine's GPUs do with pages that are in their memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// The CPU and other devices use them there.
+    #[default]
+    Coherent,
+    /// They come back when the CPU touches them.
+    Private,
+}
+
+impl Migration {
+    /// Whether pages can be in memory of this kind.
+    pub const fn has(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Coherent => self.coherent,
+            Kind::Private => self.private,
+        }
+    }
+}
+
 /// A GPU's memory, as a host sees it that puts pages there. Outlives every page in it.
 pub trait DeviceMemory: Send + Sync {
     /// Whose memory.

@@ -17,6 +17,8 @@ use crate::os::{Arc, Mutex, MutexGuard, Vec};
 pub struct State {
     evicted: bool,
     waiting: Vec<u32>,
+    /// SVM memory waits, too.
+    svm: bool,
     vms: Vec<(Arc<dyn Gpu>, Vmid)>,
 }
 
@@ -29,7 +31,7 @@ pub type Guard<'a> = MutexGuard<'a, State>;
 impl Eviction {
     /// Running, nothing waits.
     pub fn new() -> Result<Self> {
-        let state = State { evicted: false, waiting: Vec::new(), vms: Vec::new() };
+        let state = State { evicted: false, waiting: Vec::new(), svm: false, vms: Vec::new() };
         Ok(Self(Mutex::new(Rank::Eviction, state)?))
     }
 
@@ -97,6 +99,23 @@ impl State {
         debug_assert!(queued, "room was made when the object was");
     }
 
+    /// SVM memory waits for a restore.
+    pub fn wait_svm(&mut self) {
+        self.svm = true;
+    }
+
+    /// Whether SVM memory waited; it is being restored now.
+    pub fn take_svm(&mut self) -> bool {
+        core::mem::replace(&mut self.svm, false)
+    }
+
+    /// Calls `f` with the `gpu_id` of each VM.
+    pub fn each_gpu(&self, mut f: impl FnMut(u32)) {
+        for (gpu, _) in self.vms.iter() {
+            f(gpu.properties().gpu_id);
+        }
+    }
+
     /// Stops the queues. Whether they ran.
     pub fn evict(&mut self) -> bool {
         if self.evicted {
@@ -128,7 +147,7 @@ impl State {
 
     /// Lets the queues go on if nothing waits. Whether they run.
     pub fn resume(&mut self) -> bool {
-        if !self.waiting.is_empty() {
+        if !self.waiting.is_empty() || self.svm {
             return false;
         }
         if self.evicted {

@@ -42,6 +42,8 @@ impl Process {
 
     /// Serves the faults that have come in.
     pub(crate) fn serve_faults(self: &Arc<Self>) {
+        // Invalidations that unmap ask for this worker as well.
+        self.svm_sweep();
         loop {
             let Some((gpu, fault)) = self.faults().0.lock().pop() else { return };
             let served = self.serve_fault(gpu, &fault);
@@ -49,7 +51,7 @@ impl Process {
         }
     }
 
-    fn serve_fault(&self, gpu: usize, fault: &PageFault) -> bool {
+    fn serve_fault(self: &Arc<Self>, gpu: usize, fault: &PageFault) -> bool {
         // Stale means that this driver has missed an invalidation: nothing to retry.
         if matches!(fault.reason, FaultReason::Stale) {
             return false;
@@ -59,10 +61,12 @@ impl Process {
             let hit = inner.gpu_va.first_overlap(fault.va.0, fault.va.0 + 1);
             hit.and_then(|(start, _, number)| Some((start, inner.bos.get(number)?.clone())))
         };
-        let Some((start, bo)) = found else { return false };
         let deadline = os::now().after(self.kfd().options().register_deadline);
-        let page = (fault.va.0 - start) / PAGE;
-        match bo.serve_fault(gpu, page, fault.write, deadline) {
+        let served = match found {
+            Some((start, bo)) => bo.serve_fault(gpu, (fault.va.0 - start) / PAGE, fault.write, deadline),
+            None => self.svm_fault(gpu, fault, deadline),
+        };
+        match served {
             Ok(served) => served,
             // Memory that would not hold still is not gone: the device asks again, as often as it takes.
             Err(e) => e.errno == Errno::EAGAIN,

@@ -3,12 +3,14 @@
 
 use crate::address_space::AddressSpace;
 use crate::device::Device;
+use crate::device_memory;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::{Gpu, HwQueue, Interrupts, PageFault, Vmid};
 use crate::limit::Limit;
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
 use crate::sabotage::Sabotage;
+use crate::svm::damping::Damping;
 use crate::window::WindowPolicy;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -29,6 +31,10 @@ pub struct Options {
     pub max_ranges: u32,
     /// Bytes of RAM; the system-memory limit follows from it.
     pub ram: u64,
+    /// What the GPUs' memory is to SVM memory that moves there.
+    pub device_memory: device_memory::Kind,
+    /// What to do about memory that goes to and fro.
+    pub damping: Damping,
     /// What is broken on purpose (nothing, unless built for that).
     pub sabotage: Sabotage,
 }
@@ -41,6 +47,8 @@ impl Default for Options {
             restore_pause: Duration::from_millis(64),
             max_ranges: 1 << 20,
             ram: 16 << 30,
+            device_memory: device_memory::Kind::default(),
+            damping: Damping::default(),
             sabotage: Sabotage::default(),
         }
     }
@@ -62,7 +70,7 @@ impl Kfd {
         }
         let mut devices = Vec::with_capacity(gpus.len())?;
         for (index, gpu) in gpus.into_iter().enumerate() {
-            devices.push(os::arc(Device::new(index, gpu)?)?)?;
+            devices.push(os::arc(Device::new(index, gpu, options.device_memory)?)?)?;
         }
         let limit = os::arc(Limit::new(Limit::of_ram(options.ram)))?;
         os::arc(Self { devices, options, limit, next_process: AtomicU64::new(1) })

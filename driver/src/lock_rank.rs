@@ -6,6 +6,7 @@
 //! Bo         the reservation of one buffer object: its mappings; held over faulting pages in
 //!   [mmap]   the host's address-space lock: taken inside `AddressSpace` calls, so after Bo; a client's mmap comes in with it,
 //!            so what that takes is after it
+//! Svm        SVM ranges' attributes, and which windows and blocks there are
 //! Vm         the page-table tree of one process on one GPU
 //! Vram       a GPU's VRAM allocator, its VMIDs
 //! Event      a process's events
@@ -13,6 +14,8 @@
 //! Notifier   what an invalidation changes: ranges' generations and states, pages. Taken in memory reclaim:
 //!            under it nothing is allocated, nothing is freed, no page is faulted, nothing sleeps
 //! Eviction   whether a process's queues run, and which of its objects wait for a restore. Same rules
+//! SmiClients who reads a GPU's events. Taken in reclaim, same rules
+//! Smi        the text that waits for one of them. Same rules
 //! Error      the table of last errors
 //! Work       a work item's timer
 //! ```
@@ -28,12 +31,15 @@
 pub enum Rank {
     Process,
     Bo,
+    Svm,
     Vm,
     Vram,
     Event,
     Offset,
     Notifier,
     Eviction,
+    SmiClients,
+    Smi,
     Error,
     Work,
 }

@@ -73,7 +73,8 @@ impl Process {
         if span.end().0 > VA_END {
             return refuse(Errno::EINVAL, Reason::OutOfAperture);
         }
-        self.check_svm(&mut self.lock(), span, ranges.as_ref())?;
+        self.svm_sweep();
+        self.check_svm(&self.lock(), span, ranges.as_ref())?;
         let device = self.kfd().device(gpu_id)?.clone();
         self.vm(device.index())?;
         if flags & abi::ALLOC_MEM_FLAGS_AQL_QUEUE_MEM != 0 {
@@ -86,18 +87,18 @@ impl Process {
     }
 
     /// Neither the GPU addresses nor any CPU range may be an SVM range's. O(ranges log SVM ranges) where there are any.
-    fn check_svm(&self, inner: &mut Inner, span: GpuSpan, ranges: Option<&RangeSet>) -> Result {
-        if inner.svm.conflict(self.mm(), span.start().0, span.end().0) {
+    fn check_svm(&self, _: &Inner, span: GpuSpan, ranges: Option<&RangeSet>) -> Result {
+        if self.svm().conflict(self.mm(), span.start().0, span.end().0) {
             return refuse(Errno::EADDRINUSE, Reason::GpuRangeBusy);
         }
         let Some(ranges) = ranges else { return Ok(()) };
         let hull = ranges.hull();
-        if !inner.svm.conflict(self.mm(), hull.start().0, hull.end().0) {
+        if !self.svm().conflict(self.mm(), hull.start().0, hull.end().0) {
             return Ok(());
         }
         for number in 0..ranges.len() {
             let cpu = ranges.span(number);
-            if inner.svm.conflict(self.mm(), cpu.start().0, cpu.end().0) {
+            if self.svm().conflict(self.mm(), cpu.start().0, cpu.end().0) {
                 return Err(Error::new(Errno::EADDRINUSE, Reason::CpuRangeIsSvm).at(ranges.at(number)));
             }
         }
@@ -249,7 +250,12 @@ impl Process {
             let device = self.kfd().device(self.device_id(array, *done)?)?;
             if map {
                 let vm = self.vm(device.index())?;
-                bo.map(&vm, self.deadline())?;
+                // Page tables are VRAM, too.
+                while let Err(e) = bo.map(&vm, self.deadline()) {
+                    if e.reason != Reason::NoVram || !device.make_room(bo.span().pages().div_ceil(512) + 4)? {
+                        return Err(e);
+                    }
+                }
             } else {
                 bo.unmap(device.index())?;
             }

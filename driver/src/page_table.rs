@@ -278,6 +278,47 @@ impl Leaves {
         }
     }
 
+    /// Makes sure that nothing that maps more than a page reaches over page `page` of the span from below: a huge entry becomes small ones, a
+    /// fragment two sides of smaller ones. Every page stays mapped to what it was throughout. At most 512 entries.
+    fn split_at(&self, gpu: &dyn Gpu, page: u64) {
+        let at = self.span.start().0 % BLOCK / PAGE + page;
+        let within = at % HUGE_PAGES;
+        let Some(leaf) = self.blocks.get(index(at / HUGE_PAGES)).filter(|_| within != 0) else { return };
+        let pde = gpu.read_entry(leaf.pde);
+        if pde & pte::HUGE != 0 {
+            let (target, access) = pte::decode(pde);
+            // Small entries before the directory entry that makes them visible.
+            write_run(gpu, leaf.ptb, 0, within, target, access);
+            write_run(gpu, leaf.ptb, within, HUGE_PAGES - within, target.plus(within), access);
+            Self::point_at_table(gpu, *leaf);
+            return;
+        }
+        let entry = gpu.read_entry(VramOffset(leaf.ptb.0 + (within - 1) * ENTRY_BYTES));
+        let size = 1u64 << pte::fragment(entry);
+        let start = (within - 1) & !(size - 1);
+        if entry & pte::VALID == 0 || start + size <= within {
+            return;
+        }
+        let (last, access) = pte::decode(entry);
+        let target = last.minus(within - 1 - start);
+        write_run(gpu, leaf.ptb, start, within - start, target, access);
+        write_run(gpu, leaf.ptb, within, start + size - within, target.plus(within - start), access);
+    }
+
+    /// As [`clear`](Self::clear), for any pages: what reached over the ends stays mapped outside of them. Needs a flush.
+    pub fn clear_part(&self, gpu: &dyn Gpu, first: u64, count: u64) {
+        self.split_at(gpu, first);
+        self.split_at(gpu, first + count);
+        self.clear(gpu, first, count);
+    }
+
+    /// As [`write`](Self::write), for any pages.
+    pub fn write_part(&self, gpu: &dyn Gpu, first: u64, count: u64, target: impl Fn(u64) -> (Target, u64)) {
+        self.split_at(gpu, first);
+        self.split_at(gpu, first + count);
+        self.write(gpu, first, count, target);
+    }
+
     /// Clears the entries of `count` pages from page `first` of the span. Needs a flush.
     pub fn clear(&self, gpu: &dyn Gpu, first: u64, count: u64) {
         self.each_block(first, count, |leaf, within, pages, _| {
@@ -342,11 +383,7 @@ fn write_run(gpu: &dyn Gpu, ptb: VramOffset, first: u64, count: u64, start: Targ
         while done + pages + size <= count && ((here + pages) | (number + pages)).trailing_zeros() == fragment {
             pages += size;
         }
-        let target = match start {
-            Target::System(at) => Target::System(crate::addr::PhysAddr(at.0 + done * PAGE)),
-            Target::Vram(at) => Target::Vram(crate::addr::FabricAddr(at.0 + done * PAGE)),
-        };
-        let entry = pte::leaf(target, access, fragment);
+        let entry = pte::leaf(start.plus(done), access, fragment);
         gpu.write_entries(VramOffset(ptb.0 + here * ENTRY_BYTES), entry, PAGE, pages);
         done += pages;
     }

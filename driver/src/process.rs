@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A process: what one open of the device owns, and the worker that restores it.
 //!
-//! The lock of rank `Process` guards [`Inner`]: the handle table, the reservations of GPU addresses, SVM ranges and
+//! The lock of rank `Process` guards [`Inner`]: the handle table, the reservations of GPU addresses, and
 //! queues. It is never held while pages are faulted in: an object is entered under it, built without it, and becomes
 //! visible at the end. Objects point back at their process; [`Process::release`] breaks that circle.
 
@@ -23,7 +23,8 @@ use crate::mmap::{Offsets, Shown};
 use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
 use crate::queue::Queues;
 use crate::sabotage::Sabotage;
-use crate::svm::SvmRanges;
+use crate::smi::{Event, Who};
+use crate::svm::Svm;
 use crate::vm::{Vm, DOORBELL_BYTES};
 use crate::window::WindowPolicy;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -43,7 +44,6 @@ pub struct Inner {
     pub(crate) gpu_va: IntervalMap<u32>,
     /// CPU hulls of userptr objects.
     pub(crate) cpu_hulls: IntervalMap<u32>,
-    pub(crate) svm: SvmRanges,
     pub(crate) queues: Queues,
     /// How ranges registered from now on share notifiers.
     pub(crate) windows: WindowPolicy,
@@ -61,6 +61,7 @@ pub struct Process {
     errors: LastErrors,
     counters: Counters,
     faults: Faults,
+    svm: Svm,
     xnack: AtomicBool,
     restore: Work<Process>,
     fault_work: Work<Process>,
@@ -81,7 +82,6 @@ impl Process {
             bos: Handles::new(),
             gpu_va: IntervalMap::seeded(crate::os::random()),
             cpu_hulls: IntervalMap::seeded(crate::os::random()),
-            svm: SvmRanges::new(),
             queues: Queues::new(gpus)?,
             windows: kfd.options().windows,
         };
@@ -96,6 +96,7 @@ impl Process {
             errors: LastErrors::new()?,
             counters: Counters::default(),
             faults: Faults::new()?,
+            svm: Svm::new()?,
             xnack: AtomicBool::new(false),
             restore: Work::new("vkfd-restore", Self::run_restore)?,
             fault_work: Work::new("vkfd-fault", Self::serve_faults)?,
@@ -116,6 +117,51 @@ impl Process {
     /// Its CPU memory.
     pub fn mm(&self) -> &dyn AddressSpace {
         &*self.mm
+    }
+
+    /// Its CPU memory, to keep.
+    pub(crate) const fn mm_arc(&self) -> &Arc<dyn AddressSpace> {
+        &self.mm
+    }
+
+    /// Its SVM memory.
+    pub const fn svm(&self) -> &Svm {
+        &self.svm
+    }
+
+    /// Who it is, for events.
+    pub fn who(&self) -> Who {
+        Who { process: self.number, pid: self.mm.pid() }
+    }
+
+    /// Tells who reads a GPU's events.
+    pub(crate) fn tell(&self, gpu_id: u32, event: Event) {
+        if let Ok(device) = self.kfd.device(gpu_id) {
+            device.smi().send(gpu_id, self.who(), event, true);
+        }
+    }
+
+    /// Tells who reads the events of some GPUs, by GPU number. Allowed in reclaim.
+    pub(crate) fn tell_gpus(&self, gpus: u32, event: Event, blockable: bool) {
+        for device in self.kfd.devices().iter().filter(|device| gpus >> device.index() & 1 != 0) {
+            device.smi().send(device.id(), self.who(), event, blockable);
+        }
+    }
+
+    /// Stops the queues, if they run. Allowed in reclaim.
+    pub(crate) fn evict_queues(&self, eviction: &mut crate::eviction::State, trigger: u32, blockable: bool) {
+        if eviction.evict() {
+            self.counters.evictions.add(1);
+            self.tell_queues(eviction, Event::Evicted { trigger }, blockable);
+        }
+    }
+
+    fn tell_queues(&self, eviction: &crate::eviction::State, event: Event, blockable: bool) {
+        eviction.each_gpu(|gpu_id| {
+            if let Ok(device) = self.kfd.device(gpu_id) {
+                device.smi().send(gpu_id, self.who(), event, blockable);
+            }
+        });
     }
 
     /// Takes the process lock.
@@ -182,13 +228,24 @@ impl Process {
         bo.cloned().ok_or(Error::new(Errno::EINVAL, Reason::BadHandle))
     }
 
-    /// Makes the VM of a GPU; again is no error.
+    /// Makes the VM of a GPU; again is no error. What SVM memory it may use is mapped.
     pub fn acquire_vm(self: &Arc<Self>, gpu_id: u32) -> Result {
         let device: Arc<Device> = self.kfd.device(gpu_id)?.clone();
+        while let Err(e) = self.make_vm(&device) {
+            if e.reason != Reason::NoVram || !device.make_room(8)? {
+                return Err(e);
+            }
+        }
+        self.svm_reapply();
+        Ok(())
+    }
+
+    fn make_vm(self: &Arc<Self>, device: &Arc<Device>) -> Result {
+        let gpu_id = device.id();
         let mut inner = self.lock();
         let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
         if slot.is_none() {
-            let vm = Vm::new(self, &device, self.xnack())?;
+            let vm = Vm::new(self, device, self.xnack())?;
             let offset = mmap::encode(mmap::MMAP_TYPE_DOORBELL, gpu_id);
             let doorbells = Shown::Doorbells(vm.doorbells().clone());
             self.offsets.show(offset, DOORBELL_BYTES, doorbells.clone())?;
@@ -202,7 +259,7 @@ impl Process {
     }
 
     /// Turns retry of page faults on or off. EPERM if a GPU cannot, EBUSY while there are queues.
-    pub fn set_xnack(&self, on: bool) -> Result {
+    pub fn set_xnack(self: &Arc<Self>, on: bool) -> Result {
         if on && !self.kfd.devices().iter().all(|d| d.properties().xnack_capable) {
             return Err(Errno::EPERM.into());
         }
@@ -222,6 +279,8 @@ impl Process {
                 }
             }
         }
+        drop(inner);
+        self.svm_reapply();
         Ok(())
     }
 
@@ -265,17 +324,24 @@ impl Process {
                 }
             }
         }
+        // In a statement of its own: the lock is not held over the restore.
+        let svm = self.eviction.lock().take_svm();
+        if svm && !matches!(self.svm_restore(), Ok(false)) {
+            self.eviction.lock().wait_svm();
+        }
         let mut eviction = self.eviction.lock();
         let was = eviction.evicted();
         if eviction.resume() {
             // Counted under the lock: a snapshot that finds the queues running has counted it.
             if was {
                 self.counters.restores.add(1);
+                self.tell_queues(&eviction, Event::Restored { rescheduled: false }, true);
             }
             drop(eviction);
             self.restore_tries.store(0, Ordering::Relaxed);
             return;
         }
+        self.tell_queues(&eviction, Event::Restored { rescheduled: true }, true);
         drop(eviction);
         self.restore_tries.fetch_add(1, Ordering::Relaxed);
         self.schedule_restore();
@@ -298,15 +364,14 @@ impl Process {
             let _ = bo.free();
             self.forget(&bo);
         }
+        self.svm_release();
         self.offsets.clear();
         drop(self.eviction.lock().take_vms());
         let mut vms = Vec::new();
-        let mut svm = SvmRanges::new();
         let mut inner = self.lock();
         core::mem::swap(&mut inner.vms, &mut vms);
-        core::mem::swap(&mut inner.svm, &mut svm);
         drop(inner);
-        drop((vms, svm));
+        drop(vms);
     }
 
     /// Takes an object out of all tables.

@@ -165,8 +165,10 @@ impl Process {
             info.page_table_bytes += vm.table_bytes();
             info.tlb_flushes += vm.flushes();
         }
-        info.driver_bytes += inner.bos.memory() + inner.gpu_va.memory() + inner.cpu_hulls.memory() + inner.svm.memory();
+        info.driver_bytes += inner.bos.memory() + inner.gpu_va.memory() + inner.cpu_hulls.memory();
         drop(inner);
+        info.notifiers += self.svm().window_count() as u64;
+        info.driver_bytes += self.svm().memory();
         info.driver_bytes += self.eviction().memory() + self.offsets().memory();
         info.events = self.events().len() as u64;
         let counters = self.counters();

@@ -25,6 +25,7 @@ use crate::process::Process;
 use crate::pte::{self, Target};
 use crate::range_set::RangeSet;
 use crate::vm::Mapping;
+use vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_USERPTR;
 
 const NIL: u32 = u32::MAX;
 
@@ -176,18 +177,16 @@ impl Userptr {
     pub fn keep_waiting(&self, state: &mut State) -> bool {
         let wanted = state.invalid > 0 && !state.maps.is_empty();
         if wanted {
-            self.evict(state, &mut self.process.eviction().lock());
+            self.evict(state, &mut self.process.eviction().lock(), true);
         }
         wanted
     }
 
-    fn evict(&self, state: &mut State, eviction: &mut crate::eviction::State) {
+    fn evict(&self, state: &mut State, eviction: &mut crate::eviction::State, blockable: bool) {
         if !core::mem::replace(&mut state.waiting, true) {
             eviction.wait(self.number);
         }
-        if eviction.evict() {
-            self.process.counters().evictions.add(1);
-        }
+        self.process.evict_queues(eviction, QUEUE_EVICTION_TRIGGER_USERPTR, blockable);
     }
 
     /// Bytes of driver memory held.
@@ -256,7 +255,7 @@ impl Invalidate for Userptr {
             }
         }
         if let Some(eviction) = eviction.as_deref_mut() {
-            self.evict(state, eviction);
+            self.evict(state, eviction, blockable);
             self.process.schedule_restore();
         }
         true

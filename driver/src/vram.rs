@@ -63,6 +63,11 @@ impl Vram {
         Ok(Self { lists: Mutex::new(Rank::Vram, lists)?, pages })
     }
 
+    /// How many pages it has.
+    pub const fn pages(&self) -> u64 {
+        self.pages
+    }
+
     /// Bytes in use.
     pub fn used(&self) -> u64 {
         (self.pages - self.lists.lock().free_pages) * PAGE
@@ -112,6 +117,21 @@ impl Vram {
         let (at, _) = lists.take(0).ok_or(Error::new(Errno::ENOMEM, Reason::NoVram))?;
         lists.free_pages -= 1;
         Ok(VramOffset(u64::from(at) * PAGE))
+    }
+
+    /// Wipes a run of pages and gives it back, however it was allocated.
+    pub fn free_run(&self, gpu: &dyn Gpu, at: VramOffset, pages: u64) {
+        gpu.clear(at, pages * PAGE);
+        let mut lists = self.lists.lock();
+        let mut done = 0;
+        while done < pages {
+            let first = at.0 / PAGE + done;
+            // Pages fit in u32 (see `new`).
+            let order = largest_order(u32::try_from(first).unwrap_or(0), u32::try_from(pages - done).unwrap_or(1));
+            let block = VramBlock { at: VramOffset(first * PAGE), pages: 1 << order };
+            lists.give_back(&[block]);
+            done += block.pages;
+        }
     }
 
     /// Wipes blocks and gives them back.

@@ -183,12 +183,15 @@ fn class(rank: Rank) -> Class {
     match rank {
         Rank::Process => (c"vkfd_process", kernel::static_lock_class!()),
         Rank::Bo => (c"vkfd_bo", kernel::static_lock_class!()),
+        Rank::Svm => (c"vkfd_svm", kernel::static_lock_class!()),
         Rank::Vm => (c"vkfd_vm", kernel::static_lock_class!()),
         Rank::Vram => (c"vkfd_vram", kernel::static_lock_class!()),
         Rank::Event => (c"vkfd_event", kernel::static_lock_class!()),
         Rank::Offset => (c"vkfd_offset", kernel::static_lock_class!()),
         Rank::Notifier => (c"vkfd_notifier", kernel::static_lock_class!()),
         Rank::Eviction => (c"vkfd_eviction", kernel::static_lock_class!()),
+        Rank::SmiClients => (c"vkfd_smi_clients", kernel::static_lock_class!()),
+        Rank::Smi => (c"vkfd_smi", kernel::static_lock_class!()),
         Rank::Error => (c"vkfd_error", kernel::static_lock_class!()),
         Rank::Work => (c"vkfd_work", kernel::static_lock_class!()),
     }

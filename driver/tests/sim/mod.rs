@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::device_memory::{DeviceMemory, Kind, Migration};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
 use vkfd_driver::kfd::{Kfd, Options};
@@ -15,10 +16,15 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_uapi::pod::Pod;
 
-#[derive(Clone, Copy)]
+mod migrate;
+pub mod svm;
+
+#[derive(Clone)]
 struct CpuPage {
     frame: u64,
     writable: bool,
+    /// In a GPU's memory, which the frame is of.
+    device: Option<(Arc<dyn DeviceMemory>, VramOffset)>,
 }
 
 type Watched = (u64, CpuSpan, Arc<dyn Invalidate>);
@@ -39,6 +45,13 @@ pub struct SimMm {
     pub faults: Mutex<BTreeMap<u64, Errno>>,
     pub fault_calls: AtomicU64,
     pub pages_faulted: AtomicU64,
+    /// What memory holds, by frame; whoever reaches a frame reads and writes this.
+    pub data: Mutex<BTreeMap<u64, u64>>,
+    /// Pages that will not move.
+    pub pinned: Mutex<BTreeSet<u64>>,
+    /// Migrations to this memory only: none is not able to.
+    pub kind: Mutex<Option<Kind>>,
+    pub moves: AtomicU64,
 }
 
 /// Where other threads may run: under a scheduler that explores interleavings, this is a choice.
@@ -85,7 +98,7 @@ impl SimMm {
         let mut pages = self.pages.lock().unwrap();
         for page in first..first + count {
             let frame = 0x1000 + self.next.fetch_add(1, Ordering::SeqCst);
-            pages.insert(page, CpuPage { frame, writable });
+            pages.insert(page, CpuPage { frame, writable, device: None });
         }
     }
 
@@ -96,21 +109,29 @@ impl SimMm {
 
     /// Tells the watchers, without a change. Whether all agreed.
     pub fn notify(&self, first: u64, count: u64, blockable: bool) -> bool {
+        self.notify_as(first, count, blockable, false)
+    }
+
+    fn notify_as(&self, first: u64, count: u64, blockable: bool, unmapped: bool) -> bool {
         self.seq.fetch_add(1, Ordering::SeqCst);
         let span = CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE));
         let clients: Vec<_> = {
             let watches = self.watches.lock().unwrap();
             watches.iter().filter(|w| w.1.overlaps(span)).map(|w| w.2.clone()).collect()
         };
-        clients.iter().all(|c| c.invalidate(span, blockable))
+        clients.iter().all(|c| if unmapped { c.unmapped(span, blockable) } else { c.invalidate(span, blockable) })
     }
 
     /// Tells the watchers, changes, and ends the invalidation.
     fn change(&self, first: u64, count: u64, f: impl FnOnce()) {
+        self.change_as(first, count, false, f);
+    }
+
+    fn change_as(&self, first: u64, count: u64, unmapped: bool, f: impl FnOnce()) {
         turn();
         let span = CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE));
         self.flight.lock().unwrap().push(span);
-        self.notify(first, count, true);
+        self.notify_as(first, count, true, unmapped);
         turn();
         f();
         let mut flight = self.flight.lock().unwrap();
@@ -120,17 +141,28 @@ impl SimMm {
 
     /// Takes pages away, as munmap does: told first, gone then.
     pub fn unmap(&self, first: u64, count: u64) {
-        self.change(first, count, || {
-            let mut pages = self.pages.lock().unwrap();
-            for page in first..first + count {
-                pages.remove(&page);
-            }
-        });
+        self.change_as(first, count, true, || self.take(first, count));
+    }
+
+    /// As [`unmap`](Self::unmap), by a host that cannot tell an unmap from another change.
+    pub fn unmap_untold(&self, first: u64, count: u64) {
+        self.change(first, count, || self.take(first, count));
+    }
+
+    fn take(&self, first: u64, count: u64) {
+        let mut gone = Vec::new();
+        for page in first..first + count {
+            gone.extend(self.pages.lock().unwrap().remove(&page));
+        }
+        self.let_go(gone);
     }
 
     /// Gives pages new frames, as a discard or a migration does.
     pub fn renew(&self, first: u64, count: u64) {
-        self.change(first, count, || self.map(first, count, true));
+        self.change(first, count, || {
+            self.take(first, count);
+            self.map(first, count, true);
+        });
     }
 
     /// Whether some page has this frame.
@@ -185,13 +217,17 @@ impl AddressSpace for Mm {
         'spans: for span in spans {
             for page in span.start().0 / PAGE..span.end().0 / PAGE {
                 let error = self.0.faults.lock().unwrap().get(&page).copied();
-                let found = self.0.pages.lock().unwrap().get(&page).copied();
+                let found = self.0.pages.lock().unwrap().get(&page).cloned();
                 done.error = match (error, found) {
                     (Some(e), _) => Some(e),
                     (None, None) => Some(Errno::EFAULT),
                     (None, Some(p)) if access == Access::Write && !p.writable => Some(Errno::EPERM),
                     (None, Some(p)) => {
-                        out[at] = Page::new(PhysAddr(p.frame * PAGE), access == Access::Write);
+                        let writable = access == Access::Write;
+                        out[at] = match p.device {
+                            Some(_) => Page::device(FabricAddr(p.frame * PAGE), writable),
+                            None => Page::new(PhysAddr(p.frame * PAGE), writable),
+                        };
                         at += 1;
                         None
                     }
@@ -209,6 +245,29 @@ impl AddressSpace for Mm {
             hook(&self.0, spans);
         }
         done
+    }
+
+    fn migration(&self) -> Migration {
+        self.0.migration()
+    }
+
+    fn migrate_to_device(
+        &self,
+        span: CpuSpan,
+        device: &Arc<dyn DeviceMemory>,
+        places: &mut [Option<VramOffset>],
+    ) -> Result<u64> {
+        os::failpoint("migrate_to_device")?;
+        Ok(self.0.move_in(span, device, places))
+    }
+
+    fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
+        os::failpoint("migrate_to_system")?;
+        Ok(self.0.move_out(span))
+    }
+
+    fn pid(&self) -> u32 {
+        77
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {
@@ -294,6 +353,11 @@ impl SimGpu {
 
     /// The frame that the first VMID's tables give for a GPU address, walked by an own reading of the format.
     pub fn walk(&self, va: u64) -> Option<u64> {
+        self.entry(va).map(|(frame, _)| frame)
+    }
+
+    /// The frame, and the entry that gives it.
+    pub fn entry(&self, va: u64) -> Option<(u64, u64)> {
         let mut table = *self.roots.lock().unwrap().values().next()?;
         for shift in [39, 30, 21, 12] {
             let at = (table - self.properties.vram_base.0) / 8 + ((va >> shift) & 511);
@@ -303,14 +367,29 @@ impl SimGpu {
             }
             let address = entry & 0xffff_ffff_f000;
             if shift == 12 {
-                return Some(address >> 12);
+                self.check_fragment(table, va, entry);
+                return Some((address >> 12, entry));
             }
             if entry >> 54 & 1 != 0 {
-                return Some((address >> 12) + ((va >> 12) & 511));
+                return Some(((address >> 12) + ((va >> 12) & 511), entry));
             }
             table = address;
         }
         None
+    }
+
+    /// A fragment says of all its entries what they are: each must say the same.
+    fn check_fragment(&self, table: u64, va: u64, entry: u64) {
+        let pages = 1u64 << (entry >> 7 & 31);
+        let here = (va >> 12) & 511;
+        let first = here & !(pages - 1);
+        let base = entry.wrapping_sub((here - first) << 12);
+        assert_eq!((base >> 12) & (pages - 1), 0, "fragments are aligned");
+        for page in 0..pages {
+            let at = (table - self.properties.vram_base.0) / 8 + first + page;
+            let other = self.vram[usize::try_from(at).unwrap()].load(Ordering::SeqCst);
+            assert_eq!(other, base + (page << 12), "entry {page} of a fragment of {pages} pages at {va:#x}");
+        }
     }
 
     fn word(&self, at: VramOffset) -> &AtomicU64 {
@@ -380,7 +459,9 @@ impl Gpu for Device {
 /// A machine of one GPU with one process.
 pub struct Rig {
     pub mm: Arc<SimMm>,
+    /// The first.
     pub gpu: Arc<SimGpu>,
+    pub gpus: Vec<Arc<SimGpu>>,
     pub process: Arc<Process>,
 }
 
@@ -389,14 +470,24 @@ pub const WRITABLE_USERPTR: u32 = 1 << 31 | 1 << 2;
 
 impl Rig {
     pub fn new(options: Options) -> Self {
+        Self::with_gpus(options, 1, 2048)
+    }
+
+    /// GPUs [`GPU_ID`], `GPU_ID + 1` and so on, each with `vram` pages.
+    pub fn with_gpus(options: Options, count: u32, vram: u64) -> Self {
         let mm = Arc::new(SimMm::default());
-        let gpu = SimGpu::new(GPU_ID, 2048);
-        let mut gpus: os::Vec<Arc<dyn Gpu>> = os::Vec::new();
-        gpus.push(Arc::new(Device(gpu.clone()))).unwrap();
-        let kfd = Kfd::new(gpus, options).unwrap();
+        *mm.kind.lock().unwrap() = Some(options.device_memory);
+        let gpus: Vec<_> = (GPU_ID..GPU_ID + count).map(|id| SimGpu::new(id, vram)).collect();
+        let mut own: os::Vec<Arc<dyn Gpu>> = os::Vec::new();
+        for gpu in &gpus {
+            own.push(Arc::new(Device(gpu.clone()))).unwrap();
+        }
+        let kfd = Kfd::new(own, options).unwrap();
         let process = kfd.open(Arc::new(Mm(mm.clone()))).unwrap();
-        process.acquire_vm(GPU_ID).unwrap();
-        Self { mm, gpu, process }
+        for gpu in &gpus {
+            process.acquire_vm(gpu.properties.gpu_id).unwrap();
+        }
+        Self { mm, gpu: gpus[0].clone(), gpus, process }
     }
 
     pub fn call<T: Pod>(&self, command: u32, args: &mut T) -> std::result::Result<(), Errno> {

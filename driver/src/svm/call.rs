@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The SVM ioctl: KFD's checks, in KFD's order, with KFD's errors.
+//!
+//! Setting checks everything, changes the ranges, then migrates if a prefetch location was given, then maps what is to be mapped at
+//! once. As in KFD what fails in the last two steps is reported and not taken back: the attributes stay.
+
+use super::attributes::{Attributes, Common};
+use super::block::{Block, Want};
+use super::page_bits::PageBits;
+use super::{not_mapped, Vms};
+use crate::addr::{CpuSpan, CpuVa, HUGE, PAGE};
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::os::{Arc, Vec};
+use crate::process::Process;
+use vkfd_uapi::smi::MIGRATE_TRIGGER_PREFETCH;
+use vkfd_uapi::svm as abi;
+
+impl Process {
+    /// The SVM call. EINVAL zero, unaligned or unknown; EOVERFLOW when the end wraps; EFAULT where there is no mapping;
+    /// EADDRINUSE where a buffer object's GPU range or a userptr's CPU range lies.
+    pub(crate) fn svm_call(self: &Arc<Self>, args: &abi::SvmArgs, list: &mut [abi::SvmAttribute]) -> Result {
+        let (start, size) = (args.start_addr, args.size);
+        if start == 0 || size == 0 || start % PAGE != 0 || size % PAGE != 0 {
+            return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
+        }
+        let span = CpuSpan::new(CpuVa(start), size).ok_or(Error::new(Errno::EOVERFLOW, Reason::Wraps))?;
+        match args.op {
+            abi::SVM_OP_SET_ATTR => self.svm_set(span, list),
+            abi::SVM_OP_GET_ATTR => self.svm_get(span, list),
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    fn svm_check(&self, item: abi::SvmAttribute) -> Result {
+        let gpu = match item.attr_type {
+            abi::SVM_ATTR_PREFERRED_LOC => {
+                ![abi::SVM_LOCATION_SYSMEM, abi::SVM_LOCATION_UNDEFINED].contains(&item.value)
+            }
+            abi::SVM_ATTR_PREFETCH_LOC => item.value != abi::SVM_LOCATION_SYSMEM,
+            abi::SVM_ATTR_ACCESS | abi::SVM_ATTR_ACCESS_IN_PLACE | abi::SVM_ATTR_NO_ACCESS => true,
+            abi::SVM_ATTR_SET_FLAGS | abi::SVM_ATTR_CLR_FLAGS | abi::SVM_ATTR_GRANULARITY => false,
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        if gpu {
+            self.gpu_bit(item.value)?;
+        }
+        Ok(())
+    }
+
+    fn svm_set(self: &Arc<Self>, span: CpuSpan, list: &[abi::SvmAttribute]) -> Result {
+        for item in list {
+            self.svm_check(*item)?;
+        }
+        // What has been unmapped is not what is to be set.
+        self.svm_sweep();
+        if !self.mm().mapped(span) {
+            return Err(not_mapped());
+        }
+        let entered = self.svm_enter(span, list);
+        if entered.is_err() {
+            // Windows that were made for nothing.
+            self.svm_prune();
+        }
+        entered?;
+        let mut result = Ok(());
+        if list.iter().any(|item| item.attr_type == abi::SVM_ATTR_PREFETCH_LOC) {
+            result = self.svm_prefetch(span);
+        }
+        let stays = |item: &abi::SvmAttribute| {
+            [abi::SVM_ATTR_PREFERRED_LOC, abi::SVM_ATTR_GRANULARITY].contains(&item.attr_type)
+        };
+        if !list.iter().all(stays) || !self.xnack() {
+            let flags =
+                |item: &abi::SvmAttribute| [abi::SVM_ATTR_SET_FLAGS, abi::SVM_ATTR_CLR_FLAGS].contains(&item.attr_type);
+            let applied = self.svm_apply(span, list.iter().any(flags), true);
+            result = result.and(applied);
+        }
+        result
+    }
+
+    /// Changes the attributes, once there are notifiers for them.
+    fn svm_enter(self: &Arc<Self>, span: CpuSpan, list: &[abi::SvmAttribute]) -> Result {
+        let unset = Attributes::unset(self.xnack());
+        loop {
+            self.svm().make_windows(self, span)?;
+            let inner = self.lock();
+            self.svm_conflicts(&inner, span)?;
+            let mut svm = self.svm().inner.lock();
+            if !svm.has_windows(span) {
+                continue;
+            }
+            return svm.ranges.replace(span.start().0, span.end().0, &mut |old| {
+                let mut a = old.unwrap_or(unset);
+                for item in list {
+                    a.apply(*item, self.gpu_bit(item.value).unwrap_or(0));
+                }
+                Some(a)
+            });
+        }
+    }
+
+    /// EADDRINUSE where the span is a buffer object's on the GPU, or a userptr's on the CPU.
+    pub(super) fn svm_conflicts(&self, inner: &crate::process::Inner, span: CpuSpan) -> Result {
+        let (start, end) = (span.start().0, span.end().0);
+        if inner.gpu_va.first_overlap(start, end).is_some() {
+            return Err(Error::new(Errno::EADDRINUSE, Reason::GpuRangeBusy));
+        }
+        let mut taken = false;
+        inner.cpu_hulls.overlapping(start, end, &mut |_, _, number| {
+            // The hull may be hit where no range is.
+            if let Some(object) = inner.bos.get(*number).and_then(|bo| bo.userptr()) {
+                object.ranges().overlapping(span, &mut |_| {
+                    taken = true;
+                    false
+                });
+            }
+            !taken
+        });
+        if taken {
+            return Err(Error::new(Errno::EADDRINUSE, Reason::CpuRangeIsSvm));
+        }
+        Ok(())
+    }
+
+    /// Moves the ranges of `span` to where they were prefetched to.
+    fn svm_prefetch(self: &Arc<Self>, span: CpuSpan) -> Result {
+        let mut at = span.start().0;
+        while at < span.end().0 {
+            let piece = self.svm().inner.lock().ranges.within(at, span.end().0).first().copied();
+            let Some(range) = piece else { break };
+            let part = CpuSpan::between(CpuVa(range.start.max(at)), CpuVa(range.end.min(span.end().0)));
+            match range.attributes.prefetch {
+                abi::SVM_LOCATION_UNDEFINED => {}
+                abi::SVM_LOCATION_SYSMEM => {
+                    self.svm_move_out(part, &range.attributes, MIGRATE_TRIGGER_PREFETCH)?;
+                }
+                gpu_id => {
+                    let device = self.kfd().device(gpu_id)?.clone();
+                    // What does not move stays, and is used where it is.
+                    self.svm_move_in(part, &range.attributes, &device, MIGRATE_TRIGGER_PREFETCH)?;
+                }
+            }
+            at = part.end().0;
+        }
+        Ok(())
+    }
+
+    /// Brings what is mapped of `span` in line with the attributes: all that must be valid is when this returns, unless it will not hold
+    /// still; then the queues are stopped and the restore goes on. `changed`: entries are to be written anew. `eager`: also map what
+    /// was prefetched or is used in place, which a fault would do otherwise.
+    pub(super) fn svm_apply(self: &Arc<Self>, span: CpuSpan, changed: bool, eager: bool) -> Result {
+        let vms = self.svm_vms()?;
+        let mut result = Ok(());
+        let mut at = span.start().0 / HUGE * HUGE;
+        while at < span.end().0 {
+            let block = if self.svm_needs_block(span, at, eager) {
+                self.svm().block(self, at)?
+            } else {
+                // On to the next that there is.
+                match self.svm().next_block(at, (at + HUGE).min(span.end().0)) {
+                    Some(block) => Some(block),
+                    None => {
+                        at = self.svm_next_change(at + HUGE, span, eager);
+                        continue;
+                    }
+                }
+            };
+            if let Some(block) = block {
+                let applied = self.svm_apply_block(&block, &vms, block.pages_of(span), changed, eager);
+                result = result.and(applied);
+            }
+            at += HUGE;
+        }
+        result
+    }
+
+    /// GPUs that a range's pages are mapped on without a fault.
+    fn svm_eager(&self, a: &Attributes) -> u32 {
+        let prefetched = self.gpu_bit(a.prefetch).unwrap_or(0) & a.allowed();
+        a.kept(self.xnack()) | a.in_place | prefetched
+    }
+
+    fn svm_needs_block(&self, span: CpuSpan, at: u64, eager: bool) -> bool {
+        let inner = self.svm().inner.lock();
+        let end = (at + HUGE).min(span.end().0);
+        inner.ranges.within(at.max(span.start().0), end).iter().any(|range| {
+            let a = &range.attributes;
+            if eager {
+                self.svm_eager(a) != 0
+            } else {
+                a.kept(self.xnack()) != 0
+            }
+        })
+    }
+
+    /// The next block from `at` on that exists or is needed: a large range that no GPU uses yet costs nothing.
+    fn svm_next_change(&self, at: u64, span: CpuSpan, eager: bool) -> u64 {
+        let end = span.end().0;
+        let existing = self.svm().next_block(at, end).map_or(end, |block| block.span().start().0);
+        let inner = self.svm().inner.lock();
+        let needed = inner.ranges.within(at.min(end), end).iter().find(|range| {
+            let a = &range.attributes;
+            if eager {
+                self.svm_eager(a) != 0
+            } else {
+                a.kept(self.xnack()) != 0
+            }
+        });
+        needed.map_or(existing, |range| existing.min(range.start.max(at) / HUGE * HUGE))
+    }
+
+    fn svm_apply_block(
+        self: &Arc<Self>,
+        block: &Block,
+        vms: &Vms,
+        touched: PageBits,
+        changed: bool,
+        eager: bool,
+    ) -> Result {
+        // Page tables first, because making room for them wants no lock held.
+        let view = self.svm().view(self, block)?;
+        let mut extra = Vec::filled(PageBits::NONE, vms.len())?;
+        for (gpu, vm) in vms.iter().enumerate() {
+            let Some(vm) = vm else { continue };
+            if eager {
+                extra[gpu] = self.svm_eager_pages(block, gpu) & touched;
+            }
+            if !(view.kept(gpu) | extra[gpu]).is_empty() && !self.svm_map_on(block, vm)? {
+                return Ok(());
+            }
+        }
+        let Some(reserved) = block.reserve() else { return Ok(()) };
+        // As they are now: another call may have changed them meanwhile.
+        let view = self.svm().view(self, block)?;
+        block.update(&reserved, &view, if changed { touched } else { PageBits::NONE });
+        let wanted = block.state(|b| b.wanted()).unwrap_or_default();
+        let pages = extra.iter().fold(wanted, |bits, more| bits | *more) & view.known;
+        let want = Want { view: &view, pages, extra: &extra, write: false };
+        let fetched = block.fetch(&reserved, &want, self.deadline());
+        drop(reserved);
+        match fetched {
+            Ok(fetched) => {
+                if !(fetched.left & wanted).is_empty() {
+                    self.svm_request_restore();
+                }
+                fetched.error.map_or(Ok(()), |errno| Err(block.error(errno)))
+            }
+            Err(e) => {
+                self.svm_request_restore();
+                Err(e)
+            }
+        }
+    }
+
+    fn svm_eager_pages(&self, block: &Block, gpu: usize) -> PageBits {
+        let inner = self.svm().inner.lock();
+        let span = block.span();
+        let ranges = inner.ranges.within(span.start().0, span.end().0);
+        ranges
+            .iter()
+            .filter(|range| self.svm_eager(&range.attributes) >> gpu & 1 != 0)
+            .fold(PageBits::NONE, |bits, range| {
+                bits | block.pages_of(CpuSpan::between(CpuVa(range.start), CpuVa(range.end)))
+            })
+    }
+
+    /// What holds for all ranges of the span; what holds for unset memory where there are none.
+    fn svm_get(self: &Arc<Self>, span: CpuSpan, list: &mut [abi::SvmAttribute]) -> Result {
+        self.svm_sweep();
+        if !self.mm().mapped(span) {
+            return Err(not_mapped());
+        }
+        for item in list.iter() {
+            let one_gpu = [abi::SVM_ATTR_ACCESS_IN_PLACE, abi::SVM_ATTR_NO_ACCESS].contains(&item.attr_type);
+            if one_gpu || item.attr_type > abi::SVM_ATTR_GRANULARITY {
+                return Err(Errno::EINVAL.into());
+            }
+        }
+        let common = {
+            let inner = self.svm().inner.lock();
+            let mut ranges = inner.ranges.within(span.start().0, span.end().0).iter();
+            let first = ranges.next().map_or(Attributes::unset(self.xnack()), |range| range.attributes);
+            let mut common = Common::new(&first);
+            ranges.for_each(|range| common.add(&range.attributes));
+            common
+        };
+        for item in list {
+            let asks_gpu = item.attr_type == abi::SVM_ATTR_ACCESS;
+            let bit = if asks_gpu { self.gpu_bit(item.value)? } else { 0 };
+            common.answer(item, bit);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! GPU page faults on SVM memory (XNACK on): a range for what nobody registered, a place for the granule, entries for the GPU.
+//!
+//! Where a granule goes follows KFD: to the preferred location, else to the GPU that may have it (ACCESS), else it stays (ACCESS_IN_PLACE).
+//! Beyond that: what is READ_MOSTLY and already in some GPU's memory is read there, and what bounces rests ([`super::damping`]).
+
+use super::attributes::Attributes;
+use super::block::{Block, Want};
+use super::page_bits::PageBits;
+use super::ranges::Range;
+use crate::addr::{CpuSpan, CpuVa, HUGE, PAGE};
+use crate::device::Device;
+use crate::errno::{Errno, Result};
+use crate::gpu::PageFault;
+use crate::os::{self, Arc, Time, Vec};
+use crate::process::Process;
+use crate::smi::Event;
+use crate::vm::Vm;
+use vkfd_uapi::smi::MIGRATE_TRIGGER_PAGEFAULT_GPU;
+use vkfd_uapi::svm as abi;
+
+/// A fault brings at most 2^n pages: 1 GiB.
+const LARGEST: u32 = 18;
+
+/// Where a granule should be.
+enum Place {
+    Stay,
+    System,
+    Gpu(Arc<Device>),
+}
+
+impl Process {
+    /// Serves a fault of GPU number `gpu` where no buffer object is: whether the device is to try again.
+    pub(crate) fn svm_fault(self: &Arc<Self>, gpu: usize, fault: &PageFault, deadline: Time) -> Result<bool> {
+        if !self.xnack() {
+            return Ok(false);
+        }
+        self.svm_sweep();
+        let at = fault.va.0 / PAGE * PAGE;
+        let Some(device) = self.kfd().devices().get(gpu).cloned() else { return Ok(false) };
+        let vm = self.vm(gpu)?;
+        let Some(range) = self.svm_range_at(at)? else { return Ok(false) };
+        let a = range.attributes;
+        if a.allowed() >> gpu & 1 == 0 || (fault.write && a.has(abi::SVM_FLAG_GPU_RO)) {
+            return Ok(false);
+        }
+        let granule = granule(&range, at);
+        self.tell(device.id(), Event::FaultStart { page: at / PAGE, write: fault.write });
+        let moved = self.svm_place(granule, &a, &device, at, fault.write);
+        let served = self.svm_map_granule(granule, &vm, at, fault.write, deadline);
+        self.tell(device.id(), Event::FaultEnd { page: at / PAGE, migrated: moved });
+        if matches!(served, Ok(true)) {
+            self.svm().counters().faults.add(1);
+        }
+        served
+    }
+
+    /// The range at `at`; made if there is none and memory is. `None` where there is no memory, or something else has the address.
+    fn svm_range_at(self: &Arc<Self>, at: u64) -> Result<Option<Range>> {
+        let find = || self.svm().inner.lock().ranges.within(at, at + PAGE).first().copied();
+        if let Some(range) = find() {
+            return Ok(Some(range));
+        }
+        let (mut start, mut end) = (at / HUGE * HUGE, (at / HUGE * HUGE).saturating_add(HUGE));
+        // Page 0 is no memory.
+        start = start.max(PAGE);
+        for range in self.svm().inner.lock().ranges.within(start, end) {
+            if range.end <= at {
+                start = range.end;
+            } else {
+                end = end.min(range.start);
+            }
+        }
+        while start < end {
+            let span = CpuSpan::between(CpuVa(start), CpuVa(end));
+            if self.mm().mapped(span) && self.svm_create(span)? {
+                return Ok(find());
+            }
+            if span.bytes() <= PAGE {
+                break;
+            }
+            // Half of it, with the page.
+            let middle = start + (end - start) / 2 / PAGE * PAGE;
+            if at < middle {
+                end = middle;
+            } else {
+                start = middle;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes a range of memory that nobody registered. False where something else has it.
+    fn svm_create(self: &Arc<Self>, span: CpuSpan) -> Result<bool> {
+        loop {
+            self.svm().make_windows(self, span)?;
+            let inner = self.lock();
+            if self.svm_conflicts(&inner, span).is_err() {
+                drop(inner);
+                self.svm_prune();
+                return Ok(false);
+            }
+            let mut svm = self.svm().inner.lock();
+            if !svm.has_windows(span) {
+                continue;
+            }
+            let unset = Attributes::unset(true);
+            svm.ranges.replace(span.start().0, span.end().0, &mut |old| Some(old.unwrap_or(unset)))?;
+            self.svm().counters().unregistered.add(1);
+            return Ok(true);
+        }
+    }
+
+    /// Brings a granule to where it should be. Whether pages moved; where that fails it is used where it is.
+    fn svm_place(
+        self: &Arc<Self>,
+        granule: CpuSpan,
+        a: &Attributes,
+        device: &Arc<Device>,
+        at: u64,
+        write: bool,
+    ) -> bool {
+        let trigger = MIGRATE_TRIGGER_PAGEFAULT_GPU;
+        let moved = match self.svm_best_place(a, device, at, write) {
+            Place::Stay => Ok(0),
+            Place::System => self.svm_move_out(granule, a, trigger),
+            Place::Gpu(device) => self.svm_move_in(granule, a, &device, trigger),
+        };
+        matches!(moved, Ok(1..))
+    }
+
+    fn svm_best_place(&self, a: &Attributes, device: &Arc<Device>, at: u64, write: bool) -> Place {
+        let block = self.svm().find_block(at);
+        let location = block.as_ref().and_then(|block| self.svm_location(block, PageBits::ALL));
+        let best = match a.preferred {
+            abi::SVM_LOCATION_SYSMEM => return Place::System,
+            abi::SVM_LOCATION_UNDEFINED => None,
+            gpu_id => self.kfd().device(gpu_id).ok().cloned(),
+        };
+        let best = match best {
+            Some(preferred) => preferred,
+            None if a.access >> device.index() & 1 == 0 => return Place::Stay,
+            None if !write && a.has(abi::SVM_FLAG_GPU_READ_MOSTLY) && location.is_some() => return Place::Stay,
+            None => device.clone(),
+        };
+        if location.is_some_and(|there| there.index() == best.index()) {
+            // The rest of the granule follows what is there.
+            return Place::Gpu(best);
+        }
+        let rests = block.is_some_and(|b| b.reserve().is_some_and(|reserved| reserved.bounces.rests(os::now())));
+        if rests {
+            self.svm().counters().damped.add(1);
+            return Place::Stay;
+        }
+        Place::Gpu(best)
+    }
+
+    /// Maps the pages of a granule on one GPU, block by block. Whether the page at `at` is there for the access.
+    fn svm_map_granule(
+        self: &Arc<Self>,
+        granule: CpuSpan,
+        vm: &Arc<Vm>,
+        at: u64,
+        write: bool,
+        deadline: Time,
+    ) -> Result<bool> {
+        let mut served = Ok(false);
+        let mut start = granule.start().0;
+        while start < granule.end().0 {
+            let next = (start / HUGE * HUGE).saturating_add(HUGE).min(granule.end().0);
+            let part = CpuSpan::between(CpuVa(start), CpuVa(next));
+            let here = part.contains(CpuVa(at)).then_some((at % HUGE / PAGE, write));
+            if let Some(block) = self.svm().block(self, start)? {
+                let mapped = self.svm_map_part(&block, part, vm, here, deadline);
+                if here.is_some() {
+                    served = mapped;
+                }
+            }
+            start = next;
+        }
+        served
+    }
+
+    /// `page`: the page of the block that faulted, and whether it is to be written.
+    fn svm_map_part(
+        &self,
+        block: &Arc<Block>,
+        part: CpuSpan,
+        vm: &Arc<Vm>,
+        page: Option<(u64, bool)>,
+        deadline: Time,
+    ) -> Result<bool> {
+        let gpu = vm.gpu_index();
+        // Gone just now: the device asks again.
+        if !self.svm_map_on(block, vm)? {
+            return Ok(true);
+        }
+        let Some(reserved) = block.reserve() else { return Ok(true) };
+        let view = self.svm().view(self, block)?;
+        let pages = block.pages_of(part) & view.allowed(gpu);
+        block.state(|b| b.missing &= !pages);
+        let mut extra = Vec::filled(PageBits::NONE, gpu + 1)?;
+        extra[gpu] = pages;
+        if let Some((page, true)) = page {
+            let only = PageBits::page(page);
+            let upgrade = block.state(|b| b.unshare(page)).unwrap_or(false);
+            if upgrade || !(view.only_read & only).is_empty() {
+                let want = Want { view: &view, pages: only & pages, extra: &extra, write: true };
+                block.fetch(&reserved, &want, deadline)?;
+            }
+        }
+        let want = Want { view: &view, pages, extra: &extra, write: false };
+        let fetched = block.fetch(&reserved, &want, deadline)?;
+        let Some((page, write)) = page else { return Ok(true) };
+        if fetched.left.has(page) {
+            return Err(Errno::EAGAIN.into());
+        }
+        // Also false when it was invalidated just now and is not missing: then the device asks again.
+        let there = block.state(|b| !b.missing.has(page) && (!write || !b.valid.has(page) || b.is_writable(page)));
+        drop(reserved);
+        self.svm_touch(block);
+        Ok(there.unwrap_or(true) && pages.has(page))
+    }
+}
+
+/// What migrates with the page at `at`: the aligned 2^granularity pages around it, as far as they are in its range.
+fn granule(range: &Range, at: u64) -> CpuSpan {
+    let bytes = PAGE << range.attributes.granularity.min(LARGEST);
+    let start = at / bytes * bytes;
+    CpuSpan::between(CpuVa(start.max(range.start)), CpuVa(start.saturating_add(bytes).min(range.end)))
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Moving SVM memory to a GPU's VRAM and back, in granules of 2 MiB where addresses allow, several in one call to the host.
+//!
+//! The driver takes VRAM from its allocator (aligned blocks, so that a whole granule can be one page-table entry), notes which granule it is
+//! for, and offers it; the host moves what it can, and what did not move goes back. Nothing is locked meanwhile: whoever uses the memory
+//! hears of it as of any invalidation, and finds out where it is by faulting. So a migration that fails half way leaves some pages here
+//! and some there, each whole.
+
+use super::attributes::Attributes;
+use super::block::Block;
+use super::page_bits::PageBits;
+use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use crate::device::Device;
+use crate::device_memory::DeviceMemory;
+use crate::errno::{Reason, Result};
+use crate::os::{self, Arc, Vec};
+use crate::process::Process;
+use crate::smi::Event;
+
+/// Bytes that one call to the host moves at most.
+const BATCH: u64 = 16 * HUGE;
+const SYSTEM: u32 = 0;
+
+/// A granule of a batch, and the pages of it that VRAM is offered for.
+struct Offer {
+    block: Arc<Block>,
+    pages: PageBits,
+    /// Where its part of the places begins, and which page of the block that is.
+    first: usize,
+    first_page: u64,
+}
+
+impl Process {
+    /// Moves `span`, which is in one range, to a GPU. How many pages moved; those that did not are used where they are.
+    pub(super) fn svm_move_in(
+        self: &Arc<Self>,
+        span: CpuSpan,
+        a: &Attributes,
+        device: &Arc<Device>,
+        trigger: u32,
+    ) -> Result<u64> {
+        if !self.mm().migration().has(device.memory_kind()) {
+            return Ok(0);
+        }
+        device.residency().prepare(device.vram().pages())?;
+        self.svm_batches(span, |batch| self.svm_move_batch_in(batch, a, device, trigger))
+    }
+
+    /// Moves what is in VRAM of `span` back to system memory. How many pages moved.
+    pub(super) fn svm_move_out(self: &Arc<Self>, span: CpuSpan, a: &Attributes, trigger: u32) -> Result<u64> {
+        self.svm_batches(span, |batch| {
+            let mut at = batch.start().0;
+            let mut from = None;
+            while let Some(block) = self.svm().next_block(at, batch.end().0) {
+                from = from.or(self.svm_location(&block, block.pages_of(batch)));
+                at = block.span().end().0;
+            }
+            let Some(from) = from else { return Ok(0) };
+            let (start, pages) = (batch.start().0 / PAGE, batch.pages());
+            let (from, to) = (from.id(), SYSTEM);
+            let (prefetch, preferred) = (a.prefetch, a.preferred);
+            self.tell(from, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
+            let result = self.mm().migrate_to_system(batch);
+            let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
+            self.tell(from, Event::MigrateEnd { start, pages, from, to, trigger, error });
+            let moved = result?;
+            if moved > 0 {
+                self.svm().counters().migrations_out.add(1);
+                self.svm().counters().pages_out.add(moved);
+            }
+            Ok(moved)
+        })
+    }
+
+    /// The first GPU whose VRAM has some of `pages` of a block.
+    pub(super) fn svm_location(&self, block: &Block, pages: PageBits) -> Option<&Arc<Device>> {
+        let has = |device: &&Arc<Device>| !(device.residency().pages(block.granule()) & pages).is_empty();
+        self.kfd().devices().iter().find(has)
+    }
+
+    /// Calls `f` for pieces of `span` that end where batches do.
+    fn svm_batches(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan) -> Result<u64>) -> Result<u64> {
+        let (mut at, end) = (span.start().0, span.end().0);
+        let mut moved = 0;
+        while at < end {
+            let next = (at / BATCH * BATCH).saturating_add(BATCH).min(end);
+            moved += f(CpuSpan::between(CpuVa(at), CpuVa(next)))?;
+            at = next;
+        }
+        Ok(moved)
+    }
+
+    fn svm_move_batch_in(
+        self: &Arc<Self>,
+        span: CpuSpan,
+        a: &Attributes,
+        device: &Arc<Device>,
+        trigger: u32,
+    ) -> Result<u64> {
+        let mut places: Vec<Option<VramOffset>> = Vec::filled(None, index(span.pages()))?;
+        let mut offers: Vec<Offer> = Vec::with_capacity(index(BATCH / HUGE))?;
+        let mut at = span.start().0;
+        let mut failed = None;
+        let mut from = SYSTEM;
+        while at < span.end().0 && failed.is_none() {
+            let next = (at / HUGE * HUGE).saturating_add(HUGE).min(span.end().0);
+            let part = CpuSpan::between(CpuVa(at), CpuVa(next));
+            let first = index((at - span.start().0) / PAGE);
+            let slots = &mut places[first..first + index(part.pages())];
+            match self.svm_offer(part, first, device, slots, &mut from) {
+                Ok(Some(offer)) => {
+                    offers.push_reserved(offer);
+                }
+                Ok(None) => {}
+                Err(e) => failed = Some(e),
+            }
+            at = next;
+        }
+        let mut result = failed.map_or(Ok(0), Err);
+        if !offers.is_empty() && result.is_ok() {
+            let (start, pages, to) = (span.start().0 / PAGE, span.pages(), device.id());
+            let (prefetch, preferred) = (a.prefetch, a.preferred);
+            self.tell(to, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
+            let memory: Arc<dyn DeviceMemory> = device.clone();
+            result = os::failpoint("migrate").and_then(|()| self.mm().migrate_to_device(span, &memory, &mut places));
+            let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
+            self.tell(to, Event::MigrateEnd { start, pages, from, to, trigger, error });
+        }
+        self.svm_settle_offers(&offers, device, &mut places);
+        let moved = result?;
+        if moved > 0 {
+            self.svm().counters().migrations_in.add(1);
+            self.svm().counters().pages_in.add(moved);
+        }
+        Ok(moved)
+    }
+
+    /// Takes VRAM for pages of `part`, which is in one block, that are not there yet. `None` where there is nothing to move, or no VRAM.
+    fn svm_offer(
+        self: &Arc<Self>,
+        part: CpuSpan,
+        first: usize,
+        device: &Arc<Device>,
+        slots: &mut [Option<VramOffset>],
+        from: &mut u32,
+    ) -> Result<Option<Offer>> {
+        let Some(block) = self.svm().block(self, part.start().0)? else { return Ok(None) };
+        let own = block.pages_of(part);
+        // From one GPU to another by way of system memory.
+        for other in self.kfd().devices() {
+            if other.index() != device.index() && !(other.residency().pages(block.granule()) & own).is_empty() {
+                *from = other.id();
+                block.granule().bring_back(part)?;
+            }
+        }
+        let pages = own & !device.residency().pages(block.granule());
+        if pages.is_empty() {
+            device.residency().touch(block.granule());
+            return Ok(None);
+        }
+        let vram = match device.alloc_vram(pages.count()) {
+            Ok(vram) => vram,
+            Err(e) if e.reason == Reason::NoVram => {
+                self.svm().counters().pages_refused.add(pages.count());
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        let first_page = (part.start().0 - block.span().start().0) / PAGE;
+        let offered = vram.iter().flat_map(|b| (0..b.pages).map(|page| VramOffset(b.at.0 + page * PAGE)));
+        let wanted = (first_page..).zip(slots.iter_mut()).filter(|(page, _)| pages.has(*page));
+        for ((_, slot), at) in wanted.zip(offered) {
+            *slot = Some(at);
+        }
+        // Before the host has them: from then on it may give them back at any time.
+        if let Err(e) = device.residency().enter(block.granule(), first_page, slots) {
+            slots.fill(None);
+            device.vram().free(&**device.gpu(), &vram);
+            return Err(e);
+        }
+        Ok(Some(Offer { block, pages, first, first_page }))
+    }
+
+    /// Takes back what was offered and did not move, and notes what did.
+    fn svm_settle_offers(&self, offers: &[Offer], device: &Device, places: &mut [Option<VramOffset>]) {
+        let counters = self.svm().counters();
+        for offer in offers {
+            let slots = &mut places[offer.first..];
+            let mut moved = PageBits::NONE;
+            let mut run: Option<(VramOffset, u64)> = None;
+            offer.pages.runs(|first, count| {
+                for page in first..first + count {
+                    let Some(at) = slots[index(page - offer.first_page)].take() else {
+                        moved |= PageBits::page(page);
+                        continue;
+                    };
+                    run = Some(match run {
+                        Some((start, pages)) if start.0 + pages * PAGE == at.0 => (start, pages + 1),
+                        Some((start, pages)) => {
+                            device.withdraw(start, pages);
+                            (at, 1)
+                        }
+                        None => (at, 1),
+                    });
+                }
+            });
+            if let Some((start, pages)) = run {
+                device.withdraw(start, pages);
+            }
+            counters.pages_refused.add((offer.pages & !moved).count());
+            if moved.is_empty() {
+                continue;
+            }
+            if let Some(mut reserved) = offer.block.reserve() {
+                if reserved.bounces.moved(moved, os::now(), &self.kfd().options().damping) {
+                    counters.bounces.add(1);
+                }
+            }
+        }
+    }
+}

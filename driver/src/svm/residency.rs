@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which SVM memory is in a GPU's VRAM, coldest first, and making room there.
+//!
+//! A [`Granule`] is 2 MiB of a process's addresses. While pages of it are in a GPU's VRAM it has a *seat* there, in a list by last use: a
+//! prefetch, a GPU fault or a restore. Each VRAM page that was handed to the host knows its seat, so that
+//! [`DeviceMemory::released`] finds it, whoever used the page last.
+//!
+//! When VRAM runs out, for SVM or for any process's buffer object, [`Device::make_room`] takes the [`LOT`] coldest granules, largest first
+//! (each costs one call, so the large ones cost less a page), and asks the host to bring them back. That happens without any lock of the
+//! driver: the process whose memory it is hears of it as of any invalidation. Each granule is tried once a call, so a call ends.
+//!
+//! The lock (rank `Vram`) guards the list and the pages' seats: 8 bytes a VRAM page, made with the first migration.
+//!
+//! Limit: a granule is evicted through the address space that it came from. What only a forked child still uses comes back when
+//! the child unmaps it or ends.
+
+use super::counters::Counters;
+use super::page_bits::PageBits;
+use crate::addr::{index, CpuSpan, VramOffset, PAGE};
+use crate::address_space::AddressSpace;
+use crate::device::Device;
+use crate::device_memory::DeviceMemory;
+use crate::errno::{Error, Reason, Result};
+use crate::handle::Handles;
+use crate::lock_rank::Rank;
+use crate::os::{self, Arc, Mutex, Vec};
+use crate::smi::{Event, Who};
+use crate::vram::VramBlock;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use vkfd_uapi::smi::MIGRATE_TRIGGER_TTM_EVICTION;
+use vkfd_uapi::svm::SVM_LOCATION_UNDEFINED;
+
+const NIL: u32 = u32::MAX;
+/// Granules that are looked at together.
+const LOT: usize = 16;
+/// Most lots in one call.
+const LOTS: usize = 256;
+
+/// 2 MiB of a process's addresses, as far as VRAM is concerned.
+pub struct Granule {
+    mm: Arc<dyn AddressSpace>,
+    who: Who,
+    span: CpuSpan,
+    /// Its seat by GPU number.
+    seats: Vec<AtomicU32>,
+    counters: Arc<Counters>,
+}
+
+impl Granule {
+    /// In no VRAM.
+    pub fn new(
+        mm: Arc<dyn AddressSpace>,
+        who: Who,
+        span: CpuSpan,
+        gpus: usize,
+        counters: Arc<Counters>,
+    ) -> Result<Arc<Self>> {
+        let mut seats = Vec::with_capacity(gpus)?;
+        for _ in 0..gpus {
+            seats.push(AtomicU32::new(NIL))?;
+        }
+        os::arc(Self { mm, who, span, seats, counters })
+    }
+
+    /// Its addresses.
+    pub const fn span(&self) -> CpuSpan {
+        self.span
+    }
+
+    /// Whether pages of it may be in the VRAM of GPU number `gpu`.
+    pub fn is_on(&self, gpu: usize) -> bool {
+        self.seats.get(gpu).is_some_and(|seat| seat.load(Ordering::Acquire) != NIL)
+    }
+
+    /// Whether pages of it may be in any VRAM.
+    pub fn is_resident(&self) -> bool {
+        (0..self.seats.len()).any(|gpu| self.is_on(gpu))
+    }
+
+    /// Brings what is in `span` of it back to system memory. How many pages moved.
+    pub fn bring_back(&self, span: CpuSpan) -> Result<u64> {
+        let moved = self.mm.migrate_to_system(span)?;
+        if moved > 0 {
+            self.counters.migrations_out.add(1);
+            self.counters.pages_out.add(moved);
+        }
+        Ok(moved)
+    }
+}
+
+struct Seat {
+    granule: Arc<Granule>,
+    /// Pages of the granule that are here.
+    pages: PageBits,
+    /// VRAM pages; more than the pages above when a forked child has copies of its own.
+    count: u64,
+    colder: u32,
+    warmer: u32,
+    /// The eviction that last tried it.
+    tried: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Owner {
+    seat: u32,
+    page: u32,
+}
+
+struct State {
+    seats: Handles<Seat>,
+    coldest: u32,
+    warmest: u32,
+    owners: Vec<Owner>,
+    evictions: u64,
+    count: Count,
+}
+
+/// Pages of VRAM that hosts have, and have had.
+#[derive(Clone, Copy, Default)]
+pub struct Count {
+    /// Offered, or in use.
+    pub entered: u64,
+    /// Of those that were once, how many are not any more.
+    pub left: u64,
+}
+
+/// What SVM memory is in one GPU's VRAM.
+pub struct Residency {
+    gpu: usize,
+    state: Mutex<State>,
+}
+
+impl Residency {
+    /// None, on GPU number `gpu`.
+    pub fn new(gpu: usize) -> Result<Self> {
+        let state = State {
+            seats: Handles::new(),
+            coldest: NIL,
+            warmest: NIL,
+            owners: Vec::new(),
+            evictions: 0,
+            count: Count::default(),
+        };
+        Ok(Self { gpu, state: Mutex::new(Rank::Vram, state)? })
+    }
+
+    /// Makes room to know the seats of `pages` pages of VRAM.
+    pub fn prepare(&self, pages: u64) -> Result {
+        if self.state.lock().owners.is_empty() {
+            let mut owners = Vec::filled(Owner { seat: NIL, page: 0 }, index(pages))?;
+            let mut state = self.state.lock();
+            if state.owners.is_empty() {
+                core::mem::swap(&mut state.owners, &mut owners);
+            }
+            drop(state);
+        }
+        Ok(())
+    }
+
+    /// Pages from page `first` of a granule on are about to be offered `places`. It becomes the warmest.
+    pub fn enter(&self, granule: &Arc<Granule>, first: u64, places: &[Option<VramOffset>]) -> Result {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let mut number = granule.seats[self.gpu].load(Ordering::Acquire);
+        if number == NIL {
+            number = state.seats.reserve()?;
+            let granule = granule.clone();
+            granule.seats[self.gpu].store(number, Ordering::Release);
+            let seat = Seat { granule, pages: PageBits::NONE, count: 0, colder: NIL, warmer: NIL, tried: 0 };
+            state.seats.fill(number, seat);
+            state.link(number);
+        } else {
+            state.unlink(number);
+            state.link(number);
+        }
+        for (page, place) in (first..).zip(places) {
+            let Some(at) = place else { continue };
+            let Some(owner) = state.owners.get_mut(index(at.0 / PAGE)) else { continue };
+            // Pages of a granule are below 512.
+            *owner = Owner { seat: number, page: u32::try_from(page).unwrap_or(0) };
+            if let Some(seat) = state.seats.get_mut(number) {
+                seat.pages |= PageBits::page(page);
+                seat.count += 1;
+                state.count.entered += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages are not, or no longer, the host's. False, and nothing done, where some of them were not.
+    pub fn leave(&self, at: VramOffset, pages: u64) -> bool {
+        let mut page = index(at.0 / PAGE);
+        let end = {
+            let state = self.state.lock();
+            match page.checked_add(index(pages)).filter(|end| *end <= state.owners.len()) {
+                Some(end) if state.owners[page..end].iter().all(|owner| owner.seat != NIL) => end,
+                _ => return false,
+            }
+        };
+        while page < end {
+            // With the last page of a granule its seat goes, and perhaps the address space behind it: not under the lock.
+            let ended = self.state.lock().leave_until(self.gpu, &mut page, end);
+            drop(ended);
+        }
+        true
+    }
+
+    /// It has just been used.
+    pub fn touch(&self, granule: &Granule) {
+        if granule.is_on(self.gpu) {
+            let mut state = self.state.lock();
+            let number = granule.seats[self.gpu].load(Ordering::Acquire);
+            if number != NIL {
+                state.unlink(number);
+                state.link(number);
+            }
+        }
+    }
+
+    /// Its pages that are here.
+    pub fn pages(&self, granule: &Granule) -> PageBits {
+        if !granule.is_on(self.gpu) {
+            return PageBits::NONE;
+        }
+        let state = self.state.lock();
+        let seat = state.seats.get(granule.seats[self.gpu].load(Ordering::Acquire));
+        seat.map_or(PageBits::NONE, |seat| seat.pages)
+    }
+
+    /// How many pages are here, and were.
+    pub fn count(&self) -> Count {
+        self.state.lock().count
+    }
+
+    /// How many granules have pages here.
+    pub fn len(&self) -> usize {
+        self.state.lock().seats.len()
+    }
+
+    /// Whether none has.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn next_eviction(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.evictions += 1;
+        state.evictions
+    }
+
+    /// The coldest that eviction number `eviction` has not tried yet, largest first.
+    fn coldest(&self, eviction: u64) -> Result<Vec<(u64, Arc<Granule>)>> {
+        let mut lot = Vec::with_capacity(LOT)?;
+        let mut state = self.state.lock();
+        let mut at = state.coldest;
+        while at != NIL && lot.len() < LOT {
+            let Some(seat) = state.seats.get_mut(at) else { break };
+            if seat.tried != eviction {
+                seat.tried = eviction;
+                lot.push_reserved((seat.count, seat.granule.clone()));
+            }
+            at = seat.warmer;
+        }
+        drop(state);
+        // By hand: of the library's sort for such elements the kernel's objtool does not see that its panic does not return.
+        for sorted in 1..lot.len() {
+            let mut at = sorted;
+            while at > 0 && lot[at - 1].0 < lot[at].0 {
+                lot.swap(at - 1, at);
+                at -= 1;
+            }
+        }
+        Ok(lot)
+    }
+}
+
+impl State {
+    /// Pages from `page` on leave their seats, until one is empty, which is returned, or `end`.
+    fn leave_until(&mut self, gpu: usize, page: &mut usize, end: usize) -> Option<Seat> {
+        while *page < end {
+            let owner = core::mem::replace(&mut self.owners[*page], Owner { seat: NIL, page: 0 });
+            *page += 1;
+            let Some(seat) = self.seats.get_mut(owner.seat) else { continue };
+            seat.pages &= !PageBits::page(owner.page.into());
+            seat.count -= 1;
+            self.count.entered -= 1;
+            self.count.left += 1;
+            if seat.count == 0 {
+                seat.granule.seats[gpu].store(NIL, Ordering::Release);
+                self.unlink(owner.seat);
+                return self.seats.remove(owner.seat);
+            }
+        }
+        None
+    }
+
+    fn link(&mut self, number: u32) {
+        let last = core::mem::replace(&mut self.warmest, number);
+        if let Some(seat) = self.seats.get_mut(number) {
+            (seat.colder, seat.warmer) = (last, NIL);
+        }
+        match self.seats.get_mut(last) {
+            Some(before) => before.warmer = number,
+            None => self.coldest = number,
+        }
+    }
+
+    fn unlink(&mut self, number: u32) {
+        let Some(seat) = self.seats.get(number) else { return };
+        let (colder, warmer) = (seat.colder, seat.warmer);
+        match self.seats.get_mut(colder) {
+            Some(before) => before.warmer = warmer,
+            None => self.coldest = warmer,
+        }
+        match self.seats.get_mut(warmer) {
+            Some(after) => after.colder = colder,
+            None => self.warmest = colder,
+        }
+    }
+}
+
+impl Device {
+    /// `pages` pages of VRAM, in as few blocks as there are; SVM memory makes room if need be. Called without locks.
+    pub fn alloc_vram(&self, pages: u64) -> Result<Vec<VramBlock>> {
+        loop {
+            match self.vram().alloc(pages) {
+                Err(e) if e.reason == Reason::NoVram && self.make_room(pages)? => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Evicts SVM memory until `pages` pages of VRAM are free or none is left to evict: whether anything came back. Called without locks.
+    pub fn make_room(&self, pages: u64) -> Result<bool> {
+        let eviction = self.residency().next_eviction();
+        let mut any = false;
+        for _ in 0..LOTS {
+            let lot = self.residency().coldest(eviction)?;
+            if lot.is_empty() {
+                break;
+            }
+            for (_, granule) in lot.iter() {
+                let before = self.vram().available();
+                if before >= pages * PAGE && any {
+                    return Ok(true);
+                }
+                let moved = self.evict(granule);
+                any |= moved > 0;
+                self.await_release((before + moved * PAGE).min(pages * PAGE));
+            }
+        }
+        Ok(any)
+    }
+
+    /// Brings all SVM memory back, before the device goes away. How many pages moved.
+    pub fn evict_all(&self) -> Result<u64> {
+        let eviction = self.residency().next_eviction();
+        let mut moved = 0;
+        loop {
+            let lot = self.residency().coldest(eviction)?;
+            if lot.is_empty() {
+                return Ok(moved);
+            }
+            moved += lot.iter().map(|(_, granule)| self.evict(granule)).sum::<u64>();
+        }
+    }
+
+    fn evict(&self, granule: &Granule) -> u64 {
+        let (start, pages) = (granule.span.start().0 / PAGE, granule.span.pages());
+        let (from, to, trigger) = (self.id(), 0, MIGRATE_TRIGGER_TTM_EVICTION);
+        let (prefetch, preferred) = (SVM_LOCATION_UNDEFINED, SVM_LOCATION_UNDEFINED);
+        let started = Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger };
+        self.smi().send(self.id(), granule.who, started, true);
+        let result = granule.bring_back(granule.span);
+        let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
+        self.smi().send(self.id(), granule.who, Event::MigrateEnd { start, pages, from, to, trigger, error }, true);
+        // A process that has gone has no memory to bring back; what is left here of it others use.
+        let moved = result.unwrap_or(0);
+        if moved > 0 {
+            granule.counters.evictions.add(1);
+        }
+        moved
+    }
+
+    /// A host may give pages back a moment after they have moved.
+    fn await_release(&self, bytes: u64) {
+        let mut tries = 0;
+        while self.vram().available() < bytes && tries < 20 {
+            os::sleep(Duration::from_micros(100));
+            tries += 1;
+        }
+    }
+
+    /// Takes pages that were offered and did not move back into the allocator.
+    pub fn withdraw(&self, at: VramOffset, pages: u64) {
+        if self.residency().leave(at, pages) {
+            self.vram().free_run(&**self.gpu(), at, pages);
+        }
+    }
+}
+
+impl DeviceMemory for Device {
+    fn gpu_id(&self) -> u32 {
+        self.id()
+    }
+
+    fn coherent(&self) -> bool {
+        self.memory_kind() == crate::device_memory::Kind::Coherent
+    }
+
+    fn released(&self, at: VramOffset, pages: u64) {
+        if self.residency().leave(at, pages) {
+            self.vram().free_run(&**self.gpu(), at, pages);
+        } else {
+            os::warn(format_args!(
+                "gpu {:#x}: {pages} pages at VRAM {at} came back that were not given away",
+                self.id()
+            ));
+        }
+    }
+}
+
+/// An error that room in VRAM may cure.
+pub fn wants_room(error: &Error) -> bool {
+    error.reason == Reason::NoVram
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What follows an invalidation: wanted pages become valid again before the queues go on, and ranges go whose memory has gone.
+//!
+//! SVM waits in the same place as userptr objects ([`crate::eviction`]), once a process, and the same worker serves it; the queues go
+//! on when nothing waits. Windows know which of their blocks are restless.
+
+use super::block::{Block, Want};
+use super::window::{Window, BLOCKS, WINDOW};
+use super::{Inner, Svm, Watched};
+use crate::addr::{CpuSpan, CpuVa, HUGE, PAGE};
+use crate::errno::Result;
+use crate::os::{self, Arc, Vec};
+use crate::process::Process;
+use core::sync::atomic::Ordering;
+use vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_SVM;
+
+impl Process {
+    /// Stops the queues until wanted pages are valid, and asks for that.
+    pub(super) fn svm_request_restore(self: &Arc<Self>) {
+        let mut eviction = self.eviction().lock();
+        eviction.wait_svm();
+        self.evict_queues(&mut eviction, QUEUE_EVICTION_TRIGGER_SVM, true);
+        drop(eviction);
+        self.schedule_restore();
+    }
+
+    /// Makes wanted pages valid, block by block. Whether something is left to do.
+    pub(crate) fn svm_restore(self: &Arc<Self>) -> Result<bool> {
+        self.svm_sweep();
+        let mut before = usize::MAX;
+        loop {
+            let left = self.svm_restore_pass()?;
+            // As with userptr: once more at once as long as each pass leaves less.
+            if left == 0 || left >= before {
+                return Ok(left > 0);
+            }
+            before = left;
+        }
+    }
+
+    fn svm_restore_pass(self: &Arc<Self>) -> Result<usize> {
+        let mut left = 0;
+        let mut base = 0;
+        loop {
+            let window = self.svm().inner.lock().window_from(base);
+            let Some(window) = window else { return Ok(left) };
+            let mut slot = 0;
+            while let Some(found) = window.restless(slot) {
+                let at = window.span().start().0 + found as u64 * HUGE;
+                match self.svm().find_block(at) {
+                    Some(block) => left += usize::from(self.svm_restore_block(&block)?),
+                    None => window.lock().set_restless(found, false),
+                }
+                slot = found + 1;
+                if slot >= BLOCKS {
+                    break;
+                }
+            }
+            match window.span().start().0.checked_add(WINDOW) {
+                Some(next) => base = next,
+                None => return Ok(left),
+            }
+        }
+    }
+
+    /// Whether something of the block is left to do.
+    fn svm_restore_block(&self, block: &Arc<Block>) -> Result<bool> {
+        let Some(reserved) = block.reserve() else { return Ok(false) };
+        let view = self.svm().view(self, block)?;
+        let Some(wanted) = block.state(|b| b.wanted()) else { return Ok(false) };
+        let want = Want { view: &view, pages: wanted, extra: &[], write: false };
+        let fetched = block.fetch(&reserved, &want, os::now())?;
+        drop(reserved);
+        self.counters().ranges_restored.add(1);
+        self.svm_touch(block);
+        Ok(!fetched.left.is_empty())
+    }
+
+    /// Drops ranges whose memory was unmapped, with the blocks and windows that go with them.
+    pub(crate) fn svm_sweep(self: &Arc<Self>) {
+        if self.svm().notes.fetch_and(!Svm::DROPS, Ordering::AcqRel) & Svm::DROPS == 0 {
+            return;
+        }
+        let mut base = 0;
+        loop {
+            let window = self.svm().inner.lock().window_from(base);
+            let Some(window) = window else { break };
+            if self.svm_sweep_window(&window).is_err() {
+                // No memory for the split just now: looked through again with the next call.
+                window.put_back_drops();
+                self.svm().note(Svm::DROPS);
+            }
+            match window.span().start().0.checked_add(WINDOW) {
+                Some(next) => base = next,
+                None => break,
+            }
+        }
+        self.svm_prune();
+    }
+
+    fn svm_sweep_window(self: &Arc<Self>, window: &Window) -> Result {
+        // Taken and applied under one lock: a call that finds nothing to sweep must find the ranges swept.
+        let suspect = {
+            let mut inner = self.svm().inner.lock();
+            let drops = window.take_drops();
+            for span in drops.spans() {
+                inner.drop_span(&self.svm().counters, *span)?;
+            }
+            drops.suspect
+        };
+        if suspect {
+            self.svm_look_through(window.span())?;
+            // What was unmapped and mapped again since then is still a range, without entries.
+            self.svm_reapply_in(window.span());
+        }
+        Ok(())
+    }
+
+    /// Drops what is not mapped in `span`, found out by asking.
+    fn svm_look_through(&self, span: CpuSpan) -> Result {
+        let mut at = span.start().0;
+        loop {
+            let found = self.svm().inner.lock().ranges.within(at, span.end().0).first().copied();
+            let Some(range) = found else { return Ok(()) };
+            let start = range.start.max(at);
+            let end = range.end.min(span.end().0).min(start / HUGE * HUGE + HUGE);
+            let part = CpuSpan::between(CpuVa(start), CpuVa(end));
+            if !self.mm().mapped(part) {
+                let mut page = start;
+                while page < end {
+                    let one = CpuSpan::between(CpuVa(page), CpuVa(page + PAGE));
+                    if !self.mm().mapped(one) {
+                        self.svm().drop_span(one)?;
+                    }
+                    page += PAGE;
+                }
+            }
+            at = end;
+        }
+    }
+
+    /// Ends blocks and windows in which there is no range any more.
+    pub(super) fn svm_prune(&self) {
+        let mut at = 0;
+        while let Some(block) = self.svm().next_block(at, u64::MAX) {
+            let span = block.span();
+            let mut inner = self.svm().inner.lock();
+            let unused = inner.ranges.within(span.start().0, span.end().0).is_empty();
+            let taken = if unused { inner.take_block(&block) } else { None };
+            drop(inner);
+            if let Some(block) = taken {
+                block.end();
+            }
+            match span.start().0.checked_add(HUGE) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        loop {
+            // A notifier is waited for when it goes: not under the lock.
+            let window = self.svm().inner.lock().take_unused_window();
+            if window.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// A GPU has got a VM, or XNACK was switched: what must be mapped has changed.
+    pub(crate) fn svm_reapply(self: &Arc<Self>) {
+        self.svm_reapply_in(CpuSpan::between(CpuVa(0), CpuVa(u64::MAX)));
+    }
+
+    fn svm_reapply_in(self: &Arc<Self>, span: CpuSpan) {
+        let mut at = span.start().0;
+        loop {
+            let found = self.svm().inner.lock().ranges.within(at, span.end().0).first().copied();
+            let Some(range) = found else { return };
+            let part = CpuSpan::between(CpuVa(range.start.max(at)), CpuVa(range.end.min(span.end().0)));
+            // What cannot be had now stays out until it is asked for.
+            let _ = self.svm_apply(part, false, false);
+            at = part.end().0;
+        }
+    }
+
+    /// The process ends: memory comes back from VRAM, notifiers, entries and page tables go.
+    pub(crate) fn svm_release(&self) {
+        let mut ranges = super::SvmRanges::new();
+        let mut windows = Vec::new();
+        {
+            let mut inner = self.svm().inner.lock();
+            core::mem::swap(&mut inner.ranges, &mut ranges);
+            core::mem::swap(&mut inner.windows, &mut windows);
+        }
+        for watched in windows {
+            let Watched { window, watch, blocks } = watched;
+            for block in blocks.iter().flatten() {
+                block.end();
+                if block.granule().is_resident() {
+                    // If its memory has gone, nothing is to be brought back.
+                    let _ = block.granule().bring_back(block.span());
+                }
+            }
+            drop(blocks);
+            drop(watch);
+            drop(window);
+        }
+        drop(ranges);
+    }
+
+    /// A block was used by a GPU just now.
+    pub(super) fn svm_touch(&self, block: &Block) {
+        for device in self.kfd().devices() {
+            device.residency().touch(block.granule());
+        }
+    }
+}
+
+impl Inner {
+    /// The first window at or above `base`.
+    fn window_from(&self, base: u64) -> Option<Arc<Window>> {
+        let at = self.windows.partition_point(|w| w.base() < base);
+        self.windows.get(at).map(|w| w.window.clone())
+    }
+
+    fn take_block(&mut self, block: &Arc<Block>) -> Option<Arc<Block>> {
+        let watched = self.window_mut(block.span().start().0)?;
+        watched.blocks.get_mut(block.slot())?.take()
+    }
+
+    fn take_unused_window(&mut self) -> Option<Watched> {
+        let at = self.windows.iter().position(|w| {
+            let span = w.window.span();
+            let unused = self.ranges.within(span.start().0, span.end().0).is_empty();
+            unused && w.blocks.iter().all(Option::is_none)
+        })?;
+        self.windows[at..].rotate_left(1);
+        self.windows.pop()
+    }
+}

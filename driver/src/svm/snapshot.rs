@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a client can read of its SVM memory.

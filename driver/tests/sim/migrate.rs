@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Pages that move between simulated system memory and VRAM, contents and all.
+
+use super::{turn, CpuPage, SimMm};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use vkfd_driver::addr::{CpuSpan, VramOffset, PAGE};
+use vkfd_driver::device_memory::{DeviceMemory, Kind, Migration};
+
+/// Where a GPU's VRAM is in the fabric.
+pub fn fabric_frame(gpu_id: u32, at: VramOffset) -> u64 {
+    (u64::from(gpu_id) << 18) + at.0 / PAGE
+}
+
+impl SimMm {
+    pub(super) fn migration(&self) -> Migration {
+        let kind = *self.kind.lock().unwrap();
+        Migration { coherent: kind == Some(Kind::Coherent), private: kind == Some(Kind::Private) }
+    }
+
+    /// Pages are nobody's any more: what they held is lost, and VRAM goes back.
+    pub(super) fn let_go(&self, pages: Vec<CpuPage>) {
+        for page in pages {
+            self.data.lock().unwrap().remove(&page.frame);
+            if let Some((device, at)) = page.device {
+                device.released(at, 1);
+            }
+        }
+    }
+
+    pub(super) fn move_in(
+        &self,
+        span: CpuSpan,
+        device: &Arc<dyn DeviceMemory>,
+        places: &mut [Option<VramOffset>],
+    ) -> u64 {
+        let first = span.start().0 / PAGE;
+        let mut moved = 0;
+        self.change(first, span.pages(), || {
+            for (number, place) in (first..).zip(places.iter_mut()) {
+                let movable = {
+                    let pages = self.pages.lock().unwrap();
+                    pages.get(&number).is_some_and(|page| page.device.is_none())
+                };
+                if !movable || self.pinned.lock().unwrap().contains(&number) {
+                    continue;
+                }
+                let Some(at) = place.take() else { continue };
+                self.put(number, fabric_frame(device.gpu_id(), at), Some((device.clone(), at)));
+                moved += 1;
+            }
+        });
+        self.moves.fetch_add(moved, Ordering::SeqCst);
+        moved
+    }
+
+    pub(super) fn move_out(&self, span: CpuSpan) -> u64 {
+        let first = span.start().0 / PAGE;
+        let mut left = Vec::new();
+        self.change(first, span.pages(), || {
+            for number in first..first + span.pages() {
+                let on_device = self.pages.lock().unwrap().get(&number).is_some_and(|page| page.device.is_some());
+                if on_device && !self.pinned.lock().unwrap().contains(&number) {
+                    let frame = 0x1000 + self.next.fetch_add(1, Ordering::SeqCst);
+                    left.extend(self.put(number, frame, None));
+                }
+            }
+        });
+        turn();
+        let moved = left.len() as u64;
+        self.moves.fetch_add(moved, Ordering::SeqCst);
+        for (device, at) in left {
+            device.released(at, 1);
+        }
+        moved
+    }
+
+    /// A page and what it holds are at another frame from now on. Where it was, if that was a GPU's.
+    fn put(
+        &self,
+        number: u64,
+        frame: u64,
+        device: Option<(Arc<dyn DeviceMemory>, VramOffset)>,
+    ) -> Option<(Arc<dyn DeviceMemory>, VramOffset)> {
+        let mut pages = self.pages.lock().unwrap();
+        let page = pages.get_mut(&number)?;
+        let mut data = self.data.lock().unwrap();
+        if let Some(value) = data.remove(&page.frame) {
+            data.insert(frame, value);
+        }
+        page.frame = frame;
+        std::mem::replace(&mut page.device, device)
+    }
+
+    /// Whose memory a page is in: a `gpu_id`, or 0 for system memory.
+    pub fn location(&self, page: u64) -> Option<u32> {
+        let pages = self.pages.lock().unwrap();
+        pages.get(&page).map(|page| page.device.as_ref().map_or(0, |(device, _)| device.gpu_id()))
+    }
+
+    /// The CPU touches a page: of private memory it comes back.
+    fn touch(&self, page: u64) -> u64 {
+        let private = {
+            let pages = self.pages.lock().unwrap();
+            pages[&page].device.as_ref().is_some_and(|(device, _)| !device.coherent())
+        };
+        if private {
+            let start = vkfd_driver::addr::CpuVa(page * PAGE);
+            self.move_out(CpuSpan::new(start, PAGE).unwrap());
+        }
+        self.frame(page).unwrap()
+    }
+
+    pub fn cpu_write(&self, page: u64, value: u64) {
+        let frame = self.touch(page);
+        self.data.lock().unwrap().insert(frame, value);
+    }
+
+    pub fn cpu_read(&self, page: u64) -> u64 {
+        let frame = self.touch(page);
+        self.data.lock().unwrap().get(&frame).copied().unwrap_or(0)
+    }
+
+    /// How many pages are in VRAM.
+    pub fn device_pages(&self) -> usize {
+        self.pages.lock().unwrap().values().filter(|page| page.device.is_some()).count()
+    }
+}
