@@ -73,6 +73,13 @@ impl Page {
     pub const fn writable(self) -> bool {
         self.0 & Self::WRITABLE != 0
     }
+
+    /// How many pages from the first on lie one after the other, in memory of one kind and equally writable.
+    pub fn run(pages: &[Self]) -> u64 {
+        let Some(first) = pages.first() else { return 0 };
+        let follow = pages.iter().zip(0..).take_while(|(page, n): &(_, u64)| page.0 == first.0 + n * PAGE);
+        follow.count() as u64
+    }
 }
 
 /// How far [`AddressSpace::fault`] came.

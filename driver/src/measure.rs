@@ -2,7 +2,7 @@
 //! MEASURE: what the host alone takes for the pages of a list of ranges, without an object, an entry or a commit. With it a benchmark
 //! tells what a registration costs on top.
 //!
-//! Faulting goes as in [`crate::revalidate`]: the same windows, the same chunks. An invalidation meanwhile does not matter,
+//! Faulting goes as for a registration ([`crate::revalidate`]): the same windows, the same order, the same chunks. An invalidation meanwhile does not matter,
 //! because nobody uses the pages.
 
 use crate::addr::{index, CpuSpan, CpuVa};
@@ -54,30 +54,30 @@ impl Process {
         let mut pages = Vec::filled(Page::default(), index(ranges.pages().min(CHUNK_PAGES)))?;
         let mut spans: Vec<CpuSpan> = Vec::with_capacity(ranges.len().min(CHUNK_RANGES))?;
         let start = os::now();
-        let mut number = 0;
-        while number < ranges.len() {
+        let mut left = ranges.by_cpu();
+        while let Some(first) = left.first() {
             spans.clear();
             let mut room = CHUNK_PAGES;
-            let watch = windows.of(number, ranges.span(number).start());
-            while number < ranges.len() {
-                let span = ranges.span(number);
-                let here = Arc::ptr_eq(windows.of(number, span.start()), watch);
+            let number = |number: &u32| index(u64::from(*number));
+            let watch = windows.of(number(first), ranges.span(number(first)).start());
+            for next in left {
+                let span = ranges.span(number(next));
+                let here = Arc::ptr_eq(windows.of(number(next), span.start()), watch);
                 if !here || span.pages() > room || !spans.push_reserved(span) {
                     break;
                 }
                 room -= span.pages();
-                number += 1;
             }
+            left = &left[spans.len().max(1)..];
             if spans.is_empty() {
                 // Longer than a chunk: piece by piece.
-                let span = ranges.span(number);
+                let span = ranges.span(number(first));
                 let mut at = span.start();
                 while at < span.end() {
                     let end = CpuVa(span.end().0.min(at.0 + CHUNK_PAGES * crate::addr::PAGE));
                     self.fault_for_measure(&**watch, &[CpuSpan::between(at, end)], &mut pages)?;
                     at = end;
                 }
-                number += 1;
             } else {
                 self.fault_for_measure(&**watch, &spans, &mut pages)?;
             }

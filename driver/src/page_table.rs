@@ -16,6 +16,7 @@
 //! Costs: reserve and detach O(2 MiB blocks of the span); writing O(entries), one device access a run.
 
 use crate::addr::{index, GpuSpan, GpuVa, VramOffset, HUGE as BLOCK, HUGE_PAGES, PAGE, PAGE_SHIFT};
+use crate::address_space::Page;
 use crate::errno::Result;
 use crate::gpu::Gpu;
 use crate::os::{Arc, Vec};
@@ -286,10 +287,10 @@ impl Leaves {
         let Some(leaf) = self.blocks.get(index(at / HUGE_PAGES)).filter(|_| within != 0) else { return };
         let pde = gpu.read_entry(leaf.pde);
         if pde & pte::HUGE != 0 {
-            let (target, access) = pte::decode(pde);
+            let start = pte::without_fragment(pde);
             // Small entries before the directory entry that makes them visible.
-            write_run(gpu, leaf.ptb, 0, within, target, access);
-            write_run(gpu, leaf.ptb, within, HUGE_PAGES - within, target.plus(within), access);
+            write_run(gpu, leaf.ptb, 0, within, start);
+            write_run(gpu, leaf.ptb, within, HUGE_PAGES - within, start + within * PAGE);
             Self::point_at_table(gpu, *leaf);
             return;
         }
@@ -299,10 +300,9 @@ impl Leaves {
         if entry & pte::VALID == 0 || start + size <= within {
             return;
         }
-        let (last, access) = pte::decode(entry);
-        let target = last.minus(within - 1 - start);
-        write_run(gpu, leaf.ptb, start, within - start, target, access);
-        write_run(gpu, leaf.ptb, within, start + size - within, target.plus(within - start), access);
+        let first = pte::without_fragment(entry) - (within - 1 - start) * PAGE;
+        write_run(gpu, leaf.ptb, start, within - start, first);
+        write_run(gpu, leaf.ptb, within, start + size - within, first + (within - start) * PAGE);
     }
 
     /// As [`clear`](Self::clear), for any pages: what reached over the ends stays mapped outside of them. Needs a flush.
@@ -312,11 +312,16 @@ impl Leaves {
         self.clear(gpu, first, count);
     }
 
-    /// As [`write`](Self::write), for any pages.
-    pub fn write_part(&self, gpu: &dyn Gpu, first: u64, count: u64, target: impl Fn(u64) -> (Target, u64)) {
+    /// As [`write`](Self::write), for any pages: what reached over the ends stays mapped outside of them. `entry(i)` is page i's entry without
+    /// a fragment.
+    pub fn write_part(&self, gpu: &dyn Gpu, first: u64, count: u64, entry: impl Fn(u64) -> u64) {
         self.split_at(gpu, first);
         self.split_at(gpu, first + count);
-        self.write(gpu, first, count, target);
+        let run = |i, most| {
+            let start = entry(i);
+            (1..most).find(|n| entry(i + n) != start + n * PAGE).unwrap_or(most)
+        };
+        self.write_runs(gpu, first, count, &entry, run);
     }
 
     /// Clears the entries of `count` pages from page `first` of the span. Needs a flush.
@@ -334,26 +339,43 @@ impl Leaves {
     /// pages become the largest fragments, whole blocks huge entries. `first .. first + count` must hold every 2 MiB block
     /// that it touches either as a whole, or not have written it as a whole before.
     pub fn write(&self, gpu: &dyn Gpu, first: u64, count: u64, target: impl Fn(u64) -> (Target, u64)) {
+        // Entries without a fragment: those of contiguous pages with equal access are a page apart.
+        let entry = |i| {
+            let (target, access) = target(i);
+            pte::leaf(target, access, 0)
+        };
+        let run = |i, most| {
+            let start = entry(i);
+            (1..most).find(|n| entry(i + n) != start + n * PAGE).unwrap_or(most)
+        };
+        self.write_runs(gpu, first, count, entry, run);
+    }
+
+    /// [`Leaves::write`] of pages as they were faulted in. What `entry` makes of a page depends on nothing but where it is and
+    /// whether it is writable.
+    pub fn write_pages(&self, gpu: &dyn Gpu, first: u64, pages: &[Page], entry: impl Fn(Page) -> u64) {
+        let at = |i: u64| pages[index(i)];
+        let run = |i, most| Page::run(&pages[index(i)..index(i + most)]);
+        self.write_runs(gpu, first, pages.len() as u64, |i| entry(at(i)), run);
+    }
+
+    /// `entry(i)` is page i's entry without a fragment, `run(i, most)` how many pages of the `most` from i on are contiguous.
+    fn write_runs(
+        &self,
+        gpu: &dyn Gpu,
+        first: u64,
+        count: u64,
+        entry: impl Fn(u64) -> u64,
+        contiguous: impl Fn(u64, u64) -> u64,
+    ) {
         self.each_block(first, count, |leaf, within, pages, done| {
             let mut huge = pages == HUGE_PAGES && self.huge(gpu, leaf);
             let mut at = 0;
             while at < pages {
-                let (start, access) = target(done + at);
-                let mut run = 1;
-                while at + run < pages {
-                    let (next, next_access) = target(done + at + run);
-                    let follows = match (start, next) {
-                        (Target::System(a), Target::System(b)) => b.0 == a.0.wrapping_add(run * PAGE),
-                        (Target::Vram(a), Target::Vram(b)) => b.0 == a.0.wrapping_add(run * PAGE),
-                        _ => false,
-                    };
-                    if !follows || next_access != access {
-                        break;
-                    }
-                    run += 1;
-                }
-                if run == HUGE_PAGES && start.number() % BLOCK == 0 {
-                    gpu.write_entries(leaf.pde, pte::leaf(start, access, 0) | pte::HUGE, 0, 1);
+                let start = entry(done + at);
+                let run = contiguous(done + at, pages - at);
+                if run == HUGE_PAGES && pte::address(start) % BLOCK == 0 {
+                    gpu.write_entries(leaf.pde, start | pte::HUGE, 0, 1);
                     return;
                 }
                 if huge {
@@ -362,28 +384,27 @@ impl Leaves {
                     Self::point_at_table(gpu, leaf);
                     huge = false;
                 }
-                write_run(gpu, leaf.ptb, within + at, run, start, access);
+                write_run(gpu, leaf.ptb, within + at, run, start);
                 at += run;
             }
         });
     }
 }
 
-/// Writes a contiguous run in the largest fragments that alignment on both sides allows.
-fn write_run(gpu: &dyn Gpu, ptb: VramOffset, first: u64, count: u64, start: Target, access: u64) {
+/// Writes a contiguous run, whose first page has the entry `start`, in the largest fragments that alignment on both sides allows.
+fn write_run(gpu: &dyn Gpu, ptb: VramOffset, first: u64, count: u64, start: u64) {
+    let number = pte::address(start) / PAGE;
     let mut done = 0;
     while done < count {
-        let here = first + done;
-        let number = start.number() / PAGE + done;
-        let aligned = (here | number).trailing_zeros();
-        let fragment = aligned.min((count - done).ilog2()).min(pte::MAX_FRAGMENT);
+        let (here, there) = (first + done, number + done);
+        let fragment = (here | there).trailing_zeros().min((count - done).ilog2()).min(pte::MAX_FRAGMENT);
         // Equal fragments in a row go out in one access.
         let size = 1 << fragment;
         let mut pages = size;
-        while done + pages + size <= count && ((here + pages) | (number + pages)).trailing_zeros() == fragment {
+        while done + pages + size <= count && ((here + pages) | (there + pages)).trailing_zeros() == fragment {
             pages += size;
         }
-        let entry = pte::leaf(start.plus(done), access, fragment);
+        let entry = pte::with_fragment(start + done * PAGE, fragment);
         gpu.write_entries(VramOffset(ptb.0 + here * ENTRY_BYTES), entry, PAGE, pages);
         done += pages;
     }

@@ -11,7 +11,7 @@
 //! | 47:12 | address (a directory entry: 47:6) |
 //! | 54 | in a level-0 directory: the entry maps 2 MiB itself |
 
-use crate::addr::{FabricAddr, PhysAddr, PAGE};
+use crate::addr::{FabricAddr, PhysAddr};
 
 /// The entry holds something.
 pub const VALID: u64 = 1 << 0;
@@ -50,42 +50,26 @@ impl Target {
             Self::Vram(at) => at.0 & ADDRESS,
         }
     }
-
-    /// `pages` pages further on.
-    pub const fn plus(self, pages: u64) -> Self {
-        match self {
-            Self::System(at) => Self::System(PhysAddr(at.0 + pages * PAGE)),
-            Self::Vram(at) => Self::Vram(FabricAddr(at.0 + pages * PAGE)),
-        }
-    }
-
-    /// `pages` pages before.
-    pub const fn minus(self, pages: u64) -> Self {
-        match self {
-            Self::System(at) => Self::System(PhysAddr(at.0 - pages * PAGE)),
-            Self::Vram(at) => Self::Vram(FabricAddr(at.0 - pages * PAGE)),
-        }
-    }
-
-    /// The address as a number, for alignment.
-    pub const fn number(self) -> u64 {
-        match self {
-            Self::System(at) => at.0,
-            Self::Vram(at) => at.0,
-        }
-    }
 }
 
 /// A leaf entry. `access` is of [`READABLE`], [`WRITEABLE`], [`EXECUTABLE`]; `fragment` is the log2 of its pages.
 pub const fn leaf(target: Target, access: u64, fragment: u32) -> u64 {
-    target.bits() | access | VALID | ((fragment as u64) << FRAGMENT_SHIFT)
+    with_fragment(target.bits() | access | VALID, fragment)
 }
 
-/// What a leaf entry points at and allows.
-pub const fn decode(entry: u64) -> (Target, u64) {
-    let at = entry & ADDRESS;
-    let target = if entry & SYSTEM != 0 { Target::System(PhysAddr(at)) } else { Target::Vram(FabricAddr(at)) };
-    (target, entry & (READABLE | WRITEABLE | EXECUTABLE))
+/// The address in an entry.
+pub const fn address(entry: u64) -> u64 {
+    entry & ADDRESS
+}
+
+/// A leaf entry that has no fragment yet, with one of 2^`fragment` pages.
+pub const fn with_fragment(entry: u64, fragment: u32) -> u64 {
+    entry | (fragment as u64) << FRAGMENT_SHIFT
+}
+
+/// A leaf entry as it would be of its own page alone.
+pub const fn without_fragment(entry: u64) -> u64 {
+    entry & !(0x1f << FRAGMENT_SHIFT) & !HUGE
 }
 
 /// The log2 of the pages that a leaf entry belongs to.

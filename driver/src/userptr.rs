@@ -22,7 +22,7 @@ use crate::errno::Result;
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, MutexGuard, Vec};
 use crate::process::Process;
-use crate::pte::{self, Target};
+use crate::pte;
 use crate::range_set::RangeSet;
 use crate::vm::Mapping;
 use vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_USERPTR;
@@ -148,7 +148,7 @@ impl Userptr {
     }
 
     /// The entry for a page: where it points and what it allows.
-    fn entry(&self, page: Page) -> (Target, u64) {
+    fn entry(&self, page: Page) -> u64 {
         let mut access = pte::READABLE;
         if self.access == Access::Write && page.writable() {
             access |= pte::WRITEABLE;
@@ -156,13 +156,13 @@ impl Userptr {
         if self.executable {
             access |= pte::EXECUTABLE;
         }
-        (page.target(), access)
+        pte::leaf(page.target(), access, 0)
     }
 
     /// Writes the entries of `count` pages from object page `first` into one mapping, from the committed pages.
     pub fn write_entries(&self, state: &State, map: &Mapping, first: u64, count: u64) {
         let pages = &state.pages[index(first)..index(first + count)];
-        map.leaves.write(&**map.vm.gpu(), first, count, |i| self.entry(pages[index(i)]));
+        map.leaves.write_pages(&**map.vm.gpu(), first, pages, |page| self.entry(page));
     }
 
     /// Asks for a restore of this object if it has invalid ranges and is mapped. Stops the queues until then. With XNACK on

@@ -127,6 +127,18 @@ pub unsafe fn store_u64(ptr: *mut u64, value: u64) -> Result<(), Faulted> {
     unsafe { arch::store_u64(ptr, value) }
 }
 
+/// Stores `count` 64-bit words: `first`, `first + step` and so on (wrapping), each with release ordering.
+///
+/// # Errors
+/// [`Faulted`] when one cannot be written; those before it are.
+///
+/// # Safety
+/// `ptr` is aligned; otherwise as for the destination of [`copy`].
+pub unsafe fn store_run(ptr: *mut u64, first: u64, step: u64, count: usize) -> Result<(), Faulted> {
+    // SAFETY: forwarded to the caller.
+    unsafe { arch::store_run(ptr, first, step, count) }
+}
+
 /// Adds to a 64-bit word atomically (sequentially consistent, wrapping) and returns the old value.
 ///
 /// # Errors

@@ -168,18 +168,16 @@ impl Vram {
         Ok(unsafe { raw::store_u64(ptr, value) }?)
     }
 
-    /// Writes consecutive 8-byte words from `offset` on, each atomically, in ascending order: page-table
-    /// entries.
+    /// Writes `count` page-table entries from `offset` on: `first`, `first + step`, and so on, each as one word.
     ///
     /// # Errors
-    /// As [`Vram::read_u64`]; nothing is written if the range is bad.
-    pub fn write_entries(&self, offset: u64, entries: &[u64]) -> Result<(), VramError> {
-        let ptr = self.word(offset, std::mem::size_of_val(entries))?;
-        for (index, &entry) in entries.iter().enumerate() {
-            // SAFETY: the whole range was checked to lie in the mapping and is aligned.
-            unsafe { raw::store_u64(ptr.wrapping_add(index), entry) }?;
-        }
-        Ok(())
+    /// [`VramError::OutOfRange`], [`VramError::Unaligned`], [`VramError::Unbacked`].
+    pub fn write_entries(&self, offset: u64, first: u64, step: u64, count: u64) -> Result<(), VramError> {
+        let outside = VramError::OutOfRange { offset, len: count.saturating_mul(8), size: self.size };
+        let Ok(bytes) = usize::try_from(count.saturating_mul(8)) else { return Err(outside) };
+        let ptr = self.word(offset, bytes)?;
+        // SAFETY: the whole range was checked to lie in the mapping and is aligned.
+        Ok(unsafe { raw::store_run(ptr, first, step, bytes / 8) }?)
     }
 
     /// Sets `len` bytes from `offset` on to `value`.

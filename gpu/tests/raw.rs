@@ -93,6 +93,27 @@ fn copies_are_right() {
 }
 
 #[test]
+fn a_run_of_words_stops_at_the_word_that_faults() {
+    let pages = Pages::new(2);
+    let near: *mut u64 = pages.at(PAGE - 24).cast();
+    // SAFETY: own mapping, aligned.
+    unsafe {
+        let read = || [0, 1, 2, 3].map(|i| raw::load_u64(near.wrapping_add(i)).unwrap());
+        raw::store_run(near, 7, u64::MAX, 0).unwrap();
+        assert_eq!(read(), [0; 4]);
+        raw::store_run(near, 7, 0x1000, 4).unwrap();
+        assert_eq!(read(), [7, 0x1007, 0x2007, 0x3007]);
+        raw::store_run(near, 1, u64::MAX, 3).unwrap();
+        assert_eq!(read(), [1, 0, u64::MAX, 0x3007], "a step may be negative");
+        pages.protect_last(libc::PROT_READ);
+        let end = near.wrapping_add(3);
+        assert_eq!(raw::store_run(near, 5, 0, 9), Err(Faulted { done: 24, addr: end.addr(), write: true }));
+        assert_eq!(raw::store_run(end, 5, 0, 1), Err(Faulted { done: 0, addr: end.addr(), write: true }));
+        assert_eq!(read(), [5, 5, 5, 0x3007]);
+    }
+}
+
+#[test]
 fn words_work_and_fault() {
     let pages = Pages::new(2);
     let (word, half): (*mut u64, *mut u32) = (pages.at(0).cast(), pages.at(8).cast());

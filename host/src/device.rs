@@ -217,19 +217,7 @@ impl seam::Gpu for HostGpu {
     }
 
     fn write_entries(&self, at: VramOffset, first: u64, step: u64, count: u64) {
-        // Runs in the notification path: an array of its own, not one from malloc.
-        let mut entries = [0; 512];
-        let (mut at, mut value, mut left) = (at.0, first, index(count));
-        while left != 0 {
-            let part = left.min(entries.len());
-            for entry in &mut entries[..part] {
-                *entry = value;
-                value = value.wrapping_add(step);
-            }
-            check("entries", VramOffset(at), self.gpu.vram().write_entries(at, &entries[..part]));
-            at = at.wrapping_add(8 * part as u64);
-            left -= part;
-        }
+        check("entries", at, self.gpu.vram().write_entries(at.0, first, step, count));
     }
 
     fn clear(&self, at: VramOffset, bytes: u64) {

@@ -185,28 +185,38 @@ impl Frames {
         }
     }
 
-    /// The frames of the pages of `span`, made where a page has none, given to `each` in order.
+    /// The frames of the pages of `spans`, made where a page has none, given to `each` in order.
     ///
     /// # Errors
-    /// EFAULT above the user's half of the address space; ENOMEM when there are no frames left. Frames given out before stay.
-    pub fn assign(&self, span: CpuSpan, each: impl FnMut(PhysAddr)) -> Result<(), Errno> {
-        self.assign_as(span, 0, each)
+    /// How many spans were done, and EFAULT above the user's half of the address space, or ENOMEM when there are no frames left. Frames
+    /// given out before stay.
+    pub fn assign(&self, spans: &[CpuSpan], mut each: impl FnMut(PhysAddr)) -> Result<(), (usize, Errno)> {
+        let mut pool = self.lock();
+        for (done, span) in spans.iter().enumerate() {
+            self.assign_as(&mut pool, *span, 0, &mut each).map_err(|errno| (done, errno))?;
+        }
+        Ok(())
     }
 
     /// As [`Frames::assign`], for memory of the driver's own: invalidations leave it alone.
-    pub fn assign_pinned(&self, span: CpuSpan, each: impl FnMut(PhysAddr)) -> Result<(), Errno> {
-        self.assign_as(span, PINNED, each)
+    pub fn assign_pinned(&self, span: CpuSpan, mut each: impl FnMut(PhysAddr)) -> Result<(), Errno> {
+        self.assign_as(&mut self.lock(), span, PINNED, &mut each)
     }
 
-    fn assign_as(&self, span: CpuSpan, flags: u64, mut each: impl FnMut(PhysAddr)) -> Result<(), Errno> {
+    fn assign_as(
+        &self,
+        pool: &mut Pool,
+        span: CpuSpan,
+        flags: u64,
+        each: &mut impl FnMut(PhysAddr),
+    ) -> Result<(), Errno> {
         if span.end().0 > 1 << VA_BITS {
             return Err(Errno::EFAULT);
         }
         for part in blocks_of(span) {
-            let mut pool = self.lock();
-            let group = self.home(&mut pool, part.block)?;
+            let group = self.home(pool, part.block)?;
             for page in part.pages {
-                each(self.frame(&mut pool, part.block, group, page, flags)?.phys());
+                each(self.frame(pool, part.block, group, page, flags)?.phys());
             }
         }
         Ok(())

@@ -424,16 +424,13 @@ impl Mm {
             told.mark_unregistered();
         }
         let mut pages = pages.iter_mut();
-        for (i, span) in spans.iter().take(faulted.spans).enumerate() {
-            let assigned = self.frames.assign(*span, |at| {
-                if let Some(page) = pages.next() {
-                    *page = Page::new(at, access == Access::Write);
-                }
-            });
-            if let Err(errno) = assigned {
-                faulted = Faulted { spans: i, error: Some(errno) };
-                break;
+        let assigned = self.frames.assign(spans.get(..faulted.spans).unwrap_or(spans), |at| {
+            if let Some(page) = pages.next() {
+                *page = Page::new(at, access == Access::Write);
             }
+        });
+        if let Err((spans, errno)) = assigned {
+            faulted = Faulted { spans, error: Some(errno) };
         }
         faulted
     }

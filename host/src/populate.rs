@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Faulting many spans in: `process_madvise(self, MADV_POPULATE_*)`, up to 1,024 pieces a system call.
 //!
-//! MADV_POPULATE checks permissions and page presence as an access would, and reading breaks no copy-on-write.
+//! What is there already is left out ([`present`]). MADV_POPULATE checks permissions and page presence as an access would, and reading breaks no copy-on-write.
 //! Where `process_madvise` does not take that advice for oneself (Linux before 6.13, some sandboxes) it is one `madvise` a piece; where
 //! there is no MADV_POPULATE at all (before 5.14) only the mappings' permissions are checked, because an access
 //! through a live frame faults the page in anyway.
 
+mod present;
+
+use self::present::Present;
 use crate::{maps, sys};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -29,6 +32,8 @@ pub(crate) struct Populate {
     batched: AtomicBool,
     /// Whether MADV_POPULATE exists.
     supported: bool,
+    /// Tells what needs no populating.
+    present: Option<Present>,
 }
 
 impl Populate {
@@ -39,7 +44,7 @@ impl Populate {
         let pidfd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         // An empty range with known advice succeeds; unknown advice is EINVAL.
         let supported = sys::madvise(0, 0, libc::MADV_POPULATE_READ).is_ok();
-        Self { batched: AtomicBool::new(pidfd.is_some() && supported), pidfd, supported }
+        Self { batched: AtomicBool::new(pidfd.is_some() && supported), pidfd, supported, present: Present::new() }
     }
 
     /// Faults `spans` in. How many leading spans it did, and why not the next.
@@ -47,6 +52,9 @@ impl Populate {
         let mut done = 0;
         while done < spans.len() {
             let mut batch = Batch::gather(&spans[done..]);
+            if let Some(present) = &self.present {
+                present.skip_present(&mut batch, access);
+            }
             match self.batch(&mut batch, access) {
                 Ok(()) => done += batch.spans,
                 Err(failed) => return self.find_failed(spans, done + failed, access),

@@ -25,6 +25,7 @@ use crate::address_space::{Access, Page, Watch};
 use crate::errno::{Errno, Error, RangeAt, Reason, Result};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Time, Vec};
+use crate::pte;
 use crate::vm::Vm;
 use core::time::Duration;
 
@@ -356,12 +357,12 @@ impl Pass<'_> {
         map.entries |= write;
         map.current |= write;
         // All there and in one piece: one huge entry.
-        let (start, access) = view.entry(0, pages[0]);
+        let start = view.entry(0, pages[0]);
         let whole = map.current == PageBits::ALL
-            && start.number() % HUGE == 0
-            && (0..).zip(pages).all(|(i, page)| view.entry(i, *page) == (start.plus(i), access));
+            && pte::address(start) % HUGE == 0
+            && (0..).zip(pages).all(|(i, page)| view.entry(i, *page) == start + i * PAGE);
         if whole {
-            map.leaves.write(gpu, 0, HUGE_PAGES, |i| (start.plus(i), access));
+            map.leaves.write_part(gpu, 0, HUGE_PAGES, |i| start + i * PAGE);
             return;
         }
         write.runs(|first, count| {

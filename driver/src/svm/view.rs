@@ -6,7 +6,7 @@ use super::page_bits::PageBits;
 use crate::address_space::Page;
 use crate::errno::Result;
 use crate::os::Vec;
-use crate::pte::{self, Target};
+use crate::pte;
 use vkfd_uapi::svm as abi;
 
 /// What holds for which pages.
@@ -70,8 +70,8 @@ impl View {
         self.kept.get(gpu).copied().unwrap_or_default()
     }
 
-    /// The entry for page number `number`, which is at `page`.
-    pub fn entry(&self, number: u64, page: Page) -> (Target, u64) {
+    /// The entry for page number `number`, which is at `page`, without a fragment.
+    pub fn entry(&self, number: u64, page: Page) -> u64 {
         let mut access = pte::READABLE;
         if page.writable() && !self.gpu_read_only.has(number) {
             access |= pte::WRITEABLE;
@@ -79,6 +79,6 @@ impl View {
         if self.executable.has(number) {
             access |= pte::EXECUTABLE;
         }
-        (page.target(), access)
+        pte::leaf(page.target(), access, 0)
     }
 }

@@ -89,6 +89,16 @@ pub(super) unsafe fn store_u64(ptr: *mut u64, value: u64) -> Result<(), Faulted>
     unsafe { copy(ptr.cast(), (&raw const value).cast(), 8) }
 }
 
+pub(super) unsafe fn store_run(ptr: *mut u64, first: u64, step: u64, count: usize) -> Result<(), Faulted> {
+    let mut entry = first;
+    for index in 0..count {
+        // SAFETY: forwarded to the caller.
+        unsafe { store_u64(ptr.wrapping_add(index), entry) }.map_err(|f| Faulted { done: index * 8, ..f })?;
+        entry = entry.wrapping_add(step);
+    }
+    Ok(())
+}
+
 pub(super) unsafe fn add_u64(ptr: *mut u64, value: u64) -> Result<u64, Faulted> {
     // SAFETY: forwarded to the caller; the probe found the word readable.
     unsafe {
@@ -145,6 +155,7 @@ mod tests {
             assert_eq!(fill(base, 1, 2 * PAGE), fault(PAGE, true));
             assert_eq!(store_u32(end.cast(), 1), fault(0, true));
             assert_eq!(store_u64(end.cast(), 1), fault(0, true));
+            assert_eq!(store_run(end.wrapping_sub(16).cast(), 1, 1, 3), fault(16, true));
             assert_eq!(load_u32(end.cast()), Ok(0x0909_0909));
             libc::mprotect(end.cast(), PAGE, libc::PROT_NONE);
             assert_eq!(

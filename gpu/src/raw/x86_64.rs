@@ -2,8 +2,8 @@
 //! The marked access routines and the signal handler behind [`raw`](super).
 //!
 //! Each routine returns a value in RAX and a status in RDX. RDX is zero while it runs; the handler sets it
-//! when it resumes the routine at the fix-up. Each region has a fix-up: `words` returns at once; `bulk`, `body`, `spill` and
-//! `set` return what is left of the count in RCX (string instructions keep it exact); `small` (eight bytes a step) goes on in
+//! when it resumes the routine at the fix-up. Each region has a fix-up: `words` returns at once; `bulk`, `body`, `spill`, `set`
+//! and `run` return what is left of the count in RCX (string instructions keep it exact); `small` (eight bytes a step) goes on in
 //! `bulk`, which then stops at the exact byte.
 //!
 //! A long copy loads its first 64 bytes (`head`) before the string instruction (`body`), which then finds the translation of the
@@ -44,6 +44,9 @@ global_asm!(
     .hidden vkfd_raw_head_fix
     .hidden vkfd_raw_set
     .hidden vkfd_raw_set_fix
+    .hidden vkfd_raw_run
+    .hidden vkfd_raw_run_fix
+    .hidden vkfd_raw_store_run
     .hidden vkfd_raw_copy
     .hidden vkfd_raw_fill
     .hidden vkfd_raw_load32
@@ -68,6 +71,9 @@ global_asm!(
     .globl vkfd_raw_head_fix
     .globl vkfd_raw_set
     .globl vkfd_raw_set_fix
+    .globl vkfd_raw_run
+    .globl vkfd_raw_run_fix
+    .globl vkfd_raw_store_run
     .globl vkfd_raw_copy
     .globl vkfd_raw_fill
     .globl vkfd_raw_load32
@@ -190,6 +196,20 @@ vkfd_raw_set:
 vkfd_raw_set_fix:
     mov rax, rcx
     ret
+vkfd_raw_store_run:
+    mov r8, rdx
+    xor edx, edx
+    test rcx, rcx
+    jz vkfd_raw_run_fix
+vkfd_raw_run:
+    mov qword ptr [rdi], rsi
+    add rdi, 8
+    add rsi, r8
+    dec rcx
+    jnz vkfd_raw_run
+vkfd_raw_run_fix:
+    mov rax, rcx
+    ret
     .popsection
 "#
 );
@@ -203,6 +223,8 @@ extern "C" {
     static vkfd_raw_bulk_fix: u8;
     static vkfd_raw_set: u8;
     static vkfd_raw_set_fix: u8;
+    static vkfd_raw_run: u8;
+    static vkfd_raw_run_fix: u8;
     static vkfd_raw_head: u8;
     static vkfd_raw_body: u8;
     static vkfd_raw_tail: u8;
@@ -212,6 +234,7 @@ extern "C" {
     static vkfd_raw_head_fix: u8;
     fn vkfd_raw_copy(dst: *mut u8, src: *const u8, len: usize) -> Answer;
     fn vkfd_raw_fill(dst: *mut u8, value: u32, len: usize) -> Answer;
+    fn vkfd_raw_store_run(ptr: *mut u64, first: u64, step: u64, count: usize) -> Answer;
     fn vkfd_raw_load32(ptr: *const u32) -> Answer;
     fn vkfd_raw_load64(ptr: *const u64) -> Answer;
     fn vkfd_raw_store32(ptr: *mut u32, value: u32) -> Answer;
@@ -283,6 +306,12 @@ pub(super) unsafe fn store_u64(ptr: *mut u64, value: u64) -> Result<(), Faulted>
     word(&unsafe { vkfd_raw_store64(ptr, value) }).map(|_| ())
 }
 
+pub(super) unsafe fn store_run(ptr: *mut u64, first: u64, step: u64, count: usize) -> Result<(), Faulted> {
+    install();
+    // SAFETY: as in `copy`.
+    bulk(count, &unsafe { vkfd_raw_store_run(ptr, first, step, count) }).map_err(|f| Faulted { done: f.done * 8, ..f })
+}
+
 pub(super) unsafe fn add_u64(ptr: *mut u64, value: u64) -> Result<u64, Faulted> {
     install();
     // SAFETY: as in `copy`.
@@ -312,6 +341,7 @@ fn fixup(rip: usize) -> Option<usize> {
         (addr_of!(vkfd_raw_tail), addr_of!(vkfd_raw_tail_fix), addr_of!(vkfd_raw_tail_fix)),
         (addr_of!(vkfd_raw_spill), addr_of!(vkfd_raw_spill_fix), addr_of!(vkfd_raw_spill_fix)),
         (addr_of!(vkfd_raw_set), addr_of!(vkfd_raw_set_fix), addr_of!(vkfd_raw_set_fix)),
+        (addr_of!(vkfd_raw_run), addr_of!(vkfd_raw_run_fix), addr_of!(vkfd_raw_run_fix)),
     ];
     let hit = regions.iter().find(|(from, to, _)| (from.addr()..to.addr()).contains(&rip));
     hit.map(|(_, _, fix)| fix.addr())

@@ -185,13 +185,13 @@ fn vram_and_fabric_check_bounds() {
     assert!(fabric.resolve(FabricAddr(14 << 20)).is_none());
     assert!(fabric.resolve(FabricAddr(u64::MAX)).is_none());
     let vram = fabric.vram(0).unwrap();
-    vram.write_entries(0x1ff8 + 0x1000, &[1, 2]).unwrap();
+    vram.write_entries(0x1ff8 + 0x1000, 1, 1, 2).unwrap();
     assert_eq!((vram.read_u64(0x2ff8).unwrap(), vram.read_u64(0x3000).unwrap()), (1, 2));
     vram.fill(0x2ff8, 9, 0xee).unwrap();
     assert_eq!((vram.read_u64(0x2ff8).unwrap(), vram.read_u64(0x3000).unwrap()), (0xeeee_eeee_eeee_eeee, 0xee));
     assert!(matches!(vram.read_u64(4), Err(VramError::Unaligned(4))));
     assert!(matches!(vram.read_u64(2 << 20), Err(VramError::OutOfRange { .. })));
-    assert!(matches!(vram.write_entries((2 << 20) - 8, &[1, 2]), Err(VramError::OutOfRange { .. })));
+    assert!(matches!(vram.write_entries((2 << 20) - 8, 1, 1, 2), Err(VramError::OutOfRange { .. })));
     assert_eq!(vram.read_u64((2 << 20) - 8).unwrap(), 0);
     assert!(matches!(vram.fill(u64::MAX, 2, 0), Err(VramError::OutOfRange { .. })));
     assert!(matches!(vram.copy_in(1, &vec![0; 2 << 20]), Err(VramError::OutOfRange { .. })));

@@ -13,7 +13,7 @@ fn pages(first: u64, count: u64) -> CpuSpan {
 
 fn assign(frames: &Frames, span: CpuSpan) -> Vec<PhysAddr> {
     let mut got = Vec::new();
-    frames.assign(span, |at| got.push(at)).unwrap();
+    frames.assign(&[span], |at| got.push(at)).unwrap();
     assert_eq!(got.len() as u64, span.pages());
     got
 }
@@ -104,7 +104,7 @@ fn running_out_is_enomem_and_leaves_what_was_given() {
     let frames = Frames::with_capacity(4 * 512).unwrap();
     // Group 0 is never used.
     assert_eq!(assign(&frames, pages(0, 3 * 512)).len(), 1536);
-    assert_eq!(frames.assign(pages(3 * 512, 1), |_| ()), Err(Errno::ENOMEM));
+    assert_eq!(frames.assign(&[pages(3 * 512, 1)], |_| ()), Err((0, Errno::ENOMEM)));
     assert_eq!(frames.live(), 1536);
     frames.kill(pages(512, 512));
     assert_eq!(assign(&frames, pages(3 * 512, 512)).len(), 512, "in need, quarantine is cut short");
@@ -133,5 +133,5 @@ fn what_never_was_a_frame_is_unknown() {
     assert_eq!(frames.resolve(PhysAddr(77 << PAGE_SHIFT), 1), Resolved::Unknown);
     assert_eq!(frames.resolve(PhysAddr(u64::MAX), 1), Resolved::Unknown);
     let high = CpuSpan::new(CpuVa(1 << 47), PAGE).unwrap();
-    assert_eq!(frames.assign(high, |_| ()), Err(Errno::EFAULT));
+    assert_eq!(frames.assign(&[pages(1, 1), high], |_| ()), Err((1, Errno::EFAULT)));
 }

@@ -36,15 +36,21 @@ impl Drop for Area {
     }
 }
 
+fn without_batches(supported: bool) -> Populate {
+    Populate { pidfd: None, batched: AtomicBool::new(false), supported, ..Populate::new() }
+}
+
 /// Every way in which a kernel may let us populate.
 fn all_ways() -> Vec<(&'static str, Populate)> {
-    let batches_without_pidfd = Populate { pidfd: None, ..Populate::new() };
+    let batches_without_pidfd = Populate { pidfd: None, present: None, ..Populate::new() };
     batches_without_pidfd.batched.store(true, Ordering::Relaxed);
     vec![
         ("as found", Populate::new()),
         ("process_madvise fails", batches_without_pidfd),
-        ("madvise only", Populate { pidfd: None, batched: AtomicBool::new(false), supported: true }),
-        ("permissions only", Populate { pidfd: None, batched: AtomicBool::new(false), supported: false }),
+        ("all pages", Populate { present: None, ..Populate::new() }),
+        ("madvise only", Populate { present: None, ..without_batches(true) }),
+        ("madvise of what is not there", without_batches(true)),
+        ("permissions only", Populate { present: None, ..without_batches(false) }),
     ]
 }
 
@@ -89,4 +95,52 @@ fn spans_that_touch_are_one_piece_and_pieces_are_bounded() {
     assert_eq!(Batch::gather(&[span(1, half), span(1 + half, half), span(1 + 2 * half, 1)]).len, 2);
     let many: Vec<CpuSpan> = (0..2000).map(|i| span(2 * i, 1)).collect();
     assert_eq!(Batch::gather(&many).spans, BATCH);
+}
+
+#[test]
+fn what_is_there_is_left_out_and_nothing_else() {
+    let Some(present) = Present::new() else {
+        eprintln!("skipped: this kernel has no PAGEMAP_SCAN and PROCMAP_QUERY");
+        return;
+    };
+    let area = Area::new(600);
+    let spans: Vec<CpuSpan> = area.spans().into_iter().rev().collect();
+    let left = |access| {
+        let mut batch = Batch::gather(&spans);
+        present.skip_present(&mut batch, access);
+        batch.first_span[..batch.len].to_vec()
+    };
+    let all: Vec<usize> = (0..600).collect();
+    assert_eq!(left(Access::Read), all);
+    // Reading maps the zero page: enough for reading, not for writing.
+    let populate = Populate::new();
+    assert_eq!(populate.populate(&spans[..300], Access::Read).error, None);
+    assert_eq!(left(Access::Read), all[300..]);
+    assert_eq!(left(Access::Write), all);
+    assert_eq!(populate.populate(&spans, Access::Write).error, None);
+    assert_eq!(left(Access::Write), [0; 0]);
+    // Span i of the reversed list is page 599 - i of the area.
+    area.protect(9, libc::PROT_READ);
+    assert_eq!(left(Access::Write), [590]);
+    assert_eq!(left(Access::Read), [0; 0]);
+    area.unmap(20, 1);
+    assert_eq!(left(Access::Read), [579]);
+    assert_eq!(populate.populate(&spans, Access::Write), Faulted { spans: 579, error: Some(Errno::EFAULT) });
+}
+
+#[test]
+fn a_piece_is_there_only_as_a_whole() {
+    let Some(present) = Present::new() else {
+        eprintln!("skipped: this kernel has no PAGEMAP_SCAN and PROCMAP_QUERY");
+        return;
+    };
+    let area = Area::new(600);
+    // Populates every other page; then pieces of one, two and very many pages.
+    assert_eq!(Populate::new().populate(&area.spans(), Access::Write).error, None);
+    let span = |page: u64, pages: u64| CpuSpan::new(CpuVa(area.at + page * PAGE), pages * PAGE).unwrap();
+    let spans =
+        [span(0, 1), span(2, 2), span(5, 1), span(6, 1100), span(1106, 1), span(1108, 1), span(1108, 1), span(1109, 1)];
+    let mut batch = Batch::gather(&spans);
+    present.skip_present(&mut batch, Access::Write);
+    assert_eq!(batch.first_span[..batch.len], [1, 2, 6]);
 }

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which pieces are in memory already, asked of the page tables: a page there costs a few nanoseconds to see, and 200 to populate again.
+//!
+//! Mechanism: the ioctl PAGEMAP_SCAN of `/proc/self/pagemap` (Linux 6.7) names the runs of present pages of an interval, PROCMAP_QUERY of
+//! `/proc/self/maps` (6.11) the mapping of an address. The pieces of a batch are looked at in the order of their addresses, those that lie near
+//! each other in one call. A piece counts as there only if private anonymous memory with the permission wanted is behind every page of it.
+//! That such a page may still be shared by copy-on-write does not matter on this host: the GPU reaches it through its CPU address.
+//!
+//! Limits: on an older kernel, or without /proc, nothing counts as there, and everything is populated.
+
+use super::{Batch, BATCH};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use vkfd_driver::addr::{index, PAGE};
+use vkfd_driver::address_space::Access;
+
+/// `struct page_region` of linux/fs.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `struct pm_scan_arg` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct ScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct procmap_query` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct MapQuery {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
+const VMA_READABLE: u64 = 1;
+const VMA_WRITABLE: u64 = 2;
+const VMA_SHARED: u64 = 8;
+
+/// `_IOWR(type, number, struct of bytes)`.
+const fn iowr<T>(kind: u8, number: u8) -> libc::Ioctl {
+    (3 << 30 | (size_of::<T>() as libc::Ioctl) << 16) | (kind as libc::Ioctl) << 8 | number as libc::Ioctl
+}
+
+const PAGEMAP_SCAN: libc::Ioctl = iowr::<ScanArg>(b'f', 16);
+const PROCMAP_QUERY: libc::Ioctl = iowr::<MapQuery>(b'f', 17);
+
+/// Pieces with at most so much between them are looked at together.
+const NEAR: u64 = 16 * PAGE;
+
+/// Asks.
+pub(super) struct Present {
+    pagemap: File,
+    maps: File,
+}
+
+impl Present {
+    /// `None` where the kernel does not answer.
+    pub(super) fn new() -> Option<Self> {
+        let this = Self { pagemap: File::open("/proc/self/pagemap").ok()?, maps: File::open("/proc/self/maps").ok()? };
+        let page = (&raw const this).expose_provenance() as u64 / PAGE * PAGE;
+        let known = this.mapping(page).is_some()
+            && this.scan(page, page + PAGE, Access::Read, &mut [Region::default()]).is_some();
+        known.then_some(this)
+    }
+
+    /// Takes the pieces out of `batch` that need no populating. O(p log p) for p pieces, O(p) if they are in order, plus a few
+    /// nanoseconds a page.
+    pub(super) fn skip_present(&self, batch: &mut Batch, access: Access) {
+        // Start, end, and which piece it is: in the order of their addresses.
+        let mut pieces = [(0_u64, 0_u64, 0_u16); BATCH];
+        let pieces = &mut pieces[..batch.len];
+        for ((slot, piece), at) in pieces.iter_mut().zip(&batch.pieces).zip(0..) {
+            let start = piece.iov_base.addr() as u64;
+            *slot = (start, start + piece.iov_len as u64, at);
+        }
+        if !pieces.is_sorted() {
+            pieces.sort_unstable();
+        }
+        let mut there = [false; BATCH];
+        let mut regions = [Region::default(); 256];
+        let mut allowed = (0, 0);
+        let mut left = &*pieces;
+        while let Some((start, first_end, _)) = left.first() {
+            let mut end = *first_end;
+            let near = left[1..].iter().take_while(|(from, to, _)| {
+                let near = *from <= end + NEAR;
+                end = if near { end.max(*to) } else { end };
+                near
+            });
+            let (cluster, others) = left.split_at(1 + near.count());
+            left = others;
+            // Each scan answers for what it came past; a piece that goes on behind that is asked for again from its start. One with more
+            // runs than fit is not all there.
+            let (mut at, mut next) = (*start, 0);
+            while next < cluster.len() {
+                let Some((mut found, until)) = self.scan(at, end, access, &mut regions) else { return };
+                let answered = cluster[next..].iter().take_while(|(_, to, _)| *to <= until).count();
+                for (from, to, piece) in &cluster[next..next + answered] {
+                    // The last run that begins at the piece or before it.
+                    while found.get(1).is_some_and(|run| run.start <= *from) {
+                        found = &found[1..];
+                    }
+                    let inside = found.first().is_some_and(|run| run.start <= *from && *to <= run.end);
+                    there[usize::from(*piece)] = inside && self.allows(*from, *to, access, &mut allowed);
+                }
+                next += answered.max(1);
+                at = cluster.get(next).map_or(end, |piece| piece.0);
+            }
+        }
+        let mut kept = 0;
+        for (at, there) in there.iter().enumerate().take(batch.len) {
+            if !there {
+                batch.pieces[kept] = batch.pieces[at];
+                batch.first_span[kept] = batch.first_span[at];
+                kept += 1;
+            }
+        }
+        batch.len = kept;
+    }
+
+    /// Whether `[from, to)` lies in private anonymous memory that allows the access. `known` is the last such mapping.
+    fn allows(&self, from: u64, to: u64, access: Access, known: &mut (u64, u64)) -> bool {
+        if !(known.0 <= from && to <= known.1) {
+            let wanted = if access == Access::Write { VMA_WRITABLE } else { VMA_READABLE };
+            match self.mapping(from) {
+                Some(m) if m.vma_flags & (wanted | VMA_SHARED) == wanted && m.inode == 0 => {
+                    *known = (m.vma_start, m.vma_end);
+                }
+                _ => return false,
+            }
+        }
+        to <= known.1
+    }
+
+    fn mapping(&self, at: u64) -> Option<MapQuery> {
+        let mut query = MapQuery { size: size_of::<MapQuery>() as u64, query_addr: at, ..MapQuery::default() };
+        // SAFETY: the argument is the structure that the call reads and writes, and names no other memory.
+        let done = unsafe { libc::ioctl(self.maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
+        (done == 0).then_some(query)
+    }
+
+    /// The runs of present pages from `start` on, and how far the answer goes. For writing, the zero page is not there.
+    fn scan<'r>(&self, start: u64, end: u64, access: Access, regions: &'r mut [Region]) -> Option<(&'r [Region], u64)> {
+        let zero = if access == Access::Write { PAGE_IS_PFNZERO } else { 0 };
+        let mut arg = ScanArg {
+            size: size_of::<ScanArg>() as u64,
+            start,
+            end,
+            vec: regions.as_mut_ptr().expose_provenance() as u64,
+            vec_len: regions.len() as u64,
+            category_mask: PAGE_IS_PRESENT | zero,
+            category_inverted: zero,
+            return_mask: PAGE_IS_PRESENT,
+            ..ScanArg::default()
+        };
+        // SAFETY: the vector is valid for `vec_len` regions, which the call fills; it changes no page (no WP flag).
+        let found = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
+        let found = usize::try_from(found).ok()?;
+        Some((regions.get(..found)?, if found < index(arg.vec_len) { end } else { arg.walk_end }))
+    }
+}
