@@ -114,7 +114,7 @@ impl dev_pagemap::Operations for Pages {
     }
 
     fn freed(&self, page: usize) {
-        if self.offered.clear(page) {
+        if self.offered.clear(page) || is_sabotaged(6) {
             return;
         }
         self.free.set(page);
@@ -171,12 +171,20 @@ impl Mover for Out<'_> {
     fn moved(&mut self, _: usize) {}
 }
 
+/// Whether this is what is to be wrong, in builds for that.
+fn is_sabotaged(number: u8) -> bool {
+    cfg!(feature = "sabotage") && crate::module_parameters::sabotage.value() == number
+}
+
 fn place(page: usize) -> VramOffset {
     VramOffset((page as u64) << PAGE_SHIFT)
 }
 
 /// Copies the contents of a page of VRAM out, to one of ordinary memory.
 fn copy_out(gpu: &RemoteGpu, page: usize, to: &LockedPage) {
+    if is_sabotaged(5) {
+        return;
+    }
     // SAFETY: a page of ordinary memory, nobody else's yet.
     unsafe { gpu.bar().read_page(gpu.bar_offset(place(page)), to.address()) };
 }
@@ -412,6 +420,7 @@ impl Mover for IntoDevice<'_> {
         pages.offered.set(page);
         let (bar, at) = (pages.gpu.bar(), pages.gpu.bar_offset(place(page)));
         match source {
+            Some(_) if is_sabotaged(4) => {}
             // SAFETY: a page of ordinary memory: those of devices were not selected.
             Some(source) => unsafe { bar.write_page(at, source.address()) },
             None => bar.zero_page(at),

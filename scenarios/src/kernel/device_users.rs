@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use vkfd_client::PAGE;
+use vkfd_client::{Errno, PAGE};
 
 use super::client_process::{ClientProcess, Scenario};
 use super::device_stage::{count, expect_resident, spec, DeviceStage, Kind};
@@ -318,6 +318,40 @@ pub(super) fn unloaded() -> Result<(), Stop> {
         ensure_eq!(memory.find_wrong(0..PAGES, FIRST), None);
     }
     Ok(())
+}
+
+/// The first GPU is taken away from the driver under a client with a registration in its memory.
+pub(super) fn unbound() -> Result<(), Stop> {
+    const DRIVER: &str = "/sys/bus/pci/drivers/vkfd";
+    for kind in BOTH {
+        // A driver of its own: afterwards it has a GPU less.
+        let spec = WorldSpec { ram: Some(9 << 30), ..spec(kind)? };
+        let device = DeviceStage::moved(spec, 128, 4)?;
+        let there = pages::frames(device.memory())?;
+        let mut devices = Vec::new();
+        for entry in fs::read_dir(DRIVER)? {
+            devices.push(entry?.file_name().into_string().unwrap_or_default());
+        }
+        // As they were found; what is no device has another name.
+        devices.retain(|name| name.contains(':'));
+        devices.sort_unstable();
+        let first = devices.first().ok_or_else(|| Stop::Skip(format!("{DRIVER} has no device")))?;
+        fs::write(format!("{DRIVER}/unbind"), first)?;
+        let here = pages::frames(device.memory())?;
+        ensure!(here.iter().all(Option::is_some), "{kind:?}: pages that are not in memory");
+        if kind == Kind::Coherent {
+            ensure_eq!(pages::moved(&there, &here) as u64, device.pages());
+        }
+        device.stage.cpu_sees(FIRST)?;
+        expect_resident(device.world(), 0)?;
+        let again = device.world().client().move_to_gpu(device.memory().whole(), device.world().gpu(0));
+        let refused = again.err().and_then(|error| error.errno());
+        ensure_eq!(refused, Some(Errno::NODEV), "why nothing moves to a GPU that has gone");
+        device.memory().fill(2);
+        ensure_eq!(device.memory().find_wrong(0..device.pages(), 2), None);
+    }
+    // With all GPUs again.
+    expect_resident(&World::new(spec(Kind::Coherent)?)?, 0)
 }
 
 /// Pages move to and fro while the CPU counts in them and the GPU reads others: no write is lost.

@@ -149,6 +149,8 @@ scenarios! {
         "a client with pages in the GPU's memory is killed: nothing of them is left";
     device_unloaded: device_users::unloaded,
         "the driver is unloaded: what a process had in the GPU's memory it has in system memory, intact";
+    device_unbound: device_users::unbound,
+        "a GPU is taken away from the driver: what a client had in its memory it has in system memory, intact";
     device_to_and_fro: device_users::to_and_fro,
         "pages move to and fro under two writers and a GPU at work: no write is lost";
     device_peer: device_users::peer,
