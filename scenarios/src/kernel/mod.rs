@@ -8,7 +8,7 @@
 //! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
 //! | `kill` | a client is killed, by a signal or for want of memory |
-//! | `device_pages`, `device_users` | pages are in a GPU's memory |
+//! | `device_pages`, `device_users`, `device_svm` | pages are in a GPU's memory |
 //! | `pressure` | two processes for a minute |
 //! | [`stage`], [`device_stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
 //!
@@ -21,6 +21,7 @@ mod client_process;
 mod compaction;
 mod device_pages;
 mod device_stage;
+mod device_svm;
 mod device_users;
 mod fork;
 mod huge;
@@ -155,6 +156,12 @@ scenarios! {
         "pages move to and fro under two writers and a GPU at work: no write is lost";
     device_peer: device_users::peer,
         "what is in one GPU's memory another GPU reads and writes there";
+    device_prefetched: device_svm::prefetched,
+        "an SVM range is prefetched to the GPU, used there by both sides, and prefetched back";
+    device_faulted: device_svm::faulted,
+        "the GPU faults on an SVM range that prefers its memory, and has it there";
+    device_too_large: device_svm::too_large,
+        "an SVM range of twice the free VRAM: the GPU works on all of it, with eviction, and nothing is lost";
     pressure_on_two_processes: pressure::two_processes,
         "two processes with 4,096 ranges each under pressure for a minute, XNACK off and on";
 }
