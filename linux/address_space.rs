@@ -272,11 +272,13 @@ impl AddressSpace for ProcessMemory {
         }
         os::failpoint("migrate")?;
         let mut moved = 0;
-        self.each_chunk(span, |vma, range, lists| {
+        let result = self.each_chunk(span, |vma, range, lists| {
             let mut mover = IntoSystem::new(&self.memories, vma, range.start);
             let _ = migrate::of_mapping(vma, range, Select::Device, device_memory::owner(), lists, &mut mover);
             moved += mover.moved;
-        })?;
+        });
+        self.memories.settle();
+        result?;
         Ok(moved)
     }
 

@@ -85,8 +85,11 @@ impl Pages {
         }))
     }
 
-    /// Tells the driver what is free.
+    /// Tells the driver what is free. Without locks.
     fn tell(&self) {
+        if self.free.count() == 0 {
+            return;
+        }
         let Some(driver) = self.driver.as_ref() else { return };
         self.free.drain(|run| driver.released(place(run.start), run.len() as u64));
     }
@@ -357,6 +360,15 @@ impl Memories {
         self.locate(frame).map(|(memory, page)| memory.fabric(page))
     }
 
+    /// Tells the driver at once what is free by now, instead of in a moment: it may be waiting for it. Without locks.
+    pub(crate) fn settle(&self) {
+        for memory in self.0.iter() {
+            if let Some(user) = memory.enter() {
+                user.pages().tell();
+            }
+        }
+    }
+
     /// Whoever moves pages to the memory of `device`. EOPNOTSUPP for memory without pages of that kind, ENODEV when the GPU has gone, EINVAL
     /// for another description of it than before.
     pub(crate) fn target(&self, device: &Arc<dyn DeviceMemory>) -> DriverResult<Target<'_>> {
@@ -366,7 +378,7 @@ impl Memories {
         let user = memory.enter().ok_or(Errno::ENODEV)?;
         let driver = &user.pages().driver;
         driver.populate(device.clone());
-        if !driver.as_ref().is_some_and(|first| Arc::ptr_eq(first, device)) {
+        if !driver.as_ref().is_some_and(|first| core::ptr::addr_eq(&raw const **first, &raw const **device)) {
             return Err(Errno::EINVAL.into());
         }
         Ok(Target(user))
