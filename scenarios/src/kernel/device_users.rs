@@ -354,6 +354,48 @@ pub(super) fn unbound() -> Result<(), Stop> {
     expect_resident(&World::new(spec(Kind::Coherent)?)?, 0)
 }
 
+/// Whatever allocation fails while pages move, they are here or there, whole, and nothing is left behind.
+pub(super) fn failing() -> Result<(), Stop> {
+    const STEPS: u64 = 10_000;
+    for kind in BOTH {
+        let world = World::new(spec(kind)?)?;
+        expect_resident(&world, 0)?;
+        let memory = Memory::anonymous(PAGES * PAGE)?;
+        memory.fill(FIRST);
+        let (whole, gpu) = (memory.whole(), world.gpu(0));
+        let mut failed = 0;
+        for back in [false, true] {
+            let mut n = 0;
+            loop {
+                if back {
+                    world.client().move_to_gpu(whole, gpu)?;
+                }
+                let move_them = || match back {
+                    false => world.client().move_to_gpu(whole, gpu),
+                    true => world.client().move_to_system(whole, gpu),
+                };
+                let (result, reached) = world.fail_nth(n, move_them)?;
+                if let Err(error) = &result {
+                    ensure_eq!(error.errno(), Some(Errno::NOMEM), "failure {n}");
+                }
+                failed += u32::from(result.is_err());
+                ensure_eq!(memory.find_wrong(0..PAGES, FIRST), None, "{kind:?}, failure {n}, back: {back}");
+                world.client().move_to_system(whole, gpu)?;
+                expect_resident(&world, 0)?;
+                if !reached {
+                    break;
+                }
+                n += 1;
+                ensure!(n < STEPS, "there is no end to it");
+            }
+            ensure!(n > 0, "nothing can fail");
+        }
+        ensure!(failed > 0, "nothing has failed");
+        ensure_eq!(memory.find_wrong(0..PAGES, FIRST), None);
+    }
+    Ok(())
+}
+
 /// Pages move to and fro while the CPU counts in them and the GPU reads others: no write is lost.
 pub(super) fn to_and_fro() -> Result<(), Stop> {
     const WRITERS: u64 = 2;
