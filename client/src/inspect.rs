@@ -5,8 +5,8 @@
 
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd::{
-    self, BoInfo, ProcessInfo, QueueInfo, RangeInfo, SnapshotArgs, SNAPSHOT_BOS, SNAPSHOT_PAGES, SNAPSHOT_PROCESS,
-    SNAPSHOT_QUEUES, SNAPSHOT_RANGES,
+    self, BoInfo, ProcessInfo, QueueInfo, RangeInfo, SnapshotArgs, SvmRangeInfo, SNAPSHOT_BOS, SNAPSHOT_PAGES,
+    SNAPSHOT_PROCESS, SNAPSHOT_QUEUES, SNAPSHOT_RANGES, SNAPSHOT_SVM_RANGES,
 };
 
 use crate::address::{CpuVa, GpuId, GpuVa, Handle, PAGE};
@@ -79,6 +79,21 @@ impl Client {
         Ok(entries)
     }
 
+    pub(crate) fn snapshot_svm_ranges(&self) -> Result<Vec<SvmRangeInfo>> {
+        let mut list = Vec::new();
+        let mut at = 0;
+        loop {
+            let mut room = [SvmRangeInfo::zeroed(); 64];
+            let args = self.snapshot_call(SNAPSHOT_SVM_RANGES, 0, at, &mut room)?;
+            let count = usize::try_from(args.count).unwrap_or(0).min(room.len());
+            list.extend_from_slice(&room[..count]);
+            if count < room.len() {
+                return Ok(list);
+            }
+            at = args.handle;
+        }
+    }
+
     fn snapshot_list<T: Pod>(&self, op: u32, handle: u64) -> Result<Vec<T>> {
         let mut list = Vec::new();
         let mut index = 0;
@@ -96,7 +111,13 @@ impl Client {
         }
     }
 
-    fn snapshot_call<T: Pod>(&self, op: u32, index: u32, handle: u64, room: &mut [T]) -> Result<SnapshotArgs> {
+    pub(crate) fn snapshot_call<T: Pod>(
+        &self,
+        op: u32,
+        index: u32,
+        handle: u64,
+        room: &mut [T],
+    ) -> Result<SnapshotArgs> {
         if !self.caps().snapshot {
             return Err(ClientError::Unsupported("this KFD has no snapshots (it is not vkfd)".into()));
         }

@@ -49,6 +49,7 @@ mod ranges;
 mod register;
 mod ring;
 mod sdma;
+mod svm;
 pub mod topology;
 mod transport;
 mod va;
@@ -68,11 +69,12 @@ pub use kernel::Kernel;
 pub use move_pages::Moved;
 pub use ranges::{AsRanges, HsaMemoryRange};
 pub use register::{RegisterOptions, Strategy};
+pub use svm::{Location, SvmAccess, SvmAttributes, SvmSet};
 pub use topology::{GpuInfo, Node};
 pub use transport::{MmapFile, Transport};
 pub use va::Aperture;
 pub use vkfd_uapi::batch::UserptrRange;
-pub use vkfd_uapi::vkfd::{BoInfo, ProcessInfo, QueueInfo, RangeInfo};
+pub use vkfd_uapi::vkfd::{BoInfo, ProcessInfo, QueueInfo, RangeInfo, SvmInfo, SvmRangeInfo};
 pub use vkfd_uapi::{self as uapi};
 
 const _: () = {

@@ -32,8 +32,7 @@ impl Process {
                 _ => return Err(Errno::EINVAL.into()),
             };
         }
-        let count = device.residency().count();
-        (args.resident, args.released) = (count.entered, count.left);
+        (args.resident, args.released) = device.residency().hosted();
         Ok(())
     }
 

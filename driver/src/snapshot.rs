@@ -33,12 +33,27 @@ impl Process {
             abi::SNAPSHOT_RANGES => self.snapshot_ranges(args),
             abi::SNAPSHOT_PAGES => self.snapshot_pages(args),
             abi::SNAPSHOT_QUEUES => self.snapshot_queues(args),
+            abi::SNAPSHOT_SVM => {
+                let info = self.svm_info();
+                args.total = 1;
+                args.count = 0;
+                if args.capacity > 0 {
+                    self.mm().write(CpuVa(args.buffer), info.as_bytes())?;
+                    args.count = 1;
+                }
+                Ok(())
+            }
+            abi::SNAPSHOT_SVM_RANGES => self.snapshot_svm_ranges(args),
             _ => Err(Errno::EINVAL.into()),
         }
     }
 
     /// Writes up to `capacity` items from number `first` on, of those that `item` gives until it gives none.
-    fn copy_out<T: Pod>(&self, args: &mut abi::SnapshotArgs, mut item: impl FnMut(u64) -> Result<Option<T>>) -> Result {
+    pub(crate) fn copy_out<T: Pod>(
+        &self,
+        args: &mut abi::SnapshotArgs,
+        mut item: impl FnMut(u64) -> Result<Option<T>>,
+    ) -> Result {
         // Not an array: too large for a kernel's stack.
         let mut step = Vec::filled(T::zeroed(), STEP)?;
         let mut done = 0u32;

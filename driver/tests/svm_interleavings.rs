@@ -69,7 +69,7 @@ fn life_with_xnack_off(options: Options) {
     let rig = rig(options, 1, 64);
     let stop = Arc::new(AtomicBool::new(false));
     let changes = with(&rig, |rig| {
-        for _ in 0..3 {
+        for _ in 0..10 {
             rig.mm.renew(AT + 1, 1);
             rig.mm.renew(AT, 3);
         }
@@ -81,7 +81,8 @@ fn life_with_xnack_off(options: Options) {
     rig.settle();
     rig.check_svm(0, AT, PAGES);
     let more = with(&rig, |rig| rig.mm.unmap(AT + 2, 2));
-    prefetch(&rig, SVM_LOCATION_SYSMEM);
+    // Refused if the memory has gone by then.
+    let _ = rig.set(AT, PAGES, &[(SVM_ATTR_PREFETCH_LOC, SVM_LOCATION_SYSMEM)]);
     more.join().unwrap();
     stop.store(true, Ordering::SeqCst);
     accesses.join().unwrap();

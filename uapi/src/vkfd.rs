@@ -231,7 +231,7 @@ pod! {
         pub op: u32,
         /// In: where to start (`SNAPSHOT_BOS`, `SNAPSHOT_RANGES`), or the GPU's index (`SNAPSHOT_PAGES`).
         pub index: u32,
-        /// In: the BO's handle (`SNAPSHOT_RANGES`), or the GPU address (`SNAPSHOT_PAGES`).
+        /// In: the BO's handle (`SNAPSHOT_RANGES`), or the GPU address (`SNAPSHOT_PAGES`, `SNAPSHOT_SVM_RANGES`).
         pub handle: u64,
         /// In: user pointer to room for the entries.
         pub buffer: u64,
@@ -254,6 +254,10 @@ pub const SNAPSHOT_RANGES: u32 = 2;
 pub const SNAPSHOT_PAGES: u32 = 3;
 /// A [`QueueInfo`] for each queue of the process, from number `index` on.
 pub const SNAPSHOT_QUEUES: u32 = 4;
+/// One [`SvmInfo`].
+pub const SNAPSHOT_SVM: u32 = 5;
+/// A [`SvmRangeInfo`] for each SVM range that ends above address `handle`, which becomes where the next call goes on.
+pub const SNAPSHOT_SVM_RANGES: u32 = 6;
 
 pod! {
     /// The process: what it has now, and what happened since it began.
@@ -399,6 +403,83 @@ pod! {
     }
 }
 
+pod! {
+    /// A process's SVM memory: what there is now, and what happened since it began.
+    pub struct SvmInfo {
+        /// Ranges.
+        pub ranges: u64,
+        /// Their bytes.
+        pub bytes: u64,
+        /// Notifiers: one for each 512 MiB in use.
+        pub notifiers: u64,
+        /// Pages of ranges that are in VRAM, of all GPUs.
+        pub vram_pages: u64,
+        /// Calls that moved pages to a GPU.
+        pub migrations_in: u64,
+        /// Pages they moved.
+        pub pages_in: u64,
+        /// Calls that moved pages back.
+        pub migrations_out: u64,
+        /// Pages they moved.
+        pub pages_out: u64,
+        /// Of these calls, because VRAM was needed.
+        pub evictions: u64,
+        /// Pages that were to move to a GPU and did not.
+        pub pages_refused: u64,
+        /// Times that 2 MiB or a part came back to VRAM soon after it had left.
+        pub bounces: u64,
+        /// Migrations that were not made because their memory went to and fro.
+        pub damped: u64,
+        /// GPU faults served.
+        pub faults: u64,
+        /// Ranges made for memory that nobody registered.
+        pub unregistered: u64,
+        /// Ranges, or parts, that went with their memory.
+        pub dropped: u64,
+        /// `SVM_MEMORY_*`.
+        pub memory: u32,
+        /// 0.
+        pub pad: u32,
+    }
+}
+
+/// Nothing migrates here.
+pub const SVM_MEMORY_NONE: u32 = 0;
+/// The CPU and other devices use memory on a GPU in place.
+pub const SVM_MEMORY_COHERENT: u32 = 1;
+/// Memory on a GPU comes back when the CPU touches it.
+pub const SVM_MEMORY_PRIVATE: u32 = 2;
+
+pod! {
+    /// An SVM range.
+    pub struct SvmRangeInfo {
+        /// First address.
+        pub start: u64,
+        /// Bytes.
+        pub size: u64,
+        /// A gpu_id or `SVM_LOCATION_*`.
+        pub preferred: u32,
+        /// Where it was last prefetched to, likewise.
+        pub prefetch: u32,
+        /// `SVM_FLAG_*`.
+        pub flags: u32,
+        /// log2 of the pages that migrate together.
+        pub granularity: u32,
+        /// GPUs with ACCESS, a bit for each GPU index.
+        pub access: u32,
+        /// GPUs with ACCESS_IN_PLACE.
+        pub in_place: u32,
+        /// GPUs that have pages of it in their VRAM.
+        pub on_gpus: u32,
+        /// 0.
+        pub pad: u32,
+        /// Pages of it in VRAM.
+        pub vram_pages: u64,
+        /// Pages the driver knows the place of.
+        pub valid_pages: u64,
+    }
+}
+
 /// It takes packets.
 pub const QUEUE_STATE_RUNNING: u32 = 0;
 /// Turned off by UPDATE_QUEUE.
@@ -425,6 +506,8 @@ assert_layout! {
     ProcessInfo: 176 { userptr_bytes: 24, notifiers: 48, driver_bytes: 88, tlb_flushes: 160, evicted: 168, xnack: 172 }
     BoInfo: 80 { flags: 24, gpu_id: 28, mapped_gpus: 32, kind: 36, ranges: 40, driver_bytes: 72 }
     QueueInfo: 48 { gpu_id: 4, queue_type: 8, state: 12, fault: 16, ring: 24, ring_size: 32, fault_va: 40 }
+    SvmInfo: 128 { bytes: 8, evictions: 64, faults: 96, memory: 120 }
+    SvmRangeInfo: 64 { preferred: 16, granularity: 28, on_gpus: 40, vram_pages: 48, valid_pages: 56 }
     RangeInfo: 40 { size: 8, gpu_va: 16, generation: 24, state: 32 }
 }
 

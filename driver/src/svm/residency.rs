@@ -108,21 +108,14 @@ struct Owner {
 }
 
 struct State {
+    /// Pages that hosts have, and pages that they have given back.
+    hosted: u64,
+    released: u64,
     seats: Handles<Seat>,
     coldest: u32,
     warmest: u32,
     owners: Vec<Owner>,
     evictions: u64,
-    count: Count,
-}
-
-/// Pages of VRAM that hosts have, and have had.
-#[derive(Clone, Copy, Default)]
-pub struct Count {
-    /// Offered, or in use.
-    pub entered: u64,
-    /// Of those that were once, how many are not any more.
-    pub left: u64,
 }
 
 /// What SVM memory is in one GPU's VRAM.
@@ -135,12 +128,13 @@ impl Residency {
     /// None, on GPU number `gpu`.
     pub fn new(gpu: usize) -> Result<Self> {
         let state = State {
+            hosted: 0,
+            released: 0,
             seats: Handles::new(),
             coldest: NIL,
             warmest: NIL,
             owners: Vec::new(),
             evictions: 0,
-            count: Count::default(),
         };
         Ok(Self { gpu, state: Mutex::new(Rank::Vram, state)? })
     }
@@ -182,7 +176,7 @@ impl Residency {
             if let Some(seat) = state.seats.get_mut(number) {
                 seat.pages |= PageBits::page(page);
                 seat.count += 1;
-                state.count.entered += 1;
+                state.hosted += 1;
             }
         }
         Ok(())
@@ -228,14 +222,15 @@ impl Residency {
         seat.map_or(PageBits::NONE, |seat| seat.pages)
     }
 
-    /// How many pages are here, and were.
-    pub fn count(&self) -> Count {
-        self.state.lock().count
-    }
-
     /// How many granules have pages here.
     pub fn len(&self) -> usize {
         self.state.lock().seats.len()
+    }
+
+    /// VRAM pages that the host has (or is being offered), and how many it has given back since the beginning.
+    pub fn hosted(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.hosted, state.released)
     }
 
     /// Whether none has.
@@ -259,17 +254,13 @@ impl Residency {
             if seat.tried != eviction {
                 seat.tried = eviction;
                 lot.push_reserved((seat.count, seat.granule.clone()));
+                let mut place = lot.len() - 1;
+                while place > 0 && lot[place - 1].0 < lot[place].0 {
+                    lot.swap(place - 1, place);
+                    place -= 1;
+                }
             }
             at = seat.warmer;
-        }
-        drop(state);
-        // By hand: of the library's sort for such elements the kernel's objtool does not see that its panic does not return.
-        for sorted in 1..lot.len() {
-            let mut at = sorted;
-            while at > 0 && lot[at - 1].0 < lot[at].0 {
-                lot.swap(at - 1, at);
-                at -= 1;
-            }
         }
         Ok(lot)
     }
@@ -284,8 +275,7 @@ impl State {
             let Some(seat) = self.seats.get_mut(owner.seat) else { continue };
             seat.pages &= !PageBits::page(owner.page.into());
             seat.count -= 1;
-            self.count.entered -= 1;
-            self.count.left += 1;
+            self.hosted -= 1;
             if seat.count == 0 {
                 seat.granule.seats[gpu].store(NIL, Ordering::Release);
                 self.unlink(owner.seat);
@@ -386,7 +376,7 @@ impl Device {
     /// A host may give pages back a moment after they have moved.
     fn await_release(&self, bytes: u64) {
         let mut tries = 0;
-        while self.vram().available() < bytes && tries < 20 {
+        while self.vram().available() < bytes && tries < 100 {
             os::sleep(Duration::from_micros(100));
             tries += 1;
         }
@@ -410,9 +400,12 @@ impl DeviceMemory for Device {
     }
 
     fn released(&self, at: VramOffset, pages: u64) {
+        // Before they leave: who sees that they are gone sees that they came back.
+        self.residency().state.lock().released += pages;
         if self.residency().leave(at, pages) {
             self.vram().free_run(&**self.gpu(), at, pages);
         } else {
+            self.residency().state.lock().released -= pages;
             os::warn(format_args!(
                 "gpu {:#x}: {pages} pages at VRAM {at} came back that were not given away",
                 self.id()

@@ -160,8 +160,13 @@ impl SimMm {
     /// Gives pages new frames, as a discard or a migration does.
     pub fn renew(&self, first: u64, count: u64) {
         self.change(first, count, || {
-            self.take(first, count);
-            self.map(first, count, true);
+            let mut old = Vec::new();
+            for page in first..first + count {
+                let frame = 0x1000 + self.next.fetch_add(1, Ordering::SeqCst);
+                let new = CpuPage { frame, writable: true, device: None };
+                old.extend(self.pages.lock().unwrap().insert(page, new));
+            }
+            self.let_go(old);
         });
     }
 

@@ -5,16 +5,11 @@
 
 use std::ops::Range;
 
-use vkfd_client::uapi::command;
-use vkfd_client::uapi::svm::{
-    self, SVM_ATTR_ACCESS, SVM_ATTR_PREFERRED_LOC, SVM_ATTR_PREFETCH_LOC, SVM_LOCATION_SYSMEM, SVM_OP_SET_ATTR,
-};
-use vkfd_client::{AllocOptions, GpuVa, UserptrRange, PAGE};
+use vkfd_client::{AllocOptions, GpuVa, Location, SvmAccess, SvmSet, PAGE};
 
 use super::device_stage::{count, expect_resident, spec, Kind};
 use crate::limits::available;
 use crate::memory::{wrong_page, Memory};
-use crate::raw;
 use crate::verdict::Stop;
 use crate::world::{World, WorldSpec};
 
@@ -26,17 +21,9 @@ const PIECE: u64 = 256;
 const BOTH: [Kind; 2] = [Kind::Coherent, Kind::Private];
 
 /// Sets attributes of memory.
-fn set<const N: usize>(world: &World, range: UserptrRange, list: [(u32, u32); N]) -> Result<(), Stop> {
-    let head = u64::from(SVM_OP_SET_ATTR) | (N as u64) << 32;
-    let mut words = vec![range.start, range.size, head];
-    words.extend(list.iter().map(|(kind, value)| u64::from(*kind) | u64::from(*value) << 32));
-    let size = svm::args_size(N).unwrap_or(0);
-    let mut argument = [0_u64; 16];
-    argument[..words.len()].copy_from_slice(&words);
-    let command = command::SVM.with_size(size).unwrap_or(command::SVM);
-    raw::ioctl(world.client(), command, &mut argument)
-        .map_err(|errno| anyhow::anyhow!("SVM with {list:x?}: {errno}"))?;
-    Ok(())
+fn set(world: &World, memory: &Memory, list: &[SvmSet]) -> Result<(), Stop> {
+    // SAFETY: no reference to the memory is ever made.
+    Ok(unsafe { world.client().svm_set(memory.whole(), list)? })
 }
 
 /// The GPU reads the pattern of `seed` in pages of `memory`.
@@ -61,13 +48,13 @@ pub(super) fn prefetched() -> Result<(), Stop> {
     for kind in BOTH {
         let world = World::new(spec(kind)?)?;
         expect_resident(&world, 0)?;
-        let gpu = world.gpu(0).0;
+        let gpu = world.gpu(0);
         let memory = Memory::anonymous(2 * HUGE)?;
         memory.fill(1);
-        set(&world, memory.whole(), [(SVM_ATTR_ACCESS, gpu)])?;
+        set(&world, &memory, &[SvmSet::Access(gpu, SvmAccess::Migrate)])?;
         gpu_sees(&world, &memory, 0..memory.pages(), 1)?;
         expect_resident(&world, 0)?;
-        set(&world, memory.whole(), [(SVM_ATTR_PREFETCH_LOC, gpu)])?;
+        world.client().prefetch(memory.whole(), Location::Gpu(gpu))?;
         expect_resident(&world, memory.pages())?;
         let there = count(&world)?;
         gpu_sees(&world, &memory, 0..memory.pages(), 1)?;
@@ -81,9 +68,9 @@ pub(super) fn prefetched() -> Result<(), Stop> {
         }
         memory.fill(3);
         gpu_sees(&world, &memory, 0..memory.pages(), 3)?;
-        set(&world, memory.whole(), [(SVM_ATTR_PREFETCH_LOC, gpu)])?;
+        world.client().prefetch(memory.whole(), Location::Gpu(gpu))?;
         gpu_sees(&world, &memory, 0..memory.pages(), 3)?;
-        set(&world, memory.whole(), [(SVM_ATTR_PREFETCH_LOC, SVM_LOCATION_SYSMEM)])?;
+        world.client().prefetch(memory.whole(), Location::System)?;
         expect_resident(&world, 0)?;
         gpu_sees(&world, &memory, 0..memory.pages(), 3)?;
         ensure_eq!(memory.find_wrong(0..memory.pages(), 3), None);
@@ -96,10 +83,10 @@ pub(super) fn faulted() -> Result<(), Stop> {
     for kind in BOTH {
         let world = World::new(WorldSpec { xnack: true, ..spec(kind)? })?;
         expect_resident(&world, 0)?;
-        let gpu = world.gpu(0).0;
+        let gpu = world.gpu(0);
         let memory = Memory::anonymous(2 * HUGE)?;
         memory.fill(1);
-        set(&world, memory.whole(), [(SVM_ATTR_PREFERRED_LOC, gpu), (SVM_ATTR_ACCESS, gpu)])?;
+        set(&world, &memory, &[SvmSet::Preferred(Location::Gpu(gpu)), SvmSet::Access(gpu, SvmAccess::Migrate)])?;
         expect_resident(&world, 0)?;
         gpu_sees(&world, &memory, 0..HUGE / PAGE, 1)?;
         expect_resident(&world, HUGE / PAGE)?;
@@ -118,15 +105,15 @@ pub(super) fn too_large() -> Result<(), Stop> {
     for (kind, xnack) in [(Kind::Coherent, true), (Kind::Coherent, false), (Kind::Private, true)] {
         let world = World::new(WorldSpec { xnack, ..spec(kind)? })?;
         expect_resident(&world, 0)?;
-        let gpu = world.gpu(0).0;
+        let gpu = world.gpu(0);
         let memory = Memory::anonymous(2 * ROOM)?;
         memory.fill(1);
         // The rest of VRAM is taken.
         let taken = available(world.client(), world.gpu(0))?.saturating_sub(ROOM) / HUGE * HUGE;
         let taken = AllocOptions { cpu_map: false, ..AllocOptions::vram(world.gpu(0), taken) };
         let taken = world.client().alloc(&taken)?;
-        set(&world, memory.whole(), [(SVM_ATTR_PREFERRED_LOC, gpu), (SVM_ATTR_ACCESS, gpu)])?;
-        set(&world, memory.whole(), [(SVM_ATTR_PREFETCH_LOC, gpu)])?;
+        set(&world, &memory, &[SvmSet::Preferred(Location::Gpu(gpu)), SvmSet::Access(gpu, SvmAccess::Migrate)])?;
+        world.client().prefetch(memory.whole(), Location::Gpu(gpu))?;
         for seed in 1..4 {
             gpu_sees(&world, &memory, 0..memory.pages(), seed)?;
             let resident = count(&world)?.resident;
