@@ -12,7 +12,7 @@ use vkfd_client::{
 /// Bytes that go through the GTT buffer at once.
 const STAGING: u64 = 1 << 20;
 /// How long a copy may take before it counts as stuck.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A GPU's queues for one client.
 pub struct Engine {

@@ -21,7 +21,7 @@ use crate::module;
 use crate::verdict::Stop;
 
 /// How long [`World::until`] waits.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a scenario needs.
 #[derive(Clone, Copy, Debug)]
@@ -245,7 +245,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// When that does not come to pass within ten seconds.
+    /// When that does not come to pass within five minutes.
     pub fn settle(&self) -> Result<(), Stop> {
         self.until("the process is restored", |info| info.evicted == 0 && self.invalid_ranges().is_ok_and(|n| n == 0))
     }
@@ -262,7 +262,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// When that does not come to pass within ten seconds.
+    /// When that does not come to pass within five minutes.
     pub fn until(&self, what: &str, mut reached: impl FnMut(&ProcessInfo) -> bool) -> Result<(), Stop> {
         self.told();
         let start = Instant::now();

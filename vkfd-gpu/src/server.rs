@@ -330,12 +330,17 @@ impl Server {
         };
         match &self.process {
             Some(process) if process.stream.is_none() && process.pid == pid => {}
-            None if self.options.start.is_none() => match Process::of_stranger(pid) {
+            None if self.options.start.is_none() => match Process::of_peer(pid, &stream) {
                 Ok(process) => self.process = Some(process),
                 Err(error) => return tracing::warn!(%error, "a device process ended while it connected"),
             },
             _ => {
                 let pid = pid.as_raw_nonzero();
+                // A process that was ended while it connected leaves its connection in the queue: with several GPUs the first guest
+                // that goes ends it, and the others' going starts and ends further ones.
+                if has_hung_up(&stream) {
+                    return tracing::debug!(pid, "this connection's process has ended");
+                }
                 return tracing::warn!(pid, "refused: only the device process that this server started may connect");
             }
         }
@@ -356,7 +361,8 @@ impl Server {
 
 impl Process {
     fn of_child(mut child: Child) -> io::Result<Self> {
-        let mut this = Self::of_stranger(Pid::from_child(&child)).inspect_err(|_| {
+        // Its number is its own until this process has waited for it.
+        let mut this = Self::of_pid(Pid::from_child(&child)).inspect_err(|_| {
             // What cannot be watched must not run.
             let _ = child.kill().and_then(|()| child.wait());
         })?;
@@ -364,11 +370,26 @@ impl Process {
         Ok(this)
     }
 
-    /// A process that is connected right now, so that its number is still its own.
-    fn of_stranger(pid: Pid) -> io::Result<Self> {
+    /// The process at the other end of `stream`, which somebody else has started.
+    fn of_peer(pid: Pid, stream: &UnixStream) -> io::Result<Self> {
+        let this = Self::of_pid(pid)?;
+        // While its end is open the number is still its own; later it may be another's.
+        if has_hung_up(stream) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        Ok(this)
+    }
+
+    fn of_pid(pid: Pid) -> io::Result<Self> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { pid, pidfd, child: None, stream: None, since: Instant::now() })
     }
+}
+
+/// Whether the other end of `stream` is closed, as it is when its process has ended.
+fn has_hung_up(stream: &UnixStream) -> bool {
+    let polled = poll(&mut [PollFd::new(stream, PollFlags::RDHUP)], Some(&Timespec::default()));
+    polled.is_ok_and(|ready| ready > 0)
 }
 
 /// Kills a process and waits until nothing of it runs any more.

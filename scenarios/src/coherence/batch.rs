@@ -9,6 +9,7 @@ use vkfd_client::uapi::vkfd::RANGE_VALID;
 use vkfd_client::{Buffer, Client, GpuId, GpuVa, Handle, ProcessInfo, RangeInfo, RegisterOptions, UserptrRange, PAGE};
 
 use crate::memory::{pattern, Layout, Memory};
+use crate::raw;
 use crate::verdict::Stop;
 use crate::world::World;
 
@@ -57,6 +58,16 @@ impl Batch {
 
     pub(crate) fn handle(&self) -> Result<Handle, Stop> {
         Ok(self.buffer.handles().next().ok_or_else(|| anyhow::anyhow!("the buffer has no BO"))?)
+    }
+
+    /// MAP once more where it is mapped: looks again at ranges that were gone, while the GPU goes on with the others. The library's
+    /// `revalidate` unmaps first.
+    pub(crate) fn map_again(&self) -> Result<(), Stop> {
+        let gpus: Vec<u32> = self.buffer.mapped_on().iter().map(|gpu| gpu.0).collect();
+        let (done, result) = raw::map(&self.client, self.handle()?.0, &gpus, 0);
+        result?;
+        ensure_eq!(usize::try_from(done)?, gpus.len(), "GPUs that it is mapped on");
+        Ok(())
     }
 
     /// GPU address of a range.

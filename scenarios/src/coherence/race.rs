@@ -18,7 +18,7 @@ use crate::verdict::Stop;
 use crate::world::{Seen, World, WorldSpec};
 
 /// The time after which a race that should have been seen was not.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A storm's calls without progress of the work after which its pauses double: a slow or busy machine must get its turn, too.
 const PATIENCE: u64 = 256;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::verdict::Stop;
 
 /// How long killed processes may take to leave.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How old its statistics may get.
 const REFRESH: Duration = Duration::from_millis(20);

@@ -85,7 +85,7 @@ pub(super) fn replace() -> Result<(), Stop> {
         other.fill(77);
         memory.map_again(half, bytes)?;
         memory.fill_pages(changed.clone(), FIRST);
-        batch.buffer.revalidate()?;
+        batch.map_again()?;
         states(&stage, RANGE_VALID)?;
         stage.gpu_sees(FIRST)?;
         ensure_eq!(other.find_wrong(0..other.pages(), 77), None);
@@ -113,7 +113,7 @@ pub(super) fn remap() -> Result<(), Stop> {
         let away = memory.remap(half, bytes)?;
         memory.map_again(half, bytes)?;
         memory.fill_pages(changed.clone(), 2);
-        batch.buffer.revalidate()?;
+        batch.map_again()?;
         Ok(away)
     })?;
     for range in [RANGES / 2, RANGES - 1] {

@@ -15,7 +15,7 @@ use crate::verdict::Stop;
 /// Writing 1 compacts all of memory.
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 const RANGES: u64 = 4096;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Every other page is registered, the others are given back: the holes are what compaction closes.
 pub(super) fn compaction() -> Result<(), Stop> {

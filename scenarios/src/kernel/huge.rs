@@ -2,6 +2,8 @@
 //! Transparent huge pages: small pages are collapsed into huge ones, huge ones are split.
 
 use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
 
 use vkfd_client::{RegisterOptions, PAGE};
 
@@ -13,6 +15,7 @@ use crate::verdict::Stop;
 
 const HUGE: u64 = 2 << 20;
 const BYTES: u64 = 4 * HUGE;
+const PATIENCE: Duration = Duration::from_secs(300);
 /// The kernel's own means to split what is mapped.
 const SPLIT: &str = "/sys/kernel/debug/split_huge_pages";
 
@@ -26,13 +29,21 @@ pub(super) fn collapse() -> Result<(), Stop> {
     ensure_eq!((stage.memory().bytes(), huge_bytes(stage.memory())?), (BYTES, 0));
     let before = stage.world.client().snapshot()?;
     let frames = pages::frames(stage.memory())?;
-    stage.beside(FIRST, |_| match stage.memory().madvise(0, BYTES, libc::MADV_COLLAPSE) {
-        // A page that is pinned keeps its neighbours from being collapsed.
-        Ok(()) => Ok(()),
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-            Err(Stop::Skip(format!("MADV_COLLAPSE: {e}: a kernel without CONFIG_TRANSPARENT_HUGEPAGE?")))
+    stage.beside(FIRST, |_| {
+        let collapse = || stage.memory().madvise(0, BYTES, libc::MADV_COLLAPSE);
+        let start = Instant::now();
+        while let Err(e) = collapse() {
+            match e.raw_os_error() {
+                Some(libc::EINVAL) => {
+                    let why = "a kernel without CONFIG_TRANSPARENT_HUGEPAGE?";
+                    return Err(Stop::Skip(format!("MADV_COLLAPSE: {e}: {why}")));
+                }
+                // A page that somebody looks at just now keeps its neighbours from being collapsed; one that is pinned does so each time.
+                Some(libc::EAGAIN | libc::EBUSY) => ensure!(start.elapsed() < PATIENCE, "MADV_COLLAPSE: {e}"),
+                _ => bail!("MADV_COLLAPSE: {e}"),
+            }
         }
-        Err(e) => bail!("MADV_COLLAPSE: {e}"),
+        Ok(())
     })?;
     ensure_eq!(huge_bytes(stage.memory())?, BYTES);
     let moved = pages::moved(&frames, &pages::frames(stage.memory())?);
@@ -69,10 +80,15 @@ pub(super) fn split() -> Result<(), Stop> {
     stage.gpu_sees(FIRST)?;
 
     // Half of the second goes to swap.
-    let swapped = pages::vmstat("pswpout")?;
-    batch.memory.page_out(HUGE, HUGE / 2)?;
-    let swapped = pages::vmstat("pswpout")? - swapped;
-    ensure!(swapped >= HUGE / 2 / PAGE, "of half a huge page {swapped} pages were paged out");
+    let before = pages::vmstat("pswpout")?;
+    // A page that somebody looks at just now stays, and goes the next time.
+    repeat_until(
+        || batch.memory.page_out(HUGE, HUGE / 2),
+        || {
+            let swapped = pages::vmstat("pswpout")? - before;
+            Ok(swapped >= HUGE / 2 / PAGE)
+        },
+    )?;
     ensure_eq!(huge_bytes(&batch.memory)?, BYTES - 2 * HUGE);
     stage.gpu_sees(FIRST)?;
 
@@ -80,10 +96,11 @@ pub(super) fn split() -> Result<(), Stop> {
     let whole = batch.memory.whole();
     let order = format!("{},{:#x},{:#x}", std::process::id(), whole.start, whole.start + whole.size);
     let before = world.client().snapshot()?;
+    let none_is_huge = || Ok(huge_bytes(&batch.memory)? == 0);
     if fs::metadata(SPLIT).is_ok() {
-        stage.beside(FIRST, |_| Ok(fs::write(SPLIT, &order)?))?;
+        stage.beside(FIRST, |_| repeat_until(|| fs::write(SPLIT, &order), none_is_huge))?;
     } else {
-        stage.beside(FIRST, |_| Ok(batch.memory.page_out(2 * HUGE, 2 * HUGE)?))?;
+        stage.beside(FIRST, |_| repeat_until(|| batch.memory.page_out(2 * HUGE, 2 * HUGE), none_is_huge))?;
     }
     ensure_eq!(huge_bytes(&batch.memory)?, 0);
     stage.gpu_sees(FIRST)?;
@@ -91,6 +108,18 @@ pub(super) fn split() -> Result<(), Stop> {
     ensure!(since(world, &before)?.invalidations > 0, "the splitting was not seen");
     world.settle()?;
     batch.expect_valid(world.gpu(0))
+}
+
+/// Does what the kernel does as well as it can, until it is done.
+fn repeat_until(act: impl Fn() -> io::Result<()>, done: impl Fn() -> Result<bool, Stop>) -> Result<(), Stop> {
+    let start = Instant::now();
+    loop {
+        act()?;
+        if done()? {
+            return Ok(());
+        }
+        ensure!(start.elapsed() < PATIENCE, "the kernel pages out or splits less than it was told to");
+    }
 }
 
 /// What the GPU sees of the page at `offset` of the memory.

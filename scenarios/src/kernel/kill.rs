@@ -21,7 +21,7 @@ use crate::world::{World, WorldSpec};
 
 const RANGES: u64 = 4096;
 const PAGES: u64 = 1;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Does `event`, in which clients are killed, while another client's work goes on; the check that `event` is given fails when
 /// something is left of them.

@@ -19,7 +19,7 @@ const DIRECTORY: &str = "/sys/kernel/mm/ksm";
 /// Page `i` and page `TWINS + i` are equal.
 const TWINS: u64 = 256;
 const PAGES: u64 = 4;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The daemon at work, as fast as it can. Stopped on drop, with all that it has merged unmerged.
 struct Daemon(Vec<(&'static str, String)>);

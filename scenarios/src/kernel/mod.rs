@@ -10,6 +10,7 @@
 //! | `kill` | a client is killed, by a signal or for want of memory |
 //! | `device_pages`, `device_users`, `device_svm` | pages are in a GPU's memory |
 //! | `pressure` | two processes for a minute |
+//! | `unload` | the module is to be unloaded |
 //! | [`stage`], [`device_stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
 //!
 //! Each first shows that the kernel has done what the scenario is about (a page in swap or on another node cannot be pinned), then that GPU
@@ -32,6 +33,7 @@ mod pages;
 mod pressure;
 mod stage;
 mod swap;
+mod unload;
 
 pub use client_process::run_role;
 use client_process::Role;
@@ -166,4 +168,6 @@ scenarios! {
         "an SVM range of twice the free VRAM: the GPU works on all of it, with eviction, and nothing is lost";
     pressure_on_two_processes: pressure::two_processes,
         "two processes with 4,096 ranges each under pressure for a minute, XNACK off and on";
+    unloading_with_clients: unload::with_clients,
+        "the module is not unloaded while a file is open or a page mapped, goes on meanwhile, and is unloaded afterwards";
 }

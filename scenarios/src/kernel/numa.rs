@@ -3,11 +3,14 @@
 
 use std::ffi::c_int;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::pages;
 use super::stage::Stage;
 use crate::coherence::batch::{since, FIRST};
 use crate::verdict::Stop;
+
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// All pages of 4,096 ranges are moved back and forth while the GPU works on them.
 pub(super) fn move_pages() -> Result<(), Stop> {
@@ -21,10 +24,9 @@ pub(super) fn move_pages() -> Result<(), Stop> {
         let frames = pages::frames(stage.memory())?;
         let were = pages::nodes(whole, None)?;
         // A page that somebody looks at just now is busy; one that is pinned would be so each time.
-        let mut tries = 0;
+        let start = Instant::now();
         while let Some(stayed) = pages::nodes(whole, Some(node))?.iter().find(|now| **now != node) {
-            tries += 1;
-            ensure!(tries < 20, "a page that was to move to node {node} does not: {stayed}");
+            ensure!(start.elapsed() < PATIENCE, "a page that was to move to node {node} does not: {stayed}");
         }
         ensure!(pages::nodes(whole, None)?.iter().all(|now| *now == node), "move_pages says what is not so");
         let away = were.iter().filter(|was| **was != node).count();

@@ -17,6 +17,11 @@ use crate::world::WorldSpec;
 
 const RANGES: u64 = 4096;
 const TIME: Duration = Duration::from_secs(60);
+/// Where a minute is not much.
+const ROUNDS: u64 = 4;
+const PATIENCE: Duration = Duration::from_secs(600);
+/// As many registered pages of a client were in swap at a time, sooner or later.
+const IN_SWAP: usize = 64;
 
 /// Of memory that is not registered.
 const MORE: u64 = RANGES * PAGE / 2;
@@ -40,7 +45,7 @@ pub(super) fn two_processes() -> Result<(), Stop> {
         client.finish()?;
     }
     let swapped = pages::vmstat("pswpout")? - swapped;
-    ensure!(swapped >= 2 * RANGES, "only {swapped} pages went to swap in {TIME:?}");
+    ensure!(swapped >= 2 * RANGES, "only {swapped} pages went to swap");
     ensure_eq!(cgroup.events("oom_kill")?, 0);
     Ok(())
 }
@@ -51,7 +56,8 @@ pub(super) fn client_role(scenario: &mut Scenario) -> Result<(), Stop> {
     let hog = Memory::anonymous(MORE)?;
     let (mut round, mut most) = (0, 0);
     let start = Instant::now();
-    while start.elapsed() < TIME {
+    while start.elapsed() < TIME || round < ROUNDS || most < IN_SWAP {
+        ensure!(start.elapsed() < PATIENCE, "at most {most} registered pages in swap at a time, in {round} rounds");
         let seed = FIRST + 10 * round;
         if round > 0 {
             stage.exchange(seed)?;
@@ -66,12 +72,11 @@ pub(super) fn client_role(scenario: &mut Scenario) -> Result<(), Stop> {
         ensure_eq!(hog.find_wrong(0..hog.pages(), seed), None);
         round += 1;
     }
-    ensure!(most >= 64, "at most {most} registered pages were in swap at a time, in {round} rounds");
     let info = stage.world.client().snapshot()?;
     if xnack {
         ensure!(info.gpu_faults > 0 && info.evictions == 0, "{info:?}");
     } else {
-        ensure!(info.evictions >= round && info.evictions - info.restores <= 1, "{info:?}");
+        ensure!(info.evictions > 0 && info.evictions - info.restores <= 1, "{info:?}");
     }
     stage.exchange(2)?;
     scenario.say(&format!("rounds {round}"))

@@ -19,7 +19,7 @@ use crate::world::{World, WorldSpec};
 const PIECE: u64 = 1 << 20;
 
 /// How long work beside an event may take for a round.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A world with a batch whose pages all have the pattern of [`FIRST`], and the mirror.
 pub(crate) struct Stage {

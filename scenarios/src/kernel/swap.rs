@@ -69,7 +69,8 @@ pub(super) fn under_pressure_role(scenario: &mut Scenario) -> Result<(), Stop> {
     ensure!(most >= 64, "at most {most} registered pages were in swap at a time");
     stage.world.settle()?;
     let happened = since(&stage.world, &before)?;
-    ensure!(happened.evictions > 0 && happened.evictions == happened.restores, "{happened:?}");
+    // Another one may have begun since.
+    ensure!(happened.evictions > 0 && happened.evictions - happened.restores <= 1, "{happened:?}");
     ensure!(happened.ranges_restored >= 64, "{happened:?}");
     ensure!(pages::vm_swap()? > 0, "nothing is in swap");
     stage.gpu_sees(FIRST)?;

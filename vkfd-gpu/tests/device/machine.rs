@@ -6,6 +6,8 @@ use crate::ram::{Ram, BELOW};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -93,6 +95,17 @@ impl Local {
     }
 }
 
+/// QEMU's end of a connection: the machine is switched off when it is dropped. Closing would not be enough, since other tests' processes
+/// have a copy of the descriptor from their fork to their exec.
+pub struct Connection(UnixStream);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Fails if the server has gone.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 /// `vkfd-gpu`, and the directory with its sockets.
 pub struct Program {
     pub directory: TempDir,
@@ -121,15 +134,18 @@ impl Program {
     }
 
     /// Connects as QEMU does.
-    pub fn connect(&self, name: &str) -> (UnixStream, Setup) {
-        let mut stream = None;
+    pub fn connect(&self, name: &str) -> (Connection, Setup) {
+        let mut connected = None;
         until("the server listens", || {
-            stream = UnixStream::connect(self.socket(name)).ok();
-            stream.is_some()
+            let Ok(stream) = UnixStream::connect(self.socket(name)) else { return false };
+            connected = match ivshmem::accept_offer(&stream) {
+                // A server that was killed while it started a device process: that listens from its fork to its exec.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
+                offered => Some((Connection(stream), offered.unwrap())),
+            };
+            connected.is_some()
         });
-        let stream = stream.unwrap();
-        let setup = ivshmem::accept_offer(&stream).unwrap();
-        (stream, setup)
+        connected.unwrap()
     }
 
     /// The device process: the only child of the server.
@@ -178,7 +194,7 @@ impl Drop for Program {
 /// Where the device is.
 pub enum Place {
     Local { local: Arc<Local>, stop: Arc<AtomicBool>, thread: Option<JoinHandle<()>> },
-    Processes { program: Program, connection: Option<UnixStream> },
+    Processes { program: Program, connection: Option<Connection> },
 }
 
 /// A guest with a GPU.

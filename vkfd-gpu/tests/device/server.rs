@@ -2,13 +2,21 @@
 //! The server's side of things: who may connect, what a guest leaves behind, several GPUs, parts run by hand.
 
 use crate::guest::{limits, until, TestBar};
-use crate::machine::{Machine, Place, Program};
+use crate::machine::{model, Machine, Place, Program};
 use crate::queue::{noise, Space};
 use crate::ram::Ram;
+use rustix::pipe::PipeFlags;
+use std::cell::RefCell;
+use std::fs::File;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use vkfd_device::ivshmem;
+use vkfd_device::server::{device_socket, Options, Server};
 use vkfd_driver::addr::{FabricAddr, VramOffset, PAGE};
 use vkfd_driver::gpu::{Gpu, QueueKind};
 use vkfd_driver::pte::Target;
@@ -106,6 +114,89 @@ fn server_and_device_can_be_run_by_hand() {
     drop(space);
     drop(remote);
     third.wait().unwrap();
+}
+
+/// Starts a server on a thread of this process, which ends with it, with its log in a file.
+fn server_here(options: impl FnOnce() -> Options + Send + 'static, log: &Path) {
+    let writer = Arc::new(File::create(log).unwrap());
+    let (bound, is_bound) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut server = Server::new(options()).unwrap();
+            bound.send(()).unwrap();
+            server.run().unwrap();
+        });
+    });
+    is_bound.recv().unwrap();
+}
+
+/// Has `command`'s process connect to `socket` before it is what it is to be, say so by a byte into `connected`, and then wait for one
+/// from `go`. Whoever spawns it waits as long.
+fn connect_first(command: &mut Command, socket: PathBuf, connected: OwnedFd, go: OwnedFd) {
+    // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(move || {
+            let stream = UnixStream::connect(&socket)?;
+            rustix::io::fcntl_setfd(&stream, rustix::io::FdFlags::empty())?;
+            std::mem::forget(stream);
+            rustix::io::write(&connected, &[1])?;
+            rustix::io::read(&go, &mut [0])?;
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_device_process_ended_while_it_connects_is_no_stranger_and_a_stranger_is() {
+    let ram = Ram::new();
+    let directory = tempfile::TempDir::new().unwrap();
+    let socket = directory.path().join("gpu");
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let ((connected, says_connected), (hears_go, go)) = (pipe(), pipe());
+    let first = RefCell::new(Some((says_connected, hears_go)));
+    let (sockets, ram_path) = (directory.path().to_owned(), ram.path().to_owned());
+    let start = move || match first.take() {
+        Some((connected, go)) => {
+            let mut command = Command::new("sleep");
+            connect_first(command.arg("60"), device_socket(&sockets.join("gpu")), connected, go);
+            command
+        }
+        None => Program::command(&sockets, &ram_path, &["--part", "device"]),
+    };
+    let bound = socket.clone();
+    let options = move || Options {
+        socket: bound,
+        gpus: 1,
+        bar_bytes: model().bar_bytes(),
+        start: Some(Box::new(start)),
+        restart: true,
+        once: false,
+    };
+    let log = directory.path().join("log");
+    server_here(options, &log);
+    let log = || std::fs::read_to_string(&log).unwrap();
+
+    // The guest goes while the first process waits to be let in: when the server looks, both are to be seen.
+    let guest = UnixStream::connect(&socket).unwrap();
+    rustix::io::read(&connected, &mut [0]).unwrap();
+    guest.shutdown(Shutdown::Both).unwrap();
+    rustix::io::write(&go, &[1]).unwrap();
+
+    // The next guest has a GPU.
+    let next = UnixStream::connect(&socket).unwrap();
+    let setup = ivshmem::accept_offer(&next).unwrap();
+    let remote = Remote::new(TestBar::map(&setup, ram.clone()), limits()).unwrap();
+    assert!(remote.clock() > 0);
+    // It was never of an epoch, so this is the first one.
+    assert_eq!(remote.bar().read(layout::EPOCH), 1, "the process that was ended was let in:\n{}", log());
+    assert!(log().contains("its guest has gone") && !log().contains("WARN"), "{}", log());
+
+    // This process is nobody's device.
+    let stranger = UnixStream::connect(device_socket(&socket)).unwrap();
+    assert!(ivshmem::accept_offer(&stranger).is_err());
+    until("the server says so", || log().contains("WARN") && log().contains("refused"));
+    assert!(remote.clock() > 0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use vkfd_guest::Record;
 const SITES: [&str; 4] = ["rust/helpers/", "mm/memremap.c", "mm/hmm.c", "drivers/pci/msi/"];
 
 /// Freeing after a grace period or in a worker may come later than the unloading.
-const SETTLING: Duration = Duration::from_secs(2);
+const SETTLING: Duration = Duration::from_secs(15);
 
 /// Bytes and calls by site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

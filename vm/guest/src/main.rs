@@ -5,6 +5,7 @@
 //! kernel's log, and to the shell when one is wanted.
 
 mod allocations;
+mod daemons;
 mod modules;
 mod mounts;
 mod programs;
@@ -48,6 +49,7 @@ fn set_up_and_do() -> Result<()> {
 
 fn set_up() -> Result<Job> {
     sethostname(b"vkfd").context("set the host name")?;
+    daemons::quieten()?;
     let text = fs::read(JOB_FILE).with_context(|| format!("read {JOB_FILE}"))?;
     let job: Job = serde_json::from_slice(&text).with_context(|| format!("understand {JOB_FILE}"))?;
     if job.swap_mib > 0 {

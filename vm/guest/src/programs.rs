@@ -20,7 +20,7 @@ use crate::report::Report;
 const POLL: Duration = Duration::from_millis(5);
 
 /// How long a killed process may take to go away, and the outputs to end after the program.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `program` to its end or its time limit, reporting everything.
 pub fn run(program: &Program, report: &Report) -> Ending {

@@ -14,7 +14,7 @@ use super::qemu::{self, Ram};
 /// What an address of a Unix socket has room for, less what the process appends.
 const SOCKET_PATH_BYTES: usize = 100;
 
-const STARTING: Duration = Duration::from_secs(10);
+const STARTING: Duration = Duration::from_secs(60);
 
 /// Why the process that runs the GPUs may end: the guest has ended, or its driver was unloaded.
 const EXPECTED_ENDS: [&str; 2] = ["its guest has gone", "the driver wants a reset"];

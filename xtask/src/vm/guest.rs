@@ -17,8 +17,8 @@ use super::programs::{Binary, Programs, GPU, INIT};
 use super::qemu::Acceleration;
 use super::{accelerator, Flavor};
 
-/// Time for the guest to boot, load and unload, without its programs.
-pub const AROUND_PROGRAMS: Duration = Duration::from_secs(60);
+/// Time for the guest to boot, load and unload, without its programs. It takes seconds; a busy host may take minutes.
+pub const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 
 /// The sanitizer kernel is about so much slower.
 const DEBUG_FACTOR: u32 = 6;

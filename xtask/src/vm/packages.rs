@@ -70,7 +70,8 @@ pub fn install(flavor: Flavor, rust_is_there: bool) -> Result<()> {
     println!("installing {}", missing.join(", "));
     let install = || {
         Command::new("apt-get")
-            .args(["install", "--quiet=2", "--yes", "--no-install-recommends"])
+            // A machine that has just been started may be installing updates by itself.
+            .args(["install", "--quiet=2", "--yes", "--no-install-recommends", "--option", "DPkg::Lock::Timeout=600"])
             .args(&missing)
             .env("DEBIAN_FRONTEND", "noninteractive")
             .stdin(Stdio::null())

@@ -22,9 +22,11 @@ pub const MACHINE: &str = "q35";
 /// Mount tag of the shared directory.
 pub const SHARE_TAG: &str = "host";
 
-/// For every kernel: a panic ends the guest; there are two nodes, so that there is somewhere to migrate pages to; and nothing checks the
-/// clocks against each other, which on a busy host only shows how late an emulated processor is, and then ends the boot.
-const COMMAND_LINE: &str = "console=ttyS0 panic=-1 numa=fake=2 tsc=reliable no_timer_check";
+/// For every kernel: a panic ends the guest; there are two nodes, so that there is somewhere to migrate pages to; nothing checks the
+/// clocks against each other, which on a busy host only shows how late an emulated processor is, and then ends the boot; for the same
+/// reason a processor that stands still is given a minute.
+const COMMAND_LINE: &str =
+    "console=ttyS0 panic=-1 numa=fake=2 tsc=reliable no_timer_check rcupdate.rcu_cpu_stall_timeout=60";
 
 /// What executes the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,9 +59,9 @@ const BEHIND_THE_BACK: [&str; 14] = [
 ];
 
 /// A scenario that waits for what never comes is not waited for.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Those that have to fill memory take longer to find out.
-const KERNEL_LIMIT: Duration = Duration::from_secs(180);
+const KERNEL_LIMIT: Duration = Duration::from_secs(300);
 
 /// Boots a guest for each; what was not noticed.
 pub fn run(flavor: Flavor) -> Result<Vec<String>> {

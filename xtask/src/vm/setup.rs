@@ -2,13 +2,13 @@
 //! `cargo xtask vm setup`: everything that boots need, once.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
 use super::accelerator;
 use super::cache::{self, Cache};
-use super::guest::Parts;
+use super::guest::{self, Parts};
 use super::kernel::Kernel;
 use super::module::Module;
 use super::progress::minutes;
@@ -59,7 +59,7 @@ fn prove(parts: &Parts) -> Result<()> {
         return Ok(());
     }
     let (initrd, job) = parts.guest("fault=0")?;
-    accelerator::prove_emulation(&parts.kernel, initrd, &job, parts.scaled(Duration::from_secs(60)))?;
+    accelerator::prove_emulation(&parts.kernel, initrd, &job, parts.scaled(guest::AROUND_PROGRAMS))?;
     fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     cache::mark(&directory, &key)
 }

@@ -36,7 +36,7 @@ pub struct Args {
     size: Size,
 
     /// The suite is killed after so many seconds (with --debug six times as many)
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 1800)]
     seconds: u64,
 
     /// Parameters for the module, `name=value` separated by spaces
