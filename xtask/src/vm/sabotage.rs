@@ -41,7 +41,7 @@ const CONTROLS: [(&str, u8, &[&str]); 6] = [
 
 /// Who must notice that invalidations are ignored (number 1) when it is the kernel that moves the pages. Each has a guest of its own: what
 /// the GPU still writes to may be anything by then, also what keeps the guest alive.
-const BEHIND_THE_BACK: [&str; 14] = [
+const BEHIND_THE_BACK: [&str; 15] = [
     "kernel_swap_under_pressure",
     "kernel_half_fits_at_once",
     "kernel_half_fits_in_turns",
@@ -56,6 +56,7 @@ const BEHIND_THE_BACK: [&str; 14] = [
     "kernel_protect_half",
     "kernel_replace_half",
     "kernel_remap_half",
+    "kernel_device_in_place",
 ];
 
 /// A scenario that waits for what never comes is not waited for.
