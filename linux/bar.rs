@@ -80,7 +80,11 @@ impl PciBar {
 
     /// Where the page at `at` is mapped.
     fn page(&self, at: u64) -> *mut c_void {
-        assert!(at % PAGE == 0 && at < self.bytes && self.bytes - at >= PAGE, "page {at:#x} of {:#x} bytes", self.bytes);
+        assert!(
+            at % PAGE == 0 && at < self.bytes && self.bytes - at >= PAGE,
+            "page {at:#x} of {:#x} bytes",
+            self.bytes
+        );
         // SAFETY: inside the mapping.
         unsafe { self.shared.as_ptr().add(index(at)).cast() }
     }
