@@ -21,6 +21,7 @@ mod maps;
 mod memory;
 mod module;
 mod raw;
+pub mod svm;
 mod world;
 
 pub use engine::Engine;
@@ -44,7 +45,7 @@ pub struct Scenario {
 #[must_use]
 pub fn all() -> Vec<Scenario> {
     let rest = [limits::SCENARIOS, failure::SCENARIOS, coherence::SCENARIOS];
-    [abi::scenarios(), geometry::scenarios(), rest.concat()].concat()
+    [abi::scenarios(), geometry::scenarios(), rest.concat(), svm::scenarios()].concat()
 }
 
 /// Scenarios that only a kernel can show. They need root and a KFD that `VKFD_DEVICE` names; any other skips them.

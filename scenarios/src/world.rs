@@ -12,6 +12,7 @@ use vkfd_client::{
     Client, ClientError, Embedded, GpuId, GpuVa, Machine, MachineOptions, ProcessInfo, Result as ClientResult,
     Transport,
 };
+use vkfd_driver::device_memory;
 use vkfd_driver::os::fault_injection;
 use vkfd_driver::sabotage::Sabotage;
 use vkfd_driver::window::WindowPolicy;
@@ -40,6 +41,8 @@ pub struct WorldSpec {
     pub private_memory: bool,
     /// How long a registration may retry.
     pub register_deadline: Option<Duration>,
+    /// What memory on a GPU is to the CPU.
+    pub device_memory: device_memory::Kind,
     /// What is broken on purpose.
     pub sabotage: Sabotage,
 }
@@ -54,6 +57,7 @@ impl Default for WorldSpec {
             ram: None,
             private_memory: false,
             register_deadline: None,
+            device_memory: device_memory::Kind::Coherent,
             sabotage: Sabotage::default(),
         }
     }
@@ -71,6 +75,7 @@ impl WorldSpec {
             options.push("memory=2".to_owned());
         }
         options.extend(self.register_deadline.map(|d| format!("register_deadline_ms={}", d.as_millis())));
+        options.extend((self.device_memory == device_memory::Kind::Private).then(|| "memory=2".to_owned()));
         (self.sabotage == Sabotage::default()).then(|| options.join(" "))
     }
 
@@ -85,6 +90,7 @@ impl WorldSpec {
         if let Some(deadline) = self.register_deadline {
             options.driver.register_deadline = deadline;
         }
+        options.driver.device_memory = self.device_memory;
         options.driver.sabotage = self.sabotage;
         Ok(Machine::new(&options).map_err(|error| anyhow::anyhow!("the machine: {error}"))?)
     }

@@ -125,9 +125,10 @@ impl Block {
         Ok(())
     }
 
-    /// Brings what is mapped in line with the attributes: access that was lost ends now, `changed` pages get new entries with the next
-    /// [`fetch`](Self::fetch). Page tables are there already.
-    pub fn update(&self, _: &Reserved<'_>, view: &View, changed: PageBits) {
+    /// Brings what is mapped in line with the attributes: access that was lost ends now, `touched` pages that are missing are looked at
+    /// again with the next [`fetch`](Self::fetch), and get new entries if they have `changed`. Page tables are there already.
+    pub fn update(&self, _: &Reserved<'_>, view: &View, touched: PageBits, changed: bool) {
+        let changed = if changed { touched } else { PageBits::NONE };
         let mut state = self.window.lock();
         let Some(block) = state.block(self.slot) else { return };
         for map in block.maps.iter_mut() {
@@ -146,7 +147,7 @@ impl Block {
                 block.valid &= !PageBits::page(page);
             }
         }
-        block.missing &= !changed;
+        block.missing &= !touched;
         let restless = !block.outstanding().is_empty();
         state.set_restless(self.slot, restless);
     }

@@ -56,6 +56,8 @@ impl Process {
         if !self.mm().mapped(span) {
             return Err(not_mapped());
         }
+        // What may fail for want of memory of its own does so before anything has changed.
+        let vms = self.svm_vms()?;
         let entered = self.svm_enter(span, list);
         if entered.is_err() {
             // Windows that were made for nothing.
@@ -72,7 +74,7 @@ impl Process {
         if !list.iter().all(stays) || !self.xnack() {
             let flags =
                 |item: &abi::SvmAttribute| [abi::SVM_ATTR_SET_FLAGS, abi::SVM_ATTR_CLR_FLAGS].contains(&item.attr_type);
-            let applied = self.svm_apply(span, list.iter().any(flags), true);
+            let applied = self.svm_apply(span, &vms, list.iter().any(flags), true);
             result = result.and(applied);
         }
         result
@@ -148,8 +150,7 @@ impl Process {
     /// Brings what is mapped of `span` in line with the attributes: all that must be valid is when this returns, unless it will not hold
     /// still; then the queues are stopped and the restore goes on. `changed`: entries are to be written anew. `eager`: also map what
     /// was prefetched or is used in place, which a fault would do otherwise.
-    pub(super) fn svm_apply(self: &Arc<Self>, span: CpuSpan, changed: bool, eager: bool) -> Result {
-        let vms = self.svm_vms()?;
+    pub(super) fn svm_apply(self: &Arc<Self>, span: CpuSpan, vms: &Vms, changed: bool, eager: bool) -> Result {
         let mut result = Ok(());
         let mut at = span.start().0 / HUGE * HUGE;
         while at < span.end().0 {
@@ -166,7 +167,7 @@ impl Process {
                 }
             };
             if let Some(block) = block {
-                let applied = self.svm_apply_block(&block, &vms, block.pages_of(span), changed, eager);
+                let applied = self.svm_apply_block(&block, vms, block.pages_of(span), changed, eager);
                 result = result.and(applied);
             }
             at += HUGE;
@@ -232,7 +233,7 @@ impl Process {
         let Some(reserved) = block.reserve() else { return Ok(()) };
         // As they are now: another call may have changed them meanwhile.
         let view = self.svm().view(self, block)?;
-        block.update(&reserved, &view, if changed { touched } else { PageBits::NONE });
+        block.update(&reserved, &view, touched, changed);
         let wanted = block.state(|b| b.wanted()).unwrap_or_default();
         let pages = extra.iter().fold(wanted, |bits, more| bits | *more) & view.known;
         let want = Want { view: &view, pages, extra: &extra, write: false };

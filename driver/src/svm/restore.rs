@@ -171,13 +171,14 @@ impl Process {
     }
 
     fn svm_reapply_in(self: &Arc<Self>, span: CpuSpan) {
+        let Ok(vms) = self.svm_vms() else { return };
         let mut at = span.start().0;
         loop {
             let found = self.svm().inner.lock().ranges.within(at, span.end().0).first().copied();
             let Some(range) = found else { return };
             let part = CpuSpan::between(CpuVa(range.start.max(at)), CpuVa(range.end.min(span.end().0)));
             // What cannot be had now stays out until it is asked for.
-            let _ = self.svm_apply(part, false, false);
+            let _ = self.svm_apply(part, &vms, false, false);
             at = part.end().0;
         }
     }

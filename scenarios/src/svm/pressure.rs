@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! More memory than VRAM: who needs room takes the coldest.
+
+use vkfd_client::{AllocOptions, SvmAccess, PAGE};
+use vkfd_driver::device_memory::Kind;
+
+use super::{both, Svm, GRANULE};
+use crate::memory::Memory;
+use crate::verdict::Stop;
+use crate::world::WorldSpec;
+use crate::Scenario;
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "svm_a_working_set_of_twice_the_vram_runs_to_the_right_result",
+        about: "XNACK on: faults evict and bring back; the result is right, and the counters show it.",
+        run: || both(oversubscription),
+    },
+    Scenario {
+        name: "svm_prefetches_beyond_vram_evict_the_coldest",
+        about: "XNACK off: the last prefetched is there, the first is not, all is usable.",
+        run: || both(prefetches),
+    },
+    Scenario {
+        name: "svm_buffers_make_svm_memory_give_way",
+        about: "An allocation of VRAM succeeds by eviction; what cannot be had is refused.",
+        run: || both(buffers),
+    },
+    Scenario {
+        name: "svm_memory_that_goes_to_and_fro_is_left_in_peace",
+        about: "Two GPUs fault on the same memory in turn: after a few bounces it stays in system memory for a while.",
+        run: || both(thrash),
+    },
+];
+
+const VRAM: u64 = 16 << 20;
+
+fn small(kind: Kind, xnack: bool, bytes: u64) -> Result<Svm, Stop> {
+    let svm =
+        Svm::moving(WorldSpec { xnack, vram_bytes: VRAM, ..WorldSpec::default() }, kind, Memory::anonymous(bytes)?)?;
+    // A KFD that is not in this process has the VRAM it has.
+    if !svm.world.in_process() {
+        return Err(Stop::Skip("needs a GPU with little VRAM".into()));
+    }
+    Ok(svm)
+}
+
+fn oversubscription(kind: Kind) -> Result<(), Stop> {
+    let svm = small(kind, true, 2 * VRAM)?;
+    let granule = GRANULE / PAGE;
+    svm.memory.fill(1);
+    for round in 1..4 {
+        for first in (0..svm.memory.pages()).step_by(usize::try_from(granule)?) {
+            svm.expect(0, first, granule, round)?;
+            svm.write(0, first, granule, round + 1)?;
+        }
+    }
+    let info = svm.world.client().svm()?;
+    ensure!(info.evictions > 0 && info.pages_in > VRAM / PAGE, "{info:?}");
+    svm.cpu_expects(0, svm.memory.pages(), 4)
+}
+
+fn prefetches(kind: Kind) -> Result<(), Stop> {
+    let svm = small(kind, false, 2 * VRAM)?;
+    let (pages, granule) = (svm.memory.pages(), GRANULE / PAGE);
+    svm.memory.fill(1);
+    svm.give(0, pages, &[(0, SvmAccess::Migrate)])?;
+    for first in (0..pages).step_by(usize::try_from(granule)?) {
+        svm.prefetch(first, granule, Some(0))?;
+    }
+    svm.settle()?;
+    let there = svm.in_vram()?;
+    ensure!(there >= VRAM / PAGE / 2 && there < pages, "{there} pages in VRAM");
+    svm.expect(0, 0, pages, 1)?;
+    svm.write(0, 0, pages, 2)?;
+    svm.cpu_expects(0, pages, 2)
+}
+
+fn buffers(kind: Kind) -> Result<(), Stop> {
+    let svm = small(kind, false, VRAM)?;
+    let pages = svm.memory.pages();
+    svm.memory.fill(1);
+    svm.give(0, pages, &[(0, SvmAccess::Migrate)])?;
+    svm.prefetch(0, pages, Some(0))?;
+    let before = svm.in_vram()?;
+    ensure!(before > pages / 2, "{before} pages in VRAM");
+    let other = svm.world.open()?;
+    let buffer = other.alloc(&AllocOptions::vram(other.gpus()[0].id, VRAM / 2))?;
+    ensure!(svm.in_vram()? < before, "nothing gave way");
+    ensure!(svm.world.client().svm()?.evictions > 0);
+    svm.expect(0, 0, pages, 1)?;
+    ensure!(other.alloc(&AllocOptions::vram(other.gpus()[0].id, VRAM)).is_err(), "there is not so much");
+    svm.write(0, 0, pages, 2)?;
+    svm.cpu_expects(0, pages, 2)?;
+    drop(buffer);
+    svm.prefetch(0, pages, Some(0))?;
+    ensure!(svm.in_vram()? > pages / 2);
+    svm.cpu_expects(0, pages, 2)
+}
+
+fn thrash(kind: Kind) -> Result<(), Stop> {
+    let spec = WorldSpec { gpus: 2, xnack: true, ..WorldSpec::default() };
+    let svm = Svm::moving(spec, kind, Memory::anonymous(GRANULE)?)?;
+    let pages = svm.memory.pages();
+    svm.memory.fill(1);
+    let mut seed = 1;
+    // Nothing here depends on how fast it goes: slowly, nothing bounces, and nothing needs to be damped.
+    for round in 0..60 {
+        let gpu = round % 2;
+        svm.expect(gpu, 0, pages, seed)?;
+        seed += 1;
+        svm.write(gpu, 0, pages, seed)?;
+    }
+    svm.cpu_expects(0, pages, seed)?;
+    let info = svm.world.client().svm()?;
+    ensure!(info.damped > 0 || info.bounces <= 60, "{info:?}");
+    ensure!(info.pages_in <= 61 * pages, "{info:?}");
+    Ok(())
+}
