@@ -37,8 +37,6 @@ pub struct WorldSpec {
     pub per_range_windows: bool,
     /// RAM that the memory limit is made of, in bytes; the computer's if not given.
     pub ram: Option<u64>,
-    /// What is moved to a GPU the CPU cannot use in place.
-    pub private_memory: bool,
     /// How long a registration may retry.
     pub register_deadline: Option<Duration>,
     /// What memory on a GPU is to the CPU.
@@ -55,7 +53,6 @@ impl Default for WorldSpec {
             xnack: false,
             per_range_windows: false,
             ram: None,
-            private_memory: false,
             register_deadline: None,
             device_memory: device_memory::Kind::Coherent,
             sabotage: Sabotage::default(),
@@ -71,9 +68,6 @@ impl WorldSpec {
             options.push("per_range_windows=1".to_owned());
         }
         options.extend(self.ram.map(|bytes| format!("ram={bytes}")));
-        if self.private_memory {
-            options.push("memory=2".to_owned());
-        }
         options.extend(self.register_deadline.map(|d| format!("register_deadline_ms={}", d.as_millis())));
         options.extend((self.device_memory == device_memory::Kind::Private).then(|| "memory=2".to_owned()));
         (self.sabotage == Sabotage::default()).then(|| options.join(" "))

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use vkfd_client::{Errno, Moved};
+pub(super) use vkfd_driver::device_memory::Kind;
 
 use super::pages;
 use super::stage::Stage;
@@ -19,18 +20,9 @@ use crate::world::{World, WorldSpec};
 const SYSTEM: u64 = 1 << 1;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How the CPU gets on with what is in the GPU's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// In place.
-    Coherent,
-    /// Not at all: pages come back when it touches them.
-    Private,
-}
-
 /// A kernel's world in which data can move to the GPU's memory.
 pub(super) fn spec(kind: Kind) -> Result<WorldSpec, Stop> {
-    Ok(WorldSpec { private_memory: kind == Kind::Private, ..super::world_spec()? })
+    Ok(WorldSpec { device_memory: kind, ..super::world_spec()? })
 }
 
 /// What is in the first GPU's memory.
