@@ -88,8 +88,6 @@ impl Watch for IntervalNotifier<Client> {
 /// A process's memory.
 pub(crate) struct ProcessMemory {
     mm: ARef<Mm>,
-    /// Of the process, as its own namespace has it.
-    pid: u32,
     /// What of it can be a GPU's.
     memories: Arc<Memories>,
     /// From the first watch on.
@@ -101,8 +99,7 @@ impl ProcessMemory {
     pub(crate) fn current(memories: Arc<Memories>) -> Result<Self> {
         let current = kernel::current!();
         let mm = current.mm().ok_or(Errno::ESRCH)?;
-        let pid = u32::try_from(current.tgid_nr_ns(None)).unwrap_or(0);
-        Ok(Self { mm: ARef::from(&**mm), pid, memories, quiet: SetOnce::new() })
+        Ok(Self { mm: ARef::from(&**mm), memories, quiet: SetOnce::new() })
     }
 
     /// A reference as a user of the address space. Given back by a worker: the last user tears the address space down, which is
@@ -280,10 +277,6 @@ impl AddressSpace for ProcessMemory {
         self.memories.settle();
         result?;
         Ok(moved)
-    }
-
-    fn pid(&self) -> u32 {
-        self.pid
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {

@@ -21,6 +21,7 @@ mod page;
 mod peer;
 mod plan;
 mod plot;
+pub mod predict;
 mod progress;
 mod report;
 mod restore;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd inspect`: what the driver has for a process: capabilities, limits, nodes, objects, ranges, counters, page-table entries.
 
+mod svm;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -129,6 +131,7 @@ pub fn print(output: &Output, client: &Client, detail: &Detail) -> Result<()> {
         output.heading("Queues")?;
         lines(output, &queues(&client.queues()?))?;
     }
+    svm::print(output, client, detail)?;
     let bos = client.bos()?;
     output.heading("Objects (BOs)")?;
     lines(output, &objects(&bos))?;
@@ -175,6 +178,7 @@ fn caps_words(client: &Client) -> String {
         (caps.xnack, "XNACK"),
         (caps.snapshot, "snapshots"),
         (caps.queues, "snapshots of queues"),
+        (caps.svm, "SVM"),
     ];
     let words: Vec<&str> = has.into_iter().filter_map(|(has, word)| has.then_some(word)).collect();
     format!("vkfd, with {}", words.join(", "))
@@ -483,6 +487,9 @@ fn json_of(client: &Client, detail: &Detail) -> Result<Value> {
             })
         });
         state["queues"] = queues.collect::<Vec<_>>().into();
+    }
+    if caps.svm {
+        state["svm"] = svm::json_of(client)?;
     }
     state["process"] = process.into();
     state["bos"] = bos.into();

@@ -3,6 +3,7 @@
 //!
 //! Exit codes: 0 all checks held, 1 one did not, 2 wrong usage or a system that lacks something.
 
+mod advise;
 mod demo;
 mod engine;
 mod format;
@@ -12,6 +13,7 @@ mod inspect;
 mod layout;
 mod memory;
 mod report;
+mod run;
 mod scatter;
 mod session;
 
@@ -50,6 +52,21 @@ enum Command {
         #[command(subcommand)]
         what: Bench,
     },
+    /// Run a program on a virtual machine of GPUs: ROCm programs, unmodified
+    ///
+    /// The program finds /dev/kfd, render nodes and the topology in sysfs. It has to be dynamically linked: it is reached by a
+    /// library that is loaded into it (LD_PRELOAD), and into what it runs.
+    ///
+    /// Exit code: the program's; 128 and the signal's number if a signal ended it; 2 if it could not be run.
+    #[command(after_long_help = RUN_EXAMPLES)]
+    Run(Box<run::RunArgs>),
+    /// Say where a program's many single registrations could have been one batch
+    ///
+    /// FILE is a trace of `vkfd run --trace FILE`, as text or JSON. The time that a batch would take is measured on this machine, on memory of
+    /// the same shape, or taken from a benchmark's result.
+    ///
+    /// Exit code: 0, also when there is nothing to say.
+    Advise(advise::AdviseArgs),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -75,6 +92,12 @@ Examples:
   vkfd demo --input some/directory      CRC-32 of each file; compare one with
   python3 -c \"import sys, zlib; print('%08x' % zlib.crc32(open(sys.argv[1], 'rb').read()))\" FILE";
 
+const RUN_EXAMPLES: &str = "\
+Examples:
+  vkfd run -- rocminfo
+  vkfd run --gpus 4 --target gfx90a -- ./my-hip-program
+  vkfd run --trace calls.txt -- ./my-hip-program && vkfd advise calls.txt";
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let command = match cli.command {
@@ -85,6 +108,8 @@ fn main() -> ExitCode {
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Bench { what: Bench::Userptr(args) }) => vkfd_bench::run(&args),
+        Some(Command::Advise(args)) => advise::run(&args),
+        Some(Command::Run(args)) => run::run(&args),
         Some(Command::Completions { shell }) => completions(shell),
         None => Ok(ExitCode::SUCCESS),
     };

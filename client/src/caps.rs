@@ -28,6 +28,8 @@ pub struct Caps {
     pub snapshot: bool,
     /// [`crate::Client::queues`] works.
     pub queues: bool,
+    /// SVM memory is mapped to GPUs, and [`crate::Client::svm`] works.
+    pub svm: bool,
     /// Ranges that one batch may have; 0 when the driver does not tell.
     pub max_ranges: u64,
     /// Bytes that the process may register now; 0 when the driver does not tell.
@@ -72,6 +74,7 @@ impl From<&CapsArgs> for Caps {
             xnack: has(vkfd::CAP_XNACK),
             snapshot: has(vkfd::CAP_SNAPSHOT),
             queues: has(vkfd::CAP_QUEUES),
+            svm: has(vkfd::CAP_SVM),
             max_ranges: args.max_ranges,
             max_bytes: args.max_bytes,
             max_windows: args.max_windows,

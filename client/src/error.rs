@@ -43,6 +43,7 @@ errnos! {
     ACCES = EACCES, "permission denied";
     FAULT = EFAULT, "bad address";
     BUSY = EBUSY, "device or resource busy";
+    EXIST = EEXIST, "exists already";
     NODEV = ENODEV, "no such device";
     INVAL = EINVAL, "invalid argument";
     NOTTY = ENOTTY, "unknown command";

@@ -162,7 +162,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Client::snapshot`].
+    /// As [`Client::snapshot`]; EINVAL on a vkfd that does not show it ([`crate::Caps::svm`]).
     pub fn svm(&self) -> Result<SvmInfo> {
         let mut info = [SvmInfo::zeroed()];
         self.snapshot_call(SNAPSHOT_SVM, 0, 0, &mut info)?;

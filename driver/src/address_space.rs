@@ -175,11 +175,6 @@ pub trait AddressSpace: Send + Sync {
         Ok(0)
     }
 
-    /// The process id of its owner, as the owner sees it; 0 where there is none to tell.
-    fn pid(&self) -> u32 {
-        0
-    }
-
     /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it). Where invalidations are told after the change, those
     /// of calls that have returned were told when this returns.
     fn mapped(&self, span: CpuSpan) -> bool;

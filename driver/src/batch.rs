@@ -102,7 +102,8 @@ impl Process {
             let list = list.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
             Some(self.range_list_of(list, header.num_ranges, args.size)?)
         } else if args.flags & ALLOC_MEM_FLAGS_USERPTR != 0 {
-            Some(self.single_range(args.mmap_offset, args.size)?)
+            let start = if self.sabotage().identity_translation() { args.va_addr } else { args.mmap_offset };
+            Some(self.single_range(start, args.size)?)
         } else {
             None
         };

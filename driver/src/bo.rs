@@ -27,11 +27,32 @@ const MAP_STEP: u64 = 8192;
 /// What an object is made of.
 pub enum Backing {
     /// VRAM of its GPU.
-    Vram(VramMemory),
+    Vram(Arc<VramMemory>),
     /// System memory of the driver's: GTT, doorbells, registers.
     Dma(Arc<dyn DmaMemory>),
     /// The caller's memory.
     Userptr(Arc<Userptr>),
+}
+
+impl Backing {
+    /// The same memory once more.
+    pub fn share(&self) -> Self {
+        match self {
+            Self::Vram(memory) => Self::Vram(memory.clone()),
+            Self::Dma(memory) => Self::Dma(memory.clone()),
+            Self::Userptr(object) => Self::Userptr(object.clone()),
+        }
+    }
+
+    /// Whether both are the same memory.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Vram(a), Self::Vram(b)) => Arc::ptr_eq(a, b),
+            (Self::Dma(a), Self::Dma(b)) => core::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
+            (Self::Userptr(a), Self::Userptr(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
 }
 
 /// VRAM of one GPU; dropping it wipes it and gives it back.
@@ -42,8 +63,27 @@ pub struct VramMemory {
 
 impl VramMemory {
     /// `pages` pages; SVM memory makes room if need be. Called without locks.
-    pub fn new(device: &Arc<Device>, pages: u64) -> Result<Self> {
-        Ok(Self { device: device.clone(), blocks: device.alloc_vram(pages)? })
+    pub fn new(device: &Arc<Device>, pages: u64) -> Result<Arc<Self>> {
+        os::arc(Self { device: device.clone(), blocks: device.alloc_vram(pages)? })
+    }
+
+    /// Whose VRAM it is.
+    pub const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Where clients map it, if the host has a file for that and it is contiguous there.
+    pub fn mmap_offset(&self) -> Option<u64> {
+        let start = self.device.gpu().vram_mmap_offset()?;
+        let first = self.blocks.first()?.at.0;
+        let mut next = first;
+        for block in self.blocks.iter() {
+            if block.at.0 != next {
+                return None;
+            }
+            next += block.pages * PAGE;
+        }
+        start.checked_add(first)
     }
 
     /// In ascending order within the object.
@@ -228,7 +268,7 @@ impl Bo {
                 leaves.write(gpu, 0, pages, |i| (Target::System(memory.page(i)), access));
             }
             Backing::Vram(blocks) => {
-                let base = self.device.properties().vram_base.0;
+                let base = blocks.device.properties().vram_base.0;
                 let mut first = 0;
                 for block in blocks.blocks() {
                     let at = base + block.at.0;

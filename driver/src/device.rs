@@ -12,6 +12,7 @@ use crate::process::Process;
 use crate::smi;
 use crate::svm::residency::Residency;
 use crate::vram::Vram;
+use vkfd_uapi::mmap;
 
 /// A GPU.
 pub struct Device {
@@ -89,6 +90,11 @@ impl Device {
     /// Who reads its events.
     pub const fn smi(&self) -> &smi::Clients {
         &self.smi
+    }
+
+    /// Where clients map them.
+    pub fn mmio_mmap_offset(&self) -> u64 {
+        self.mmio.mmap_offset().unwrap_or(mmap::encode(mmap::MMAP_TYPE_MMIO, self.id()))
     }
 
     /// A VMID for `process`. ENOSPC when all are taken.

@@ -36,16 +36,22 @@ errnos! {
     ESRCH = 3;
     /// Interrupted by a signal.
     EINTR = 4;
+    /// Input or output error: here, an event was destroyed while it was waited for.
+    EIO = 5;
     /// Bad file: used by another process than the one that opened it.
     EBADF = 9;
     /// Try again.
     EAGAIN = 11;
     /// Out of memory, or over a memory limit.
     ENOMEM = 12;
+    /// Permission denied.
+    EACCES = 13;
     /// Bad address.
     EFAULT = 14;
     /// Busy.
     EBUSY = 16;
+    /// Exists already.
+    EEXIST = 17;
     /// No such device.
     ENODEV = 19;
     /// Invalid argument.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Events of a process: made, set and reset by calls, signalled by its GPUs, waited for by its threads.
 //!
+//! Signal and debug events have a slot in the *signal page*: a word that the GPU's packet fills before it interrupts, and that is all ones
+//! otherwise. The number of such an event is its slot's. The page is the client's if it brought one (libhsakmt allocates GTT memory for
+//! it), otherwise the driver's own. Other events have numbers from [`FIRST_OTHER`] on and no slot.
+//!
 //! A lock of rank `Event` guards the table; one condition wakes all waiters, who look at their own events.
 
 use crate::errno::{Errno, Result};
@@ -21,11 +25,46 @@ struct Event {
     payload: abi::EventPayload,
 }
 
+/// Number of the first event without a slot, as in KFD.
+pub const FIRST_OTHER: u32 = 1 << 30;
+/// Bytes of the signal page.
+pub const PAGE_BYTES: u64 = abi::SIGNAL_EVENT_LIMIT as u64 * 8;
+/// What a slot has that nothing was written to.
+const UNSIGNALED: u64 = u64::MAX;
+
 struct Table {
-    events: Handles<Event>,
-    /// The signal page: a word an event, for clients that map it instead of bringing one.
+    /// With a slot, by its number.
+    signals: Handles<Event>,
+    /// Without, by their number from `FIRST_OTHER`.
+    others: Handles<Event>,
     page: Option<Arc<dyn DmaMemory>>,
     closed: bool,
+}
+
+impl Table {
+    fn get(&self, number: u32) -> Option<&Event> {
+        match number.checked_sub(FIRST_OTHER) {
+            Some(other) => self.others.get(other),
+            None => self.signals.get(number),
+        }
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Event> {
+        match number.checked_sub(FIRST_OTHER) {
+            Some(other) => self.others.get_mut(other),
+            None => self.signals.get_mut(number),
+        }
+    }
+
+    /// Signals an event with a slot, and empties the slot. Whether there is such an event.
+    fn signal_slot(&mut self, number: u32) -> bool {
+        let Some(event) = self.signals.get_mut(number) else { return false };
+        event.signal();
+        if let Some(page) = &self.page {
+            page.write_u64(u64::from(number) * 8, UNSIGNALED);
+        }
+        true
+    }
 }
 
 /// A process's events.
@@ -41,8 +80,10 @@ pub enum Waited {
     Complete,
     /// None in time.
     Timeout,
-    /// One of the events does not exist, or went meanwhile.
-    Fail,
+    /// One of the events does not exist, or the process is ending.
+    Unknown,
+    /// One of the events was destroyed meanwhile.
+    Destroyed,
     /// The thread has a signal to handle. So many milliseconds were left (`u32::MAX`: for ever).
     Interrupted(u32),
 }
@@ -50,47 +91,72 @@ pub enum Waited {
 impl Events {
     /// None. Number 0 is never given out: a mailbox value of 0 means "no event".
     pub fn new() -> Result<Self> {
-        let mut events = Handles::new();
-        events.reserve()?;
-        Ok(Self {
-            table: Mutex::new(Rank::Event, Table { events, page: None, closed: false })?,
-            changed: Condvar::new()?,
-        })
+        let mut signals = Handles::new();
+        signals.reserve()?;
+        let table = Table { signals, others: Handles::new(), page: None, closed: false };
+        Ok(Self { table: Mutex::new(Rank::Event, table)?, changed: Condvar::new()? })
     }
 
-    /// Makes an event. EINVAL for an unknown kind, ENOSPC when the signal page is full.
-    pub fn create(&self, kind: u32, auto_reset: bool) -> Result<u32> {
+    /// Makes an event; whether it has a slot. EINVAL for an unknown kind, ENOSPC when the signal page is full.
+    pub fn create(&self, kind: u32, auto_reset: bool) -> Result<(u32, bool)> {
         if kind > abi::EVENT_MEMORY {
             return Err(Errno::EINVAL.into());
         }
+        // A fresh event has age 1, so that a client that knows nothing yet (age 0) is not confused with one that does.
+        let event = Event { kind, auto_reset, signaled: false, age: 1, payload: abi::EventPayload::zeroed() };
         let mut table = self.table.lock();
-        let number = table.events.reserve()?;
+        if !matches!(kind, abi::EVENT_SIGNAL | abi::EVENT_DEBUG_EVENT) {
+            let number = table.others.reserve()?;
+            table.others.fill(number, event);
+            return Ok((FIRST_OTHER + number, false));
+        }
+        let number = table.signals.reserve()?;
         if number >= abi::SIGNAL_EVENT_LIMIT {
-            table.events.remove(number);
+            table.signals.remove(number);
             return Err(Errno::ENOSPC.into());
         }
-        let payload = abi::EventPayload::zeroed();
-        // A fresh event has age 1, so that a client that knows nothing yet (age 0) is not confused with one that does.
-        table.events.fill(number, Event { kind, auto_reset, signaled: false, age: 1, payload });
-        Ok(number)
+        table.signals.fill(number, event);
+        if let Some(page) = &table.page {
+            page.write_u64(u64::from(number) * 8, UNSIGNALED);
+        }
+        Ok((number, true))
+    }
+
+    /// Takes memory of the client's for the signal page. EINVAL if there is one already, or if it is too small.
+    pub fn bring_page(&self, page: &Arc<dyn DmaMemory>) -> Result {
+        let mut table = self.table.lock();
+        if table.page.is_some() || page.bytes() < PAGE_BYTES {
+            return Err(Errno::EINVAL.into());
+        }
+        for slot in 0..u64::from(abi::SIGNAL_EVENT_LIMIT) {
+            page.write_u64(slot * 8, UNSIGNALED);
+        }
+        table.page = Some(page.clone());
+        Ok(())
     }
 
     /// Ends an event; its waiters fail. EINVAL when there is none.
     pub fn destroy(&self, number: u32) -> Result {
-        let removed = self.table.lock().events.remove(number);
+        let mut table = self.table.lock();
+        let removed = match number.checked_sub(FIRST_OTHER) {
+            Some(other) => table.others.remove(other),
+            None => table.signals.remove(number),
+        };
+        drop(table);
         self.changed.notify_all();
         removed.map(|_| ()).ok_or(Errno::EINVAL.into())
     }
 
+    /// Changes an event that a client may signal. EINVAL when there is none, or it is of another kind.
     fn change(&self, number: u32, f: impl FnOnce(&mut Event)) -> Result {
         let mut table = self.table.lock();
-        f(table.events.get_mut(number).ok_or(Errno::EINVAL)?);
+        f(table.get_mut(number).filter(|event| event.kind == abi::EVENT_SIGNAL).ok_or(Errno::EINVAL)?);
         drop(table);
         self.changed.notify_all();
         Ok(())
     }
 
-    /// Signals an event. EINVAL when there is none.
+    /// Signals an event. EINVAL when there is none, or it is not for clients to signal.
     pub fn set(&self, number: u32) -> Result {
         self.change(number, Event::signal)
     }
@@ -100,14 +166,24 @@ impl Events {
         self.change(number, |event| event.signaled = false)
     }
 
-    /// A GPU signals an event. One that does not exist (any more) is nothing to a GPU.
+    /// A GPU signals an event. When it names none, all are signalled whose slot was written. O(1), else O(slots).
     pub fn signal(&self, number: u32) {
-        let _ = self.set(number);
+        let mut table = self.table.lock();
+        if !table.signal_slot(number) {
+            let page = table.page.clone();
+            for slot in 1..abi::SIGNAL_EVENT_LIMIT {
+                if page.as_ref().is_some_and(|page| page.read_u64(u64::from(slot) * 8) != UNSIGNALED) {
+                    table.signal_slot(slot);
+                }
+            }
+        }
+        drop(table);
+        self.changed.notify_all();
     }
 
     fn exception(&self, kind: u32, payload: abi::EventPayload) {
         let mut table = self.table.lock();
-        for event in table.events.iter_mut().filter(|e| e.kind == kind) {
+        for event in table.others.iter_mut().filter(|e| e.kind == kind) {
             event.payload = payload;
             event.signal();
         }
@@ -136,19 +212,22 @@ impl Events {
         let forever = timeout_ms == u32::MAX;
         let until = os::now().after(Duration::from_millis(timeout_ms.into()));
         let mut table = self.table.lock();
-        let mut interrupted = false;
+        let (mut interrupted, mut looked) = (false, false);
         loop {
             if table.closed {
-                return Waited::Fail;
+                return Waited::Unknown;
             }
             let mut came = 0;
             for item in list.iter() {
-                let Some(event) = table.events.get(item.event_id) else { return Waited::Fail };
+                let Some(event) = table.get(item.event_id) else {
+                    return if looked { Waited::Destroyed } else { Waited::Unknown };
+                };
                 came += usize::from(event.came(item));
             }
+            looked = true;
             if came == list.len() || (came > 0 && !all) {
                 for item in list.iter_mut() {
-                    if let Some(event) = table.events.get_mut(item.event_id) {
+                    if let Some(event) = table.get_mut(item.event_id) {
                         event.collect(item);
                     }
                 }
@@ -172,13 +251,17 @@ impl Events {
         if let Some(page) = &self.table.lock().page {
             return Ok(page.clone());
         }
-        let fresh = gpu.alloc_dma(u64::from(abi::SIGNAL_EVENT_LIMIT) * 8)?;
+        let fresh = gpu.alloc_dma(PAGE_BYTES)?;
+        for slot in 0..u64::from(abi::SIGNAL_EVENT_LIMIT) {
+            fresh.write_u64(slot * 8, UNSIGNALED);
+        }
         Ok(self.table.lock().page.get_or_insert(fresh).clone())
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.table.lock().events.len()
+        let table = self.table.lock();
+        table.signals.len() + table.others.len()
     }
 
     /// Whether there is none.
@@ -237,7 +320,7 @@ mod tests {
     #[test]
     fn auto_reset_wakes_once_and_manual_reset_until_it_is_reset() {
         let events = Events::new().unwrap();
-        let (auto, manual) = (events.create(0, true).unwrap(), events.create(0, false).unwrap());
+        let (auto, manual) = (events.create(0, true).unwrap().0, events.create(0, false).unwrap().0);
         assert_eq!(events.wait(&mut list(&[auto]), true, 0), Waited::Timeout);
         events.signal(auto);
         events.set(manual).unwrap();
@@ -247,18 +330,86 @@ mod tests {
         events.reset(manual).unwrap();
         assert_eq!(events.wait(&mut list(&[auto, manual]), false, 0), Waited::Timeout);
         events.destroy(auto).unwrap();
-        assert_eq!(events.wait(&mut list(&[auto]), true, u32::MAX), Waited::Fail);
+        assert_eq!(events.wait(&mut list(&[auto]), true, u32::MAX), Waited::Unknown);
         assert!(events.destroy(auto).is_err());
+        // Nothing to wait for has come.
+        assert_eq!(events.wait(&mut list(&[]), true, u32::MAX), Waited::Complete);
     }
 
     #[test]
     fn a_memory_exception_says_where() {
         let events = Events::new().unwrap();
-        let id = events.create(abi::EVENT_MEMORY, false).unwrap();
+        let (id, slot) = events.create(abi::EVENT_MEMORY, false).unwrap();
+        assert!(id >= FIRST_OTHER && !slot);
+        // Only the driver says what is wrong with the memory.
+        assert!(events.set(id).is_err() && events.reset(id).is_err());
         let data = abi::MemoryExceptionData { va: 0x1234_5000, gpu_id: 7, ..abi::MemoryExceptionData::zeroed() };
         events.memory_exception(data);
         let mut items = list(&[id]);
         assert_eq!(events.wait(&mut items, true, 0), Waited::Complete);
         assert_eq!(items[0].payload.memory_exception(), data);
+    }
+
+    struct Page(Mutex<Vec<u64>>);
+
+    impl DmaMemory for Page {
+        fn bytes(&self) -> u64 {
+            self.0.lock().len() as u64 * 8
+        }
+        fn page(&self, _: u64) -> crate::addr::PhysAddr {
+            crate::addr::PhysAddr(0)
+        }
+        fn write_u64(&self, at: u64, value: u64) {
+            self.0.lock()[crate::addr::index(at / 8)] = value;
+        }
+        fn read_u64(&self, at: u64) -> u64 {
+            self.0.lock()[crate::addr::index(at / 8)]
+        }
+        fn as_any(&self) -> &dyn core::any::Any {
+            self
+        }
+    }
+
+    fn page(words: usize) -> Arc<dyn DmaMemory> {
+        Arc::new(Page(Mutex::new(Rank::Offset, Vec::filled(0, words).unwrap()).unwrap()))
+    }
+
+    #[test]
+    fn slots_of_a_page_that_was_brought_are_acknowledged() {
+        let events = Events::new().unwrap();
+        let page = page(4096);
+        assert!(events.bring_page(&self::page(4095)).is_err(), "too small");
+        events.bring_page(&page).unwrap();
+        assert!(events.bring_page(&page).is_err(), "once only");
+        let (a, b) = (events.create(0, true).unwrap().0, events.create(0, true).unwrap().0);
+        assert_eq!(page.read_u64(u64::from(a) * 8), u64::MAX);
+        // The GPU writes the slot and names the event.
+        page.write_u64(u64::from(a) * 8, u64::from(a));
+        events.signal(a);
+        assert_eq!(page.read_u64(u64::from(a) * 8), u64::MAX);
+        assert_eq!(events.wait(&mut list(&[a]), true, 0), Waited::Complete);
+        // It names none: whose slot was written.
+        page.write_u64(u64::from(b) * 8, u64::from(b));
+        events.signal(0);
+        assert_eq!(events.wait(&mut list(&[a]), true, 0), Waited::Timeout);
+        assert_eq!(events.wait(&mut list(&[b]), true, 0), Waited::Complete);
+        assert_eq!(page.read_u64(u64::from(b) * 8), u64::MAX);
+    }
+
+    #[test]
+    fn a_destroyed_event_fails_who_waits_for_it() {
+        extern crate std;
+        let events = Events::new().unwrap();
+        let (gone, other) = (events.create(0, true).unwrap().0, events.create(0, true).unwrap().0);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| events.wait(&mut list(&[gone, other]), false, u32::MAX - 1));
+            while !waiter.is_finished() {
+                // Whenever it begins to wait.
+                std::thread::sleep(Duration::from_millis(20));
+                let _ = events.destroy(gone);
+                events.changed.notify_all();
+            }
+            assert!(matches!(waiter.join().unwrap(), Waited::Destroyed | Waited::Unknown));
+        });
     }
 }

@@ -10,6 +10,7 @@ use crate::gpu::{FaultReason, PageFault};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
 use crate::process::Process;
+use crate::smi::Event;
 use vkfd_uapi::event::{MemoryExceptionData, MemoryExceptionFailure, MEM_ERR_NO_RAS};
 
 /// Faults that wait for the worker, with the number of their GPU.
@@ -30,6 +31,7 @@ impl Process {
             // Before the event: whoever it wakes asks which queue it was.
             self.queue_stopped(gpu, fault.queue, Some(fault));
             self.report_fault(gpu, &fault);
+            self.tell_gpus(1 << gpu, Event::VmFault, true);
             return;
         }
         if self.faults().0.lock().push((gpu, fault)).is_err() {
@@ -63,7 +65,13 @@ impl Process {
         };
         let deadline = os::now().after(self.kfd().options().register_deadline);
         let served = match found {
-            Some((start, bo)) => bo.serve_fault(gpu, (fault.va.0 - start) / PAGE, fault.write, deadline),
+            Some((start, bo)) => {
+                let page = fault.va.0 / PAGE;
+                self.tell_gpus(1 << gpu, Event::FaultStart { page, write: fault.write }, true);
+                let served = bo.serve_fault(gpu, (fault.va.0 - start) / PAGE, fault.write, deadline);
+                self.tell_gpus(1 << gpu, Event::FaultEnd { page, migrated: false }, true);
+                served
+            }
             None => self.svm_fault(gpu, fault, deadline),
         };
         match served {

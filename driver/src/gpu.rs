@@ -108,6 +108,11 @@ pub trait DmaMemory: Send + Sync {
     fn write_u64(&self, at: u64, value: u64);
     /// Reads a word.
     fn read_u64(&self, at: u64) -> u64;
+    /// Where it is in the file that clients have open as a device, if the host has such a file: the offset by which they map it.
+    /// Otherwise the driver gives it an offset.
+    fn mmap_offset(&self) -> Option<u64> {
+        None
+    }
     /// The host's own type, for its `mmap`.
     fn as_any(&self) -> &dyn core::any::Any;
 }
@@ -147,8 +152,16 @@ pub trait Gpu: Send + Sync {
     /// The GPU clock counter.
     fn clock(&self) -> u64;
 
+    /// As [`DmaMemory::mmap_offset`], of the VRAM's first byte.
+    fn vram_mmap_offset(&self) -> Option<u64> {
+        None
+    }
     /// System memory for both sides; zeroed.
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>>;
+    /// The same for doorbells. If it has an `mmap_offset`, the lower 32 bits of that are 0: clients take them for the place of a doorbell.
+    fn alloc_doorbells(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
+        self.alloc_dma(bytes)
+    }
 }
 
 /// What a device tells the driver. Called on the device's own thread with no device lock held.

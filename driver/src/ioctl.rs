@@ -7,17 +7,17 @@
 //! also when a call fails, because MAP's and UNMAP's say how far they came.
 
 use crate::addr::{CpuVa, PAGE};
+use crate::bo::Backing;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::event::Waited;
 use crate::os::{self, Arc, Vec};
-use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::window::{WindowPolicy, MAX_WINDOWS};
 use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, ALLOC_MEMORY_OF_GPU_BATCH};
 use vkfd_uapi::command as c;
 use vkfd_uapi::ioctl::{Command, Direction};
 use vkfd_uapi::pod::{slice_as_bytes, slice_as_bytes_mut, Pod};
-use vkfd_uapi::{event, memory, mmap, process, queue, svm, vkfd};
+use vkfd_uapi::{event, memory, mmap, process, queue, smi, svm, vkfd};
 
 /// The interface version that is spoken.
 const VERSION: process::GetVersionArgs = process::GetVersionArgs { major_version: 1, minor_version: 14 };
@@ -25,6 +25,8 @@ const VERSION: process::GetVersionArgs = process::GetVersionArgs { major_version
 const MAX_LIST: u32 = 4096;
 /// Lowest GPU address of the aperture: page 0 and what compilers take for null stays out.
 const APERTURE_BASE: u64 = 0x1_0000;
+/// Its end: user space's half of canonical addresses, as in KFD. Clients take a higher limit for a GPU that has no common address space.
+const APERTURE_END: u64 = 1 << 47;
 
 impl Process {
     /// An ioctl on the device. ENOTTY for an unknown command, EBADF when another process than the opener calls.
@@ -94,23 +96,30 @@ impl Process {
             Some(c::GET_CLOCK_COUNTERS) => call.with(|a| self.clock_counters(a)),
             Some(c::GET_PROCESS_APERTURES) => call.with(|a| self.apertures(a)),
             Some(c::GET_PROCESS_APERTURES_NEW) => call.with(|a| self.apertures_new(a)),
-            // These configure silicon that a software GPU does not have; the GPU must exist all the same.
-            Some(c::SET_MEMORY_POLICY) => call.with(|a: &mut process::SetMemoryPolicyArgs| {
-                if a.default_policy.max(a.alternate_policy) > process::CACHE_POLICY_NONCOHERENT {
-                    return Err(Errno::EINVAL.into());
-                }
-                self.kfd().device(a.gpu_id).map(|_| ())
-            }),
-            Some(c::SET_SCRATCH_BACKING_VA) => {
-                call.with(|a: &mut process::SetScratchBackingVaArgs| self.kfd().device(a.gpu_id).map(|_| ()))
-            }
-            Some(c::SET_TRAP_HANDLER) => {
-                call.with(|a: &mut process::SetTrapHandlerArgs| self.kfd().device(a.gpu_id).map(|_| ()))
-            }
-            Some(c::RUNTIME_ENABLE) => call.with(|a: &mut process::RuntimeEnableArgs| {
-                a.capabilities_mask = 0;
+            Some(c::SET_MEMORY_POLICY) => call.with(|a| self.set_memory_policy(a)),
+            Some(c::SET_SCRATCH_BACKING_VA) => call.with(|a| self.set_scratch_backing(a)),
+            Some(c::SET_TRAP_HANDLER) => call.with(|a| self.set_trap_handler(a)),
+            Some(c::GET_TILE_CONFIG) => call.with(|a| self.tile_config(a)),
+            Some(c::RUNTIME_ENABLE) => call.with(|a| self.runtime_enable(a)),
+            Some(c::SET_CU_MASK) => call.with(|a| self.set_cu_mask(a)),
+            Some(c::GET_QUEUE_WAVE_STATE) => call.with(|a: &mut queue::GetQueueWaveStateArgs| self.wave_state(a)),
+            Some(c::ALLOC_QUEUE_GWS) => call.with(|a: &mut queue::AllocQueueGwsArgs| self.alloc_gws(a.queue_id)),
+            Some(c::GET_DMABUF_INFO) => call.with(|a| self.dmabuf_info(a)),
+            Some(c::IMPORT_DMABUF) => call.with(|a| self.import_dmabuf(a)),
+            Some(c::EXPORT_DMABUF) => call.with(|a| self.export_dmabuf(a)),
+            Some(c::SMI_EVENTS) => call.with(|a: &mut smi::SmiEventsArgs| {
+                a.anon_fd = self.open_smi(a.gpuid)?;
                 Ok(())
             }),
+            // As KFD answers who has no right to checkpoint or to debug: here nobody has.
+            Some(c::CRIU_OP) => Err(Errno::EACCES.into()),
+            Some(
+                c::DBG_TRAP
+                | c::DBG_REGISTER_DEPRECATED
+                | c::DBG_UNREGISTER_DEPRECATED
+                | c::DBG_ADDRESS_WATCH_DEPRECATED
+                | c::DBG_WAVE_CONTROL_DEPRECATED,
+            ) => Err(Errno::EPERM.into()),
             // 0x28 is the profiler's unless the whole word says batch; other known calls are not offered.
             Some(_) => Err(Errno::ENOTTY.into()),
             None => self.own(command, &call),
@@ -172,6 +181,7 @@ impl Process {
                 | vkfd::CAP_READ_ONLY
                 | vkfd::CAP_SNAPSHOT
                 | vkfd::CAP_QUEUES
+                | vkfd::CAP_SVM
                 | if xnack { vkfd::CAP_XNACK } else { 0 },
             max_ranges: options.max_ranges.into(),
             max_bytes: self.kfd().limit().available(),
@@ -198,20 +208,30 @@ impl Process {
 
     fn create_event(&self, args: &mut event::CreateEventArgs) -> Result {
         if args.event_page_offset != 0 {
-            // The client brought memory for the signal page: it must be an object of its own.
-            self.bo(args.event_page_offset)?;
+            // The client brings memory for the signal page: the handle of a GTT object of its own.
+            let bo = self.bo(args.event_page_offset)?;
+            match bo.backing() {
+                Backing::Dma(memory) if bo.flags() & memory::ALLOC_MEM_FLAGS_GTT != 0 => {
+                    self.events().bring_page(memory)?;
+                }
+                _ => return Err(Error::new(Errno::EINVAL, Reason::BadHandle)),
+            }
         }
-        let number = self.events().create(args.event_type, args.auto_reset != 0)?;
+        let (number, slot) = self.events().create(args.event_type, args.auto_reset != 0)?;
         args.event_id = number;
         args.event_trigger_data = number;
-        args.event_slot_index = number;
-        args.event_page_offset = mmap::MMAP_TYPE_EVENTS;
+        args.event_page_offset = 0;
+        if slot {
+            args.event_slot_index = number;
+            args.event_page_offset = mmap::MMAP_TYPE_EVENTS;
+        }
         Ok(())
     }
 
     fn wait_events(&self, args: &mut event::WaitEventsArgs) -> Result {
-        if args.num_events == 0 || args.num_events > MAX_LIST {
-            return Err(Errno::EINVAL.into());
+        if args.num_events > MAX_LIST {
+            args.wait_result = event::WAIT_RESULT_FAIL;
+            return Err(Errno::ENOMEM.into());
         }
         let mut list = Vec::filled(event::EventData::zeroed(), args.num_events as usize)?;
         self.mm().read(CpuVa(args.events_ptr), slice_as_bytes_mut(&mut list))?;
@@ -219,12 +239,13 @@ impl Process {
         args.wait_result = match waited {
             Waited::Complete => event::WAIT_RESULT_COMPLETE,
             Waited::Timeout => event::WAIT_RESULT_TIMEOUT,
-            Waited::Fail | Waited::Interrupted(_) => event::WAIT_RESULT_FAIL,
+            Waited::Unknown | Waited::Destroyed | Waited::Interrupted(_) => event::WAIT_RESULT_FAIL,
         };
         match waited {
             Waited::Complete => self.mm().write(CpuVa(args.events_ptr), slice_as_bytes(&list)),
             Waited::Timeout => Ok(()),
-            Waited::Fail => Err(Errno::EINVAL.into()),
+            Waited::Unknown => Err(Errno::EINVAL.into()),
+            Waited::Destroyed => Err(Errno::EIO.into()),
             Waited::Interrupted(left) => {
                 // Who calls again waits for the rest only.
                 args.timeout = left;
@@ -251,7 +272,7 @@ impl Process {
             scratch_base: 0x0002_0000_0000_0000,
             scratch_limit: 0x0002_0000_ffff_ffff,
             gpuvm_base: APERTURE_BASE,
-            gpuvm_limit: VA_END - 1,
+            gpuvm_limit: APERTURE_END - 1,
             gpu_id: self.kfd().devices().get(gpu).map_or(0, |d| d.id()),
             pad: 0,
         }

@@ -5,6 +5,7 @@ use crate::address_space::AddressSpace;
 use crate::device::Device;
 use crate::device_memory;
 use crate::errno::{Errno, Error, Reason, Result};
+use crate::files::{Files, NoFiles};
 use crate::gpu::{Gpu, HwQueue, Interrupts, PageFault, Vmid};
 use crate::limit::Limit;
 use crate::os::{self, Arc, Vec};
@@ -59,12 +60,18 @@ pub struct Kfd {
     devices: Vec<Arc<Device>>,
     options: Options,
     limit: Arc<Limit>,
+    files: Arc<dyn Files>,
     next_process: AtomicU64,
 }
 
 impl Kfd {
-    /// A driver for `gpus`.
+    /// A driver for `gpus` on a host that has no files for callers.
     pub fn new(gpus: Vec<Arc<dyn Gpu>>, options: Options) -> Result<Arc<Self>> {
+        Self::with_files(gpus, options, os::arc(NoFiles)?)
+    }
+
+    /// A driver for `gpus`.
+    pub fn with_files(gpus: Vec<Arc<dyn Gpu>>, options: Options, files: Arc<dyn Files>) -> Result<Arc<Self>> {
         if gpus.len() > MAX_GPUS {
             return Err(Errno::EINVAL.into());
         }
@@ -73,7 +80,7 @@ impl Kfd {
             devices.push(os::arc(Device::new(index, gpu, options.device_memory)?)?)?;
         }
         let limit = os::arc(Limit::new(Limit::of_ram(options.ram)))?;
-        os::arc(Self { devices, options, limit, next_process: AtomicU64::new(1) })
+        os::arc(Self { devices, options, limit, files, next_process: AtomicU64::new(1) })
     }
 
     /// A process opens the device: an object with no VM yet.
@@ -101,6 +108,11 @@ impl Kfd {
     /// The system-memory limit of all processes.
     pub const fn limit(&self) -> &Arc<Limit> {
         &self.limit
+    }
+
+    /// Files for callers.
+    pub(crate) fn files(&self) -> &dyn Files {
+        &*self.files
     }
 
     fn owner(&self, gpu_id: u32, vmid: Vmid) -> Option<(usize, Arc<Process>)> {

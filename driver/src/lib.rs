@@ -9,6 +9,7 @@
 //! | [`os`] | memory, locks, work items, a clock: one implementation a host, picked in one file |
 //! | [`address_space::AddressSpace`] | a process's CPU memory: interval notifiers, faulting pages in |
 //! | [`device_memory`] | data that moves between the two |
+//! | [`files::Files`] | files that calls give to their callers: SMI events, exported buffers |
 //! | [`gpu::Gpu`] | the device: page-table roots, TLB flushes, queues, its VRAM |
 //!
 //! A call comes in through [`ioctl`], is checked in [`memory`], [`batch`], [`queue`] or [`svm`], and changes objects of
@@ -24,10 +25,12 @@ pub mod bo;
 pub mod counters;
 pub mod device;
 pub mod device_memory;
+pub mod dmabuf;
 pub mod errno;
 pub mod event;
 pub mod eviction;
 pub mod fault;
+pub mod files;
 pub mod gpu;
 pub mod handle;
 pub mod interval;
@@ -48,9 +51,11 @@ pub mod queue;
 pub mod range_set;
 pub mod revalidate;
 pub mod sabotage;
+pub mod settings;
 pub mod smi;
 pub mod snapshot;
 pub mod svm;
+pub mod topology;
 pub mod userptr;
 pub mod vm;
 pub mod vram;

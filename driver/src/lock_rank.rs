@@ -14,8 +14,7 @@
 //! Notifier   what an invalidation changes: ranges' generations and states, pages. Taken in memory reclaim:
 //!            under it nothing is allocated, nothing is freed, no page is faulted, nothing sleeps
 //! Eviction   whether a process's queues run, and which of its objects wait for a restore. Same rules
-//! SmiClients who reads a GPU's events. Taken in reclaim, same rules
-//! Smi        the text that waits for one of them. Same rules
+//! Smi        who is told of events. Same rules
 //! Error      the table of last errors
 //! Work       a work item's timer
 //! ```
@@ -38,7 +37,6 @@ pub enum Rank {
     Offset,
     Notifier,
     Eviction,
-    SmiClients,
     Smi,
     Error,
     Work,

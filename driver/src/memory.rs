@@ -18,7 +18,6 @@ use crate::userptr::Userptr;
 use crate::vm::DOORBELL_BYTES;
 use crate::window::Windows;
 use vkfd_uapi::memory as abi;
-use vkfd_uapi::mmap;
 
 /// What is to be allocated.
 pub struct Request {
@@ -66,7 +65,12 @@ impl Process {
         if !known || !kind.is_power_of_two() || (ranges.is_some() != (kind == abi::ALLOC_MEM_FLAGS_USERPTR)) {
             return refuse(Errno::EINVAL, Reason::BadFlags);
         }
-        let Some(span) = GpuSpan::new(GpuVa(va), bytes) else { return refuse(Errno::EINVAL, Reason::Wraps) };
+        // Memory comes in pages, and the client gets what it asks for and the rest of the last one.
+        let whole = matches!(kind, abi::ALLOC_MEM_FLAGS_VRAM | abi::ALLOC_MEM_FLAGS_GTT) && bytes != 0;
+        let rounded = if whole { bytes.checked_next_multiple_of(PAGE) } else { Some(bytes) };
+        let Some(span) = rounded.and_then(|bytes| GpuSpan::new(GpuVa(va), bytes)) else {
+            return refuse(Errno::EINVAL, Reason::Wraps);
+        };
         if va == 0 || !span.is_whole_pages() {
             return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
         }
@@ -133,12 +137,12 @@ impl Process {
         Ok(())
     }
 
-    fn reserve_number(&self) -> Result<u32> {
+    pub(crate) fn reserve_number(&self) -> Result<u32> {
         self.lock().bos.reserve()
     }
 
     /// Enters and publishes an object that needs nothing more; otherwise its number is free again.
-    fn publish(&self, number: u32, bo: Result<Arc<Bo>>) -> Result<Arc<Bo>> {
+    pub(crate) fn publish(&self, number: u32, bo: Result<Arc<Bo>>) -> Result<Arc<Bo>> {
         let entered = bo.and_then(|bo| self.enter(&bo).map(|()| bo));
         if entered.is_err() {
             self.lock().bos.remove(number);
@@ -152,27 +156,29 @@ impl Process {
         let mut mmap_offset = 0;
         let (backing, returned_offset) = match kind {
             abi::ALLOC_MEM_FLAGS_VRAM => {
-                mmap_offset = self.offsets().take(span.bytes());
-                (Backing::Vram(VramMemory::new(device, span.pages())?), mmap_offset)
+                let memory = VramMemory::new(device, span.pages())?;
+                mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
+                (Backing::Vram(memory), mmap_offset)
             }
             abi::ALLOC_MEM_FLAGS_GTT => {
                 charge = Some(self.kfd().limit().charge(span.bytes())?);
-                mmap_offset = self.offsets().take(span.bytes());
                 os::failpoint("dma")?;
-                (Backing::Dma(device.gpu().alloc_dma(span.bytes())?), mmap_offset)
+                let memory = device.gpu().alloc_dma(span.bytes())?;
+                mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
+                (Backing::Dma(memory), mmap_offset)
             }
             abi::ALLOC_MEM_FLAGS_DOORBELL => {
                 if span.bytes() != DOORBELL_BYTES {
                     return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
                 }
                 let vm = self.vm(device.index())?;
-                (Backing::Dma(vm.doorbells().clone()), mmap::encode(mmap::MMAP_TYPE_DOORBELL, device.id()))
+                (Backing::Dma(vm.doorbells().clone()), vm.doorbells_mmap_offset())
             }
             _ => {
                 if span.bytes() != PAGE {
                     return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
                 }
-                (Backing::Dma(device.mmio().clone()), mmap::encode(mmap::MMAP_TYPE_MMIO, device.id()))
+                (Backing::Dma(device.mmio().clone()), device.mmio_mmap_offset())
             }
         };
         let number = self.reserve_number()?;
@@ -264,7 +270,7 @@ impl Process {
         Ok(())
     }
 
-    /// VRAM that is left on a GPU.
+    /// VRAM that is left on a GPU. To the page; KFD rounds down to 2 MiB.
     pub(crate) fn available_memory(&self, gpu_id: u32) -> Result<u64> {
         Ok(self.kfd().device(gpu_id)?.vram().available())
     }

@@ -2,7 +2,7 @@
 //! What a client's mmap of the device files shows: doorbells, the event page, registers, VRAM and GTT objects.
 //!
 //! `/dev/kfd` takes KFD's encoded offsets (type in bits 63:62, a hash of `gpu_id` in 61:46); the render node takes the
-//! offsets that ALLOC returned.
+//! offsets that ALLOC returned. Where the host keeps what clients map in a file that they have open, all offsets are that file's.
 //!
 //! A kernel calls with the address space's lock held, which the driver's calls take under the locks of a process and of an object. So what
 //! can be mapped is in a table with a lock of its own (rank `Offset`).
@@ -140,8 +140,10 @@ impl Process {
     }
 
     fn mmap_bo(&self, offset: u64, bytes: u64) -> Result<Mapped> {
-        let Some((Shown::Object(bo), from)) = self.offsets().find(offset, bytes) else {
-            return Err(Errno::EINVAL.into());
+        let (bo, from) = match self.offsets().find(offset, bytes) {
+            Some((Shown::Object(bo), from)) => (bo, from),
+            Some((Shown::Doorbells(memory), from)) => return Ok(Mapped::Dma(memory, from)),
+            None => return self.mmap_registers(offset, bytes),
         };
         match bo.backing() {
             Backing::Dma(memory) => Ok(Mapped::Dma(memory.clone(), from)),
@@ -155,10 +157,18 @@ impl Process {
                     }
                     at += block.pages * PAGE;
                 }
-                Ok(Mapped::Vram { gpu_id: bo.device().id(), pieces, object: bo.clone() })
+                Ok(Mapped::Vram { gpu_id: memory.device().id(), pieces, object: bo.clone() })
             }
             Backing::Userptr(_) => Err(Errno::EINVAL.into()),
         }
+    }
+}
+
+impl Process {
+    /// Registers in a file of the host's.
+    fn mmap_registers(&self, offset: u64, bytes: u64) -> Result<Mapped> {
+        let device = self.kfd().devices().iter().find(|device| device.mmio().mmap_offset() == Some(offset));
+        whole(device.ok_or(Errno::EINVAL)?.mmio().clone(), bytes)
     }
 }
 

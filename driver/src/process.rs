@@ -29,7 +29,6 @@ use crate::vm::{Vm, DOORBELL_BYTES};
 use crate::window::WindowPolicy;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
-use vkfd_uapi::mmap;
 
 /// From an invalidation to the first try to restore, as KFD has it: more invalidations usually follow.
 const RESTORE_PAUSE: Duration = Duration::from_millis(1);
@@ -47,6 +46,8 @@ pub struct Inner {
     pub(crate) queues: Queues,
     /// How ranges registered from now on share notifiers.
     pub(crate) windows: WindowPolicy,
+    /// The runtime has announced itself.
+    pub(crate) runtime_enabled: bool,
 }
 
 /// A process.
@@ -62,6 +63,9 @@ pub struct Process {
     counters: Counters,
     faults: Faults,
     svm: Svm,
+    /// What its first thread was called when it opened the device.
+    name: [u8; 16],
+    pid: u32,
     xnack: AtomicBool,
     restore: Work<Process>,
     fault_work: Work<Process>,
@@ -84,7 +88,9 @@ impl Process {
             cpu_hulls: IntervalMap::seeded(crate::os::random()),
             queues: Queues::new(gpus)?,
             windows: kfd.options().windows,
+            runtime_enabled: false,
         };
+        let (pid, name) = crate::os::process();
         crate::os::arc(Self {
             kfd: kfd.clone(),
             number,
@@ -97,6 +103,8 @@ impl Process {
             counters: Counters::default(),
             faults: Faults::new()?,
             svm: Svm::new()?,
+            name,
+            pid,
             xnack: AtomicBool::new(false),
             restore: Work::new("vkfd-restore", Self::run_restore)?,
             fault_work: Work::new("vkfd-fault", Self::serve_faults)?,
@@ -131,20 +139,20 @@ impl Process {
 
     /// Who it is, for events.
     pub fn who(&self) -> Who {
-        Who { process: self.number, pid: self.mm.pid() }
+        Who { process: self.number, pid: self.pid, name: self.name }
     }
 
     /// Tells who reads a GPU's events.
     pub(crate) fn tell(&self, gpu_id: u32, event: Event) {
         if let Ok(device) = self.kfd.device(gpu_id) {
-            device.smi().send(gpu_id, self.who(), event, true);
+            device.smi().send(gpu_id, &self.who(), event, true);
         }
     }
 
     /// Tells who reads the events of some GPUs, by GPU number. Allowed in reclaim.
     pub(crate) fn tell_gpus(&self, gpus: u32, event: Event, blockable: bool) {
         for device in self.kfd.devices().iter().filter(|device| gpus >> device.index() & 1 != 0) {
-            device.smi().send(device.id(), self.who(), event, blockable);
+            device.smi().send(device.id(), &self.who(), event, blockable);
         }
     }
 
@@ -159,7 +167,7 @@ impl Process {
     fn tell_queues(&self, eviction: &crate::eviction::State, event: Event, blockable: bool) {
         eviction.each_gpu(|gpu_id| {
             if let Ok(device) = self.kfd.device(gpu_id) {
-                device.smi().send(gpu_id, self.who(), event, blockable);
+                device.smi().send(gpu_id, &self.who(), event, blockable);
             }
         });
     }
@@ -241,12 +249,11 @@ impl Process {
     }
 
     fn make_vm(self: &Arc<Self>, device: &Arc<Device>) -> Result {
-        let gpu_id = device.id();
         let mut inner = self.lock();
         let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
         if slot.is_none() {
             let vm = Vm::new(self, device, self.xnack())?;
-            let offset = mmap::encode(mmap::MMAP_TYPE_DOORBELL, gpu_id);
+            let offset = vm.doorbells_mmap_offset();
             let doorbells = Shown::Doorbells(vm.doorbells().clone());
             self.offsets.show(offset, DOORBELL_BYTES, doorbells.clone())?;
             if let Err(e) = self.eviction.add_vm(vm.gpu(), vm.vmid()) {
@@ -352,6 +359,7 @@ impl Process {
         self.restore.stop();
         self.fault_work.stop();
         self.events.close();
+        self.kfd.devices().iter().for_each(|device| device.smi().forget(self.number));
         let queues = core::mem::take(&mut self.lock().queues);
         queues.destroy_all();
         loop {

@@ -40,6 +40,9 @@ pub struct Sabotage {
     /// The second range of a batch begins a page early on the GPU.
     #[cfg(feature = "sabotage")]
     pub prefix_sum: bool,
+    /// A single range is that at its GPU address, as if GPU and CPU addresses were the same.
+    #[cfg(feature = "sabotage")]
+    pub identity: bool,
     /// Called between faulting pages in and committing them, with the first range of the lot: the place for a race that a
     /// test wants to happen every time.
     #[cfg(feature = "sabotage")]
@@ -85,6 +88,8 @@ questions! {
     skip_unregister = unregister;
     /// Whether ranges end a page early for invalidations.
     skip_range_end = range_end;
+    /// Whether CPU addresses are ignored.
+    identity_translation = identity;
     /// Whether a prefix sum is wrong.
     skew_prefix_sum = prefix_sum;
 }

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! SMI events: what happened to a GPU's memory, as lines of text that a client reads from a file.
 //!
-//! A host opens a [`Client`] for SMI_EVENTS and gives it a file: a write of 8 bytes is [`Client::select`], a read is
-//! [`Client::read`], and what polls is woken by the host's [`Wake`]. Lines are formatted as KFD's and kept in a ring of
-//! [`RING_BYTES`] a client; one that does not fit is dropped, whole, as KFD does.
+//! SMI_EVENTS gives a client a file of the host's ([`EventStream`]) for one GPU: to it the client writes which events it wants, and from it
+//! reads lines in KFD's format. It hears of its own process; a line that finds no room is lost, whole, as in KFD.
 //!
 //! Events are sent from invalidations, that is in memory reclaim: nothing is allocated then, and where the invalidation may not
-//! block, a lock that is taken costs the event. The list of clients is under a lock of rank `SmiClients`, a ring under one of rank
-//! `Smi`; both come last but for work items. With no client that wants it an event costs one load.
+//! block, a lock that is taken costs the event. The list of clients is under a lock of rank `Smi`. With no client an event costs one
+//! load.
+//!
+//! Limits: events of other processes are not given, whatever the mask asks for; of processes that start and end neither.
 
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
+use crate::files::EventStream;
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
+use crate::process::Process;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 use vkfd_uapi::smi as abi;
 
-/// Bytes of text that wait for a client.
-pub const RING_BYTES: usize = 8192;
+/// At most so many files of a GPU.
+const MAX_CLIENTS: usize = 64;
 
 /// Something that clients may hear of. Addresses are page numbers, sizes in pages, locations `gpu_id`s or 0 for system memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,10 +92,6 @@ pub enum Event {
         /// `SVM_UNMAP_TRIGGER_*`.
         trigger: u32,
     },
-    /// A process has got a VM on the GPU.
-    ProcessStart,
-    /// It has it no more.
-    ProcessEnd,
 }
 
 impl Event {
@@ -107,18 +106,14 @@ impl Event {
             Self::Evicted { .. } => abi::SMI_EVENT_QUEUE_EVICTION,
             Self::Restored { .. } => abi::SMI_EVENT_QUEUE_RESTORE,
             Self::Unmapped { .. } => abi::SMI_EVENT_UNMAP_FROM_GPU,
-            Self::ProcessStart => abi::SMI_EVENT_PROCESS_START,
-            Self::ProcessEnd => abi::SMI_EVENT_PROCESS_END,
         }
     }
 
-    fn write(&self, line: &mut Line, gpu_id: u32, who: Who) -> fmt::Result {
+    fn write(&self, line: &mut Line, gpu_id: u32, who: &Who) -> fmt::Result {
         let (node, pid, ns) = (gpu_id, who.pid, os::now().0);
         write!(line, "{:x} ", self.number())?;
         match *self {
-            // KFD names the task as well; a process has no name here that another could not have.
-            Self::VmFault => writeln!(line, "{pid:x}:vkfd"),
-            Self::ProcessStart | Self::ProcessEnd => writeln!(line, "{pid:x} vkfd"),
+            Self::VmFault => writeln!(line, "{pid:x}:{}", who.name()),
             Self::MigrateStart { start, pages, from, to, prefetch, preferred, trigger } => writeln!(
                 line,
                 "{ns} -{pid} @{start:x}({pages:x}) {from:x}->{to:x} {prefetch:x}:{preferred:x} {trigger}"
@@ -150,6 +145,15 @@ pub struct Who {
     pub process: u64,
     /// Its process id, as its events show it.
     pub pid: u32,
+    /// What it was called when it opened the device, then zeroes.
+    pub name: [u8; 16],
+}
+
+impl Who {
+    fn name(&self) -> &str {
+        let end = self.name.iter().position(|byte| *byte == 0).unwrap_or(self.name.len());
+        self.name.get(..end).and_then(|name| core::str::from_utf8(name).ok()).unwrap_or_default()
+    }
 }
 
 /// Text being formatted, cut at the largest line.
@@ -168,88 +172,21 @@ impl Write for Line {
     }
 }
 
-/// Wakes whoever polls or reads a client's file. Called in memory reclaim: must not allocate or sleep.
-pub trait Wake: Send + Sync {
-    /// Something can be read.
-    fn wake(&self);
-}
-
-struct Ring {
-    bytes: Vec<u8>,
-    first: usize,
-    len: usize,
-}
-
 /// Someone who reads a GPU's events.
-pub struct Client {
+struct Client {
     process: u64,
-    all: bool,
-    selected: AtomicU64,
-    lost: AtomicU64,
-    ring: Mutex<Ring>,
-    wake: Arc<dyn Wake>,
+    stream: Arc<dyn EventStream>,
 }
 
 impl Client {
-    /// A client of process number `process`, which hears nothing until it selects something. `all`: allowed to hear of other processes.
-    pub fn new(process: u64, all: bool, wake: Arc<dyn Wake>) -> Result<Arc<Self>> {
-        let ring = Ring { bytes: Vec::filled(0, RING_BYTES)?, first: 0, len: 0 };
-        let ring = Mutex::new(Rank::Smi, ring)?;
-        os::arc(Self { process, all, selected: AtomicU64::new(0), lost: AtomicU64::new(0), ring, wake })
-    }
-
-    /// Which events it wants from now on: a mask as of [`abi::event_mask`].
-    pub fn select(&self, mask: u64) {
-        self.selected.store(mask, Ordering::Release);
-    }
-
-    /// Takes up to `to.len()` bytes of text; how many. 0 when nothing waits (EAGAIN for the file).
-    pub fn read(&self, to: &mut [u8]) -> usize {
-        let mut ring = self.ring.lock();
-        let count = ring.len.min(to.len());
-        for byte in &mut to[..count] {
-            *byte = ring.bytes[ring.first];
-            ring.first = (ring.first + 1) % RING_BYTES;
-        }
-        ring.len -= count;
-        count
-    }
-
-    /// Whether text waits.
-    pub fn is_readable(&self) -> bool {
-        self.ring.lock().len != 0
-    }
-
-    /// Events that found no room.
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
-    }
-
     fn wants(&self, number: u32, process: u64) -> bool {
-        let mask = self.selected.load(Ordering::Acquire);
-        let others = self.all && mask & abi::event_mask(abi::SMI_EVENT_ALL_PROCESS) != 0;
-        mask & abi::event_mask(number) != 0 && (process == self.process || others)
-    }
-
-    fn push(&self, line: &[u8], blockable: bool) {
-        let guard = if blockable { Some(self.ring.lock()) } else { self.ring.try_lock() };
-        let Some(mut ring) = guard.filter(|ring| RING_BYTES - ring.len >= line.len()) else {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        for byte in line {
-            let at = (ring.first + ring.len) % RING_BYTES;
-            ring.bytes[at] = *byte;
-            ring.len += 1;
-        }
-        drop(ring);
-        self.wake.wake();
+        process == self.process && self.stream.mask() & abi::event_mask(number) != 0
     }
 }
 
 /// The clients of one GPU.
 pub struct Clients {
-    list: Mutex<Vec<Arc<Client>>>,
+    list: Mutex<Vec<Client>>,
     /// How many there are.
     count: AtomicU64,
 }
@@ -257,42 +194,49 @@ pub struct Clients {
 impl Clients {
     /// None.
     pub fn new() -> Result<Self> {
-        Ok(Self { list: Mutex::new(Rank::SmiClients, Vec::new())?, count: AtomicU64::new(0) })
+        Ok(Self { list: Mutex::new(Rank::Smi, Vec::new())?, count: AtomicU64::new(0) })
     }
 
-    /// Adds a client. Not to be called twice at once with the same one.
-    pub fn add(&self, client: &Arc<Client>) -> Result {
-        loop {
-            let wanted = self.list.lock().len() + 1;
-            let mut bigger = Vec::with_capacity(wanted)?;
-            let mut list = self.list.lock();
-            if list.len() + 1 > bigger.capacity() {
-                drop(list);
-                continue;
-            }
-            for known in list.iter() {
-                bigger.push_reserved(known.clone());
-            }
-            bigger.push_reserved(client.clone());
-            core::mem::swap(&mut *list, &mut bigger);
-            self.count.store(list.len() as u64, Ordering::Release);
-            drop(list);
-            return Ok(());
+    /// Adds a client of process number `process`, which hears nothing until it selects something, and forgets those whose file is closed.
+    /// ENOSPC for too many. O(clients).
+    pub fn add(&self, process: u64, stream: Arc<dyn EventStream>) -> Result {
+        let mut kept = Vec::with_capacity(MAX_CLIENTS)?;
+        let mut closed = Vec::with_capacity(MAX_CLIENTS)?;
+        let mut list = self.list.lock();
+        while let Some(client) = list.pop() {
+            let to = if client.stream.is_closed() { &mut closed } else { &mut kept };
+            // The list is never longer than either has room for.
+            to.push_reserved(client);
+        }
+        let room = kept.push_reserved(Client { process, stream });
+        core::mem::swap(&mut *list, &mut kept);
+        self.count.store(list.len() as u64, Ordering::Release);
+        drop(list);
+        // What is freed, is without the lock.
+        drop((kept, closed));
+        if room {
+            Ok(())
+        } else {
+            Err(Errno::ENOSPC.into())
         }
     }
 
-    /// Its file was closed.
-    pub fn remove(&self, client: &Arc<Client>) {
-        let mut list = self.list.lock();
-        let at = list.iter().position(|known| Arc::ptr_eq(known, client));
-        let removed = at.map(|at| list.swap_remove(at));
-        self.count.store(list.len() as u64, Ordering::Release);
-        drop(list);
-        drop(removed);
+    /// Process number `process` has gone.
+    pub fn forget(&self, process: u64) {
+        loop {
+            let mut list = self.list.lock();
+            let at = list.iter().position(|client| client.process == process);
+            let removed = at.map(|at| list.swap_remove(at));
+            self.count.store(list.len() as u64, Ordering::Release);
+            drop(list);
+            if removed.is_none() {
+                return;
+            }
+        }
     }
 
     /// Tells all who want to know. `blockable` as of an invalidation; elsewhere true.
-    pub fn send(&self, gpu_id: u32, who: Who, event: Event, blockable: bool) {
+    pub fn send(&self, gpu_id: u32, who: &Who, event: Event, blockable: bool) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -305,8 +249,19 @@ impl Clients {
         // A line takes whatever is written to it.
         let _ = event.write(&mut line, gpu_id, who);
         for client in wanted {
-            client.push(&line.text[..line.len], blockable);
+            client.stream.write(&line.text[..line.len]);
         }
+    }
+}
+
+impl Process {
+    /// Opens a file of events of a GPU: its descriptor.
+    pub(crate) fn open_smi(&self, gpu_id: u32) -> Result<u32> {
+        let device = self.kfd().device(gpu_id)?;
+        let (file, stream) = self.kfd().files().event_stream()?;
+        // A file that is not on the list says nothing, and is the caller's to close.
+        device.smi().add(self.number(), stream)?;
+        Ok(file)
     }
 }
 
@@ -314,59 +269,79 @@ impl Clients {
 mod tests {
     extern crate std;
     use super::*;
+    use core::sync::atomic::AtomicBool;
     use std::string::String;
+    use std::sync::Mutex as StdMutex;
 
-    struct Count(AtomicU64);
+    #[derive(Default)]
+    struct File {
+        mask: AtomicU64,
+        closed: AtomicBool,
+        text: StdMutex<String>,
+    }
 
-    impl Wake for Count {
-        fn wake(&self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
+    impl EventStream for File {
+        fn mask(&self) -> u64 {
+            self.mask.load(Ordering::SeqCst)
+        }
+
+        fn write(&self, line: &[u8]) {
+            self.text.lock().unwrap().push_str(core::str::from_utf8(line).unwrap());
+        }
+
+        fn is_closed(&self) -> bool {
+            self.closed.load(Ordering::SeqCst)
         }
     }
 
-    fn text(client: &Client) -> String {
-        let mut bytes = [0; RING_BYTES];
-        let n = client.read(&mut bytes);
-        String::from_utf8_lossy(&bytes[..n]).into_owned()
+    fn who() -> Who {
+        Who { process: 1, pid: 77, name: *b"task\0\0\0\0\0\0\0\0\0\0\0\0" }
     }
 
     #[test]
-    fn a_client_hears_what_it_selected_of_its_own_process_and_full_rings_drop_whole_lines() {
+    fn a_client_hears_what_it_selected_of_its_own_process() {
         let clients = Clients::new().unwrap();
-        let wake = Arc::new(Count(AtomicU64::new(0)));
-        let mine = Client::new(1, false, wake.clone()).unwrap();
-        let other = Client::new(2, false, wake.clone()).unwrap();
-        let root = Client::new(3, true, wake.clone()).unwrap();
-        for client in [&mine, &other, &root] {
-            clients.add(client).unwrap();
-        }
+        let [mine, other] = [1, 2].map(|process| {
+            let file = Arc::new(File::default());
+            clients.add(process, file.clone()).unwrap();
+            file
+        });
         let evicted = Event::Evicted { trigger: abi::QUEUE_EVICTION_TRIGGER_SVM };
-        let who = Who { process: 1, pid: 77 };
-        clients.send(5, who, evicted, true);
-        assert!(!mine.is_readable(), "nothing was selected");
-        for client in [&mine, &other] {
-            client.select(abi::event_mask(abi::SMI_EVENT_QUEUE_EVICTION));
+        clients.send(5, &who(), evicted, true);
+        for file in [&mine, &other] {
+            assert_eq!(*file.text.lock().unwrap(), "", "nothing was selected");
+            file.mask.store(abi::event_mask(abi::SMI_EVENT_QUEUE_EVICTION), Ordering::SeqCst);
         }
-        root.select(abi::event_mask(abi::SMI_EVENT_QUEUE_EVICTION) | abi::event_mask(abi::SMI_EVENT_ALL_PROCESS));
-        clients.send(5, who, evicted, true);
-        clients.send(5, who, Event::Restored { rescheduled: false }, true);
-        let line = text(&mine);
+        clients.send(5, &who(), evicted, true);
+        clients.send(5, &who(), Event::Restored { rescheduled: false }, true);
+        let line = core::mem::take(&mut *mine.text.lock().unwrap());
         assert!(line.starts_with("9 ") && line.ends_with(" -77 5 0\n") && line.lines().count() == 1, "{line}");
-        assert!(root.is_readable() && !other.is_readable());
-        assert_eq!(wake.0.load(Ordering::SeqCst), 2);
-        for _ in 0..10_000 {
-            clients.send(5, who, evicted, true);
-        }
-        assert!(mine.lost() > 0);
-        assert!(text(&mine).lines().all(|line| line.starts_with("9 ") && line.ends_with(" -77 5 0")));
-        clients.remove(&mine);
-        clients.send(5, who, evicted, true);
-        assert!(!mine.is_readable());
+        assert_eq!(*other.text.lock().unwrap(), "");
+        clients.forget(1);
+        clients.send(5, &who(), evicted, true);
+        assert_eq!(*mine.text.lock().unwrap(), "");
+        assert_eq!(Arc::strong_count(&mine), 1);
+    }
+
+    #[test]
+    fn closed_files_make_room() {
+        let clients = Clients::new().unwrap();
+        let files: [_; MAX_CLIENTS] = core::array::from_fn(|_| Arc::new(File::default()));
+        files.iter().for_each(|file| clients.add(1, file.clone()).unwrap());
+        let one_more = || clients.add(1, Arc::new(File::default()));
+        assert_eq!(one_more().unwrap_err().errno, Errno::ENOSPC);
+        files[3].closed.store(true, Ordering::SeqCst);
+        one_more().unwrap();
+        assert_eq!(Arc::strong_count(&files[3]), 1);
     }
 
     #[test]
     fn lines_are_as_kfds_macros_write_them() {
-        let mut line = Line { text: [0; abi::SMI_EVENT_MSG_SIZE], len: 0 };
+        let lines = |event: Event| {
+            let mut line = Line { text: [0; abi::SMI_EVENT_MSG_SIZE], len: 0 };
+            event.write(&mut line, 0xab, &who()).unwrap();
+            String::from_utf8(line.text[..line.len].to_vec()).unwrap()
+        };
         let event = Event::MigrateStart {
             start: 0x7f00,
             pages: 0x200,
@@ -376,9 +351,9 @@ mod tests {
             preferred: u32::MAX,
             trigger: abi::MIGRATE_TRIGGER_PREFETCH,
         };
-        event.write(&mut line, 0xab, Who { process: 1, pid: 42 }).unwrap();
-        let text = core::str::from_utf8(&line.text[..line.len]).unwrap();
+        let text = lines(event);
         let rest = text.strip_prefix("5 ").unwrap().split_once(' ').unwrap().1;
-        assert_eq!(rest, "-42 @7f00(200) 0->ab ab:ffffffff 0\n");
+        assert_eq!(rest, "-77 @7f00(200) 0->ab ab:ffffffff 0\n");
+        assert_eq!(lines(Event::VmFault), "1 4d:task\n");
     }
 }

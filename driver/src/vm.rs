@@ -12,6 +12,7 @@ use crate::os::{Arc, Mutex};
 use crate::page_table::{Leaves, PageTable};
 use crate::process::Process;
 use core::sync::atomic::{AtomicU64, Ordering};
+use vkfd_uapi::mmap;
 
 /// Bytes of doorbells that a process has on a GPU: 1024 of 8 bytes, as on gfx9.
 pub const DOORBELL_BYTES: u64 = 8192;
@@ -41,7 +42,7 @@ impl Vm {
         let table = PageTable::new(gpu.clone(), device.vram().clone())?;
         let root = FabricAddr(gpu.properties().vram_base.0 + table.root().0);
         let table = Mutex::new(Rank::Vm, table)?;
-        let doorbells = gpu.alloc_dma(DOORBELL_BYTES)?;
+        let doorbells = gpu.alloc_doorbells(DOORBELL_BYTES)?;
         let vmid = device.take_vmid(process)?;
         let skip_flush = process.sabotage().skip_tlb_flush();
         let this = Self { device: device.clone(), vmid, table, doorbells, flushes: AtomicU64::new(0), skip_flush };
@@ -73,6 +74,12 @@ impl Vm {
     /// The process's doorbells on this GPU.
     pub const fn doorbells(&self) -> &Arc<dyn DmaMemory> {
         &self.doorbells
+    }
+
+    /// Where clients map them.
+    pub fn doorbells_mmap_offset(&self) -> u64 {
+        let own = self.doorbells.mmap_offset();
+        own.unwrap_or(mmap::encode(mmap::MMAP_TYPE_DOORBELL, self.device.id()))
     }
 
     /// Makes the page tables of a span. O(2 MiB blocks).

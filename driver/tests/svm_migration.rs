@@ -363,21 +363,27 @@ fn migration_that_fails_anywhere_loses_nothing_and_leaks_nothing() {
 
 #[test]
 fn events_tell_of_migration_faults_eviction_and_unmaps() {
-    use std::sync::Arc;
-    use vkfd_driver::smi::{Client, Wake};
-    struct Nobody;
-    impl Wake for Nobody {
-        fn wake(&self) {}
+    use std::sync::{Arc, Mutex};
+    use vkfd_driver::files::EventStream;
+    #[derive(Default)]
+    struct File(Mutex<String>);
+    impl EventStream for File {
+        fn mask(&self) -> u64 {
+            u64::MAX
+        }
+        fn write(&self, line: &[u8]) {
+            self.0.lock().unwrap().push_str(std::str::from_utf8(line).unwrap());
+        }
+        fn is_closed(&self) -> bool {
+            false
+        }
     }
     let rig = rig(Kind::Coherent);
     let device = rig.process.kfd().devices()[0].clone();
-    let client = Client::new(rig.process.number(), false, Arc::new(Nobody)).unwrap();
-    client.select(u64::MAX);
-    device.smi().add(&client).unwrap();
+    let file = Arc::new(File::default());
+    device.smi().add(rig.process.number(), file.clone()).unwrap();
     let lines = || {
-        let mut text = vec![0; 8192];
-        let n = client.read(&mut text);
-        let text = String::from_utf8(text[..n].to_vec()).unwrap();
+        let text = std::mem::take(&mut *file.0.lock().unwrap());
         text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();

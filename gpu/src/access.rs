@@ -303,6 +303,46 @@ impl Port {
         Ok(())
     }
 
+    /// Reads `dst.len()` bytes at `va` if they are there; never faults. Whether they are.
+    pub(crate) fn peek(&mut self, va: u64, dst: &mut [u8]) -> Result<bool, Stop> {
+        let mut rest = dst;
+        let mut side = Side { va, access: Access::Read };
+        while !rest.is_empty() {
+            let done = self.try_touch(side, rest.len(), |span| {
+                // SAFETY: as in `read_as`.
+                part(span.len, unsafe { raw::copy(rest.as_mut_ptr(), span.ptr, span.len) })
+            })?;
+            let Some(done) = done else { return Ok(false) };
+            rest = rest.get_mut(done..).unwrap_or_default();
+            side = side.advance(done as u64);
+        }
+        Ok(true)
+    }
+
+    /// Stores a word at `va` if that is possible; never faults. Whether it was.
+    pub(crate) fn poke_u64(&mut self, va: u64, value: u64) -> Result<bool, Stop> {
+        if va % 8 != 0 {
+            return Ok(false);
+        }
+        let side = Side { va, access: Access::Write };
+        // SAFETY: as in `load_u32`.
+        let stored = self.try_touch(side, 8, |span| unsafe { raw::store_u64(span.ptr.cast(), value) })?;
+        Ok(stored.is_some())
+    }
+
+    /// [`Port::touch`] for what need not succeed.
+    fn try_touch<R>(
+        &mut self,
+        side: Side,
+        max: usize,
+        mut op: impl FnMut(HostSpan) -> Result<R, Faulted>,
+    ) -> Result<Option<R>, Stop> {
+        let epoch = self.enter()?;
+        let outcome = self.locate(epoch, side, max).ok().and_then(|place| op(place.span).ok());
+        self.leave();
+        Ok(outcome)
+    }
+
     /// Writes `src` at `va`.
     pub(crate) fn write(&mut self, va: u64, src: &[u8]) -> Result<(), Stop> {
         let mut rest = src;
@@ -326,6 +366,10 @@ impl Port {
         let mut from = Side { va: src, access: Access::Read };
         let mut to = Side { va: dst, access: Access::Write };
         let mut left = len;
+        #[cfg(feature = "sabotage")]
+        if self.shared.sabotage.short_copy.load(SeqCst) {
+            left = left.saturating_sub(1);
+        }
         let mut lost = 0;
         while left > 0 {
             let chunk = left.min(CHUNK as u64);

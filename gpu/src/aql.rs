@@ -3,7 +3,8 @@
 //!
 //! Packets are those of the HSA runtime specification 1.2, section 2.9, and `amd_hsa_queue.h`. Implemented:
 //! kernel dispatch of built-in kernels ([`kernel`]), barrier-AND, barrier-OR, and AMD's barrier-value packet
-//! and indirect buffers of PM4 ([`pm4`]). Agent dispatch halts the queue.
+//! and indirect buffers of PM4 ([`pm4`](crate::pm4)). Agent dispatch halts the queue, and so does a kernel that is not built in.
+//! A runtime whose queue has halted learns it from the queue's structure (`amd_queue_t`), as the firmware tells it: see [`Aql::failed`].
 //!
 //! Packets run one after the other, so the barrier bit always holds, and all memory is coherent, so fences do
 //! nothing. A packet becomes INVALID and the read index moves on before its signal is decremented: who waits
@@ -11,9 +12,9 @@
 
 use crate::access::{Port, Stop};
 use crate::counters::count;
-use crate::gpu::clock;
+use crate::gpu::{clock, Family};
 use crate::kernel;
-use crate::pm4;
+use crate::pm4::Pm4;
 use crate::queue::{ring, QueueError};
 use crate::signal;
 
@@ -31,6 +32,17 @@ const AMD_BARRIER_VALUE: u8 = 2;
 const AMD_PM4_IB: u8 = 1;
 const INDIRECT_BUFFER: u32 = 0xc002_3f00;
 
+/// Byte offsets in `amd_queue_t`: the two indices, what says where in it the second is, and the signal for errors.
+const WRITE_INDEX: u64 = 56;
+const READ_INDEX: u64 = 128;
+const READ_INDEX_OFFSET: u64 = 136;
+const INACTIVE_SIGNAL: u64 = 192;
+/// What the signal for errors is set to.
+const INVALID_CODE: u64 = 8;
+const INVALID_PACKET: u64 = 32;
+const INVALID_ARGUMENT: u64 = 64;
+const APERTURE_VIOLATION: u64 = 0x2000_0000;
+
 /// State of an AQL queue.
 pub(crate) struct Aql {
     /// Index of the next packet.
@@ -39,6 +51,7 @@ pub(crate) struct Aql {
     limit: u64,
     doorbell: u64,
     buffer: kernel::Buffer,
+    pm4: Pm4,
 }
 
 struct Packet([u8; 64]);
@@ -58,8 +71,35 @@ impl Packet {
 }
 
 impl Aql {
-    pub(crate) fn new() -> Aql {
-        Aql { rptr: 0, limit: 0, doorbell: u64::MAX, buffer: kernel::Buffer::new() }
+    pub(crate) fn new(family: Family) -> Aql {
+        Aql { rptr: 0, limit: 0, doorbell: u64::MAX, buffer: kernel::Buffer::new(), pm4: Pm4::new(family) }
+    }
+
+    /// The queue has halted on `error`: tells a runtime that keeps an `amd_queue_t` around the two pointers. Its signal for that gets a
+    /// code that says what is wrong. Where the pointers are not in such a structure, or it has no signal, nothing happens.
+    ///
+    /// A page fault is not told here: the driver's memory exception says more.
+    pub(crate) fn failed(port: &mut Port, error: &QueueError) -> Result<(), Stop> {
+        let (rptr, wptr) = (port.control.rptr_va, port.control.wptr_va);
+        let code = match error {
+            QueueError::UnknownKernel { .. } => INVALID_CODE,
+            QueueError::BadPacket { .. } | QueueError::BadDoorbell { .. } => INVALID_PACKET,
+            QueueError::BadArguments { .. } => INVALID_ARGUMENT,
+            QueueError::Unaligned { .. } => APERTURE_VIOLATION,
+            QueueError::Fault(_) | QueueError::DoorbellLost(_) => return Ok(()),
+        };
+        if rptr == 0 || rptr.checked_sub(wptr) != Some(READ_INDEX - WRITE_INDEX) {
+            return Ok(());
+        }
+        let base = rptr - READ_INDEX;
+        let (mut own_offset, mut signal) = ([0; 4], [0; 8]);
+        let found = port.peek(base + READ_INDEX_OFFSET, &mut own_offset)?
+            && u64::from(u32::from_le_bytes(own_offset)) == READ_INDEX
+            && port.peek(base + INACTIVE_SIGNAL, &mut signal)?;
+        match u64::from_le_bytes(signal) {
+            signal if found && signal != 0 => signal::raise(port, signal, code),
+            _ => Ok(()),
+        }
     }
 
     /// Processes one packet; false if there is none.
@@ -142,7 +182,7 @@ impl Aql {
                     AMD_BARRIER_VALUE => {}
                     AMD_PM4_IB if packet.u32(4) == INDIRECT_BUFFER => {
                         let words = u64::from(packet.u32(16) & 0xf_ffff);
-                        return pm4::execute(port, packet.u64(8) & !3, words, offset);
+                        return self.pm4.indirect(port, packet.u64(8) & !3, words, offset, 1);
                     }
                     _ => return bad(format!("vendor packet of format {format} is not supported")),
                 }

@@ -8,7 +8,7 @@ use crate::bell::Bell;
 use crate::bus::{Bus, Interrupts, Vmid};
 use crate::counters::{count, CounterCells, Counters};
 use crate::fabric::{Fabric, FabricAddr};
-use crate::queue::{Control, Queue, QueueConfig, QueueId, QueueKind, Ring};
+use crate::queue::{Control, Queue, QueueConfig, QueueId, Ring};
 use crate::raw;
 use crate::vmid::{lock, FaultOutcome, Slots, VmidState, MAX_QUEUES};
 use crate::vram::Vram;
@@ -33,12 +33,14 @@ pub fn clock() -> u64 {
 }
 
 /// Packet format generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// Vega and CDNA.
     Gfx9,
-    /// Navi; adds the cache request packet (GCR_REQ) to SDMA.
+    /// Navi; adds the cache request packet (GCR_REQ) to SDMA, and a word to PM4's ACQUIRE_MEM.
     Gfx10,
+    /// Navi 3 and later; SDMA's copies have 30 bits of count.
+    Gfx11,
 }
 
 /// What kind of GPU to make.
@@ -89,9 +91,6 @@ pub enum GpuError {
     /// There is no such queue.
     #[error("{0} does not exist")]
     BadQueue(QueueId),
-    /// Not implemented.
-    #[error("{0} are not implemented")]
-    Unsupported(&'static str),
     /// The doorbell's memory is gone.
     #[error("the doorbell cannot be written: {0}")]
     Doorbell(raw::Faulted),
@@ -106,6 +105,8 @@ pub enum GpuError {
 pub struct Sabotage {
     /// [`Gpu::flush_tlb`] does nothing.
     pub skip_tlb_flush: AtomicBool,
+    /// Copies leave their last byte out.
+    pub short_copy: AtomicBool,
 }
 
 /// The part of a GPU that its queue threads use.
@@ -121,7 +122,7 @@ pub(crate) struct Shared {
     pub(crate) counters: CounterCells,
     pub(crate) bell: Bell,
     #[cfg(feature = "sabotage")]
-    sabotage: Sabotage,
+    pub(crate) sabotage: Sabotage,
 }
 
 impl Shared {
@@ -271,9 +272,6 @@ impl Gpu {
     pub fn add_queue(&self, config: QueueConfig) -> Result<QueueId, GpuError> {
         if self.shared.vmid(config.vmid).is_none() {
             return Err(GpuError::BadVmid(config.vmid));
-        }
-        if config.kind == QueueKind::Pm4 {
-            return Err(GpuError::Unsupported("PM4 queues"));
         }
         let ring = Ring::new(config.ring_va, config.ring_bytes)?;
         if let Some(&bad) = [config.rptr_va, config.wptr_va].iter().find(|&&va| va % 8 != 0) {

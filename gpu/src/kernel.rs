@@ -3,14 +3,17 @@
 //!
 //! The kernel object of a dispatch packet points at a 64-byte descriptor ([`descriptor`]) in executable GPU
 //! memory, its kernarg address at the kernel's argument structure. Each dispatch runs the kernel once,
-//! whatever its grid. Anything that is not a descriptor halts the queue.
+//! whatever its grid. A few programs of the HSA runtime's own are known by their code ([`known`](crate::known)). Anything else halts
+//! the queue.
 //!
 //! Kernels go through the queue's port like packets do, with a buffer of fixed size: they can be suspended,
 //! faulted and removed at any chunk, and go on where they were. Addresses are GPU virtual addresses and need
 //! no alignment, counts are elements, all values are little-endian.
 
 use crate::access::{Port, Stop};
+use crate::known;
 use crate::queue::QueueError;
+use crate::symbol;
 
 mod run;
 
@@ -225,6 +228,14 @@ pub(crate) fn dispatch(port: &mut Port, buffer: &mut Buffer, object: u64, kernar
         Some(BuiltinKernel::Iota64) => run.iota64(),
         Some(BuiltinKernel::Saxpy) => run.saxpy(),
         Some(BuiltinKernel::Matmul) => run.matmul(),
-        None => Err(QueueError::UnknownKernel { object }.into()),
+        None => match known::find(run.port, object)? {
+            Some(program) => program.run(run.port, kernarg),
+            None => Err(unknown(run.port, object)?.into()),
+        },
     }
+}
+
+/// The error for code at `object` that this GPU cannot run, with its name if that can be found.
+pub(crate) fn unknown(port: &mut Port, object: u64) -> Result<QueueError, Stop> {
+    Ok(QueueError::UnknownKernel { object, name: symbol::name(port, object)? })
 }

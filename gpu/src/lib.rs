@@ -3,7 +3,7 @@
 //!
 //! The GPU sees memory only through page tables in its VRAM ([`pte`]), in the format of AMD's gfx9, and
 //! caches translations until they are flushed: a driver that leaves a stale entry corrupts memory, as it
-//! would with hardware. It runs SDMA and AQL queues, one thread each, and a few built-in kernels
+//! would with hardware. It runs SDMA, AQL and PM4 queues, one thread each, and a few built-in kernels
 //! ([`kernel`]). It knows nothing of the driver: it reaches system memory through [`Bus`] and the driver
 //! through [`Interrupts`].
 //!
@@ -14,9 +14,11 @@
 //! | [`pte`], `walk`, `tlb` | address translation |
 //! | `vmid` | the gate that suspending and flushing close; documents the access protocol |
 //! | `access` | a queue's port to memory: chunks, faults, retries |
-//! | `queue`, `sdma`, `aql`, `pm4`, `signal` | the packet processors |
+//! | `queue`, `stream`, `sdma`, `aql`, `pm4`, `signal` | the packet processors |
+//! | `known` | programs that are known by their code |
+//! | `symbol` | the name of a kernel that cannot be run |
 //!
-//! Limits: no PM4 queues, no instruction set, no model of speed. A queue's packets run one after the other.
+//! Limits: no instruction set, no model of speed. A queue's packets run one after the other.
 
 mod access;
 mod aql;
@@ -26,13 +28,17 @@ mod counters;
 mod fabric;
 mod gpu;
 pub mod kernel;
+mod known;
 mod pm4;
 mod poll;
 pub mod pte;
 mod queue;
 pub mod raw;
+mod registers;
 mod sdma;
 mod signal;
+mod stream;
+mod symbol;
 mod tlb;
 mod vmid;
 mod vram;

@@ -1,98 +1,279 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! PM4 as far as AQL queues need it: the indirect buffers of vendor packets.
+//! The PM4 packet processor: compute queues of PM4, and the indirect buffers of AQL vendor packets.
 //!
-//! Packets are those of gfx9 (`soc15d.h`). Implemented: NOP, WRITE_DATA to memory, RELEASE_MEM, WAIT_REG_MEM
-//! on memory; ACQUIRE_MEM and EVENT_WRITE do nothing, as there are no caches and no work is ever outstanding.
-//! The rest, with it all that dispatches or touches registers, halts the queue.
+//! Packets are those of `soc15d.h` (gfx9) and `nvd.h` (gfx10 and later). Implemented: NOP, INDIRECT_BUFFER (nested twice, chained),
+//! WRITE_DATA, COPY_DATA, WAIT_REG_MEM, RELEASE_MEM; SET_SH_REG and SET_UCONFIG_REG are written down ([`registers`](crate::registers));
+//! ACQUIRE_MEM, PFP_SYNC_ME and EVENT_WRITE of events without data do nothing, as there are no caches and no work is ever outstanding.
+//! A dispatch halts the queue with an error that names the kernel. Everything else halts it, too.
+//!
+//! A queue of PM4 counts 32-bit words: its doorbell and its read pointer are words since the beginning, and only grow.
 
 use crate::access::{Port, Stop};
-use crate::gpu::clock;
+use crate::gpu::{clock, Family};
+use crate::kernel;
 use crate::poll;
-use crate::queue::QueueError;
+use crate::queue::{ring, QueueError};
+use crate::registers::{Registers, SHADER, USER_CONFIG};
+use crate::stream::{Stream, Words};
 
 mod op {
     pub const NOP: u32 = 0x10;
+    pub const DISPATCH_DIRECT: u32 = 0x15;
+    pub const DISPATCH_INDIRECT: u32 = 0x16;
     pub const WRITE_DATA: u32 = 0x37;
     pub const WAIT_REG_MEM: u32 = 0x3c;
+    pub const INDIRECT_BUFFER: u32 = 0x3f;
+    pub const COPY_DATA: u32 = 0x40;
+    pub const PFP_SYNC_ME: u32 = 0x42;
     pub const EVENT_WRITE: u32 = 0x46;
     pub const RELEASE_MEM: u32 = 0x49;
     pub const ACQUIRE_MEM: u32 = 0x58;
+    pub const SET_SH_REG: u32 = 0x76;
+    pub const SET_UCONFIG_REG: u32 = 0x79;
 }
 
 /// A type-2 packet: one word of filler.
 const FILLER: u32 = 0x8000_0000;
 /// The count of a NOP that has no body.
 const NO_BODY: u32 = 0x3fff;
+/// How deep indirect buffers may call others: the ring, one, and one more.
+const MAX_DEPTH: u32 = 2;
+/// In the size of an indirect buffer: it takes the place of the one that has this packet.
+const CHAIN: u32 = 1 << 20;
 
-fn wide(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
+/// What follows a packet.
+enum Next {
+    /// The packet so many words on.
+    Words(u64),
+    /// Nothing: not all of it has been submitted.
+    Wait,
+    /// The buffer of so many words at this address, instead of the rest of this one.
+    Chain(u64, u64),
 }
 
-/// Executes the indirect buffer of `words` 32-bit words at `va`. `offset` is that of the packet that called
-/// it.
-pub(crate) fn execute(port: &mut Port, va: u64, words: u64, offset: u64) -> Result<(), Stop> {
-    let bad = |message: String| Stop::from(QueueError::BadPacket { offset, message });
-    let mut at = 0;
-    while at < words {
-        let packet = va.wrapping_add(at * 4);
-        let header = port.load_u32(packet)?;
-        at += 1;
+/// State of a queue that executes PM4.
+pub(crate) struct Pm4 {
+    family: Family,
+    registers: Registers,
+    /// Words of the ring processed.
+    rptr: u64,
+}
+
+impl Pm4 {
+    pub(crate) fn new(family: Family) -> Pm4 {
+        Pm4 { family, registers: Registers::default(), rptr: 0 }
+    }
+
+    /// Processes one packet of the ring; false if there is none, or not the whole of it.
+    pub(crate) fn step(&mut self, port: &mut Port) -> Result<bool, Stop> {
+        let wptr = port.control.doorbell.load()?;
+        let ring = ring(port);
+        let pending = wptr.wrapping_sub(self.rptr);
+        if pending == 0 {
+            return Ok(false);
+        }
+        if pending > ring.bytes / 4 {
+            return Err(QueueError::BadDoorbell { doorbell: wptr, rptr: self.rptr, ring_bytes: ring.bytes }.into());
+        }
+        let (pos, end) = (self.rptr.wrapping_mul(4), wptr.wrapping_mul(4));
+        let stream = Stream { va: ring.va, pos, end, wrap: Some(ring.bytes), offset: pos & (ring.bytes - 1) };
+        let Next::Words(words) = self.packet(port, stream, 0)? else {
+            return Ok(false);
+        };
+        self.rptr = self.rptr.wrapping_add(words);
+        if port.control.rptr_va != 0 {
+            port.store_u64(port.control.rptr_va, self.rptr)?;
+        }
+        Ok(true)
+    }
+
+    /// Executes the indirect buffer of `words` words at `va`. `offset` is that of the packet in the ring that called it.
+    pub(crate) fn indirect(
+        &mut self,
+        port: &mut Port,
+        va: u64,
+        words: u64,
+        offset: u64,
+        depth: u32,
+    ) -> Result<(), Stop> {
+        let mut stream = Stream::indirect(va, words * 4, offset);
+        while stream.left() > 0 {
+            port.check_removed()?;
+            match self.packet(port, stream, depth)? {
+                Next::Words(words) => stream.pos += words * 4,
+                Next::Chain(va, words) => stream = Stream::indirect(va, words * 4, offset),
+                // A buffer is all there: what does not fit is an error.
+                Next::Wait => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes the packet at the start of `stream`.
+    fn packet(&mut self, port: &mut Port, stream: Stream, depth: u32) -> Result<Next, Stop> {
+        let words = stream.fetch(port, 0)?;
+        let header = words.get(0);
         if header == FILLER {
-            continue;
+            return Ok(Next::Words(1));
         }
         let (op, count) = (header >> 8 & 0xff, header >> 16 & NO_BODY);
         if header >> 30 != 3 {
-            return Err(bad(format!("PM4 header {header:#010x} is not of type 3")));
+            return Err(stream.bad(format!("PM4 header {header:#010x} is not of type 3")));
         }
         if op == op::NOP && count == NO_BODY {
-            continue;
+            return Ok(Next::Words(1));
         }
-        let length = u64::from(count) + 1;
-        if length > words - at {
-            return Err(bad(format!("PM4 opcode {op:#x} of {length} words leaves its indirect buffer")));
+        let body = u64::from(count) + 1;
+        if !stream.holds(&format!("PM4 opcode {op:#x}"), body + 1)? {
+            return Ok(Next::Wait);
         }
-        at += length;
-        let mut body = [0u32; 7];
-        for (word, index) in body.iter_mut().zip(1..=length) {
-            *word = port.load_u32(packet.wrapping_add(index * 4))?;
-        }
-        let [control, b1, b2, b3, b4, b5, b6] = body;
         let least = match op {
             op::WRITE_DATA => 4,
             op::WAIT_REG_MEM => 6,
             op::RELEASE_MEM => 7,
-            _ => 0,
+            op::COPY_DATA => 5,
+            op::INDIRECT_BUFFER => 3,
+            op::DISPATCH_DIRECT => 4,
+            op::SET_SH_REG | op::SET_UCONFIG_REG => 2,
+            op::ACQUIRE_MEM if self.family == Family::Gfx9 => 6,
+            op::ACQUIRE_MEM => 7,
+            _ => 1,
         };
-        if length < least {
-            return Err(bad(format!("PM4 opcode {op:#x} with a body of {length} words instead of {least}")));
+        if body < least {
+            return Err(stream.bad(format!("PM4 opcode {op:#x} with a body of {body} words instead of {least}")));
         }
+        let control = words.get(1);
+        let refused = || stream.bad(format!("PM4 opcode {op:#x} is not supported (control {control:#010x})"));
         match op {
-            op::NOP | op::ACQUIRE_MEM | op::EVENT_WRITE => {}
-            // Destinations 2 (through L2) and 5 are memory; bit 16 would write all data to one address.
-            op::WRITE_DATA if matches!(control >> 8 & 0xf, 2 | 5) && control >> 16 & 1 == 0 => {
-                port.copy(wide(b1, b2), packet.wrapping_add(16), (length - 3) * 4)?;
-            }
-            // Memory space 1, and operation 0: only wait.
-            op::WAIT_REG_MEM if control >> 4 & 0xf == 1 => {
-                let holds = poll::comparison(control);
-                let holds = holds.ok_or_else(|| bad("WAIT_REG_MEM with function 7".into()))?;
-                poll::wait(port, holds, wide(b1, b2), b3, b4)?;
-            }
-            op::RELEASE_MEM => {
-                let va = wide(b2, b3);
-                match b1 >> 29 {
-                    0 => {}
-                    1 => port.store_u32(va, b4)?,
-                    2 => port.store_u64(va, wide(b4, b5))?,
-                    3 => port.store_u64(va, clock())?,
-                    select => return Err(bad(format!("RELEASE_MEM with data selection {select}"))),
+            op::NOP | op::ACQUIRE_MEM | op::PFP_SYNC_ME => {}
+            // Indices 1 to 3 would write counters to memory.
+            op::EVENT_WRITE if !(1..=3).contains(&(control >> 8 & 0xf)) => {}
+            op::WRITE_DATA => self.write_data(port, &stream, &words, body - 3)?.ok_or_else(refused)?,
+            op::COPY_DATA => self.copy_data(port, &words)?.ok_or_else(refused)?,
+            op::WAIT_REG_MEM => self.wait(port, &stream, &words)?.ok_or_else(refused)?,
+            op::RELEASE_MEM => release(port, &words)?.ok_or_else(refused)?,
+            op::SET_SH_REG => self.set(port, &stream, SHADER.start, body - 1)?,
+            op::SET_UCONFIG_REG => self.set(port, &stream, USER_CONFIG.start, body - 1)?,
+            op::INDIRECT_BUFFER => {
+                let (va, size) = (words.wide(1) & !3, words.get(3));
+                let count = u64::from(size & 0xf_ffff);
+                if size & CHAIN != 0 && depth > 0 {
+                    return Ok(Next::Chain(va, count));
                 }
-                if b1 >> 24 & 7 != 0 {
-                    port.signal_event(b6 & 0x0fff_ffff);
+                if depth >= MAX_DEPTH {
+                    return Err(stream.bad(format!("indirect buffers nested more than {MAX_DEPTH} deep")));
                 }
+                self.indirect(port, va, count, stream.offset, depth + 1)?;
             }
-            _ => return Err(bad(format!("PM4 opcode {op:#x} is not supported (control {control:#010x})"))),
+            op::DISPATCH_DIRECT | op::DISPATCH_INDIRECT => {
+                return Err(match self.registers.program() {
+                    Some(program) => kernel::unknown(port, program)?.into(),
+                    None => stream.bad("a dispatch without a program".into()),
+                });
+            }
+            _ => return Err(refused()),
+        }
+        Ok(Next::Words(body + 1))
+    }
+
+    /// SET_*_REG: the registers' number, counted from `base`, then their values.
+    fn set(&mut self, port: &mut Port, stream: &Stream, base: u32, count: u64) -> Result<(), Stop> {
+        let first = u64::from(base) + u64::from(stream.fetch(port, 4)?.get(0) & 0xffff);
+        for index in 0..count {
+            let number = u32::try_from(first + index).unwrap_or(u32::MAX);
+            if !Registers::exists(number) {
+                return Err(stream.bad(format!("there is no register {number:#x}")));
+            }
+            let value = stream.fetch(port, 8 + index * 4)?.get(0);
+            self.registers.set(number, value);
+        }
+        Ok(())
+    }
+
+    /// WRITE_DATA of `count` words. `None`: to a place that is not supported.
+    fn write_data(&mut self, port: &mut Port, stream: &Stream, words: &Words, count: u64) -> Result<Option<()>, Stop> {
+        let control = words.get(1);
+        // Bit 16 would write all data to one address.
+        if control >> 16 & 1 != 0 {
+            return Ok(None);
+        }
+        match control >> 8 & 0xf {
+            0 if Registers::exists(words.get(2) & 0x3_ffff) && count == 1 => {
+                self.registers.set(words.get(2) & 0x3_ffff, words.get(4));
+                Ok(Some(()))
+            }
+            // Memory: through the bus, through L2, directly.
+            1 | 2 | 5 => stream.copy_out(port, 16, words.wide(2) & !3, count * 4).map(Some),
+            _ => Ok(None),
         }
     }
-    Ok(())
+
+    /// COPY_DATA. `None`: from or to a place that is not supported.
+    fn copy_data(&mut self, port: &mut Port, words: &Words) -> Result<Option<()>, Stop> {
+        let control = words.get(1);
+        let wide = control >> 16 & 1 != 0;
+        let (from, to) = (words.wide(2), words.wide(4));
+        let value = match control & 0xf {
+            0 if Registers::exists(words.get(2) & 0x3_ffff) && !wide => {
+                u64::from(self.registers.get(words.get(2) & 0x3_ffff))
+            }
+            1 | 2 if wide => port.load_u64(from)?,
+            1 | 2 => u64::from(port.load_u32(from)?),
+            5 => from,
+            9 => clock(),
+            _ => return Ok(None),
+        };
+        // Cut to half where only that is asked for.
+        let low = u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0);
+        match control >> 8 & 0xf {
+            0 if Registers::exists(words.get(4) & 0x3_ffff) && !wide => {
+                self.registers.set(words.get(4) & 0x3_ffff, low);
+            }
+            1 | 2 | 5 if wide => port.store_u64(to, value)?,
+            1 | 2 | 5 => port.store_u32(to, low)?,
+            _ => return Ok(None),
+        }
+        Ok(Some(()))
+    }
+
+    /// WAIT_REG_MEM. `None`: on something that is not supported.
+    fn wait(&mut self, port: &mut Port, stream: &Stream, words: &Words) -> Result<Option<()>, Stop> {
+        let control = words.get(1);
+        let Some(holds) = poll::comparison(control) else {
+            return Err(stream.bad("WAIT_REG_MEM with function 7".into()));
+        };
+        let (reference, mask) = (words.get(4), words.get(5));
+        match (control >> 4 & 3, control >> 6 & 3) {
+            // Memory: only wait.
+            (1, 0 | 3) => poll::wait(port, holds, words.wide(2) & !3, reference, mask).map(Some),
+            // A register: write it, wait for another, write again. That is the HDP flush, and there is nothing to flush.
+            (0, 1) => Ok(Some(())),
+            // A register that nobody changes but this queue: now or never.
+            (0, 0) if Registers::exists(words.get(2) & 0x3_ffff) => {
+                let value = self.registers.get(words.get(2) & 0x3_ffff);
+                if !holds(value & mask, reference) {
+                    return Err(stream.bad(format!("WAIT_REG_MEM on a register that stays {value:#x}")));
+                }
+                Ok(Some(()))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// RELEASE_MEM. `None`: data that are not supported.
+fn release(port: &mut Port, words: &Words) -> Result<Option<()>, Stop> {
+    let (select, va) = (words.get(2), words.wide(3));
+    match select >> 29 {
+        0 => {}
+        1 => port.store_u32(va, words.get(5))?,
+        2 => port.store_u64(va, words.wide(5))?,
+        // The GPU's clock, and the system's, which is the same one here.
+        3 | 4 => port.store_u64(va, clock())?,
+        _ => return Ok(None),
+    }
+    if select >> 24 & 7 != 0 {
+        port.signal_event(words.get(7) & 0x0fff_ffff);
+    }
+    Ok(Some(()))
 }

@@ -13,6 +13,7 @@ use crate::bell::Idle;
 use crate::bus::{PageFault, Vmid};
 use crate::counters::count;
 use crate::gpu::{GpuError, Shared};
+use crate::pm4::Pm4;
 use crate::raw;
 use crate::sdma::Sdma;
 use crate::vmid::{lock, SlotClaim};
@@ -40,7 +41,7 @@ pub enum QueueKind {
     Sdma,
     /// AQL packets. The doorbell is the index of the last packet, the pointers are indices and only grow.
     Aql,
-    /// PM4 packets. Not implemented: adding such a queue fails with [`GpuError::Unsupported`].
+    /// PM4 packets. Doorbell and pointers count 32-bit words and only grow.
     Pm4,
 }
 
@@ -110,11 +111,14 @@ pub enum QueueError {
         /// What is wrong with it.
         message: String,
     },
-    /// A dispatch whose kernel object is not the descriptor of a built-in kernel.
-    #[error("kernel object at GPU address {object:#x} is not a built-in kernel of this GPU")]
+    /// A dispatch of something else than a built-in kernel: a program in AMD's instruction set.
+    #[error("cannot run kernel {} at GPU address {object:#x}: this GPU does not execute AMD's instruction set",
+        .name.as_deref().unwrap_or("(of unknown name)"))]
     UnknownKernel {
-        /// GPU address of the kernel object.
+        /// GPU address of the kernel object (AQL) or of the program (PM4).
         object: u64,
+        /// The kernel's name in the code object that it was loaded with, if that can be found.
+        name: Option<String>,
     },
     /// A kernel's arguments make no sense.
     #[error("kernel arguments at GPU address {kernarg:#x}: {message}")]
@@ -135,7 +139,7 @@ pub enum QueueError {
         /// Bytes of the word.
         bytes: usize,
     },
-    /// A doorbell value that is not a multiple of 4 or more than a ring ahead of the read pointer.
+    /// A doorbell value that is no whole number of words, or more than a ring ahead of the read pointer.
     #[error("doorbell value {doorbell:#x} does not fit read pointer {rptr:#x} and a ring of {ring_bytes:#x} bytes")]
     BadDoorbell {
         /// Value of the doorbell.
@@ -195,7 +199,7 @@ impl Queue {
         let kind = match control.kind {
             QueueKind::Sdma => "sdma",
             QueueKind::Aql => "aql",
-            QueueKind::Pm4 => return Err(GpuError::Unsupported("PM4 queues")),
+            QueueKind::Pm4 => "pm4",
         };
         let name = format!("gpu{}-{kind}-{}", shared.index, control.id.0);
         let port = Port::new(shared.clone(), control.clone());
@@ -247,19 +251,22 @@ impl Drop for SignalMask {
 enum Engine {
     Sdma(Sdma),
     Aql(Box<Aql>),
+    Pm4(Pm4),
 }
 
 fn run(mut port: Port) {
     let (control, shared) = (port.control.clone(), port.shared.clone());
     let mut engine = match control.kind {
-        QueueKind::Aql => Engine::Aql(Box::new(Aql::new())),
-        QueueKind::Sdma | QueueKind::Pm4 => Engine::Sdma(Sdma::new(shared.config.family)),
+        QueueKind::Aql => Engine::Aql(Box::new(Aql::new(shared.config.family))),
+        QueueKind::Sdma => Engine::Sdma(Sdma::new(shared.config.family)),
+        QueueKind::Pm4 => Engine::Pm4(Pm4::new(shared.config.family)),
     };
     let mut idle = Idle::new(&shared.bell);
     let stop = loop {
         let worked = port.check_removed().and_then(|()| match &mut engine {
             Engine::Sdma(sdma) => sdma.step(&mut port),
             Engine::Aql(aql) => aql.step(&mut port),
+            Engine::Pm4(pm4) => pm4.step(&mut port),
         });
         match worked {
             Ok(true) => {
@@ -273,7 +280,12 @@ fn run(mut port: Port) {
     if let Stop::Error(error) = stop {
         count(&shared.counters.queue_errors, 1);
         tracing::debug!(gpu = shared.index, queue = control.id.0, %error, "queue halted");
-        shared.irq.queue_error(control.vmid, control.id, error);
+        // The event first: whoever the runtime's signal wakes finds the queue's state.
+        shared.irq.queue_error(control.vmid, control.id, error.clone());
+        if control.kind == QueueKind::Aql {
+            // It may be removed meanwhile.
+            let _ = Aql::failed(&mut port, &error);
+        }
         shared.vmid_of(&control).park_while(|| !control.removed.load(SeqCst));
     }
 }

@@ -42,6 +42,12 @@ pub fn install() {
     arch::install();
 }
 
+/// For a program that interposes sigaction: `new` gets what is no fault of an access, and the fault handler stays. What did before is
+/// returned; `None` if the handler is not installed, or not for this signal.
+pub fn chain(signal: libc::c_int, new: Option<libc::sigaction>) -> Option<libc::sigaction> {
+    arch::chain(signal, new)
+}
+
 /// Copies `len` bytes, in ascending order (a long copy stores its first 64 bytes last); the result is unspecified if the regions overlap with `dst` above
 /// `src`.
 ///

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The SDMA packet processor.
 //!
-//! Packets are those of `vega10_sdma_pkt_open.h` and `navi10_sdma_pkt_open.h`. Implemented: NOP, COPY_LINEAR
+//! Packets are those of `vega10_sdma_pkt_open.h`, `navi10_sdma_pkt_open.h` and `sdma_v6_0_0_pkt_open.h`. Implemented: NOP, COPY_LINEAR
 //! (also broadcast), WRITE_LINEAR, INDIRECT, FENCE, TRAP, POLL_REGMEM on memory, COND_EXE, ATOMIC,
-//! CONST_FILL, TIMESTAMP, and GCR_REQ on gfx10. Everything else halts the queue, register accesses included:
+//! CONST_FILL, TIMESTAMP, and GCR_REQ from gfx10 on. Everything else halts the queue, register accesses included:
 //! there are no registers.
 //!
-//! Where the generations differ: the count of a linear copy has 22 bits on early gfx9 and 30 later; all 30
+//! Where the generations differ: the count of a linear copy has 22 bits on gfx9 and gfx10, and 30 on MI200 and gfx11; all 30
 //! are used, as the rest was reserved. A poll never gives up, whatever its retry count.
 
 use crate::access::{Port, Stop};
 use crate::gpu::{clock, Family};
 use crate::poll;
 use crate::queue::{ring, QueueError};
+use crate::stream::{Stream, Words};
 
 mod op {
     pub const NOP: u32 = 0;
@@ -29,63 +30,8 @@ mod op {
     pub const GCR_REQ: u32 = 17;
 }
 
-/// 32-bit words fetched at once: more than the longest packet, data apart.
-const WINDOW: usize = 16;
-
 /// Words of pattern that a fill writes at a time.
 const PATTERN_WORDS: usize = 4096;
-
-/// A run of packets.
-#[derive(Clone, Copy)]
-struct Stream {
-    /// First byte of the ring or the indirect buffer.
-    va: u64,
-    /// Position of the packet, in bytes.
-    pos: u64,
-    /// End of what was submitted, in bytes.
-    end: u64,
-    /// Size of the ring, at which positions wrap; `None` in an indirect buffer.
-    wrap: Option<u64>,
-    /// Offset in the ring to name in errors.
-    offset: u64,
-}
-
-impl Stream {
-    fn left(&self) -> u64 {
-        self.end.wrapping_sub(self.pos)
-    }
-
-    /// The longest piece of at most `len` bytes from `pos + skip` on that does not wrap: its address and
-    /// length.
-    fn piece(&self, skip: u64, len: u64) -> (u64, u64) {
-        let pos = self.pos.wrapping_add(skip);
-        match self.wrap {
-            Some(bytes) => {
-                let at = pos & (bytes - 1);
-                (self.va.wrapping_add(at), len.min(bytes - at))
-            }
-            None => (self.va.wrapping_add(pos), len),
-        }
-    }
-
-    fn bad(&self, message: String) -> Stop {
-        QueueError::BadPacket { offset: self.offset, message }.into()
-    }
-}
-
-/// The words of a packet that could be fetched; the rest reads as 0.
-struct Words([u32; WINDOW]);
-
-impl Words {
-    fn get(&self, index: usize) -> u32 {
-        self.0.get(index).copied().unwrap_or(0)
-    }
-
-    /// The 64-bit value whose low half is word `index`.
-    fn wide(&self, index: usize) -> u64 {
-        u64::from(self.get(index)) | u64::from(self.get(index + 1)) << 32
-    }
-}
 
 /// State of an SDMA queue.
 pub(crate) struct Sdma {
@@ -123,27 +69,10 @@ impl Sdma {
         Ok(true)
     }
 
-    fn fetch(port: &mut Port, stream: &Stream) -> Result<Words, Stop> {
-        let mut bytes = [0u8; WINDOW * 4];
-        let len = stream.left().min(bytes.len() as u64);
-        let mut done = 0;
-        while done < len {
-            let (va, piece) = stream.piece(done, len - done);
-            let range = usize::try_from(done).unwrap_or(0)..usize::try_from(done + piece).unwrap_or(0);
-            port.read(va, bytes.get_mut(range).unwrap_or_default())?;
-            done += piece;
-        }
-        let mut words = [0; WINDOW];
-        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(4)) {
-            *word = u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
-        }
-        Ok(Words(words))
-    }
-
     /// Executes the packet at the start of `stream`; returns its length in words, or `None` if the ring does
     /// not hold all of it yet.
     fn packet(&mut self, port: &mut Port, stream: Stream) -> Result<Option<u64>, Stop> {
-        let words = Sdma::fetch(port, &stream)?;
+        let words = stream.fetch(port, 0)?;
         let header = words.get(0);
         let (op, sub_op) = (header & 0xff, header >> 8 & 0xff);
         let known: u64 = match (op, sub_op) {
@@ -162,19 +91,15 @@ impl Sdma {
             (op::ATOMIC, 0) => 8,
             (op::CONST_FILL, 0) => 5,
             (op::TIMESTAMP, 1 | 2) => 3,
-            (op::GCR_REQ, 0) if self.family == Family::Gfx10 => 5,
+            (op::GCR_REQ, 0 | 1) if self.family >= Family::Gfx10 => 5,
             _ => {
                 let message =
                     format!("opcode {op:#x} with sub-opcode {sub_op:#x} is not supported (header {header:#010x})");
                 return Err(stream.bad(message));
             }
         };
-        if known * 4 > stream.left() {
-            return match stream.wrap {
-                Some(bytes) if known * 4 <= bytes => Ok(None),
-                Some(_) => Err(stream.bad(format!("opcode {op:#x} of {known} words is longer than the ring"))),
-                None => Err(stream.bad(format!("opcode {op:#x} of {known} words leaves its indirect buffer"))),
-            };
+        if !stream.holds(&format!("opcode {op:#x}"), known)? {
+            return Ok(None);
         }
         let mut length = known;
         match op {
@@ -185,7 +110,7 @@ impl Sdma {
                     port.copy(words.wide(7), words.wide(3), count)?;
                 }
             }
-            op::WRITE => self.write(port, &stream, words.wide(1), (known - 4) * 4)?,
+            op::WRITE => stream.copy_out(port, 16, words.wide(1), (known - 4) * 4)?,
             op::INDIRECT => self.indirect(port, &stream, &words)?,
             op::FENCE => port.store_u32(words.wide(1), words.get(3))?,
             op::TRAP => port.signal_event(words.get(1) & 0x0fff_ffff),
@@ -208,23 +133,13 @@ impl Sdma {
         Ok(Some(length))
     }
 
-    fn write(&mut self, port: &mut Port, stream: &Stream, dst: u64, len: u64) -> Result<(), Stop> {
-        let mut done = 0;
-        while done < len {
-            let (va, piece) = stream.piece(16 + done, len - done);
-            port.copy(dst.wrapping_add(done), va, piece)?;
-            done += piece;
-        }
-        Ok(())
-    }
-
     fn indirect(&mut self, port: &mut Port, stream: &Stream, words: &Words) -> Result<(), Stop> {
         let va = words.wide(1);
         if va % 32 != 0 {
             return Err(stream.bad(format!("indirect buffer at GPU address {va:#x} is not aligned to 32 bytes")));
         }
         let end = u64::from(words.get(3) & 0xf_ffff) * 4;
-        let mut inner = Stream { va, pos: 0, end, wrap: None, offset: stream.offset };
+        let mut inner = Stream::indirect(va, end, stream.offset);
         while inner.left() > 0 {
             port.check_removed()?;
             // A buffer never yields "not yet": a packet that leaves it is an error.

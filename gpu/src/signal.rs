@@ -29,3 +29,21 @@ pub(crate) fn complete(port: &mut Port, signal: u64, start: u64, end: u64) -> Re
     }
     Ok(())
 }
+
+/// Sets the signal at `signal` to `value` and signals its event, as far as it is mapped: for a queue that has failed and may not fail once
+/// more over telling so.
+pub(crate) fn raise(port: &mut Port, signal: u64, value: u64) -> Result<(), Stop> {
+    let at = |offset| signal.wrapping_add(offset);
+    let mut words = [[0; 8]; 2];
+    for (word, offset) in words.iter_mut().zip([EVENT_MAILBOX_PTR, EVENT_ID]) {
+        if !port.peek(at(offset), word)? {
+            return Ok(());
+        }
+    }
+    let [mailbox, event] = words.map(u64::from_le_bytes);
+    let event = event & u64::from(u32::MAX);
+    if port.poke_u64(at(VALUE), value)? && mailbox != 0 && port.poke_u64(mailbox, event)? {
+        port.signal_event(u32::try_from(event).unwrap_or(0));
+    }
+    Ok(())
+}

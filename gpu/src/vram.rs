@@ -116,6 +116,12 @@ impl Vram {
         self.size
     }
 
+    /// Where in its file it begins, in bytes.
+    pub fn start(&self) -> u64 {
+        // It was made from one.
+        u64::try_from(self.start).unwrap_or(0)
+    }
+
     /// Start of the mapping; valid for [`Vram::size`] bytes as long as the value lives. Accesses must be raw:
     /// other threads and processes write here.
     pub fn base(&self) -> *mut u8 {

@@ -6,6 +6,7 @@
 //! not count, so `holds` does: accesses run when neither holds them. Its lock, one a VMID, is taken in the notification path; under it
 //! nothing is allocated.
 
+use crate::device_file::DeviceFile;
 use crate::dma::SharedMemory;
 use crate::mm::{Mm, Pause};
 use std::any::Any;
@@ -121,6 +122,8 @@ pub struct HostGpu {
     mm: &'static Mm,
     gpu: Arc<vkfd_gpu::Gpu>,
     properties: GpuProperties,
+    /// Where its VRAM and its DMA memory are, if clients open it by path.
+    file: Option<Arc<DeviceFile>>,
     /// By VMID.
     holds: Box<[Mutex<Holds>]>,
     /// Suspensions by the driver; the GPU's own counter has the pauses in it as well.
@@ -129,9 +132,14 @@ pub struct HostGpu {
 
 impl HostGpu {
     /// Puts `gpu` behind the driver's interface.
-    pub fn new(mm: &'static Mm, gpu: Arc<vkfd_gpu::Gpu>, properties: GpuProperties) -> Self {
+    pub fn new(
+        mm: &'static Mm,
+        gpu: Arc<vkfd_gpu::Gpu>,
+        properties: GpuProperties,
+        file: Option<Arc<DeviceFile>>,
+    ) -> Self {
         let holds = (0..properties.vmids).map(|_| Mutex::default()).collect();
-        Self { mm, gpu, properties, holds, suspends: AtomicU64::new(0) }
+        Self { mm, gpu, properties, file, holds, suspends: AtomicU64::new(0) }
     }
 
     /// What it has done. `suspends` are the driver's.
@@ -183,7 +191,6 @@ pub fn errno_of(error: &GpuError) -> Errno {
         GpuError::NoQueue => Errno::ENOSPC,
         GpuError::Thread(_) => Errno::ENOMEM,
         GpuError::Doorbell(_) => Errno::EFAULT,
-        GpuError::Unsupported(_) => Errno::EOPNOTSUPP,
         GpuError::BadConfig(_)
         | GpuError::BadVmid(_)
         | GpuError::BadRing { .. }
@@ -304,8 +311,18 @@ impl seam::Gpu for HostGpu {
         vkfd_gpu::clock()
     }
 
+    fn vram_mmap_offset(&self) -> Option<u64> {
+        self.file.as_ref().map(|_| self.gpu.vram().start())
+    }
+
+    fn alloc_doorbells(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
+        os::failpoint("alloc_dma")?;
+        debug_assert_eq!(bytes, vkfd_driver::vm::DOORBELL_BYTES);
+        Ok(os::arc(SharedMemory::doorbells(self.mm, self.file.as_ref())?)?)
+    }
+
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
         os::failpoint("alloc_dma")?;
-        Ok(os::arc(SharedMemory::new(self.mm, bytes)?)?)
+        Ok(os::arc(SharedMemory::new(self.mm, self.file.as_ref(), bytes)?)?)
     }
 }

@@ -1,38 +1,60 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! DMA memory: system memory of the driver's own that GPU, driver and client share (GTT buffers, doorbells, events).
 //!
-//! A shared anonymous mapping with a pinned frame for each page. The client's view is a second mapping of the same pages,
+//! A shared mapping, anonymous or of the machine's [`DeviceFile`], with a pinned frame for each page. The client's view is a second mapping of the same pages,
 //! made by mremap with an old size of zero, so no file descriptor is held and the pages live as long as either mapping.
 //! 2 MiB and more are aligned to 2 MiB, so that their frames can form huge entries.
 
+use crate::device_file::DeviceFile;
 use crate::mm::Mm;
 use crate::sys;
 use std::any::Any;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr, HUGE, PAGE};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu::DmaMemory;
+use vkfd_driver::vm::DOORBELL_BYTES;
 
 /// The memory.
 pub struct SharedMemory {
     mm: &'static Mm,
     span: CpuSpan,
     pages: Box<[PhysAddr]>,
+    /// The file it is in, and where.
+    file: Option<(Arc<DeviceFile>, u64)>,
 }
 
 impl SharedMemory {
-    /// Zeroed memory of `bytes`, rounded up to pages.
+    /// Zeroed memory of `bytes`, rounded up to pages, in `file` if there is one.
     ///
     /// # Errors
     /// EINVAL for nothing; ENOMEM.
-    pub fn new(mm: &'static Mm, bytes: u64) -> Result<Self> {
+    pub fn new(mm: &'static Mm, file: Option<&Arc<DeviceFile>>, bytes: u64) -> Result<Self> {
         let bytes = bytes.checked_next_multiple_of(PAGE).filter(|b| *b != 0).ok_or(Errno::EINVAL)?;
         let align = if bytes >= HUGE { HUGE } else { PAGE };
-        let start = map_aligned(bytes, align).map_err(|_| Errno::ENOMEM)?;
+        let file = match file {
+            Some(file) => Some((file.clone(), file.take(bytes, align).ok_or(Errno::ENOMEM)?)),
+            None => None,
+        };
+        Self::at(mm, file, bytes, align)
+    }
+
+    /// As [`SharedMemory::new`], for a process's doorbells.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn doorbells(mm: &'static Mm, file: Option<&Arc<DeviceFile>>) -> Result<Self> {
+        Self::at(mm, file.map(|file| (file.clone(), file.take_doorbells())), DOORBELL_BYTES, PAGE)
+    }
+
+    fn at(mm: &'static Mm, file: Option<(Arc<DeviceFile>, u64)>, bytes: u64, align: u64) -> Result<Self> {
+        let start = map_aligned(bytes, align, file.as_ref()).map_err(|_| Errno::ENOMEM)?;
         // From here on dropping `memory` undoes everything.
-        let mut memory = Self { mm, span: CpuSpan::between(CpuVa(start), CpuVa(start + bytes)), pages: Box::default() };
+        let span = CpuSpan::between(CpuVa(start), CpuVa(start + bytes));
+        let mut memory = Self { mm, span, pages: Box::default(), file };
         let mut pages = Vec::new();
         pages.try_reserve_exact(index(bytes / PAGE)).map_err(|_| Errno::ENOMEM)?;
         mm.frames().assign_pinned(memory.span, |at| pages.push(at))?;
@@ -83,19 +105,24 @@ impl SharedMemory {
 }
 
 /// Shared zeroed memory at a multiple of `align`.
-fn map_aligned(bytes: u64, align: u64) -> io::Result<u64> {
+fn map_aligned(bytes: u64, align: u64, file: Option<&(Arc<DeviceFile>, u64)>) -> io::Result<u64> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    let (flags, fd, offset) = match file {
+        Some((file, offset)) => (flags, file.raw(), i64::try_from(*offset).map_err(|_| io::ErrorKind::OutOfMemory)?),
+        None => (flags | libc::MAP_ANONYMOUS, -1, 0),
+    };
     if align <= PAGE {
-        return sys::map_anonymous(index(bytes), flags).map(|at| at.as_ptr().expose_provenance() as u64);
+        // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
+        return unsafe { sys::mmap(0, bytes, prot, flags, fd, offset) };
     }
     let more = bytes.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
     let reserved = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_ANONYMOUS;
     // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
     let area = unsafe { sys::mmap(0, more, libc::PROT_NONE, reserved, -1, 0) }?;
     let start = area.next_multiple_of(align);
-    let flags = flags | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     // SAFETY: the target is part of the area that was just reserved.
-    let mapped = unsafe { sys::mmap(start, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    let mapped = unsafe { sys::mmap(start, bytes, prot, flags | libc::MAP_FIXED, fd, offset) };
     let kept = if mapped.is_ok() { start..start + bytes } else { area..area };
     for rest in [area..kept.start, kept.end..area + more] {
         if !rest.is_empty() {
@@ -126,6 +153,10 @@ impl DmaMemory for SharedMemory {
         self.word(at).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
+    fn mmap_offset(&self) -> Option<u64> {
+        self.file.as_ref().map(|(_, offset)| *offset)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -139,5 +170,8 @@ impl Drop for SharedMemory {
         }
         // SAFETY: the mapping is ours, and no reference into it outlives `self`.
         unsafe { sys::unmap(self.span.start().0, self.span.bytes()) };
+        if let Some((file, offset)) = self.file.take().filter(|_| self.mm.is_current()) {
+            file.give(offset, self.span.bytes());
+        }
     }
 }

@@ -10,7 +10,12 @@
 //!
 //! A hook entered while its thread is inside another one does just the system call: callbacks change no watched mappings.
 //!
+//! A program that emulates device files gets its turn first when one is mapped ([`set_mapper`]).
+//!
 //! Limits: raw system calls and calls that libc makes itself (`free` of a large block, `brk`, `shmdt`) are not seen.
+
+use libc::{c_int, c_void};
+use std::sync::OnceLock;
 
 /// Whether the mapping calls of this process go through the hooks.
 pub fn interposed() -> bool {
@@ -18,6 +23,17 @@ pub fn interposed() -> bool {
     return hooks::in_effect();
     #[cfg(not(feature = "interpose"))]
     false
+}
+
+/// What maps the descriptors of device files: given the arguments of mmap, the errno or the mapping's address, or `None` when the
+/// descriptor is an ordinary one. Called for every mapping of a file.
+pub type Mapper = unsafe fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> Option<Result<*mut c_void, c_int>>;
+
+static MAPPER: OnceLock<Mapper> = OnceLock::new();
+
+/// From now on `mapper` has its turn before the kernel. The first call counts.
+pub fn set_mapper(mapper: Mapper) {
+    let _ = MAPPER.set(mapper);
 }
 
 #[cfg(feature = "interpose")]
@@ -203,6 +219,17 @@ mod hooks {
         fd: c_int,
         offset: off_t,
     ) -> *mut c_void {
+        if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
+            // SAFETY: forwarded to the caller.
+            match super::MAPPER.get().and_then(|map| unsafe { map(at, bytes, prot, flags, fd, offset) }) {
+                Some(Ok(mapped)) => return mapped,
+                Some(Err(errno)) => {
+                    set_errno(errno);
+                    return libc::MAP_FAILED;
+                }
+                None => {}
+            }
+        }
         let span = (flags & libc::MAP_FIXED != 0).then(|| pages(at, bytes)).flatten();
         pointer(around(Seen::ByEvents, [span, None], || {
             // SAFETY: forwarded to the caller.

@@ -7,12 +7,17 @@
 //! | [`frame`] | what a physical address means here, and how a stale one is caught |
 //! | [`uffd`], [`interpose`], [`source`] | where notifications come from, and what they do not show |
 //! | [`dma`] | memory that GPU, driver and client share |
+//! | `files` | files that calls give to the program |
 //! | [`device`] | the software GPU as the driver's device |
+//! | [`device_file`], [`description`] | for programs that open devices by path: one file with all memory, and a machine in words |
 //! | [`machine`] | GPUs and driver put together: what programs use |
 
+pub mod description;
 pub mod device;
+pub mod device_file;
 pub mod dma;
 mod error;
+mod files;
 mod fork;
 pub mod frame;
 pub mod interpose;
@@ -27,6 +32,7 @@ mod target;
 pub mod uffd;
 pub mod watch;
 
+pub use description::Description;
 pub use error::HostError;
 pub use machine::{KfdFile, Machine, MachineOptions};
 pub use source::{Capabilities, Source};

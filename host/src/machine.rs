@@ -5,8 +5,10 @@
 //! frees nothing.
 
 use crate::device::{HostBus, HostGpu, InterruptLine};
+use crate::device_file::DeviceFile;
 use crate::dma::SharedMemory;
 use crate::error::HostError;
+use crate::files::HostFiles;
 use crate::mm::{Mm, Pause};
 use crate::source::{Capabilities, Source};
 use crate::sys;
@@ -39,6 +41,8 @@ pub struct MachineOptions {
     pub xnack_capable: bool,
     /// Where notifications of changed CPU mappings come from. One for all machines of a process.
     pub source: Source,
+    /// Whether all memory that clients map is in one file ([`Machine::device_file`]), for clients that open devices by path.
+    pub device_file: bool,
     /// The driver's own options.
     pub driver: Options,
 }
@@ -52,7 +56,30 @@ impl Default for MachineOptions {
         if let Some(ram) = u64::try_from(pages).ok().filter(|p| *p != 0).and_then(|p| p.checked_mul(PAGE)) {
             driver.ram = ram;
         }
-        Self { gpus: 1, vram_bytes: 1 << 30, target: Target::GFX900, xnack_capable: true, source: Source::Auto, driver }
+        Self {
+            gpus: 1,
+            vram_bytes: 1 << 30,
+            target: Target::GFX900,
+            xnack_capable: true,
+            source: Source::Auto,
+            device_file: false,
+            driver,
+        }
+    }
+}
+
+impl MachineOptions {
+    /// What GPU number `index` of such a machine is; where its VRAM is in the fabric only the machine knows.
+    pub fn gpu_properties(&self, index: u32) -> GpuProperties {
+        GpuProperties {
+            gpu_id: FIRST_GPU_ID + index,
+            vram_bytes: self.vram_bytes,
+            vram_base: FabricAddr(0),
+            vmids: vkfd_gpu::Config::default().vmids,
+            gfx_target_version: self.target.version(),
+            xnack_capable: self.xnack_capable,
+            clock_hz: vkfd_gpu::CLOCK_HZ,
+        }
     }
 }
 
@@ -74,6 +101,7 @@ struct Inner {
     mm: &'static Mm,
     kfd: Arc<Kfd>,
     gate: Arc<Gate>,
+    file: Option<Arc<DeviceFile>>,
 }
 
 impl Drop for Inner {
@@ -110,8 +138,17 @@ impl Machine {
             return Err(HostError::Option("a machine has at least one GPU".into()));
         }
         let mm = Mm::get(options.source)?;
-        let sizes = vec![options.vram_bytes; index(options.gpus.into())];
-        let fabric = vkfd_gpu::Fabric::new(&sizes).map_err(|e| HostError::Option(e.to_string()))?;
+        let no_vram = |e: vkfd_gpu::VramError| HostError::Option(e.to_string());
+        let file = match options.device_file {
+            true => Some(Arc::new(DeviceFile::new().map_err(|e| HostError::AddressSpace(e.to_string()))?)),
+            false => None,
+        };
+        let vram = |gpu| match &file {
+            Some(file) => file.vram(gpu, options.vram_bytes),
+            None => vkfd_gpu::Vram::create(options.vram_bytes),
+        };
+        let vrams = (0..options.gpus).map(vram).collect::<Result<_, _>>().map_err(no_vram)?;
+        let fabric = vkfd_gpu::Fabric::with_vrams(vrams).map_err(no_vram)?;
         let bus = Arc::new(HostBus::new(mm));
         let mut lines = Vec::new();
         let mut gpus = Vec::new();
@@ -123,19 +160,12 @@ impl Machine {
                 name: options.target.to_string(),
                 ..vkfd_gpu::Config::default()
             };
-            let properties = GpuProperties {
-                gpu_id: FIRST_GPU_ID + i,
-                vram_bytes: options.vram_bytes,
-                vram_base: FabricAddr(fabric.base(index(i.into())).0),
-                vmids: config.vmids,
-                gfx_target_version: options.target.version(),
-                xnack_capable: options.xnack_capable,
-                clock_hz: vkfd_gpu::CLOCK_HZ,
-            };
+            let vram_base = FabricAddr(fabric.base(index(i.into())).0);
+            let properties = GpuProperties { vram_base, vmids: config.vmids, ..options.gpu_properties(i) };
             let gpu = vkfd_gpu::Gpu::new(config, index(i.into()), fabric.clone(), bus.clone(), line.clone())
                 .map_err(|e| HostError::Gpu { index: i, why: e.to_string() })?;
             lines.push(line);
-            gpus.push(Arc::new(HostGpu::new(mm, gpu, properties)));
+            gpus.push(Arc::new(HostGpu::new(mm, gpu, properties, file.clone())));
         }
         let kfd = Self::start_driver(&gpus, options.driver).map_err(|e| HostError::Driver(e.errno.name().into()))?;
         for line in lines {
@@ -146,7 +176,7 @@ impl Machine {
         if !mm.add_gate(gate.clone()) {
             return Err(HostError::Option("too many machines in one process".into()));
         }
-        Ok(Self { inner: Arc::new(Inner { mm, kfd, gate }) })
+        Ok(Self { inner: Arc::new(Inner { mm, kfd, gate, file }) })
     }
 
     fn start_driver(gpus: &[Arc<HostGpu>], options: Options) -> vkfd_driver::errno::Result<Arc<Kfd>> {
@@ -155,7 +185,7 @@ impl Machine {
             let gpu: Arc<dyn Gpu> = gpu.clone();
             seam.push(gpu)?;
         }
-        Kfd::new(seam, options)
+        Kfd::with_files(seam, options, os::arc(HostFiles::default())?)
     }
 
     /// Opens the device: a new process object of the driver, without a VM.
@@ -179,6 +209,11 @@ impl Machine {
     /// The GPUs, by index.
     pub fn gpus(&self) -> &[Arc<HostGpu>] {
         &self.inner.gate.0
+    }
+
+    /// The file with all memory that clients map, if the options asked for it.
+    pub fn device_file(&self) -> Option<&Arc<DeviceFile>> {
+        self.inner.file.as_ref()
     }
 
     /// What each GPU has done. `suspends` are the driver's evictions only.
@@ -280,13 +315,14 @@ impl KfdFile {
             }
             Mapped::Vram { gpu_id, pieces, .. } => {
                 let gpu = self.inner.gate.0.iter().find(|g| g.properties().gpu_id == *gpu_id).ok_or(libc::ENODEV)?;
-                let vram = gpu.software().vram().as_fd().as_raw_fd();
+                let memory = gpu.software().vram();
+                let vram = memory.as_fd().as_raw_fd();
                 let mut at = span.start().0;
                 for (offset, bytes) in pieces.iter() {
                     if at + bytes > span.end().0 {
                         return Err(libc::EINVAL);
                     }
-                    let offset = i64::try_from(offset.0).map_err(|_| Errno::EINVAL.0)?;
+                    let offset = i64::try_from(memory.start() + offset.0).map_err(|_| Errno::EINVAL.0)?;
                     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
                     // SAFETY: forwarded to the caller; the piece lies inside `span`.
                     unsafe { sys::mmap(at, *bytes, prot, flags, vram, offset) }.map_err(errno)?;

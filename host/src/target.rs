@@ -24,6 +24,9 @@ impl Target {
     /// Navi 21.
     pub const GFX1030: Self = Self { major: 10, minor: 3, stepping: 0 };
 
+    /// Navi 31.
+    pub const GFX1100: Self = Self { major: 11, minor: 0, stepping: 0 };
+
     /// `gfx_target_version` of the topology: major * 10000 + minor * 100 + stepping.
     pub const fn version(self) -> u32 {
         self.major * 10_000 + self.minor * 100 + self.stepping
@@ -31,10 +34,10 @@ impl Target {
 
     /// The packet formats it speaks.
     pub const fn family(self) -> vkfd_gpu::Family {
-        if self.major < 10 {
-            vkfd_gpu::Family::Gfx9
-        } else {
-            vkfd_gpu::Family::Gfx10
+        match self.major {
+            0..=9 => vkfd_gpu::Family::Gfx9,
+            10 => vkfd_gpu::Family::Gfx10,
+            _ => vkfd_gpu::Family::Gfx11,
         }
     }
 }

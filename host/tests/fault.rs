@@ -223,7 +223,7 @@ fn shared_memory_has_two_mappings_of_the_same_pages() {
     use vkfd_driver::gpu::DmaMemory;
     let _one = serial();
     let mm = mm();
-    let dma = vkfd_host::dma::SharedMemory::new(mm, 4 << 20).unwrap();
+    let dma = vkfd_host::dma::SharedMemory::new(mm, None, 4 << 20).unwrap();
     assert_eq!(dma.page(0).0 % (2 << 20), 0, "fit for huge entries");
     assert_eq!(dma.page(511).0 - dma.page(0).0, 511 * PAGE);
     dma.write_u64(PAGE + 8, 42);
@@ -243,8 +243,8 @@ fn shared_memory_has_two_mappings_of_the_same_pages() {
     assert_eq!(mm.frames().resolve(page, 1), vkfd_host::frame::Resolved::Stale);
     assert_eq!(unsafe { word.read_volatile() }, 43);
     unmap(CpuSpan::new(view, PAGE).unwrap());
-    let small = vkfd_host::dma::SharedMemory::new(mm, 1).unwrap();
+    let small = vkfd_host::dma::SharedMemory::new(mm, None, 1).unwrap();
     assert_eq!(small.bytes(), PAGE);
     assert!(unsafe { small.map_again(0, 2 * PAGE, RW, None) }.is_err());
-    assert!(vkfd_host::dma::SharedMemory::new(mm, 0).is_err());
+    assert!(vkfd_host::dma::SharedMemory::new(mm, None, 0).is_err());
 }

@@ -54,6 +54,11 @@ fn sdma_packets() {
 }
 
 #[test]
+fn pm4_packets() {
+    smoke("pm4_packets", 1000);
+}
+
+#[test]
 fn aql_packets() {
     smoke("aql_packets", 1000);
 }

@@ -74,6 +74,19 @@ fn missing_tlb_flushes_are_noticed() {
 }
 
 #[test]
+fn svm_under_a_driver_that_ignores_or_does_not_flush_is_noticed() {
+    let _alone = alone();
+    for xnack in [false, true] {
+        let sound = WorldSpec { xnack, ..WorldSpec::default() };
+        let broken = |sabotage| WorldSpec { sabotage, ..sound };
+        let deaf = broken(Sabotage { invalidation: true, ..Sabotage::default() });
+        expect_page_fault(fails(vkfd_scenarios::svm::change::discard, sound, deaf));
+        let unflushed = broken(Sabotage { tlb_flush: true, ..Sabotage::default() });
+        expect_page_fault(fails(vkfd_scenarios::svm::change::discard, sound, unflushed));
+    }
+}
+
+#[test]
 fn bounds_off_by_a_page_and_forgotten_watches_are_noticed() {
     let _alone = alone();
     let sound = WorldSpec::default();

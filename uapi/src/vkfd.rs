@@ -147,6 +147,8 @@ pub const CAP_XNACK: u64 = 1 << 3;
 pub const CAP_SNAPSHOT: u64 = 1 << 4;
 /// Snapshots show queues and why they stopped ([`SNAPSHOT_QUEUES`]).
 pub const CAP_QUEUES: u64 = 1 << 5;
+/// SVM ranges are mapped to GPUs, and snapshots show them ([`SNAPSHOT_SVM`]).
+pub const CAP_SVM: u64 = 1 << 6;
 
 pod! {
     /// Argument of [`LAST_ERROR`]: the last failure of a memory call by the calling thread in this process.

@@ -6,6 +6,7 @@
 //! 2 the task could not be done.
 
 mod abi;
+mod clients;
 mod counts;
 mod fuzz;
 mod interleavings;
@@ -41,6 +42,7 @@ enum Task {
     Fuzz(fuzz::Args),
     Counts(counts::Args),
     Vm(vm::Args),
+    Clients(clients::Args),
 }
 
 /// What a task found out.
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
         Task::Vm(args) => vm::run(&args),
+        Task::Clients(args) => clients::run(&args),
     };
     match verdict {
         Ok(Verdict::Clean(summary)) => {

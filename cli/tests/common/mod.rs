@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Running the program.
+//! Running the program. Not every test uses all of it.
+#![allow(dead_code)]
 
 use serde_json::Value;
 use std::process::{Command, Output};

@@ -190,7 +190,6 @@ fn class(rank: Rank) -> Class {
         Rank::Offset => (c"vkfd_offset", kernel::static_lock_class!()),
         Rank::Notifier => (c"vkfd_notifier", kernel::static_lock_class!()),
         Rank::Eviction => (c"vkfd_eviction", kernel::static_lock_class!()),
-        Rank::SmiClients => (c"vkfd_smi_clients", kernel::static_lock_class!()),
         Rank::Smi => (c"vkfd_smi", kernel::static_lock_class!()),
         Rank::Error => (c"vkfd_error", kernel::static_lock_class!()),
         Rank::Work => (c"vkfd_work", kernel::static_lock_class!()),
@@ -275,6 +274,19 @@ pub fn sleep(d: Duration) {
 /// A number that is this thread's alone.
 pub fn thread_id() -> u64 {
     kernel::current!().pid().unsigned_abs().into()
+}
+
+/// The calling process: its number, and its first thread's name (up to 15 bytes, then zeroes).
+pub fn process() -> (u32, [u8; 16]) {
+    let task = kernel::current!();
+    let leader = task.group_leader();
+    let mut name = [0; 16];
+    // SAFETY: the task is there as long as the caller. Whoever changes the name meanwhile may leave a mixture of both, which is a name, too.
+    let comm = unsafe { (*leader.as_ptr()).comm };
+    for (to, from) in name[..15].iter_mut().zip(comm) {
+        *to = from as u8;
+    }
+    (leader.pid().unsigned_abs(), name)
 }
 
 /// Whether this thread is being killed: what it waits for will not matter to anyone.

@@ -295,6 +295,16 @@ pub fn thread_id() -> u64 {
     })
 }
 
+/// The calling process: its number, and its name as the kernel keeps it (up to 15 bytes, then zeroes).
+pub fn process() -> (u32, [u8; 16]) {
+    let mut name = [0; 16];
+    let read = std::fs::read("/proc/self/comm").unwrap_or_default();
+    for (to, from) in name[..15].iter_mut().zip(read.iter().take_while(|byte| **byte != b'\n')) {
+        *to = *from;
+    }
+    (std::process::id(), name)
+}
+
 /// Whether this thread is being killed: what it waits for will not matter to anyone. In a process of one's own such a thread
 /// does not run any more.
 pub const fn killed() -> bool {

@@ -361,10 +361,10 @@ impl Device {
         let (from, to, trigger) = (self.id(), 0, MIGRATE_TRIGGER_TTM_EVICTION);
         let (prefetch, preferred) = (SVM_LOCATION_UNDEFINED, SVM_LOCATION_UNDEFINED);
         let started = Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger };
-        self.smi().send(self.id(), granule.who, started, true);
+        self.smi().send(self.id(), &granule.who, started, true);
         let result = granule.bring_back(granule.span);
         let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
-        self.smi().send(self.id(), granule.who, Event::MigrateEnd { start, pages, from, to, trigger, error }, true);
+        self.smi().send(self.id(), &granule.who, Event::MigrateEnd { start, pages, from, to, trigger, error }, true);
         // A process that has gone has no memory to bring back; what is left here of it others use.
         let moved = result.unwrap_or(0);
         if moved > 0 {

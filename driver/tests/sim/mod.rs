@@ -271,10 +271,6 @@ impl AddressSpace for Mm {
         Ok(self.0.move_out(span))
     }
 
-    fn pid(&self) -> u32 {
-        77
-    }
-
     fn mapped(&self, span: CpuSpan) -> bool {
         let pages = self.0.pages.lock().unwrap();
         (span.start().0 / PAGE..span.end().0.div_ceil(PAGE)).all(|p| pages.contains_key(&p))

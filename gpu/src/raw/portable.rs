@@ -21,6 +21,11 @@ unsafe fn kernel_copy(dst: *mut u8, src: *const u8, len: usize) -> bool {
     usize::try_from(copied) == Ok(len)
 }
 
+#[cfg(not(target_arch = "x86_64"))] // Where it is not only tested.
+pub(super) fn chain(_: libc::c_int, _: Option<libc::sigaction>) -> Option<libc::sigaction> {
+    None
+}
+
 pub(super) fn install() {}
 
 pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Faulted> {

@@ -13,7 +13,8 @@
 use super::Faulted;
 use core::arch::global_asm;
 use std::ptr::{addr_of, null, null_mut};
-use std::sync::{Once, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::Once;
 
 /// Set in every status that reports a fault.
 const FAULTED: u64 = 1 << 63;
@@ -347,11 +348,29 @@ fn fixup(rip: usize) -> Option<usize> {
     hit.map(|(_, _, fix)| fix.addr())
 }
 
-/// What was installed before this handler; set before the handler is.
-static PREVIOUS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
+/// What gets faults that are not ours: the action that was installed before this handler, or that a program has given since
+/// ([`super::chain`]). Set before the handler is. An action that is replaced is not freed: a handler may be reading it.
+static NEXT: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-fn previous(signal: libc::c_int) -> &'static OnceLock<libc::sigaction> {
-    &PREVIOUS[usize::from(signal == libc::SIGBUS)]
+fn next(signal: libc::c_int) -> &'static AtomicPtr<libc::sigaction> {
+    &NEXT[usize::from(signal == libc::SIGBUS)]
+}
+
+fn action(signal: libc::c_int) -> Option<&'static libc::sigaction> {
+    // SAFETY: null, or a leaked box.
+    unsafe { next(signal).load(Ordering::Acquire).as_ref() }
+}
+
+pub(super) fn chain(signal: libc::c_int, new: Option<libc::sigaction>) -> Option<libc::sigaction> {
+    if !INSTALLED.load(Ordering::Acquire) || !matches!(signal, libc::SIGSEGV | libc::SIGBUS) {
+        return None;
+    }
+    let old = action(signal).copied();
+    if let Some(new) = new {
+        next(signal).store(Box::into_raw(Box::new(new)), Ordering::Release);
+    }
+    old
 }
 
 pub(super) fn install() {
@@ -359,11 +378,11 @@ pub(super) fn install() {
     ONCE.call_once(|| {
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
             // SAFETY: sigaction with valid structures; the handler is async-signal-safe, and what it reads
-            // (`PREVIOUS`) is set before it can run.
+            // (`NEXT`) is set before it can run.
             unsafe {
                 let mut old: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, null(), &mut old);
-                let _ = previous(signal).set(old);
+                next(signal).store(Box::into_raw(Box::new(old)), Ordering::Release);
                 let mut new: libc::sigaction = std::mem::zeroed();
                 let entry: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = handler;
                 new.sa_sigaction = entry as libc::sighandler_t;
@@ -372,6 +391,7 @@ pub(super) fn install() {
                 libc::sigaction(signal, &new, null_mut());
             }
         }
+        INSTALLED.store(true, Ordering::Release);
     });
 }
 
@@ -392,12 +412,12 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
         registers[rip] = resume as i64;
         return;
     }
-    chain(signal, info, context, from_kernel);
+    hand_on(signal, info, context, from_kernel);
 }
 
-/// Hands a signal that is not ours to the handler installed before.
-fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, from_kernel: bool) {
-    let old = previous(signal).get();
+/// Hands a signal that is not ours to the handler that comes next.
+fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, from_kernel: bool) {
+    let old = action(signal);
     let action = old.map_or(libc::SIG_DFL, |old| old.sa_sigaction);
     if action == libc::SIG_IGN && !from_kernel {
         return;
@@ -407,6 +427,8 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
     // handler.
     unsafe {
         if action == libc::SIG_DFL || action == libc::SIG_IGN {
+            // From here on this handler is out of the way, also where sigaction is interposed.
+            INSTALLED.store(false, Ordering::Release);
             libc::signal(signal, libc::SIG_DFL);
             if !from_kernel {
                 libc::raise(signal);

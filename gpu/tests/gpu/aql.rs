@@ -213,7 +213,7 @@ fn what_is_not_a_kernel_halts_the_queue() {
         rig.write(CODE, &code);
         let mut queue = rig.queue(QueueKind::Aql);
         queue.dispatch(&packet(2, &[(32, VA + CODE), (40, VA + KERNARG), (56, VA + SIGNAL)]));
-        assert_eq!(rig.event(), Event::Error(QueueError::UnknownKernel { object: VA + CODE }));
+        assert_eq!(rig.event(), Event::Error(QueueError::UnknownKernel { object: VA + CODE, name: None }));
         assert_eq!((queue.rptr(), rig.read_u64(SIGNAL + 8)), (0, 0), "not completed");
     }
 }
@@ -294,8 +294,8 @@ fn pm4_in_vendor_packets() {
     assert!(rig.read_u64(OUT + 32) > 0 && rig.read_u64(OUT + 32) <= clock());
     queue.remove();
     for (words, what) in [
-        (vec![header(0x15, 4), 1, 1, 1, 1], "opcode 0x15 is not supported"),
-        (vec![header(0x37, 4), 0, a0, a1, 1], "opcode 0x37 is not supported"),
+        (vec![header(0x15, 4), 1, 1, 1, 1], "a dispatch without a program"),
+        (vec![header(0x37, 4), 3 << 8, a0, a1, 1], "opcode 0x37 is not supported"),
         (vec![header(0x10, 4), 0, 0, 0], "leaves its indirect buffer"),
         (vec![header(0x49, 6), 0, 0, a0, a1, 0, 0], "6 words instead of 7"),
         (vec![7], "not of type 3"),
@@ -305,5 +305,49 @@ fn pm4_in_vendor_packets() {
         let Event::Error(QueueError::BadPacket { message, .. }) = rig.event() else { panic!("{what}") };
         assert!(message.contains(what), "{message}");
         queue.remove();
+    }
+}
+
+/// Where an `amd_queue_t` would be for a queue whose pointers are in it.
+const AMD_QUEUE: u64 = SCRATCH + 0x6000;
+
+/// A queue whose two indices are in an `amd_queue_t`, with an error signal that names event 55.
+fn runtime_queue(rig: &Rig, own_offset: u32) -> TestQueue<'_> {
+    rig.write(AMD_QUEUE, &[0; 256]);
+    rig.write(AMD_QUEUE + 136, &own_offset.to_le_bytes());
+    rig.write_u64(AMD_QUEUE + 192, VA + SIGNAL);
+    rig.write(SIGNAL, &[0; 64]);
+    rig.write_u64(SIGNAL + 16, VA + MAILBOX);
+    rig.write_u64(SIGNAL + 24, 55);
+    rig.queue_with_pointers(QueueKind::Aql, 0, AMD_QUEUE + 128, AMD_QUEUE + 56)
+}
+
+#[test]
+fn a_halted_queue_tells_the_runtime_that_made_it() {
+    let not_code = packet(2, &[(32, VA + CODE), (40, VA + KERNARG)]);
+    for (packet, code) in [(not_code, 8), (packet(4, &[]), 32)] {
+        let rig = Rig::new();
+        let mut queue = runtime_queue(&rig, 128);
+        queue.dispatch(&packet);
+        let Event::Error(_) = rig.event() else { panic!() };
+        assert_eq!(rig.event(), Event::Signal(55));
+        assert_eq!((rig.read_u64(SIGNAL + 8), rig.read_u64(MAILBOX)), (code, 55));
+    }
+}
+
+#[test]
+fn a_halted_queue_touches_nothing_that_is_no_runtimes() {
+    for (own_offset, signal) in
+        [(0, VA + SIGNAL), (127, VA + SIGNAL), (u32::MAX, VA + SIGNAL), (128, 0), (128, 0x1234_5000_0000)]
+    {
+        let rig = Rig::new();
+        let mut queue = runtime_queue(&rig, own_offset);
+        rig.write_u64(AMD_QUEUE + 192, signal);
+        queue.dispatch(&packet(4, &[]));
+        let Event::Error(QueueError::BadPacket { .. }) = rig.event() else { panic!() };
+        // Removed, so it has done all that it does.
+        queue.remove();
+        assert_eq!((rig.read_u64(SIGNAL + 8), rig.read_u64(MAILBOX)), (0, 0));
+        assert!(rig.events.try_recv().is_err(), "neither an event nor a fault");
     }
 }

@@ -48,6 +48,27 @@ fn random_sdma_rings() {
 }
 
 #[test]
+fn random_pm4_rings() {
+    const OPS: [u8; 14] = [0x10, 0x15, 0x16, 0x37, 0x3c, 0x3f, 0x40, 0x42, 0x46, 0x49, 0x58, 0x76, 0x79, 0x77];
+    for seed in 0..40 {
+        survive(QueueKind::Pm4, seed, |bytes| {
+            for chunk in bytes.chunks_exact_mut(32) {
+                // Type 3, a known opcode, and a body that fits.
+                let (op, body) = (OPS[usize::from(chunk[1]) % OPS.len()], chunk[2] % 8);
+                chunk[..4].copy_from_slice(&[0, op, body, 0xc0]);
+            }
+            if seed % 4 == 1 {
+                plausible_addresses(bytes);
+                for chunk in bytes.chunks_exact_mut(32) {
+                    let op = OPS[usize::from(chunk[20]) % OPS.len()];
+                    chunk[..4].copy_from_slice(&[0, op, 6, 0xc0]);
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn random_aql_rings() {
     for seed in 0..40 {
         survive(QueueKind::Aql, seed, |bytes| {

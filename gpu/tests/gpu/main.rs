@@ -4,6 +4,7 @@
 mod access;
 mod aql;
 mod garbage;
+mod pm4;
 mod queues;
 mod rig;
 mod sdma;

@@ -252,23 +252,28 @@ impl Rig {
 
     /// A queue whose ring is at `offset`.
     pub fn queue_at(&self, kind: QueueKind, offset: u64) -> TestQueue<'_> {
+        self.queue_with_pointers(kind, offset, RPTR + offset, WPTR + offset)
+    }
+
+    /// A queue whose ring is at `offset` and whose pointers are at `rptr` and `wptr`.
+    pub fn queue_with_pointers(&self, kind: QueueKind, offset: u64, rptr: u64, wptr: u64) -> TestQueue<'_> {
         let slot = Arc::new(AtomicU64::new(77));
         let ptr = NonNull::new(slot.as_ptr()).unwrap();
         // SAFETY: the Arc keeps the slot in place.
         let doorbell = unsafe { DoorbellPtr::new(ptr, slot.clone()) };
-        self.write_u64(RPTR + offset, 0);
+        self.write_u64(rptr, 0);
         let config = QueueConfig {
             vmid: VMID,
             kind,
             ring_va: VA + offset,
             ring_bytes: RING_BYTES,
-            rptr_va: VA + RPTR + offset,
-            wptr_va: VA + WPTR + offset,
+            rptr_va: VA + rptr,
+            wptr_va: VA + wptr,
             doorbell,
             enabled: true,
         };
         let id = self.gpu.add_queue(config).unwrap();
-        TestQueue { rig: self, id, slot, offset, wptr: 0 }
+        TestQueue { rig: self, id, slot, offset, unit: if kind == QueueKind::Pm4 { 4 } else { 1 }, wptr: 0 }
     }
 }
 
@@ -277,15 +282,17 @@ pub struct TestQueue<'a> {
     pub id: QueueId,
     pub slot: Arc<AtomicU64>,
     offset: u64,
+    /// Bytes that the pointers count in, of SDMA and PM4.
+    unit: u64,
     pub wptr: u64,
 }
 
 impl TestQueue<'_> {
-    /// Submits SDMA words.
+    /// Submits words of SDMA or PM4.
     pub fn submit(&mut self, words: &[u32]) {
         for word in words {
-            self.rig.write(self.offset + self.wptr % RING_BYTES, &word.to_le_bytes());
-            self.wptr += 4;
+            self.rig.write(self.offset + self.wptr * self.unit % RING_BYTES, &word.to_le_bytes());
+            self.wptr += 4 / self.unit;
         }
         self.slot.store(self.wptr, SeqCst);
         self.rig.gpu.ring();

@@ -237,8 +237,52 @@ fn bad_packets_halt_with_their_place() {
 fn gfx10_has_gcr_req() {
     let rig = Rig::with(Config { family: Family::Gfx10, ..Config::default() }, false);
     let mut queue = rig.queue(QueueKind::Sdma);
-    queue.submit(&[0x11, 0, 0xc3a1_0000, 0, 0]);
+    queue.submit(&[0x111, 0, 0xc3a1_0000, 0, 0]);
     queue.submit(&address(5 | 3 << 16, TARGET, &[5]));
     queue.wait();
     assert_eq!(rig.read_u64(SCRATCH), 5);
+}
+
+#[test]
+fn each_generation_spells_a_runtimes_copy_its_way() {
+    // What a runtime submits for one copy with a signal: flush or acquire, copy, release, and decrement by ATOMIC ADD64 of -1.
+    for family in [Family::Gfx9, Family::Gfx10, Family::Gfx11] {
+        let rig = Rig::with(Config { family, ..Config::default() }, false);
+        let mut queue = rig.queue(QueueKind::Sdma);
+        let data = noise(9, 3 << 20);
+        rig.write(DATA, &data);
+        rig.write_u64(SCRATCH, 1);
+        if family == Family::Gfx9 {
+            // The HDP flush: a register poll that is always true.
+            queue.submit(&[8 | 1 << 26, 0x0038_0000, 0x0001_0000, 0, 0, 0]);
+        } else {
+            queue.submit(&[0x111, 0, 0xc3a1_0000, 0, 0]);
+        }
+        // More bytes than 22 bits of count say, in one packet.
+        queue.submit(&copy_packet(VA + (8 << 20), VA + DATA, 3 << 20));
+        if family != Family::Gfx9 {
+            queue.submit(&[0x11, 0, 0x8060_0000, 0, 0]);
+        }
+        let [minus_one, _] = split(u64::MAX);
+        queue.submit(&address(10 | 0x2f << 25, TARGET, &[minus_one, minus_one, 0, 0, 0]));
+        queue.submit(&address(5 | 3 << 16, VA + SCRATCH + 64, &[9]));
+        queue.submit(&[6, 9]);
+        assert_eq!(rig.event(), Event::Signal(9));
+        queue.wait();
+        assert_eq!((rig.read_u64(SCRATCH), rig.read_u64(SCRATCH + 64)), (0, 9), "{family:?}");
+        assert!(rig.read(8 << 20, data.len()) == data, "{family:?}: the copy differs");
+    }
+}
+
+#[test]
+fn a_copy_of_more_than_four_megabytes_is_one_packet() {
+    for family in [Family::Gfx9, Family::Gfx11] {
+        let rig = Rig::with(Config { family, ..Config::default() }, false);
+        let mut queue = rig.queue(QueueKind::Sdma);
+        let data = noise(11, 5 << 20);
+        rig.write(DATA, &data);
+        queue.submit(&copy_packet(VA + (8 << 20), VA + DATA, 5 << 20));
+        queue.wait();
+        assert!(rig.read(8 << 20, data.len()) == data, "{family:?}");
+    }
 }

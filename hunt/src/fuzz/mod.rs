@@ -19,7 +19,7 @@ use crate::model::{self, Op, Piece, Shape, Step, Trouble};
 use crate::sim::memory::{Change, SimMemory, CALLER, FIRST_PAGE};
 use crate::sim::{Form, Rig};
 
-pub use packets::{aql_packets, sdma_packets};
+pub use packets::{aql_packets, pm4_packets, sdma_packets};
 pub use walk::page_walk;
 
 /// A target's name and function.
@@ -31,6 +31,7 @@ pub const TARGETS: &[Target] = &[
     ("call_sequence", call_sequence),
     ("sdma_packets", sdma_packets),
     ("aql_packets", aql_packets),
+    ("pm4_packets", pm4_packets),
     ("page_walk", page_walk),
 ];
 

@@ -161,6 +161,26 @@ pub fn sdma_packets(data: &[u8]) {
     run(QueueKind::Sdma, &words, words.len() as u64 / 4 * 4);
 }
 
+/// A ring of PM4 packets. The first byte: whether headers are made plausible, and addresses.
+pub fn pm4_packets(data: &[u8]) {
+    const OPS: [u8; 13] = [0x10, 0x15, 0x16, 0x37, 0x3c, 0x3f, 0x40, 0x42, 0x46, 0x49, 0x58, 0x76, 0x79];
+    let Some((mode, data)) = data.split_first() else { return };
+    let mut words = ring(data).to_vec();
+    if mode % 2 == 0 {
+        for word in words.chunks_exact_mut(4) {
+            // A type-3 header with a short body, or the low half of an address in memory.
+            if word[3] >= 0x80 {
+                let op = OPS[usize::from(word[1]) % OPS.len()];
+                word.copy_from_slice(&[0, op, word[2] % 9, 0xc0]);
+            } else if word[3] >= 0x40 {
+                word[3] = 0x40;
+                word[2] %= 0x11;
+            }
+        }
+    }
+    run(QueueKind::Pm4, &words, words.len() as u64 / 4);
+}
+
 /// A ring of AQL packets. The first byte: whether kernels and arguments are made plausible.
 pub fn aql_packets(data: &[u8]) {
     let Some((mode, data)) = data.split_first() else { return };

@@ -5,6 +5,7 @@ mod batch;
 mod commands;
 mod mapping;
 mod queues;
+mod runtime;
 mod single;
 mod svm;
 
@@ -18,6 +19,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         single::SCENARIOS,
         mapping::SCENARIOS,
         queues::SCENARIOS,
+        runtime::SCENARIOS,
         svm::SCENARIOS,
     ];
     all.concat()

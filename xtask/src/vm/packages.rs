@@ -33,6 +33,9 @@ const FOR_DEBUG: [&str; 1] = ["clang-19"];
 /// A compiler with its library's source, the first that is on offer: Debian 12 has a recent one under this name, Debian 13's own will do.
 const RUST: [[&str; 2]; 2] = [["rustc-web", "rust-web-src"], ["rustc", "rust-src"]];
 
+/// An archive that does not answer at once is asked again.
+pub const RETRIES: &str = "Acquire::Retries=5";
+
 /// Installs what is missing; says what to do where it cannot.
 pub fn install(flavor: Flavor, rust_is_there: bool) -> Result<()> {
     let mut wanted = ALWAYS.to_vec();
@@ -68,27 +71,30 @@ pub fn install(flavor: Flavor, rust_is_there: bool) -> Result<()> {
     let command = format!("apt-get install --yes --no-install-recommends {}", missing.join(" "));
     ensure!(rustix::process::geteuid().is_root(), "packages are missing: sudo {command}");
     println!("installing {}", missing.join(", "));
-    let install = || {
-        Command::new("apt-get")
-            // A machine that has just been started may be installing updates by itself.
-            .args(["install", "--quiet=2", "--yes", "--no-install-recommends", "--option", "DPkg::Lock::Timeout=600"])
-            .args(&missing)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status()
-            .context("start apt-get")
-    };
     // The lists may be absent or older than the archive.
     update()?;
-    ensure!(install()?.success(), "apt-get could not install the packages (its messages are above): {command}");
+    let status = Command::new("apt-get")
+        // A machine that has just been started may be installing updates by itself.
+        .args(["install", "--quiet=2", "--yes", "--no-install-recommends", "--option", "DPkg::Lock::Timeout=600"])
+        .args(["--option", RETRIES])
+        .args(&missing)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .context("start apt-get")?;
+    ensure!(status.success(), "apt-get could not install the packages (its messages are above): {command}");
     Ok(())
 }
 
-fn update() -> Result<()> {
+/// Brings apt's lists up to date.
+pub fn update() -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "apt's lists are absent or old: sudo apt-get update");
-    let status =
-        Command::new("apt-get").args(["update", "--quiet=2"]).stdin(Stdio::null()).status().context("start apt-get")?;
+    let status = Command::new("apt-get")
+        .args(["update", "--quiet=2", "--option", RETRIES])
+        .stdin(Stdio::null())
+        .status()
+        .context("start apt-get")?;
     ensure!(status.success(), "apt-get update failed (its messages are above): check apt's sources and the network");
     Ok(())
 }

@@ -8,9 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 
 use super::cache::{self, Cache};
+use super::packages;
 
 /// The kernel that the module is written for; the kernel's Rust API is another one in every version.
 pub const VERSION: &str = "7.3";
@@ -110,13 +111,24 @@ impl Apt {
         }
         let list = directory.join("sources.list");
         let signed = if Path::new(KEYRING).exists() { format!("[signed-by={KEYRING}] ") } else { String::new() };
-        let line = format!("deb {signed}{} {SUITE} main\n", archive()?);
+        let address = match archive()? {
+            Some(address) => address,
+            // Without lists apt knows addresses and not whose they are.
+            None => {
+                packages::update()?;
+                archive()?.context(
+                    "apt knows no archive that calls itself \"Debian\": add one to its sources and run `apt-get update`",
+                )?
+            }
+        };
+        let line = format!("deb {signed}{address} {SUITE} main\n");
         fs::write(&list, line).with_context(|| format!("write {}", list.display()))?;
         let options = [
             format!("Dir::Etc::SourceList={}", list.display()),
             "Dir::Etc::SourceParts=-".into(),
             format!("Dir::State::Lists={}", directory.join("lists").display()),
             format!("Dir::Cache::Archives={}", directory.join("archives").display()),
+            packages::RETRIES.into(),
             "Dir::Cache::PkgCache=".into(),
             "Dir::Cache::SrcPkgCache=".into(),
             // The user that apt downloads as cannot write into this user's cache.
@@ -144,20 +156,15 @@ impl Apt {
     }
 }
 
-/// The address of the Debian archive that this machine uses.
-fn archive() -> Result<String> {
+/// The address of the Debian archive that this machine uses, if apt has its lists.
+fn archive() -> Result<Option<String>> {
     let targets = quiet(Command::new("apt-get").args([
         "indextargets",
         "--format",
         "$(LABEL)|$(REPO_URI)",
         "Created-By: Packages",
     ]))?;
-    match targets.lines().find_map(|line| line.strip_prefix("Debian|")) {
-        Some(address) => Ok(address.into()),
-        None => {
-            bail!("apt knows no archive that calls itself \"Debian\": add one to its sources and run `apt-get update`")
-        }
-    }
+    Ok(targets.lines().find_map(|line| line.strip_prefix("Debian|")).map(Into::into))
 }
 
 /// Runs `command` and gives its output; its error output is part of the error.

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A run's private directory, in memory. It goes with its owner; one whose owner was killed goes at the next run.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use anyhow::{Context, Result};
+
+const NAME: &str = "vkfd-run-";
+
+/// The directory.
+pub struct PrivateDirectory(PathBuf);
+
+impl PrivateDirectory {
+    /// A new one, empty.
+    pub fn new() -> Result<Self> {
+        let parent = parent();
+        remove_orphans(&parent);
+        for number in 0..1000 {
+            let path = parent.join(format!("{NAME}{}-{number}", process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot make {}", path.display())),
+            }
+        }
+        anyhow::bail!("{} is full of {NAME}* directories: remove them", parent.display())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        // What cannot be removed now is an orphan for the next run.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Where to put it.
+fn parent() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let shared = PathBuf::from("/dev/shm");
+    for place in runtime.into_iter().chain([shared]) {
+        if place.is_absolute() && place.is_dir() && !is_read_only(&place) {
+            return place;
+        }
+    }
+    std::env::temp_dir()
+}
+
+fn is_read_only(place: &Path) -> bool {
+    fs::metadata(place).map_or(true, |metadata| metadata.permissions().readonly())
+}
+
+/// Removes directories of processes that are no more.
+fn remove_orphans(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists() && Path::new("/proc/self").exists())
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Runs a program and waits for it, with its signals: what ends this process from outside is passed on to it, and this one ends after it, with the
+//! code that a shell would give.
+
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Passed on. SIGINT and SIGQUIT come from a terminal, which sends them to the program as well; here they are only survived.
+const PASSED_ON: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+const SURVIVED: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
+
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn pass_on(signal: i32) {
+    let child = CHILD.load(Ordering::Relaxed);
+    if child != 0 && PASSED_ON.contains(&signal) {
+        // SAFETY: async-signal-safe. The child is not waited for before this process has its status, so the number is its own.
+        unsafe { libc::kill(child, signal) };
+    }
+}
+
+/// Runs it to its end.
+pub fn run(mut command: Command) -> io::Result<ExitCode> {
+    for signal in PASSED_ON.into_iter().chain(SURVIVED) {
+        let handler: extern "C" fn(i32) = pass_on;
+        // SAFETY: the handler only stores, loads and calls kill. Handlers are reset in the program when it is executed.
+        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    }
+    let parent = std::process::id();
+    // SAFETY: both calls are async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            // A run that is killed takes its program along: the files would be orphans.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            if u32::try_from(libc::getppid()) != Ok(parent) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            Ok(())
+        });
+    }
+    let mut child = command.spawn()?;
+    CHILD.store(i32::try_from(child.id()).unwrap_or(0), Ordering::Relaxed);
+    let status = child.wait()?;
+    CHILD.store(0, Ordering::Relaxed);
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `vkfd run` and `vkfd advise` as a user has them: programs of the system, and one that calls everything libc has.
+
+mod common;
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn run(options: &[&str], program: &[&str]) -> Output {
+    common::command(&[&["run"], options, &["--"], program].concat()).output().unwrap()
+}
+
+fn out(run: &Output) -> String {
+    String::from_utf8_lossy(&run.stdout).into_owned()
+}
+
+fn err(run: &Output) -> String {
+    String::from_utf8_lossy(&run.stderr).into_owned()
+}
+
+/// Compiles a C program; `None`, with a word, where there is no compiler.
+fn compile(source: &str, to: &Path, options: &[&str]) -> Option<PathBuf> {
+    let program = to.join("program");
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-o"]).arg(&program).arg(source).args(options);
+    match command.output() {
+        Err(error) => {
+            println!("skipped: no C compiler: {error}");
+            None
+        }
+        Ok(compiled) => {
+            assert!(compiled.status.success(), "{}", err(&compiled));
+            Some(program)
+        }
+    }
+}
+
+const VARIANTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/tests/variants.c");
+
+#[test]
+fn every_variant_that_libc_offers_reaches_the_devices() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile(VARIANTS, dir.path(), &["-lpthread"]) else { return };
+    let program = program.to_str().unwrap();
+    let good = run(&["--gpus", "2"], &[program]);
+    assert_eq!((good.status.code(), out(&good).as_str()), (Some(0), "every variant works\n"), "{}", err(&good));
+    // Its own control: the same program without the library.
+    let bare = Command::new(program).output().unwrap();
+    assert_eq!(bare.status.code(), Some(1), "{}", out(&bare));
+    assert!(out(&bare).starts_with("FAILED"), "{}", out(&bare));
+}
+
+#[test]
+fn programs_of_the_system_read_the_topology() {
+    let nodes = "/sys/class/kfd/kfd/topology/nodes";
+    let listed = run(&["--gpus", "3", "--target", "gfx90a"], &["ls", nodes]);
+    assert_eq!(out(&listed).split_whitespace().collect::<Vec<_>>(), ["0", "1", "2", "3"], "{}", err(&listed));
+    for (options, name) in [
+        (&["--target", "gfx1030"][..], "gfx1030"),
+        (&["--target", "gfx1100"], "gfx1100"),
+        (&["--preset", "frontier-node"], "gfx90a"),
+        (&["--preset", "frontier-node", "--target", "gfx900"], "gfx900"),
+        (&[], "gfx900"),
+    ] {
+        let read = run(options, &["cat", &format!("{nodes}/1/name")]);
+        assert_eq!(out(&read).trim(), name, "{}", err(&read));
+    }
+    // What a program runs has it too.
+    let shell = run(&["--vram", "64M"], &["sh", "-c", &format!("cat {nodes}/1/mem_banks/0/properties; ls /dev/dri")]);
+    assert!(out(&shell).contains(&format!("size_in_bytes {}\n", 64 << 20)), "{}", err(&shell));
+    assert!(out(&shell).ends_with("renderD128\n"));
+    // And nothing else changes.
+    let other = run(&[], &["cat", "/proc/self/comm"]);
+    assert_eq!(out(&other), "cat\n");
+}
+
+#[test]
+fn exit_codes_are_the_programs() {
+    assert_eq!(run(&[], &["sh", "-c", "exit 7"]).status.code(), Some(7));
+    assert_eq!(run(&[], &["sh", "-c", "kill -TERM $$"]).status.code(), Some(128 + 15));
+    assert_eq!(run(&[], &["true"]).status.code(), Some(0));
+}
+
+/// The private directory of a run, as its program sees it.
+fn directory_of(text: &str) -> PathBuf {
+    PathBuf::from(text.lines().find_map(|line| line.strip_prefix("VKFD_DIRECTORY=")).expect("the variable"))
+}
+
+#[test]
+fn the_private_directory_goes_with_the_run() {
+    let done = run(&[], &["sh", "-c", "env; test -d $VKFD_DIRECTORY"]);
+    assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+    assert!(!directory_of(&out(&done)).exists());
+    // Also when the run is told to end: it passes that on.
+    let mut child = common::command(&["run", "--", "sh", "-c", "env; echo; exec sleep 600"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
+    while std::io::BufRead::read_line(&mut reader, &mut text).unwrap() > 1 {}
+    let directory = directory_of(&text);
+    assert!(directory.exists());
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert!(!directory.exists());
+    // And one whose run was killed, with the next run.
+    let mut child = common::command(&["run", "--", "sh", "-c", "env; echo; exec sleep 600"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
+    while std::io::BufRead::read_line(&mut reader, &mut text).unwrap() > 1 {}
+    let directory = directory_of(&text);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let begun = Instant::now();
+    while directory.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} is left", directory.display());
+        run(&[], &["true"]);
+    }
+}
+
+#[test]
+fn programs_that_cannot_be_reached_are_told_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8], mode: u32| {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    // ELF headers are enough: 64 bits, little-endian, an executable, of some machine.
+    let elf = |class: u8, machine: u16| {
+        let mut header = vec![0_u8; 64];
+        header[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);
+        header[16] = 2;
+        header[18..20].copy_from_slice(&machine.to_le_bytes());
+        (header[20], header[52], header[54], header[58]) = (1, 64, 56, 64);
+        header
+    };
+    let native = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+    let fixed = file("static", &elf(2, native), 0o755);
+    let script = file("script", format!("#!{fixed} -x\n").as_bytes(), 0o755);
+    for (program, words) in [
+        (fixed.clone(), "statically linked"),
+        (script, "statically linked"),
+        (file("other", &elf(2, 243), 0o755), "another processor"),
+        (file("small", &elf(1, 3), 0o755), "32-bit"),
+        (file("text", b"hello", 0o755), "neither an ELF program nor a script"),
+        (file("plain", b"#!/bin/sh\n", 0o644), "chmod +x"),
+        (file("nowhere", b"#!/no/such/interpreter\n", 0o755), "/no/such/interpreter"),
+        ("no-such-program".into(), "PATH"),
+        (dir.path().join("missing").to_str().unwrap().into(), "there is no program"),
+    ] {
+        let refused = run(&[], &[&program]);
+        assert_eq!(refused.status.code(), Some(2), "{program}");
+        assert!(err(&refused).contains(words), "{program}: {}", err(&refused));
+        assert!(out(&refused).is_empty());
+    }
+    let good = file("good", b"#!/usr/bin/env sh\necho here\n", 0o755);
+    assert_eq!(out(&run(&[], &[&good])), "here\n");
+    for (options, words) in [
+        (&["--gpus", "0"][..], "--gpus 0"),
+        (&["--gpus", "33"], "--gpus 33"),
+        (&["--target", "gfx803"], "gfx803"),
+        (&["--vram", "1M"], "2 MiB"),
+        (&["--preload", "/no/such/library.so"], "/no/such/library.so"),
+        (&["--json"], "--trace"),
+    ] {
+        let refused = run(options, &["true"]);
+        assert_eq!(refused.status.code(), Some(2), "{options:?}");
+        assert!(err(&refused).contains(words), "{options:?}: {}", err(&refused));
+    }
+}
+
+#[test]
+fn calls_are_recorded_as_text_and_as_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile(VARIANTS, dir.path(), &["-lpthread"]) else { return };
+    let trace = dir.path().join("trace");
+    let (program, trace) = (program.to_str().unwrap(), trace.to_str().unwrap());
+    let good = run(&["--gpus", "2", "--trace", trace], &[program]);
+    assert_eq!(good.status.code(), Some(0), "{}", out(&good));
+    let text = fs::read_to_string(trace).unwrap();
+    for part in [
+        "open /dev/kfd -> ok fd=",
+        " GET_VERSION major_version=0 minor_version=0 -> ok major_version=1",
+        " ACQUIRE_VM ",
+        " -> EINVAL (",
+        " ALLOC_MEMORY_OF_GPU va_addr=0x10000000 size=65536 handle=0x0 mmap_offset=0x0 gpu_id=0x4b01 flags=VRAM|",
+        " mmap /dev/dri/renderD128 ",
+        "close /dev/kfd -> ok",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in {text}");
+    }
+    let good = run(&["--gpus", "2", "--trace", trace, "--json"], &[program]);
+    assert_eq!(good.status.code(), Some(0), "{}", out(&good));
+    let calls: Vec<Value> =
+        fs::read_to_string(trace).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let alloc = calls.iter().find(|call| call["call"] == "ALLOC_MEMORY_OF_GPU").unwrap();
+    assert_eq!((&alloc["arguments"]["size"], &alloc["result"]), (&65536.into(), &"ok".into()));
+    assert!(alloc["changed"]["handle"].as_str().unwrap().starts_with("0x4b01"));
+    assert!(alloc["microseconds"].as_f64().unwrap() > 0.0);
+    // Both are read by the other command, and neither has anything to say.
+    let advice = common::command(&["advise", trace]).output().unwrap();
+    assert_eq!(advice.status.code(), Some(0), "{}", err(&advice));
+    assert!(out(&advice).contains("No run of 16 or more"), "{}", out(&advice));
+}
+
+#[test]
+fn advice_names_runs_of_single_registrations() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    let line = |number: u64| {
+        format!(
+            "{:13.6} 7 ALLOC_MEMORY_OF_GPU va_addr={:#x} size=4096 handle=0x0 mmap_offset=0x7f0000000000 gpu_id=0x4b01 \
+             flags=USERPTR|WRITABLE -> ok handle={:#x} mmap_offset=0x0 (20.0 us)\n",
+            5.0 + number as f64 * 1e-4,
+            0x1000_0000 + number * 4096,
+            number + 1
+        )
+    };
+    fs::write(&trace, (0..200).map(line).collect::<String>()).unwrap();
+    let trace = trace.to_str().unwrap();
+    let advice = common::json(&common::command(&["advise", "--json", trace]).output().unwrap());
+    let run = &advice["runs"][0];
+    assert_eq!((&advice["registrations"], &run["registrations"]), (&200.into(), &200.into()), "{advice:#}");
+    assert_eq!((&run["bytes"], advice["runs"].as_array().unwrap().len()), (&(200 * 4096).into(), 1));
+    assert!((run["seconds"].as_f64().unwrap() - 0.004).abs() < 1e-6);
+    assert!(run["predicted"]["batch_seconds"].as_f64().unwrap() > 0.0);
+    let text = out(&common::command(&["advise", trace]).output().unwrap());
+    assert!(text.contains("200 registrations, 800 KiB, USERPTR|WRITABLE for GPU 0x4b01"), "{text}");
+    fs::write(dir.path().join("no-trace"), "hello\n").unwrap();
+    let refused = common::command(&["advise", dir.path().join("no-trace").to_str().unwrap()]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(err(&refused).contains("line 1"), "{}", err(&refused));
+}

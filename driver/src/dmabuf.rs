@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Buffers as files: an object's memory behind a descriptor, and objects made of such.
+//!
+//! What is shared is the memory, not the object: both may be mapped and freed on their own, and the memory goes with the last of objects
+//! and files. VRAM and GTT memory can be shared; a userptr is the caller's own memory (EPERM, as amdgpu has it).
+//!
+//! Limits: within one machine of this driver; buffers have no metadata.
+
+use crate::addr::{GpuSpan, GpuVa};
+use crate::bo::{Backing, Bo, Spec};
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::os;
+use crate::page_table::VA_END;
+use crate::process::Process;
+use vkfd_uapi::memory as abi;
+
+/// Memory that a file stands for.
+pub struct DmaBuf {
+    /// The memory: VRAM or DMA memory.
+    backing: Backing,
+    bytes: u64,
+    gpu_id: u32,
+    /// Its type, and whether the CPU may map it.
+    flags: u32,
+}
+
+impl DmaBuf {
+    /// Size in bytes.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether both are the same memory.
+    pub fn is(&self, other: &Self) -> bool {
+        self.backing.is(&other.backing)
+    }
+}
+
+impl Process {
+    /// Makes a file of an object.
+    pub(crate) fn export_dmabuf(&self, args: &mut abi::ExportDmabufArgs) -> Result {
+        let bo = self.bo(args.handle)?;
+        let kind = bo.flags() & abi::ALLOC_MEM_TYPES;
+        if kind == abi::ALLOC_MEM_FLAGS_USERPTR {
+            return Err(Errno::EPERM.into());
+        }
+        if kind & (abi::ALLOC_MEM_FLAGS_VRAM | abi::ALLOC_MEM_FLAGS_GTT) == 0 {
+            return Err(Error::new(Errno::EINVAL, Reason::BadFlags));
+        }
+        let buffer = DmaBuf {
+            backing: bo.backing().share(),
+            bytes: bo.span().bytes(),
+            gpu_id: bo.device().id(),
+            flags: bo.flags() & (abi::ALLOC_MEM_TYPES | abi::ALLOC_MEM_FLAGS_PUBLIC),
+        };
+        args.dmabuf_fd = self.kfd().files().export(&os::arc(buffer)?, args.flags)?;
+        Ok(())
+    }
+
+    /// Says what a file is.
+    pub(crate) fn dmabuf_info(&self, args: &mut abi::GetDmabufInfoArgs) -> Result {
+        let buffer = self.kfd().files().import(args.dmabuf_fd)?;
+        args.size = buffer.bytes;
+        args.metadata_size = 0;
+        args.gpu_id = buffer.gpu_id;
+        args.flags = buffer.flags;
+        Ok(())
+    }
+
+    /// Makes an object of a file's memory, at a GPU address, as one of the named GPU's. Its handle.
+    pub(crate) fn import_dmabuf(&self, args: &mut abi::ImportDmabufArgs) -> Result {
+        let device = self.kfd().device(args.gpu_id)?.clone();
+        self.vm(device.index())?;
+        let buffer = self.kfd().files().import(args.dmabuf_fd)?;
+        let Some(span) = GpuSpan::new(GpuVa(args.va_addr), buffer.bytes) else {
+            return Err(Error::new(Errno::EINVAL, Reason::Wraps));
+        };
+        if args.va_addr == 0 || !span.is_whole_pages() {
+            return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
+        }
+        if span.end().0 > VA_END {
+            return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
+        }
+        let flags = buffer.flags | abi::ALLOC_MEM_FLAGS_WRITABLE | abi::ALLOC_MEM_FLAGS_EXECUTABLE;
+        let mmap_offset = self.offsets().take(span.bytes());
+        let number = self.reserve_number()?;
+        let backing = buffer.backing.share();
+        let bo =
+            Bo::new(Spec { number, device, span, flags, mmap_offset, backing, charge: None, gpus: self.gpu_count() });
+        let bo = self.publish(number, bo)?;
+        bo.set_ready();
+        args.handle = bo.handle();
+        Ok(())
+    }
+}

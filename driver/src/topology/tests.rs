@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+extern crate std;
+
+use super::*;
+use crate::addr::FabricAddr;
+use std::collections::BTreeMap;
+use std::format;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+#[derive(Default)]
+struct Files {
+    at: Vec<String>,
+    files: BTreeMap<String, String>,
+}
+
+impl Sink for Files {
+    type Error = ();
+
+    fn enter(&mut self, name: Name) -> Result<(), ()> {
+        self.at.push(match name {
+            Name::Word(word) => word.to_str().unwrap().to_string(),
+            Name::Number(number) => number.to_string(),
+        });
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), ()> {
+        self.at.pop().map(drop).ok_or(())
+    }
+
+    fn file(&mut self, name: &'static CStr, text: &dyn fmt::Display) -> Result<(), ()> {
+        let path = format!("{}/{}", self.at.join("/"), name.to_str().unwrap());
+        assert!(self.files.insert(path, text.to_string()).is_none());
+        Ok(())
+    }
+}
+
+fn properties(version: u32) -> GpuProperties {
+    GpuProperties {
+        gpu_id: 0x4b01,
+        vram_bytes: 1 << 30,
+        vram_base: FabricAddr(0),
+        vmids: 16,
+        gfx_target_version: version,
+        xnack_capable: true,
+        clock_hz: 100_000_000,
+    }
+}
+
+fn rendered(versions: &[u32], coherent: bool) -> BTreeMap<String, String> {
+    let properties: Vec<_> = versions.iter().map(|version| properties(*version)).collect();
+    let gpus: Vec<_> = (FIRST_RENDER_MINOR..)
+        .zip(&properties)
+        .map(|(render_minor, properties)| Gpu { properties, render_minor })
+        .collect();
+    let processors = Processors { cores: 2, first_apic: 4, ram: 8 << 30 };
+    let mut sink = Files::default();
+    Machine { processors, gpus: &gpus, coherent }.render(&mut sink).unwrap();
+    assert!(sink.at.is_empty());
+    sink.files
+}
+
+fn value(files: &BTreeMap<String, String>, path: &str, key: &str) -> u64 {
+    let text = &files[&format!("topology/nodes/{path}")];
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{key} in {path}: {text}")).parse().unwrap()
+}
+
+/// A runtime reads as many entries as a count says.
+#[test]
+fn counts_are_those_of_the_directories() {
+    for versions in [&[90_000][..], &[90_010; 4], &[100_300, 110_000]] {
+        let files = rendered(versions, false);
+        for node in 0..=versions.len() {
+            for (key, group) in
+                [("mem_banks_count", "mem_banks"), ("caches_count", "caches"), ("io_links_count", "io_links")]
+            {
+                let prefix = format!("topology/nodes/{node}/{group}/");
+                let there = files.keys().filter(|path| path.starts_with(&prefix)).count();
+                assert_eq!(value(&files, &format!("{node}/properties"), key), there as u64, "node {node} {group}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_model_has_what_runtimes_divide_by() {
+    for model in MODELS {
+        let files = rendered(&[model.version], false);
+        let number = |key| value(&files, "1/properties", key);
+        assert_eq!(number("simd_count"), number("cu_per_simd_array") * number("array_count") * number("simd_per_cu"));
+        for key in
+            ["max_waves_per_simd", "wave_front_size", "caches_count", "num_sdma_engines", "max_engine_clk_fcompute"]
+        {
+            assert_ne!(number(key), 0, "{key} of {}", model.version);
+        }
+        assert_eq!(number("gfx_target_version"), model.version.into());
+        assert!(value(&files, "1/mem_banks/0/properties", "size_in_bytes") == 1 << 30);
+        // sysfs shows at most a page.
+        assert!(files.values().all(|text| text.len() < 4096));
+    }
+}
+
+#[test]
+fn links_lead_to_every_other_node_and_back() {
+    let files = rendered(&[90_010; 4], true);
+    for from in 0..5_u64 {
+        let to: Vec<_> =
+            (0..4).map(|link| value(&files, &format!("{from}/io_links/{link}/properties"), "node_to")).collect();
+        let others: Vec<_> = (0..5).filter(|node| *node != from).collect();
+        assert_eq!(to, others);
+        let kind = value(&files, &format!("{from}/io_links/0/properties"), "type");
+        assert_eq!(kind, 11, "one coherent space is linked by XGMI");
+    }
+    let alone = rendered(&[90_010], false);
+    assert_eq!(value(&alone, "1/io_links/0/properties", "type"), 2);
+    assert_eq!((value(&alone, "1/properties", "hive_id"), value(&files, "1/properties", "hive_id")), (0, 1));
+}
+
+#[test]
+fn names_are_compilers_names() {
+    let files = rendered(&[90_010, 100_300, 110_000], false);
+    let names: Vec<_> = (0..4).map(|node| files[&format!("topology/nodes/{node}/name")].trim()).collect();
+    assert_eq!(names, ["", "gfx90a", "gfx1030", "gfx1100"]);
+}

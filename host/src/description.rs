@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A machine in words, such as `gpus=4 target=gfx90a vram=1073741824 coherent xnack`: what `vkfd run` tells the library that it loads into
+//! a program, through an environment variable.
+
+use crate::error::HostError;
+use crate::machine::MachineOptions;
+use crate::target::Target;
+use std::fmt;
+use std::str::FromStr;
+
+/// The variable that has a [`Description`].
+pub const MACHINE_VARIABLE: &str = "VKFD_MACHINE";
+/// The variable that has the private directory's path: below it is what a program finds in `/sys`, `/dev` and `/proc`.
+pub const DIRECTORY_VARIABLE: &str = "VKFD_DIRECTORY";
+/// The variable that has the path of the file to record calls in, if they are to be.
+pub const TRACE_VARIABLE: &str = "VKFD_TRACE";
+/// The variable that is set when that file has JSON lines.
+pub const TRACE_JSON_VARIABLE: &str = "VKFD_TRACE_JSON";
+
+/// What a machine is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Description {
+    /// GPUs.
+    pub gpus: u32,
+    /// What they are.
+    pub target: Target,
+    /// Bytes of VRAM each, a multiple of 2 MiB.
+    pub vram: u64,
+    /// Whether their page faults are retried.
+    pub xnack: bool,
+    /// Whether the topology shows processors and GPUs as one coherent space.
+    pub coherent: bool,
+}
+
+impl Default for Description {
+    /// One gfx900 with 1 GiB.
+    fn default() -> Self {
+        Self { gpus: 1, target: Target::GFX900, vram: 1 << 30, xnack: false, coherent: false }
+    }
+}
+
+impl Description {
+    /// Four GPUs of a node whose processors and GPUs share one coherent space; 512 GiB of system and 256 GiB of GPU memory in the
+    /// original, scaled down.
+    pub const FRONTIER_NODE: Self =
+        Self { gpus: 4, target: Target::GFX90A, vram: 1 << 30, xnack: true, coherent: true };
+
+    /// Options for such a machine, for programs that open devices by path.
+    pub fn options(&self) -> MachineOptions {
+        MachineOptions {
+            gpus: self.gpus,
+            vram_bytes: self.vram,
+            target: self.target,
+            xnack_capable: self.xnack,
+            device_file: true,
+            ..MachineOptions::default()
+        }
+    }
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gpus, target, vram, xnack, coherent } = self;
+        write!(f, "gpus={gpus} target={target} vram={vram}")?;
+        write!(f, "{}{}", if *xnack { " xnack" } else { "" }, if *coherent { " coherent" } else { "" })
+    }
+}
+
+impl FromStr for Description {
+    type Err = HostError;
+
+    fn from_str(text: &str) -> Result<Self, HostError> {
+        let mut described = Self { xnack: false, ..Self::default() };
+        for word in text.split_ascii_whitespace() {
+            let bad = || HostError::Option(format!("{word:?} describes nothing of a machine"));
+            match word.split_once('=') {
+                Some(("gpus", value)) => described.gpus = value.parse().map_err(|_| bad())?,
+                Some(("vram", value)) => described.vram = value.parse().map_err(|_| bad())?,
+                Some(("target", value)) => described.target = value.parse()?,
+                None if word == "xnack" => described.xnack = true,
+                None if word == "coherent" => described.coherent = true,
+                _ => return Err(bad()),
+            }
+        }
+        Ok(described)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for described in [
+            Description::default(),
+            Description::FRONTIER_NODE,
+            Description { gpus: 2, target: Target::GFX1100, vram: 2 << 20, xnack: false, coherent: true },
+        ] {
+            assert_eq!(described.to_string().parse::<Description>().unwrap(), described);
+        }
+        for bad in ["gpus=x", "what", "target=gfx1", "gpus"] {
+            assert!(bad.parse::<Description>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The open files behind descriptors of devices.
+//!
+//! A file counts its descriptors; when the last is closed the driver's process goes, unless a call is still in the driver with it. A render node
+//! shows memory after ACQUIRE_VM has bound it to the process, as the kernel has it.
+//!
+//! The lock of a file guards what it has of the driver, and is never held during a call.
+
+use crate::redirect::Device;
+use crate::trace::Trace;
+use crate::{drm, machine, table};
+use libc::{c_int, c_void};
+use std::os::fd::IntoRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use vkfd_driver::addr::CpuVa;
+use vkfd_driver::gpu::Gpu;
+use vkfd_host::KfdFile;
+use vkfd_uapi::command::ACQUIRE_VM;
+use vkfd_uapi::ioctl::Command;
+use vkfd_uapi::pod::Pod;
+use vkfd_uapi::process::AcquireVmArgs;
+
+/// An open device.
+pub(crate) struct OpenFile {
+    device: Device,
+    /// Who opened it.
+    pid: libc::pid_t,
+    descriptors: AtomicUsize,
+    /// The driver's side: of a render node, once it is bound.
+    process: Mutex<Option<Arc<KfdFile>>>,
+}
+
+/// Opens a device: the descriptor.
+pub(crate) fn open(device: Device, flags: c_int) -> Result<c_int, c_int> {
+    if flags & libc::O_DIRECTORY != 0 {
+        return Err(libc::ENOTDIR);
+    }
+    let trace = Trace::begin();
+    let result = open_new(device, flags);
+    trace.open(device, &result);
+    result
+}
+
+fn open_new(device: Device, flags: c_int) -> Result<c_int, c_int> {
+    let process = match device {
+        Device::Kfd => Some(machine::open()?),
+        Device::Render(_) => None,
+    };
+    let memory = machine::get()?.device_file().ok_or(libc::ENODEV)?;
+    let fd = memory.open(flags).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+    // Lives as long as the process: see `table`.
+    let file = Box::leak(Box::new(OpenFile {
+        device,
+        // SAFETY: no preconditions.
+        pid: unsafe { libc::getpid() },
+        descriptors: AtomicUsize::new(0),
+        process: Mutex::new(process),
+    }));
+    let fd = fd.into_raw_fd();
+    if let Err(errno) = table::set(fd, file) {
+        file.lock().take();
+        // SAFETY: the descriptor is this function's own.
+        unsafe { libc::close(fd) };
+        return Err(errno);
+    }
+    Ok(fd)
+}
+
+impl OpenFile {
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Whether this process opened it, and not the one that this was forked from.
+    pub(crate) fn is_ours(&self) -> bool {
+        // SAFETY: no preconditions.
+        self.pid == unsafe { libc::getpid() }
+    }
+
+    pub(crate) fn add_descriptor(&self) {
+        self.descriptors.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn remove_descriptor(&self) {
+        if self.descriptors.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let process = self.lock().take();
+            Trace::begin().close(self.device);
+            // Without the lock: this may be the driver's release, which waits for its threads.
+            drop(process);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<KfdFile>>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn process(&self) -> Result<Arc<KfdFile>, c_int> {
+        if !self.is_ours() {
+            return Err(libc::EBADF);
+        }
+        self.lock().clone().ok_or(match self.device {
+            Device::Kfd => libc::EBADF,
+            Device::Render(_) => libc::EINVAL,
+        })
+    }
+
+    /// An ioctl.
+    ///
+    /// # Safety
+    /// As for ioctl.
+    pub(crate) unsafe fn ioctl(&self, command: u32, argument: *mut c_void) -> Result<c_int, c_int> {
+        let trace = Trace::begin_ioctl(command, argument);
+        let result = match self.device {
+            // SAFETY: forwarded to the caller.
+            Device::Kfd => unsafe { self.kfd_ioctl(command, argument) },
+            Device::Render(index) => {
+                if self.is_ours() {
+                    machine::get().and_then(|machine| drm::ioctl(machine, index, command, argument))
+                } else {
+                    Err(libc::EBADF)
+                }
+            }
+        };
+        trace.ioctl(self.device, command, argument, result);
+        result.map(|()| 0)
+    }
+
+    unsafe fn kfd_ioctl(&self, command: u32, argument: *mut c_void) -> Result<(), c_int> {
+        let process = self.process()?;
+        if Command(command).same_call(ACQUIRE_VM) {
+            bind_render_file(&process, argument)?;
+        }
+        // SAFETY: forwarded to the caller.
+        unsafe { process.ioctl(command, argument) }
+    }
+
+    /// A mapping.
+    ///
+    /// # Safety
+    /// As for mmap.
+    pub(crate) unsafe fn mmap(
+        &self,
+        at: *mut c_void,
+        bytes: usize,
+        prot: c_int,
+        flags: c_int,
+        offset: i64,
+    ) -> Result<*mut c_void, c_int> {
+        let trace = Trace::begin();
+        // The driver's encoded offsets have their highest bit set: the same bits.
+        let offset = u64::from_ne_bytes(offset.to_ne_bytes());
+        let result = self.process().and_then(|process| {
+            // A private mapping would not show the device what is written to it.
+            if flags & libc::MAP_TYPE == libc::MAP_PRIVATE && prot & libc::PROT_WRITE != 0 {
+                return Err(libc::EINVAL);
+            }
+            // SAFETY: forwarded to the caller.
+            unsafe { process.mmap(at, bytes, prot, flags, offset) }
+        });
+        trace.mmap(self.device, [at.expose_provenance() as u64, bytes as u64, offset], &result);
+        result
+    }
+}
+
+/// Before ACQUIRE_VM: memory of the process on that GPU is mapped through the render node that the call brings. EINVAL if it is none.
+fn bind_render_file(process: &Arc<KfdFile>, argument: *mut c_void) -> Result<(), c_int> {
+    let mut args = AcquireVmArgs::zeroed();
+    let at = CpuVa(argument.expose_provenance() as u64);
+    process.process().mm().read(at, args.as_bytes_mut()).map_err(|e| e.errno.0)?;
+    let gpus = machine::get()?.gpus();
+    let Some(index) = gpus.iter().position(|gpu| gpu.properties().gpu_id == args.gpu_id) else {
+        // The driver says what is wrong with that.
+        return Ok(());
+    };
+    let render = c_int::try_from(args.drm_fd).ok().and_then(table::get).ok_or(libc::EINVAL)?;
+    if render.device != Device::Render(u32::try_from(index).unwrap_or(u32::MAX)) {
+        return Err(libc::EINVAL);
+    }
+    match &mut *render.lock() {
+        Some(bound) if !Arc::ptr_eq(bound, process) => Err(libc::EBUSY),
+        bound => {
+            bound.get_or_insert_with(|| process.clone());
+            Ok(())
+        }
+    }
+}
+
+/// As [`vkfd_host::interpose::Mapper`].
+///
+/// # Safety
+/// As for mmap.
+pub(crate) unsafe fn map(
+    at: *mut c_void,
+    bytes: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> Option<Result<*mut c_void, c_int>> {
+    // SAFETY: forwarded to the caller.
+    table::get(fd).map(|file| unsafe { file.mmap(at, bytes, prot, flags, offset) })
+}

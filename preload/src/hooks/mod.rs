@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the program calls instead of libc's functions, in every form that libc has of them.
+//!
+//! Variadic functions are defined with their last arguments in place: where integers are passed in registers, on x86-64 and aarch64 Linux,
+//! a caller cannot tell.
+
+mod descriptor;
+mod path;
+mod signal;
+mod status;
+
+use libc::c_int;
+
+/// The result of a call that has an errno of its own.
+fn done(result: Result<c_int, c_int>) -> c_int {
+    result.unwrap_or_else(|errno| {
+        // SAFETY: the location is this thread's.
+        unsafe { *libc::__errno_location() = errno };
+        -1
+    })
+}
+
+/// Runs when the library is loaded.
+extern "C" fn start() {
+    vkfd_host::interpose::set_mapper(crate::device::map);
+}
+
+#[used]
+#[link_section = ".init_array"]
+static CONSTRUCTOR: extern "C" fn() = start;

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Functions that take a path, those of the stat family excepted.
+
+use super::done;
+use crate::redirect::{self, Path};
+use crate::{device, real, table};
+use libc::{c_char, c_int, c_void, size_t, ssize_t, AT_FDCWD};
+use std::ffi::CStr;
+
+/// open(2).
+///
+/// # Safety
+/// As for open.
+#[no_mangle]
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: real::Mode) -> c_int {
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        let path = Path::new(path);
+        match path.device() {
+            Some(device) => done(device::open(device, flags)),
+            None => real::open()(path.as_ptr(), flags, mode),
+        }
+    }
+}
+
+/// openat(2).
+///
+/// # Safety
+/// As for openat.
+#[no_mangle]
+pub unsafe extern "C" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: real::Mode) -> c_int {
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        let path = Path::new_at(directory, path);
+        match path.device() {
+            Some(device) => done(device::open(device, flags)),
+            None => real::openat()(directory, path.as_ptr(), flags, mode),
+        }
+    }
+}
+
+macro_rules! same {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $other:path $(, $more:expr)*;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As for the function without the suffix.
+            #[no_mangle]
+            pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+                // SAFETY: forwarded to the caller.
+                unsafe { $other($($argument,)* $($more,)*) }
+            }
+        )*
+    };
+}
+
+same! {
+    /// open with large files, which all are on 64-bit machines.
+    open64(path: *const c_char, flags: c_int, mode: real::Mode) -> c_int = open;
+    /// open without a mode, as fortified programs call it.
+    __open_2(path: *const c_char, flags: c_int) -> c_int = open, 0;
+    /// See `__open_2`.
+    __open64_2(path: *const c_char, flags: c_int) -> c_int = open, 0;
+    /// See `open64`.
+    openat64(directory: c_int, path: *const c_char, flags: c_int, mode: real::Mode) -> c_int = openat;
+    /// See `__open_2`.
+    __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = openat, 0;
+    /// See `__open_2`.
+    __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = openat, 0;
+    /// See `open64`.
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = fopen;
+    /// See `open64`.
+    scandir64(path: *const c_char, list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int = scandir;
+    /// eaccess(3).
+    eaccess(path: *const c_char, mode: c_int) -> c_int = euidaccess;
+    /// readlink, as fortified programs call it. The size was checked when it was compiled, or is by the kernel.
+    __readlink_chk(path: *const c_char, to: *mut c_char, room: size_t, _size: size_t) -> ssize_t = readlink_checked;
+    /// See `__readlink_chk`.
+    __realpath_chk(path: *const c_char, to: *mut c_char, _size: size_t) -> *mut c_char = realpath_checked;
+}
+
+unsafe fn readlink_checked(path: *const c_char, to: *mut c_char, room: size_t, size: size_t) -> ssize_t {
+    // SAFETY: forwarded to the caller.
+    unsafe { readlink(path, to, room.min(size)) }
+}
+
+unsafe fn realpath_checked(path: *const c_char, to: *mut c_char, _size: size_t) -> *mut c_char {
+    // SAFETY: forwarded to the caller.
+    unsafe { realpath(path, to) }
+}
+
+/// fopen(3). A device opened as a stream is not offered: what is there is an empty file.
+///
+/// # Safety
+/// As for fopen.
+#[no_mangle]
+pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: forwarded to the caller.
+    unsafe { real::fopen()(Path::new(path).as_ptr(), mode) }
+}
+
+/// opendir(3).
+///
+/// # Safety
+/// As for opendir.
+#[no_mangle]
+pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
+    // SAFETY: forwarded to the caller.
+    unsafe { real::opendir()(Path::new(path).as_ptr()) }
+}
+
+/// scandir(3).
+///
+/// # Safety
+/// As for scandir.
+#[no_mangle]
+pub unsafe extern "C" fn scandir(
+    path: *const c_char,
+    list: *mut c_void,
+    filter: *mut c_void,
+    compare: *mut c_void,
+) -> c_int {
+    // SAFETY: forwarded to the caller.
+    unsafe { real::scandir()(Path::new(path).as_ptr(), list, filter, compare) }
+}
+
+/// access(2).
+///
+/// # Safety
+/// As for access.
+#[no_mangle]
+pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
+    // SAFETY: forwarded to the caller.
+    unsafe { real::access()(Path::new(path).as_ptr(), mode) }
+}
+
+/// faccessat(2).
+///
+/// # Safety
+/// As for faccessat.
+#[no_mangle]
+pub unsafe extern "C" fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+    // SAFETY: forwarded to the caller.
+    unsafe { real::faccessat()(directory, Path::new_at(directory, path).as_ptr(), mode, flags) }
+}
+
+/// euidaccess(3).
+///
+/// # Safety
+/// As for euidaccess.
+#[no_mangle]
+pub unsafe extern "C" fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
+    // SAFETY: forwarded to the caller.
+    unsafe { real::euidaccess()(Path::new(path).as_ptr(), mode) }
+}
+
+/// readlink(2).
+///
+/// # Safety
+/// As for readlink.
+#[no_mangle]
+pub unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t {
+    // SAFETY: forwarded to the caller.
+    unsafe { readlinkat(AT_FDCWD, path, to, room) }
+}
+
+/// readlinkat(2).
+///
+/// # Safety
+/// As for readlinkat.
+#[no_mangle]
+pub unsafe extern "C" fn readlinkat(directory: c_int, path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t {
+    // SAFETY: forwarded to the caller; what is written is within `room`.
+    unsafe {
+        if let Some(file) = redirect::own_descriptor(path).and_then(table::get) {
+            let shown = file.device().path();
+            let fits = room.min(shown.len());
+            std::ptr::copy_nonoverlapping(shown.as_ptr(), to.cast(), fits);
+            return ssize_t::try_from(fits).unwrap_or(-1);
+        }
+        real::readlinkat()(directory, Path::new_at(directory, path).as_ptr(), to, room)
+    }
+}
+
+/// realpath(3): the path that the program knows, not the private one.
+///
+/// # Safety
+/// As for realpath.
+#[no_mangle]
+pub unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
+    // SAFETY: forwarded to the caller. What libc returned is a C string in `to` or in memory of malloc's, and what replaces it is shorter.
+    unsafe {
+        let path = Path::new(path);
+        let found = real::realpath()(path.as_ptr(), to);
+        if found.is_null() || !path.is_redirected() {
+            return found;
+        }
+        let whole = CStr::from_ptr(found).to_bytes_with_nul();
+        if let Some(shown) = redirect::shown(whole) {
+            std::ptr::copy(shown.as_ptr(), found.cast(), shown.len());
+        }
+        found
+    }
+}
+
+/// canonicalize_file_name(3).
+///
+/// # Safety
+/// As for canonicalize_file_name.
+#[no_mangle]
+pub unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
+    // SAFETY: forwarded to the caller.
+    unsafe { realpath(path, std::ptr::null_mut()) }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! sigaction and signal for SIGSEGV and SIGBUS: once the GPU has a handler for its accesses to memory that may go, it keeps its place, and the
+//! program's gets the faults that are the program's.
+
+use crate::real;
+use libc::c_int;
+
+/// sigaction(2).
+///
+/// # Safety
+/// As for sigaction.
+#[no_mangle]
+pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    // SAFETY: null or valid, promised by the caller.
+    unsafe {
+        match vkfd_gpu::raw::chain(signal, new.as_ref().copied()) {
+            Some(before) => {
+                if !old.is_null() {
+                    old.write(before);
+                }
+                0
+            }
+            None => real::sigaction()(signal, new, old),
+        }
+    }
+}
+
+/// signal(2).
+///
+/// # Safety
+/// As for signal.
+#[no_mangle]
+pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+    // SAFETY: zero is a valid structure: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    (action.sa_sigaction, action.sa_flags) = (handler, libc::SA_RESTART);
+    match vkfd_gpu::raw::chain(signal, Some(action)) {
+        Some(before) => before.sa_sigaction,
+        // SAFETY: forwarded to the caller.
+        None => unsafe { real::signal()(signal, handler) },
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The library that `vkfd run` loads into a program (LD_PRELOAD). The program finds `/dev/kfd`, render nodes, and the topology in sysfs, and
+//! has a machine of its own behind them: the driver and its GPUs, in its process, from the first open on.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`setting`] | what `vkfd run` said, in the environment |
+//! | [`redirect`] | paths: what lies below the private directory, what is a device |
+//! | [`table`] | which descriptors are devices |
+//! | [`device`] | the open files behind them |
+//! | [`drm`] | what libdrm asks a render node |
+//! | [`machine`] | the machine |
+//! | [`message`] | what the driver has to say, on stderr |
+//! | [`trace`] | the record of calls |
+//! | [`real`] | libc's own functions |
+//! | [`hooks`] | the functions that the program calls instead; `mmap` and its relatives are in [`vkfd_host::interpose`] |
+//!
+//! # How it keeps out of the way
+//!
+//! A path that is none of ours costs a comparison, a descriptor one atomic load; then libc's function is called with what the caller
+//! passed. What is read from sysfs are real files, so nothing of reading is emulated. Descriptors of devices are real ones, of the file that
+//! has all memory that a client maps ([`vkfd_host::device_file`]).
+//!
+//! The driver's threads and this library call libc through the same hooks, with paths and descriptors of no device, so there is no
+//! recursion to guard against. No lock is held while libc or the driver is called, and none in the hooks' own fast paths: they may be called
+//! from malloc, from constructors, and in a child between fork and exec.
+//!
+//! # Limits
+//!
+//! Raw system calls that open, and libc's internal calls (glob, nftw, `posix_spawn`'s file actions), see the real system. A path through `..`
+//! out of a directory of ours leads nowhere. Each process has a machine of its own; memory is not shared between processes. A child that
+//! was forked after the device was opened cannot open it; one that execs can.
+
+mod device;
+mod drm;
+mod hooks;
+mod machine;
+mod message;
+mod real;
+mod redirect;
+mod setting;
+mod table;
+mod trace;

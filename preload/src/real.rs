@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! libc's own functions, or those of the library that comes next: looked up by name behind this one.
+//!
+//! All are looked up when the library's constructor runs, so that no hook does it later, in the middle of malloc. A hook that is called
+//! before looks up its own. The stat family is missing by these names in older libcs, and is the system call.
+
+use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+macro_rules! functions {
+    ($($name:ident: fn($($argument:ty),* $(; $variadic:tt)?) -> $result:ty;)*) => {
+        $(
+            /// The function of this name.
+            pub(crate) fn $name() -> unsafe extern "C" fn($($argument),* $(, $variadic)?) -> $result {
+                static FOUND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+                let mut found = FOUND.load(Ordering::Relaxed);
+                if found.is_null() {
+                    found = next(concat!(stringify!($name), "\0"));
+                    FOUND.store(found, Ordering::Relaxed);
+                }
+                // SAFETY: libc's function of this name has this type.
+                unsafe { std::mem::transmute(found) }
+            }
+        )*
+
+        extern "C" fn look_up_all() {
+            $($name();)*
+        }
+    };
+}
+
+functions! {
+    open: fn(*const c_char, c_int; ...) -> c_int;
+    openat: fn(c_int, *const c_char, c_int; ...) -> c_int;
+    fopen: fn(*const c_char, *const c_char) -> *mut libc::FILE;
+    opendir: fn(*const c_char) -> *mut libc::DIR;
+    scandir: fn(*const c_char, *mut c_void, *mut c_void, *mut c_void) -> c_int;
+    statx: fn(c_int, *const c_char, c_int, c_uint, *mut libc::statx) -> c_int;
+    readlink: fn(*const c_char, *mut c_char, size_t) -> ssize_t;
+    readlinkat: fn(c_int, *const c_char, *mut c_char, size_t) -> ssize_t;
+    access: fn(*const c_char, c_int) -> c_int;
+    faccessat: fn(c_int, *const c_char, c_int, c_int) -> c_int;
+    euidaccess: fn(*const c_char, c_int) -> c_int;
+    realpath: fn(*const c_char, *mut c_char) -> *mut c_char;
+    ioctl: fn(c_int, c_ulong; ...) -> c_int;
+    fcntl: fn(c_int, c_int; ...) -> c_int;
+    sigaction: fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+    signal: fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
+    close: fn(c_int) -> c_int;
+    dup: fn(c_int) -> c_int;
+    dup2: fn(c_int, c_int) -> c_int;
+    dup3: fn(c_int, c_int, c_int) -> c_int;
+    close_range: fn(c_uint, c_uint, c_int) -> c_int;
+}
+
+/// For functions of libc that an old one does not have.
+unsafe extern "C" fn missing() -> c_long {
+    // SAFETY: the location is this thread's.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    -1
+}
+
+#[cold]
+fn next(name: &str) -> *mut c_void {
+    // SAFETY: `name` ends with a zero byte.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
+    if found.is_null() {
+        missing as *mut c_void
+    } else {
+        found
+    }
+}
+
+#[used]
+#[link_section = ".init_array"]
+static CONSTRUCTOR: extern "C" fn() = look_up_all;
+
+/// The type that mode arguments have where they are variadic.
+pub(crate) type Mode = mode_t;
+
+/// newfstatat(2): all of the stat family.
+///
+/// # Safety
+/// As for fstatat.
+pub(crate) unsafe fn fstatat(directory: c_int, path: *const c_char, at: *mut libc::stat, flags: c_int) -> c_int {
+    // SAFETY: forwarded to the caller; the structure is the kernel's on 64-bit machines.
+    let result = unsafe { libc::syscall(libc::SYS_newfstatat, directory, path, at, flags) };
+    c_int::try_from(result).unwrap_or(-1)
+}

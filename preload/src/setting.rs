@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What `vkfd run` said, read once from the environment. Without its variables every hook passes everything on.
+//!
+//! A hook may be called before libc has an environment (from an earlier library's constructor); then nothing is decided yet. Reading
+//! allocates; a hook that malloc calls meanwhile passes on.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use vkfd_host::description::{Description, DIRECTORY_VARIABLE, MACHINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE};
+
+/// The setting.
+pub(crate) struct Setting {
+    /// The private directory.
+    pub(crate) directory: PathBuf,
+    /// The machine to make.
+    pub(crate) machine: Description,
+    /// Where calls are recorded, and whether as JSON.
+    pub(crate) trace: Option<(PathBuf, bool)>,
+}
+
+const UNKNOWN: u8 = 0;
+const READING: u8 = 1;
+const KNOWN: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+static SETTING: AtomicPtr<Setting> = AtomicPtr::new(std::ptr::null_mut());
+
+extern "C" {
+    static environ: *const *const libc::c_char;
+}
+
+/// The setting, if this program runs under `vkfd run`.
+pub(crate) fn get() -> Option<&'static Setting> {
+    if STATE.load(Ordering::Acquire) != KNOWN {
+        read();
+    }
+    // SAFETY: null, or a leaked box.
+    unsafe { SETTING.load(Ordering::Acquire).as_ref() }
+}
+
+#[cold]
+fn read() {
+    // SAFETY: libc's variable, set before anything can change it.
+    if unsafe { environ }.is_null() {
+        return;
+    }
+    if STATE.compare_exchange(UNKNOWN, READING, Ordering::Acquire, Ordering::Acquire).is_err() {
+        return;
+    }
+    if let Some(setting) = from_environment() {
+        SETTING.store(Box::into_raw(Box::new(setting)), Ordering::Release);
+    }
+    STATE.store(KNOWN, Ordering::Release);
+}
+
+fn from_environment() -> Option<Setting> {
+    let directory = variable(DIRECTORY_VARIABLE)?;
+    let machine = variable(MACHINE_VARIABLE)?;
+    let machine = match machine.to_string_lossy().parse() {
+        Ok(machine) => machine,
+        Err(error) => {
+            eprintln!("vkfd: {MACHINE_VARIABLE}: {error}: run the program with `vkfd run`");
+            return None;
+        }
+    };
+    let trace = variable(TRACE_VARIABLE).map(|path| (path.into(), variable(TRACE_JSON_VARIABLE).is_some()));
+    Some(Setting { directory: directory.into(), machine, trace })
+}
+
+/// As `std::env::var_os`, without the standard library's lock: another thread may have been forked away with it.
+fn variable(name: &str) -> Option<OsString> {
+    let name = std::ffi::CString::new(name).ok()?;
+    // SAFETY: a C string; the value is copied at once.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| OsStr::from_bytes(std::ffi::CStr::from_ptr(value).to_bytes()).to_owned())
+    }
+}

@@ -1,0 +1,630 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What compute runtimes call around copies: queues of PM4 with a doorbell of their own mapping, events on a page that they bring, settings of
+//! silicon, buffers and events as files.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vkfd_client::uapi::event::{
+    CreateEventArgs, DestroyEventArgs, EventData, SetEventArgs, WaitEventsArgs, EVENT_HW_EXCEPTION, EVENT_MEMORY,
+    EVENT_SIGNAL, WAIT_RESULT_COMPLETE, WAIT_RESULT_FAIL, WAIT_RESULT_TIMEOUT,
+};
+use vkfd_client::uapi::memory::{
+    AllocMemoryOfGpuArgs, ExportDmabufArgs, FreeMemoryOfGpuArgs, GetDmabufInfoArgs, ImportDmabufArgs,
+    MapMemoryToGpuArgs, UnmapMemoryFromGpuArgs, ALLOC_MEM_FLAGS_EXECUTABLE, ALLOC_MEM_FLAGS_GTT,
+    ALLOC_MEM_FLAGS_PUBLIC, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
+};
+use vkfd_client::uapi::pod::Pod;
+use vkfd_client::uapi::process::{
+    GetTileConfigArgs, RuntimeEnableArgs, SetMemoryPolicyArgs, SetScratchBackingVaArgs, SetTrapHandlerArgs,
+};
+use vkfd_client::uapi::queue::{
+    AllocQueueGwsArgs, CreateQueueArgs, DestroyQueueArgs, GetQueueWaveStateArgs, SetCuMaskArgs, UpdateQueueArgs,
+    QUEUE_TYPE_COMPUTE, QUEUE_TYPE_SDMA,
+};
+use vkfd_client::uapi::smi::{event_mask, SmiEventsArgs, SMI_EVENT_VMFAULT};
+use vkfd_client::uapi::{command, ioctl::Command};
+use vkfd_client::{CpuVa, Errno, MmapFile, Transport, PAGE};
+
+use crate::memory::Memory;
+use crate::{raw, Scenario, Stop, World, WorldSpec};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a_pm4_queue_writes_and_signals",
+        about: "Ring, pointers and doorbell as a runtime makes them: packets write memory and an event wakes a waiter.",
+        run: pm4,
+    },
+    Scenario {
+        name: "a_dispatch_that_cannot_run_is_an_exception",
+        about: "The queue ends, a hardware exception says on which GPU, and nothing after the dispatch is done.",
+        run: dispatch,
+    },
+    Scenario {
+        name: "queues_need_what_they_use_mapped",
+        about: "Ring, pointers, end-of-pipe buffer and save area: EINVAL when they are not mapped, EFAULT when nobody could have them.",
+        run: misfits,
+    },
+    Scenario {
+        name: "an_event_page_is_brought_once",
+        about: "A GTT object of 32 KiB with the first event; later ones, smaller ones and others than GTT are EINVAL.",
+        run: event_page,
+    },
+    Scenario {
+        name: "events_are_waited_for_as_kfd_does",
+        about: "Any and all, time, unknown and destroyed events, kinds that a client may not signal.",
+        run: waits,
+    },
+    Scenario {
+        name: "settings_of_silicon_are_checked_as_kfd_does",
+        about: "Policies, scratch, trap handler, tiling, masks, wave state, the runtime's announcement; debugger and checkpoint calls.",
+        run: settings,
+    },
+    Scenario {
+        name: "buffers_share_their_memory_as_files",
+        about: "Exported, asked about, imported elsewhere: one memory, which goes with the last of them.",
+        run: dmabuf,
+    },
+    Scenario {
+        name: "event_files_tell_of_faults",
+        about: "A fault is a line for who asked for it, and none for who did not; reading on is EAGAIN.",
+        run: smi,
+    },
+];
+
+/// A process of a runtime.
+struct Runtime {
+    transport: Arc<dyn Transport>,
+    gpu: u32,
+    world: World,
+}
+
+/// An object, mapped for the CPU at its GPU address.
+struct Object {
+    window: Memory,
+    handle: u64,
+}
+
+impl Object {
+    fn va(&self) -> u64 {
+        self.window.whole().start
+    }
+
+    fn word(&self, at: u64) -> &AtomicU32 {
+        // SAFETY: aligned and inside of the mapping, which is as old as the object; everyone accesses it atomically or from outside.
+        unsafe { AtomicU32::from_ptr(self.window.at(at).cast()) }
+    }
+
+    fn long(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.window.at(at).cast()) }
+    }
+}
+
+impl Runtime {
+    fn new() -> Result<Self, Stop> {
+        let world = World::new(WorldSpec::default())?;
+        let transport = world.transport()?;
+        let gpu = world.id();
+        let mut acquire = [transport.render_fd(world.gpu(0))?, gpu];
+        raw::send(&*transport, command::ACQUIRE_VM, CpuVa::of(acquire.as_mut_ptr()).0)?;
+        Ok(Self { transport, gpu, world })
+    }
+
+    fn call<T: Pod>(&self, command: Command, args: &mut T) -> Result<(), Errno> {
+        raw::send(&*self.transport, command, CpuVa::of(std::ptr::from_mut(args)).0)
+    }
+
+    fn map_on_gpu(&self, handle: u64) -> Result<(), Errno> {
+        let device_ids_array_ptr = CpuVa::of(&raw const self.gpu).0;
+        self.call(
+            command::MAP_MEMORY_TO_GPU,
+            &mut MapMemoryToGpuArgs { handle, device_ids_array_ptr, n_devices: 1, n_success: 0 },
+        )
+    }
+
+    fn unmap(&self, handle: u64) -> Result<(), Errno> {
+        let device_ids_array_ptr = CpuVa::of(&raw const self.gpu).0;
+        self.call(
+            command::UNMAP_MEMORY_FROM_GPU,
+            &mut UnmapMemoryFromGpuArgs { handle, device_ids_array_ptr, n_devices: 1, n_success: 0 },
+        )
+    }
+
+    fn free(&self, handle: u64) -> Result<(), Errno> {
+        self.call(command::FREE_MEMORY_OF_GPU, &mut FreeMemoryOfGpuArgs { handle })
+    }
+
+    fn show(&self, window: &Memory, offset: u64) -> Result<(), Stop> {
+        let (at, bytes) = (window.at(0).cast(), usize::try_from(window.bytes())?);
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        // SAFETY: over the window, which is the scenario's own.
+        unsafe { self.transport.mmap(MmapFile::Render(self.world.gpu(0)), at, bytes, READ_WRITE, flags, offset) }?;
+        Ok(())
+    }
+
+    /// Memory of `kind`, mapped.
+    fn alloc(&self, kind: u32, bytes: u64) -> Result<Object, Stop> {
+        let window = raw::gpu_window(bytes)?;
+        let flags = kind | ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_EXECUTABLE | ALLOC_MEM_FLAGS_PUBLIC;
+        let mut args = AllocMemoryOfGpuArgs {
+            va_addr: window.whole().start,
+            size: bytes,
+            handle: 0,
+            mmap_offset: 0,
+            gpu_id: self.gpu,
+            flags,
+        };
+        self.call(command::ALLOC_MEMORY_OF_GPU, &mut args)?;
+        self.show(&window, args.mmap_offset)?;
+        self.map_on_gpu(args.handle)?;
+        Ok(Object { window, handle: args.handle })
+    }
+
+    fn event(&self, event_type: u32, event_page_offset: u64) -> Result<CreateEventArgs, Errno> {
+        let mut args = CreateEventArgs { event_type, event_page_offset, auto_reset: 1, ..CreateEventArgs::zeroed() };
+        self.call(command::CREATE_EVENT, &mut args).map(|()| args)
+    }
+
+    fn wait(&self, ids: &[u32], all: bool, timeout: u32) -> (Result<(), Errno>, u32, Vec<EventData>) {
+        let mut data: Vec<_> = ids.iter().map(|id| EventData { event_id: *id, ..EventData::zeroed() }).collect();
+        let mut args = WaitEventsArgs {
+            events_ptr: CpuVa::of(data.as_mut_ptr()).0,
+            num_events: u32::try_from(ids.len()).unwrap_or(0),
+            wait_for_all: all.into(),
+            timeout,
+            wait_result: u32::MAX,
+        };
+        let result = self.call(command::WAIT_EVENTS, &mut args);
+        (result, args.wait_result, data)
+    }
+}
+
+/// A queue of PM4 with all that belongs to it.
+struct Pm4<'a> {
+    runtime: &'a Runtime,
+    ring: Object,
+    control: Object,
+    id: u32,
+    doorbell: *mut u64,
+    written: u64,
+}
+
+impl<'a> Pm4<'a> {
+    fn new(runtime: &'a Runtime) -> Result<Self, Stop> {
+        let ring = runtime.alloc(ALLOC_MEM_FLAGS_GTT, 4 * PAGE)?;
+        let control = runtime.alloc(ALLOC_MEM_FLAGS_GTT, PAGE)?;
+        let mut args = arguments(runtime, &ring, &control);
+        runtime.call(command::CREATE_QUEUE, &mut args)?;
+        // As libhsakmt does: the high part is mapped, the low bits are added.
+        let (base, place) = (args.doorbell_offset & !0x1fff, args.doorbell_offset & 0x1fff);
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let at = unsafe {
+            runtime.transport.mmap(MmapFile::Kfd, std::ptr::null_mut(), 0x2000, READ_WRITE, libc::MAP_SHARED, base)
+        }?;
+        let doorbell = at.cast::<u8>().wrapping_add(usize::try_from(place)?).cast();
+        Ok(Self { runtime, ring, control, id: args.queue_id, doorbell, written: 0 })
+    }
+
+    fn submit(&mut self, words: &[u32]) {
+        for word in words {
+            self.ring.word(self.written * 4 % self.ring.window.bytes()).store(*word, Ordering::Relaxed);
+            self.written += 1;
+        }
+        self.control.long(8).store(self.written, Ordering::Release);
+        // SAFETY: mapped since `new`; the GPU reads it.
+        unsafe { AtomicU64::from_ptr(self.doorbell) }.store(self.written, Ordering::SeqCst);
+    }
+
+    fn read(&self) -> u64 {
+        self.control.long(0).load(Ordering::Acquire)
+    }
+
+    fn finish(&self) -> Result<(), Stop> {
+        let start = Instant::now();
+        while self.read() != self.written {
+            ensure!(start.elapsed() < PATIENCE, "stuck at {} of {}", self.read(), self.written);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn destroy(&self) -> Result<(), Errno> {
+        self.runtime.call(command::DESTROY_QUEUE, &mut DestroyQueueArgs { queue_id: self.id, pad: 0 })
+    }
+}
+
+fn arguments(runtime: &Runtime, ring: &Object, control: &Object) -> CreateQueueArgs {
+    CreateQueueArgs {
+        ring_base_address: ring.va(),
+        read_pointer_address: control.va(),
+        write_pointer_address: control.va() + 8,
+        ring_size: 4 * 4096,
+        gpu_id: runtime.gpu,
+        queue_type: QUEUE_TYPE_COMPUTE,
+        // The die that takes PM4 is in bits 8 to 15.
+        queue_percentage: 100 | 1 << 8,
+        queue_priority: 7,
+        ..CreateQueueArgs::zeroed()
+    }
+}
+
+fn packet(op: u32, body: &[u32]) -> Vec<u32> {
+    let count = u32::try_from(body.len()).unwrap_or(1) - 1;
+    [&[3 << 30 | count << 16 | op << 8], body].concat()
+}
+
+fn halves(va: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = va.to_le_bytes();
+    [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
+}
+
+/// RELEASE_MEM of a 32-bit value with an interrupt that names `event`.
+fn release(va: u64, value: u32, event: u32) -> Vec<u32> {
+    let [low, high] = halves(va);
+    packet(0x49, &[0x514, 1 << 29 | 2 << 24, low, high, value, 0, event])
+}
+
+fn pm4() -> Result<(), Stop> {
+    let runtime = Runtime::new()?;
+    let data = runtime.alloc(ALLOC_MEM_FLAGS_VRAM, PAGE)?;
+    let page = runtime.alloc(ALLOC_MEM_FLAGS_GTT, 8 * PAGE)?;
+    let event = runtime.event(EVENT_SIGNAL, page.handle)?;
+    let slot = page.va() + 8 * u64::from(event.event_slot_index);
+    let mut queue = Pm4::new(&runtime)?;
+    let [low, high] = halves(data.va());
+    for round in 1..200_u32 {
+        queue.submit(&packet(0x37, &[5 << 8, low, high, round, !round]));
+        queue.submit(&release(slot, event.event_trigger_data, event.event_trigger_data));
+        let (result, waited, _) = runtime.wait(&[event.event_id], true, 60_000);
+        ensure_eq!((result, waited), (Ok(()), WAIT_RESULT_COMPLETE), "round {round}");
+        ensure_eq!((data.word(0).load(Ordering::SeqCst), data.word(4).load(Ordering::SeqCst)), (round, !round));
+    }
+    queue.finish()?;
+    // Turned off it takes nothing, turned on again it goes on.
+    let mut update = UpdateQueueArgs { queue_id: queue.id, ..UpdateQueueArgs::zeroed() };
+    runtime.call(command::UPDATE_QUEUE, &mut update)?;
+    let before = queue.read();
+    queue.submit(&packet(0x37, &[5 << 8, low, high, 77]));
+    ensure_eq!(runtime.wait(&[event.event_id], true, 20).1, WAIT_RESULT_TIMEOUT);
+    ensure_eq!(queue.read(), before);
+    update = UpdateQueueArgs {
+        ring_base_address: queue.ring.va(),
+        queue_id: queue.id,
+        ring_size: 4 * 4096,
+        queue_percentage: 100,
+        queue_priority: 7,
+    };
+    runtime.call(command::UPDATE_QUEUE, &mut update)?;
+    queue.finish()?;
+    ensure_eq!(data.word(0).load(Ordering::SeqCst), 77);
+    ensure_eq!(queue.destroy(), Ok(()));
+    ensure_eq!(queue.destroy(), Err(Errno::INVAL), "again");
+    Ok(())
+}
+
+fn dispatch() -> Result<(), Stop> {
+    let runtime = Runtime::new()?;
+    let data = runtime.alloc(ALLOC_MEM_FLAGS_GTT, PAGE)?;
+    let (exception, memory) = (runtime.event(EVENT_HW_EXCEPTION, 0)?, runtime.event(EVENT_MEMORY, 0)?);
+    let mut queue = Pm4::new(&runtime)?;
+    let [low, high] = halves(data.va());
+    let [program, program_high] = halves(data.va() >> 8);
+    queue.submit(&packet(0x76, &[0x20c, program, program_high]));
+    queue.submit(&packet(0x15, &[1, 1, 1, 1]));
+    queue.submit(&packet(0x37, &[5 << 8, low, high, 1]));
+    let (result, waited, data_of) = runtime.wait(&[memory.event_id, exception.event_id], false, 60_000);
+    ensure_eq!((result, waited), (Ok(()), WAIT_RESULT_COMPLETE));
+    ensure_eq!(data_of[1].payload.hw_exception().gpu_id, runtime.gpu);
+    ensure_eq!(data_of[0].payload.memory_exception().gpu_id, 0, "a fault as well");
+    ensure_eq!(data.word(0).load(Ordering::SeqCst), 0, "what follows the dispatch was done");
+    ensure!(queue.read() < queue.written);
+    ensure_eq!(queue.destroy(), Ok(()));
+    Ok(())
+}
+
+fn misfits() -> Result<(), Stop> {
+    let runtime = Runtime::new()?;
+    let ring = runtime.alloc(ALLOC_MEM_FLAGS_GTT, 4 * PAGE)?;
+    let control = runtime.alloc(ALLOC_MEM_FLAGS_GTT, PAGE)?;
+    let eop = runtime.alloc(ALLOC_MEM_FLAGS_VRAM, PAGE)?;
+    let unmapped = runtime.alloc(ALLOC_MEM_FLAGS_GTT, 4 * PAGE)?;
+    runtime.unmap(unmapped.handle)?;
+    let good = CreateQueueArgs {
+        eop_buffer_address: eop.va(),
+        eop_buffer_size: PAGE,
+        ctx_save_restore_address: control.va(),
+        ctx_save_restore_size: 4096,
+        ..arguments(&runtime, &ring, &control)
+    };
+    let none = 1 << 52;
+    let bad = [
+        (CreateQueueArgs { ring_size: 3000, ..good }, Errno::INVAL),
+        (CreateQueueArgs { queue_percentage: 101, ..good }, Errno::INVAL),
+        (CreateQueueArgs { queue_priority: 16, ..good }, Errno::INVAL),
+        (CreateQueueArgs { queue_type: 9, ..good }, Errno::INVAL),
+        (CreateQueueArgs { gpu_id: 1, ..good }, Errno::INVAL),
+        (CreateQueueArgs { ring_base_address: none, ..good }, Errno::FAULT),
+        (CreateQueueArgs { read_pointer_address: none, ..good }, Errno::FAULT),
+        (CreateQueueArgs { write_pointer_address: none, ..good }, Errno::FAULT),
+        (CreateQueueArgs { eop_buffer_address: none, ..good }, Errno::FAULT),
+        (CreateQueueArgs { ctx_save_restore_address: none, ..good }, Errno::FAULT),
+        (CreateQueueArgs { ring_base_address: 0, ..good }, Errno::INVAL),
+        (CreateQueueArgs { ring_base_address: unmapped.va(), ..good }, Errno::INVAL),
+        (CreateQueueArgs { ring_base_address: ring.va() + PAGE, ..good }, Errno::INVAL),
+        (CreateQueueArgs { ring_base_address: ring.va() + 64, ring_size: 1024, ..good }, Errno::INVAL),
+        (CreateQueueArgs { read_pointer_address: unmapped.va(), ..good }, Errno::INVAL),
+        (CreateQueueArgs { read_pointer_address: control.va() + 4, ..good }, Errno::INVAL),
+        (CreateQueueArgs { write_pointer_address: unmapped.va(), ..good }, Errno::INVAL),
+        (CreateQueueArgs { eop_buffer_address: unmapped.va(), ..good }, Errno::INVAL),
+        (CreateQueueArgs { ctx_save_restore_address: unmapped.va(), ..good }, Errno::INVAL),
+        (CreateQueueArgs { ctx_save_restore_size: 8192, ..good }, Errno::INVAL),
+    ];
+    for (mut args, errno) in bad {
+        ensure_eq!(runtime.call(command::CREATE_QUEUE, &mut args), Err(errno), "{args:?}");
+    }
+    // A copy queue has neither buffer nor area, and a small ring counts as the smallest there is.
+    let copy = CreateQueueArgs { queue_type: QUEUE_TYPE_SDMA, eop_buffer_address: unmapped.va(), ..good };
+    let small = CreateQueueArgs { ring_size: 256, ..good };
+    let mut queues = Vec::new();
+    for mut args in [good, copy, small] {
+        ensure_eq!(runtime.call(command::CREATE_QUEUE, &mut args), Ok(()));
+        queues.push(args.queue_id);
+    }
+    let update = UpdateQueueArgs {
+        ring_base_address: ring.va(),
+        queue_id: queues[0],
+        ring_size: 1024,
+        queue_percentage: 100,
+        queue_priority: 7,
+    };
+    for (mut args, errno) in [
+        (UpdateQueueArgs { queue_id: 999, ..update }, Errno::FAULT),
+        (UpdateQueueArgs { ring_base_address: unmapped.va(), ..update }, Errno::FAULT),
+        (UpdateQueueArgs { ring_base_address: none, ..update }, Errno::FAULT),
+        (UpdateQueueArgs { ring_size: 1000, ..update }, Errno::INVAL),
+        (UpdateQueueArgs { queue_percentage: 101, ..update }, Errno::INVAL),
+    ] {
+        ensure_eq!(runtime.call(command::UPDATE_QUEUE, &mut args), Err(errno), "{args:?}");
+    }
+    // None of that left a queue behind.
+    ensure_eq!(queues.len(), 3);
+    for queue_id in queues {
+        ensure_eq!(runtime.call(command::DESTROY_QUEUE, &mut DestroyQueueArgs { queue_id, pad: 0 }), Ok(()));
+    }
+    Ok(())
+}
+
+fn event_page() -> Result<(), Stop> {
+    let runtime = Runtime::new()?;
+    let page = runtime.alloc(ALLOC_MEM_FLAGS_GTT, 8 * PAGE)?;
+    let small = runtime.alloc(ALLOC_MEM_FLAGS_GTT, 7 * PAGE)?;
+    let vram = runtime.alloc(ALLOC_MEM_FLAGS_VRAM, 8 * PAGE)?;
+    for handle in [1, small.handle, vram.handle] {
+        ensure_eq!(runtime.event(EVENT_SIGNAL, handle).err(), Some(Errno::INVAL));
+    }
+    let event = runtime.event(EVENT_SIGNAL, page.handle)?;
+    ensure!(event.event_slot_index == event.event_id && event.event_trigger_data == event.event_id);
+    ensure_eq!(page.long(8 * u64::from(event.event_slot_index)).load(Ordering::SeqCst), u64::MAX, "an empty slot");
+    ensure_eq!(runtime.event(EVENT_SIGNAL, page.handle).err(), Some(Errno::INVAL), "a second page");
+    let other = runtime.event(EVENT_MEMORY, 0)?;
+    ensure!(other.event_id >= 1 << 30 && other.event_page_offset == 0, "an event without a slot has one");
+    Ok(())
+}
+
+fn waits() -> Result<(), Stop> {
+    let runtime = Runtime::new()?;
+    let (a, b) = (runtime.event(EVENT_SIGNAL, 0)?.event_id, runtime.event(EVENT_SIGNAL, 0)?.event_id);
+    let memory = runtime.event(EVENT_MEMORY, 0)?.event_id;
+    let set = |event_id| runtime.call(command::SET_EVENT, &mut SetEventArgs { event_id, pad: 0 });
+    let outcome = |ids: &[u32], all, timeout| {
+        let (result, waited, _) = runtime.wait(ids, all, timeout);
+        (result, waited)
+    };
+    ensure_eq!(outcome(&[], true, u32::MAX), (Ok(()), WAIT_RESULT_COMPLETE));
+    ensure_eq!(outcome(&[a, b], false, 0), (Ok(()), WAIT_RESULT_TIMEOUT));
+    ensure_eq!(outcome(&[a, b, memory], false, 30), (Ok(()), WAIT_RESULT_TIMEOUT));
+    ensure_eq!(set(a), Ok(()));
+    ensure_eq!(outcome(&[a, b], true, 0), (Ok(()), WAIT_RESULT_TIMEOUT));
+    ensure_eq!(outcome(&[a, b], false, u32::MAX), (Ok(()), WAIT_RESULT_COMPLETE));
+    ensure_eq!(outcome(&[a], false, 0), (Ok(()), WAIT_RESULT_TIMEOUT), "it resets itself");
+    ensure_eq!(set(memory), Err(Errno::INVAL));
+    ensure_eq!(set(12345), Err(Errno::INVAL));
+    ensure_eq!(outcome(&[12345], false, 0), (Err(Errno::INVAL), WAIT_RESULT_FAIL));
+    // From another thread at a time that never comes; destroying the event ends the wait.
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| outcome(&[a, b, memory], false, u32::MAX - 1));
+        std::thread::sleep(Duration::from_millis(20));
+        set(b)?;
+        ensure_eq!(waiter.join().ok(), Some((Ok(()), WAIT_RESULT_COMPLETE)));
+        let waiter = scope.spawn(|| outcome(&[a, b, memory], false, u32::MAX - 1));
+        std::thread::sleep(Duration::from_millis(200));
+        runtime.call(command::DESTROY_EVENT, &mut DestroyEventArgs { event_id: b, pad: 0 })?;
+        let ended = waiter.join().ok();
+        // EINVAL when it had not begun to wait by then.
+        ensure!(matches!(ended, Some((Err(Errno::IO | Errno::INVAL), WAIT_RESULT_FAIL))), "{ended:?}");
+        Ok(())
+    })
+}
+
+fn settings() -> Result<(), Stop> {
+    let runtime = Runtime::new()?;
+    let gpu_id = runtime.gpu;
+    let policy = SetMemoryPolicyArgs { gpu_id, ..SetMemoryPolicyArgs::zeroed() };
+    for (mut args, result) in [
+        (policy, Ok(())),
+        (SetMemoryPolicyArgs { default_policy: 2, ..policy }, Err(Errno::INVAL)),
+        (SetMemoryPolicyArgs { alternate_policy: 2, ..policy }, Err(Errno::INVAL)),
+        (SetMemoryPolicyArgs { gpu_id: 1, ..policy }, Err(Errno::INVAL)),
+    ] {
+        ensure_eq!(runtime.call(command::SET_MEMORY_POLICY, &mut args), result);
+    }
+    for (gpu_id, result) in [(gpu_id, Ok(())), (1, Err(Errno::INVAL))] {
+        let mut scratch = SetScratchBackingVaArgs { va_addr: 1 << 32, gpu_id, pad: 0 };
+        ensure_eq!(runtime.call(command::SET_SCRATCH_BACKING_VA, &mut scratch), result);
+        let mut trap = SetTrapHandlerArgs { gpu_id, ..SetTrapHandlerArgs::zeroed() };
+        ensure_eq!(runtime.call(command::SET_TRAP_HANDLER, &mut trap), result);
+    }
+    let mut tiles = [u32::MAX; 40];
+    let mut tiling = GetTileConfigArgs {
+        tile_config_ptr: CpuVa::of(tiles.as_mut_ptr()).0,
+        num_tile_configs: 40,
+        gpu_id,
+        ..GetTileConfigArgs::zeroed()
+    };
+    ensure_eq!(runtime.call(command::GET_TILE_CONFIG, &mut tiling), Ok(()));
+    ensure_eq!((tiling.num_tile_configs, tiles[31], tiles[32]), (32, 0, u32::MAX));
+    tiling.tile_config_ptr = 1;
+    ensure_eq!(runtime.call(command::GET_TILE_CONFIG, &mut tiling), Err(Errno::FAULT));
+
+    let enable = |mode_mask| {
+        let mut args = RuntimeEnableArgs { mode_mask, ..RuntimeEnableArgs::zeroed() };
+        runtime.call(command::RUNTIME_ENABLE, &mut args)
+    };
+    ensure_eq!([enable(0), enable(1), enable(1)], [Ok(()), Ok(()), Err(Errno::BUSY)]);
+    ensure_eq!(enable(0), Ok(()));
+    let queue = Pm4::new(&runtime)?;
+    ensure_eq!(enable(1), Err(Errno::EXIST), "with a queue");
+
+    let mask = [u32::MAX; 2];
+    let good = SetCuMaskArgs { queue_id: queue.id, num_cu_mask: 64, cu_mask_ptr: CpuVa::of(mask.as_ptr()).0 };
+    for (mut args, result) in [
+        (good, Ok(())),
+        (SetCuMaskArgs { num_cu_mask: 0, ..good }, Err(Errno::INVAL)),
+        (SetCuMaskArgs { num_cu_mask: 33, ..good }, Err(Errno::INVAL)),
+        (SetCuMaskArgs { cu_mask_ptr: 1, ..good }, Err(Errno::FAULT)),
+        (SetCuMaskArgs { queue_id: 999, ..good }, Err(Errno::FAULT)),
+    ] {
+        ensure_eq!(runtime.call(command::SET_CU_MASK, &mut args), result, "{args:?}");
+    }
+    for (queue_id, waves, gws) in [(queue.id, Errno::INVAL, Errno::NODEV), (999, Errno::FAULT, Errno::INVAL)] {
+        let mut state = GetQueueWaveStateArgs { queue_id, ..GetQueueWaveStateArgs::zeroed() };
+        ensure_eq!(runtime.call(command::GET_QUEUE_WAVE_STATE, &mut state), Err(waves));
+        let mut sync = AllocQueueGwsArgs { queue_id, num_gws: 1, ..AllocQueueGwsArgs::zeroed() };
+        ensure_eq!(runtime.call(command::ALLOC_QUEUE_GWS, &mut sync), Err(gws));
+    }
+    queue.destroy()?;
+    let mut argument = [0_u64; 8];
+    ensure_eq!(runtime.call(command::CRIU_OP, &mut argument), Err(Errno::ACCES));
+    for refused in [command::DBG_TRAP, command::DBG_REGISTER_DEPRECATED, command::DBG_WAVE_CONTROL_DEPRECATED] {
+        ensure_eq!(runtime.call(refused, &mut argument), Err(Errno::PERM));
+    }
+    Ok(())
+}
+
+fn dmabuf() -> Result<(), Stop> {
+    let runtime = Runtime::new()?;
+    for kind in [ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_GTT] {
+        let first = runtime.alloc(kind, 4 * PAGE)?;
+        let mut export = ExportDmabufArgs { handle: first.handle, flags: 0, dmabuf_fd: 0 };
+        match runtime.call(command::EXPORT_DMABUF, &mut export) {
+            Err(Errno::OPNOTSUPP) => return Err(Stop::Skip("this host makes no files of buffers".into())),
+            result => ensure_eq!(result, Ok(())),
+        }
+        let fd = export.dmabuf_fd;
+        // SAFETY: the call has given the descriptor to this process.
+        let file = unsafe { File::from_raw_fd(i32::try_from(fd)?) };
+        let mut info = GetDmabufInfoArgs { dmabuf_fd: fd, ..GetDmabufInfoArgs::zeroed() };
+        ensure_eq!(runtime.call(command::GET_DMABUF_INFO, &mut info), Ok(()));
+        ensure_eq!((info.size, info.gpu_id, info.flags & kind), (4 * PAGE, runtime.gpu, kind));
+        ensure_eq!(file.metadata()?.len(), 4 * PAGE);
+
+        let window = raw::gpu_window(4 * PAGE)?;
+        let import = ImportDmabufArgs { va_addr: window.whole().start, handle: 0, gpu_id: runtime.gpu, dmabuf_fd: fd };
+        for (mut args, errno) in [
+            (ImportDmabufArgs { va_addr: 0, ..import }, Errno::INVAL),
+            (ImportDmabufArgs { va_addr: first.va(), ..import }, Errno::ADDRINUSE),
+            (ImportDmabufArgs { gpu_id: 1, ..import }, Errno::INVAL),
+            (ImportDmabufArgs { dmabuf_fd: u32::MAX, ..import }, Errno::BADF),
+            (ImportDmabufArgs { dmabuf_fd: 0, ..import }, Errno::INVAL),
+        ] {
+            ensure_eq!(runtime.call(command::IMPORT_DMABUF, &mut args), Err(errno), "{args:?}");
+        }
+        let mut imported = import;
+        ensure_eq!(runtime.call(command::IMPORT_DMABUF, &mut imported), Ok(()));
+        runtime.map_on_gpu(imported.handle)?;
+        // What a queue writes at the one address is at the other.
+        let mut queue = Pm4::new(&runtime)?;
+        let [low, high] = halves(import.va_addr + 3 * PAGE);
+        queue.submit(&packet(0x37, &[5 << 8, low, high, 0x1234]));
+        queue.finish()?;
+        ensure_eq!(first.word(3 * PAGE).load(Ordering::SeqCst), 0x1234);
+        // The memory outlives the object that it was made for.
+        runtime.unmap(first.handle)?;
+        runtime.free(first.handle)?;
+        drop(file);
+        let [low, high] = halves(import.va_addr);
+        queue.submit(&packet(0x40, &[2 | 5 << 8, low + 3 * 4096, high, low, high]));
+        queue.finish()?;
+        ensure_eq!(first.word(0).load(Ordering::SeqCst), 0x1234);
+        queue.destroy()?;
+        runtime.unmap(imported.handle)?;
+        runtime.free(imported.handle)?;
+        ensure_eq!(runtime.call(command::IMPORT_DMABUF, &mut imported), Err(Errno::BADF), "a closed file");
+    }
+    // A caller's own memory is not for others.
+    let memory = Memory::anonymous(PAGE)?;
+    let window = raw::gpu_window(PAGE)?;
+    let mut args = AllocMemoryOfGpuArgs {
+        va_addr: window.whole().start,
+        size: PAGE,
+        handle: 0,
+        mmap_offset: memory.whole().start,
+        gpu_id: runtime.gpu,
+        flags: ALLOC_MEM_FLAGS_USERPTR | ALLOC_MEM_FLAGS_WRITABLE,
+    };
+    runtime.call(command::ALLOC_MEMORY_OF_GPU, &mut args)?;
+    let mut export = ExportDmabufArgs { handle: args.handle, flags: 0, dmabuf_fd: 0 };
+    ensure_eq!(runtime.call(command::EXPORT_DMABUF, &mut export), Err(Errno::PERM));
+    Ok(())
+}
+
+fn smi() -> Result<(), Stop> {
+    let runtime = Runtime::new()?;
+    let open = || {
+        let mut args = SmiEventsArgs { gpuid: runtime.gpu, anon_fd: 0 };
+        match runtime.call(command::SMI_EVENTS, &mut args) {
+            Err(Errno::OPNOTSUPP) => Err(Stop::Skip("this host makes no files of events".into())),
+            Err(errno) => Err(errno.into()),
+            // SAFETY: the call has given the descriptor to this process.
+            Ok(()) => Ok(unsafe { File::from_raw_fd(i32::try_from(args.anon_fd)?) }),
+        }
+    };
+    let (mut asked, mut silent, closed) = (open()?, open()?, open()?);
+    let mut bad = SmiEventsArgs { gpuid: 1, anon_fd: 0 };
+    ensure_eq!(runtime.call(command::SMI_EVENTS, &mut bad), Err(Errno::INVAL));
+    drop(closed);
+    asked.write_all(&event_mask(SMI_EVENT_VMFAULT).to_ne_bytes())?;
+    let memory = runtime.event(EVENT_MEMORY, 0)?;
+    let mut queue = Pm4::new(&runtime)?;
+    queue.submit(&packet(0x37, &[5 << 8, 0, 0x10, 1]));
+    ensure_eq!(runtime.wait(&[memory.event_id], true, 60_000).1, WAIT_RESULT_COMPLETE);
+    // The line is written after the event: it comes, but not at once.
+    let start = Instant::now();
+    let mut line = [0; 96];
+    let length = loop {
+        match asked.read(&mut line) {
+            Ok(length) => break length,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => bail!("no line: {error}"),
+        }
+    };
+    let text = String::from_utf8_lossy(&line[..length]).into_owned();
+    let expected = format!("1 {:x}:", std::process::id());
+    ensure!(text.starts_with(&expected) && text.ends_with('\n'), "{text:?} is not {expected}NAME");
+    for file in [&mut asked, &mut silent] {
+        let again = file.read(&mut line).map_err(|e| e.kind());
+        ensure_eq!(again, Err(std::io::ErrorKind::WouldBlock));
+    }
+    queue.destroy()?;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `cargo xtask clients`: the distribution's ROCm programs and libraries, unmodified, under `vkfd run`.
+//!
+//! Each client is a module with a [`Client`]: what it needs from the distribution, and what it looks at. A client's `check` returns what is
+//! wrong, a line each; it runs its negative controls itself, with a library that was built to be broken ([`Stand::broken`]).
+
+mod hip;
+mod rocminfo;
+mod rocr;
+mod stand;
+mod tinygrad;
+
+use anyhow::{ensure, Result};
+
+use crate::Verdict;
+pub(crate) use stand::{Ran, Stand};
+
+/// Run the distribution's ROCm programs, unmodified, under `vkfd run`
+///
+/// Installs Debian packages that are missing (as root), builds `vkfd` and, for the negative controls, a library that can be told to
+/// be wrong; then compiles and runs each client and looks at what it says.
+///
+/// Exit status: 0 all clients work and all controls fail, 1 findings, 2 a client cannot be had here.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which: all by default
+    clients: Vec<String>,
+}
+
+/// A client.
+pub(crate) struct Client {
+    pub(crate) name: &'static str,
+    /// Debian packages.
+    pub(crate) packages: &'static [&'static str],
+    /// What is wrong, and what was seen to be right.
+    pub(crate) check: fn(&Stand, &mut Report) -> Result<()>,
+}
+
+const CLIENTS: &[Client] = &[rocminfo::CLIENT, rocr::CLIENT, hip::CLIENT, tinygrad::CLIENT];
+
+/// What a client showed.
+#[derive(Default)]
+pub(crate) struct Report {
+    good: usize,
+    bad: Vec<String>,
+}
+
+impl Report {
+    /// `what` must hold; otherwise that, and what was seen, is a finding.
+    pub(crate) fn expect(&mut self, holds: bool, what: &str, seen: &Ran) {
+        if holds {
+            println!("  ok: {what}");
+            self.good += 1;
+        } else {
+            println!("  WRONG: {what}");
+            self.bad.push(format!("{what}\n{seen}"));
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<Verdict> {
+    for name in &args.clients {
+        let names: Vec<_> = CLIENTS.iter().map(|client| client.name).collect();
+        ensure!(names.contains(&name.as_str()), "{name:?} is none of {}", names.join(", "));
+    }
+    let wanted = |client: &&Client| args.clients.is_empty() || args.clients.iter().any(|name| name == client.name);
+    let clients: Vec<_> = CLIENTS.iter().filter(wanted).collect();
+    let packages: Vec<_> = clients.iter().flat_map(|client| client.packages).copied().collect();
+    let stand = Stand::new(&packages)?;
+    let mut all = Report::default();
+    for client in clients {
+        println!("{}", client.name);
+        (client.check)(&stand, &mut all)?;
+    }
+    Ok(match all.bad.is_empty() {
+        true => Verdict::Clean(format!("{} checks of real clients hold", all.good)),
+        false => Verdict::Findings(all.bad),
+    })
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! ROCR: thousands of locked buffers, asynchronous copies both ways, compared byte for byte.
+
+use anyhow::Result;
+
+use super::{Client, Report, Stand};
+
+pub(crate) const CLIENT: Client = Client {
+    name: "rocr",
+    packages: &["libhsa-runtime-dev", "libhsa-runtime64-1", "libhsakmt1", "gcc", "libc6-dev"],
+    check,
+};
+
+const BUFFERS: &str = "2000";
+
+fn check(stand: &Stand, report: &mut Report) -> Result<()> {
+    let program = stand.compile("clients/rocr/copies.c", &["-lhsa-runtime64"])?;
+    for options in [&["--target", "gfx900"][..], &["--target", "gfx90a"], &["--preset", "frontier-node"]] {
+        let ran = stand.run(options, &program, &[BUFFERS], &[])?;
+        let right = ran.succeeded() && ran.stdout.contains("all bytes right") && ran.stdout.ends_with("ok\n");
+        report.expect(right, &format!("ROCR, {}: {BUFFERS} locked buffers, copied both ways", options.join(" ")), &ran);
+    }
+    // The same library unbroken: what follows is the sabotage's doing.
+    let sound = stand.broken("", &[], &program, &["50"])?;
+    report.expect(sound.succeeded(), "ROCR: 50 buffers with the library of the controls, nothing broken", &sound);
+    for (sabotage, what, sign) in [
+        ("copy", "a GPU that leaves the last byte of a copy out", "FAILED: buffer"),
+        ("identity", "a driver that takes GPU addresses for CPU addresses", "FAILED: "),
+    ] {
+        let ran = stand.broken(sabotage, &[], &program, &["50"])?;
+        let noticed = ran.code == Some(1) && ran.stdout.contains(sign);
+        report.expect(noticed, &format!("control: {what} is noticed"), &ran);
+    }
+    Ok(())
+}

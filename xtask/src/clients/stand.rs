@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What clients are tried on: a built `vkfd`, a library that can be broken, a compiler, a time limit.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{ensure, Context, Result};
+
+use crate::tree;
+
+/// A client that takes longer hangs. Machines may be slow and busy.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// See the module.
+pub(crate) struct Stand {
+    vkfd: PathBuf,
+    broken: PathBuf,
+    work: PathBuf,
+}
+
+/// How a program ended, and what it wrote.
+pub(crate) struct Ran {
+    pub(crate) command: String,
+    /// Exit code; 124 if it had to be ended.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// Exit code 0.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { command, code, stdout, stderr } = self;
+        write!(f, "  {command}\n  exit code {code:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
+    }
+}
+
+impl Stand {
+    /// Installs packages, builds.
+    pub(crate) fn new(packages: &[&str]) -> Result<Self> {
+        install(packages)?;
+        let target = target_directory()?;
+        let work = target.join("clients");
+        fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
+        build(&target, &["--package", "vkfd"])?;
+        // In a directory of its own: what is built with a feature would replace what is built without.
+        let broken = target.join("clients/sabotage");
+        build(&broken, &["--package", "vkfd-preload", "--features", "sabotage"])?;
+        Ok(Self { vkfd: target.join("release/vkfd"), broken: broken.join("release/libvkfd_preload.so"), work })
+    }
+
+    /// Compiles a C or C++ program of the tree; `source` is relative to it.
+    pub(crate) fn compile(&self, source: &str, arguments: &[&str]) -> Result<PathBuf> {
+        let source = tree::root().join(source);
+        let name = source.file_stem().unwrap_or_default();
+        let program = self.work.join(name);
+        let compiler = if source.extension().is_some_and(|e| e == "c") { "cc" } else { "c++" };
+        let mut command = Command::new(compiler);
+        command.args(["-O1", "-Wall", "-o"]).arg(&program).arg(&source).args(arguments);
+        let status = command.status().with_context(|| format!("run {compiler}"))?;
+        ensure!(status.success(), "{} does not compile: {command:?}", source.display());
+        Ok(program)
+    }
+
+    /// Runs a program under `vkfd run OPTIONS --`.
+    pub(crate) fn run(
+        &self,
+        options: &[&str],
+        program: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Ran> {
+        self.run_with(None, options, program, arguments, environment)
+    }
+
+    /// As `run`, with a part of the driver or its GPU broken: what `VKFD_SABOTAGE` names.
+    pub(crate) fn broken(&self, sabotage: &str, options: &[&str], program: &Path, arguments: &[&str]) -> Result<Ran> {
+        self.run_with(Some(&self.broken), options, program, arguments, &[("VKFD_SABOTAGE", sabotage)])
+    }
+
+    fn run_with(
+        &self,
+        library: Option<&Path>,
+        options: &[&str],
+        program: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Ran> {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=10", &PATIENCE.as_secs().to_string()]).arg(&self.vkfd).arg("run").args(options);
+        if let Some(library) = library {
+            command.arg("--preload").arg(library);
+        }
+        command.arg("--").arg(program).args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
+        let output = command.output().context("run timeout (coreutils)")?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Ran {
+            command: format!("{environment:?} {command:?}"),
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        })
+    }
+
+    /// The version of an installed package.
+    pub(crate) fn version(&self, package: &str) -> Result<String> {
+        let mut query = Command::new("dpkg-query");
+        let output = query.args(["--show", "--showformat=${Version}", package]).output().context("run dpkg-query")?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+fn target_directory() -> Result<PathBuf> {
+    let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    Ok(std::path::absolute(named.unwrap_or_else(|| tree::root().join("target")))?)
+}
+
+fn build(target: &Path, what: &[&str]) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "--locked", "--quiet"]).args(what).arg("--target-dir").arg(target);
+    let status = command.current_dir(tree::root()).status().context("run cargo")?;
+    ensure!(status.success(), "{command:?} failed");
+    Ok(())
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    let is_installed = |package: &str| {
+        let query = Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]).output();
+        query.is_ok_and(|output| output.stdout == b"installed")
+    };
+    let missing: Vec<_> = packages.iter().copied().filter(|package| !is_installed(package)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing {}", missing.join(" "));
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(["-q", "-y"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    apt(&["update"]);
+    let arguments = [&["install", "--no-install-recommends"], &missing[..]].concat();
+    ensure!(apt(&arguments), "`apt-get install {}` failed: as root on a Debian 12 it works", missing.join(" "));
+    Ok(())
+}
