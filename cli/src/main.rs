@@ -55,7 +55,10 @@ enum Command {
     /// Run a program on a virtual machine of GPUs: ROCm programs, unmodified
     ///
     /// The program finds /dev/kfd, render nodes and the topology in sysfs. It has to be dynamically linked: it is reached by a
-    /// library that is loaded into it (LD_PRELOAD), and into what it runs.
+    /// library that is loaded into it (LD_PRELOAD), and into what it runs. Each process has a machine of its own.
+    ///
+    /// What the driver warns of is on stderr, such as a queue that stopped and why; the environment variable VKFD_LOG set to info or debug
+    /// shows more, off nothing.
     ///
     /// Exit code: the program's; 128 and the signal's number if a signal ended it; 2 if it could not be run.
     #[command(after_long_help = RUN_EXAMPLES)]

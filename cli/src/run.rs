@@ -102,7 +102,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     tree::write(directory.path(), &machine).context("cannot write the machine's files")?;
     let mut command = Command::new(&program);
     command.arg0(name).args(arguments);
-    command.env("LD_PRELOAD", library::preload(&library, std::env::var_os("LD_PRELOAD")));
+    let preload = library::preload(&library, directory.path(), std::env::var_os("LD_PRELOAD"));
+    command.env("LD_PRELOAD", preload.context("cannot give the library another name")?);
     command.env(DIRECTORY_VARIABLE, directory.path()).env(MACHINE_VARIABLE, machine.to_string());
     command.env_remove(TRACE_VARIABLE).env_remove(TRACE_JSON_VARIABLE);
     if let Some(trace) = &args.trace {

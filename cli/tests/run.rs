@@ -78,6 +78,20 @@ fn programs_of_the_system_read_the_topology() {
     assert_eq!(out(&other), "cat\n");
 }
 
+/// The loader takes spaces and colons for separators.
+#[test]
+fn the_library_may_be_anywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("a place: with spaces");
+    fs::create_dir(&place).unwrap();
+    // Beside the tests, where cargo builds it for the program.
+    let library = std::env::current_exe().unwrap().with_file_name("libvkfd_preload.so");
+    let copy = place.join("libvkfd_preload.so");
+    fs::copy(library, &copy).unwrap();
+    let found = run(&["--preload", copy.to_str().unwrap()], &["cat", "/sys/class/kfd/kfd/topology/nodes/1/name"]);
+    assert_eq!((out(&found).as_str(), err(&found).as_str()), ("gfx900\n", ""));
+}
+
 #[test]
 fn exit_codes_are_the_programs() {
     assert_eq!(run(&[], &["sh", "-c", "exit 7"]).status.code(), Some(7));
@@ -144,12 +158,24 @@ fn programs_that_cannot_be_reached_are_told_in_words() {
         (header[20], header[52], header[54], header[58]) = (1, 64, 56, 64);
         header
     };
+    // With one program header: the loader's path, which follows.
+    let with_loader = |machine: u16, loader: &[u8]| {
+        let mut file = elf(2, machine);
+        (file[32], file[56]) = (64, 1);
+        let mut header = [0_u8; 56];
+        (header[0], header[8]) = (3, 120);
+        (header[32], header[40]) = (u8::try_from(loader.len()).unwrap(), u8::try_from(loader.len()).unwrap());
+        file.extend_from_slice(&header);
+        file.extend_from_slice(loader);
+        file
+    };
     let native = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
     let fixed = file("static", &elf(2, native), 0o755);
     let script = file("script", format!("#!{fixed} -x\n").as_bytes(), 0o755);
     for (program, words) in [
         (fixed.clone(), "statically linked"),
         (script, "statically linked"),
+        (file("musl", &with_loader(native, b"/lib/ld-musl-x86_64.so.1\0"), 0o755), "linked with musl"),
         (file("other", &elf(2, 243), 0o755), "another processor"),
         (file("small", &elf(1, 3), 0o755), "32-bit"),
         (file("text", b"hello", 0o755), "neither an ELF program nor a script"),

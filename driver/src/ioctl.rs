@@ -11,6 +11,7 @@ use crate::bo::Backing;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::event::Waited;
 use crate::os::{self, Arc, Vec};
+use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::window::{WindowPolicy, MAX_WINDOWS};
 use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, ALLOC_MEMORY_OF_GPU_BATCH};
@@ -25,8 +26,6 @@ const VERSION: process::GetVersionArgs = process::GetVersionArgs { major_version
 const MAX_LIST: u32 = 4096;
 /// Lowest GPU address of the aperture: page 0 and what compilers take for null stays out.
 const APERTURE_BASE: u64 = 0x1_0000;
-/// Its end: user space's half of canonical addresses, as in KFD. Clients take a higher limit for a GPU that has no common address space.
-const APERTURE_END: u64 = 1 << 47;
 
 impl Process {
     /// An ioctl on the device. ENOTTY for an unknown command, EBADF when another process than the opener calls.
@@ -259,7 +258,7 @@ impl Process {
         let gpu = self.kfd().device(args.gpu_id).ok();
         args.gpu_clock_counter = gpu.map_or(0, |d| d.gpu().clock());
         args.cpu_clock_counter = os::now().0;
-        args.system_clock_counter = os::now().0;
+        args.system_clock_counter = os::since_boot();
         args.system_clock_freq = 1_000_000_000;
         Ok(())
     }
@@ -272,7 +271,7 @@ impl Process {
             scratch_base: 0x0002_0000_0000_0000,
             scratch_limit: 0x0002_0000_ffff_ffff,
             gpuvm_base: APERTURE_BASE,
-            gpuvm_limit: APERTURE_END - 1,
+            gpuvm_limit: VA_END - 1,
             gpu_id: self.kfd().devices().get(gpu).map_or(0, |d| d.id()),
             pad: 0,
         }

@@ -28,8 +28,9 @@ const ENTRIES: usize = 512;
 const ENTRY_BYTES: u64 = 8;
 /// A table that has been given back.
 const FREED: VramOffset = VramOffset(u64::MAX);
-/// One past the highest GPU address (48 bits).
-pub const VA_END: u64 = 1 << 48;
+/// One past the highest GPU address: where user space's half of canonical addresses ends, as in KFD. The tables could take one bit more, but
+/// clients take a higher limit for that of a GPU without a common address space.
+pub const VA_END: u64 = 1 << 47;
 
 struct Table {
     at: VramOffset,

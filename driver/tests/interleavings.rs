@@ -55,10 +55,13 @@ fn gpu(rig: &Arc<Rig>, stop: &Arc<AtomicBool>, faults: bool) -> thread::JoinHand
 fn invalidator(rig: &Arc<Rig>) -> thread::JoinHandle<()> {
     let rig = rig.clone();
     thread::spawn(move || {
-        rig.mm.renew(201, 1);
-        rig.mm.renew(100, 1);
-        rig.mm.renew(150, 1);
-        rig.mm.renew(200, 2);
+        // Long enough to meet whatever runs at the same time.
+        for _ in 0..4 {
+            rig.mm.renew(201, 1);
+            rig.mm.renew(100, 1);
+            rig.mm.renew(150, 1);
+            rig.mm.renew(200, 2);
+        }
     })
 }
 

@@ -4,16 +4,16 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`setting`] | what `vkfd run` said, in the environment |
-//! | [`redirect`] | paths: what lies below the private directory, what is a device |
-//! | [`table`] | which descriptors are devices |
-//! | [`device`] | the open files behind them |
-//! | [`drm`] | what libdrm asks a render node |
-//! | [`machine`] | the machine |
-//! | [`message`] | what the driver has to say, on stderr |
-//! | [`trace`] | the record of calls |
-//! | [`real`] | libc's own functions |
-//! | [`hooks`] | the functions that the program calls instead; `mmap` and its relatives are in [`vkfd_host::interpose`] |
+//! | `setting` | what `vkfd run` said, in the environment |
+//! | `redirect` | paths: what lies below the private directory, what is a device |
+//! | `table` | which descriptors are devices |
+//! | `device` | the open files behind them |
+//! | `drm` | what libdrm asks a render node |
+//! | `machine` | the machine |
+//! | `message` | what the driver has to say, on stderr |
+//! | `trace` | the record of calls |
+//! | `real` | libc's own functions |
+//! | `hooks` | the functions that the program calls instead; `mmap` and its relatives are in `vkfd_host::interpose` |
 //!
 //! # How it keeps out of the way
 //!

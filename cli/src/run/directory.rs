@@ -16,8 +16,18 @@ pub struct PrivateDirectory(PathBuf);
 impl PrivateDirectory {
     /// A new one, empty.
     pub fn new() -> Result<Self> {
-        let parent = parent();
-        remove_orphans(&parent);
+        let mut refused = None;
+        for parent in parents() {
+            remove_orphans(&parent);
+            match Self::below(&parent) {
+                Ok(directory) => return Ok(directory),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| anyhow::anyhow!("there is no place for a private directory")))
+    }
+
+    fn below(parent: &Path) -> Result<Self> {
         for number in 0..1000 {
             let path = parent.join(format!("{NAME}{}-{number}", process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -41,20 +51,10 @@ impl Drop for PrivateDirectory {
     }
 }
 
-/// Where to put it.
-fn parent() -> PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let shared = PathBuf::from("/dev/shm");
-    for place in runtime.into_iter().chain([shared]) {
-        if place.is_absolute() && place.is_dir() && !is_read_only(&place) {
-            return place;
-        }
-    }
-    std::env::temp_dir()
-}
-
-fn is_read_only(place: &Path) -> bool {
-    fs::metadata(place).map_or(true, |metadata| metadata.permissions().readonly())
+/// Where it may be, the best first: in memory, and one's own.
+fn parents() -> impl Iterator<Item = PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|place| place.is_absolute());
+    runtime.into_iter().chain([PathBuf::from("/dev/shm"), std::env::temp_dir()])
 }
 
 /// Removes directories of processes that are no more.

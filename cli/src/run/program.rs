@@ -12,6 +12,8 @@ use anyhow::{bail, ensure, Context, Result};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{elf, Endianness, FileKind};
 
+/// What the path of musl's loader has in it.
+const MUSL: &[u8] = b"ld-musl";
 /// Interpreters of interpreters that the kernel follows.
 const MAX_SCRIPTS: usize = 5;
 
@@ -88,11 +90,19 @@ fn check_binary(file: &Path, metadata: &fs::Metadata) -> Result<()> {
         machine == MACHINE,
         "{name} is for another processor (ELF machine {machine}, this is {MACHINE}): a library of this one cannot be loaded into it"
     );
-    let headers = header.program_headers(endian, &*data)?;
+    let mut loader = None;
+    for header in header.program_headers(endian, &*data)? {
+        loader = loader.or(header.interpreter(endian, &*data)?);
+    }
+    let Some(loader) = loader else {
+        bail!(
+            "{name} is statically linked: no library is loaded into it, so it would not see the machine. \
+             Link it dynamically, or run it in `cargo xtask vm shell`, where the machine is a kernel's"
+        );
+    };
     ensure!(
-        headers.iter().any(|header| header.p_type(endian) == elf::PT_INTERP),
-        "{name} is statically linked: no library is loaded into it, so it would not see the machine. \
-         Link it dynamically, or run it in `cargo xtask vm shell`, where the machine is a kernel's"
+        !loader.windows(MUSL.len()).any(|part| part == MUSL),
+        "{name} is linked with musl: the library is made for glibc, which ROCm's libraries are linked with as well"
     );
     Ok(())
 }

@@ -266,6 +266,12 @@ pub fn now() -> Time {
     Time(unsafe { bindings::ktime_get() }.unsigned_abs())
 }
 
+/// Nanoseconds since the machine was started, time in suspend included: the clock that runtimes call the system's.
+pub fn since_boot() -> u64 {
+    // SAFETY: no preconditions. The clock does not go below 0.
+    unsafe { bindings::ktime_get_with_offset(bindings::tk_offsets_TK_OFFS_BOOT) }.unsigned_abs()
+}
+
 /// Sleeps.
 pub fn sleep(d: Duration) {
     fsleep(Delta::from_micros(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)));

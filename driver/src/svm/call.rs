@@ -61,7 +61,7 @@ impl Process {
         let entered = self.svm_enter(span, list);
         if entered.is_err() {
             // Windows that were made for nothing.
-            self.svm_prune();
+            self.svm_prune(span);
         }
         entered?;
         let mut result = Ok(());

@@ -97,7 +97,7 @@ impl Process {
             let inner = self.lock();
             if self.svm_conflicts(&inner, span).is_err() {
                 drop(inner);
-                self.svm_prune();
+                self.svm_prune(span);
                 return Ok(false);
             }
             let mut svm = self.svm().inner.lock();

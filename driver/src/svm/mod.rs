@@ -42,7 +42,7 @@ use self::ranges::SvmRanges;
 use self::residency::Granule;
 use self::view::View;
 use self::window::{BlockState, Window, BLOCKS, WINDOW};
-use crate::addr::{index, CpuSpan, CpuVa, HUGE};
+use crate::addr::{index, CpuSpan, CpuVa, HUGE, PAGE};
 use crate::address_space::{AddressSpace, Invalidate, Watch};
 use crate::errno::{Errno, Result};
 use crate::lock_rank::Rank;
@@ -77,6 +77,17 @@ pub struct Svm {
     /// What is to be looked after, noted by invalidations.
     notes: AtomicU32,
 }
+
+/// What a look through a span has found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    /// Something is mapped there.
+    Mapped,
+    /// Nothing is.
+    Gone,
+}
+
+const PAGE_STEP: usize = crate::addr::index(PAGE);
 
 /// The VMs of a process, by GPU number.
 pub type Vms = Vec<Option<Arc<Vm>>>;
@@ -113,15 +124,41 @@ impl Svm {
             let Some(range) = hit else { return false };
             let span = CpuSpan::between(CpuVa(range.start.max(start)), CpuVa(range.end.min(end)));
             // Without memory for the split the conflict stands.
-            if mm.mapped(span) || self.drop_span(span).is_err() {
-                return true;
+            match self.look_through(mm, span) {
+                Ok(Looked::Gone) => {}
+                Ok(Looked::Mapped) | Err(_) => return true,
             }
         }
+    }
+
+    /// Drops what of the ranges in `span` is not mapped. Whether something is. O(pages) where not all is.
+    fn look_through(&self, mm: &dyn AddressSpace, span: CpuSpan) -> Result<Looked> {
+        if mm.mapped(span) {
+            return Ok(Looked::Mapped);
+        }
+        let mut looked = Looked::Gone;
+        let mut gone = CpuSpan::EMPTY;
+        for at in (span.start().0..span.end().0).step_by(PAGE_STEP) {
+            let page = CpuSpan::between(CpuVa(at), CpuVa(at + PAGE));
+            if mm.mapped(page) {
+                looked = Looked::Mapped;
+            } else if gone.bytes() != 0 && gone.end() == page.start() {
+                gone = CpuSpan::between(gone.start(), page.end());
+            } else {
+                self.drop_span(gone)?;
+                gone = page;
+            }
+        }
+        self.drop_span(gone)?;
+        Ok(looked)
     }
 
     /// Drops the ranges of `span`, whose memory has gone: first their entries, so that nothing of theirs is left where another
     /// object may be mapped next.
     fn drop_span(&self, span: CpuSpan) -> Result {
+        if span.bytes() == 0 {
+            return Ok(());
+        }
         self.inner.lock().drop_span(&self.counters, span)
     }
 

@@ -315,7 +315,8 @@ impl Device {
     pub fn alloc_vram(&self, pages: u64) -> Result<Vec<VramBlock>> {
         loop {
             match self.vram().alloc(pages) {
-                Err(e) if e.reason == Reason::NoVram && self.make_room(pages)? => {}
+                // Not for what there could never be.
+                Err(e) if e.reason == Reason::NoVram && pages <= self.vram().pages() && self.make_room(pages)? => {}
                 result => return result,
             }
         }

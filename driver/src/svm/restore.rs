@@ -7,7 +7,7 @@
 use super::block::{Block, Want};
 use super::window::{Window, BLOCKS, WINDOW};
 use super::{Inner, Svm, Watched};
-use crate::addr::{CpuSpan, CpuVa, HUGE, PAGE};
+use crate::addr::{CpuSpan, CpuVa, HUGE};
 use crate::errno::Result;
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
@@ -95,23 +95,25 @@ impl Process {
                 None => break,
             }
         }
-        self.svm_prune();
     }
 
     fn svm_sweep_window(self: &Arc<Self>, window: &Window) -> Result {
         // Taken and applied under one lock: a call that finds nothing to sweep must find the ranges swept.
-        let suspect = {
+        let drops = {
             let mut inner = self.svm().inner.lock();
             let drops = window.take_drops();
             for span in drops.spans() {
                 inner.drop_span(&self.svm().counters, *span)?;
             }
-            drops.suspect
+            drops
         };
-        if suspect {
+        if drops.suspect {
             self.svm_look_through(window.span())?;
             // What was unmapped and mapped again since then is still a range, without entries.
             self.svm_reapply_in(window.span());
+        }
+        if drops.suspect || !drops.spans().is_empty() {
+            self.svm_prune(window.span());
         }
         Ok(())
     }
@@ -125,24 +127,15 @@ impl Process {
             let start = range.start.max(at);
             let end = range.end.min(span.end().0).min(start / HUGE * HUGE + HUGE);
             let part = CpuSpan::between(CpuVa(start), CpuVa(end));
-            if !self.mm().mapped(part) {
-                let mut page = start;
-                while page < end {
-                    let one = CpuSpan::between(CpuVa(page), CpuVa(page + PAGE));
-                    if !self.mm().mapped(one) {
-                        self.svm().drop_span(one)?;
-                    }
-                    page += PAGE;
-                }
-            }
+            self.svm().look_through(self.mm(), part)?;
             at = end;
         }
     }
 
-    /// Ends blocks and windows in which there is no range any more.
-    pub(super) fn svm_prune(&self) {
-        let mut at = 0;
-        while let Some(block) = self.svm().next_block(at, u64::MAX) {
+    /// Ends blocks of `within` in which there is no range any more, and windows. O(blocks there).
+    pub(super) fn svm_prune(&self, within: CpuSpan) {
+        let mut at = within.start().0;
+        while let Some(block) = self.svm().next_block(at, within.end().0) {
             let span = block.span();
             let mut inner = self.svm().inner.lock();
             let unused = inner.ranges.within(span.start().0, span.end().0).is_empty();
@@ -158,7 +151,7 @@ impl Process {
         }
         loop {
             // A notifier is waited for when it goes: not under the lock.
-            let window = self.svm().inner.lock().take_unused_window();
+            let window = self.svm().inner.lock().take_unused_window(within);
             if window.is_none() {
                 return;
             }
@@ -228,12 +221,15 @@ impl Inner {
         watched.blocks.get_mut(block.slot())?.take()
     }
 
-    fn take_unused_window(&mut self) -> Option<Watched> {
-        let at = self.windows.iter().position(|w| {
-            let span = w.window.span();
-            let unused = self.ranges.within(span.start().0, span.end().0).is_empty();
-            unused && w.blocks.iter().all(Option::is_none)
-        })?;
+    fn take_unused_window(&mut self, within: CpuSpan) -> Option<Watched> {
+        let first = self.windows.partition_point(|w| w.window.span().end() <= within.start());
+        let mut near = self.windows[first..].iter().take_while(|w| w.window.span().start() < within.end());
+        let at = first
+            + near.position(|w| {
+                let span = w.window.span();
+                let unused = self.ranges.within(span.start().0, span.end().0).is_empty();
+                unused && w.blocks.iter().all(Option::is_none)
+            })?;
         self.windows[at..].rotate_left(1);
         self.windows.pop()
     }

@@ -115,6 +115,8 @@ fn value(field: &Field, value: u64) -> Value {
     match field.name {
         "flags" => Value::Words(flags(value)),
         "queue_type" => Value::Words(queue_type(value)),
+        // -1 asks for the mode.
+        "xnack_enabled" if value == u64::from(u32::MAX) => Value::Words("-1".into()),
         name if name == "gpu_id" || name == "handle" => Value::Address(value),
         name if ["address", "addr", "offset", "ptr", "base", "limit"].iter().any(|word| name.ends_with(word)) => {
             Value::Address(value)

@@ -50,7 +50,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "batch_gpu_must_exist_and_its_range_be_in_the_aperture",
-        about: "Rows 12 and 14: unknown gpu_id, AQL memory, addresses that are zero, unaligned or beyond 48 bits.",
+        about: "Rows 12 and 14: unknown gpu_id, AQL memory, addresses that are zero, unaligned or beyond the aperture.",
         run: gpu,
     },
     Scenario {

@@ -472,6 +472,17 @@ fn settings() -> Result<(), Stop> {
         let mut trap = SetTrapHandlerArgs { gpu_id, ..SetTrapHandlerArgs::zeroed() };
         ensure_eq!(runtime.call(command::SET_TRAP_HANDLER, &mut trap), result);
     }
+    let since_boot = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: fills in the local structure.
+        unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    };
+    let before = since_boot();
+    let clocks = runtime.world.client().clocks(runtime.world.gpu(0))?;
+    let during = before..=since_boot();
+    ensure!(during.contains(&clocks.system_clock_counter), "{} is not in {during:?}", clocks.system_clock_counter);
+    ensure_eq!(clocks.system_clock_freq, 1_000_000_000);
     let mut tiles = [u32::MAX; 40];
     let mut tiling = GetTileConfigArgs {
         tile_config_ptr: CpuVa::of(tiles.as_mut_ptr()).0,

@@ -9,7 +9,7 @@ use vkfd_client::uapi::batch::{AllocMemoryOfGpuBatchArgs, ALLOC_MEMORY_OF_GPU_BA
 use vkfd_client::uapi::memory::{ALLOC_MEM_FLAGS_NO_SUBSTITUTE, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_client::uapi::pod::Pod;
 use vkfd_client::uapi::vkfd::{LastErrorArgs, LAST_ERROR, REASON_DEADLINE};
-use vkfd_client::{AllocOptions, ClientError, CpuVa, Errno, GpuSet, RegisterOptions, PAGE};
+use vkfd_client::{AllocOptions, Buffer, ClientError, CpuVa, Errno, GpuSet, RegisterOptions, PAGE};
 
 use super::batch::{Batch, FIRST, RANGE_PAGES};
 use crate::engine::Engine;
@@ -84,6 +84,18 @@ fn during<R>(
     })
 }
 
+/// Registers in a storm. On a machine so slow that none of the driver's passes comes between two invalidations a call fails at its
+/// deadline, as it may; the storm abates meanwhile.
+fn registered(mut register: impl FnMut() -> vkfd_client::Result<Buffer>) -> Result<Buffer, Stop> {
+    let start = Instant::now();
+    loop {
+        match register() {
+            Err(error) if error.errno() == Some(Errno::AGAIN) && start.elapsed() < LIMIT => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
 /// A range is discarded in a loop while 4,096 ranges are registered: it succeeds, and what is registered is right.
 pub(super) fn invalidated_while_registered() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
@@ -108,7 +120,7 @@ pub(super) fn invalidated_while_registered() -> Result<(), Stop> {
                 std::thread::yield_now();
             }
             weather.progress();
-            Ok(register()?)
+            registered(register)
         })?;
         if world.client().snapshot()?.register_retries > retries {
             raced += 1;
@@ -310,7 +322,8 @@ pub(super) fn registered_and_freed_in_a_storm() -> Result<(), Stop> {
         while rounds < 25 || weather.calls() < 200 {
             ensure!(start.elapsed() < LIMIT, "only {rounds} rounds in {} invalidations", weather.calls());
             // SAFETY: no reference to the memory is ever made.
-            let buffer = unsafe { world.client().register_ranges(&ranges, &RegisterOptions::default())? };
+            let buffer =
+                registered(|| unsafe { world.client().register_ranges(&ranges, &RegisterOptions::default()) })?;
             let even = |range: &vkfd_client::UserptrRange| (range.start - memory.whole().start) / size % 2 == 0;
             let at = ranges.iter().skip(usize::try_from(rounds)? % 200).position(even).unwrap_or(0);
             let at = at + usize::try_from(rounds)? % 200;
@@ -353,7 +366,7 @@ pub(super) fn long_range_in_a_storm() -> Result<(), Stop> {
     // SAFETY: no reference to the memory is ever made.
     let register = || unsafe { world.client().register_ranges(&[whole], &RegisterOptions::default()) };
     let buffer = during(&[&storm], Duration::from_millis(7), |weather| {
-        let buffer = register()?;
+        let buffer = registered(register)?;
         let start = weather.calls();
         while weather.calls() < start + 50 {
             match world.read_gpu(buffer.gpu_va().offset(probe[2] * PAGE), PAGE) {

@@ -27,7 +27,7 @@ pub struct Args {
 }
 
 /// A guest with nothing to do takes three seconds, on a busy host ten times as long; this is what the one that hangs takes.
-const AROUND_PROGRAMS: Duration = Duration::from_secs(40);
+const AROUND_PROGRAMS: Duration = Duration::from_secs(60);
 
 /// A guest and what must be found in it.
 struct Control {
