@@ -23,7 +23,8 @@ const BOTH: [Kind; 2] = [Kind::Coherent, Kind::Private];
 /// Sets attributes of memory.
 fn set(world: &World, memory: &Memory, list: &[SvmSet]) -> Result<(), Stop> {
     // SAFETY: no reference to the memory is ever made.
-    Ok(unsafe { world.client().svm_set(memory.whole(), list)? })
+    unsafe { world.client().svm_set(memory.whole(), list)? };
+    Ok(())
 }
 
 /// The GPU reads the pattern of `seed` in pages of `memory`.
