@@ -12,11 +12,15 @@
 //! all it was asked for and would begin again with each invalidation, also of something else in the window, and in a storm of them
 //! never end. So it gets a notifier that notes nothing ([`Quiet`]).
 
+use crate::device_memory::{self, IntoSystem, Memories, CHUNK};
 use crate::hmm::{self, Pfn};
 use crate::interval_notifier::{IntervalNotifier, Invalidation, Operations, Sequence};
+use crate::migrate::{self, Lists, Select};
 use crate::pin::PinnedPages;
 use core::any::Any;
+use core::ops::Range;
 use core::time::Duration;
+use kernel::bindings;
 use kernel::mm::virt::{flags, VmaRef};
 use kernel::mm::{Mm, MmWithUser};
 use kernel::page::PAGE_SIZE;
@@ -25,8 +29,9 @@ use kernel::sync::aref::ARef;
 use kernel::sync::SetOnce;
 use kernel::time::Delta;
 use kernel::uaccess::{UserPtr, UserSlice};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr};
+use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr, VramOffset};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc};
 
@@ -52,7 +57,12 @@ impl Operations for Client {
         let start = watched.start().max(CpuVa(range.start as u64));
         let end = watched.end().min(CpuVa(range.end as u64));
         invalidation.note();
-        client.invalidate(CpuSpan::between(start, end), invalidation.blockable())
+        let (span, blockable) = (CpuSpan::between(start, end), invalidation.blockable());
+        if invalidation.unmaps() {
+            client.unmapped(span, blockable)
+        } else {
+            client.invalidate(span, blockable)
+        }
     }
 }
 
@@ -78,16 +88,18 @@ impl Watch for IntervalNotifier<Client> {
 /// A process's memory.
 pub(crate) struct ProcessMemory {
     mm: ARef<Mm>,
+    /// What of it can be a GPU's.
+    memories: Arc<Memories>,
     /// From the first watch on.
     quiet: SetOnce<Arc<IntervalNotifier<Quiet>>>,
 }
 
 impl ProcessMemory {
     /// That of the calling process. ESRCH for a thread without any.
-    pub(crate) fn current() -> Result<Self> {
+    pub(crate) fn current(memories: Arc<Memories>) -> Result<Self> {
         let current = kernel::current!();
         let mm = current.mm().ok_or(Errno::ESRCH)?;
-        Ok(Self { mm: ARef::from(&**mm), quiet: SetOnce::new() })
+        Ok(Self { mm: ARef::from(&**mm), memories, quiet: SetOnce::new() })
     }
 
     /// A reference as a user of the address space. Given back by a worker: the last user tears the address space down, which is
@@ -103,6 +115,41 @@ impl ProcessMemory {
             return Err(Errno::EFAULT.into());
         }
         Ok(UserSlice::new(UserPtr::from_addr(index(at.0)), bytes))
+    }
+}
+
+impl ProcessMemory {
+    /// Calls `f` for the mapped parts of `span`, each at most a chunk and in one mapping, which is locked for that long only. Gives up when the
+    /// thread is being killed.
+    fn each_chunk(&self, span: CpuSpan, mut f: impl FnMut(&VmaRef, Range<usize>, &mut Lists)) -> Result {
+        let mm = self.user()?;
+        let mut lists = Lists::new(CHUNK.min(index(span.pages())))?;
+        let (mut at, end) = (index(span.start().0), index(span.end().0));
+        while at < end {
+            if os::killed() {
+                return Err(Errno::EINTR.into());
+            }
+            let next = end.min((at + 1).next_multiple_of(CHUNK * PAGE_SIZE));
+            let _lock = mm.mmap_read_lock();
+            while at < next {
+                // SAFETY: the lock is held as long as the mapping is used.
+                let vma = unsafe {
+                    let found = bindings::find_vma(mm.as_raw(), at);
+                    if found.is_null() {
+                        return Ok(());
+                    }
+                    VmaRef::from_raw(found)
+                };
+                at = at.max(vma.start());
+                if at >= next {
+                    break;
+                }
+                let part = at..next.min(vma.end());
+                at = part.end;
+                f(vma, part, &mut lists);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -150,7 +197,8 @@ impl AddressSpace for ProcessMemory {
             Access::Read => hmm::Access::Read,
             Access::Write => hmm::Access::Write,
         };
-        let fault_run = |start: CpuVa, pages: &mut [Page]| fault_run(notifier, &mm, start, access, patience, pages);
+        let run = Run { notifier, mm: &mm, memories: &self.memories, access, patience };
+        let fault_run = |start: CpuVa, pages: &mut [Page]| run.fault(start, pages);
         // HMM has the same error for no mapping and for one that not even allows reading.
         let explain = |errno, span| if errno == Errno::EFAULT && is_denied(&mm, span) { Errno::EPERM } else { errno };
         let (mut done, mut first) = (0, 0);
@@ -187,6 +235,48 @@ impl AddressSpace for ProcessMemory {
             pinned.pin(index(span.start().0), index(span.pages()))?;
         }
         Ok(Duration::from_nanos(os::now().0.saturating_sub(start.0)))
+    }
+
+    fn migration(&self) -> Migration {
+        self.memories.migration()
+    }
+
+    fn migrate_to_device(
+        &self,
+        span: CpuSpan,
+        device: &Arc<dyn DeviceMemory>,
+        places: &mut [Option<VramOffset>],
+    ) -> Result<u64> {
+        if !span.is_whole_pages() || places.len() as u64 != span.pages() {
+            return Err(Errno::EINVAL.into());
+        }
+        os::failpoint("migrate")?;
+        let target = self.memories.target(device)?;
+        let mut moved = 0;
+        self.each_chunk(span, |vma, range, lists| {
+            let first = (range.start - index(span.start().0)) / PAGE_SIZE;
+            let mut mover = target.mover(&mut places[first..first + range.len() / PAGE_SIZE]);
+            // A mapping whose pages cannot move is none of those that do.
+            let _ = migrate::of_mapping(vma, range, Select::System, device_memory::owner(), lists, &mut mover);
+            moved += mover.finish();
+        })?;
+        Ok(moved)
+    }
+
+    fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
+        if !span.is_whole_pages() {
+            return Err(Errno::EINVAL.into());
+        }
+        os::failpoint("migrate")?;
+        let mut moved = 0;
+        let result = self.each_chunk(span, |vma, range, lists| {
+            let mut mover = IntoSystem::new(&self.memories, vma, range.start);
+            let _ = migrate::of_mapping(vma, range, Select::Device, device_memory::owner(), lists, &mut mover);
+            moved += mover.moved;
+        });
+        self.memories.settle();
+        result?;
+        Ok(moved)
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {
@@ -226,32 +316,46 @@ fn neighbours(spans: &[CpuSpan]) -> usize {
     1 + spans.windows(2).take_while(|pair| pair[0].end() == pair[1].start()).count()
 }
 
-/// Faults consecutive pages in.
-fn fault_run(
-    notifier: &IntervalNotifier<Quiet>,
-    mm: &MmWithUser,
-    start: CpuVa,
+/// How consecutive pages are faulted in.
+struct Run<'a> {
+    notifier: &'a IntervalNotifier<Quiet>,
+    mm: &'a MmWithUser,
+    memories: &'a Memories,
     access: hmm::Access,
     patience: hmm::Patience,
-    pages: &mut [Page],
-) -> core::result::Result<(), Errno> {
-    // SAFETY: both types are 64-bit words of which every pattern is a value, so that the same array can be filled as one and turned
-    // into the other in place; it is borrowed exclusively. What is left in it after a failure nobody looks at.
-    let pfns = unsafe { core::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<Pfn>(), pages.len()) };
-    let start = index(start.0);
-    let range = start..start + pfns.len() * PAGE_SIZE;
-    hmm::fault(notifier, mm, range, access, patience, pfns, FAULT_TIME).map_err(|e| match Errno(-e.to_errno()) {
-        // Memory that is no memory: a device's.
-        Errno::EINVAL => Errno::EFAULT,
-        errno => errno,
-    })?;
-    for page in pages {
-        // SAFETY: as above, the other way round.
-        let pfn = unsafe { *core::ptr::from_ref(page).cast::<Pfn>() };
-        if !pfn.is_valid() {
-            return Err(Errno::EFAULT);
+}
+
+impl Run<'_> {
+    fn fault(&self, start: CpuVa, pages: &mut [Page]) -> core::result::Result<(), Errno> {
+        // SAFETY: both types are 64-bit words of which every pattern is a value, so that the same array can be filled as one and turned
+        // into the other in place; it is borrowed exclusively. What is left in it after a failure nobody looks at.
+        let pfns = unsafe { core::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<Pfn>(), pages.len()) };
+        let start = index(start.0);
+        let range = start..start + pfns.len() * PAGE_SIZE;
+        let owner = device_memory::owner();
+        let faulted = hmm::fault(self.notifier, self.mm, range, self.access, self.patience, owner, pfns, FAULT_TIME);
+        faulted.map_err(|e| match Errno(-e.to_errno()) {
+            // Memory that is no memory: a device's.
+            Errno::EINVAL => Errno::EFAULT,
+            errno => errno,
+        })?;
+        for page in pages {
+            // SAFETY: as above, the other way round.
+            let pfn = unsafe { *core::ptr::from_ref(page).cast::<Pfn>() };
+            *page = self.page(pfn).ok_or(Errno::EFAULT)?;
         }
-        *page = Page::new(PhysAddr(pfn.phys()), pfn.is_writable());
+        Ok(())
     }
-    Ok(())
+
+    /// Where a page is for GPUs. None for one that they do not reach: another driver's device has it.
+    fn page(&self, pfn: Pfn) -> Option<Page> {
+        if !pfn.is_valid() {
+            return None;
+        }
+        match self.memories.fabric(pfn.frame()) {
+            Some(at) => Some(Page::device(at, pfn.is_writable())),
+            None if pfn.is_device() => None,
+            None => Some(Page::new(PhysAddr(pfn.phys()), pfn.is_writable())),
+        }
+    }
 }

@@ -9,10 +9,10 @@ use core::ptr::NonNull;
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 use kernel::bindings;
 use kernel::error::{code, Result as KernelResult};
-use kernel::ffi::c_ulong;
+use kernel::ffi::{c_ulong, c_void};
 use kernel::pci;
 use kernel::time::{delay::fsleep, Delta};
-use vkfd_driver::addr::index;
+use vkfd_driver::addr::{index, PAGE};
 use vkfd_driver::errno::Result;
 use vkfd_driver::gpu::DmaMemory;
 use vkfd_driver::os::{self, Arc};
@@ -76,6 +76,43 @@ impl PciBar {
     /// The bus address of BAR 2.
     pub(crate) const fn phys(&self) -> u64 {
         self.phys
+    }
+
+    /// Where the page at `at` is mapped.
+    fn page(&self, at: u64) -> *mut c_void {
+        assert!(
+            at % PAGE == 0 && at < self.bytes && self.bytes - at >= PAGE,
+            "page {at:#x} of {:#x} bytes",
+            self.bytes
+        );
+        // SAFETY: inside the mapping.
+        unsafe { self.shared.as_ptr().add(index(at)).cast() }
+    }
+
+    /// Copies a page of shared memory, at `at`, out.
+    ///
+    /// # Safety
+    ///
+    /// There is room for a page at `to`.
+    pub(crate) unsafe fn read_page(&self, at: u64, to: *mut u8) {
+        // SAFETY: mapped as long as `self`; promised by the caller. The kernel's function does not mind who else writes there.
+        unsafe { bindings::memcpy(to.cast(), self.page(at), index(PAGE)) };
+    }
+
+    /// Copies a page into shared memory, to `at`.
+    ///
+    /// # Safety
+    ///
+    /// There is a page at `from`.
+    pub(crate) unsafe fn write_page(&self, at: u64, from: *const u8) {
+        // SAFETY: as above.
+        unsafe { bindings::memcpy(self.page(at), from.cast(), index(PAGE)) };
+    }
+
+    /// Zeroes a page of shared memory.
+    pub(crate) fn zero_page(&self, at: u64) {
+        // SAFETY: mapped as long as `self`.
+        unsafe { bindings::memset(self.page(at), 0, index(PAGE)) };
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {

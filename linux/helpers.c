@@ -7,8 +7,11 @@
 #include <linux/fs.h>
 #include <linux/hmm.h>
 #include <linux/io.h>
+#include <linux/memremap.h>
+#include <linux/migrate.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
+#include <linux/pagemap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sysfs.h>
@@ -75,6 +78,51 @@ void *vkfd_page_address(struct page *page)
 	return page_address(page);
 }
 
+struct page *vkfd_pfn_to_page(unsigned long pfn)
+{
+	return pfn_to_page(pfn);
+}
+
+unsigned long vkfd_page_to_pfn(struct page *page)
+{
+	return page_to_pfn(page);
+}
+
+void vkfd_lock_page(struct page *page)
+{
+	lock_page(page);
+}
+
+void vkfd_put_page(struct page *page)
+{
+	put_page(page);
+}
+
+bool vkfd_page_is_anon(struct page *page)
+{
+	return folio_test_anon(page_folio(page));
+}
+
+bool vkfd_page_is_ksm(struct page *page)
+{
+	return folio_test_ksm(page_folio(page));
+}
+
+bool vkfd_page_is_zone_device(struct page *page)
+{
+	return is_zone_device_page(page);
+}
+
+struct dev_pagemap *vkfd_folio_pgmap(struct folio *folio)
+{
+	return folio->pgmap;
+}
+
+gfp_t vkfd_gfp_user_page(void)
+{
+	return GFP_HIGHUSER_MOVABLE | __GFP_NOWARN;
+}
+
 void vkfd_attribute_init(struct attribute *attribute)
 {
 	sysfs_attr_init(attribute);
@@ -106,3 +154,19 @@ static_assert(offsetof(struct hmm_range, dev_private_owner) == 56);
 static_assert(HMM_PFN_VALID == 1UL << 63 && HMM_PFN_REQ_FAULT == HMM_PFN_VALID);
 static_assert(HMM_PFN_WRITE == 1UL << 62 && HMM_PFN_REQ_WRITE == HMM_PFN_WRITE);
 static_assert(HMM_PFN_ORDER_SHIFT == 53 && (unsigned long)HMM_PFN_FLAGS == ~((1UL << 53) - 1));
+
+/* What migrate.rs declares by hand. */
+static_assert(sizeof(struct migrate_vma) == 80);
+static_assert(offsetof(struct migrate_vma, vma) == 0);
+static_assert(offsetof(struct migrate_vma, dst) == 8);
+static_assert(offsetof(struct migrate_vma, src) == 16);
+static_assert(offsetof(struct migrate_vma, cpages) == 24);
+static_assert(offsetof(struct migrate_vma, npages) == 32);
+static_assert(offsetof(struct migrate_vma, start) == 40);
+static_assert(offsetof(struct migrate_vma, end) == 48);
+static_assert(offsetof(struct migrate_vma, pgmap_owner) == 56);
+static_assert(offsetof(struct migrate_vma, flags) == 64);
+static_assert(offsetof(struct migrate_vma, fault_page) == 72);
+static_assert(MIGRATE_PFN_VALID == 1 && MIGRATE_PFN_MIGRATE == 2 && MIGRATE_PFN_SHIFT == 6);
+static_assert(MIGRATE_VMA_SELECT_SYSTEM == 1 && MIGRATE_VMA_SELECT_DEVICE_PRIVATE == 2);
+static_assert(MIGRATE_VMA_SELECT_DEVICE_COHERENT == 4);

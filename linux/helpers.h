@@ -13,7 +13,6 @@ struct mmu_interval_notifier;
 void vkfd_interval_set_seq(struct mmu_interval_notifier *notifier, unsigned long seq);
 bool vkfd_interval_read_retry(struct mmu_interval_notifier *notifier, unsigned long seq);
 
-
 struct inode;
 struct cdev;
 struct cdev *vkfd_inode_cdev(struct inode *inode);
@@ -21,6 +20,19 @@ struct cdev *vkfd_inode_cdev(struct inode *inode);
 struct page;
 phys_addr_t vkfd_page_phys(struct page *page);
 void *vkfd_page_address(struct page *page);
+struct page *vkfd_pfn_to_page(unsigned long pfn);
+unsigned long vkfd_page_to_pfn(struct page *page);
+void vkfd_lock_page(struct page *page);
+void vkfd_put_page(struct page *page);
+bool vkfd_page_is_anon(struct page *page);
+bool vkfd_page_is_ksm(struct page *page);
+bool vkfd_page_is_zone_device(struct page *page);
+
+struct folio;
+struct dev_pagemap;
+struct dev_pagemap *vkfd_folio_pgmap(struct folio *folio);
+
+gfp_t vkfd_gfp_user_page(void);
 
 struct attribute;
 void vkfd_attribute_init(struct attribute *attribute);

@@ -8,6 +8,7 @@
 //!
 //! C header: [`include/linux/hmm.h`](srctree/include/linux/hmm.h)
 
+use crate::dev_pagemap::Owner;
 use crate::interval_notifier::{IntervalNotifier, Operations};
 use core::ops::Range;
 use kernel::bindings;
@@ -21,7 +22,6 @@ use kernel::time::{msecs_to_jiffies, Delta, Instant, Monotonic};
 const VALID: usize = 1 << 63;
 const WRITE: usize = 1 << 62;
 const ORDER_SHIFT: u32 = 53;
-const ORDER_MASK: usize = 0x1f;
 const FRAME_MASK: usize = (1 << ORDER_SHIFT) - 1;
 
 #[repr(C)]
@@ -39,6 +39,8 @@ struct RawRange {
 unsafe extern "C" {
     fn hmm_range_fault(range: *mut RawRange) -> c_int;
     fn hmm_range_fault_unlocked_timeout(range: *mut RawRange, timeout: c_ulong) -> c_int;
+    fn vkfd_pfn_to_page(pfn: c_ulong) -> *mut bindings::page;
+    fn vkfd_page_is_zone_device(page: *mut bindings::page) -> bool;
 }
 
 /// What is known of one page.
@@ -57,15 +59,20 @@ impl Pfn {
         self.0 & (VALID | WRITE) == VALID | WRITE
     }
 
-    /// Its physical address.
-    pub(crate) const fn phys(self) -> u64 {
-        ((self.0 & FRAME_MASK) as u64) << PAGE_SHIFT
+    /// Its frame number.
+    pub(crate) const fn frame(self) -> usize {
+        self.0 & FRAME_MASK
     }
 
-    /// The processor maps it as part of `1 << order` pages.
-    #[expect(dead_code)] // for device memory
-    pub(crate) const fn order(self) -> usize {
-        (self.0 >> ORDER_SHIFT) & ORDER_MASK
+    /// Whether it is in a device's memory, of any driver's; of a valid one.
+    pub(crate) fn is_device(self) -> bool {
+        // SAFETY: HMM tells pages that have page structures only. It may be another page by now, but is one of the same memory.
+        unsafe { vkfd_page_is_zone_device(vkfd_pfn_to_page(self.frame())) }
+    }
+
+    /// Its physical address.
+    pub(crate) const fn phys(self) -> u64 {
+        (self.frame() as u64) << PAGE_SHIFT
     }
 }
 
@@ -90,7 +97,7 @@ pub(crate) enum Patience {
 
 /// Faults in the pages of `range` and tells them in `pfns`, which is as long. `mm`, which is that of `notifier`, has users. Invalidations
 /// that the notifier notes make it begin again, for at most `timeout`; with a notifier that notes none, the caller has to find out which of
-/// the pages are stale. Sleeps.
+/// the pages are stale. Private pages of `owner`'s are told as they are; another's are moved to ordinary memory. Sleeps.
 ///
 /// EINVAL for a range that is not like that, EFAULT where there is no mapping or no memory behind it, EPERM where the mapping does
 /// not allow the access, EBUSY after the timeout, ENOMEM, EINTR if the thread is killed.
@@ -100,6 +107,7 @@ pub(crate) fn fault<T: Operations>(
     range: Range<usize>,
     access: Access,
     patience: Patience,
+    owner: Owner,
     pfns: &mut [Pfn],
     timeout: Delta,
 ) -> Result {
@@ -117,7 +125,7 @@ pub(crate) fn fault<T: Operations>(
         hmm_pfns: pfns.as_mut_ptr().cast(),
         default_flags: if access == Access::Write { VALID | WRITE } else { VALID },
         pfn_flags_mask: 0,
-        dev_private_owner: core::ptr::null_mut(),
+        dev_private_owner: owner.as_ptr(),
     };
     if patience == Patience::Killable {
         let millis = u32::try_from(timeout.as_millis_ceil()).unwrap_or(u32::MAX);

@@ -54,6 +54,12 @@ impl Invalidation<'_> {
         self.range.start..self.range.end
     }
 
+    /// Whether the mappings themselves go: unmapped, moved to other addresses, or the whole address space ends.
+    pub(crate) fn unmaps(&self) -> bool {
+        use bindings::{mmu_notifier_event_MMU_NOTIFY_RELEASE, mmu_notifier_event_MMU_NOTIFY_UNMAP};
+        [mmu_notifier_event_MMU_NOTIFY_UNMAP, mmu_notifier_event_MMU_NOTIFY_RELEASE].contains(&self.range.event)
+    }
+
     /// Whether the callback may sleep.
     pub(crate) fn blockable(&self) -> bool {
         self.range.flags & bindings::MMU_NOTIFIER_RANGE_BLOCKABLE != 0

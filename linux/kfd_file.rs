@@ -29,7 +29,7 @@ impl CharDevice for KfdFile {
     type Module = Vkfd;
 
     fn open(machine: &Arc<Machine>) -> Result<Self> {
-        let memory = os::arc(ProcessMemory::current()?)?;
+        let memory = os::arc(ProcessMemory::current(machine.memories.clone())?)?;
         let process = machine.kfd.open(memory)?;
         Ok(Self { machine: machine.clone(), process })
     }

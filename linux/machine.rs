@@ -3,6 +3,7 @@
 
 use crate::bar::PciBar;
 use crate::char_device::Registration;
+use crate::device_memory::Memories;
 use crate::render_file::RenderFile;
 use kernel::fs::LocalFile;
 use vkfd_driver::gpu::Gpu;
@@ -19,6 +20,8 @@ pub(crate) struct Machine {
     pub(crate) kfd: Arc<Kfd>,
     /// Its GPUs, in its order, with their render nodes.
     pub(crate) gpus: Vec<(Arc<RemoteGpu>, Arc<Registration<RenderFile>>)>,
+    /// Their memory, as pages of processes.
+    pub(crate) memories: Arc<Memories>,
 }
 
 impl Machine {

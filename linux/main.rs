@@ -4,8 +4,9 @@
 //!
 //! | file | |
 //! | --- | --- |
-//! | `interval_notifier`, `hmm`, `pin`, `char_device`, `sysfs` | abstractions over the kernel's C interfaces that Rust does not have yet; they know nothing of vkfd |
+//! | `interval_notifier`, `hmm`, `pin`, `dev_pagemap`, `migrate`, `atomic_bitmap`, `char_device`, `sysfs` | abstractions over the kernel's C interfaces that Rust does not have yet; they know nothing of vkfd |
 //! | `address_space` | the seam to a process's memory, over the first three |
+//! | `device_memory` | pages of processes in a GPU's memory, over the next two |
 //! | `pci_driver`, `bar`, `dma` | the seam to the device: finding GPUs, their registers and interrupts, memory that both sides use |
 //! | `kfd_file`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/renderD*` and what is mapped through them |
 //! | `topology` | what is there, in sysfs |
@@ -19,14 +20,18 @@
 #![allow(improper_ctypes)]
 
 mod address_space;
+mod atomic_bitmap;
 mod bar;
 mod char_device;
+mod dev_pagemap;
+mod device_memory;
 mod dma;
 mod hmm;
 mod interval_notifier;
 mod kfd_file;
 mod machine;
 mod mapping;
+mod migrate;
 mod pci_driver;
 mod pin;
 mod render_file;
@@ -34,6 +39,7 @@ mod sysfs;
 mod topology;
 
 use crate::char_device::{Class, Number, Region, Registration};
+use crate::device_memory::Memories;
 use crate::kfd_file::KfdFile;
 use crate::machine::Machine;
 use crate::pci_driver::Gpus;
@@ -41,6 +47,7 @@ use crate::topology::Topology;
 use core::time::Duration;
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use vkfd_driver::device_memory::{Kind, Migration};
 use vkfd_driver::gpu::Gpu;
 use vkfd_driver::kfd::{Kfd, Options};
 use vkfd_driver::os::{System, Vec};
@@ -83,9 +90,13 @@ module! {
             default: 0,
             description: "Bytes of RAM that the memory limit is made of; 0: what there is",
         },
+        memory: u8 {
+            default: 1,
+            description: "What a GPU's memory can be for pages of processes: 0 nothing, 1 coherent, 2 private",
+        },
         sabotage: u8 {
             default: 0,
-            description: "In builds for it only: 1 ignores invalidations, 2 leaves TLB flushes out, 3 commits what was invalidated meanwhile",
+            description: "In builds for it only: 1 ignores invalidations, 2 leaves TLB flushes out, 3 commits what was invalidated meanwhile, 4 and 5 move pages to a GPU or back without their contents, 6 forgets pages that are free",
         },
     },
 }
@@ -99,7 +110,7 @@ struct Vkfd {
     _system: System,
 }
 
-fn options() -> Options {
+fn options(kinds: Migration) -> Options {
     let ram = match module_parameters::ram.value() {
         0 => topology::ram(),
         bytes => bytes,
@@ -114,6 +125,7 @@ fn options() -> Options {
         restore_pause: millis(module_parameters::restore_pause_ms.value()),
         max_ranges: module_parameters::max_ranges.value(),
         ram,
+        device_memory: if kinds.private { Kind::Private } else { Kind::Coherent },
         sabotage: sabotage(),
         ..Options::default()
     }
@@ -136,15 +148,22 @@ impl kernel::Module for Vkfd {
             pr_err!("this module was not built to be sabotaged\n");
             return Err(EINVAL);
         }
+        let kinds = match module_parameters::memory.value() {
+            kind @ 0..=2 => Migration { coherent: kind == 1, private: kind == 2 },
+            other => {
+                pr_err!("memory={other}: it is 0, 1, or 2\n");
+                return Err(EINVAL);
+            }
+        };
         let system = System::new()?;
         // SAFETY: called once in the module's life.
-        let found = unsafe { Gpus::new(module, <Self as kernel::ModuleMetadata>::NAME)? };
+        let found = unsafe { Gpus::new(module, <Self as kernel::ModuleMetadata>::NAME, kinds)? };
         let mut seam = Vec::with_capacity(found.iter().count())?;
         for gpu in found.iter() {
             let gpu: Arc<dyn Gpu> = gpu.clone();
             seam.push(gpu)?;
         }
-        let kfd = Kfd::new(seam, options())?;
+        let kfd = Kfd::new(seam, options(kinds))?;
         let mut gpus = Vec::with_capacity(found.iter().count())?;
         let mut regions = KVec::new();
         for (minor, _) in (FIRST_RENDER_MINOR..).zip(found.iter()) {
@@ -159,7 +178,8 @@ impl kernel::Module for Vkfd {
             let node = Registration::new(drm.clone(), &name, region, Arc::new((), GFP_KERNEL)?);
             gpus.push((gpu.clone(), Arc::pin_init(node, GFP_KERNEL)?))?;
         }
-        let machine = Arc::new(Machine { kfd: kfd.clone(), gpus }, GFP_KERNEL)?;
+        let memories = Arc::new(Memories::new(found.memories()?), GFP_KERNEL)?;
+        let machine = Arc::new(Machine { kfd: kfd.clone(), gpus, memories }, GFP_KERNEL)?;
         let class = Arc::pin_init(Class::new(c"kfd", None), GFP_KERNEL)?;
         let node = Registration::new(class, c"kfd", Region::new(Number::Dynamic, c"kfd")?, machine.clone());
         let node = KBox::pin_init(node, GFP_KERNEL)?;

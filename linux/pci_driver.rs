@@ -8,6 +8,7 @@
 //! devices that die silently.
 
 use crate::bar::PciBar;
+use crate::device_memory::GpuMemory;
 use crate::machine::RemoteGpu;
 use core::time::Duration;
 use kernel::device::Core;
@@ -16,6 +17,7 @@ use kernel::pci::{self, IrqType, IrqTypes, IrqVectorRegistration};
 use kernel::prelude::*;
 use kernel::sync::{Arc, SetOnce};
 use kernel::ThisModule;
+use vkfd_driver::device_memory::Migration;
 use vkfd_driver::kfd::{Kfd, MAX_GPUS};
 use vkfd_driver::os::{self, Vec, Work};
 use vkfd_wire::{Limits, Remote};
@@ -33,13 +35,14 @@ kernel::sync::global_lock! {
 enum Found {
     /// No devices are taken.
     Closed,
-    /// The module is being loaded: these so far.
-    Open(Vec<Arc<Serviced>>),
+    /// The module is being loaded: what their memory is to be, and these so far.
+    Open(Migration, Vec<Arc<Serviced>>),
 }
 
 /// A GPU and who is told of its interrupts.
 struct Serviced {
     gpu: Arc<RemoteGpu>,
+    memories: Vec<Arc<GpuMemory>>,
     /// Once there is one.
     kfd: SetOnce<Arc<Kfd>>,
     check: Work<Serviced>,
@@ -84,6 +87,10 @@ impl PinnedDrop for Device<'_> {
         self.serviced.check.stop();
         self.serviced.gpu.stop();
         self.serviced.service();
+        // What processes have there they have elsewhere from now on.
+        for memory in self.serviced.memories.iter() {
+            memory.close();
+        }
     }
 }
 
@@ -106,9 +113,9 @@ impl pci::Driver for Driver {
         _: Option<&'bound ()>,
     ) -> impl PinInit<Device<'bound>, Error> + 'bound {
         pin_init::pin_init_scope(move || {
-            match &*FOUND.lock() {
-                Found::Open(found) if found.len() < MAX_GPUS => {}
-                Found::Open(_) => {
+            let kinds = match &*FOUND.lock() {
+                Found::Open(kinds, found) if found.len() < MAX_GPUS => *kinds,
+                Found::Open(..) => {
                     dev_warn!(device, "not used: {MAX_GPUS} GPUs are the most\n");
                     return Err(ENOSPC);
                 }
@@ -116,13 +123,14 @@ impl pci::Driver for Driver {
                     dev_warn!(device, "found too late: unload the module and load it again to use this GPU\n");
                     return Err(ENODEV);
                 }
-            }
+            };
             device.enable_device_mem()?;
             // Message-signalled interrupts are writes of the device's.
             device.set_master();
-            let gpu = Remote::new(PciBar::new(device)?, Limits::default())?;
+            let gpu = os::arc(Remote::new(PciBar::new(device)?, Limits::default())?)?;
             let serviced = os::arc(Serviced {
-                gpu: os::arc(gpu)?,
+                memories: GpuMemory::of(&gpu, kinds)?,
+                gpu,
                 kfd: SetOnce::new(),
                 check: Work::new("vkfd-check", Serviced::check)?,
             })?;
@@ -139,7 +147,7 @@ impl pci::Driver for Driver {
                 },
                 vectors,
                 _: {
-                    if let Found::Open(found) = &mut *FOUND.lock() {
+                    if let Found::Open(_, found) = &mut *FOUND.lock() {
                         found.push(serviced.clone())?;
                     }
                 },
@@ -156,24 +164,33 @@ pub(crate) struct Gpus {
 }
 
 impl Gpus {
-    /// Registers the driver; returns when all devices that are there have been tried.
+    /// Registers the driver, which makes pages of these kinds for each GPU's memory; returns when all devices that are there have been tried.
     ///
     /// # Safety
     ///
     /// Once in the life of the module.
-    pub(crate) unsafe fn new(module: &'static ThisModule, name: &'static CStr) -> Result<Self> {
+    pub(crate) unsafe fn new(module: &'static ThisModule, name: &'static CStr, kinds: Migration) -> Result<Self> {
         // SAFETY: forwarded to the caller.
         unsafe { FOUND.init() };
-        *FOUND.lock() = Found::Open(Vec::new());
+        *FOUND.lock() = Found::Open(kinds, Vec::new());
         let driver = KBox::pin_init(kernel::driver::Registration::new(name, module), GFP_KERNEL);
         let found = core::mem::replace(&mut *FOUND.lock(), Found::Closed);
-        let Found::Open(found) = found else { return Err(EINVAL) };
+        let Found::Open(_, found) = found else { return Err(EINVAL) };
         Ok(Self { found, _driver: driver? })
     }
 
     /// The GPUs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<RemoteGpu>> {
         self.found.iter().map(|serviced| &serviced.gpu)
+    }
+
+    /// Their memory.
+    pub(crate) fn memories(&self) -> Result<Vec<Arc<GpuMemory>>> {
+        let mut all = Vec::new();
+        for memory in self.found.iter().flat_map(|serviced| serviced.memories.iter()) {
+            all.push(memory.clone())?;
+        }
+        Ok(all)
     }
 
     /// Has `kfd` told of their interrupts from now on.

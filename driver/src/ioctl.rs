@@ -156,6 +156,8 @@ impl Process {
             })
         } else if is(vkfd::MEASURE) {
             call.with(|a| self.measure(a))
+        } else if is(vkfd::MOVE) {
+            call.with(|a| self.move_pages(a))
         } else {
             Err(Errno::ENOTTY.into())
         }

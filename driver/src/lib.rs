@@ -42,6 +42,7 @@ pub mod lock_rank;
 pub mod measure;
 pub mod memory;
 pub mod mmap;
+pub mod move_pages;
 pub mod os;
 pub mod page_table;
 pub mod process;

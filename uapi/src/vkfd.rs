@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! vkfd's own calls: capabilities, the last error, snapshots, a wake-up hint, and what a benchmark needs.
+//! vkfd's own calls: capabilities, the last error, snapshots, a wake-up hint, and what benchmarks and diagnosis
+//! need.
 //!
 //! Mechanism: commands of KFD's type `'K'` with numbers from 0xe0, far beyond AMD's (which end at 0x28 upstream and below
 //! 0x90 in AMD's own tree). A KFD that does not know them answers ENOTTY, so they are safe to probe.
@@ -22,6 +23,8 @@ pub const RINGED: Command = Command::io(TYPE, 0xe3);
 pub const SET_WINDOWS: Command = Command::iow::<WindowsArgs>(TYPE, 0xe4);
 /// What the host alone takes for the pages of a list of ranges. Argument: [`MeasureArgs`].
 pub const MEASURE: Command = Command::iowr::<MeasureArgs>(TYPE, 0xe5);
+/// Moves pages to a GPU's memory or back, for diagnosis: what the driver does by itself with SVM ranges. Argument: [`MoveArgs`].
+pub const MOVE: Command = Command::iowr::<MoveArgs>(TYPE, 0xe8);
 
 const _: () = assert!(QUERY_CAPS.0 == 0xc040_4be0);
 const _: () = assert!(LAST_ERROR.0 == 0xc028_4be1);
@@ -29,6 +32,7 @@ const _: () = assert!(SNAPSHOT.0 == 0xc028_4be2);
 const _: () = assert!(RINGED.0 == 0x0000_4be3);
 const _: () = assert!(SET_WINDOWS.0 == 0x4010_4be4);
 const _: () = assert!(MEASURE.0 == 0xc028_4be5);
+const _: () = assert!(MOVE.0 == 0xc030_4be8);
 
 /// The name of one of vkfd's own commands.
 #[must_use]
@@ -40,6 +44,7 @@ pub const fn name(command: Command) -> Option<&'static str> {
         RINGED => Some("RINGED"),
         SET_WINDOWS => Some("SET_WINDOWS"),
         MEASURE => Some("MEASURE"),
+        MOVE => Some("MOVE"),
         _ => None,
     }
 }
@@ -99,6 +104,31 @@ pod! {
         pub pad: u64,
     }
 }
+
+pod! {
+    /// Argument of [`MOVE`].
+    pub struct MoveArgs {
+        /// In: first address, a multiple of the page size.
+        pub start: u64,
+        /// In: bytes, a multiple of the page size; 0 only counts.
+        pub size: u64,
+        /// In: a GPU.
+        pub gpu_id: u32,
+        /// In: one of `MOVE_*`.
+        pub direction: u32,
+        /// Out: pages that moved. The others stay where they are.
+        pub moved: u64,
+        /// Out: pages of that GPU's memory that processes have.
+        pub resident: u64,
+        /// Out: pages that they have had and have no more.
+        pub released: u64,
+    }
+}
+
+/// From system memory to the GPU's. EOPNOTSUPP where memory cannot be moved.
+pub const MOVE_TO_GPU: u32 = 0;
+/// From any GPU's memory to system memory.
+pub const MOVE_TO_SYSTEM: u32 = 1;
 
 /// Faulting the pages in for writing, as a registration does, and nothing else: the floor of a registration.
 pub const MEASURE_FAULT: u32 = 0;
@@ -472,6 +502,7 @@ assert_layout! {
     }
     LastErrorArgs: 40 { has_index: 4, index: 8, address: 16, size: 24, reason: 32 }
     WindowsArgs: 16 { per_range: 8 }
+    MoveArgs: 48 { size: 8, gpu_id: 16, direction: 20, moved: 24, resident: 32, released: 40 }
     MeasureArgs: 40 { num_ranges: 8, what: 12, pages: 16, nanoseconds: 24 }
     SnapshotArgs: 40 { index: 4, handle: 8, buffer: 16, capacity: 24, count: 28, total: 32 }
     ProcessInfo: 176 { userptr_bytes: 24, notifiers: 48, driver_bytes: 88, tlb_flushes: 160, evicted: 168, xnack: 172 }
@@ -489,7 +520,7 @@ mod tests {
 
     #[test]
     fn own_commands_stay_clear_of_amds() {
-        for own in [QUERY_CAPS, LAST_ERROR, SNAPSHOT, RINGED, SET_WINDOWS, MEASURE] {
+        for own in [QUERY_CAPS, LAST_ERROR, SNAPSHOT, RINGED, SET_WINDOWS, MEASURE, MOVE] {
             assert!(command::ALL.iter().all(|known| known.command.number() < 0x80));
             assert!(own.number() >= 0xe0);
             assert_eq!(command::name(own), None);

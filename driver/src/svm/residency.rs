@@ -401,10 +401,12 @@ impl DeviceMemory for Device {
     }
 
     fn released(&self, at: VramOffset, pages: u64) {
+        // Before they leave: who sees that they are gone sees that they came back.
+        self.residency().state.lock().released += pages;
         if self.residency().leave(at, pages) {
-            self.residency().state.lock().released += pages;
             self.vram().free_run(&**self.gpu(), at, pages);
         } else {
+            self.residency().state.lock().released -= pages;
             os::warn(format_args!(
                 "gpu {:#x}: {pages} pages at VRAM {at} came back that were not given away",
                 self.id()

@@ -16,7 +16,7 @@ use crate::verdict::Stop;
 use crate::world::WorldSpec;
 
 /// A forked process. Ended and collected on drop.
-struct Forked {
+pub(super) struct Forked {
     pid: libc::pid_t,
     /// Each byte is a step that the process may take.
     steps: OwnedFd,
@@ -24,7 +24,8 @@ struct Forked {
     results: OwnedFd,
 }
 
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+/// Reading end and writing end.
+pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
@@ -40,7 +41,7 @@ impl Forked {
     /// # Safety
     ///
     /// There may be other threads, which the child does not have: `step` must not allocate, and take no lock.
-    unsafe fn new(step: impl Fn(u32) -> bool) -> io::Result<Self> {
+    pub(super) unsafe fn new(step: impl Fn(u32) -> bool) -> io::Result<Self> {
         let ((told, steps), (results, result)) = (pipe()?, pipe()?);
         // SAFETY: the child only makes system calls and calls `step`.
         let pid = unsafe { libc::fork() };
@@ -64,8 +65,13 @@ impl Forked {
         Ok(Self { pid, steps, results })
     }
 
+    /// Its process number.
+    pub(super) fn pid(&self) -> libc::pid_t {
+        self.pid
+    }
+
     /// Lets it take its next step: what `step` returned.
-    fn step(&self) -> io::Result<bool> {
+    pub(super) fn step(&self) -> io::Result<bool> {
         let mut byte = 0_u8;
         // SAFETY: the descriptors are open and the byte is there.
         let read = unsafe {

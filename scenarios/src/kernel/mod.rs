@@ -8,9 +8,10 @@
 //! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
 //! | `kill` | a client is killed, by a signal or for want of memory |
+//! | `device_pages`, `device_users`, `device_svm` | pages are in a GPU's memory |
 //! | `pressure` | two processes for a minute |
 //! | `unload` | the module is to be unloaded |
-//! | [`stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
+//! | [`stage`], [`device_stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
 //!
 //! Each first shows that the kernel has done what the scenario is about (a page in swap or on another node cannot be pinned), then that GPU
 //! and CPU see the same, byte by byte and both ways. They need root and a KFD that `VKFD_DEVICE` names, and are no part of what runs without.
@@ -19,6 +20,10 @@ mod cgroup;
 mod change;
 mod client_process;
 mod compaction;
+mod device_pages;
+mod device_stage;
+mod device_svm;
+mod device_users;
 mod fork;
 mod huge;
 mod kill;
@@ -63,6 +68,8 @@ const ROLES: &[(&str, Role)] = &[
     ("restoring", kill::restoring_role),
     ("working", kill::working_role),
     ("out_of_memory", kill::out_of_memory_role),
+    ("device_under_pressure", device_users::under_pressure_role),
+    ("device_owner", device_users::owner_role),
     ("pressure", pressure::client_role),
 ];
 
@@ -115,6 +122,50 @@ scenarios! {
         "pages are taken from a client that is being killed, by invalidations that may not sleep";
     out_of_memory: kill::out_of_memory,
         "a client is killed for want of memory with its queues at work";
+    device_in_place: device_pages::in_place,
+        "pages in the GPU's memory: CPU and GPU read and write them there, and nothing moves";
+    device_private: device_pages::private,
+        "pages in the GPU's memory out of the CPU's reach: what it touches comes back, page by page";
+    device_untouched: device_pages::untouched,
+        "memory that nobody has touched is zeroes in the GPU's memory, also where others' data has been";
+    device_files: device_pages::of_files,
+        "pages of files and shared memory do not move, a process's own copies of them do";
+    device_unmapped_in_part: device_pages::unmapped_in_part,
+        "munmap and MADV_DONTNEED give back the GPU's memory page by page, mremap keeps it";
+    device_huge: device_pages::huge,
+        "half of a huge page moves to the GPU's memory and back";
+    device_fork: device_users::forked,
+        "pages in the GPU's memory at a fork: parent, child and GPU write, and each sees its own";
+    device_direct_io: device_users::direct_io,
+        "a disk reads and writes the GPU's memory in place, by direct I/O";
+    device_other_processes: device_users::other_processes,
+        "process_vm_readv and process_vm_writev use the GPU's memory in place";
+    device_held_by_a_pipe: device_users::held_by_a_pipe,
+        "pages that a pipe holds (vmsplice) stay in the GPU's memory until it has been read";
+    device_pinned_for_long: device_users::pinned_for_long,
+        "who pins pages for long gets them in system memory";
+    device_swapped: device_users::swapped,
+        "pages in swap do not move to the GPU's memory, and are not lost";
+    device_under_pressure: device_users::under_pressure,
+        "under memory pressure the pages in the GPU's memory stay there while the GPU works on them";
+    device_killed: device_users::killed,
+        "a client with pages in the GPU's memory is killed: nothing of them is left";
+    device_unloaded: device_users::unloaded,
+        "the driver is unloaded: what a process had in the GPU's memory it has in system memory, intact";
+    device_unbound: device_users::unbound,
+        "a GPU is taken away from the driver: what a client had in its memory it has in system memory, intact";
+    device_failing: device_users::failing,
+        "whatever allocation fails while pages move to the GPU's memory or back: each is here or there, whole";
+    device_to_and_fro: device_users::to_and_fro,
+        "pages move to and fro under two writers and a GPU at work: no write is lost";
+    device_peer: device_users::peer,
+        "what is in one GPU's memory another GPU reads and writes there";
+    device_prefetched: device_svm::prefetched,
+        "an SVM range is prefetched to the GPU, used there by both sides, and prefetched back";
+    device_faulted: device_svm::faulted,
+        "the GPU faults on an SVM range that prefers its memory, and has it there";
+    device_too_large: device_svm::too_large,
+        "an SVM range of twice the free VRAM: the GPU works on all of it, with eviction, and nothing is lost";
     pressure_on_two_processes: pressure::two_processes,
         "two processes with 4,096 ranges each under pressure for a minute, XNACK off and on";
     unloading_with_clients: unload::with_clients,

@@ -32,7 +32,7 @@ pub(super) fn press(memory: &Memory, seed: u64, mut f: impl FnMut() -> Result<()
 }
 
 /// Runs the client of `role` with at most `limit` bytes in memory; `check` looks at the cgroup while it is alive.
-fn bounded(role: &str, limit: u64, check: impl FnOnce(&Cgroup) -> Result<(), Stop>) -> Result<(), Stop> {
+pub(super) fn bounded(role: &str, limit: u64, check: impl FnOnce(&Cgroup) -> Result<(), Stop>) -> Result<(), Stop> {
     let _world = super::world()?;
     let cgroup = Cgroup::new(limit)?;
     let mut client = ClientProcess::start(role, Some(&cgroup))?;

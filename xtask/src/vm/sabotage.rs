@@ -15,19 +15,33 @@ use super::programs::SCENARIOS;
 use super::{kernel_log, verdict, Flavor};
 
 /// What is broken, by the number that the module knows it by, and who must notice.
-const CONTROLS: [(&str, u8, &[&str]); 3] = [
-    ("no sabotage", 0, &["coherence_discard", "coherence_replace_in_place", "coherence_warm_tlb"]),
+const CONTROLS: [(&str, u8, &[&str]); 6] = [
+    (
+        "no sabotage",
+        0,
+        &[
+            "coherence_discard",
+            "coherence_replace_in_place",
+            "coherence_warm_tlb",
+            "kernel_device_in_place",
+            "kernel_device_private",
+            "kernel_device_unmapped_in_part",
+        ],
+    ),
     (
         "invalidations are ignored",
         1,
         &["coherence_discard", "coherence_replace_in_place", "coherence_unmap_one_of_many"],
     ),
     ("TLB flushes are left out", 2, &["coherence_warm_tlb"]),
+    ("pages move to the GPU without their contents", 4, &["kernel_device_in_place", "kernel_device_direct_io"]),
+    ("pages come back from the GPU without their contents", 5, &["kernel_device_private", "kernel_device_unloaded"]),
+    ("pages of the GPU's that are free are forgotten", 6, &["kernel_device_unmapped_in_part"]),
 ];
 
 /// Who must notice that invalidations are ignored (number 1) when it is the kernel that moves the pages. Each has a guest of its own: what
 /// the GPU still writes to may be anything by then, also what keeps the guest alive.
-const BEHIND_THE_BACK: [&str; 14] = [
+const BEHIND_THE_BACK: [&str; 15] = [
     "kernel_swap_under_pressure",
     "kernel_half_fits_at_once",
     "kernel_half_fits_in_turns",
@@ -42,6 +56,7 @@ const BEHIND_THE_BACK: [&str; 14] = [
     "kernel_protect_half",
     "kernel_replace_half",
     "kernel_remap_half",
+    "kernel_device_in_place",
 ];
 
 /// A scenario that waits for what never comes is not waited for.

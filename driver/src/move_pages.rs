@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! MOVE: pages to a GPU's memory and back, on request and without any policy. For diagnosis and tests.
+//!
+//! What is there is evicted like SVM memory when VRAM runs out, and faulted in from there by whoever has the addresses registered. It is for
+//! memory that is in no SVM range: of a range, SVM itself has to know where its pages are.
+
+use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use crate::device::Device;
+use crate::device_memory::DeviceMemory;
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::os::{self, Arc, Vec};
+use crate::process::Process;
+use crate::svm::counters::Counters;
+use crate::svm::residency::Granule;
+use vkfd_uapi::vkfd as abi;
+
+impl Process {
+    /// The MOVE call. What has moved when it fails has moved. EINVAL, EOPNOTSUPP, ESRCH, ENOMEM before anything has moved. O(pages).
+    pub(crate) fn move_pages(&self, args: &mut abi::MoveArgs) -> Result {
+        let device = self.kfd().device(args.gpu_id)?;
+        if !self.mm().migration().has(device.memory_kind()) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        if args.size != 0 {
+            let span = CpuSpan::new(CpuVa(args.start), args.size).ok_or(Error::new(Errno::EINVAL, Reason::Wraps))?;
+            if !span.is_whole_pages() {
+                return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
+            }
+            args.moved = match args.direction {
+                abi::MOVE_TO_GPU => self.move_to_gpu(device, span)?,
+                abi::MOVE_TO_SYSTEM => self.mm().migrate_to_system(span)?,
+                _ => return Err(Errno::EINVAL.into()),
+            };
+        }
+        (args.resident, args.released) = device.residency().hosted();
+        Ok(())
+    }
+
+    /// As much as there is VRAM for.
+    fn move_to_gpu(&self, device: &Arc<Device>, span: CpuSpan) -> Result<u64> {
+        device.residency().prepare(device.vram().pages())?;
+        let mut places: Vec<Option<VramOffset>> = Vec::with_capacity(index(span.pages().min(HUGE / PAGE)))?;
+        let (mut at, mut moved) = (span.start().0, 0);
+        while at < span.end().0 {
+            let next = (at / HUGE * HUGE).saturating_add(HUGE).min(span.end().0);
+            match self.move_part_to_gpu(device, CpuSpan::between(CpuVa(at), CpuVa(next)), &mut places) {
+                Ok(count) => moved += count,
+                Err(error) if moved == 0 => return Err(error),
+                Err(_) => break,
+            }
+            at = next;
+        }
+        Ok(moved)
+    }
+
+    /// Of one granule. The places are of no use afterwards.
+    fn move_part_to_gpu(
+        &self,
+        device: &Arc<Device>,
+        part: CpuSpan,
+        places: &mut Vec<Option<VramOffset>>,
+    ) -> Result<u64> {
+        let base = CpuVa(part.start().0 / HUGE * HUGE);
+        let whole = CpuSpan::new(base, HUGE).ok_or(Errno::EINVAL)?;
+        let counters = os::arc(Counters::default())?;
+        let granule = Granule::new(self.mm_arc().clone(), self.who(), whole, self.gpu_count(), counters)?;
+        let vram = device.alloc_vram(part.pages())?;
+        places.clear();
+        for at in vram.iter().flat_map(|block| (0..block.pages).map(|page| VramOffset(block.at.0 + page * PAGE))) {
+            places.push_reserved(Some(at));
+        }
+        if let Err(error) = device.residency().enter(&granule, (part.start().0 - base.0) / PAGE, places) {
+            device.vram().free(&**device.gpu(), &vram);
+            return Err(error);
+        }
+        let memory: Arc<dyn DeviceMemory> = device.clone();
+        let moved = self.mm().migrate_to_device(part, &memory, places);
+        for at in places.iter().flatten() {
+            device.withdraw(*at, 1);
+        }
+        moved
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! SVM ranges that move to a GPU's memory because the driver wants it: prefetched, faulted there, and evicted when it gets tight.
+//!
+//! The GPU has them at the CPU's addresses. What others do with pages there is in [`super::device_users`]; here it is who moves them, and when.
+
+use std::ops::Range;
+
+use vkfd_client::{AllocOptions, GpuVa, Location, SvmAccess, SvmSet, PAGE};
+
+use super::device_stage::{count, expect_resident, spec, Kind};
+use crate::limits::available;
+use crate::memory::{wrong_page, Memory};
+use crate::verdict::Stop;
+use crate::world::{World, WorldSpec};
+
+const HUGE: u64 = 2 << 20;
+const MIB: u64 = 1 << 20;
+/// Pages that the GPU reads or writes at a time.
+const PIECE: u64 = 256;
+
+const BOTH: [Kind; 2] = [Kind::Coherent, Kind::Private];
+
+/// Sets attributes of memory.
+fn set(world: &World, memory: &Memory, list: &[SvmSet]) -> Result<(), Stop> {
+    // SAFETY: no reference to the memory is ever made.
+    unsafe { world.client().svm_set(memory.whole(), list)? };
+    Ok(())
+}
+
+/// The GPU reads the pattern of `seed` in pages of `memory`.
+fn gpu_sees(world: &World, memory: &Memory, pages: Range<u64>, seed: u64) -> Result<(), Stop> {
+    for first in pages.clone().step_by(usize::try_from(PIECE)?) {
+        let count = PIECE.min(pages.end - first);
+        let seen = world.read_gpu(GpuVa(memory.whole().start + first * PAGE), count * PAGE)?;
+        let wrong = wrong_page(&seen, first.., seed);
+        ensure_eq!(wrong, None, "a page from page {first} on that the GPU sees without pattern {seed}");
+    }
+    Ok(())
+}
+
+/// The GPU writes the pattern of `seed` to pages of `memory`.
+fn gpu_writes(world: &World, memory: &Memory, pages: Range<u64>, seed: u64) -> Result<(), Stop> {
+    let bytes: Vec<u8> = pages.clone().flat_map(|page| crate::memory::pattern(page, seed)).collect();
+    Ok(world.write_gpu(GpuVa(memory.whole().start + pages.start * PAGE), &bytes)?)
+}
+
+/// Prefetched to the GPU, used there by both, prefetched back. XNACK off.
+pub(super) fn prefetched() -> Result<(), Stop> {
+    for kind in BOTH {
+        let world = World::new(spec(kind)?)?;
+        expect_resident(&world, 0)?;
+        let gpu = world.gpu(0);
+        let memory = Memory::anonymous(2 * HUGE)?;
+        memory.fill(1);
+        set(&world, &memory, &[SvmSet::Access(gpu, SvmAccess::Migrate)])?;
+        gpu_sees(&world, &memory, 0..memory.pages(), 1)?;
+        expect_resident(&world, 0)?;
+        world.client().prefetch(memory.whole(), Location::Gpu(gpu))?;
+        expect_resident(&world, memory.pages())?;
+        let there = count(&world)?;
+        gpu_sees(&world, &memory, 0..memory.pages(), 1)?;
+        ensure_eq!(count(&world)?, there, "what was moved by the GPU's reading");
+        gpu_writes(&world, &memory, 0..8, 2)?;
+        ensure_eq!(memory.find_wrong(0..8, 2), None);
+        ensure_eq!(memory.find_wrong(8..memory.pages(), 1), None);
+        match kind {
+            Kind::Coherent => ensure_eq!(count(&world)?, there, "what was moved by the CPU's reading"),
+            Kind::Private => expect_resident(&world, 0)?,
+        }
+        memory.fill(3);
+        gpu_sees(&world, &memory, 0..memory.pages(), 3)?;
+        world.client().prefetch(memory.whole(), Location::Gpu(gpu))?;
+        gpu_sees(&world, &memory, 0..memory.pages(), 3)?;
+        world.client().prefetch(memory.whole(), Location::System)?;
+        expect_resident(&world, 0)?;
+        gpu_sees(&world, &memory, 0..memory.pages(), 3)?;
+        ensure_eq!(memory.find_wrong(0..memory.pages(), 3), None);
+    }
+    Ok(())
+}
+
+/// The GPU faults on memory that prefers its own, also what nobody has touched. XNACK on.
+pub(super) fn faulted() -> Result<(), Stop> {
+    for kind in BOTH {
+        let world = World::new(WorldSpec { xnack: true, ..spec(kind)? })?;
+        expect_resident(&world, 0)?;
+        let gpu = world.gpu(0);
+        let memory = Memory::anonymous(2 * HUGE)?;
+        memory.fill(1);
+        set(&world, &memory, &[SvmSet::Preferred(Location::Gpu(gpu)), SvmSet::Access(gpu, SvmAccess::Migrate)])?;
+        expect_resident(&world, 0)?;
+        gpu_sees(&world, &memory, 0..HUGE / PAGE, 1)?;
+        expect_resident(&world, HUGE / PAGE)?;
+        gpu_writes(&world, &memory, 600..608, 2)?;
+        ensure_eq!(memory.find_wrong(600..608, 2), None);
+        ensure_eq!(memory.find_wrong(0..600, 1), None);
+        ensure_eq!(memory.find_wrong(608..memory.pages(), 1), None);
+    }
+    Ok(())
+}
+
+/// Twice as much as there is room for in the GPU's memory. With XNACK on the GPU fetches it granule by granule, with XNACK off it is
+/// prefetched as far as that goes.
+pub(super) fn too_large() -> Result<(), Stop> {
+    const ROOM: u64 = 8 * MIB;
+    for (kind, xnack) in [(Kind::Coherent, true), (Kind::Coherent, false), (Kind::Private, true)] {
+        let world = World::new(WorldSpec { xnack, ..spec(kind)? })?;
+        expect_resident(&world, 0)?;
+        let gpu = world.gpu(0);
+        let memory = Memory::anonymous(2 * ROOM)?;
+        memory.fill(1);
+        // The rest of VRAM is taken.
+        let taken = available(world.client(), world.gpu(0))?.saturating_sub(ROOM) / HUGE * HUGE;
+        let taken = AllocOptions { cpu_map: false, ..AllocOptions::vram(world.gpu(0), taken) };
+        let taken = world.client().alloc(&taken)?;
+        set(&world, &memory, &[SvmSet::Preferred(Location::Gpu(gpu)), SvmSet::Access(gpu, SvmAccess::Migrate)])?;
+        world.client().prefetch(memory.whole(), Location::Gpu(gpu))?;
+        for seed in 1..4 {
+            gpu_sees(&world, &memory, 0..memory.pages(), seed)?;
+            let resident = count(&world)?.resident;
+            ensure!(resident > 0 && resident <= ROOM / PAGE + HUGE / PAGE, "{resident} pages in the GPU's memory");
+            for first in (0..memory.pages()).step_by(usize::try_from(PIECE)?) {
+                gpu_writes(&world, &memory, first..first + PIECE, seed + 1)?;
+            }
+            ensure_eq!(memory.find_wrong(0..memory.pages(), seed + 1), None);
+        }
+        drop(taken);
+    }
+    Ok(())
+}
