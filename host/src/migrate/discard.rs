@@ -34,7 +34,8 @@ impl Worker {
                 crate::sys::is_mapped(there.span.start().0, there.span.bytes())
             };
             if is_there && runs.has_room() {
-                runs.insert(there);
+                // Whatever it was before: the collector may have sealed it since.
+                runs.insert(Run { sealed: run.coherent, ..there });
                 continue;
             }
             drop(runs);

@@ -69,7 +69,9 @@ use ring::Ring;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(feature = "interpose")]
+use std::sync::RwLockReadGuard;
+use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
 use vkfd_driver::address_space::Access;
 use vkfd_driver::device_memory::DeviceMemory;
@@ -246,6 +248,7 @@ impl Mover {
     }
 
     /// Moves everything in `span` back, and nothing to a device until the guard is dropped.
+    #[cfg(feature = "interpose")]
     pub(crate) fn thaw_later(&self, span: CpuSpan) -> Frozen<'_> {
         self.freeze(span);
         Frozen(self)
@@ -337,6 +340,7 @@ impl Mover {
     }
 
     /// Around a change of mappings by an interposed call: nothing is replaced meanwhile.
+    #[cfg(feature = "interpose")]
     pub(crate) fn changing(&self) -> RwLockReadGuard<'_, ()> {
         self.hold.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -366,8 +370,10 @@ impl Mover {
 }
 
 /// Nothing moves to a device while it lives.
+#[cfg(feature = "interpose")]
 pub(crate) struct Frozen<'a>(&'a Mover);
 
+#[cfg(feature = "interpose")]
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
         self.0.thaw();
