@@ -82,6 +82,9 @@ mod hooks {
     /// Runs `call` inside invalidations of the watched ones of `spans`.
     fn around(seen: Seen, spans: [Option<CpuSpan>; 2], call: impl FnOnce() -> c_long) -> c_long {
         let announce = !INSIDE.get();
+        // While mappings change by a call that is known of, nothing that moves to or from a GPU is replaced. Such calls touch no pages.
+        let mover = (announce && spans.iter().any(Option::is_some)).then(Mm::current).flatten().and_then(Mm::mover);
+        let _nothing_replaced = mover.map(crate::migrate::Mover::changing);
         let mm = if announce { Mm::current() } else { None };
         let Some(mm) = mm.filter(|mm| match mm.source() {
             Source::Interposed => true,
@@ -101,6 +104,16 @@ mod hooks {
         set_errno(errno);
         INSIDE.set(false);
         result
+    }
+
+    /// For calls that mean something else to a mapping of VRAM than to private memory: growing it would show the pages behind, and some
+    /// advice is refused.
+    fn back_to_system(span: Option<CpuSpan>) -> Option<crate::migrate::Frozen<'static>> {
+        let mover = (!INSIDE.get()).then(Mm::current).flatten().and_then(Mm::mover)?;
+        let errno = errno();
+        let frozen = mover.thaw_later(span?);
+        set_errno(errno);
+        Some(frozen)
     }
 
     fn errno() -> c_int {
@@ -156,6 +169,7 @@ mod hooks {
         new_at: *mut c_void,
     ) -> *mut c_void {
         let target = (flags & libc::MREMAP_FIXED != 0).then(|| pages(new_at, new_bytes)).flatten();
+        let _stays = back_to_system(pages(at, bytes));
         pointer(around(Seen::ByEvents, [pages(at, bytes), target], || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_mremap, at, bytes, new_bytes, flags, new_at) }
@@ -176,6 +190,8 @@ mod hooks {
             _ => None,
         };
         let span = seen.and_then(|_| pages(at, bytes));
+        let _stays = matches!(advice, libc::MADV_FREE | libc::MADV_WIPEONFORK | libc::MADV_DONTFORK)
+            .then(|| back_to_system(pages(at, bytes)));
         int(around(seen.unwrap_or(Seen::ByEvents), [span, None], || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }

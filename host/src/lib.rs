@@ -6,6 +6,7 @@
 //! | [`mm`] | the process's memory: watches, invalidations, faulting in; the locking rules |
 //! | [`frame`] | what a physical address means here, and how a stale one is caught |
 //! | [`uffd`], [`interpose`], [`source`] | where notifications come from, and what they do not show |
+//! | [`migrate`] | data that moves into a GPU's memory and back |
 //! | [`dma`] | memory that GPU, driver and client share |
 //! | `files` | files that calls give to the program |
 //! | [`device`] | the software GPU as the driver's device |
@@ -23,6 +24,7 @@ pub mod frame;
 pub mod interpose;
 pub mod machine;
 mod maps;
+pub mod migrate;
 pub mod mm;
 mod populate;
 pub mod source;

@@ -196,7 +196,7 @@ impl Machine {
         if !self.inner.mm.is_current() {
             return Err(libc::EBADF);
         }
-        let memory = os::arc(ProcessMemory::new(self.inner.mm)).map_err(|e| e.errno.0)?;
+        let memory = os::arc(ProcessMemory::with_gpus(self.inner.mm, self.gpus())).map_err(|e| e.errno.0)?;
         let process = self.inner.kfd.open(memory).map_err(|e| e.errno.0)?;
         Ok(KfdFile { process, inner: self.inner.clone() })
     }

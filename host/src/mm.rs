@@ -24,6 +24,7 @@
 use crate::error::HostError;
 use crate::fork;
 use crate::frame::{Frames, Resolved};
+use crate::migrate::Mover;
 use crate::populate::Populate;
 use crate::source::{Capabilities, Source};
 use crate::sys;
@@ -32,7 +33,7 @@ use crate::watch::{Told, UserWatch};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{CpuSpan, CpuVa, PhysAddr, PAGE};
+use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, PAGE};
 use vkfd_driver::address_space::{Access, Faulted, Page};
 use vkfd_driver::errno::Errno;
 use vkfd_driver::interval::IntervalMap;
@@ -67,6 +68,7 @@ pub struct Mm {
     populate: Populate,
     source: Source,
     uffd: Option<Uffd>,
+    mover: OnceLock<Result<&'static Mover, String>>,
     tree: RwLock<IntervalMap<Told>>,
     registration: Mutex<Registration>,
     watches: AtomicUsize,
@@ -82,6 +84,8 @@ struct Registration {
     watches: usize,
     /// Where watches have ended and memory may still be registered for events, and since when.
     lingering: Vec<(CpuSpan, Instant)>,
+    /// What the mover has registered with its own descriptor and not entered in its runs yet, or taken out of them.
+    moving: Option<CpuSpan>,
 }
 
 /// Who is starting an invalidation.
@@ -151,6 +155,7 @@ impl Mm {
             populate: Populate::new(),
             source,
             uffd,
+            mover: OnceLock::new(),
             tree: RwLock::new(IntervalMap::new()),
             registration: Mutex::default(),
             watches: AtomicUsize::new(0),
@@ -208,6 +213,36 @@ impl Mm {
         if let Some(uffd) = &self.uffd {
             uffd.settle();
         }
+        if let Some(mover) = self.mover() {
+            mover.settle();
+        }
+    }
+
+    /// What moves pages to GPUs, if anything has moved yet.
+    pub(crate) fn mover(&self) -> Option<&'static Mover> {
+        self.mover.get()?.as_ref().ok().copied()
+    }
+
+    /// What moves pages to GPUs, started if need be.
+    ///
+    /// # Errors
+    /// Why nothing can be moved here, for people.
+    pub(crate) fn start_mover(&'static self) -> Result<&'static Mover, &'static str> {
+        let start = || match self.source {
+            Source::Userfaultfd => Mover::start(self).map_err(|e| e.to_string()),
+            _ => Err("userfaultfd is not available".to_owned()),
+        };
+        self.mover.get_or_init(start).as_ref().copied().map_err(String::as_str)
+    }
+
+    /// Why pages cannot be moved to GPUs, for people; empty when they can.
+    pub fn why_not_moved(&'static self) -> &'static str {
+        self.start_mover().err().unwrap_or("")
+    }
+
+    /// How many pages are on GPUs, and in how many runs of neighbours.
+    pub fn moved(&self) -> (u64, usize) {
+        self.mover().map_or((0, 0), Mover::resident)
     }
 
     fn tree(&self) -> RwLockReadGuard<'_, IntervalMap<Told>> {
@@ -362,8 +397,64 @@ impl Mm {
             if rest.bytes() != 0 {
                 registration.lingering.push((rest, Instant::now() - LINGER));
             }
-            self.each_alone(CpuSpan::between(span.start(), rest.start()), |alone| uffd.unregister(alone));
+            let now = CpuSpan::between(span.start(), rest.start());
+            if registration.moving.is_some_and(|moving| moving.overlaps(now)) {
+                registration.lingering.push((now, Instant::now()));
+                continue;
+            }
+            self.each_alone(now, |alone| self.each_unmoved(alone, |part| uffd.unregister(part)));
         }
+    }
+
+    /// Calls `f` for the parts of `span` whose events come from the watches' descriptor, not from the mover's.
+    fn each_unmoved(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan)) {
+        let Some(mover) = self.mover() else { return f(span) };
+        let _ = mover.each_part::<()>(span, |part, place| {
+            if place.is_none() {
+                f(part);
+            }
+            Ok(())
+        });
+    }
+
+    /// Has `register` register `span` for the mover, whose descriptor then shows its events. False as `register`; then as before.
+    pub(crate) fn hand_over(&self, span: CpuSpan, register: impl FnOnce() -> bool) -> bool {
+        let mut registration = self.registration();
+        if let Some(uffd) = &self.uffd {
+            uffd.unregister(span);
+        }
+        let done = register();
+        if done {
+            let hull = registration.moving.unwrap_or(span);
+            let (start, end) = (hull.start().min(span.start()), hull.end().max(span.end()));
+            registration.moving = Some(CpuSpan::between(start, end));
+        } else {
+            self.watch_again(span);
+        }
+        done
+    }
+
+    /// Takes `span` back from the mover, which has `unregister` end its registration.
+    pub(crate) fn take_over(&self, span: CpuSpan, unregister: impl FnOnce()) {
+        let _registration = self.registration();
+        unregister();
+        self.watch_again(span);
+    }
+
+    /// The mover has nothing registered but its runs.
+    pub(crate) fn handed_back(&self) {
+        self.registration().moving = None;
+    }
+
+    /// Registers the watched parts of `span` for events. With `registration` held.
+    fn watch_again(&self, span: CpuSpan) {
+        let Some(uffd) = &self.uffd else { return };
+        self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, told| {
+            if uffd.register(told.cut(span)) != Ok(true) {
+                told.mark_unregistered();
+            }
+            true
+        });
     }
 
     fn serve_tidy(&'static self) -> std::io::Result<()> {
@@ -395,7 +486,13 @@ impl Mm {
         let Some(uffd) = &self.uffd else { return Ok(()) };
         // Before registering: an event that comes meanwhile sets it again.
         told.mark_registered();
-        let registered = uffd.register(told.span());
+        let mut registered = Ok(true);
+        self.each_unmoved(told.span(), |part| {
+            registered = match (registered, uffd.register(part)) {
+                (Ok(all), Ok(done)) => Ok(all && done),
+                (Err(errno), _) | (_, Err(errno)) => Err(errno),
+            };
+        });
         if registered != Ok(true) {
             told.mark_unregistered();
         }
@@ -418,7 +515,16 @@ impl Mm {
                 return Faulted { spans: 0, error: Some(errno) };
             }
         }
+        if let Some(mover) = self.mover() {
+            if spans.iter().any(|span| mover.holds(*span)) {
+                return self.fault_moved(mover, spans, access, pages);
+            }
+        }
+        let epoch = self.mover().map(Mover::epoch);
         let mut faulted = self.populate.populate(spans, access);
+        if faulted.error == Some(Errno::EFAULT) && self.has_moved_since(epoch) {
+            return Faulted { error: Some(Errno::EBUSY), ..faulted };
+        }
         if faulted.error == Some(Errno::EFAULT) {
             // What is mapped there later must be registered.
             told.mark_unregistered();
@@ -433,6 +539,50 @@ impl Mm {
             faulted = Faulted { spans, error: Some(errno) };
         }
         faulted
+    }
+
+    /// Whether pages were out of reach some time since `epoch`: the kernel's accesses may have failed for that.
+    fn has_moved_since(&self, epoch: Option<u64>) -> bool {
+        epoch.is_some_and(|epoch| epoch % 2 != 0) || self.mover().map(Mover::epoch) != epoch
+    }
+
+    /// As [`Mm::fault`], of which `spans` some are on a GPU. Pages there are not populated: the CPU may not need them, and private ones
+    /// would come back.
+    fn fault_moved(&self, mover: &Mover, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
+        let writable = access == Access::Write;
+        let mut pages = pages.iter_mut();
+        for (i, span) in spans.iter().enumerate() {
+            let done = mover.each_part(*span, |part, place| match place {
+                Some(place) => {
+                    if let Some(errno) = mover.refusal(part, access) {
+                        return Err(errno);
+                    }
+                    for n in 0..part.pages() {
+                        if let Some(page) = pages.next() {
+                            *page = Page::device(FabricAddr(place.0 + n * PAGE), writable);
+                        }
+                    }
+                    Ok(())
+                }
+                None => {
+                    let epoch = Some(mover.epoch());
+                    if let Some(errno) = self.populate.populate(&[part], access).error {
+                        let raced = errno == Errno::EFAULT && self.has_moved_since(epoch);
+                        return Err(if raced { Errno::EBUSY } else { errno });
+                    }
+                    let assigned = self.frames.assign(&[part], |at| {
+                        if let Some(page) = pages.next() {
+                            *page = Page::new(at, writable);
+                        }
+                    });
+                    assigned.map_err(|(_, errno)| errno)
+                }
+            });
+            if let Err(errno) = done {
+                return Faulted { spans: i, error: Some(errno) };
+            }
+        }
+        Faulted { spans: spans.len(), error: None }
     }
 
     /// A GPU access to `at` could not be done: its memory has gone or does not allow it. Waits for the notification that explains

@@ -75,3 +75,27 @@ pub(crate) fn is_mapped(at: u64, bytes: u64) -> bool {
     // SAFETY: MS_ASYNC changes nothing.
     unsafe { libc::syscall(libc::SYS_msync, at, bytes, libc::MS_ASYNC) == 0 }
 }
+
+/// `MADV_DONTNEED`.
+///
+/// # Safety
+/// The contents of the memory are nobody's.
+pub(crate) unsafe fn discard(at: u64, bytes: u64) {
+    // SAFETY: forwarded to the caller.
+    unsafe { libc::syscall(libc::SYS_madvise, at, bytes, libc::MADV_DONTNEED) };
+}
+
+/// Waits until `word` is not `value` any more, a wake-up, or `millis` have passed. May return for no reason.
+pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, millis: u32) {
+    let timeout = libc::timespec { tv_sec: i64::from(millis / 1000), tv_nsec: i64::from(millis % 1000) * 1_000_000 };
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word lives as long as the reference, and the timeout as long as the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, &raw const timeout) };
+}
+
+/// Wakes all who wait for `word`.
+pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
+    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word lives as long as the reference.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, i32::MAX) };
+}

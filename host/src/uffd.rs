@@ -315,7 +315,7 @@ fn handle(mm: &Mm, event: &raw::uffd_msg) {
 }
 
 /// A handler of the program's must not run on the reader thread: it could allocate. Faults stay deliverable.
-fn block_signals() {
+pub(crate) fn block_signals() {
     // SAFETY: the set is initialised by sigfillset before use.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();

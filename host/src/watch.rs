@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! One watched interval, and the driver's view of this process ([`ProcessMemory`]).
 
+use crate::device::HostGpu;
+use crate::migrate;
 use crate::mm::Mm;
 use crate::sys;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use vkfd_driver::addr::{index, CpuSpan, CpuVa};
+use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os;
 
@@ -102,15 +105,22 @@ impl Drop for UserWatch {
 }
 
 /// This process's memory, as the driver sees it.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct ProcessMemory {
     mm: &'static Mm,
+    /// Whose memory its pages can move to.
+    gpus: Arc<[Arc<HostGpu>]>,
 }
 
 impl ProcessMemory {
-    /// The view.
+    /// The view of a process without GPUs.
     pub fn new(mm: &'static Mm) -> Self {
-        Self { mm }
+        Self { mm, gpus: Arc::default() }
+    }
+
+    /// The view of a process whose pages can move to these GPUs' memory.
+    pub fn with_gpus(mm: &'static Mm, gpus: &[Arc<HostGpu>]) -> Self {
+        Self { mm, gpus: gpus.into() }
     }
 }
 
@@ -168,6 +178,38 @@ impl AddressSpace for ProcessMemory {
         // would throw all of them away.
         let _ = seq;
         self.mm.fault(watch, spans, access, pages)
+    }
+
+    fn migration(&self) -> Migration {
+        let can = !self.gpus.is_empty() && self.mm.start_mover().is_ok();
+        Migration { coherent: can, private: can }
+    }
+
+    fn migrate_to_device(
+        &self,
+        span: CpuSpan,
+        device: &Arc<dyn DeviceMemory>,
+        places: &mut [Option<VramOffset>],
+    ) -> Result<u64> {
+        if !self.mm.is_current() {
+            return Err(Errno::ESRCH.into());
+        }
+        let mover = self.mm.start_mover().map_err(|_| Errno::EOPNOTSUPP)?;
+        if !span.is_whole_pages() || span.pages() != places.len() as u64 {
+            return Err(Errno::EINVAL.into());
+        }
+        let ram = migrate::device_ram(&self.gpus, device).map_err(|_| Errno::ENOMEM)?.ok_or(Errno::ENODEV)?;
+        if !places.iter().flatten().all(|place| ram.has(*place, PAGE)) {
+            return Err(Errno::EINVAL.into());
+        }
+        Ok(mover.to_device(span, ram, places)?)
+    }
+
+    fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
+        if !self.mm.is_current() {
+            return Err(Errno::ESRCH.into());
+        }
+        Ok(self.mm.mover().map_or(0, |mover| mover.to_system(span)))
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {

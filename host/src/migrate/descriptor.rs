@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Userfaultfd descriptors for moving pages, and their calls.
+//!
+//! There are two besides the one of [`crate::uffd`], whose write protection is asynchronous and therefore blocks nobody:
+//!
+//! - the *mover's*: memory that moves or has moved is registered with it. Missing pages make whoever touches them wait, and every change of
+//!   the mappings by anyone is announced;
+//! - the *stash's*: the host's own memory. Missing pages raise SIGBUS, which the raw copies survive, and nothing is announced.
+//!
+//! Nothing here allocates.
+
+use linux_raw_sys::{general as raw, ioctl};
+use std::io;
+use std::os::fd::RawFd;
+use vkfd_driver::addr::{CpuSpan, CpuVa};
+
+/// `_IOWR(0xAA, 5, struct uffdio_move)`, which the bindings do not have.
+const UFFDIO_MOVE: u32 = 0xc028_aa05;
+const ALLOW_SRC_HOLES: u64 = 2;
+
+const EVENTS: u32 = raw::UFFD_FEATURE_EVENT_REMAP | raw::UFFD_FEATURE_EVENT_REMOVE | raw::UFFD_FEATURE_EVENT_UNMAP;
+const MOVER: u32 = EVENTS
+    | raw::UFFD_FEATURE_MISSING_SHMEM
+    | raw::UFFD_FEATURE_MINOR_SHMEM
+    | raw::UFFD_FEATURE_THREAD_ID
+    | raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
+    | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+    | raw::UFFD_FEATURE_MOVE;
+const STASH: u32 = raw::UFFD_FEATURE_SIGBUS | raw::UFFD_FEATURE_MOVE;
+
+/// What touching registered memory does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    /// Who touches a page that does not exist waits.
+    Missing,
+    /// Who touches a page that is not in the page tables waits, also where the file has it.
+    Sealed,
+    /// Nobody waits. For the probe.
+    Protect,
+}
+
+impl Mode {
+    const fn bits(self) -> u64 {
+        (match self {
+            Self::Missing => raw::UFFDIO_REGISTER_MODE_MISSING,
+            Self::Sealed => raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_MINOR,
+            Self::Protect => raw::UFFDIO_REGISTER_MODE_WP,
+        }) as u64
+    }
+}
+
+/// A descriptor. Never closed: closing would end registrations of the client's memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Descriptor {
+    fd: RawFd,
+    /// Accesses by the kernel (system calls) wait, too; otherwise they fail with EFAULT.
+    pub(super) kernel_faults: bool,
+}
+
+/// How far a transfer came, in bytes, and what stopped it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transferred {
+    pub(super) bytes: u64,
+    pub(super) errno: Option<i32>,
+}
+
+impl Descriptor {
+    /// The mover's.
+    ///
+    /// # Errors
+    /// What userfaultfd says; `Unsupported` for kernels without `UFFDIO_MOVE` (before Linux 6.8).
+    pub(super) fn mover() -> io::Result<Self> {
+        Self::open(MOVER)
+    }
+
+    /// The stash's.
+    ///
+    /// # Errors
+    /// As [`Descriptor::mover`].
+    pub(super) fn stash() -> io::Result<Self> {
+        Self::open(STASH)
+    }
+
+    fn open(features: u32) -> io::Result<Self> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let user_only = i32::try_from(raw::UFFD_USER_MODE_ONLY).unwrap_or(1);
+        let mut error = io::Error::from(io::ErrorKind::Unsupported);
+        // With everyone's faults where that is permitted, else with user mode's only, which is permitted to all.
+        for (flags, kernel_faults) in [(flags, true), (flags | user_only, false)] {
+            // SAFETY: no pointers are passed.
+            let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+            let Some(fd) = i32::try_from(fd).ok().filter(|fd| *fd >= 0) else {
+                error = io::Error::last_os_error();
+                continue;
+            };
+            let descriptor = Self { fd, kernel_faults };
+            let mut api = raw::uffdio_api { api: u64::from(raw::UFFD_API), features: features.into(), ioctls: 0 };
+            if descriptor.call(ioctl::UFFDIO_API, &mut api).is_ok() {
+                return Ok(descriptor);
+            }
+            // SAFETY: opened above, and nobody has seen it.
+            unsafe { libc::close(fd) };
+            error = io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel's userfaultfd cannot move pages (Linux 6.8 and later can)",
+            );
+        }
+        Err(error)
+    }
+
+    fn call<T>(self, request: u32, argument: &mut T) -> Result<(), i32> {
+        // SAFETY: each caller passes the structure that the request takes, and answers for what the request does to the memory it names.
+        match unsafe { libc::ioctl(self.fd, request.into(), std::ptr::from_mut(argument)) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+
+    /// Registers `span`, all of which is memory of a kind that can be, or changes its mode.
+    pub(super) fn register(self, span: CpuSpan, mode: Mode) -> Result<(), i32> {
+        let mut register = raw::uffdio_register { range: range(span), mode: mode.bits(), ioctls: 0 };
+        self.call(ioctl::UFFDIO_REGISTER, &mut register)
+    }
+
+    /// Takes [`Mode::Sealed`] back to [`Mode::Missing`]. The kernel ignores a registration for less than there is, so by way of another.
+    pub(super) fn unseal(self, span: CpuSpan) -> Result<(), i32> {
+        self.register(span, Mode::Protect)?;
+        self.register(span, Mode::Missing)
+    }
+
+    /// Ends the registration of `span`; whoever waits there goes on.
+    pub(super) fn unregister(self, span: CpuSpan) -> Result<(), i32> {
+        self.call(ioctl::UFFDIO_UNREGISTER, &mut range(span))
+    }
+
+    /// Lets those go on who wait in `span`; they touch the page again.
+    pub(super) fn wake(self, span: CpuSpan) {
+        let _ = self.call(ioctl::UFFDIO_WAKE, &mut range(span));
+    }
+
+    /// Moves pages of private anonymous memory from `from` to the start of `to`, which is registered with this descriptor and empty. Holes
+    /// stay holes. A page in use for I/O or shared with a child is EBUSY.
+    pub(super) fn move_pages(self, to: CpuSpan, from: CpuVa) -> Transferred {
+        let mut at = 0;
+        let mut tries = 0;
+        loop {
+            let mut request = raw::uffdio_move {
+                dst: to.start().0 + at,
+                src: from.0 + at,
+                len: to.bytes() - at,
+                mode: ALLOW_SRC_HOLES,
+                move_: 0,
+            };
+            let errno = match self.call(UFFDIO_MOVE, &mut request) {
+                Ok(()) => return Transferred { bytes: to.bytes(), errno: None },
+                Err(errno) => errno,
+            };
+            let moved = u64::try_from(request.move_).unwrap_or(0);
+            at += moved;
+            tries += 1;
+            // EAGAIN is also what a partial success is called.
+            if errno != libc::EAGAIN || (moved == 0 && tries > 64) {
+                return Transferred { bytes: at, errno: Some(errno) };
+            }
+        }
+    }
+
+    /// Fills missing pages of `to`, which is registered with this descriptor, with the contents at `from`, and lets go on who waits there.
+    pub(super) fn copy(self, to: CpuSpan, from: CpuVa) -> Transferred {
+        let mut request = raw::uffdio_copy { dst: to.start().0, src: from.0, len: to.bytes(), mode: 0, copy: 0 };
+        match self.call(ioctl::UFFDIO_COPY, &mut request) {
+            Ok(()) => Transferred { bytes: to.bytes(), errno: None },
+            Err(errno) => Transferred { bytes: u64::try_from(request.copy).unwrap_or(0), errno: Some(errno) },
+        }
+    }
+
+    /// Fills missing pages of `span` with zeros, and lets go on who waits there.
+    pub(super) fn zero(self, span: CpuSpan) -> Result<(), i32> {
+        let mut request = raw::uffdio_zeropage { range: range(span), mode: 0, zeropage: 0 };
+        self.call(ioctl::UFFDIO_ZEROPAGE, &mut request)
+    }
+
+    /// Whether somebody is changing registered mappings whose event nobody has read yet. `probe` is a page registered to be protected.
+    pub(super) fn is_changing(self, probe: CpuSpan) -> bool {
+        let mut request = raw::uffdio_writeprotect { range: range(probe), mode: 0 };
+        self.call(ioctl::UFFDIO_WRITEPROTECT, &mut request) == Err(libc::EAGAIN)
+    }
+
+    /// Takes messages; 0 when there are none.
+    pub(super) fn read(self, messages: &mut [raw::uffd_msg]) -> usize {
+        // SAFETY: the buffer is as long as said.
+        let read = unsafe { libc::read(self.fd, messages.as_mut_ptr().cast(), size_of_val(messages)) };
+        usize::try_from(read).unwrap_or(0) / size_of::<raw::uffd_msg>()
+    }
+
+    /// Waits for messages.
+    pub(super) fn wait_readable(self) {
+        let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid structure.
+        unsafe { libc::poll(&raw mut poll, 1, -1) };
+    }
+}
+
+const fn range(span: CpuSpan) -> raw::uffdio_range {
+    raw::uffdio_range { start: span.start().0, len: span.bytes() }
+}

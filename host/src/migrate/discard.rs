@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the client does to mappings whose pages are on a device, as the ring tells it: the table of runs follows.
+//!
+//! For coherent runs the truth is the kernel's: a run is what is mapped to its place in VRAM. Private runs are mappings like any other, so there
+//! the events are the truth.
+
+use super::device_ram::Window;
+use super::places::Run;
+use super::worker::Worker;
+use vkfd_driver::addr::{index, CpuSpan, CpuVa, HUGE};
+
+impl Worker {
+    /// Mappings in `span` have gone.
+    pub(super) fn unmapped(&mut self, span: CpuSpan) {
+        self.take_gone(span);
+    }
+
+    /// Mappings of `from` are at `to` now.
+    pub(super) fn remapped(&mut self, from: CpuSpan, to: CpuVa) {
+        // What was there before has gone, even if that is told later.
+        self.take_gone(CpuSpan::between(to, CpuVa(to.0 + from.bytes())));
+        for run in self.runs_in(from) {
+            let Some(window) = self.window(run.memory) else { continue };
+            let start = CpuVa(to.0 + (run.span.start().0 - from.start().0));
+            let there = Run { span: CpuSpan::between(start, CpuVa(start.0 + run.span.bytes())), ..run };
+            if run.coherent && self.is_vram(&run, &window) {
+                continue; // it was the worker's own, or has been put back
+            }
+            let mut runs = self.mover.places.lock();
+            while runs.take_first(run.span).is_some() {}
+            let is_there = if run.coherent {
+                self.is_vram(&there, &window)
+            } else {
+                crate::sys::is_mapped(there.span.start().0, there.span.bytes())
+            };
+            if is_there && runs.has_room() {
+                // Whatever it was before: the collector may have sealed it since.
+                runs.insert(Run { sealed: run.coherent, ..there });
+                continue;
+            }
+            drop(runs);
+            self.release(&run);
+        }
+        // What was registered only to be moved need not be any more.
+        self.disown_rest(CpuSpan::between(to, CpuVa(to.0 + from.bytes())));
+    }
+
+    /// The contents of `span` are going.
+    pub(super) fn discarded(&mut self, span: CpuSpan) {
+        for run in self.runs_in(span) {
+            let mut at = run.span.start();
+            while at < run.span.end() {
+                let end = CpuVa(run.span.end().0.min((at.0 / HUGE + 1) * HUGE));
+                if let Some(piece) = run.cut(CpuSpan::between(at, end)) {
+                    if self.piece_to_system(piece, false) == 0 && piece.coherent {
+                        self.wipe(&piece);
+                    }
+                }
+                at = end;
+            }
+        }
+    }
+
+    /// Zeroes a piece where it is.
+    fn wipe(&self, piece: &Run) {
+        let Some(window) = self.window(piece.memory) else { return };
+        let vram = window.mapped(window.offset(piece.at), piece.span.bytes());
+        let target = std::ptr::with_exposed_provenance_mut(index(vram.start().0));
+        // SAFETY: VRAM is only accessed raw, and these pages are the client's, who discards them.
+        let _ = unsafe { vkfd_gpu::raw::fill(target, 0, index(vram.bytes())) };
+    }
+
+    fn runs_in(&self, span: CpuSpan) -> Vec<Run> {
+        let mut found = Vec::new();
+        let mut at = span.start();
+        loop {
+            let next = self.mover.places.lock().first_in(CpuSpan::between(at, span.end()));
+            let Some(run) = next else { return found };
+            found.push(run);
+            at = run.span.end();
+        }
+    }
+
+    /// Releases what of the runs in `span` is not there any more.
+    fn take_gone(&mut self, span: CpuSpan) {
+        for run in self.runs_in(span) {
+            let Some(window) = self.window(run.memory) else { continue };
+            let mut at = run.span.start();
+            while at < run.span.end() {
+                let rest = CpuSpan::between(at, run.span.end());
+                let (part, stays) = if run.coherent { self.next_part(&run, rest, &window) } else { (rest, false) };
+                if !stays {
+                    let taken = self.mover.places.lock().take_first(part);
+                    if let Some(gone) = taken {
+                        self.release(&gone);
+                    }
+                }
+                at = part.end();
+            }
+        }
+    }
+
+    /// The first part of `rest` that is the same mapping or the same hole, and whether it is `run`'s.
+    fn next_part(&self, run: &Run, rest: CpuSpan, window: &Window) -> (CpuSpan, bool) {
+        let Ok(Some(vma)) = self.mover.mappings.query(rest.start()) else { return (rest, false) };
+        if vma.span.start() > rest.start() {
+            return (CpuSpan::between(rest.start(), CpuVa(vma.span.start().0.min(rest.end().0))), false);
+        }
+        let part = vma.cut(rest);
+        (part, run.cut(part).is_some_and(|piece| self.is_vram(&piece, window)))
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Data that moves between system memory and a GPU's: [`vkfd_driver::address_space::AddressSpace::migrate_to_device`] and back.
+//!
+//! A GPU's memory is a memfd. *Coherent*: the client's private anonymous pages are replaced by a shared mapping of that file, which the CPU,
+//! system calls and other processes then use in place. *Private*: the client's mapping stays and is emptied; who touches it waits until
+//! the worker has brought its 2 MiB back.
+//!
+//! # How no write is lost
+//!
+//! Pages are **taken out** of the client's memory before they are copied (`UFFDIO_MOVE`, which is atomic page by page and refuses pages that are
+//! pinned for I/O). From then on whoever touches them, reading or writing, waits in the kernel: the mapping is registered for
+//! missing pages. The copy is made of pages that nobody can reach. Then the mapping of the VRAM file replaces the emptied one (mremap of
+//! a mapping made and registered elsewhere, so that it is never unwatched), still without page-table entries and *sealed*: accesses go on
+//! waiting. Only when every change of mappings that began before has been looked at are those let go who wait. So between
+//! taking out and letting go an access cannot see anything, a change by others (munmap, mremap, mprotect, madvise; through libc or not) is
+//! known before anyone can tell the difference, and until then the pages taken out are kept, so that everything can be given back.
+//! Back to system memory it is the same with an empty anonymous mapping, filled when nobody reaches the VRAM pages any more.
+//!
+//! # Threads and locks
+//!
+//! | thread | does |
+//! | --- | --- |
+//! | collector (`collect`) | reads the descriptor, at once and always, into the ring |
+//! | worker (`worker`) | everything else, one thing at a time: moves, what the ring says, telling the driver what was released |
+//!
+//! Whoever wants pages moved asks the worker and waits. Between taking out and letting go the worker touches only its stack and memory that
+//! never moves: what it must not wait for is a page that it moves itself. So malloc's heap, which the driver lives in, is not moved at all.
+//!
+//! `hold` is read-locked by the interposed calls around a change of mappings and write-locked by the worker around the replacement. `places`
+//! guards the runs and, together with `reading`, that what the collector sealed is not unsealed too early. Order: the mm's registration,
+//! hold, places. Driver callbacks run without any of them.
+//!
+//! # Limits
+//!
+//! - Private anonymous memory that is readable and writable is moved; shared and file mappings, locked or pinned pages, malloc's heap and the first
+//!   thread's stack stay where they are. Advice given before (huge pages, dump, fork) and protection keys do not come along.
+//! - Each run of pages is a mapping, two where it splits one. Moving stops short of vm.max_map_count, see `budget`.
+//! - Changes that bypass libc are seen by their events. If one takes a mapping away and another thread maps something new at the same place, all
+//!   between two system calls of the worker, that new mapping is replaced; interposed calls are excluded for that time.
+//! - A mapping that another thread moves by mremap without libc's symbol *while* its pages are between two places can lose contents; one whose pages
+//!   are at rest takes them along. mremap of memory that migration has cut into several mappings may be refused (EFAULT).
+//! - Growing a moved mapping by mremap without libc's symbol is refused by the kernel or shows the VRAM's next pages. A fork without libc's handlers
+//!   (`_Fork`, raw clone) shares coherent pages with the child. MADV_FREE without libc's symbol is refused.
+//! - I/O in flight into pages on the device (`O_DIRECT`, registered buffers) is not seen when they move back.
+//! - Without the privilege for it (CAP_SYS_PTRACE or vm.unprivileged_userfaultfd) only user mode can wait: a system call that touches pages that
+//!   are just moving, or are private on a device, fails with EFAULT.
+
+mod budget;
+mod collect;
+mod descriptor;
+mod device_ram;
+mod discard;
+pub(crate) mod fork;
+mod places;
+mod ring;
+mod stash;
+mod swap;
+mod to_device;
+mod to_system;
+mod vma;
+mod worker;
+
+use crate::mm::Mm;
+use crate::sys;
+use descriptor::{Descriptor, Mode};
+use device_ram::DeviceRam;
+use places::{Places, Run};
+use ring::Ring;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(feature = "interpose")]
+use std::sync::RwLockReadGuard;
+use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
+use vkfd_driver::address_space::Access;
+use vkfd_driver::device_memory::DeviceMemory;
+use vkfd_driver::errno::Errno;
+use vma::Mappings;
+
+/// Test-only: what is left out of the protocol.
+#[cfg(feature = "sabotage")]
+pub mod sabotage {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static UNSEALED: AtomicBool = AtomicBool::new(false);
+
+    /// Copies pages while others may still write to them.
+    pub fn copy_unsealed(on: bool) {
+        UNSEALED.store(on, Ordering::SeqCst);
+    }
+
+    pub(super) fn unsealed() -> bool {
+        UNSEALED.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(not(feature = "sabotage"))]
+mod sabotage {
+    pub(super) const fn unsealed() -> bool {
+        false
+    }
+}
+
+/// What the worker is asked for.
+enum Job {
+    ToDevice { span: CpuSpan, memory: Arc<DeviceRam>, places: Vec<Option<VramOffset>>, done: mpsc::SyncSender<Placed> },
+    ToSystem { span: CpuSpan, done: mpsc::SyncSender<u64> },
+}
+
+/// What [`Job::ToDevice`] answers: the places, `None` where a page moved, and how many did.
+struct Placed {
+    places: Vec<Option<VramOffset>>,
+    moved: u64,
+}
+
+/// Everything that moves pages in this process. In memory of its own, which never moves.
+pub(crate) struct Mover {
+    descriptor: Descriptor,
+    /// A page by which the descriptor tells whether mappings are changing.
+    probe: CpuSpan,
+    ring: Ring,
+    places: Places,
+    mappings: Mappings,
+    /// The collector is between sealing everything and having passed on what it read. Written with `places` locked.
+    reading: AtomicBool,
+    hold: RwLock<()>,
+    /// Odd while pages are out of reach for a moment.
+    epoch: AtomicU64,
+    /// The worker's thread number.
+    worker: AtomicU32,
+    /// How many want that nothing moves to a device.
+    frozen: AtomicU32,
+    jobs: Mutex<VecDeque<Job>>,
+    /// Where the host's own memory is that must stay.
+    own: Mutex<[Option<CpuSpan>; 8]>,
+}
+
+impl Mover {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Why pages cannot be moved here.
+    pub(crate) fn start(mm: &'static Mm) -> io::Result<&'static Self> {
+        let descriptor = Descriptor::mover()?;
+        let mappings = Mappings::open()?;
+        let stash = stash::Stash::new()?;
+        let probe = sys::map_anonymous(vkfd_driver::addr::index(PAGE), libc::MAP_PRIVATE)?;
+        let probe = CpuVa(probe.as_ptr().expose_provenance() as u64);
+        let probe = CpuSpan::between(probe, CpuVa(probe.0 + PAGE));
+        descriptor.register(probe, Mode::Protect).map_err(io::Error::from_raw_os_error)?;
+        let mover = Self {
+            descriptor,
+            probe,
+            ring: Ring::new()?,
+            places: Places::new()?,
+            mappings,
+            reading: AtomicBool::new(false),
+            hold: RwLock::new(()),
+            epoch: AtomicU64::new(0),
+            worker: AtomicU32::new(0),
+            frozen: AtomicU32::new(0),
+            jobs: Mutex::default(),
+            own: Mutex::default(),
+        };
+        let bytes = size_of::<Self>();
+        let home = sys::map_anonymous(bytes, libc::MAP_PRIVATE)?.cast::<Self>();
+        // SAFETY: a new mapping, page aligned and large enough, that is never unmapped and that nobody else knows.
+        let mover: &'static Self = unsafe {
+            home.write(mover);
+            home.as_ref()
+        };
+        let start = CpuVa(home.as_ptr().expose_provenance() as u64);
+        let end = CpuVa((start.0 + bytes as u64).next_multiple_of(PAGE));
+        for own in [CpuSpan::between(start, end), probe, mover.ring.memory(), mover.places.memory()] {
+            mover.keep(own);
+        }
+        std::thread::Builder::new().name("vkfd-collect".into()).spawn(move || {
+            mover.keep_stack();
+            collect::collect(mover);
+        })?;
+        std::thread::Builder::new().name("vkfd-move".into()).spawn(move || {
+            mover.keep_stack();
+            worker::Worker::new(mm, mover, stash).run();
+        })?;
+        fork::install();
+        tracing::debug!(system_calls_wait = descriptor.kernel_faults, "pages can be moved to GPUs");
+        Ok(mover)
+    }
+
+    /// Memory of the host's that never moves.
+    fn keep(&self, span: CpuSpan) {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(free) = own.iter_mut().find(|o| o.is_none()) {
+            *free = Some(span);
+        }
+    }
+
+    /// The stack of the calling thread never moves.
+    fn keep_stack(&self) {
+        // SAFETY: the attributes are filled before they are asked, and destroyed after.
+        unsafe {
+            let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+            if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) == 0 {
+                let mut at = std::ptr::null_mut();
+                let mut bytes = 0;
+                if libc::pthread_attr_getstack(&raw const attributes, &raw mut at, &raw mut bytes) == 0 {
+                    let start = at.expose_provenance() as u64;
+                    self.keep(CpuSpan::between(CpuVa(start), CpuVa(start + bytes as u64)));
+                }
+                libc::pthread_attr_destroy(&raw mut attributes);
+            }
+        }
+    }
+
+    fn submit(&self, job: Job) {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_back(job);
+        self.ring.ring();
+    }
+
+    /// See `AddressSpace::migrate_to_device`.
+    pub(crate) fn to_device(
+        &self,
+        span: CpuSpan,
+        memory: Arc<DeviceRam>,
+        places: &mut [Option<VramOffset>],
+    ) -> Result<u64, Errno> {
+        let (done, answer) = mpsc::sync_channel(1);
+        self.submit(Job::ToDevice { span, memory, places: places.to_vec(), done });
+        let placed = answer.recv().map_err(|_| Errno::ESRCH)?;
+        places.copy_from_slice(&placed.places);
+        Ok(placed.moved)
+    }
+
+    /// See `AddressSpace::migrate_to_system`.
+    pub(crate) fn to_system(&self, span: CpuSpan) -> u64 {
+        if self.places.lock().first_in(span).is_none() && self.ring.produced() == self.ring.handled() {
+            return 0;
+        }
+        self.all_to_system(span)
+    }
+
+    /// As [`Mover::to_system`], also for what is on its way to a device.
+    fn all_to_system(&self, span: CpuSpan) -> u64 {
+        let (done, answer) = mpsc::sync_channel(1);
+        self.submit(Job::ToSystem { span, done });
+        answer.recv().unwrap_or(0)
+    }
+
+    /// Moves everything in `span` back, and nothing to a device until the guard is dropped.
+    #[cfg(feature = "interpose")]
+    pub(crate) fn thaw_later(&self, span: CpuSpan) -> Frozen<'_> {
+        self.freeze(span);
+        Frozen(self)
+    }
+
+    fn freeze(&self, span: CpuSpan) {
+        self.frozen.fetch_add(1, Ordering::SeqCst);
+        self.all_to_system(span);
+    }
+
+    fn thaw(&self) {
+        self.frozen.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Waits until the changes of all calls that have returned were told to the driver.
+    pub(crate) fn settle(&self) {
+        while self.reading.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        self.ring.settle();
+    }
+
+    /// Waits until every change that has begun is in the ring. Neither allocates nor takes a lock.
+    fn quiesce(&self) {
+        while self.descriptor.is_changing(self.probe) || self.reading.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether pages of `span` are on a device.
+    pub(crate) fn holds(&self, span: CpuSpan) -> bool {
+        self.places.lock().first_in(span).is_some()
+    }
+
+    /// How many pages are on devices, and in how many runs.
+    pub(crate) fn resident(&self) -> (u64, usize) {
+        let runs = self.places.lock();
+        (runs.pages(), runs.len())
+    }
+
+    /// Calls `f` for the parts of `span` in order: where a part is on a device, `None` for what is in system memory.
+    pub(crate) fn each_part<E>(
+        &self,
+        span: CpuSpan,
+        mut f: impl FnMut(CpuSpan, Option<FabricAddr>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut at = span.start();
+        while at < span.end() {
+            let rest = CpuSpan::between(at, span.end());
+            let next = self.places.lock().first_in(rest);
+            let (part, place) = match next {
+                None => (rest, None),
+                Some(run) if run.span.start() == at => (run.span, Some(run.at)),
+                Some(run) => (CpuSpan::between(at, run.span.start()), None),
+            };
+            f(part, place)?;
+            at = part.end();
+        }
+        Ok(())
+    }
+
+    /// Why `span` may not be accessed: EFAULT for a hole, EPERM for a missing permission.
+    pub(crate) fn refusal(&self, span: CpuSpan, access: Access) -> Option<Errno> {
+        let wanted = match access {
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_WRITE,
+        };
+        let mut at = span.start();
+        let mut denied = None;
+        self.mappings.within(span, |vma| {
+            if vma.span.start() > at {
+                return false;
+            }
+            if vma.prot & wanted == 0 {
+                denied = Some(Errno::EPERM);
+            }
+            at = vma.span.end();
+            true
+        });
+        if at < span.end() {
+            return Some(Errno::EFAULT);
+        }
+        denied
+    }
+
+    /// A count that is odd, or changes, while pages are out of reach.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Around a change of mappings by an interposed call: nothing is replaced meanwhile.
+    #[cfg(feature = "interpose")]
+    pub(crate) fn changing(&self) -> RwLockReadGuard<'_, ()> {
+        self.hold.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replacing(&self) -> RwLockWriteGuard<'_, ()> {
+        self.hold.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Unseals the coherent runs that nothing is pending for, and lets go on who waits there. Not while the collector reads: it rings the
+    /// bell afterwards. The worker only.
+    fn unseal(&self) {
+        let mut runs = self.places.lock();
+        if self.reading.load(Ordering::SeqCst) {
+            return;
+        }
+        let since = self.ring.handled();
+        let mut i = 0;
+        while let Some(run) = runs.get(i) {
+            if run.sealed && !self.ring.pending(since, run.span).any(|(_, c)| matches!(c, ring::Change::Remove(_))) {
+                let _ = self.descriptor.unseal(run.span);
+                runs.set(i, &Run { sealed: false, ..run });
+                self.descriptor.wake(run.span);
+            }
+            i += 1;
+        }
+    }
+}
+
+/// Nothing moves to a device while it lives.
+#[cfg(feature = "interpose")]
+pub(crate) struct Frozen<'a>(&'a Mover);
+
+#[cfg(feature = "interpose")]
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.thaw();
+    }
+}
+
+/// The places in a GPU's memory that a host finds by the driver's object for it.
+pub(crate) fn device_ram(
+    gpus: &[Arc<crate::device::HostGpu>],
+    device: &Arc<dyn DeviceMemory>,
+) -> io::Result<Option<Arc<DeviceRam>>> {
+    use vkfd_driver::gpu::Gpu;
+    let Some(gpu) = gpus.iter().find(|gpu| gpu.properties().gpu_id == device.gpu_id()) else {
+        return Ok(None);
+    };
+    DeviceRam::new(gpu.clone(), device.clone()).map(|ram| Some(Arc::new(ram)))
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Pages of the host's own between two places: taken from the client while they are copied to a GPU, and kept a while to be given to the
+//! client again when pages come back, because the kernel's allocating and freeing costs more than the copy.
+//!
+//! One area of anonymous memory, divided into slots of 2 MiB, registered with the stash's descriptor. Only the worker touches it.
+
+use super::descriptor::{Descriptor, Mode};
+use crate::sys;
+use std::io;
+use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE};
+
+/// Slots; what they hold while nothing moves is at most [`KEPT`] of them.
+const SLOTS: usize = 64;
+/// Full slots that are kept: 64 MiB.
+const KEPT: usize = 32;
+
+/// A slot that its holder has alone.
+#[derive(Debug)]
+pub(super) struct Slot {
+    number: usize,
+    pub(super) span: CpuSpan,
+}
+
+/// The slots.
+pub(super) struct Stash {
+    pub(super) descriptor: Descriptor,
+    base: CpuVa,
+    empty: Vec<usize>,
+    full: Vec<usize>,
+}
+
+impl Stash {
+    /// # Errors
+    /// What the system calls say.
+    pub(super) fn new() -> io::Result<Self> {
+        let descriptor = Descriptor::stash()?;
+        let bytes = SLOTS as u64 * HUGE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        let area = sys::map_anonymous(vkfd_driver::addr::index(bytes + HUGE), flags)?;
+        let base = CpuVa((area.as_ptr().expose_provenance() as u64).next_multiple_of(HUGE));
+        let span = CpuSpan::between(base, CpuVa(base.0 + bytes));
+        descriptor.register(span, Mode::Missing).map_err(io::Error::from_raw_os_error)?;
+        // So that neither of the lists ever allocates.
+        let mut empty = Vec::with_capacity(SLOTS);
+        empty.extend((0..SLOTS).rev());
+        Ok(Self { descriptor, base, empty, full: Vec::with_capacity(SLOTS) })
+    }
+
+    fn slot(&self, number: usize) -> Slot {
+        let start = CpuVa(self.base.0 + number as u64 * HUGE);
+        Slot { number, span: CpuSpan::between(start, CpuVa(start.0 + HUGE)) }
+    }
+
+    /// A slot without pages.
+    pub(super) fn take_empty(&mut self) -> Option<Slot> {
+        if self.empty.is_empty() {
+            let number = self.full.pop()?;
+            self.discard(number);
+        }
+        self.empty.pop().map(|number| self.slot(number))
+    }
+
+    /// A slot with all its pages, whatever is in them.
+    pub(super) fn take_full(&mut self) -> Option<Slot> {
+        self.full.pop().map(|number| self.slot(number))
+    }
+
+    /// Gives a slot back. `full` says that it has all its pages.
+    pub(super) fn put(&mut self, slot: Slot, full: bool) {
+        if full && self.full.len() < KEPT {
+            self.full.push(slot.number);
+        } else {
+            self.discard(slot.number);
+        }
+    }
+
+    /// Frees all pages that are kept.
+    pub(super) fn trim(&mut self) {
+        while let Some(number) = self.full.pop() {
+            self.discard(number);
+        }
+    }
+
+    pub(super) fn is_trimmed(&self) -> bool {
+        self.full.is_empty()
+    }
+
+    fn discard(&mut self, number: usize) {
+        let slot = self.slot(number);
+        // SAFETY: the stash's own memory, whose contents are nobody's.
+        unsafe { sys::discard(slot.span.start().0, slot.span.bytes()) };
+        self.empty.push(number);
+    }
+}

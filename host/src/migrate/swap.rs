@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Replacing a mapping of the client's by another, and copying what it held.
+//!
+//! The replacement is made and registered elsewhere and moved over the client's by mremap, so that at its final place it is
+//! never unregistered: no change of it goes unseen and no access finds it early. Nothing here touches the heap.
+
+use super::descriptor::Mode;
+use super::device_ram::Window;
+use super::ring::Change;
+use super::Mover;
+use crate::sys;
+use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
+
+/// A mapping that is to replace one of the client's.
+#[derive(Debug)]
+pub(super) struct Staged(CpuSpan);
+
+fn errno(error: &std::io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+impl Mover {
+    /// A mapping of VRAM, sealed.
+    pub(super) fn stage_vram(&self, window: &Window, at: VramOffset, bytes: u64, prot: i32) -> Result<Staged, i32> {
+        let offset = i64::try_from(at.0).map_err(|_| libc::EINVAL)?;
+        self.stage(bytes, prot, libc::MAP_SHARED | libc::MAP_NORESERVE, window.fd, offset, Mode::Sealed)
+    }
+
+    /// An empty mapping: who touches it waits.
+    pub(super) fn stage_empty(&self, bytes: u64, prot: i32) -> Result<Staged, i32> {
+        self.stage(bytes, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0, Mode::Missing)
+    }
+
+    fn stage(&self, bytes: u64, prot: i32, flags: i32, fd: i32, offset: i64, mode: Mode) -> Result<Staged, i32> {
+        // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
+        let at = unsafe { sys::mmap(0, bytes, prot, flags, fd, offset) }.map_err(|e| errno(&e))?;
+        let staged = Staged(CpuSpan::between(CpuVa(at), CpuVa(at + bytes)));
+        match self.descriptor.register(staged.0, mode) {
+            Ok(()) => Ok(staged),
+            Err(errno) => {
+                unstage(staged);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Replaces `span` by `staged`, which is as long and as protected, unless something has changed there since ring position `since`.
+    ///
+    /// # Errors
+    /// The errno (EBUSY for a change); nothing was replaced.
+    pub(super) fn replace(&self, staged: Staged, span: CpuSpan, prot: i32, since: u64) -> Result<(), i32> {
+        let done = {
+            let _interposed_calls_wait = self.replacing();
+            self.quiesce();
+            // mprotect raises no event.
+            let vma = self.mappings.query(span.start());
+            let same = vma.is_ok_and(|vma| vma.is_some_and(|vma| vma.cut(span) == span && vma.prot == prot));
+            if !same || self.ring.pending(since, span).next().is_some() {
+                Err(libc::EBUSY)
+            } else {
+                let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+                // SAFETY: the client's mapping is emptied or about to be filled from its copy, and no one but the client refers to it.
+                unsafe { sys::mremap(staged.0.start().0, span.bytes(), span.bytes(), flags, span.start().0) }
+                    .map(drop)
+                    .map_err(|e| errno(&e))
+            }
+        };
+        match done {
+            Ok(()) => {
+                self.quiesce();
+                self.strike_own(since, &staged, span);
+            }
+            Err(_) => unstage(staged),
+        }
+        done
+    }
+
+    /// What the replacement itself caused is not news. An unmap of exactly `span` that came before it looks the same; it is taken for
+    /// our own, and the client's pages then stay mapped where the client has none any more.
+    fn strike_own(&self, since: u64, staged: &Staged, span: CpuSpan) {
+        let mut unmapped = false;
+        for at in since..self.ring.produced() {
+            match self.ring.get(at) {
+                Change::Unmap(gone) if gone == span && !unmapped => {
+                    unmapped = true;
+                    self.ring.strike(at);
+                }
+                Change::Remap { from, .. } if from == staged.0 => self.ring.strike(at),
+                _ => {}
+            }
+        }
+    }
+
+    /// Unmaps `span`, a mapping that only the worker knows.
+    pub(super) fn take_back(&self, span: CpuSpan) {
+        unstage(Staged(span));
+    }
+
+    /// Gives pages of the stash at `from` to `to`, where they are missing. How far it came, and what stopped it.
+    pub(super) fn give(&self, to: CpuSpan, from: CpuVa) -> (u64, Option<i32>) {
+        let mut at = 0;
+        while at < to.bytes() {
+            let rest = CpuSpan::between(CpuVa(to.start().0 + at), to.end());
+            let source = CpuVa(from.0 + at);
+            let mut done = self.descriptor.move_pages(rest, source);
+            if done.bytes == 0 && done.errno == Some(libc::EINVAL) {
+                // Not writable at the moment: a copy, page by page because the source may have holes.
+                let page = CpuSpan::between(rest.start(), CpuVa(rest.start().0 + PAGE));
+                done = self.descriptor.copy(page, source);
+                if done.errno == Some(libc::EFAULT) {
+                    done.errno = self.descriptor.zero(page).err();
+                }
+                if done.errno.is_none() {
+                    done.bytes = PAGE;
+                }
+            }
+            at += done.bytes;
+            match done.errno {
+                None => {}
+                // There is something already.
+                Some(libc::EEXIST) => at += PAGE,
+                errno => return (at, errno),
+            }
+        }
+        (to.bytes(), None)
+    }
+}
+
+fn unstage(staged: Staged) {
+    let Staged(span) = staged;
+    // SAFETY: the mapping was made here, or put in a place where the client has none; nobody refers to it.
+    unsafe { sys::unmap(span.start().0, span.bytes()) };
+}
+
+/// Copies `from`, which may have holes (zeros), to VRAM mapped at `to`, as long. Whether there were no holes; `None` when the VRAM cannot be
+/// touched.
+pub(super) fn copy_to_vram(to: CpuSpan, from: CpuVa) -> Option<bool> {
+    let mut at = 0;
+    let mut full = true;
+    let pointer = |va: u64| std::ptr::with_exposed_provenance_mut::<u8>(index(va));
+    while at < to.bytes() {
+        let left = index(to.bytes() - at);
+        let (target, source) = (pointer(to.start().0 + at), pointer(from.0 + at));
+        // SAFETY: VRAM is only accessed raw, and the source is the stash's or the client's memory, to which nothing of the host's refers.
+        match unsafe { vkfd_gpu::raw::copy(target, source, left) } {
+            Ok(()) => break,
+            Err(fault) if fault.write => return None,
+            Err(fault) => {
+                full = false;
+                at += fault.done as u64 / PAGE * PAGE;
+                // SAFETY: as above.
+                unsafe { vkfd_gpu::raw::fill(pointer(to.start().0 + at), 0, index(PAGE)) }.ok()?;
+                at += PAGE;
+            }
+        }
+    }
+    Some(full)
+}
+
+/// Copies VRAM mapped at `from` to the stash's pages `to`, which are all there.
+pub(super) fn copy_from_vram(to: CpuSpan, from: CpuVa) -> bool {
+    let target = std::ptr::with_exposed_provenance_mut(index(to.start().0));
+    let source = std::ptr::with_exposed_provenance(index(from.0));
+    // SAFETY: VRAM is only accessed raw, and the stash is the worker's alone.
+    unsafe { vkfd_gpu::raw::copy(target, source, index(to.bytes())) }.is_ok()
+}

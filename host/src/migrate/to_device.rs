@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! From system memory to a GPU's.
+//!
+//! In chunks, which the driver is told of in one invalidation each, and these in pieces of at most 2 MiB: what waits, waits for one piece.
+
+use super::descriptor::Mode;
+use super::device_ram::{DeviceRam, Window};
+use super::places::Run;
+use super::ring::Change;
+use super::swap::{copy_to_vram, Staged};
+use super::to_system::{Fate, TRIES};
+use super::vma::Vma;
+use super::worker::Worker;
+use super::{sabotage, Placed};
+use crate::sys;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+
+/// Most bytes of one invalidation.
+pub(super) const CHUNK: u64 = 32 << 20;
+
+/// Where a page is offered, by address.
+struct Offers {
+    start: CpuVa,
+    places: Vec<Option<VramOffset>>,
+}
+
+impl Offers {
+    fn index(&self, at: CpuVa) -> usize {
+        index((at.0 - self.start.0) / PAGE)
+    }
+
+    fn get(&self, at: CpuVa) -> Option<VramOffset> {
+        self.places.get(self.index(at)).copied().flatten()
+    }
+
+    fn taken(&mut self, span: CpuSpan) {
+        let first = self.index(span.start());
+        self.places[first..first + super::places::pages_of(span)].fill(None);
+    }
+
+    /// The next piece at or after `at` and before `end`: pages next to each other, with places next to each other, in one block of 2 MiB.
+    fn piece(&self, at: CpuVa, end: CpuVa) -> Option<(CpuSpan, VramOffset)> {
+        let mut at = at;
+        let first = loop {
+            if at >= end {
+                return None;
+            }
+            if let Some(place) = self.get(at) {
+                break place;
+            }
+            at = CpuVa(at.0 + PAGE);
+        };
+        let limit = end.0.min((at.0 / HUGE + 1) * HUGE);
+        let mut stop = at.0 + PAGE;
+        while stop < limit && self.get(CpuVa(stop)) == Some(VramOffset(first.0 + (stop - at.0))) {
+            stop += PAGE;
+        }
+        Some((CpuSpan::between(at, CpuVa(stop)), first))
+    }
+}
+
+/// What came of a piece.
+enum Outcome {
+    /// That much of it, from its start, is on the device.
+    Moved(CpuSpan),
+    /// Its first page cannot be taken out now: shared with a child, pinned, gone.
+    Stuck,
+    /// The mappings are not those that were looked at.
+    Disturbed,
+    /// Nothing more can be moved at the moment.
+    Stop,
+}
+
+fn is_movable(vma: &Vma) -> bool {
+    !vma.shared
+        && vma.file.is_none()
+        && !vma.special
+        && vma.prot & !libc::PROT_EXEC == libc::PROT_READ | libc::PROT_WRITE
+}
+
+impl Worker {
+    pub(super) fn move_to_device(
+        &mut self,
+        span: CpuSpan,
+        memory: Arc<DeviceRam>,
+        places: Vec<Option<VramOffset>>,
+    ) -> Placed {
+        let window = memory.window();
+        let number = self.remember(memory);
+        let mut offers = Offers { start: span.start(), places };
+        let mut moved = 0;
+        let mut at = span.start();
+        while at < span.end() && self.mover.frozen.load(Ordering::SeqCst) == 0 {
+            self.drain();
+            let end = CpuVa(span.end().0.min((at.0 / CHUNK + 1) * CHUNK));
+            let Some(pages) = self.chunk_to_device(CpuSpan::between(at, end), &window, number, &mut offers) else {
+                break;
+            };
+            moved += pages;
+            at = end;
+        }
+        self.adopted = None;
+        self.mm.handed_back();
+        self.forget_unused();
+        Placed { places: offers.places, moved }
+    }
+
+    /// How many pages moved; `None` to stop.
+    fn chunk_to_device(&mut self, chunk: CpuSpan, window: &Window, number: u32, offers: &mut Offers) -> Option<u64> {
+        let parts = self.movable(chunk, offers);
+        if parts.is_empty() {
+            return Some(0);
+        }
+        let mm = self.mm;
+        let _told = mm.invalidation(chunk);
+        let mut moved = 0;
+        let mut stop = false;
+        for part in parts {
+            if !self.adopt(part) {
+                continue;
+            }
+            let mut shared = Vec::new();
+            stop |= self.part_to_device(part, window, number, offers, &mut moved, Some(&mut shared));
+            for page in shared {
+                // Shared with a child until it is written to: have it copied as a write would, while it is nobody's wait.
+                self.disown(page);
+                if sys::madvise(page.start().0, PAGE, libc::MADV_POPULATE_WRITE).is_ok() && self.adopt(page) && !stop {
+                    stop |= self.part_to_device(page, window, number, offers, &mut moved, None);
+                }
+            }
+            self.disown_rest(part);
+            if stop {
+                return None;
+            }
+        }
+        Some(moved)
+    }
+
+    /// The parts of `chunk` that can move and have a page with an offer.
+    fn movable(&self, chunk: CpuSpan, offers: &Offers) -> Vec<CpuSpan> {
+        let own = *self.mover.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut parts = Vec::new();
+        self.mover.mappings.within(chunk, |vma| {
+            let part = vma.cut(chunk);
+            let kept = own.iter().flatten().chain([&self.image]).any(|o| o.overlaps(part));
+            if is_movable(vma) && !kept {
+                if let Some((first, _)) = offers.piece(part.start(), part.end()) {
+                    parts.push(CpuSpan::between(first.start(), part.end()));
+                }
+            }
+            true
+        });
+        // Private memory is such a mapping, too.
+        parts.retain(|part| !self.mover.holds(*part) || self.has_system_pages(*part));
+        parts
+    }
+
+    fn has_system_pages(&self, part: CpuSpan) -> bool {
+        self.mover.each_part(part, |_, place| if place.is_none() { Err(()) } else { Ok(()) }).is_err()
+    }
+
+    /// Moves what it can of `part`, which is adopted. Pages that cannot be taken out are noted in `shared`. Whether to stop.
+    fn part_to_device(
+        &mut self,
+        part: CpuSpan,
+        window: &Window,
+        number: u32,
+        offers: &mut Offers,
+        moved: &mut u64,
+        mut shared: Option<&mut Vec<CpuSpan>>,
+    ) -> bool {
+        let mut at = part.start();
+        while let Some((piece, place)) = offers.piece(at, part.end()) {
+            // What is on a device already stays there.
+            let known = self.mover.places.lock().first_in(piece);
+            let piece = match known {
+                Some(run) if run.span.start() == piece.start() => {
+                    at = run.span.end();
+                    continue;
+                }
+                Some(run) => CpuSpan::between(piece.start(), run.span.start()),
+                None => piece,
+            };
+            let runs = self.mover.places.lock().len();
+            if self.budget.left(4, runs) < 4 {
+                tracing::warn!("vm.max_map_count is nearly reached: pages stay in system memory");
+                return true;
+            }
+            match self.piece_to_device(piece, place, window, number) {
+                Outcome::Moved(done) => {
+                    self.budget.spend(if window.coherent { 2 } else { 0 });
+                    offers.taken(done);
+                    *moved += done.pages();
+                    at = done.end();
+                }
+                Outcome::Stuck => {
+                    let page = CpuSpan::between(piece.start(), CpuVa(piece.start().0 + PAGE));
+                    if let Some(shared) = &mut shared {
+                        shared.push(page);
+                    }
+                    at = page.end();
+                }
+                Outcome::Disturbed => return false,
+                Outcome::Stop => return true,
+            }
+        }
+        false
+    }
+
+    fn piece_to_device(&mut self, piece: CpuSpan, place: VramOffset, window: &Window, number: u32) -> Outcome {
+        self.drain();
+        if self.disturbed {
+            // Something else may be mapped there, of which no event would tell.
+            return Outcome::Disturbed;
+        }
+        let Some(slot) = self.stash.take_empty() else { return Outcome::Stop };
+        let since = self.mover.ring.handled();
+        self.mover.epoch.fetch_add(1, Ordering::SeqCst);
+        let (outcome, full) = self.take_out(piece, place, window, number, slot.span.start(), since);
+        self.mover.epoch.fetch_add(1, Ordering::SeqCst);
+        self.stash.put(slot, full);
+        self.mover.unseal();
+        outcome
+    }
+
+    /// From taking out to letting go: nothing here touches the heap. Also whether the slot is left with all its pages.
+    fn take_out(
+        &self,
+        piece: CpuSpan,
+        place: VramOffset,
+        window: &Window,
+        number: u32,
+        slot: CpuVa,
+        since: u64,
+    ) -> (Outcome, bool) {
+        let taken = {
+            let _interposed_calls_wait = self.mover.replacing();
+            self.mover.quiesce();
+            if self.mover.ring.pending(since, piece).next().is_some() {
+                return (Outcome::Stuck, false);
+            }
+            let to = CpuSpan::between(slot, CpuVa(slot.0 + piece.bytes()));
+            if sabotage::unsealed() {
+                piece.bytes()
+            } else {
+                self.stash.descriptor.move_pages(to, piece.start()).bytes
+            }
+        };
+        if taken == 0 {
+            return (Outcome::Stuck, false);
+        }
+        let piece = CpuSpan::between(piece.start(), CpuVa(piece.start().0 + taken));
+        let vram = window.mapped(place, taken);
+        let source = if sabotage::unsealed() { piece.start() } else { slot };
+        let Some(full) = copy_to_vram(vram, source) else {
+            self.give_back(piece, slot, since);
+            return (Outcome::Stop, false);
+        };
+        if sabotage::unsealed() {
+            // Long enough for somebody to write what is then lost.
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        let run =
+            Run { span: piece, at: window.fabric(place), memory: number, coherent: window.coherent, sealed: false };
+        if !window.coherent {
+            // What has changed meanwhile is pending, and finds the run.
+            self.mover.places.lock().insert(run);
+            return (Outcome::Moved(piece), full && taken == HUGE);
+        }
+        if !self.put_vram(run, window, slot, since) {
+            self.give_back(piece, slot, since);
+            return (Outcome::Stuck, false);
+        }
+        (Outcome::Moved(piece), full && taken == HUGE)
+    }
+
+    /// Puts the mapping of VRAM in the place of `run`'s, sealed, and enters the run. False when it could not be; then nothing has changed.
+    pub(super) fn put_vram(&self, run: Run, window: &Window, slot: CpuVa, since: u64) -> bool {
+        let Ok(Some(Vma { prot, .. })) = self.mover.mappings.query(run.span.start()) else { return false };
+        let staged: Result<Staged, i32> = self.mover.stage_vram(window, window.offset(run.at), run.span.bytes(), prot);
+        let done = staged.and_then(|staged| self.mover.replace(staged, run.span, prot, since));
+        if done.is_err() {
+            return false;
+        }
+        self.mover.places.lock().insert(Run { sealed: true, ..run });
+        for (_, change) in self.mover.ring.pending(since, run.span) {
+            self.came_before(run, window, change, slot, since);
+        }
+        true
+    }
+
+    /// A change that was going on when `run`'s mapping was replaced: it came before if the replacement is there nevertheless.
+    fn came_before(&self, run: Run, window: &Window, change: Change, slot: CpuVa, since: u64) {
+        // A discard finds the run, which stays sealed until then.
+        let (Change::Unmap(span) | Change::Remap { from: span, .. }) = change else { return };
+        let Some(part) = run.cut(span) else { return };
+        if !self.is_vram(&part, window) {
+            return;
+        }
+        self.mover.places.lock().take_first(part.span);
+        self.mover.take_back(part.span);
+        if matches!(change, Change::Remap { .. }) {
+            self.give_back(part.span, CpuVa(slot.0 + (part.span.start().0 - run.span.start().0)), since);
+        }
+    }
+
+    /// Whether the CPU has `run` mapped where it is.
+    pub(super) fn is_vram(&self, run: &Run, window: &Window) -> bool {
+        let vma = self.mover.mappings.query(run.span.start());
+        vma.is_ok_and(|vma| {
+            vma.is_some_and(|vma| {
+                let offset = window.offset(run.at).0;
+                vma.span.start() <= run.span.start()
+                    && vma.file.is_some_and(|(file, start)| {
+                        file == window.file && start + (run.span.start().0 - vma.span.start().0) == offset
+                    })
+            })
+        })
+    }
+
+    /// Gives pages that were taken out back: to where they were, or have been moved to; those that were discarded to nobody.
+    fn give_back(&self, piece: CpuSpan, slot: CpuVa, since: u64) {
+        if sabotage::unsealed() {
+            return;
+        }
+        let mut at = piece.start();
+        let mut tries = 0;
+        let mut single = false;
+        while at < piece.end() {
+            // With this lock nothing is read, and with nothing unread nobody is told that a change is done.
+            let places = self.mover.places.lock();
+            if self.mover.reading.load(Ordering::SeqCst) || self.mover.descriptor.is_changing(self.mover.probe) {
+                drop(places);
+                std::thread::yield_now();
+                continue;
+            }
+            let disturbed = self.mover.ring.pending(since, piece).next().is_some();
+            let bytes = if disturbed || single { PAGE } else { piece.end().0 - at.0 };
+            let to = match self.fate(at, since) {
+                Fate::Here => Some(at),
+                Fate::Moved(to) => Some(to),
+                Fate::Discarded | Fate::Unmapped => None,
+            };
+            let kept = CpuVa(slot.0 + (at.0 - piece.start().0));
+            let (done, errno) = match to {
+                Some(to) => self.mover.give(CpuSpan::between(to, CpuVa(to.0 + bytes)), kept),
+                None => (bytes, None),
+            };
+            drop(places);
+            at = CpuVa(at.0 + done);
+            match errno {
+                None => tries = 0,
+                Some(libc::EAGAIN) => {}
+                // Cut by mprotect, of which no event tells: page by page.
+                Some(_) if !single => single = true,
+                // Not there, and no change that says why: unmapped just before it was registered.
+                Some(_) => {
+                    tries += 1;
+                    if tries > TRIES {
+                        tries = 0;
+                        at = CpuVa(at.0 + PAGE);
+                    }
+                }
+            }
+        }
+        self.mover.descriptor.wake(piece);
+    }
+
+    /// Has `part` registered with the mover's descriptor. False when it cannot be, or is no memory to move any more.
+    fn adopt(&mut self, part: CpuSpan) -> bool {
+        self.adopted = Some(part);
+        self.disturbed = false;
+        // What is on a device privately is registered, and must not cease to be for a moment.
+        let mover = self.mover;
+        let adopted = mover.each_part(part, |part, place| {
+            let register = || mover.descriptor.register(part, Mode::Missing).is_ok();
+            if place.is_some() || self.mm.hand_over(part, register) {
+                Ok(())
+            } else {
+                Err(())
+            }
+        });
+        let adopted = adopted.is_ok();
+        let mut same = true;
+        self.mover.mappings.within(part, |vma| {
+            same &= is_movable(vma);
+            same
+        });
+        if !adopted || !same {
+            self.disown_rest(part);
+            return false;
+        }
+        true
+    }
+
+    /// Ends the mover's registration of what is not on a device in `part`.
+    pub(super) fn disown_rest(&mut self, part: CpuSpan) {
+        let mut at = part.start();
+        while at < part.end() {
+            let rest = CpuSpan::between(at, part.end());
+            let next = self.mover.places.lock().first_in(rest);
+            let stop = next.map_or(part.end(), |run| run.span.start());
+            if stop > at {
+                self.disown(CpuSpan::between(at, stop));
+            }
+            at = next.map_or(part.end(), |run| run.span.end());
+        }
+    }
+
+    /// Ends the mover's registration of `part`; if it is watched its events go to the watches' descriptor again.
+    pub(super) fn disown(&mut self, part: CpuSpan) {
+        self.mm.take_over(part, || {
+            let _ = self.mover.descriptor.unregister(part);
+        });
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! From a GPU's memory back to system memory: on request, when the CPU touches private pages, and when their contents were discarded.
+//!
+//! Coherent pages: an empty mapping replaces that of VRAM; then nobody reaches the VRAM pages any more, and their contents go into the empty mapping,
+//! where whoever touches it waits until then. Private pages: the client's mapping is empty already.
+
+use super::device_ram::Window;
+use super::places::Run;
+use super::ring::Change;
+use super::sabotage;
+use super::stash::Slot;
+use super::swap::copy_from_vram;
+use super::to_device::CHUNK;
+use super::worker::Worker;
+use crate::mm::everything;
+use std::sync::atomic::Ordering;
+use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE, PAGE};
+
+/// How often a piece is tried whose mapping is changing.
+pub(super) const TRIES: u32 = 8;
+/// How often a mapping is asked for without which contents would be lost.
+const PATIENCE: u32 = 10_000;
+
+/// What becomes of a page's contents.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// They go to its place.
+    Here,
+    /// Nobody wants them any more.
+    Discarded,
+    /// Its mapping has gone, before or after it was replaced.
+    Unmapped,
+    /// Its mapping is there now, before or after it was replaced.
+    Moved(CpuVa),
+}
+
+impl Worker {
+    /// Moves what there is in `span`. How many pages.
+    pub(super) fn move_to_system(&mut self, span: CpuSpan) -> u64 {
+        let mut moved = 0;
+        let mut at = span.start();
+        loop {
+            self.drain();
+            let Some(run) = self.mover.places.lock().first_in(CpuSpan::between(at, span.end())) else { break };
+            let start = run.span.start();
+            let end = CpuVa(span.end().0.min((start.0 / CHUNK + 1) * CHUNK));
+            let mm = self.mm;
+            let _told = mm.invalidation(CpuSpan::between(start, end));
+            moved += self.chunk_to_system(CpuSpan::between(start, end));
+            at = end;
+        }
+        moved
+    }
+
+    /// As [`Worker::move_to_system`] for memory that the driver has been told of.
+    pub(super) fn chunk_to_system(&mut self, chunk: CpuSpan) -> u64 {
+        let mut moved = 0;
+        let mut at = chunk.start();
+        let mut tries = 0;
+        loop {
+            let next = self.mover.places.lock().first_in(CpuSpan::between(at, chunk.end()));
+            let Some(run) = next else { return moved };
+            let block = CpuVa((run.span.start().0 / HUGE + 1) * HUGE);
+            // One mapping at a time: each has a protection of its own.
+            let block = match self.mover.mappings.query(run.span.start()) {
+                Ok(Some(vma)) if vma.span.contains(run.span.start()) => block.min(vma.span.end()),
+                _ => block,
+            };
+            let Some(piece) = run.cut(CpuSpan::between(run.span.start(), block)) else { return moved };
+            let pages = self.piece_to_system(piece, true);
+            moved += pages;
+            tries += 1;
+            if pages == 0 && tries < TRIES {
+                self.drain();
+                continue;
+            }
+            tries = 0;
+            at = piece.span.end();
+        }
+    }
+
+    /// Moves a piece of a run, with its `contents` or as zeros. How many pages.
+    pub(super) fn piece_to_system(&mut self, piece: Run, contents: bool) -> u64 {
+        let Some(window) = self.window(piece.memory) else { return 0 };
+        let mut slot = (contents && piece.span.bytes() == HUGE).then(|| self.stash.take_full()).flatten();
+        if sabotage::unsealed() && piece.coherent && contents {
+            slot = self.copied_too_early(&piece, &window, slot);
+        }
+        let since = self.mover.ring.handled();
+        self.mover.epoch.fetch_add(1, Ordering::SeqCst);
+        let emptied = !piece.coherent || self.take_vram_away(&piece, &window, since);
+        if emptied {
+            self.fill(piece, &window, slot.as_ref(), since, contents);
+        }
+        self.mover.epoch.fetch_add(1, Ordering::SeqCst);
+        if let Some(slot) = slot {
+            // Its pages are the client's now, or some of them are.
+            self.stash.put(slot, !emptied);
+        }
+        if !emptied {
+            return 0;
+        }
+        self.disown_rest(piece.span);
+        self.release_what_left(&piece)
+    }
+
+    /// Replaces the mapping of VRAM by an empty one. False when it could not be; then it is as it was.
+    fn take_vram_away(&self, piece: &Run, window: &Window, since: u64) -> bool {
+        let prot = match self.mover.mappings.query(piece.span.start()) {
+            Ok(Some(vma)) if self.is_vram(piece, window) => vma.prot,
+            _ => return false,
+        };
+        let staged = self.mover.stage_empty(piece.span.bytes(), prot);
+        staged.and_then(|staged| self.mover.replace(staged, piece.span, prot, since)).is_ok()
+    }
+
+    /// Fills the emptied mapping of `piece` and takes it out of the runs, page by page where mappings have changed since, at once otherwise.
+    /// The heap is not touched. What could not be filled stays a run, with its VRAM.
+    fn fill(&self, piece: Run, window: &Window, slot: Option<&Slot>, since: u64, contents: bool) {
+        let vram = window.mapped(window.offset(piece.at), piece.span.bytes()).start();
+        // Into pages that are kept, or straight into new ones.
+        let kept =
+            slot.filter(|slot| sabotage::unsealed() || copy_from_vram(slot.span, vram)).map(|slot| slot.span.start());
+        let mut at = piece.span.start();
+        let mut tries = 0;
+        let mut single = false;
+        while at < piece.span.end() {
+            // With this lock nothing is read, and with nothing unread nobody is told that a change is done.
+            let mut runs = self.mover.places.lock();
+            if self.mover.reading.load(Ordering::SeqCst) || self.mover.descriptor.is_changing(self.mover.probe) {
+                drop(runs);
+                std::thread::yield_now();
+                continue;
+            }
+            let disturbed = self.mover.ring.pending(since, piece.span).next().is_some();
+            let end = if disturbed || single { CpuVa(at.0 + PAGE) } else { piece.span.end() };
+            let part = CpuSpan::between(at, end);
+            let done = from_start(at, piece.span);
+            let source = (kept.map(|at| CpuVa(at.0 + done)), CpuVa(vram.0 + done));
+            let fate = if !contents {
+                Fate::Discarded
+            } else if disturbed {
+                self.fate(part.start(), since)
+            } else {
+                Fate::Here
+            };
+            let fill = |to: CpuSpan| self.fill_missing(to, source);
+            let mut stray = false;
+            let mut keep = false;
+            let filled = match fate {
+                Fate::Here => fill(part),
+                Fate::Discarded => (part.bytes(), None),
+                // Only ours is registered: if there is one it came after the change, and is nobody's.
+                Fate::Unmapped if !piece.coherent => (part.bytes(), None),
+                Fate::Unmapped => match fill(part).1 {
+                    Some(libc::EAGAIN) => (0, Some(libc::EAGAIN)),
+                    errno => {
+                        stray = errno.is_none();
+                        (part.bytes(), None)
+                    }
+                },
+                Fate::Moved(_) if !piece.coherent => {
+                    keep = true;
+                    (part.bytes(), None)
+                }
+                Fate::Moved(to) => match fill(part).1 {
+                    Some(libc::EAGAIN) => (0, Some(libc::EAGAIN)),
+                    None => {
+                        stray = true;
+                        keep = true;
+                        (part.bytes(), None)
+                    }
+                    Some(_) => match fill(CpuSpan::between(to, CpuVa(to.0 + PAGE))).1 {
+                        Some(libc::EAGAIN) => (0, Some(libc::EAGAIN)),
+                        _ => (part.bytes(), None),
+                    },
+                },
+            };
+            let (bytes, errno) = filled;
+            let part = CpuSpan::between(part.start(), CpuVa(part.start().0 + bytes));
+            while !keep && runs.take_first(part).is_some() {}
+            drop(runs);
+            if stray {
+                self.mover.take_back(part);
+            }
+            at = part.end();
+            match errno {
+                None => tries = 0,
+                Some(libc::EAGAIN) => {}
+                Some(libc::ENOMEM) => {
+                    tracing::warn!("no memory to move pages of a GPU back to");
+                    self.put_back(piece, at, window, since);
+                    return;
+                }
+                // The mapping is not there, which is what a change looks like before it is known. When it stays unknown, it was one that
+                // cannot be told from the worker's own.
+                // Or it is several, since mprotect has cut it, of which no event tells: then page by page.
+                Some(_) if !single => single = true,
+                Some(_) => {
+                    tries += 1;
+                    if tries > TRIES {
+                        tries = 0;
+                        let page = CpuSpan::between(at, CpuVa(at.0 + PAGE));
+                        self.mover.places.lock().take_first(page);
+                        at = page.end();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fills `to` from pages of the stash or from VRAM. How far it came.
+    fn fill_missing(&self, to: CpuSpan, (kept, vram): (Option<CpuVa>, CpuVa)) -> (u64, Option<i32>) {
+        let mut at = 0;
+        while at < to.bytes() {
+            let rest = CpuSpan::between(CpuVa(to.start().0 + at), to.end());
+            let mut done = match kept {
+                Some(kept) => self.mover.descriptor.move_pages(rest, CpuVa(kept.0 + at)),
+                None => self.mover.descriptor.copy(rest, CpuVa(vram.0 + at)),
+            };
+            if done.bytes == 0 && done.errno == Some(libc::EINVAL) && kept.is_some() {
+                // Not writable: pages cannot be moved there.
+                done = self.mover.descriptor.copy(rest, CpuVa(vram.0 + at));
+            }
+            at += done.bytes;
+            match done.errno {
+                None => {}
+                Some(libc::EEXIST) => at += PAGE,
+                errno => return (at, errno),
+            }
+        }
+        (to.bytes(), None)
+    }
+
+    /// What becomes of the page at `at`, by what is pending.
+    pub(super) fn fate(&self, at: CpuVa, since: u64) -> Fate {
+        let mut now = at;
+        for (_, change) in self.mover.ring.pending(since, everything()) {
+            match change {
+                Change::Remap { from, to } if from.contains(now) => now = CpuVa(to.0 + from_start(now, from)),
+                Change::Unmap(gone) if gone.contains(now) => return Fate::Unmapped,
+                Change::Remove(gone) if gone.contains(now) => return Fate::Discarded,
+                _ => {}
+            }
+        }
+        if now == at {
+            Fate::Here
+        } else {
+            Fate::Moved(now)
+        }
+    }
+
+    /// Puts the rest of an emptied piece, from `at` on, back on the device.
+    fn put_back(&self, piece: Run, at: CpuVa, window: &Window, since: u64) {
+        let Some(rest) = piece.cut(CpuSpan::between(at, piece.span.end())).filter(|_| piece.coherent) else { return };
+        while self.mover.places.lock().take_first(rest.span).is_some() {}
+        for _ in 0..PATIENCE {
+            if self.put_vram(rest, window, CpuVa(0), since) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        // Neither a page nor a mapping to be had, or the mapping is being changed: what is left of it is empty.
+        tracing::error!(at = %rest.span.start(), bytes = rest.span.bytes(), "no memory: contents are lost");
+    }
+
+    /// Has what of `piece` is no run any more released. How many pages.
+    fn release_what_left(&mut self, piece: &Run) -> u64 {
+        let mut pages = 0;
+        let mover = self.mover;
+        let _ = mover.each_part::<()>(piece.span, |part, place| {
+            if let (None, Some(gone)) = (place, piece.cut(part)) {
+                pages += gone.span.pages();
+                self.release(&gone);
+            }
+            Ok(())
+        });
+        pages
+    }
+
+    /// Test-only: the copy before anybody is kept from writing.
+    fn copied_too_early(&mut self, piece: &Run, window: &Window, slot: Option<Slot>) -> Option<Slot> {
+        if let Some(slot) = slot {
+            self.stash.put(slot, false);
+        }
+        let slot = self.stash.take_empty()?;
+        let vram = window.mapped(window.offset(piece.at), piece.span.bytes()).start();
+        let to = CpuSpan::between(slot.span.start(), CpuVa(slot.span.start().0 + piece.span.bytes()));
+        self.stash.descriptor.copy(to, vram);
+        std::thread::sleep(std::time::Duration::from_micros(50));
+        Some(slot)
+    }
+}
+
+fn from_start(at: CpuVa, span: CpuSpan) -> u64 {
+    at.0 - span.start().0
+}

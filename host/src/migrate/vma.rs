@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which mapping is where, asked of the kernel (`PROCMAP_QUERY`, Linux 6.11), and how many there are. A query does not allocate.
+
+use linux_raw_sys::general as raw;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::fd::AsRawFd;
+use vkfd_driver::addr::{CpuSpan, CpuVa};
+
+/// `_IOWR('f', 17, struct procmap_query)`.
+const PROCMAP_QUERY: u32 = 0xc068_6611;
+const HEAP: &[u8] = b"[heap]";
+const STACK: &[u8] = b"[stack]";
+
+/// The file behind a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FileId {
+    pub(super) major: u32,
+    pub(super) minor: u32,
+    pub(super) inode: u64,
+}
+
+impl FileId {
+    pub(super) fn of(fd: i32) -> io::Result<Self> {
+        // SAFETY: zero is a value of each field, and the call fills the structure.
+        let stat = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            if libc::fstat(fd, &raw mut stat) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            stat
+        };
+        Ok(Self { major: libc::major(stat.st_dev), minor: libc::minor(stat.st_dev), inode: stat.st_ino })
+    }
+}
+
+/// A mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vma {
+    pub(super) span: CpuSpan,
+    /// `PROT_*`.
+    pub(super) prot: i32,
+    pub(super) shared: bool,
+    /// The file and where in it the mapping starts.
+    pub(super) file: Option<(FileId, u64)>,
+    /// malloc's heap, or the first thread's stack.
+    pub(super) special: bool,
+}
+
+impl Vma {
+    /// The part of it in `span`; empty when there is none.
+    pub(super) fn cut(&self, span: CpuSpan) -> CpuSpan {
+        CpuSpan::between(self.span.start().max(span.start()), self.span.end().min(span.end()))
+    }
+}
+
+/// The mappings of this process.
+pub(super) struct Mappings {
+    maps: File,
+}
+
+impl Mappings {
+    /// # Errors
+    /// No /proc, or a kernel before Linux 6.11.
+    pub(super) fn open() -> io::Result<Self> {
+        let mappings = Self { maps: File::open("/proc/self/maps")? };
+        mappings.query(CpuVa(0)).map_err(|errno| match errno {
+            libc::ENOTTY => io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel cannot be asked for a mapping (Linux 6.11 and later can)",
+            ),
+            _ => io::Error::from_raw_os_error(errno),
+        })?;
+        Ok(mappings)
+    }
+
+    /// The mapping that `at` is in, or else the next; `None` above all.
+    pub(super) fn query(&self, at: CpuVa) -> Result<Option<Vma>, i32> {
+        let mut name = [0u8; 32];
+        // SAFETY: plain numbers; zero is a value of each.
+        let mut query: raw::procmap_query = unsafe { std::mem::zeroed() };
+        query.size = size_of_val(&query) as u64;
+        query.query_flags = raw::procmap_query_flags::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64;
+        query.query_addr = at.0;
+        query.vma_name_size = u32::try_from(name.len()).unwrap_or(0);
+        query.vma_name_addr = name.as_mut_ptr().expose_provenance() as u64;
+        let mut done = self.ask(&mut query);
+        if done == Err(libc::ENAMETOOLONG) {
+            // A path: none of the names that matter.
+            query.vma_name_size = 0;
+            query.vma_name_addr = 0;
+            done = self.ask(&mut query);
+        }
+        match done {
+            Ok(()) => {}
+            Err(libc::ENOENT) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+        let has = |flag: raw::procmap_query_flags| query.vma_flags & flag as u64 != 0;
+        let mut prot = libc::PROT_NONE;
+        for (flag, bit) in [
+            (raw::procmap_query_flags::PROCMAP_QUERY_VMA_READABLE, libc::PROT_READ),
+            (raw::procmap_query_flags::PROCMAP_QUERY_VMA_WRITABLE, libc::PROT_WRITE),
+            (raw::procmap_query_flags::PROCMAP_QUERY_VMA_EXECUTABLE, libc::PROT_EXEC),
+        ] {
+            if has(flag) {
+                prot |= bit;
+            }
+        }
+        let id = FileId { major: query.dev_major, minor: query.dev_minor, inode: query.inode };
+        Ok(Some(Vma {
+            span: CpuSpan::between(CpuVa(query.vma_start), CpuVa(query.vma_end)),
+            prot,
+            shared: has(raw::procmap_query_flags::PROCMAP_QUERY_VMA_SHARED),
+            file: (query.inode != 0).then_some((id, query.vma_offset)),
+            special: query.vma_name_size != 0 && (name.starts_with(HEAP) || name.starts_with(STACK)),
+        }))
+    }
+
+    fn ask(&self, query: &mut raw::procmap_query) -> Result<(), i32> {
+        // SAFETY: the structure is the one that the request takes, and the buffer it names is as long as it says.
+        match unsafe { libc::ioctl(self.maps.as_raw_fd(), PROCMAP_QUERY.into(), std::ptr::from_mut(query)) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+
+    /// Calls `f` for the mappings that share a byte with `span`, in order, until it says false.
+    pub(super) fn within(&self, span: CpuSpan, mut f: impl FnMut(&Vma) -> bool) {
+        let mut at = span.start();
+        while at < span.end() {
+            match self.query(at) {
+                Ok(Some(vma)) if vma.span.start() < span.end() => {
+                    if !f(&vma) {
+                        return;
+                    }
+                    at = vma.span.end();
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// How many there are. Reads them all, and allocates.
+    pub(super) fn count() -> u64 {
+        File::open("/proc/self/maps")
+            .map(|maps| BufReader::with_capacity(1 << 16, maps).split(b'\n').count() as u64)
+            .unwrap_or(0)
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The worker: the one thread that moves pages, deals with what the collector has read, and tells the driver what was released.
+
+use super::budget::Budget;
+use super::device_ram::{DeviceRam, Window};
+use super::places::Run;
+use super::ring::Change;
+use super::stash::Stash;
+use super::{Job, Mover};
+use crate::mm::{everything, Mm};
+use crate::uffd::block_signals;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
+use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+
+/// How long pages are kept for the next move, in milliseconds.
+const LINGER: u32 = 1000;
+/// How long the worker sleeps when there is nothing to wait for.
+const IDLE: u32 = 10_000;
+
+/// A word of this program's static data, to find where that is.
+static ANCHOR: AtomicU32 = AtomicU32::new(0);
+
+/// The worker's state; on its stack.
+pub(super) struct Worker {
+    pub(super) mm: &'static Mm,
+    pub(super) mover: &'static Mover,
+    pub(super) stash: Stash,
+    pub(super) budget: Budget,
+    /// The program's zero-initialised data, which the worker itself uses.
+    pub(super) image: CpuSpan,
+    /// What is registered to be moved just now, and whether its mappings have changed since.
+    pub(super) adopted: Option<CpuSpan>,
+    pub(super) disturbed: bool,
+    memories: Vec<Option<Arc<DeviceRam>>>,
+    released: Vec<(Arc<DeviceRam>, VramOffset, u64)>,
+}
+
+impl Worker {
+    pub(super) fn new(mm: &'static Mm, mover: &'static Mover, stash: Stash) -> Self {
+        // SAFETY: no preconditions.
+        let thread = unsafe { libc::gettid() };
+        mover.worker.store(u32::try_from(thread).unwrap_or(0), Ordering::SeqCst);
+        let anchor = CpuVa((&raw const ANCHOR).expose_provenance() as u64);
+        let mut image = CpuSpan::between(anchor, CpuVa(anchor.0 + 4));
+        let mappings = &mover.mappings;
+        if let Ok(Some(data)) = mappings.query(anchor) {
+            image = data.span;
+            if let Ok(Some(next)) = mappings.query(data.span.end()) {
+                if next.span.start() == image.end() && next.file.is_none() && !next.special {
+                    image = CpuSpan::between(image.start(), next.span.end());
+                }
+            }
+        }
+        Self {
+            mm,
+            mover,
+            stash,
+            budget: Budget::new(),
+            image,
+            adopted: None,
+            disturbed: false,
+            memories: Vec::new(),
+            released: Vec::new(),
+        }
+    }
+
+    /// Without end.
+    pub(super) fn run(mut self) {
+        block_signals();
+        loop {
+            let heard = self.mover.ring.bell();
+            self.drain();
+            self.tell_released();
+            let job = self.mover.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            match job {
+                Some(Job::ToDevice { span, memory, places, done }) => {
+                    let placed = self.move_to_device(span, memory, places);
+                    self.drain();
+                    self.tell_released();
+                    // Whoever asked waits for this, so it is received.
+                    let _ = done.send(placed);
+                }
+                Some(Job::ToSystem { span, done }) => {
+                    let moved = self.move_to_system(span);
+                    self.drain();
+                    self.tell_released();
+                    self.forget_unused();
+                    let _ = done.send(moved);
+                }
+                None if self.stash.is_trimmed() => self.mover.ring.wait(heard, IDLE),
+                None => {
+                    self.mover.ring.wait(heard, LINGER);
+                    if self.mover.ring.bell() == heard {
+                        self.stash.trim();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Deals with everything that has been read: first the changes, in order, then those who wait.
+    pub(super) fn drain(&mut self) {
+        let ring = &self.mover.ring;
+        loop {
+            let (from, until) = (ring.handled(), ring.produced());
+            if from == until {
+                break;
+            }
+            for at in from..until {
+                let change = ring.get(at);
+                if change.span().is_some() {
+                    ring.strike(at);
+                    self.changed(change);
+                }
+            }
+            for at in from..until {
+                if let Change::Wait(page) = ring.get(at) {
+                    ring.strike(at);
+                    self.waited(page);
+                }
+            }
+            ring.set_handled(until);
+        }
+        self.mover.unseal();
+    }
+
+    fn changed(&mut self, change: Change) {
+        let Some(span) = change.span() else { return };
+        let mm = self.mm;
+        if !matches!(change, Change::Remove(_)) {
+            mm.registration_lost(span);
+            self.disturbed |= self.adopted.is_some_and(|adopted| adopted.overlaps(span));
+        }
+        let _told = mm.invalidation(span);
+        match change {
+            Change::Unmap(span) => self.unmapped(span),
+            Change::Remap { from, to } => self.remapped(from, to),
+            Change::Remove(span) => self.discarded(span),
+            Change::Wait(_) | Change::Struck => {}
+        }
+    }
+
+    /// A thread waits at `page`.
+    fn waited(&mut self, page: CpuVa) {
+        let page = CpuSpan::between(page, CpuVa(page.0 + PAGE));
+        let run = self.mover.places.lock().first_in(page);
+        match run {
+            Some(run) if run.coherent => {
+                self.mover.unseal();
+                // It may also be a hole that somebody punched.
+                let _ = self.mover.descriptor.zero(page);
+            }
+            Some(_) => self.bring_back(page),
+            None => {
+                // Memory without contents, that is registered only because its neighbours move. Not if its contents have just been
+                // moved here: then that has been read by now, and is dealt with before the thread asks again.
+                self.mover.quiesce();
+                if self.mover.ring.pending(self.mover.ring.handled(), everything()).next().is_none() {
+                    let _ = self.mover.descriptor.zero(page);
+                }
+            }
+        }
+        self.mover.descriptor.wake(page);
+    }
+
+    /// Brings back the 2 MiB of private memory around `page`, as far as they are one run.
+    fn bring_back(&mut self, page: CpuSpan) {
+        let start = CpuVa(page.start().0 / HUGE * HUGE);
+        let block = CpuSpan::between(start, CpuVa(start.0 + HUGE));
+        let mm = self.mm;
+        let _told = mm.invalidation(block);
+        self.chunk_to_system(block);
+    }
+
+    /// Where memory `number` is.
+    pub(super) fn window(&self, number: u32) -> Option<Window> {
+        Some(self.memory(number)?.window())
+    }
+
+    fn memory(&self, number: u32) -> Option<&Arc<DeviceRam>> {
+        self.memories.get(usize::try_from(number).ok()?)?.as_ref()
+    }
+
+    /// The number of `memory`.
+    pub(super) fn remember(&mut self, memory: Arc<DeviceRam>) -> u32 {
+        let known = self.memories.iter().position(|m| m.as_ref().is_some_and(|m| m.is(&memory)));
+        let free = || self.memories.iter().position(Option::is_none);
+        let number = known.or_else(free).unwrap_or_else(|| {
+            self.memories.push(None);
+            self.memories.len() - 1
+        });
+        if known.is_none() {
+            self.memories[number] = Some(memory);
+        }
+        u32::try_from(number).unwrap_or(u32::MAX)
+    }
+
+    /// Lets memories go that no pages are in.
+    pub(super) fn forget_unused(&mut self) {
+        // Allocated before the lock is taken.
+        let mut used = vec![false; self.memories.len()];
+        let runs = self.mover.places.lock();
+        for run in (0..runs.len()).filter_map(|i| runs.get(i)) {
+            if let Some(used) = usize::try_from(run.memory).ok().and_then(|n| used.get_mut(n)) {
+                *used = true;
+            }
+        }
+        drop(runs);
+        for (memory, used) in self.memories.iter_mut().zip(used) {
+            if !used {
+                *memory = None;
+            }
+        }
+    }
+
+    /// The driver is to be told that `run`'s places are free.
+    pub(super) fn release(&mut self, run: &Run) {
+        let Some(memory) = self.memory(run.memory).cloned() else { return };
+        let at = memory.window().offset(run.at);
+        if let Some((last, start, pages)) = self.released.last_mut() {
+            if last.is(&memory) && start.0 + *pages * PAGE == at.0 {
+                *pages += run.span.pages();
+                return;
+            }
+        }
+        self.released.push((memory, at, run.span.pages()));
+    }
+
+    /// Tells the driver. With nothing under way.
+    fn tell_released(&mut self) {
+        for (memory, at, pages) in std::mem::take(&mut self.released) {
+            memory.released(at, pages);
+        }
+    }
+}

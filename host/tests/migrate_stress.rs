@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Pages that move while others use them: no write is lost and no read is stale, whatever the client does to its mappings meanwhile.
+//!
+//! Writers count up, each in words of its own, and check before each write that the last one is there. Bounded by iterations, not by time.
+#![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the tests' own memory
+
+mod common;
+#[path = "common/moving.rs"]
+mod moving;
+
+use common::{serial, Area, RW};
+use moving::{aligned, rig, Rig};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vkfd_driver::addr::{index, CpuSpan, CpuVa, PAGE};
+
+const MB: u64 = 1 << 20;
+
+/// Counts up in words of its own, `lane` of each page, until told to stop. How often the last write was not there.
+fn write_on(area: &Area, lane: u64, stop: &AtomicBool, rounds: &AtomicU64) -> u64 {
+    let pages = area.bytes / PAGE;
+    let word = |page: u64| -> *mut u64 { area.byte(page * PAGE + lane * 8).cast() };
+    let mut lost = 0;
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for page in 0..pages {
+            unsafe {
+                if word(page).read_volatile() != count {
+                    lost += 1;
+                }
+                word(page).write_volatile(count + 1);
+            }
+        }
+        count += 1;
+        rounds.fetch_add(1, Ordering::Relaxed);
+    }
+    for page in 0..pages {
+        lost += u64::from(unsafe { word(page).read_volatile() } != count);
+    }
+    lost
+}
+
+/// Moves an area to and fro `times` times while two threads write. How many writes were lost.
+fn writers(rig: &Rig, area: &Area, times: u64) -> u64 {
+    let stop = AtomicBool::new(false);
+    let rounds = [AtomicU64::new(0), AtomicU64::new(0)];
+    std::thread::scope(|scope| {
+        let writing: Vec<_> = (0..2)
+            .map(|lane| {
+                let (stop, rounds) = (&stop, &rounds[index(lane)]);
+                scope.spawn(move || write_on(area, lane, stop, rounds))
+            })
+            .collect();
+        for i in 0..times {
+            // Whole, and parts across granules.
+            let span = match i % 4 {
+                0 | 2 => area.all(),
+                1 => area.pages(500, 30),
+                _ => area.pages(7, 1),
+            };
+            rig.go(span);
+            rig.back(span);
+        }
+        // Both have written while pages moved, however slow they are.
+        while rounds.iter().any(|r| r.load(Ordering::Relaxed) < 2) {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        writing.into_iter().map(|w| w.join().unwrap()).sum()
+    })
+}
+
+#[test]
+fn no_write_is_lost() {
+    let _one = serial();
+    for coherent in [true, false] {
+        let Some(rig) = rig(coherent, 16 * MB) else { return };
+        let area = aligned(1024);
+        assert_eq!(writers(&rig, &area, 400), 0, "coherent: {coherent}");
+        rig.back(area.all());
+        assert_eq!(rig.held(), 0);
+    }
+}
+
+#[test]
+fn without_the_protection_writes_are_lost() {
+    let _one = serial();
+    let Some(rig) = rig(true, 16 * MB) else { return };
+    let area = aligned(1024);
+    moving::fill(&area, 0);
+    (0..1024).for_each(|page| unsafe { moving::word(&area, page).write_volatile(0) });
+    vkfd_host::migrate::sabotage::copy_unsealed(true);
+    let lost = (0..50).map(|_| writers(&rig, &area, 20)).find(|lost| *lost != 0);
+    vkfd_host::migrate::sabotage::copy_unsealed(false);
+    assert!(lost.is_some(), "this test can fail");
+}
+
+/// System calls that write: the kernel waits as user mode does, where it is privileged to.
+#[test]
+fn no_write_of_a_system_call_is_lost() {
+    let _one = serial();
+    let Some(rig) = rig(true, 16 * MB) else { return };
+    let area = aligned(512);
+    let stop = AtomicBool::new(false);
+    let wrong = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut ends = [0; 2];
+            assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+            let (mut wrong, mut count) = (0u64, 0u64);
+            while !stop.load(Ordering::Relaxed) {
+                count += 1;
+                for page in 0..64 {
+                    let at: *mut u64 = area.byte(page * 8 * PAGE).cast();
+                    unsafe {
+                        assert_eq!(libc::write(ends[1], (&raw const count).cast(), 8), 8);
+                        match libc::read(ends[0], at.cast(), 8) {
+                            8 => wrong += u64::from(at.read_volatile() != count),
+                            _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) => {
+                                return None; // not privileged: documented
+                            }
+                            other => panic!("{other}"),
+                        }
+                    }
+                }
+            }
+            unsafe {
+                libc::close(ends[0]);
+                libc::close(ends[1]);
+            }
+            Some(wrong)
+        });
+        for _ in 0..300 {
+            rig.go(area.all());
+            rig.back(area.all());
+        }
+        stop.store(true, Ordering::Relaxed);
+        reader.join().unwrap()
+    });
+    match wrong {
+        None => eprintln!("SKIPPED: system calls do not wait without privilege"),
+        Some(wrong) => assert_eq!(wrong, 0),
+    }
+}
+
+/// Another thread maps, fills, discards, protects and unmaps memory while that memory is moved to the device and back.
+#[test]
+fn mappings_change_under_it() {
+    let _one = serial();
+    for (coherent, raw) in [(true, true), (true, false), (false, true)] {
+        let Some(rig) = rig(coherent, 64 * MB) else { return };
+        eprintln!("coherent {coherent}, without libc {raw}");
+        // Four slots at fixed places, each either mapped or not.
+        let pages = 700;
+        let home = Area::new(8 * 1024);
+        let slots: Vec<CpuSpan> = (0..4).map(|i| home.pages(i * 1024, pages)).collect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let mover = scope.spawn(|| {
+                let mut i = 0usize;
+                while !stop.load(Ordering::Relaxed) {
+                    let slot = slots[i % 4];
+                    let part = CpuSpan::between(slot.start(), CpuVa(slot.start().0 + (1 + i as u64 % pages) * PAGE));
+                    rig.go(part);
+                    if i % 3 != 0 {
+                        rig.back(slot);
+                    }
+                    i += 1;
+                }
+            });
+            let changers: Vec<_> = [(0, 1), (2, 3)]
+                .into_iter()
+                .map(|(a, b)| {
+                    let (a, b) = (slots[a], slots[b]);
+                    scope.spawn(move || {
+                        (0..20).for_each(|round| {
+                            change(if round % 2 == 0 { a } else { b }, pages, round, raw);
+                        })
+                    })
+                })
+                .collect();
+            let changed: Vec<_> = changers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            stop.store(true, Ordering::Relaxed);
+            mover.join().unwrap();
+            assert!(changed.iter().all(Result::is_ok));
+        });
+        drop(home);
+        rig.wait_held(0);
+    }
+}
+
+fn change(a: CpuSpan, pages: u64, round: u64, raw: bool) {
+    let word = |span: CpuSpan, page: u64| -> *mut u64 {
+        std::ptr::with_exposed_provenance_mut(index(span.start().0 + page * PAGE))
+    };
+    let call = |number: libc::c_long, args: [u64; 5]| -> i64 {
+        unsafe { libc::syscall(number, args[0], args[1], args[2], args[3], args[4], 0) }
+    };
+    let pointer = |span: CpuSpan| std::ptr::with_exposed_provenance_mut::<libc::c_void>(index(span.start().0));
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // The slots belong to this thread; through libc, so that the replacement of what was there is known of.
+    let mapped = unsafe { libc::mmap(pointer(a), index(a.bytes()), RW, flags, -1, 0) };
+    assert_eq!(mapped, pointer(a));
+    let value = |page: u64| round << 32 | page;
+    for page in 0..pages {
+        unsafe {
+            assert_eq!(word(a, page).read_volatile(), 0, "fresh page {page}");
+            word(a, page).write_volatile(value(page));
+        }
+    }
+    let ok = |page: u64, span: CpuSpan, expected: u64| {
+        let found = unsafe { word(span, page).read_volatile() };
+        assert_eq!(found, expected, "page {page}, round {round}");
+    };
+    for page in 0..pages {
+        ok(page, a, value(page));
+    }
+    // Discard a part.
+    let (first, count) = (round * 37 % 600, 90);
+    let at = a.start().0 + first * PAGE;
+    if raw {
+        assert_eq!(call(libc::SYS_madvise, [at, count * PAGE, u64::try_from(libc::MADV_DONTNEED).unwrap(), 0, 0]), 0);
+    } else {
+        let at = std::ptr::with_exposed_provenance_mut(index(at));
+        assert_eq!(unsafe { libc::madvise(at, index(count * PAGE), libc::MADV_DONTNEED) }, 0);
+    }
+    for page in 0..pages {
+        let discarded = (first..first + count).contains(&page);
+        ok(page, a, if discarded { 0 } else { value(page) });
+    }
+    for page in 0..pages {
+        let discarded = (first..first + count).contains(&page);
+        ok(page, a, if discarded { 0 } else { value(page) });
+        unsafe { word(a, page).write_volatile(7 + page) };
+    }
+    assert_eq!(unsafe { libc::mprotect(pointer(a), index(40 * PAGE), libc::PROT_READ) }, 0);
+    for page in 0..pages {
+        ok(page, a, 7 + page);
+    }
+    if raw {
+        assert_eq!(call(libc::SYS_munmap, [a.start().0, a.bytes(), 0, 0, 0]), 0);
+    } else {
+        assert_eq!(unsafe { libc::munmap(pointer(a), index(a.bytes())) }, 0);
+    }
+}
+
+#[test]
+fn forks_under_it() {
+    let _one = serial();
+    let Some(rig) = rig(true, 16 * MB) else { return };
+    let area = aligned(1024);
+    for page in 0..1024 {
+        unsafe { area.byte(page * PAGE).cast::<u64>().write_volatile(page) };
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                rig.go(area.all());
+                rig.back(area.pages(0, 512));
+            }
+        });
+        for _ in 0..40 {
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let mut right = true;
+                for page in 0..1024 {
+                    let at = area.byte(page * PAGE).cast::<u64>();
+                    right &= unsafe { at.read_volatile() } == page;
+                    unsafe { at.write_volatile(0) };
+                }
+                unsafe { libc::_exit(if right { 7 } else { 1 }) };
+            }
+            let mut status = 0;
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status:#x}");
+            for page in 0..1024 {
+                assert_eq!(unsafe { area.byte(page * PAGE).cast::<u64>().read_volatile() }, page);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        mover.join().unwrap();
+    });
+    rig.back(area.all());
+    assert_eq!(rig.held(), 0);
+}
