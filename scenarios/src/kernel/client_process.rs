@@ -19,7 +19,7 @@ use crate::verdict::Stop;
 const ROLE: &str = "VKFD_SCENARIO_ROLE";
 
 /// Silence for longer than this is a failure.
-const PATIENCE: Duration = Duration::from_secs(1200);
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// What a client does.
 pub(crate) type Role = fn(&mut Scenario) -> Result<(), Stop>;

@@ -18,8 +18,8 @@ use crate::world::WorldSpec;
 const RANGES: u64 = 4096;
 const TIME: Duration = Duration::from_secs(60);
 /// Where a minute is not much.
-const ROUNDS: u64 = 4;
-const PATIENCE: Duration = Duration::from_secs(600);
+const ROUNDS: u64 = 2;
+const PATIENCE: Duration = Duration::from_secs(1800);
 /// As many registered pages of a client were in swap at a time, sooner or later.
 const IN_SWAP: usize = 64;
 
@@ -45,7 +45,7 @@ pub(super) fn two_processes() -> Result<(), Stop> {
         client.finish()?;
     }
     let swapped = pages::vmstat("pswpout")? - swapped;
-    ensure!(swapped >= 2 * RANGES, "only {swapped} pages went to swap");
+    ensure!(swapped >= RANGES, "only {swapped} pages went to swap");
     ensure_eq!(cgroup.events("oom_kill")?, 0);
     Ok(())
 }
