@@ -79,7 +79,7 @@ fn unknown() -> Result<(), Stop> {
         ensure_eq!(result, Err(Errno::NOTTY), "{word:#x}");
         Ok::<(), Stop>(())
     };
-    for number in (0x29..0xe0).chain(0xe6..=0xff).chain([0]) {
+    for number in (0x29..0xe0).chain(0xe6..0xe8).chain(0xe9..=0xff).chain([0]) {
         not_a_command(0xc010_4b00 | number)?;
     }
     // The right number of another driver's type.
