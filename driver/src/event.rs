@@ -11,7 +11,7 @@ use crate::errno::{Errno, Result};
 use crate::gpu::{DmaMemory, Gpu};
 use crate::handle::Handles;
 use crate::lock_rank::Rank;
-use crate::os::{self, Arc, Condvar, Mutex, Vec};
+use crate::os::{self, Arc, Condvar, Mutex, MutexGuard, Vec};
 use core::time::Duration;
 use vkfd_uapi::event as abi;
 use vkfd_uapi::pod::Pod;
@@ -20,6 +20,10 @@ struct Event {
     kind: u32,
     auto_reset: bool,
     signaled: bool,
+    /// How many wait for it.
+    waiters: u32,
+    /// Tells it from one that had its number before.
+    serial: u64,
     /// Counts signals; a waiter passes the age that it knows and is not put to sleep when there was one since.
     age: u64,
     payload: abi::EventPayload,
@@ -38,7 +42,16 @@ struct Table {
     /// Without, by their number from `FIRST_OTHER`.
     others: Handles<Event>,
     page: Option<Arc<dyn DmaMemory>>,
+    next_serial: u64,
     closed: bool,
+}
+
+/// What a waiter knows of one of its events.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    serial: u64,
+    age: u64,
+    came: bool,
 }
 
 impl Table {
@@ -84,6 +97,8 @@ pub enum Waited {
     Unknown,
     /// One of the events was destroyed meanwhile.
     Destroyed,
+    /// No memory to wait with.
+    NoMemory,
     /// The thread has a signal to handle. So many milliseconds were left (`u32::MAX`: for ever).
     Interrupted(u32),
 }
@@ -93,7 +108,7 @@ impl Events {
     pub fn new() -> Result<Self> {
         let mut signals = Handles::new();
         signals.reserve()?;
-        let table = Table { signals, others: Handles::new(), page: None, closed: false };
+        let table = Table { signals, others: Handles::new(), page: None, next_serial: 0, closed: false };
         Ok(Self { table: Mutex::new(Rank::Event, table)?, changed: Condvar::new()? })
     }
 
@@ -103,8 +118,10 @@ impl Events {
             return Err(Errno::EINVAL.into());
         }
         // A fresh event has age 1, so that a client that knows nothing yet (age 0) is not confused with one that does.
-        let event = Event { kind, auto_reset, signaled: false, age: 1, payload: abi::EventPayload::zeroed() };
         let mut table = self.table.lock();
+        let (serial, payload) = (table.next_serial, abi::EventPayload::zeroed());
+        table.next_serial += 1;
+        let event = Event { kind, auto_reset, signaled: false, waiters: 0, serial, age: 1, payload };
         if !matches!(kind, abi::EVENT_SIGNAL | abi::EVENT_DEBUG_EVENT) {
             let number = table.others.reserve()?;
             table.others.fill(number, event);
@@ -207,40 +224,64 @@ impl Events {
         self.exception(abi::EVENT_HW_EXCEPTION, data.into());
     }
 
-    /// Waits for one event, or for all; `timeout_ms` of `u32::MAX` means for ever. Fills in the data of those that came.
+    /// Waits for one event, or for all; `timeout_ms` of `u32::MAX` means for ever. Fills in the data of those that came. A signal goes to
+    /// all that wait for the event at that time; an auto-reset event keeps it only if there is none. O(events) each time any event of the
+    /// process changes.
     pub fn wait(&self, list: &mut Vec<abi::EventData>, all: bool, timeout_ms: u32) -> Waited {
+        let Ok(mut known) = Vec::filled(Known::default(), list.len()) else { return Waited::NoMemory };
+        let mut table = self.table.lock();
+        if table.closed || list.iter().any(|item| table.get(item.event_id).is_none()) {
+            return Waited::Unknown;
+        }
+        for (item, known) in list.iter().zip(known.iter_mut()) {
+            if let Some(event) = table.get_mut(item.event_id) {
+                *known = event.begin_wait(item);
+            }
+        }
+        let (mut table, waited) = self.sleep(table, list, &mut known, all, timeout_ms);
+        for (item, known) in list.iter_mut().zip(known.iter()) {
+            if let Some(event) = table.get_mut(item.event_id).filter(|event| event.serial == known.serial) {
+                event.end_wait(item, *known, &waited);
+            }
+        }
+        waited
+    }
+
+    fn sleep<'a>(
+        &'a self,
+        mut table: MutexGuard<'a, Table>,
+        list: &[abi::EventData],
+        known: &mut [Known],
+        all: bool,
+        timeout_ms: u32,
+    ) -> (MutexGuard<'a, Table>, Waited) {
         let forever = timeout_ms == u32::MAX;
         let until = os::now().after(Duration::from_millis(timeout_ms.into()));
-        let mut table = self.table.lock();
-        let (mut interrupted, mut looked) = (false, false);
+        let mut interrupted = false;
         loop {
-            if table.closed {
-                return Waited::Unknown;
-            }
             let mut came = 0;
-            for item in list.iter() {
-                let Some(event) = table.get(item.event_id) else {
-                    return if looked { Waited::Destroyed } else { Waited::Unknown };
+            for (item, known) in list.iter().zip(known.iter_mut()) {
+                let Some(event) = table.get(item.event_id).filter(|event| event.serial == known.serial) else {
+                    return (table, Waited::Destroyed);
                 };
-                came += usize::from(event.came(item));
+                known.came |= event.age != known.age;
+                known.age = event.age;
+                came += usize::from(known.came);
             }
-            looked = true;
             if came == list.len() || (came > 0 && !all) {
-                for item in list.iter_mut() {
-                    if let Some(event) = table.get_mut(item.event_id) {
-                        event.collect(item);
-                    }
-                }
-                return Waited::Complete;
+                return (table, Waited::Complete);
+            }
+            if table.closed {
+                return (table, Waited::Unknown);
             }
             let now = os::now();
             if !forever && now >= until {
-                return Waited::Timeout;
+                return (table, Waited::Timeout);
             }
             let left = if forever { Duration::from_secs(3600) } else { Duration::from_nanos(until.0 - now.0) };
             if interrupted {
                 let left = u32::try_from(left.as_millis()).unwrap_or(u32::MAX - 1);
-                return Waited::Interrupted(if forever { u32::MAX } else { left });
+                return (table, Waited::Interrupted(if forever { u32::MAX } else { left }));
             }
             (table, interrupted) = self.changed.wait(table, left);
         }
@@ -278,29 +319,36 @@ impl Events {
 
 impl Event {
     fn signal(&mut self) {
-        self.signaled = true;
+        // Who waits already sees that the age has changed.
+        self.signaled = !self.auto_reset || self.waiters == 0;
         self.age += 1;
     }
 
-    /// Whether a waiter with this item need not sleep. Signal events may pass the age they know.
-    fn came(&self, item: &abi::EventData) -> bool {
-        let known = if self.kind == abi::EVENT_SIGNAL { item.payload.signal().last_event_age } else { 0 };
-        self.signaled || (known != 0 && known != self.age)
+    /// A waiter comes. Signal events may pass the age they know.
+    fn begin_wait(&mut self, item: &abi::EventData) -> Known {
+        let age = if self.kind == abi::EVENT_SIGNAL { item.payload.signal().last_event_age } else { 0 };
+        let came = self.signaled || (age != 0 && age != self.age);
+        if came && self.auto_reset {
+            self.signaled = false;
+        }
+        self.waiters += 1;
+        Known { serial: self.serial, age: self.age, came }
     }
 
-    fn collect(&mut self, item: &mut abi::EventData) {
-        if !self.came(item) {
-            return;
-        }
-        match self.kind {
-            abi::EVENT_MEMORY | abi::EVENT_HW_EXCEPTION => item.payload = self.payload,
-            abi::EVENT_SIGNAL if item.payload.signal().last_event_age != 0 => {
-                item.payload = abi::SignalEventData { last_event_age: self.age }.into();
-            }
+    /// It goes, and takes along what came.
+    fn end_wait(&mut self, item: &mut abi::EventData, known: Known, waited: &Waited) {
+        self.waiters -= 1;
+        match waited {
+            Waited::Complete if known.came => match self.kind {
+                abi::EVENT_MEMORY | abi::EVENT_HW_EXCEPTION => item.payload = self.payload,
+                abi::EVENT_SIGNAL if item.payload.signal().last_event_age != 0 => {
+                    item.payload = abi::SignalEventData { last_event_age: self.age }.into();
+                }
+                _ => {}
+            },
+            // The call is made again: what it has taken comes again.
+            Waited::Interrupted(_) if known.came => self.signaled = true,
             _ => {}
-        }
-        if self.auto_reset {
-            self.signaled = false;
         }
     }
 }
@@ -394,6 +442,32 @@ mod tests {
         assert_eq!(events.wait(&mut list(&[a]), true, 0), Waited::Timeout);
         assert_eq!(events.wait(&mut list(&[b]), true, 0), Waited::Complete);
         assert_eq!(page.read_u64(u64::from(b) * 8), u64::MAX);
+    }
+
+    /// As KFD: an auto-reset event's signal goes to all who wait, and not to who comes later. A client's threads wait for each other's
+    /// events too; one that signalled and waits again must not take the signal from the other.
+    #[test]
+    fn a_signal_goes_to_who_waits_and_not_to_who_comes_later() {
+        extern crate std;
+        let events = Events::new().unwrap();
+        let id = events.create(0, true).unwrap().0;
+        let waiting = |count| while events.table.lock().get(id).unwrap().waiters != count {};
+        for _ in 0..200 {
+            std::thread::scope(|scope| {
+                let waiters = [0, 1].map(|_| scope.spawn(|| events.wait(&mut list(&[id]), true, 60_000)));
+                waiting(2);
+                events.set(id).unwrap();
+                assert_eq!(events.wait(&mut list(&[id]), true, 0), Waited::Timeout);
+                for waiter in waiters {
+                    assert_eq!(waiter.join().unwrap(), Waited::Complete);
+                }
+            });
+            waiting(0);
+        }
+        // With nobody there it is kept for the first.
+        events.set(id).unwrap();
+        assert_eq!(events.wait(&mut list(&[id]), true, 0), Waited::Complete);
+        assert_eq!(events.wait(&mut list(&[id]), true, 0), Waited::Timeout);
     }
 
     #[test]

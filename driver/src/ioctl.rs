@@ -238,11 +238,12 @@ impl Process {
         args.wait_result = match waited {
             Waited::Complete => event::WAIT_RESULT_COMPLETE,
             Waited::Timeout => event::WAIT_RESULT_TIMEOUT,
-            Waited::Unknown | Waited::Destroyed | Waited::Interrupted(_) => event::WAIT_RESULT_FAIL,
+            _ => event::WAIT_RESULT_FAIL,
         };
         match waited {
             Waited::Complete => self.mm().write(CpuVa(args.events_ptr), slice_as_bytes(&list)),
             Waited::Timeout => Ok(()),
+            Waited::NoMemory => Err(Errno::ENOMEM.into()),
             Waited::Unknown => Err(Errno::EINVAL.into()),
             Waited::Destroyed => Err(Errno::EIO.into()),
             Waited::Interrupted(left) => {
