@@ -241,7 +241,7 @@ impl Events {
         let (mut table, waited) = self.sleep(table, list, &mut known, all, timeout_ms);
         for (item, known) in list.iter_mut().zip(known.iter()) {
             if let Some(event) = table.get_mut(item.event_id).filter(|event| event.serial == known.serial) {
-                event.end_wait(item, *known, &waited);
+                event.end_wait(item, *known, waited);
             }
         }
         waited
@@ -336,7 +336,7 @@ impl Event {
     }
 
     /// It goes, and takes along what came.
-    fn end_wait(&mut self, item: &mut abi::EventData, known: Known, waited: &Waited) {
+    fn end_wait(&mut self, item: &mut abi::EventData, known: Known, waited: Waited) {
         self.waiters -= 1;
         match waited {
             Waited::Complete if known.came => match self.kind {
@@ -346,9 +346,9 @@ impl Event {
                 }
                 _ => {}
             },
-            // The call is made again: what it has taken comes again.
-            Waited::Interrupted(_) if known.came => self.signaled = true,
-            _ => {}
+            Waited::Complete => {}
+            // Not delivered: it stays for the next who waits.
+            _ => self.signaled |= known.came,
         }
     }
 }
@@ -464,8 +464,10 @@ mod tests {
             });
             waiting(0);
         }
-        // With nobody there it is kept for the first.
+        // With nobody there it is kept for the first, also if that one waited for more than came.
+        let other = events.create(0, true).unwrap().0;
         events.set(id).unwrap();
+        assert_eq!(events.wait(&mut list(&[id, other]), true, 0), Waited::Timeout);
         assert_eq!(events.wait(&mut list(&[id]), true, 0), Waited::Complete);
         assert_eq!(events.wait(&mut list(&[id]), true, 0), Waited::Timeout);
     }
