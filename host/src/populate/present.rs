@@ -77,7 +77,7 @@ const PAGEMAP_SCAN: libc::Ioctl = iowr::<ScanArg>(b'f', 16);
 const PROCMAP_QUERY: libc::Ioctl = iowr::<MapQuery>(b'f', 17);
 
 /// Pieces with at most so much between them are looked at together.
-const NEAR: u64 = 16 * PAGE;
+const NEAR: u64 = 64 * PAGE;
 
 /// Asks.
 pub(super) struct Present {
