@@ -193,9 +193,12 @@ struct Pm4<'a> {
     ring: Object,
     control: Object,
     id: u32,
+    doorbells: *mut std::ffi::c_void,
     doorbell: *mut u64,
     written: u64,
 }
+
+const DOORBELL_BYTES: usize = 0x2000;
 
 impl<'a> Pm4<'a> {
     fn new(runtime: &'a Runtime) -> Result<Self, Stop> {
@@ -207,10 +210,17 @@ impl<'a> Pm4<'a> {
         let (base, place) = (args.doorbell_offset & !0x1fff, args.doorbell_offset & 0x1fff);
         // SAFETY: a new mapping at a place of the kernel's choice.
         let at = unsafe {
-            runtime.transport.mmap(MmapFile::Kfd, std::ptr::null_mut(), 0x2000, READ_WRITE, libc::MAP_SHARED, base)
+            runtime.transport.mmap(
+                MmapFile::Kfd,
+                std::ptr::null_mut(),
+                DOORBELL_BYTES,
+                READ_WRITE,
+                libc::MAP_SHARED,
+                base,
+            )
         }?;
         let doorbell = at.cast::<u8>().wrapping_add(usize::try_from(place)?).cast();
-        Ok(Self { runtime, ring, control, id: args.queue_id, doorbell, written: 0 })
+        Ok(Self { runtime, ring, control, id: args.queue_id, doorbells: at, doorbell, written: 0 })
     }
 
     fn submit(&mut self, words: &[u32]) {
@@ -238,6 +248,14 @@ impl<'a> Pm4<'a> {
 
     fn destroy(&self) -> Result<(), Errno> {
         self.runtime.call(command::DESTROY_QUEUE, &mut DestroyQueueArgs { queue_id: self.id, pad: 0 })
+    }
+}
+
+impl Drop for Pm4<'_> {
+    fn drop(&mut self) {
+        // A mapping that is left keeps a kernel's module loaded.
+        // SAFETY: mapped in `new`; the value goes, and nothing else has the pointer.
+        unsafe { libc::munmap(self.doorbells, DOORBELL_BYTES) };
     }
 }
 
