@@ -19,33 +19,26 @@ impl Process {
     /// The SNAPSHOT call.
     pub(crate) fn snapshot(&self, args: &mut abi::SnapshotArgs) -> Result {
         match args.op {
-            abi::SNAPSHOT_PROCESS => {
-                let info = self.info()?;
-                args.total = 1;
-                args.count = 0;
-                if args.capacity > 0 {
-                    self.mm().write(CpuVa(args.buffer), info.as_bytes())?;
-                    args.count = 1;
-                }
-                Ok(())
-            }
+            abi::SNAPSHOT_PROCESS => self.copy_out_one(args, &self.info()?),
             abi::SNAPSHOT_BOS => self.snapshot_bos(args),
             abi::SNAPSHOT_RANGES => self.snapshot_ranges(args),
             abi::SNAPSHOT_PAGES => self.snapshot_pages(args),
             abi::SNAPSHOT_QUEUES => self.snapshot_queues(args),
-            abi::SNAPSHOT_SVM => {
-                let info = self.svm_info();
-                args.total = 1;
-                args.count = 0;
-                if args.capacity > 0 {
-                    self.mm().write(CpuVa(args.buffer), info.as_bytes())?;
-                    args.count = 1;
-                }
-                Ok(())
-            }
+            abi::SNAPSHOT_SVM => self.copy_out_one(args, &self.svm_info()),
             abi::SNAPSHOT_SVM_RANGES => self.snapshot_svm_ranges(args),
             _ => Err(Errno::EINVAL.into()),
         }
+    }
+
+    /// The answer of an operation that has one record.
+    fn copy_out_one(&self, args: &mut abi::SnapshotArgs, record: &impl Pod) -> Result {
+        args.total = 1;
+        args.count = 0;
+        if args.capacity > 0 {
+            self.mm().write(CpuVa(args.buffer), record.as_bytes())?;
+            args.count = 1;
+        }
+        Ok(())
     }
 
     /// Writes up to `capacity` items from number `first` on, of those that `item` gives until it gives none.
