@@ -76,6 +76,8 @@ pub struct Svm {
     counters: Arc<Counters>,
     /// What is to be looked after, noted by invalidations.
     notes: AtomicU32,
+    /// Threads that drop what was noted.
+    sweeping: AtomicU32,
 }
 
 /// What a look through a span has found.
@@ -103,6 +105,7 @@ impl Svm {
             inner: Mutex::new(Rank::Svm, inner)?,
             counters: os::arc(Counters::default())?,
             notes: AtomicU32::new(0),
+            sweeping: AtomicU32::new(0),
         })
     }
 

@@ -76,8 +76,22 @@ impl Process {
         Ok(!fetched.left.is_empty())
     }
 
-    /// Drops ranges whose memory was unmapped, with the blocks and windows that go with them.
+    /// Drops ranges whose memory was unmapped, with the blocks and windows that go with them. Also what another thread is just dropping
+    /// has gone when this returns. Called without locks.
     pub(crate) fn svm_sweep(self: &Arc<Self>) {
+        self.svm().sweeping.fetch_add(1, Ordering::AcqRel);
+        self.svm_sweep_noted();
+        self.svm().sweeping.fetch_sub(1, Ordering::AcqRel);
+        // A second at most: what takes longer is memory that would not hold still.
+        for _ in 0..20_000 {
+            if self.svm().sweeping.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            os::sleep(core::time::Duration::from_micros(50));
+        }
+    }
+
+    fn svm_sweep_noted(self: &Arc<Self>) {
         if self.svm().notes.fetch_and(!Svm::DROPS, Ordering::AcqRel) & Svm::DROPS == 0 {
             return;
         }
