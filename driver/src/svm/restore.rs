@@ -122,6 +122,11 @@ impl Process {
             drops
         };
         if drops.suspect {
+            // An unmap is told of before it is done: what is under way is waited for, or it would still be found mapped.
+            let watch = self.svm().inner.lock().window(window.span().start().0).map(|watched| watched.watch.clone());
+            if let Some(watch) = watch {
+                watch.read_begin();
+            }
             self.svm_look_through(window.span())?;
             // What was unmapped and mapped again since then is still a range, without entries.
             self.svm_reapply_in(window.span());
