@@ -2,7 +2,8 @@
 //! A memory cgroup of a scenario's own: it bounds what a client process may keep in memory.
 //!
 //! Reclaim decides by statistics of the cgroup that are up to two seconds old, which is long for one that small: with a picture from before
-//! the last thousand pages it finds nothing to take, and kills. Whoever reads `memory.stat` brings them up to date, which a thread does.
+//! the last thousand pages it finds nothing to take, and kills. Whoever reads `memory.stat` brings them up to date, which a thread does, for
+//! at most a tenth of the time: where reading takes long, as in an emulated sanitizer kernel, so does everything else.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,8 +16,9 @@ use crate::verdict::Stop;
 /// How long killed processes may take to leave.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How old its statistics may get.
+/// How old its statistics may get, and for how many times as long as a refresh takes there is none.
 const REFRESH: Duration = Duration::from_millis(20);
+const REST: u32 = 10;
 
 /// A cgroup. Whoever is still in it is killed on drop.
 pub(crate) struct Cgroup {
@@ -43,8 +45,11 @@ impl Cgroup {
         let statistics = path.join("memory.stat");
         let (refresh, ended) = mpsc::channel::<()>();
         std::thread::spawn(move || {
-            while ended.recv_timeout(REFRESH) == Err(RecvTimeoutError::Timeout) {
+            let mut rest = REFRESH;
+            while ended.recv_timeout(rest) == Err(RecvTimeoutError::Timeout) {
+                let start = Instant::now();
                 let _ = fs::read(&statistics);
+                rest = REFRESH.max(start.elapsed() * REST);
             }
         });
         let cgroup = Self { path, _refresh: refresh };

@@ -119,9 +119,9 @@ fn attempt() -> Result<usize, Stop> {
     drop(holes);
     ensure!(pages::vmstat("pgmigrate_success")? >= migrated + moved as u64);
     stage.world.settle()?;
-    ensure!(since(&stage.world, &before)?.ranges_restored >= moved as u64);
     stage.gpu_sees(FIRST)?;
     stage.exchange(2)?;
+    ensure!(since(&stage.world, &before)?.ranges_restored >= moved as u64);
     stage.batch.expect_valid(stage.world.gpu(0))?;
     Ok(moved)
 }
