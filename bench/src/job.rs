@@ -3,6 +3,9 @@
 //!
 //! Every hundredth range is discarded; in the contiguous memory the piece in the same place. The second computation waits for the restore and reads
 //! pages that are new.
+//!
+//! Where the driver can pin pages, the job is also done by a batch whose pages are pinned as well when it is registered and let go when it is
+//! freed, which is what the first version of the series did.
 
 use std::time::{Duration, Instant};
 
@@ -33,11 +36,17 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     }
     let arena = shape.arena()?;
     let mut samples = Samples::default();
-    let strategies = rig.strategies();
+    let mut strategies = rig.strategies();
+    match rig.seat(Subject::Batch)?.client.measure_pin(&arena.ranges) {
+        Ok(_) => strategies.push(Subject::Pin),
+        Err(error) => report.leave_out("the whole job with pinned pages", error.to_string()),
+    }
     let bar = progress.bar("whole job", plan.rounds * strategies.len());
     for round in 0..plan.rounds {
         for subject in turns(&strategies, round) {
-            let took = job(rig.seat(subject)?, subject, &arena)?;
+            // Pinning comes on top of a batch.
+            let seat = if subject == Subject::Pin { Subject::Batch } else { subject };
+            let took = job(rig.seat(seat)?, subject, &arena)?;
             samples.add(round, subject, Operation::Job, took);
             // What was discarded has its pages again before the next turn.
             arena.touch(arena.whole);
@@ -64,6 +73,10 @@ fn job(seat: &mut Seat, subject: Subject, arena: &Arena) -> Result<Duration> {
         .map(|i| if subject == Subject::Contiguous { arena.piece(i) } else { arena.ranges[i] })
         .collect();
     let start = Instant::now();
+    if subject == Subject::Pin {
+        // Pins and lets go, in one call.
+        seat.client.measure_pin(&arena.ranges)?;
+    }
     let buffer = seat.register_and_map(Seat::list(subject, arena))?;
     seat.sum(&buffer)?;
     for span in discarded {

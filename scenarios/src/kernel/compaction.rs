@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Compaction: the kernel moves pages together to make large blocks of free memory.
+//!
+//! What it can move pages to is what the zone's own lists of free pages have. Pages that were given back one by one wait on lists of each
+//! processor first, up to an eighth of the zone, where compaction does not look; so these lists are kept short meanwhile.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use vkfd_client::{RegisterOptions, PAGE};
 
@@ -14,13 +16,37 @@ use crate::verdict::Stop;
 
 /// Writing 1 compacts all of memory.
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
+/// What part of a zone the lists of all processors may have; 0 leaves it to the kernel.
+const FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 const RANGES: u64 = 4096;
 /// Pages, of the registered ones.
 const ENOUGH: usize = 256;
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Of compaction over the same memory: the first moves it, or there is something in the way that the others will not move either.
+const PASSES: usize = 4;
+/// Each with memory and holes at other places.
+const ATTEMPTS: usize = 8;
 
-/// Memory, and other memory of the same node whose frames are higher and of which every other page is free: compaction moves pages from
-/// the lower end of a zone to holes at its upper end. Blocks of memory that are free as a whole it does not break up.
+/// Keeps the processors' lists of free pages as short as they can be, until it is dropped.
+struct ShortLists(String);
+
+impl ShortLists {
+    fn new() -> Result<Self, Stop> {
+        let missing = |e| Stop::Skip(format!("{FRACTION}: {e}"));
+        let lists = Self(fs::read_to_string(FRACTION).map_err(missing)?);
+        fs::write(FRACTION, i32::MAX.to_string()).map_err(missing)?;
+        Ok(lists)
+    }
+}
+
+impl Drop for ShortLists {
+    fn drop(&mut self) {
+        let _ = fs::write(FRACTION, self.0.trim());
+    }
+}
+
+/// Memory, and other memory of the same node whose frames are higher and of which every other frame is free: compaction moves pages from
+/// the lower end of a zone to holes at its upper end. Blocks of memory that are free as a whole it does not break up, and where it has
+/// found nothing for a while it looks at every 32nd frame only: so the free ones are the even ones.
 fn with_holes_above() -> Result<(Memory, Vec<Memory>), Stop> {
     const CANDIDATES: usize = 8;
     let mut candidates = Vec::new();
@@ -41,18 +67,33 @@ fn with_holes_above() -> Result<(Memory, Vec<Memory>), Stop> {
     let lowest = memories.next().ok_or_else(|| anyhow::anyhow!("there are no candidates"))?;
     let others: Vec<Memory> = memories.collect();
     for memory in &others {
-        for page in (1..memory.pages()).step_by(2) {
-            memory.discard(page * PAGE, PAGE)?;
+        for (page, frame) in (0..).zip(pages::frames(memory)?) {
+            if frame.is_some_and(|frame| frame % 2 == 0) {
+                memory.discard(page * PAGE, PAGE)?;
+            }
         }
     }
     Ok((lowest, others))
 }
 
-/// Every other page is registered, the others are given back: the holes are what compaction closes.
+/// Attempts until one has moved enough.
 pub(super) fn compaction() -> Result<(), Stop> {
     if fs::metadata(COMPACT).is_err() {
         return Err(Stop::Skip(format!("{COMPACT} does not exist: a kernel without CONFIG_COMPACTION?")));
     }
+    let _lists = ShortLists::new()?;
+    let mut most = 0;
+    for _ in 0..ATTEMPTS {
+        most = most.max(attempt()?);
+        if most >= ENOUGH {
+            return Ok(());
+        }
+    }
+    bail!("compaction has moved at most {most} registered pages in {ATTEMPTS} attempts");
+}
+
+/// Every other page is registered, the others are given back: the holes are what compaction closes. How many registered pages it moved.
+fn attempt() -> Result<usize, Stop> {
     let (memory, holes) = with_holes_above()?;
     memory.fill(FIRST);
     let ranges = memory.scatter(RANGES, PAGE, Layout::Gaps);
@@ -64,22 +105,23 @@ pub(super) fn compaction() -> Result<(), Stop> {
     let frames = pages::frames(stage.memory())?;
     let migrated = pages::vmstat("pgmigrate_success")?;
     let moved = stage.beside(FIRST, |work| {
-        let start = Instant::now();
-        loop {
+        let mut moved = 0;
+        for _ in 0..PASSES {
             fs::write(COMPACT, "1")?;
             work.more(1)?;
-            let moved = pages::moved(&frames, &pages::frames(stage.memory())?);
-            if moved >= ENOUGH || start.elapsed() > PATIENCE {
-                return Ok(moved);
+            moved = pages::moved(&frames, &pages::frames(stage.memory())?);
+            if moved >= ENOUGH {
+                break;
             }
         }
+        Ok(moved)
     })?;
     drop(holes);
-    ensure!(moved >= ENOUGH, "compaction has moved only {moved} registered pages");
     ensure!(pages::vmstat("pgmigrate_success")? >= migrated + moved as u64);
     stage.world.settle()?;
     ensure!(since(&stage.world, &before)?.ranges_restored >= moved as u64);
     stage.gpu_sees(FIRST)?;
     stage.exchange(2)?;
-    stage.batch.expect_valid(stage.world.gpu(0))
+    stage.batch.expect_valid(stage.world.gpu(0))?;
+    Ok(moved)
 }

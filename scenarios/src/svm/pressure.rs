@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! More memory than VRAM: who needs room takes the coldest.
 
-use vkfd_client::{AllocOptions, SvmAccess, PAGE};
+use std::ops::Deref;
+
+use vkfd_client::{AllocOptions, Buffer, SvmAccess, PAGE};
 use vkfd_driver::device_memory::Kind;
 
 use super::{both, Svm, GRANULE};
+use crate::limits::available;
 use crate::memory::Memory;
 use crate::verdict::Stop;
 use crate::world::WorldSpec;
@@ -35,14 +38,30 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 
 const VRAM: u64 = 16 << 20;
 
-fn small(kind: Kind, xnack: bool, bytes: u64) -> Result<Svm, Stop> {
+/// A world whose GPU has little VRAM.
+struct Small {
+    /// The rest of the VRAM, of a KFD that is not in this process and has what it has. Goes before the world.
+    _taken: Option<Buffer>,
+    svm: Svm,
+}
+
+impl Deref for Small {
+    type Target = Svm;
+
+    fn deref(&self) -> &Svm {
+        &self.svm
+    }
+}
+
+fn small(kind: Kind, xnack: bool, bytes: u64) -> Result<Small, Stop> {
     let svm =
         Svm::moving(WorldSpec { xnack, vram_bytes: VRAM, ..WorldSpec::default() }, kind, Memory::anonymous(bytes)?)?;
-    // A KFD that is not in this process has the VRAM it has.
-    if !svm.world.in_process() {
-        return Err(Stop::Skip("needs a GPU with little VRAM".into()));
-    }
-    Ok(svm)
+    let (client, gpu) = (svm.world.client(), svm.world.gpu(0));
+    let taken = match available(client, gpu)?.saturating_sub(VRAM) / GRANULE * GRANULE {
+        0 => None,
+        rest => Some(client.alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(gpu, rest) })?),
+    };
+    Ok(Small { _taken: taken, svm })
 }
 
 fn oversubscription(kind: Kind) -> Result<(), Stop> {

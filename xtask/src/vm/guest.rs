@@ -23,19 +23,22 @@ pub const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 /// The sanitizer kernel is about so much slower.
 const DEBUG_FACTOR: u32 = 6;
 
+/// The guest that the suite runs in if nothing else is asked for: all scenarios have room.
+const USUAL: Size = Size { memory: 4096, gpus: 2, vram: 254 };
+
 /// The size of the guest on the command line.
 #[derive(clap::Args, Clone, Copy)]
 pub struct Size {
     /// The guest's memory in MiB; scenarios register up to 1 GiB, and the driver allows three eighths
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(256..=65536))]
+    #[arg(long, default_value_t = USUAL.memory, value_parser = clap::value_parser!(u64).range(256..=65536))]
     memory: u64,
 
     /// How many GPUs the guest has
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=8))]
+    #[arg(long, default_value_t = USUAL.gpus, value_parser = clap::value_parser!(u32).range(0..=8))]
     gpus: u32,
 
     /// Each GPU's memory in MiB, even; two less than a power of two waste no addresses
-    #[arg(long, default_value_t = 254, value_parser = clap::value_parser!(u64).range(2..=1024))]
+    #[arg(long, default_value_t = USUAL.vram, value_parser = clap::value_parser!(u64).range(2..=1024))]
     vram: u64,
 }
 
@@ -121,6 +124,11 @@ impl Size {
     /// Without GPUs.
     pub fn small() -> Self {
         Self { memory: 512, gpus: 0, vram: 0 }
+    }
+
+    /// Whether scenarios have all that they have in the usual guest.
+    pub fn is_usual(self) -> bool {
+        self.memory >= USUAL.memory && self.gpus >= USUAL.gpus && self.vram >= USUAL.vram
     }
 
     pub fn memory_mib(self) -> u64 {

@@ -27,6 +27,7 @@ mod qemu;
 mod sabotage;
 mod setup;
 mod shell;
+mod skips;
 mod source;
 mod suite;
 mod tools;

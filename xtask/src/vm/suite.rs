@@ -12,13 +12,13 @@ use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::programs::SCENARIOS;
 use super::progress::minutes;
-use super::{kernel_log, verdict, FlavorArgs};
+use super::{kernel_log, skips, verdict, FlavorArgs};
 use crate::Verdict;
 
 /// Run the scenarios against the module in a guest
 ///
 /// Builds the module and the programs, boots, loads, runs every scenario against /dev/kfd, unloads, and looks at what is left. Findings are
-/// scenarios that fail, programs that crash or hang, a guest that panics or hangs, everything that the kernel's log has of warnings, oopses,
+/// scenarios that fail or are skipped without being expected to, programs that crash or hang, a guest that panics or hangs, everything that the kernel's log has of warnings, oopses,
 /// lockdep and KASAN reports, allocations that are left after the unloading, and a module that cannot be unloaded.
 ///
 /// The kernel's log is kept below the target directory; a finding names the file.
@@ -53,27 +53,46 @@ struct Scenario {
     seconds: f64,
 }
 
-/// Counts of results, and the failures.
+/// Counts of results, and what is wrong with them.
 #[derive(Default)]
 struct Results {
     counts: BTreeMap<String, usize>,
     failures: Vec<String>,
+    /// Why each was skipped, and why it may be.
+    skipped: Vec<String>,
+    /// Skips that nobody expects, and runs of what is expected to be skipped.
+    surprises: Vec<String>,
 }
 
 impl Results {
     fn take(&mut self, scenario: &Scenario) {
         let Scenario { name, result, reason, seconds } = scenario;
-        let reason = reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
-        println!("  {result:7} {name} ({seconds:.2} s){reason}");
+        let reason = reason.as_deref().unwrap_or_default();
+        let colon = if reason.is_empty() { "" } else { ": " };
+        println!("  {result:7} {name} ({seconds:.2} s){colon}{reason}");
         *self.counts.entry(result.clone()).or_default() += 1;
+        if result == "skipped" {
+            match skips::judge(name, reason) {
+                Ok(why) => self.skipped.push(format!("{name}: {reason} ({why})")),
+                Err(finding) => {
+                    self.skipped.push(format!("{name}: {reason}"));
+                    self.surprises.push(finding);
+                }
+            }
+        } else {
+            self.surprises.extend(skips::judge_run(name));
+        }
         if result != "passed" && result != "skipped" {
-            self.failures.push(format!("scenario {name} {result}{reason}"));
+            self.failures.push(format!("scenario {name} {result}{colon}{reason}"));
         }
     }
 
-    /// A suite in which nothing passed has shown nothing.
-    fn findings(self) -> Vec<String> {
+    /// A suite in which nothing passed has shown nothing. `usual`: the guest is one that [`skips`] is about.
+    fn findings(self, usual: bool) -> Vec<String> {
         let mut findings = self.failures;
+        if usual {
+            findings.extend(self.surprises);
+        }
         if !self.counts.contains_key("passed") {
             findings.push("no scenario has passed".into());
         }
@@ -112,7 +131,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
         println!("\n{}\n", kernel_log::excerpt(&outcome.console, sign, 60));
     }
     let summary = results.summary();
-    findings.extend(results.findings());
+    for skipped in &results.skipped {
+        println!("skipped: {skipped}");
+    }
+    findings.extend(results.findings(args.size.is_usual() && args.parameters.is_empty()));
     println!("{summary}; from power-on to the end {}", minutes(outcome.took));
     println!("the kernel's log: {}", outcome.console_path.display());
     Ok(if findings.is_empty() {
@@ -140,24 +162,37 @@ fn show(record: &Record, results: &mut Results) {
 mod tests {
     use super::*;
 
-    fn findings(lines: &[&str]) -> Vec<String> {
+    fn findings(lines: &[&str], usual: bool) -> Vec<String> {
         let mut results = Results::default();
         for line in lines {
             let record = Record::Output { program: SCENARIOS.name.into(), stream: Stream::Out, line: (*line).into() };
             show(&record, &mut results);
         }
-        results.findings()
+        results.findings(usual)
     }
+
+    const PASSED: &str = r#"{"name":"a","result":"passed","seconds":0.1}"#;
+    const FAILED: &str = r#"{"name":"c","result":"failed","reason":"stale","seconds":0.0}"#;
+    const EXPECTED: &str = r#"{"name":"event_files_tell_of_faults","result":"skipped","reason":"this host makes no files of events","seconds":0.0}"#;
 
     #[test]
     fn only_a_suite_in_which_something_passed_and_nothing_failed_is_clean() {
-        let passed = r#"{"name":"a","result":"passed","seconds":0.1}"#;
-        let skipped = r#"{"name":"b","result":"skipped","reason":"no second GPU","seconds":0.0}"#;
-        let failed = r#"{"name":"c","result":"failed","reason":"stale","seconds":0.0}"#;
-        assert!(findings(&[passed, skipped]).is_empty());
-        assert_eq!(findings(&[passed, failed]), ["scenario c failed: stale"]);
-        assert_eq!(findings(&[skipped]), ["no scenario has passed"]);
-        assert_eq!(findings(&[]), ["no scenario has passed"]);
-        assert_eq!(findings(&["thread panicked"]), ["no scenario has passed"]);
+        assert!(findings(&[PASSED, EXPECTED], true).is_empty());
+        assert_eq!(findings(&[PASSED, FAILED], true), ["scenario c failed: stale"]);
+        assert_eq!(findings(&[EXPECTED], true), ["no scenario has passed"]);
+        assert_eq!(findings(&[], true), ["no scenario has passed"]);
+        assert_eq!(findings(&["thread panicked"], true), ["no scenario has passed"]);
+    }
+
+    #[test]
+    fn a_skip_is_clean_only_if_it_is_expected_and_for_its_reason() {
+        let other = r#"{"name":"b","result":"skipped","reason":"no second GPU","seconds":0.0}"#;
+        let why = EXPECTED.replace("this host makes no files of events", "the moon is full");
+        let runs = EXPECTED.replace("skipped", "passed");
+        for (line, finding) in [(other, "does not expect: no second GPU"), (&why, "full"), (&runs, "take it from")] {
+            let found = findings(&[PASSED, line], true);
+            assert!(found.len() == 1 && found[0].contains(finding), "{found:?}");
+            assert!(findings(&[PASSED, line], false).is_empty());
+        }
     }
 }
