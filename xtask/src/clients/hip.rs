@@ -3,16 +3,21 @@
 
 use anyhow::Result;
 
-use super::{Client, Report, Stand};
+use super::source::Source;
+use super::{packages, Client, Report, Stand};
 
 pub(crate) const CLIENT: Client =
     Client { name: "hip", packages: &["libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev"], check };
 
+/// The program that is run.
+pub(crate) const PROGRAM: Source =
+    Source { file: "clients/hip/hip_copies.cpp", arguments: &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"] };
+
 const BUFFERS: &str = "500";
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
-    let program = stand.compile("clients/hip/hip_copies.cpp", &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"])?;
-    let old = stand.version("libamdhip64-5")?.starts_with("5.2");
+    let program = stand.compile(&PROGRAM)?;
+    let old = packages::version("libamdhip64-5")?.starts_with("5.2");
     // What is newer than HIP 5.2 can be taken for its predecessor.
     let newer = if old { &[("HSA_OVERRIDE_GFX_VERSION", "10.3.0")][..] } else { &[] };
     for (options, gpus, environment) in [
