@@ -31,7 +31,7 @@ const ONE_OF: usize = 100;
 pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress) -> Result<()> {
     let shape = Shape::grid(MAIN);
     if shape.memory() > plan.budget {
-        report.leave_out("the whole job", "more than the memory budget (see --memory)");
+        report.head.leave_out("the whole job", "more than the memory budget (see --memory)");
         return Ok(());
     }
     let arena = shape.arena()?;
@@ -62,7 +62,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
         }
     }
     let score = report.scores.iter().find(|(subject, _)| *subject == Subject::Batch).map(|(_, score)| *score);
-    report.targets.push(Goal::at_least(SCORE, 95.0, score));
+    report.head.targets.push(Goal::at_least(SCORE, 95.0, score));
     report.add(Section::Job, &shape, &samples);
     Ok(())
 }
