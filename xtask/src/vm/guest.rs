@@ -24,7 +24,7 @@ pub const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 const DEBUG_FACTOR: u32 = 6;
 
 /// The guest that the suite runs in if nothing else is asked for: all scenarios have room.
-const USUAL: Size = Size { memory: 4096, gpus: 2, vram: 254 };
+const USUAL: Size = Size { memory: 4096, gpus: 2, vram: 254, target: Target::Gfx900 };
 
 /// The size of the guest on the command line.
 #[derive(clap::Args, Clone, Copy)]
@@ -125,7 +125,7 @@ impl Parts {
 impl Default for Size {
     /// Room for all scenarios but the largest.
     fn default() -> Self {
-        Self { memory: 2048, gpus: 1, vram: 254, target: Target::Gfx900 }
+        Self { memory: 2048, gpus: 1, ..USUAL }
     }
 }
 
