@@ -39,7 +39,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     let mut strategies = rig.strategies();
     match rig.seat(Subject::Batch)?.client.measure_pin(&arena.ranges) {
         Ok(_) => strategies.push(Subject::Pin),
-        Err(error) => report.leave_out("the whole job with pinned pages", error.to_string()),
+        Err(error) => report.head.leave_out("the whole job with pinned pages", error.to_string()),
     }
     let bar = progress.bar("whole job", plan.rounds * strategies.len());
     for round in 0..plan.rounds {
