@@ -185,7 +185,7 @@ fn huge(kind: Kind) -> Result<(), Stop> {
 
 fn writers(kind: Kind) -> Result<(), Stop> {
     const THREADS: u64 = 3;
-    const ROUNDS: u64 = 40;
+    const ROUNDS: u64 = 16;
     let svm = Svm::moving(WorldSpec::default(), kind, Memory::anonymous(GRANULE)?)?;
     let pages = svm.memory.pages();
     svm.give(0, pages, &[(0, SvmAccess::Migrate)])?;

@@ -7,6 +7,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -123,14 +124,27 @@ fn ending_of(status: WaitStatus) -> Ending {
     }
 }
 
-/// Where the threads of a process are in the kernel: what one wants to know of a program that hangs.
-fn stacks(pid: Pid) -> Vec<String> {
+/// Where the threads of a program and of the processes that it has started are in the kernel: what one wants to know when it hangs.
+fn stacks(group: Pid) -> Vec<String> {
     let mut lines = Vec::new();
-    let Ok(threads) = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return lines };
-    for thread in threads.flatten() {
-        let read = |file| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
-        lines.push(format!("thread {} ({}) hangs in:", thread.file_name().to_string_lossy(), read("comm").trim()));
-        lines.extend(read("stack").lines().map(|frame| format!("    {frame}")));
+    let Ok(processes) = fs::read_dir("/proc") else { return lines };
+    for process in processes.flatten().filter(|process| is_of(&process.path(), group)) {
+        let Ok(threads) = fs::read_dir(process.path().join("task")) else { continue };
+        for thread in threads.flatten() {
+            let read = |file| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+            let (pid, tid) = (process.file_name(), thread.file_name());
+            let (pid, tid) = (pid.to_string_lossy(), tid.to_string_lossy());
+            lines.push(format!("process {pid}, thread {tid} ({}) hangs in:", read("comm").trim()));
+            lines.extend(read("stack").lines().map(|frame| format!("    {frame}")));
+        }
     }
     lines
+}
+
+/// Whether the process with this directory in /proc belongs to the process group `group`.
+fn is_of(process: &Path, group: Pid) -> bool {
+    let Ok(stat) = fs::read_to_string(process.join("stat")) else { return false };
+    // After the name, which may have anything in it: state, parent, group.
+    let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
+    after.split(' ').nth(2).and_then(|number| number.parse().ok()) == Some(group.as_raw_nonzero().get())
 }
