@@ -13,7 +13,7 @@ use super::device::{Target, Wanted};
 use super::initrd::Initrd;
 use super::kernel::Kernel;
 use super::module::{self, Module};
-use super::programs::{Binary, Programs, GPU, INIT};
+use super::programs::{Binary, Programs, GPU, INIT, SABOTAGED_GPU};
 use super::qemu::Acceleration;
 use super::{accelerator, Flavor};
 
@@ -41,6 +41,10 @@ pub struct Size {
     /// What the GPUs are
     #[arg(long, value_enum, default_value_t = Target::Gfx900)]
     target: Target,
+
+    /// What a sabotaged GPU does wrong.
+    #[arg(skip)]
+    sabotage: Option<&'static str>,
 }
 
 /// Everything that is built for a guest.
@@ -82,7 +86,8 @@ impl Parts {
             return Ok(None);
         }
         Ok(Some(Wanted {
-            program: self.programs.path(GPU)?.into(),
+            program: self.programs.path(if size.sabotage.is_some() { SABOTAGED_GPU } else { GPU })?.into(),
+            sabotage: size.sabotage,
             count: size.gpus,
             vram_mib: size.vram,
             target: size.target,
@@ -122,7 +127,7 @@ impl Parts {
 impl Default for Size {
     /// Room for all scenarios but the largest.
     fn default() -> Self {
-        Self { memory: 2048, gpus: 1, vram: 254, target: Target::Gfx900 }
+        Self { memory: 2048, gpus: 1, vram: 254, target: Target::Gfx900, sabotage: None }
     }
 }
 
@@ -134,7 +139,12 @@ impl Size {
 
     /// For programs of the distribution, whose libraries are in memory, too.
     pub fn clients(target: Target, gpus: u32) -> Self {
-        Self { memory: 4096, gpus, vram: 254, target }
+        Self { memory: 4096, gpus, target, ..Self::default() }
+    }
+
+    /// With GPUs that are wrong on purpose; [`SABOTAGED_GPU`] was built.
+    pub fn sabotaged(self, what: &'static str) -> Self {
+        Self { sabotage: Some(what), ..self }
     }
 
     pub fn memory_mib(self) -> u64 {
