@@ -48,6 +48,8 @@ pub struct Wanted {
     /// Of each.
     pub vram_mib: u64,
     pub target: Target,
+    /// What a sabotaged program breaks.
+    pub sabotage: Option<&'static str>,
 }
 
 /// Running GPUs. Ended when dropped.
@@ -96,6 +98,9 @@ impl Gpus {
             "--target",
             wanted.target.name(),
         ]);
+        if let Some(what) = wanted.sabotage {
+            command.args(["--sabotage", what]);
+        }
         let errors = file.try_clone().context("share the GPU's log")?;
         let child = command.stdin(Stdio::null()).stdout(file).stderr(errors).spawn().context("start the GPU")?;
         let mut gpus = Self { child, sockets, log };

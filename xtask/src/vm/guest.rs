@@ -13,7 +13,7 @@ use super::device::{Target, Wanted};
 use super::initrd::Initrd;
 use super::kernel::Kernel;
 use super::module::{self, Module};
-use super::programs::{Binary, Programs, GPU, INIT};
+use super::programs::{Binary, Programs, GPU, INIT, SABOTAGED_GPU};
 use super::qemu::Acceleration;
 use super::{accelerator, Flavor};
 
@@ -24,7 +24,7 @@ pub const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 const DEBUG_FACTOR: u32 = 6;
 
 /// The guest that the suite runs in if nothing else is asked for: all scenarios have room.
-const USUAL: Size = Size { memory: 4096, gpus: 2, vram: 254, target: Target::Gfx900 };
+const USUAL: Size = Size { memory: 4096, gpus: 2, vram: 254, target: Target::Gfx900, sabotage: None };
 
 /// The size of the guest on the command line.
 #[derive(clap::Args, Clone, Copy)]
@@ -44,6 +44,10 @@ pub struct Size {
     /// What the GPUs are
     #[arg(long, value_enum, default_value_t = Target::Gfx900)]
     target: Target,
+
+    /// What a sabotaged GPU does wrong.
+    #[arg(skip)]
+    sabotage: Option<&'static str>,
 }
 
 /// Everything that is built for a guest.
@@ -85,7 +89,8 @@ impl Parts {
             return Ok(None);
         }
         Ok(Some(Wanted {
-            program: self.programs.path(GPU)?.into(),
+            program: self.programs.path(if size.sabotage.is_some() { SABOTAGED_GPU } else { GPU })?.into(),
+            sabotage: size.sabotage,
             count: size.gpus,
             vram_mib: size.vram,
             target: size.target,
@@ -137,7 +142,12 @@ impl Size {
 
     /// For programs of the distribution, whose libraries are in memory, too.
     pub fn clients(target: Target, gpus: u32) -> Self {
-        Self { memory: 4096, gpus, vram: 254, target }
+        Self { memory: 4096, gpus, target, ..Self::default() }
+    }
+
+    /// With GPUs that are wrong on purpose; [`SABOTAGED_GPU`] was built.
+    pub fn sabotaged(self, what: &'static str) -> Self {
+        Self { sabotage: Some(what), ..self }
     }
 
     /// Whether scenarios have all that they have in the usual guest.
