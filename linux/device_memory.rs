@@ -94,6 +94,13 @@ impl Pages {
         self.free.drain(|run| driver.released(place(run.start), run.len() as u64));
     }
 
+    /// As [`Self::tell`], and what the work item is just telling has been told, too.
+    fn settle(&self) {
+        self.tell();
+        // SAFETY: the work is initialised, and takes no locks that the caller has: it has none. Sleeps.
+        unsafe { bindings::flush_work(self.report.get()) };
+    }
+
     unsafe extern "C" fn serve(work: *mut bindings::work_struct) {
         let work: *mut Opaque<bindings::work_struct> = work.cast();
         // SAFETY: the work is the `report` of a `Pages`, which waits for it before it goes.
@@ -360,11 +367,11 @@ impl Memories {
         self.locate(frame).map(|(memory, page)| memory.fabric(page))
     }
 
-    /// Tells the driver at once what is free by now, instead of in a moment: it may be waiting for it. Without locks.
+    /// Has told the driver what is free by now when it returns, instead of in a moment: it may be waiting for it. Without locks.
     pub(crate) fn settle(&self) {
         for memory in self.0.iter() {
             if let Some(user) = memory.enter() {
-                user.pages().tell();
+                user.pages().settle();
             }
         }
     }

@@ -22,13 +22,18 @@ use vkfd_driver::mmap::Mapped;
 use vkfd_driver::process::Process;
 
 /// Sets `vma` up, as what the process has at the mapping's offset. EBADF in another process than the one that opened the file, EINVAL for a
-/// mapping that is private and can be written to: what is written there would not reach the GPU.
+/// mapping that is private and can be written to: what is written there would not reach the GPU. libhsakmt makes private mappings of VRAM that
+/// no access is allowed to, to keep the addresses; such a one is accepted, and stays as it is: it can never be made writable, as in amdgpu.
 pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result {
     if !process.mm().is_current() {
         return Err(EBADF);
     }
     if vma.flags() & flags::SHARED == 0 && vma.flags() & flags::MAYWRITE != 0 {
-        return Err(EINVAL);
+        if vma.readable() || vma.executable() {
+            return Err(EINVAL);
+        }
+        // EINVAL if it can be written to now.
+        vma.try_clear_maywrite()?;
     }
     // SAFETY: the area is being set up.
     let pages = unsafe { (*vma.as_ptr()).vm_pgoff };

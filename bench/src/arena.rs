@@ -100,6 +100,23 @@ impl Arena {
         Ok(arena)
     }
 
+    /// A contiguous part at a multiple of 2 MiB and no ranges; `bytes` is whole pages. Small pages, all touched.
+    ///
+    /// # Errors
+    ///
+    /// What mmap failed with.
+    pub fn block(bytes: u64) -> io::Result<Self> {
+        let mapped = usize::try_from(bytes + BETWEEN).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let base = map(mapped, libc::PROT_READ | libc::PROT_WRITE)?;
+        // SAFETY: advice about a new mapping of our own; a kernel without huge pages refuses it, which is as well.
+        unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_NOHUGEPAGE) };
+        let start = CpuVa::of(base.as_ptr()).0.next_multiple_of(BETWEEN);
+        let whole = UserptrRange { start, size: bytes };
+        let block = Self { base, bytes: mapped, whole, ranges: Vec::new(), by_address: Vec::new() };
+        block.touch(whole);
+        Ok(block)
+    }
+
     /// Touches both parts piece by piece in turn, so that neither has the better physical pages: the kernel hands out fragments first.
     fn touch_alternately(&self) {
         let mut before = self.whole.start;

@@ -26,7 +26,7 @@ const SUBJECTS: [Subject; 5] =
 pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress) -> Result<()> {
     let shape = Shape::grid(COPIES);
     if shape.memory() + 2 * shape.total > plan.budget {
-        report.leave_out("copies", "more than the memory budget (see --memory)");
+        report.head.leave_out("copies", "more than the memory budget (see --memory)");
         return Ok(());
     }
     let arena = shape.arena()?;
@@ -67,7 +67,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     drop(buffers);
     let out = |subject| (subject, Operation::CopyOut);
     // Both move the same bytes, so speeds are as times, the other way round.
-    report.targets.push(Goal::at_least(COPY, 0.8, samples.ratio(out(Subject::Memcpy), out(Subject::Batch))));
+    report.head.targets.push(Goal::at_least(COPY, 0.8, samples.ratio(out(Subject::Memcpy), out(Subject::Batch))));
     report.add(Section::Copies, &shape, &samples);
     rig.rest(true);
     Ok(())

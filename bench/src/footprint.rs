@@ -37,6 +37,6 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report) -> Result<()> {
         report.footprints.push(footprint);
         buffer.free()?;
     }
-    report.targets.push(Goal::at_most(MEMORY, 1.0, worst.and_then(|part| Spread::of([part]))));
+    report.head.targets.push(Goal::at_most(MEMORY, 1.0, worst.and_then(|part| Spread::of([part]))));
     Ok(())
 }

@@ -31,6 +31,23 @@ pub const COPY: &str = "SDMA copy out of 10,000 ranges of 16 KiB: speed by memcp
 /// Driver memory.
 pub const MEMORY: &str = "driver memory, by 64 bytes a range and 16 bytes a page (the largest)";
 
+/// Moving to a GPU by granules: coherent, private.
+pub const MOVE_TO_GPU: [&str; 2] = [
+    "moving to the GPU by 2 MiB, coherent: speed by memcpy of the same",
+    "moving to the GPU by 2 MiB, private: speed by memcpy of the same",
+];
+/// Moving back by granules: coherent, private.
+pub const MOVE_BACK: [&str; 2] = [
+    "moving back by 2 MiB, coherent: speed by memcpy of the same",
+    "moving back by 2 MiB, private: speed by memcpy of the same",
+];
+/// One request against page by page: coherent, private.
+pub const BATCHING: [&str; 2] = [
+    "64 MiB to the GPU by one request, coherent: times faster than page by page",
+    "64 MiB to the GPU by one request, private: times faster than page by page",
+];
+/// The CPU reads in place: pages spread over the buffer.
+pub const IN_PLACE: &str = "CPU reads 1% of the pages of 256 MiB on the GPU: coherent, times faster than private";
 /// A goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {

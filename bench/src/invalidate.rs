@@ -77,7 +77,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     let find = |ranges| cases.iter().find(|case| case.subject == Subject::Batch && case.arena.ranges.len() == ranges);
     let cell = (Subject::Batch, Operation::Invalidate);
     let growth = find(16).zip(find(65_536)).and_then(|(few, many)| many.samples.ratio_to(cell, &few.samples, cell));
-    report.targets.push(Goal::at_most(INVALIDATE, 1.5, growth));
+    report.head.targets.push(Goal::at_most(INVALIDATE, 1.5, growth));
     for case in &cases {
         report.add(Section::Invalidate, &Shape::grid((case.arena.ranges.len(), PAGE)), &case.samples);
     }

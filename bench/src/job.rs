@@ -31,7 +31,7 @@ const ONE_OF: usize = 100;
 pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress) -> Result<()> {
     let shape = Shape::grid(MAIN);
     if shape.memory() > plan.budget {
-        report.leave_out("the whole job", "more than the memory budget (see --memory)");
+        report.head.leave_out("the whole job", "more than the memory budget (see --memory)");
         return Ok(());
     }
     let arena = shape.arena()?;
@@ -39,7 +39,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     let mut strategies = rig.strategies();
     match rig.seat(Subject::Batch)?.client.measure_pin(&arena.ranges) {
         Ok(_) => strategies.push(Subject::Pin),
-        Err(error) => report.leave_out("the whole job with pinned pages", error.to_string()),
+        Err(error) => report.head.leave_out("the whole job with pinned pages", error.to_string()),
     }
     let bar = progress.bar("whole job", plan.rounds * strategies.len());
     for round in 0..plan.rounds {
@@ -62,7 +62,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
         }
     }
     let score = report.scores.iter().find(|(subject, _)| *subject == Subject::Batch).map(|(_, score)| *score);
-    report.targets.push(Goal::at_least(SCORE, 95.0, score));
+    report.head.targets.push(Goal::at_least(SCORE, 95.0, score));
     report.add(Section::Job, &shape, &samples);
     Ok(())
 }

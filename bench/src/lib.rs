@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd bench userptr`: what registering scattered memory costs, in one call, in one call a range, and beside what else does the job.
+//! `vkfd bench`: what the driver's work costs, beside what else does the job. `userptr` is about registering scattered memory, in one call and in
+//! one call a range; [`migrate`] about memory that moves to a GPU and back, or is used there in place.
 //!
 //! Everything runs in this process, on the software GPU (or, with `--device`, on another KFD): what is measured is the driver's work and the
 //! host's, not silicon. The machine may have other work, so only ratios of things measured in turn in the same round count, as medians.
@@ -17,6 +18,7 @@ mod invalidate;
 mod job;
 mod kernels;
 mod list;
+pub mod migrate;
 mod page;
 mod peer;
 mod plan;
@@ -26,23 +28,21 @@ mod progress;
 mod report;
 mod restore;
 mod rig;
+mod run;
 mod spread;
 mod subject;
 mod sweep;
 mod text;
 
-use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::host::Host;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::report::{Parameters, Report, SCHEMA};
+use crate::report::Report;
 use crate::rig::Rig;
+use crate::run::Options;
 
 /// Measure what registering scattered CPU memory costs: batch, a call a range, and what else there is
 ///
@@ -60,41 +60,9 @@ use crate::rig::Rig;
 /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// A short run, under a minute: fewer shapes and samples
-    #[arg(long)]
-    quick: bool,
-
-    /// Print one JSON object instead of tables
-    #[arg(long)]
-    json: bool,
-
-    /// Also write a page with plots to this file; it needs nothing else
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-
-    /// Use this KFD device (such as /dev/kfd) instead of the driver and the software GPU in this process
-    #[arg(long, value_name = "PATH")]
-    device: Option<PathBuf>,
-
-    /// Use at most this much memory at a time, such as 2G (default: a third of what is available, at most 6G)
-    #[arg(long, value_name = "SIZE", value_parser = budget::parse)]
-    memory: Option<u64>,
-
-    /// Samples of each thing (default: 11, quick 5)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: Option<u16>,
-
-    /// Do not repeat a sample that takes longer than this, nor try it on more ranges (default: 15, quick 1.5)
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    slow: Option<u64>,
-
-    /// Exit with 3 when a target was missed
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    options: Options,
 }
-
-/// The exit code for a missed target.
-const MISSED: u8 = 3;
 
 /// Runs the benchmark and reports.
 ///
@@ -102,50 +70,20 @@ const MISSED: u8 = 3;
 ///
 /// When the driver cannot be started, it refuses something, or the report cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    // Before the long run, not after it.
-    let page = args
-        .html
-        .as_ref()
-        .map(|path| std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display())));
-    let page = page.transpose()?;
-    let report = measure(args)?;
-    if let Some(mut file) = page {
-        file.write_all(page::render(&report).as_bytes()).context("cannot write the page")?;
-    }
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        out.write_all(text::report(&report).as_bytes())?;
-    }
-    let missed = args.check && report.targets.iter().any(|goal| !goal.met);
-    Ok(if missed { ExitCode::from(MISSED) } else { ExitCode::SUCCESS })
+    args.options.run(|| measure(&args.options))
 }
 
-fn measure(args: &Args) -> Result<Report> {
-    let start = Instant::now();
-    let budget = args.memory.unwrap_or_else(budget::compute);
-    let plan = Plan::new(args.quick, budget, args.rounds.unwrap_or(0).into(), args.slow.unwrap_or(0))?;
-    let mut rig = Rig::new(args.device.as_deref())?;
+fn measure(options: &Options) -> Result<Report> {
+    let budget = options.budget();
+    let plan = Plan::new(options.quick, budget, options.rounds(), options.slow())?;
+    let mut rig = Rig::new(options.device.as_deref())?;
     let progress = Progress::new();
     let mut report = Report {
-        schema: SCHEMA,
-        version: env!("CARGO_PKG_VERSION"),
-        host: Host::describe(rig.source()),
-        parameters: Parameters {
-            quick: args.quick,
-            rounds: plan.rounds,
-            slow_seconds: plan.slow.as_secs_f64(),
-            memory_budget: budget,
-            took_seconds: 0.0,
-        },
-        targets: Vec::new(),
+        head: options.head(budget, rig.source()),
         scores: Vec::new(),
         measurements: Vec::new(),
         footprints: Vec::new(),
         ranges_invalidated_a_call: None,
-        left_out: Vec::new(),
     };
     sweep::run(&mut rig, &plan, &mut report, &progress)?;
     job::run(&mut rig, &plan, &mut report, &progress)?;
@@ -154,6 +92,5 @@ fn measure(args: &Args) -> Result<Report> {
     copies::run(&mut rig, &plan, &mut report, &progress)?;
     kernels::run(&mut rig, &plan, &mut report, &progress)?;
     footprint::run(&mut rig, &plan, &mut report)?;
-    report.parameters.took_seconds = start.elapsed().as_secs_f64();
     Ok(report)
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use crate::plot::{bars, escape, lines, Axis, Bar, Mark, Point, Series};
-use crate::report::{Measurement, Report, Section};
+use crate::report::{Head, Measurement, Report, Section};
 use crate::subject::{Operation, Subject};
 use crate::text;
 
@@ -53,15 +53,21 @@ fn plain(value: f64) -> String {
 
 const RANGES: Axis<'_> = Axis { title: "ranges", tick: plain };
 
-/// The page.
+/// A whole page.
+pub fn document(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width,initial-scale=1\"><title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>{body}\
+         </body></html>\n"
+    )
+}
+
+/// The report's page, without what every page has.
 pub fn render(report: &Report) -> String {
-    let mut page = String::from("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">");
-    page.push_str(
-        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>vkfd bench userptr</title>",
-    );
-    let _ = write!(page, "<style>{STYLE}</style></head><body><h1>vkfd bench userptr</h1>");
-    head(report, &mut page);
-    targets(report, &mut page);
+    let mut page = String::from(INTRODUCTION);
+    head(&report.head, &mut page);
+    targets(&report.head, &mut page);
     score(report, &mut page);
     sweep(report, &mut page);
     sizes(report, &mut page);
@@ -70,28 +76,29 @@ pub fn render(report: &Report) -> String {
     copies(report, &mut page);
     kernels(report, &mut page);
     memory(report, &mut page);
-    left_out(report, &mut page);
-    page.push_str("</body></html>\n");
+    left_out(&report.head, &mut page);
     page
 }
 
-fn section(page: &mut String, title: &str, plot: &str, see: &str) {
+/// A section with a plot and what is to be seen in it.
+pub fn section(page: &mut String, title: &str, plot: &str, see: &str) {
     let _ = write!(page, "<h2>{}</h2>{plot}<p>{see}</p>", escape(title));
 }
 
-fn head(report: &Report, page: &mut String) {
-    page.push_str(
-        "<p>A program has a buffer that lies in thousands of pieces in its memory, and a GPU is to see it as one contiguous range. \
-         The <b>batch</b> form registers all pieces in one call; <b>multi</b> is one call a piece; <b>contiguous</b> is a buffer of the same \
-         size that needs none of this, and so what there is to reach.</p>",
-    );
-    let host = &report.host;
+const INTRODUCTION: &str =
+    "<p>A program has a buffer that lies in thousands of pieces in its memory, and a GPU is to see it as one contiguous range. \
+     The <b>batch</b> form registers all pieces in one call; <b>multi</b> is one call a piece; <b>contiguous</b> is a buffer of the same \
+     size that needs none of this, and so what there is to reach.</p>";
+
+/// The computer and the run.
+pub fn head(head: &Head, page: &mut String) {
+    let host = &head.host;
     let _ = write!(
         page,
         "<p class=\"dim\">vkfd {} on {} ({} processors), Linux {}, {} of memory, transparent huge pages: {}, load at the start {:.1}. The driver \
-         and a software GPU ran in one process; it heard of changed mappings by: {}. Up to {} samples of each thing, taken in turns; points \
+         heard of changed mappings by: {} (anything but a kernel: it and a software GPU ran in this one process). Up to {} samples of each thing, taken in turns; points \
          and bars are medians, whiskers the quartiles. The run took {:.0} s.</p>",
-        report.version,
+        head.version,
         escape(&host.cpu),
         host.cores,
         escape(&host.kernel),
@@ -99,20 +106,21 @@ fn head(report: &Report, page: &mut String) {
         escape(&host.transparent_huge_pages),
         host.load,
         escape(&host.notification_source),
-        report.parameters.rounds,
-        report.parameters.took_seconds
+        head.parameters.rounds,
+        head.parameters.took_seconds
     );
 }
 
-fn targets(report: &Report, page: &mut String) {
-    let met = report.targets.iter().filter(|goal| goal.met).count();
+/// The targets.
+pub fn targets(head: &Head, page: &mut String) {
+    let met = head.targets.iter().filter(|goal| goal.met).count();
     let _ = write!(
         page,
         "<h2>Targets: {met} of {} met</h2><table><tr><th>Target</th><th class=\"n\">Bound</th>",
-        report.targets.len()
+        head.targets.len()
     );
     page.push_str("<th class=\"n\">Measured (quartiles)</th><th></th></tr>");
-    for goal in &report.targets {
+    for goal in &head.targets {
         let measured = goal.measured.map_or_else(|| "not measured".to_owned(), text::spread);
         let (class, word) = if goal.met { ("met", "met") } else { ("missed", "missed") };
         let _ = write!(
@@ -122,7 +130,7 @@ fn targets(report: &Report, page: &mut String) {
             goal.bound.text()
         );
     }
-    page.push_str("</table><p class=\"dim\">Each is a ratio of two things measured in the same rounds; the last is the driver's own count.</p>");
+    page.push_str("</table><p class=\"dim\">Each is a ratio of two things measured in the same rounds, or of the driver's own counts.</p>");
 }
 
 fn score(report: &Report, page: &mut String) {
@@ -348,12 +356,13 @@ fn memory(report: &Report, page: &mut String) {
     page.push_str("</table><p>What the driver says that it holds for a registered and mapped buffer, page tables apart, and the limit it is to keep.</p>");
 }
 
-fn left_out(report: &Report, page: &mut String) {
-    if report.left_out.is_empty() {
+/// What was left out.
+pub fn left_out(head: &Head, page: &mut String) {
+    if head.left_out.is_empty() {
         return;
     }
     page.push_str("<h2>Left out</h2><table><tr><th>What</th><th>Why</th></tr>");
-    for left_out in &report.left_out {
+    for left_out in &head.left_out {
         let _ = write!(page, "<tr><td>{}</td><td>{}</td></tr>", escape(&left_out.what), escape(&left_out.why));
     }
     page.push_str("</table>");

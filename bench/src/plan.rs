@@ -107,12 +107,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for a full or a quick run. `rounds` and `slow` 0 stand for their defaults.
+    /// The plan for a full or a quick run.
     ///
     /// # Errors
     ///
     /// Never for the lists as they are.
-    pub fn new(quick: bool, budget: u64, rounds: usize, slow: u64) -> Result<Self> {
+    pub fn new(quick: bool, budget: u64, rounds: usize, slow: Duration) -> Result<Self> {
         let pick = |quick_value, full| if quick { quick_value } else { full };
         let mut shapes: Vec<Shape> = [MAIN, FEW, MANY].map(Shape::grid).to_vec();
         // One of the lists is almost a shape of the grid.
@@ -132,12 +132,8 @@ impl Plan {
             shapes.push(Shape { label: Some("THP"), pages: Pages::Huge, ..Shape::grid(MAIN) });
         }
         Ok(Self {
-            rounds: if rounds == 0 { pick(5, 11) } else { rounds },
-            slow: if slow == 0 {
-                Duration::from_millis(if quick { 1500 } else { 15_000 })
-            } else {
-                Duration::from_secs(slow)
-            },
+            rounds,
+            slow,
             budget,
             shapes,
             kernel_bytes: if quick { 64 << 20 } else { 256 << 20 },
@@ -172,7 +168,7 @@ mod tests {
     #[test]
     fn groups_fit_the_budget_and_nothing_is_lost() {
         for (quick, budget) in [(true, 6 << 30), (false, 1 << 30), (false, 6 << 30)] {
-            let plan = Plan::new(quick, budget, 0, 0).unwrap();
+            let plan = Plan::new(quick, budget, 5, Duration::from_secs(1)).unwrap();
             let (groups, too_large) = plan.groups();
             assert_eq!(groups.iter().map(Vec::len).sum::<usize>() + too_large.len(), plan.shapes.len());
             assert!(groups.iter().all(|group| group.iter().map(Shape::memory).sum::<u64>() <= budget));

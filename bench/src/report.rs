@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::goal::Goal;
 use crate::host::Host;
 use crate::plan::Shape;
+use crate::run::Document;
 use crate::spread::{Samples, Spread};
 use crate::subject::{Operation, Subject};
 
@@ -90,9 +91,9 @@ pub struct Parameters {
     pub took_seconds: f64,
 }
 
-/// A run.
+/// What the report of any benchmark has.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct Head {
     /// [`SCHEMA`].
     pub schema: u32,
     /// vkfd's version.
@@ -103,6 +104,26 @@ pub struct Report {
     pub parameters: Parameters,
     /// What was to be reached.
     pub targets: Vec<Goal>,
+    /// What was left out, and why.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Head {
+    /// Notes what was left out; the same is noted once.
+    pub fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        let left_out = LeftOut { what: what.into(), why: why.into() };
+        if !self.left_out.contains(&left_out) {
+            self.left_out.push(left_out);
+        }
+    }
+}
+
+/// A run of `vkfd bench userptr`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What every report has.
+    #[serde(flatten)]
+    pub head: Head,
     /// The whole job as a score: contiguous is 100.
     pub scores: Vec<(Subject, Spread)>,
     /// Everything measured.
@@ -111,8 +132,20 @@ pub struct Report {
     pub footprints: Vec<Footprint>,
     /// Ranges invalidated by each call that discarded one page, as the driver counted them.
     pub ranges_invalidated_a_call: Option<f64>,
-    /// What was left out, and why.
-    pub left_out: Vec<LeftOut>,
+}
+
+impl Document for Report {
+    fn head(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        crate::text::report(self)
+    }
+
+    fn page(&self) -> (&'static str, String) {
+        ("vkfd bench userptr", crate::page::render(self))
+    }
 }
 
 impl Report {
@@ -130,7 +163,7 @@ impl Report {
         touched: Option<usize>,
         samples: &Samples,
     ) {
-        for (subject, operation, seconds) in samples.spreads() {
+        for ((subject, operation), seconds) in samples.spreads() {
             let other = (Subject::Contiguous, operation);
             let by_contiguous = samples.ratio((subject, operation), other).filter(|_| subject != Subject::Contiguous);
             self.measurements.push(Measurement {
@@ -144,14 +177,6 @@ impl Report {
                 seconds,
                 by_contiguous,
             });
-        }
-    }
-
-    /// Notes what was left out; the same is noted once.
-    pub fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        let left_out = LeftOut { what: what.into(), why: why.into() };
-        if !self.left_out.contains(&left_out) {
-            self.left_out.push(left_out);
         }
     }
 

@@ -73,7 +73,7 @@ fn against_k(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progres
     let find = |k: usize| tables.iter().find(|(other, _)| *other == k).map(|(_, samples)| samples);
     let cell = (Subject::Batch, Operation::Restore);
     let ratio = find(one_percent).zip(find(n)).and_then(|(some, all)| some.ratio_to(cell, all, cell));
-    report.targets.push(Goal::at_most(RESTORE_K, 0.2, ratio));
+    report.head.targets.push(Goal::at_most(RESTORE_K, 0.2, ratio));
     rig.rest(false);
     Ok(())
 }
@@ -110,7 +110,7 @@ fn against_n(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progres
     }
     let cell = (Subject::Batch, Operation::Restore);
     let ratio = cases.first().zip(cases.last()).and_then(|(few, many)| many.1.ratio_to(cell, &few.1, cell));
-    report.targets.push(Goal::at_most(RESTORE_N, 1.5, ratio));
+    report.head.targets.push(Goal::at_most(RESTORE_N, 1.5, ratio));
     rig.rest(false);
     Ok(())
 }

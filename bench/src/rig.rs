@@ -156,7 +156,12 @@ impl Drivers {
 }
 
 impl Seat {
-    fn new(client: Client, strategy: Strategy) -> Result<Self> {
+    /// Queues on the client's first GPU.
+    ///
+    /// # Errors
+    ///
+    /// What the driver refused.
+    pub fn new(client: Client, strategy: Strategy) -> Result<Self> {
         let gpu = client.gpus().first().context("the machine has no GPU")?.id;
         let compute = ComputeQueue::new(&client, gpu)?;
         let copy = CopyQueue::new(&client, gpu)?;

@@ -37,6 +37,11 @@ impl Spread {
         Some(Self { median: quantile(2), q1: quantile(1), q3: quantile(3), samples: sorted.len() })
     }
 
+    /// The spread of one by each sample; samples are positive.
+    pub fn inverted(self) -> Self {
+        Self { median: 1.0 / self.median, q1: 1.0 / self.q3, q3: 1.0 / self.q1, samples: self.samples }
+    }
+
     /// The spread of the samples times a positive factor.
     pub fn scaled(self, factor: f64) -> Self {
         Self { median: self.median * factor, q1: self.q1 * factor, q3: self.q3 * factor, samples: self.samples }
@@ -44,31 +49,42 @@ impl Spread {
 }
 
 /// Times in seconds by what was measured and what was done, a sample a round. A round that was left out is a gap.
-#[derive(Clone, Debug, Default)]
-pub struct Samples {
-    cells: BTreeMap<(Subject, Operation), BTreeMap<usize, f64>>,
+#[derive(Clone, Debug)]
+pub struct Samples<Cell = (Subject, Operation)> {
+    cells: BTreeMap<Cell, BTreeMap<usize, f64>>,
+}
+
+impl<Cell> Default for Samples<Cell> {
+    fn default() -> Self {
+        Self { cells: BTreeMap::new() }
+    }
 }
 
 impl Samples {
     /// Adds a sample.
     pub fn add(&mut self, round: usize, subject: Subject, operation: Operation, time: Duration) {
-        self.cells.entry((subject, operation)).or_default().insert(round, time.as_secs_f64());
+        self.add_to(round, (subject, operation), time);
+    }
+}
+
+impl<Cell: Copy + Ord> Samples<Cell> {
+    /// Adds a sample to a cell.
+    pub fn add_to(&mut self, round: usize, cell: Cell, time: Duration) {
+        self.cells.entry(cell).or_default().insert(round, time.as_secs_f64());
     }
 
     /// What was measured, with its spread, in seconds.
-    pub fn spreads(&self) -> impl Iterator<Item = (Subject, Operation, Spread)> + '_ {
-        self.cells.iter().filter_map(|(&(subject, operation), rounds)| {
-            Some((subject, operation, Spread::of(rounds.values().copied())?))
-        })
+    pub fn spreads(&self) -> impl Iterator<Item = (Cell, Spread)> + '_ {
+        self.cells.iter().filter_map(|(cell, rounds)| Some((*cell, Spread::of(rounds.values().copied())?)))
     }
 
     /// The spread of `a / b`, each round's sample by the same round's.
-    pub fn ratio(&self, a: (Subject, Operation), b: (Subject, Operation)) -> Option<Spread> {
+    pub fn ratio(&self, a: Cell, b: Cell) -> Option<Spread> {
         ratio(self.cells.get(&a)?, self.cells.get(&b)?)
     }
 
     /// As [`Samples::ratio`], where `b` is of another table that was filled in the same rounds.
-    pub fn ratio_to(&self, a: (Subject, Operation), other: &Self, b: (Subject, Operation)) -> Option<Spread> {
+    pub fn ratio_to(&self, a: Cell, other: &Self, b: Cell) -> Option<Spread> {
         ratio(self.cells.get(&a)?, other.cells.get(&b)?)
     }
 }
@@ -105,7 +121,7 @@ mod tests {
 
     #[test]
     fn ratios_pair_samples_of_the_same_round() {
-        let mut samples = Samples::default();
+        let mut samples: Samples = Samples::default();
         let cell = |subject| (subject, Operation::Register);
         // The machine was ten times slower in round 1; a ratio of medians over unpaired rounds would not be 2.
         for (round, (a, b)) in [(2, 1), (20, 10), (9, 0), (200, 100)].into_iter().enumerate() {

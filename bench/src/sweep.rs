@@ -41,7 +41,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     let (groups, too_large) = plan.groups();
     for shape in too_large {
         let needed = crate::text::bytes(shape.memory());
-        report.leave_out(shape.name(), format!("needs {needed} of memory, more than the budget (see --memory)"));
+        report.head.leave_out(shape.name(), format!("needs {needed} of memory, more than the budget (see --memory)"));
     }
     let subjects: Vec<Subject> = rig.strategies().into_iter().chain(Subject::PEERS).collect();
     let turns_in_all = groups.len() * plan.rounds * subjects.len();
@@ -89,12 +89,12 @@ fn turn(
             continue;
         }
         if expected > 2.0 * plan.slow.as_secs_f64() {
-            report.leave_out(name(), format!("it would take about {expected:.0} s a sample (see --slow)"));
+            report.head.leave_out(name(), format!("it would take about {expected:.0} s a sample (see --slow)"));
             place.out.push(subject);
             continue;
         }
         if let Some(why) = rig.cannot_watch(subject, ranges) {
-            report.leave_out(name(), why);
+            report.head.leave_out(name(), why);
             place.out.push(subject);
             continue;
         }
@@ -111,7 +111,7 @@ fn turn(
                 }
             }
             Err(why) => {
-                report.leave_out(name(), why);
+                report.head.leave_out(name(), why);
                 place.out.push(subject);
                 continue;
             }
@@ -119,7 +119,7 @@ fn turn(
         let took = start.elapsed();
         if took > plan.slow && round + 1 < plan.rounds {
             let seconds = took.as_secs_f64();
-            report.leave_out(name(), format!("{} of {} samples: one took {seconds:.1} s", round + 1, plan.rounds));
+            report.head.leave_out(name(), format!("{} of {} samples: one took {seconds:.1} s", round + 1, plan.rounds));
             place.out.push(subject);
         }
         a_range = if subject == Subject::Multi { took.as_secs_f64() / ranges as f64 } else { 0.0 };
@@ -186,19 +186,27 @@ fn goals(report: &mut Report, places: &[Place], kernel: bool) {
         let ratio = |operation, a, b| main.samples.ratio((a, operation), (b, operation));
         if kernel {
             let ratio = |a, b| ratio(Operation::Register, a, b);
-            report.targets.push(Goal::at_least(MULTI_TO_BATCH_REGISTER, 5.0, ratio(Subject::Multi, Subject::Batch)));
-            report.targets.push(Goal::at_most(REGISTER_TO_FAULT, 1.3, ratio(Subject::Batch, Subject::Fault)));
-            report.targets.push(Goal::at_most(REGISTER_TO_IO_URING, 1.0, ratio(Subject::Batch, Subject::IoUring)));
+            report.head.targets.push(Goal::at_least(
+                MULTI_TO_BATCH_REGISTER,
+                5.0,
+                ratio(Subject::Multi, Subject::Batch),
+            ));
+            report.head.targets.push(Goal::at_most(REGISTER_TO_FAULT, 1.3, ratio(Subject::Batch, Subject::Fault)));
+            report.head.targets.push(Goal::at_most(REGISTER_TO_IO_URING, 1.0, ratio(Subject::Batch, Subject::IoUring)));
         } else {
             let ratio = |a, b| ratio(Operation::Lifetime, a, b);
-            report.targets.push(Goal::at_least(MULTI_TO_BATCH, 5.0, ratio(Subject::Multi, Subject::Batch)));
-            report.targets.push(Goal::at_most(LIFETIME_TO_CONTIGUOUS, 1.3, ratio(Subject::Batch, Subject::Contiguous)));
+            report.head.targets.push(Goal::at_least(MULTI_TO_BATCH, 5.0, ratio(Subject::Multi, Subject::Batch)));
+            report.head.targets.push(Goal::at_most(
+                LIFETIME_TO_CONTIGUOUS,
+                1.3,
+                ratio(Subject::Batch, Subject::Contiguous),
+            ));
         }
     }
     if let (Some(few), Some(many)) = (find(FEW), find(MANY)) {
         let cell = (Subject::Batch, Operation::Lifetime);
         let ranges = FEW.0 as f64 / MANY.0 as f64;
         let growth = many.samples.ratio_to(cell, &few.samples, cell).map(|spread| spread.scaled(ranges));
-        report.targets.push(Goal::at_most(GROWTH, 1.5, growth));
+        report.head.targets.push(Goal::at_most(GROWTH, 1.5, growth));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::report::{Report, Section};
+use crate::report::{Head, Report, Section};
 use crate::spread::Spread;
 use crate::subject::{Operation, Subject};
 
@@ -60,7 +60,8 @@ pub fn spread(spread: Spread) -> String {
     format!("{} ({} to {})", number(spread.median), number(spread.q1), number(spread.q3))
 }
 
-fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
+/// A table; its first column is words.
+pub fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain(head.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)
@@ -78,18 +79,33 @@ fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
     }
 }
 
-fn heading(out: &mut String, text: &str) {
+/// A section's heading.
+pub fn heading(out: &mut String, text: &str) {
     let _ = writeln!(out, "\n{text}");
 }
 
 /// The report for a terminal.
 pub fn report(report: &Report) -> String {
+    let mut out = head(&report.head);
+    sweep(report, &mut out);
+    job(report, &mut out);
+    invalidate(report, &mut out);
+    restore(report, &mut out);
+    copies(report, &mut out);
+    kernels(report, &mut out);
+    memory(report, &mut out);
+    tail(&report.head, &mut out);
+    out
+}
+
+/// How every report begins.
+pub fn head(head: &Head) -> String {
     let mut out = String::new();
-    let host = &report.host;
+    let host = &head.host;
     let _ = writeln!(
         out,
         "vkfd {} on {} ({} processors), Linux {}, {} of memory, huge pages: {}, load {:.1}, notifications: {}",
-        report.version,
+        head.version,
         host.cpu,
         host.cores,
         host.kernel,
@@ -101,23 +117,29 @@ pub fn report(report: &Report) -> String {
     let _ = writeln!(
         out,
         "Up to {} samples of each, interleaved; medians (quartiles in brackets). Took {:.0} s.",
-        report.parameters.rounds, report.parameters.took_seconds
+        head.parameters.rounds, head.parameters.took_seconds
     );
-    sweep(report, &mut out);
-    job(report, &mut out);
-    invalidate(report, &mut out);
-    restore(report, &mut out);
-    copies(report, &mut out);
-    kernels(report, &mut out);
-    memory(report, &mut out);
-    if !report.left_out.is_empty() {
-        heading(&mut out, "Left out");
-        for left_out in &report.left_out {
+    out
+}
+
+/// How every report ends: what was left out, and the targets.
+pub fn tail(head: &Head, out: &mut String) {
+    if !head.left_out.is_empty() {
+        heading(out, "Left out");
+        for left_out in &head.left_out {
             let _ = writeln!(out, "  {}: {}", left_out.what, left_out.why);
         }
     }
-    targets(report, &mut out);
-    out
+    if head.targets.is_empty() {
+        return;
+    }
+    heading(out, "Targets");
+    let row = |goal: &crate::goal::Goal| {
+        let measured = goal.measured.map_or_else(|| "not measured".to_owned(), spread);
+        let met = if goal.met { "met" } else { "MISSED" };
+        vec![goal.what.to_owned(), goal.bound.text(), measured, met.to_owned()]
+    };
+    table(out, &["", "target", "measured", ""], &head.targets.iter().map(row).collect::<Vec<_>>());
 }
 
 fn sweep(report: &Report, out: &mut String) {
@@ -228,16 +250,6 @@ fn memory(report: &Report, out: &mut String) {
     };
     let rows: Vec<_> = report.footprints.iter().map(row).collect();
     table(out, &["ranges", "pages", "held", "64 B a range + 16 B a page", "part"], &rows);
-}
-
-fn targets(report: &Report, out: &mut String) {
-    heading(out, "Targets");
-    let row = |goal: &crate::goal::Goal| {
-        let measured = goal.measured.map_or_else(|| "not measured".to_owned(), spread);
-        let met = if goal.met { "met" } else { "MISSED" };
-        vec![goal.what.to_owned(), goal.bound.text(), measured, met.to_owned()]
-    };
-    table(out, &["", "target", "measured", ""], &report.targets.iter().map(row).collect::<Vec<_>>());
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd demo`: a guest's scattered buffer, registered as one GPU range, used, changed under the GPU's hands, and measured.
+//! `vkfd demo`: a guest's scattered buffer, registered as one GPU range, used, changed under the GPU's hands, and measured. [`coherent`] is another
+//! demo, of a buffer that moves to a GPU's memory.
 
 mod change;
+mod coherent;
 mod compute;
 mod cost;
 mod register;
@@ -10,7 +12,7 @@ mod scene;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::{json, Value};
 
 use crate::format;
@@ -25,7 +27,11 @@ use scene::Scene;
 
 /// The options of `vkfd demo`.
 #[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct DemoArgs {
+    #[command(subcommand)]
+    other: Option<Other>,
+
     #[command(flatten)]
     session: SessionArgs,
 
@@ -62,6 +68,15 @@ pub struct DemoArgs {
     input: InputArgs,
 }
 
+/// Demos of something else.
+#[derive(Subcommand, Clone, Debug)]
+enum Other {
+    /// Move a buffer to a GPU's memory, use it there from all sides, push it out, fetch it again, and check what moved and what did not
+    ///
+    /// Exit code: 0 when every check held, 1 when one did not, 2 for wrong usage or a system that lacks something.
+    Coherent(coherent::CoherentArgs),
+}
+
 const INTRODUCTION: &str = "A GPU normally sees scattered CPU memory as many separate buffers; here one call makes one contiguous \
     GPU range out of thousands of pieces, and no page is pinned: the CPU may still unmap, replace or discard any of them at any time. \
     Every line below is something that was done, and what was checked afterwards by comparing the GPU's results with the CPU's.";
@@ -72,6 +87,9 @@ const INTRODUCTION: &str = "A GPU normally sees scattered CPU memory as many sep
 ///
 /// What kept it from starting; what fails later is in the report.
 pub fn run(args: &DemoArgs) -> Result<ExitCode> {
+    if let Some(Other::Coherent(args)) = &args.other {
+        return coherent::run(args);
+    }
     let output = Output::new(args.json);
     if args.input.is_given() {
         let session = Session::open(&args.session)?;
@@ -87,29 +105,34 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     output.text(INTRODUCTION)?;
     output.line("")?;
     output.text(&session.describe())?;
-    let mut documents = Vec::new();
-    let (mut ok, mut counts) = (true, [0; 3]);
+    let (mut documents, mut reports) = (Vec::new(), Vec::new());
     for (list, layout) in &guests {
         let (document, report) = run_list(args, &session, &output, list, layout)?;
         documents.push(document);
-        ok &= report.ok();
-        for (count, outcome) in counts.iter_mut().zip([Outcome::Ok, Outcome::Failed, Outcome::Skipped]) {
-            *count += report.count(outcome);
-        }
+        reports.push(report);
     }
-    output.line("")?;
-    let [fine, failed, skipped] = counts;
-    let skipped_words =
-        if skipped == 0 { String::new() } else { format!(", {skipped} skipped (the reasons are above)") };
-    output.line(&match failed {
-        0 => format!("All checks held: {} ok{skipped_words}.", format::counted(fine, "step")),
-        n => format!("{} FAILED, {fine} ok{skipped_words}.", format::counted(n, "step")),
-    })?;
+    let reports: Vec<&Report<'_>> = reports.iter().collect();
+    conclude(&output, &reports)?;
+    let ok = reports.iter().all(|report| report.ok());
     output.document(&json!({
         "vkfd": env!("CARGO_PKG_VERSION"), "command": "demo", "ok": ok, "seed": args.seed,
         "kfd": session.json(), "lists": documents,
     }))?;
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The last line: whether all checks held.
+fn conclude(output: &Output, reports: &[&Report<'_>]) -> Result<()> {
+    let count = |outcome| reports.iter().map(|report| report.count(outcome)).sum::<u64>();
+    let [fine, failed, skipped] = [Outcome::Ok, Outcome::Failed, Outcome::Skipped].map(count);
+    let skipped_words =
+        if skipped == 0 { String::new() } else { format!(", {skipped} skipped (the reasons are above)") };
+    output.line("")?;
+    output.line(&match failed {
+        0 => format!("All checks held: {} ok{skipped_words}.", format::counted(fine, "step")),
+        n => format!("{} FAILED, {fine} ok{skipped_words}.", format::counted(n, "step")),
+    })?;
+    Ok(())
 }
 
 fn run_list<'a>(

@@ -47,7 +47,7 @@ enum Command {
     /// command makes the same state as the demo, a small one, and shows what the driver's snapshot queries return. It cannot show
     /// other programs' state. With --device it shows the limits, capabilities and nodes of that KFD as a new process sees them.
     Inspect(Box<inspect::InspectArgs>),
-    /// Measure what batch registration costs and buys on this machine
+    /// Measure on this machine what batch registration costs and buys, or memory on a GPU
     Bench {
         #[command(subcommand)]
         what: Bench,
@@ -85,6 +85,12 @@ enum Bench {
     ///
     /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
     Userptr(Box<vkfd_bench::Args>),
+    /// Memory on a GPU: moving it there and back, page faults, the CPU's accesses in place or by moving back, eviction
+    ///
+    /// Everything is measured in one run, in turn, and shown as ratios: machines are shared and noisy.
+    ///
+    /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
+    Migrate(Box<vkfd_bench::migrate::Args>),
 }
 
 const EXAMPLES: &str = "\
@@ -111,6 +117,7 @@ fn main() -> ExitCode {
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Bench { what: Bench::Userptr(args) }) => vkfd_bench::run(&args),
+        Some(Command::Bench { what: Bench::Migrate(args) }) => vkfd_bench::migrate::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Completions { shell }) => completions(shell),

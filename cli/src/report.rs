@@ -125,20 +125,28 @@ impl Step {
 
     /// Shows the driver's counters that tell of changed mappings, before and after.
     pub fn counters(&mut self, before: &ProcessInfo, after: &ProcessInfo) -> &mut Self {
-        let rows = [
+        let mut rows = vec![
             ("invalidations", before.invalidations, after.invalidations),
             ("evictions", before.evictions, after.evictions),
             ("restores", before.restores, after.restores),
             ("ranges_restored", before.ranges_restored, after.ranges_restored),
-            ("gpu_faults", before.gpu_faults, after.gpu_faults),
         ];
+        // Page faults of the GPU are the exception: shown to people when there were some.
+        if before.gpu_faults == after.gpu_faults {
+            let faults = serde_json::json!({ "before": before.gpu_faults, "after": after.gpu_faults });
+            self.number("gpu_faults", faults);
+        } else {
+            rows.push(("gpu_faults", before.gpu_faults, after.gpu_faults));
+        }
+        self.counts(&rows)
+    }
+
+    /// Shows counters before and after.
+    pub fn counts(&mut self, rows: &[(&str, u64, u64)]) -> &mut Self {
         let mut words = Vec::new();
         for (name, before, after) in rows {
             self.number(name, serde_json::json!({ "before": before, "after": after }));
-            // Page faults of the GPU are the exception.
-            if name != "gpu_faults" || before != after {
-                words.push(format!("{} {} -> {}", name.replace('_', " "), format::count(before), format::count(after)));
-            }
+            words.push(format!("{} {} -> {}", name.replace('_', " "), format::count(*before), format::count(*after)));
         }
         self.line(format!("counters: {}", words.join(", ")))
     }

@@ -17,7 +17,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{bail, ensure, Context, Result};
-use vkfd_host::description::{Description, DIRECTORY_VARIABLE, MACHINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE};
+use vkfd_host::description::{
+    Description, DIRECTORY_VARIABLE, MACHINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+};
 use vkfd_host::Target;
 
 use self::directory::PrivateDirectory;
@@ -115,6 +117,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         }
     }
     let code = wait::run(command).with_context(|| format!("cannot run {}", program.display()))?;
+    if !directory.path().join(USED_FILE).exists() {
+        eprintln!("vkfd: {} opened no device and read nothing of the machine's", name.to_string_lossy());
+    }
     drop(directory);
     Ok(code)
 }

@@ -8,6 +8,7 @@ use anyhow::{bail, Context, Result};
 use clap::{Args, ValueEnum};
 use serde_json::{json, Value};
 use vkfd_client::{Client, Machine, MachineOptions};
+use vkfd_driver::device_memory::Kind;
 use vkfd_driver::window::WindowPolicy;
 use vkfd_host::Capabilities;
 
@@ -62,6 +63,15 @@ impl Session {
     ///
     /// When it cannot be opened or has not what was asked for.
     pub fn open(args: &SessionArgs) -> Result<Self> {
+        Self::with_memory(args, Kind::default())
+    }
+
+    /// As [`Session::open`], with the kind of memory that GPUs have, if the driver is in this process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::open`].
+    pub fn with_memory(args: &SessionArgs, memory: Kind) -> Result<Self> {
         let (client, machine) = match &args.device {
             Some(path) => {
                 let client = Client::open_at(path).with_context(|| {
@@ -71,6 +81,7 @@ impl Session {
             }
             None => {
                 let mut options = MachineOptions { gpus: args.gpus, ..MachineOptions::default() };
+                options.driver.device_memory = memory;
                 if args.windows == Windows::PerRange {
                     options.driver.windows = WindowPolicy::PerRange;
                 }

@@ -99,6 +99,69 @@ fn a_single_page_is_a_list() {
     assert_eq!(step(&document, "saxpy")["outcome"], "skipped");
 }
 
+/// What moved and what did not is in the counters of every step; where nothing can move, that is said.
+#[test]
+fn the_life_of_a_buffer_in_a_gpus_memory() {
+    const PAGES: u64 = (16 << 20) / 4096;
+    for (more, memory) in
+        [(&[][..], "coherent"), (&["--gpus", "3", "--xnack"], "coherent"), (&["--private"], "private")]
+    {
+        let run = vkfd(&[&["demo", "coherent", "--size", "16", "--json"], more].concat());
+        let document = json(&run);
+        assert_eq!(run.status.code(), Some(0), "{document:#}");
+        assert_eq!(document["ok"], true);
+        if document["memory"] == "none" {
+            let life = step(&document, "life");
+            assert_eq!(life["outcome"], "skipped");
+            assert!(life["reason"].as_str().unwrap().contains("userfaultfd"), "{life:#}");
+            continue;
+        }
+        assert_eq!(document["memory"], memory);
+        let on_gpu = |name: &str| {
+            let pages = &step(&document, name)["numbers"]["pages_on_gpu"];
+            ["before", "after"].map(|when| pages[when].as_u64().unwrap())
+        };
+        assert_eq!([on_gpu("begin"), on_gpu("prefetch"), on_gpu("compute")], [[0, 0], [0, PAGES], [PAGES, PAGES]]);
+        let read = if memory == "coherent" { PAGES } else { 0 };
+        assert_eq!([on_gpu("cpu-reads"), on_gpu("cpu-writes")], [[PAGES, read]; 2]);
+        assert!(on_gpu("pressure")[1] <= PAGES / 2);
+        assert!(step(&document, "pressure")["numbers"]["evicted_bytes"].as_u64().unwrap() >= 8 << 20);
+        assert_eq!([on_gpu("again")[1], on_gpu("end")[1]], [PAGES, 0]);
+        for step in document["steps"].as_array().unwrap() {
+            assert!(!step["checks"].as_array().unwrap().is_empty(), "{step:#}");
+        }
+    }
+}
+
+#[test]
+fn a_host_that_cannot_move_memory_says_so() {
+    let run = common::command(&["demo", "coherent", "--size", "4"]).env("VKFD_NOTIFY", "interpose").output().unwrap();
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert_eq!(run.status.code(), Some(0), "{text}");
+    assert!(text.contains("skipped") && text.contains("userfaultfd"), "{text}");
+}
+
+#[test]
+fn moving_is_measured_and_every_target_has_a_figure() {
+    let run = vkfd(&["bench", "migrate", "--quick", "--rounds", "1", "--memory", "1G", "--json"]);
+    let document = json(&run);
+    assert_eq!(run.status.code(), Some(0), "{document:#}");
+    if document["left_out"].as_array().unwrap().iter().any(|left_out| left_out["what"] == "everything") {
+        return;
+    }
+    let measurements = document["measurements"].as_array().unwrap();
+    for section in ["transfer", "fault", "touch", "pressure"] {
+        for memory in ["coherent", "private"] {
+            let of = |m: &&serde_json::Value| m["section"] == section && m["memory"] == memory;
+            assert!(measurements.iter().any(|m| of(&m)), "{section}, {memory}: {document:#}");
+        }
+    }
+    let targets = document["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 7, "{targets:#?}");
+    assert!(targets.iter().all(|target| target["measured"]["median"].as_f64().unwrap() > 0.0), "{targets:#?}");
+    assert!(document["oversubscription"].as_array().unwrap().iter().all(|set| set["evictions"].as_u64().unwrap() > 0));
+}
+
 #[test]
 fn text_is_for_people() {
     let run = vkfd(&["demo", "--list", "fresh-64M", "--rounds", "1", "--verbose"]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn run(options: &[&str], program: &[&str]) -> Output {
@@ -104,39 +104,47 @@ fn directory_of(text: &str) -> PathBuf {
     PathBuf::from(text.lines().find_map(|line| line.strip_prefix("VKFD_DIRECTORY=")).expect("the variable"))
 }
 
+/// A run whose program has begun and does not end by itself, and its private directory.
+fn begun_run() -> (Child, PathBuf) {
+    let program = ["run", "--", "sh", "-c", "env; echo; exec sleep 600"];
+    let mut child = common::command(&program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut text = String::new();
+    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
+    while std::io::BufRead::read_line(&mut reader, &mut text).unwrap() > 1 {}
+    (child, directory_of(&text))
+}
+
 #[test]
 fn the_private_directory_goes_with_the_run() {
     let done = run(&[], &["sh", "-c", "env; test -d $VKFD_DIRECTORY"]);
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
     assert!(!directory_of(&out(&done)).exists());
     // Also when the run is told to end: it passes that on.
-    let mut child = common::command(&["run", "--", "sh", "-c", "env; echo; exec sleep 600"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut text = String::new();
-    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
-    while std::io::BufRead::read_line(&mut reader, &mut text).unwrap() > 1 {}
-    let directory = directory_of(&text);
+    let (mut child, directory) = begun_run();
     assert!(directory.exists());
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
     assert!(!directory.exists());
     // And one whose run was killed, with the next run.
-    let mut child = common::command(&["run", "--", "sh", "-c", "env; echo; exec sleep 600"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut text = String::new();
-    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
-    while std::io::BufRead::read_line(&mut reader, &mut text).unwrap() > 1 {}
-    let directory = directory_of(&text);
+    let (mut child, directory) = begun_run();
     child.kill().unwrap();
     child.wait().unwrap();
     let begun = Instant::now();
     while directory.exists() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{} is left", directory.display());
         run(&[], &["true"]);
+    }
+}
+
+#[test]
+fn a_program_that_asks_for_nothing_of_the_machine_is_pointed_out() {
+    let hint = "opened no device and read nothing of the machine's";
+    let idle = run(&[], &["sh", "-c", "exit 3"]);
+    assert_eq!(idle.status.code(), Some(3));
+    assert!(err(&idle).contains(hint), "{}", err(&idle));
+    for busy in ["cat /sys/class/kfd/kfd/topology/generation_id", ": < /dev/kfd", "test -e /dev/dri/renderD128"] {
+        let ran = run(&[], &["sh", "-c", busy]);
+        assert!(ran.status.success() && err(&ran).is_empty(), "{busy}: {}", err(&ran));
     }
 }
 

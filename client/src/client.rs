@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vkfd_uapi::ioctl::Command;
+use vkfd_uapi::memory::GetAvailableMemoryArgs;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process::{
     AcquireVmArgs, GetClockCountersArgs, GetProcessAperturesNewArgs, GetVersionArgs, ProcessDeviceApertures,
@@ -203,6 +204,17 @@ impl Client {
         let mut args = SetXnackModeArgs { xnack_enabled: mode };
         self.ioctl(command::SET_XNACK_MODE, &mut args).map_err(ClientError::call("SET_XNACK_MODE"))?;
         Ok(args.xnack_enabled > 0)
+    }
+
+    /// Bytes of a GPU's memory that are free. An allocation may get more, by having SVM memory moved away.
+    ///
+    /// # Errors
+    ///
+    /// What the call failed with.
+    pub fn available_vram(&self, gpu: GpuId) -> Result<u64> {
+        let mut args = GetAvailableMemoryArgs { available: 0, gpu_id: gpu.0, pad: 0 };
+        self.ioctl(command::AVAILABLE_MEMORY, &mut args).map_err(ClientError::call("AVAILABLE_MEMORY"))?;
+        Ok(args.available)
     }
 
     /// A GPU's clock counter and, at about the same moment, the CPU's in nanoseconds.

@@ -65,6 +65,19 @@ impl CopyQueue {
         Ok(self)
     }
 
+    /// Adds an atomic addition to 64 bits, wrapping.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Invalid`] when the address is not a multiple of 8.
+    pub fn add(&mut self, dst: GpuVa, value: u64) -> Result<&mut Self> {
+        if dst.0 % 8 != 0 {
+            return Err(ClientError::Invalid(format!("atomic addition at {dst}: not a multiple of 8")));
+        }
+        self.pending.push(sdma::add(dst, value));
+        Ok(self)
+    }
+
     /// Adds a write of the GPU's clock (64 bits) when what was added before is done.
     ///
     /// # Errors

@@ -11,10 +11,13 @@ use crate::address::GpuVa;
 const OP_COPY: u32 = 1;
 const OP_FENCE: u32 = 5;
 const OP_TRAP: u32 = 6;
+const OP_ATOMIC: u32 = 10;
 const OP_CONST_FILL: u32 = 11;
 const OP_TIMESTAMP: u32 = 13;
 const OP_GCR_REQ: u32 = 17;
 const SUBOP_TIMESTAMP_GET_GLOBAL: u32 = 2;
+/// The operation of an atomic: adds 64 bits (`TC_OP_ATOMIC_ADD_RTN_64`).
+const ATOMIC_ADD_64: u32 = 0x2f << 25;
 /// Fill in units of 32 bits.
 const FILL_DWORDS: u32 = 2 << 30;
 /// Memory type "uncached" of a fence's write; gfx10 and later.
@@ -28,7 +31,7 @@ const GCR_INVALIDATE: u32 = 1 << 30 | 1 << 25 | 1 << 24 | 1 << 23;
 pub const CHUNK: u64 = 2 << 20;
 
 /// The longest packet, in words.
-pub const MAX_WORDS: usize = 7;
+pub const MAX_WORDS: usize = 8;
 
 /// One packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,13 @@ pub fn fill(dst: GpuVa, value: u32, bytes: u64) -> impl Iterator<Item = Packet> 
         let [lo, hi] = halves(dst.offset(at).0);
         Packet::new([OP_CONST_FILL | FILL_DWORDS, lo, hi, value, bytes - 4])
     })
+}
+
+/// Adds to the 64 bits at `at` (8-aligned), wrapping, as one access.
+#[must_use]
+pub fn add(at: GpuVa, value: u64) -> Packet {
+    let ([lo, hi], [value_lo, value_hi]) = (halves(at.0), halves(value));
+    Packet::new([OP_ATOMIC | ATOMIC_ADD_64, lo, hi, value_lo, value_hi, 0, 0, 0])
 }
 
 /// Writes 32 bits after everything before it is done. `gfx_major` is the GPU's generation.
@@ -151,6 +161,7 @@ mod tests {
         assert_eq!(fence(B, 7, 9).words(), [0x5, 0x2004, 1, 7]);
         assert_eq!(fence(B, 7, 10).words(), [0x3_0005, 0x2004, 1, 7]);
         assert_eq!(trap(3).words(), [0x6, 3]);
+        assert_eq!(add(B, 3 << 32 | 5).words(), [0x5e00_000a, 0x2004, 1, 5, 3, 0, 0, 0]);
         assert_eq!(timestamp(A).words(), [0x20d, 0x3456_7000, 0x7f12]);
         assert_eq!(cache_control(false).words(), [0x11, 0, 0x8040_0000, 0, 0]);
         assert_eq!(cache_control(true).words(), [0x11, 0, 0xc3c0_0000, 0, 0]);

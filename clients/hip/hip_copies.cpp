@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //
 // HIP as a program uses it, as far as that is copies: device, host and registered memory, synchronous and asynchronous, streams and events,
-// between all pairs of GPUs. Every byte is compared.
+// within each GPU and between all pairs of them, and memset. Every byte is compared, also around what was copied.
 //
 // Usage: hip_copies GPUS BUFFERS      prints what it did; exit code 0, or 1 with what was wrong
-//        hip_copies within            a copy within one GPU, which HIP does with a kernel
+//        hip_copies memset            only memset
+//        hip_copies kernel            compiles and launches a kernel of its own
 #include <hip/hip_runtime.h>
+#include <hip/hiprtc.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -215,13 +217,166 @@ void peers(int gpus)
     }
 }
 
-int within()
+// Device memory with room around what is used, which nothing may touch.
+class Area {
+  public:
+    explicit Area(size_t size) : size_(size)
+    {
+        CHECK(hipMalloc(reinterpret_cast<void **>(&device_), size));
+        expected_.resize(size);
+    }
+    Area(const Area &) = delete;
+    Area &operator=(const Area &) = delete;
+    ~Area() { (void)hipFree(device_); }
+
+    unsigned char *device() const { return device_; }
+    // What must be there.
+    Bytes &expected() { return expected_; }
+
+    void set(uint64_t seed)
+    {
+        fill(expected_.data(), size_, seed);
+        CHECK(hipMemcpy(device_, expected_.data(), size_, hipMemcpyHostToDevice));
+    }
+
+    void compare_all(const std::string &what)
+    {
+        Bytes got(size_);
+        CHECK(hipMemcpy(got.data(), device_, size_, hipMemcpyDeviceToHost));
+        compare(what, got.data(), expected_.data(), size_);
+        copied += size_;
+    }
+
+  private:
+    unsigned char *device_ = nullptr;
+    size_t size_;
+    Bytes expected_;
+};
+
+// From one place in a GPU's memory to another, with everything around it.
+void within(int gpu)
 {
-    void *device = nullptr;
-    CHECK(hipMalloc(&device, 1 << 20));
-    CHECK(hipMemcpy(static_cast<char *>(device) + 4096, device, 4096, hipMemcpyDeviceToDevice));
+    constexpr size_t SIZE = (size_t(3) << 20) + 4096;
+    Area from(SIZE), to(SIZE);
+    hipStream_t stream;
+    CHECK(hipStreamCreate(&stream));
+    int turn = 0;
+    for (size_t size : {size_t(1), size_t(3), size_t(16), size_t(4096), size_t(65536 + 5), (size_t(3) << 20) + 1})
+        for (size_t source : {0, 1, 16})
+            for (size_t target : {0, 4, 63}) {
+                from.set(size + source);
+                to.set(size + target + 1 + gpu);
+                if (turn++ % 2) {
+                    CHECK(hipMemcpyAsync(to.device() + target, from.device() + source, size, hipMemcpyDeviceToDevice, stream));
+                    CHECK(hipStreamSynchronize(stream));
+                } else {
+                    CHECK(hipMemcpy(to.device() + target, from.device() + source, size, hipMemcpyDeviceToDevice));
+                    CHECK(hipDeviceSynchronize());
+                }
+                std::memcpy(&to.expected()[target], &from.expected()[source], size);
+                to.compare_all("within a GPU, " + std::to_string(source) + " to " + std::to_string(target));
+            }
+    // Rows, and rows of slices: in bytes, in words, in units of 16 bytes.
+    for (size_t unit : {1, 4, 16})
+        for (size_t depth : {1, 3}) {
+            const size_t width = 37 * unit, height = 19, pitch = 64 * unit, target_pitch = 48 * unit;
+            from.set(unit);
+            to.set(unit + 1);
+            if (depth == 1) {
+                CHECK(hipMemcpy2D(to.device() + unit, target_pitch, from.device() + 2 * unit, pitch, width, height,
+                                  hipMemcpyDeviceToDevice));
+            } else {
+                hipMemcpy3DParms parms = {};
+                parms.srcPtr = make_hipPitchedPtr(from.device() + 2 * unit, pitch, width, height);
+                parms.dstPtr = make_hipPitchedPtr(to.device() + unit, target_pitch, width, height);
+                parms.extent = make_hipExtent(width, height, depth);
+                parms.kind = hipMemcpyDeviceToDevice;
+                CHECK(hipMemcpy3D(&parms));
+            }
+            CHECK(hipDeviceSynchronize());
+            for (size_t z = 0; z < depth; z++)
+                for (size_t y = 0; y < height; y++)
+                    std::memcpy(&to.expected()[unit + (z * height + y) * target_pitch],
+                                &from.expected()[2 * unit + (z * height + y) * pitch], width);
+            to.compare_all("rows within a GPU, units of " + std::to_string(unit));
+        }
+    CHECK(hipStreamDestroy(stream));
+}
+
+void memset_of_all_kinds(int gpu)
+{
+    constexpr size_t SIZE = (size_t(1) << 20) + 4096;
+    Area area(SIZE);
+    auto expect = [&](size_t at, const void *pattern, size_t unit, size_t count) {
+        for (size_t i = 0; i < count; i++)
+            std::memcpy(&area.expected()[at + i * unit], pattern, unit);
+        CHECK(hipDeviceSynchronize());
+        area.compare_all("memset of units of " + std::to_string(unit) + " at " + std::to_string(at));
+    };
+    const unsigned char byte = 0xa5;
+    const uint16_t half = 0x1234;
+    const uint32_t word = 0x89abcdef;
+    for (size_t count : {size_t(1), size_t(2), size_t(15), size_t(4096), size_t(65536 + 3), size_t(1) << 20})
+        for (size_t at : {0, 1, 4, 64}) {
+            // HIP 5.2.3 fills up to the next multiple of 8 first, also when less is asked for, and then 2^64 bytes less.
+            if (at % 8 + count < 8 && at % 8)
+                continue;
+            area.set(count + at + gpu);
+            CHECK(hipMemset(area.device() + at, byte, count));
+            expect(at, &byte, 1, count);
+        }
+    for (size_t at : {0, 4, 2048}) {
+        area.set(at + gpu);
+        CHECK(hipMemsetD16(area.device() + at, half, 1001));
+        expect(at, &half, 2, 1001);
+        CHECK(hipMemsetD32Async(area.device() + at, static_cast<int>(word), 5003, nullptr));
+        expect(at, &word, 4, 5003);
+    }
+    for (size_t width : {1, 37, 256}) {
+        area.set(width);
+        CHECK(hipMemset2D(area.device() + 3, 512, byte, width, 21));
+        CHECK(hipMemset3D(make_hipPitchedPtr(area.device() + 65536, 1024, width, 10), byte, make_hipExtent(width, 10, 3)));
+        for (size_t y = 0; y < 30; y++)
+            std::memset(&area.expected()[65536 + y * 1024], byte, width);
+        for (size_t y = 0; y < 21; y++)
+            std::memset(&area.expected()[3 + y * 512], byte, width);
+        CHECK(hipDeviceSynchronize());
+        area.compare_all("memset of rows of " + std::to_string(width));
+    }
+}
+
+// A kernel of the program's own.
+int kernel()
+{
+    const char *source = "extern \"C\" __global__ void add_one(int *at) { at[threadIdx.x] += 1; }";
+    hiprtcProgram program;
+    if (hiprtcCreateProgram(&program, source, "kernel.hip", 0, nullptr, nullptr) != HIPRTC_SUCCESS)
+        fail("hiprtcCreateProgram");
+    hipDeviceProp_t properties;
+    CHECK(hipGetDeviceProperties(&properties, 0));
+    const std::string target = std::string("--gpu-architecture=") + properties.gcnArchName;
+    const char *options[] = {target.c_str()};
+    if (hiprtcCompileProgram(program, 1, options) != HIPRTC_SUCCESS) {
+        size_t size = 0;
+        hiprtcGetProgramLogSize(program, &size);
+        std::string log(size, ' ');
+        hiprtcGetProgramLog(program, &log[0]);
+        fail("hiprtcCompileProgram: " + log);
+    }
+    size_t size = 0;
+    hiprtcGetCodeSize(program, &size);
+    std::vector<char> code(size);
+    hiprtcGetCode(program, code.data());
+    hipModule_t module;
+    hipFunction_t function;
+    CHECK(hipModuleLoadData(&module, code.data()));
+    CHECK(hipModuleGetFunction(&function, module, "add_one"));
+    int *at = nullptr;
+    CHECK(hipMalloc(reinterpret_cast<void **>(&at), 4096));
+    void *arguments[] = {&at};
+    CHECK(hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, nullptr, arguments, nullptr));
     CHECK(hipDeviceSynchronize());
-    std::printf("copied\n");
+    std::printf("the kernel has run\n");
     return 0;
 }
 
@@ -229,8 +384,13 @@ int within()
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && std::string(argv[1]) == "within")
-        return within();
+    if (argc == 2 && std::string(argv[1]) == "kernel")
+        return kernel();
+    if (argc == 2 && std::string(argv[1]) == "memset") {
+        memset_of_all_kinds(0);
+        std::printf("ok\n");
+        return 0;
+    }
     if (argc != 3)
         fail("usage: hip_copies GPUS BUFFERS");
     int wanted = std::atoi(argv[1]), gpus = 0;
@@ -244,7 +404,9 @@ int main(int argc, char **argv)
         pageable(gpu);
         streams(gpu);
         registered(gpu, std::strtoull(argv[2], nullptr, 10));
-        std::printf("GPU %d is %s: pageable, pinned and registered memory, all bytes right\n", gpu, properties.gcnArchName);
+        within(gpu);
+        memset_of_all_kinds(gpu);
+        std::printf("GPU %d is %s: pageable, pinned, registered and device memory, memset, all bytes right\n", gpu, properties.gcnArchName);
     }
     peers(gpus);
     std::printf("%zu bytes, between %d GPUs, all bytes right\n", copied, gpus);

@@ -3,10 +3,11 @@
 
 mod sim;
 
-use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
+use sim::{Rig, WRITABLE_USERPTR};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vkfd_driver::errno::{Errno, Reason};
+use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::window::WindowPolicy;
 use vkfd_uapi::pod::Pod;
@@ -26,6 +27,15 @@ fn rig_with(list: &[(u64, u64)]) -> Rig {
     rig
 }
 
+/// A rig with `list` registered and mapped at [`VA`], and the object's handle.
+fn mapped(list: impl Into<Vec<(u64, u64)>>) -> (Rig, Vec<(u64, u64)>, u64) {
+    let list = list.into();
+    let rig = rig_with(&list);
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    (rig, list, handle)
+}
+
 fn last_error(rig: &Rig) -> vkfd_uapi::vkfd::LastErrorArgs {
     let mut args = vkfd_uapi::vkfd::LastErrorArgs::zeroed();
     rig.call(vkfd_uapi::vkfd::LAST_ERROR.0, &mut args).unwrap();
@@ -34,10 +44,7 @@ fn last_error(rig: &Rig) -> vkfd_uapi::vkfd::LastErrorArgs {
 
 #[test]
 fn ranges_appear_in_array_order() {
-    let list = scattered(500);
-    let rig = rig_with(&list);
-    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
-    rig.map(handle).unwrap();
+    let (rig, list, handle) = mapped(scattered(500));
     rig.check(VA, &list);
     assert_eq!(rig.info().notifiers, 1);
     rig.unmap(handle).unwrap();
@@ -130,21 +137,8 @@ fn a_fault_brings_its_neighbours_and_leaves_the_rest_in_swap() {
             rig.mm.renew(*page, 1);
         }
         let faulted = rig.mm.pages_faulted.load(Ordering::SeqCst);
-        rig.gpu.faults_served.lock().unwrap().clear();
         // In the second of the four blocks of 512 pages.
-        let va = VA + 700 * 4096;
-        let fault = vkfd_driver::gpu::PageFault {
-            vmid: vkfd_driver::gpu::Vmid(1),
-            queue: vkfd_driver::gpu::HwQueue(1),
-            va: vkfd_driver::addr::GpuVa(va),
-            write: true,
-            reason: vkfd_driver::gpu::FaultReason::NotPresent,
-            retry: true,
-        };
-        vkfd_driver::gpu::Interrupts::page_fault(&**rig.process.kfd(), GPU_ID, fault);
-        while rig.gpu.faults_served.lock().unwrap().is_empty() {
-            std::thread::yield_now();
-        }
+        assert!(rig.fault(0, VA / 4096 + 700, true, FaultReason::NotPresent));
         assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst) - faulted, 512, "round {round}");
         for (page, (frame, _)) in (0..).zip(&list) {
             let expected = (512..1024).contains(&page).then(|| rig.mm.frame(*frame)).flatten();
@@ -174,10 +168,7 @@ fn busy_faults_are_tried_again() {
 
 #[test]
 fn an_invalidation_that_may_not_block_is_refused_whole_while_a_lock_is_taken() {
-    let list = [(100, 4), (200, 4)];
-    let rig = rig_with(&list);
-    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
-    rig.map(handle).unwrap();
+    let (rig, _, handle) = mapped([(100, 4), (200, 4)]);
     let before = rig.ranges(handle);
     {
         let _eviction = rig.process.eviction().lock();
@@ -195,10 +186,7 @@ fn an_invalidation_that_may_not_block_is_refused_whole_while_a_lock_is_taken() {
 
 #[test]
 fn the_first_invalidation_stops_the_queues_and_the_restore_touches_only_what_was_hit() {
-    let list = scattered(300);
-    let rig = rig_with(&list);
-    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
-    rig.map(handle).unwrap();
+    let (rig, list, handle) = mapped(scattered(300));
     let faulted = rig.mm.pages_faulted.load(Ordering::SeqCst);
     for range in [5, 9, 200] {
         rig.mm.renew(list[range].0, 1);
@@ -228,10 +216,7 @@ fn an_unmapped_object_stops_nothing_and_is_brought_up_to_date_by_map() {
 
 #[test]
 fn a_range_that_has_gone_keeps_no_entries_and_the_others_go_on() {
-    let list = scattered(20);
-    let rig = rig_with(&list);
-    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
-    rig.map(handle).unwrap();
+    let (rig, list, handle) = mapped(scattered(20));
     rig.mm.unmap(list[7].0, list[7].1);
     rig.settle();
     rig.check(VA, &list);
@@ -245,10 +230,7 @@ fn a_range_that_has_gone_keeps_no_entries_and_the_others_go_on() {
 
 #[test]
 fn a_range_that_became_read_only_is_denied_and_the_restore_does_not_spin() {
-    let list = scattered(20);
-    let rig = rig_with(&list);
-    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
-    rig.map(handle).unwrap();
+    let (rig, list, handle) = mapped(scattered(20));
     rig.mm.notify(list[2].0, 1, true);
     rig.mm.map(list[2].0, list[2].1, false);
     rig.settle();
@@ -261,10 +243,7 @@ fn a_range_that_became_read_only_is_denied_and_the_restore_does_not_spin() {
 
 #[test]
 fn a_restore_that_cannot_finish_pauses_longer_and_longer() {
-    let list = scattered(4);
-    let rig = rig_with(&list);
-    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
-    rig.map(handle).unwrap();
+    let (rig, list, _) = mapped(scattered(4));
     rig.mm.faults.lock().unwrap().insert(list[1].0, Errno::EBUSY);
     rig.mm.notify(list[1].0, 1, true);
     std::thread::sleep(Duration::from_millis(300));
@@ -278,10 +257,7 @@ fn a_restore_that_cannot_finish_pauses_longer_and_longer() {
 
 #[test]
 fn a_restore_outruns_invalidations_that_come_as_it_works() {
-    let list = scattered(256);
-    let rig = rig_with(&list);
-    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
-    rig.map(handle).unwrap();
+    let (rig, list, _) = mapped(scattered(256));
     // The longer a pass, the more of what it faulted in is hit meanwhile.
     rig.mm.after_fault(|mm, spans| {
         for span in &spans[..spans.len() / 2] {
@@ -307,27 +283,12 @@ fn with_xnack_entries_go_at_once_and_a_fault_brings_them_back() {
     rig.mm.renew(list[0].0, 1);
     assert_eq!(rig.gpu.walk(VA), None);
     assert!(!rig.gpu.is_suspended());
-    let fault = vkfd_driver::gpu::PageFault {
-        vmid: vkfd_driver::gpu::Vmid(1),
-        queue: vkfd_driver::gpu::HwQueue(1),
-        va: vkfd_driver::addr::GpuVa(VA),
-        write: true,
-        reason: vkfd_driver::gpu::FaultReason::NotPresent,
-        retry: true,
-    };
-    vkfd_driver::gpu::Interrupts::page_fault(&**rig.process.kfd(), GPU_ID, fault);
-    while rig.gpu.faults_served.lock().unwrap().is_empty() {
-        std::thread::yield_now();
-    }
-    assert_eq!(*rig.gpu.faults_served.lock().unwrap(), [(VA, true)]);
+    let fault = || rig.fault(0, VA / 4096, true, FaultReason::NotPresent);
+    assert!(fault());
     rig.check(VA, &list);
     // A page that has gone cannot be served.
     rig.mm.unmap(list[0].0, 1);
-    vkfd_driver::gpu::Interrupts::page_fault(&**rig.process.kfd(), GPU_ID, fault);
-    while rig.gpu.faults_served.lock().unwrap().len() < 2 {
-        std::thread::yield_now();
-    }
-    assert_eq!(rig.gpu.faults_served.lock().unwrap()[1], (VA, false));
+    assert!(!fault());
 }
 
 #[test]
@@ -446,10 +407,7 @@ fn measuring_faults_the_pages_and_leaves_nothing() {
 
 #[test]
 fn a_queue_made_while_evicted_starts_stopped() {
-    let list = [(100, 2)];
-    let rig = rig_with(&list);
-    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
-    rig.map(handle).unwrap();
+    let (rig, ..) = mapped([(100, 2)]);
     rig.mm.faults.lock().unwrap().insert(100, Errno::EBUSY);
     rig.mm.notify(100, 1, true);
     assert!(rig.gpu.is_suspended());

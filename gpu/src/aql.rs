@@ -149,7 +149,9 @@ impl Aql {
         let header = packet.u32(0);
         match header & 0xff {
             KERNEL_DISPATCH => {
-                kernel::dispatch(port, &mut self.buffer, packet.u64(32), packet.u64(40))?;
+                let grid = [12, 16, 20].map(|offset| packet.u32(offset));
+                let dispatch = kernel::Dispatch { object: packet.u64(32), kernarg: packet.u64(40), grid };
+                kernel::dispatch(port, &mut self.buffer, &dispatch)?;
                 count(&port.shared.counters.kernels, 1);
                 Ok(())
             }

@@ -107,6 +107,8 @@ pub struct Sabotage {
     pub skip_tlb_flush: AtomicBool,
     /// Copies leave their last byte out.
     pub short_copy: AtomicBool,
+    /// HIP's programs, which copy and fill within a GPU, leave the last byte out.
+    pub short_blit: AtomicBool,
 }
 
 /// The part of a GPU that its queue threads use.

@@ -3,7 +3,7 @@
 //!
 //! The kernel object of a dispatch packet points at a 64-byte descriptor ([`descriptor`]) in executable GPU
 //! memory, its kernarg address at the kernel's argument structure. Each dispatch runs the kernel once,
-//! whatever its grid. A few programs of the HSA runtime's own are known by their code (`known`). Anything else halts
+//! whatever its grid. A few programs of the HSA runtime's and of HIP's own are known by their code (`known`). Anything else halts
 //! the queue.
 //!
 //! Kernels go through the queue's port like packets do, with a buffer of fixed size: they can be suspended,
@@ -215,8 +215,20 @@ fn arguments<T: Arguments>(port: &mut Port, va: u64) -> Result<T, Stop> {
     Ok(T::from_words(&words))
 }
 
-/// Runs the kernel whose descriptor is at `object` with the arguments at `kernarg`.
-pub(crate) fn dispatch(port: &mut Port, buffer: &mut Buffer, object: u64, kernarg: u64) -> Result<(), Stop> {
+/// What a dispatch packet asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dispatch {
+    /// Address of the kernel object.
+    pub(crate) object: u64,
+    /// Address of the arguments.
+    pub(crate) kernarg: u64,
+    /// Work-items in each dimension.
+    pub(crate) grid: [u32; 3],
+}
+
+/// Runs a kernel.
+pub(crate) fn dispatch(port: &mut Port, buffer: &mut Buffer, dispatch: &Dispatch) -> Result<(), Stop> {
+    let Dispatch { object, kernarg, grid } = *dispatch;
     let mut bytes = [0; 64];
     port.read_code(object, &mut bytes)?;
     let kernel = BuiltinKernel::ALL.into_iter().find(|&kernel| descriptor(kernel) == bytes);
@@ -229,7 +241,7 @@ pub(crate) fn dispatch(port: &mut Port, buffer: &mut Buffer, object: u64, kernar
         Some(BuiltinKernel::Saxpy) => run.saxpy(),
         Some(BuiltinKernel::Matmul) => run.matmul(),
         None => match known::find(run.port, object)? {
-            Some(program) => program.run(run.port, kernarg),
+            Some(program) => program.run(run.port, kernarg, grid),
             None => Err(unknown(run.port, object)?.into()),
         },
     }

@@ -12,6 +12,8 @@ use std::str::FromStr;
 pub const MACHINE_VARIABLE: &str = "VKFD_MACHINE";
 /// The variable that has the private directory's path: below it is what a program finds in `/sys`, `/dev` and `/proc`.
 pub const DIRECTORY_VARIABLE: &str = "VKFD_DIRECTORY";
+/// The file in it that is there once the program has asked for something of the machine.
+pub const USED_FILE: &str = "used";
 /// The variable that has the path of the file to record calls in, if they are to be.
 pub const TRACE_VARIABLE: &str = "VKFD_TRACE";
 /// The variable that is set when that file has JSON lines.

@@ -434,11 +434,14 @@ impl Mm {
         done
     }
 
-    /// Takes `span` back from the mover, which has `unregister` end its registration.
-    pub(crate) fn take_over(&self, span: CpuSpan, unregister: impl FnOnce()) {
+    /// Takes `span` back from the mover, which has `unregister` end its registration. False as `unregister`; then nothing has changed.
+    pub(crate) fn take_over(&self, span: CpuSpan, unregister: impl FnOnce() -> bool) -> bool {
         let _registration = self.registration();
-        unregister();
-        self.watch_again(span);
+        let done = unregister();
+        if done {
+            self.watch_again(span);
+        }
+        done
     }
 
     /// The mover has nothing registered but its runs.

@@ -141,7 +141,7 @@ fn no_write_of_a_system_call_is_lost() {
     }
 }
 
-/// Another thread maps, fills, discards, protects and unmaps memory while that memory is moved to the device and back.
+/// Another thread maps, fills, discards, moves, protects and unmaps memory while that memory is moved to the device and back.
 #[test]
 fn mappings_change_under_it() {
     let _one = serial();
@@ -170,11 +170,7 @@ fn mappings_change_under_it() {
                 .into_iter()
                 .map(|(a, b)| {
                     let (a, b) = (slots[a], slots[b]);
-                    scope.spawn(move || {
-                        (0..20).for_each(|round| {
-                            change(if round % 2 == 0 { a } else { b }, pages, round, raw);
-                        })
-                    })
+                    scope.spawn(move || (0..20).for_each(|round| change(a, b, pages, round, raw)))
                 })
                 .collect();
             let changed: Vec<_> = changers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
@@ -187,7 +183,7 @@ fn mappings_change_under_it() {
     }
 }
 
-fn change(a: CpuSpan, pages: u64, round: u64, raw: bool) {
+fn change(a: CpuSpan, b: CpuSpan, pages: u64, round: u64, raw: bool) {
     let word = |span: CpuSpan, page: u64| -> *mut u64 {
         std::ptr::with_exposed_provenance_mut(index(span.start().0 + page * PAGE))
     };
@@ -206,12 +202,12 @@ fn change(a: CpuSpan, pages: u64, round: u64, raw: bool) {
             word(a, page).write_volatile(value(page));
         }
     }
-    let ok = |page: u64, span: CpuSpan, expected: u64| {
+    let ok = |when: &str, page: u64, span: CpuSpan, expected: u64| {
         let found = unsafe { word(span, page).read_volatile() };
-        assert_eq!(found, expected, "page {page}, round {round}");
+        assert_eq!(found, expected, "{when}: page {page}, round {round}");
     };
     for page in 0..pages {
-        ok(page, a, value(page));
+        ok("written", page, a, value(page));
     }
     // Discard a part.
     let (first, count) = (round * 37 % 600, 90);
@@ -224,21 +220,34 @@ fn change(a: CpuSpan, pages: u64, round: u64, raw: bool) {
     }
     for page in 0..pages {
         let discarded = (first..first + count).contains(&page);
-        ok(page, a, if discarded { 0 } else { value(page) });
+        ok("discarded", page, a, if discarded { 0 } else { value(page) });
+    }
+    // Move it.
+    let remap = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    if raw {
+        // Page by page: a system call that meets several mappings, which the host makes of one, moves some and refuses others.
+        for page in 0..pages {
+            let (from, to) = (a.start().0 + page * PAGE, b.start().0 + page * PAGE);
+            let moved = call(libc::SYS_mremap, [from, PAGE, PAGE, u64::try_from(remap).unwrap(), to]);
+            assert_eq!(u64::try_from(moved).ok(), Some(to), "{}", std::io::Error::last_os_error());
+        }
+    } else {
+        let to = unsafe { libc::mremap(pointer(a), index(a.bytes()), index(a.bytes()), remap, pointer(b)) };
+        assert_eq!(to, pointer(b), "{}", std::io::Error::last_os_error());
     }
     for page in 0..pages {
         let discarded = (first..first + count).contains(&page);
-        ok(page, a, if discarded { 0 } else { value(page) });
-        unsafe { word(a, page).write_volatile(7 + page) };
+        ok("moved", page, b, if discarded { 0 } else { value(page) });
+        unsafe { word(b, page).write_volatile(7 + page) };
     }
-    assert_eq!(unsafe { libc::mprotect(pointer(a), index(40 * PAGE), libc::PROT_READ) }, 0);
+    assert_eq!(unsafe { libc::mprotect(pointer(b), index(40 * PAGE), libc::PROT_READ) }, 0);
     for page in 0..pages {
-        ok(page, a, 7 + page);
+        ok("protected", page, b, 7 + page);
     }
     if raw {
-        assert_eq!(call(libc::SYS_munmap, [a.start().0, a.bytes(), 0, 0, 0]), 0);
+        assert_eq!(call(libc::SYS_munmap, [b.start().0, b.bytes(), 0, 0, 0]), 0);
     } else {
-        assert_eq!(unsafe { libc::munmap(pointer(a), index(a.bytes())) }, 0);
+        assert_eq!(unsafe { libc::munmap(pointer(b), index(b.bytes())) }, 0);
     }
 }
 

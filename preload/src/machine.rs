@@ -38,17 +38,21 @@ fn make(setting: &Setting) -> Result<Machine, HostError> {
 /// `VKFD_SABOTAGE` names what is broken.
 #[cfg(feature = "sabotage")]
 fn make(setting: &Setting) -> Result<Machine, HostError> {
+    use std::sync::atomic::Ordering;
+
     let broken = std::env::var("VKFD_SABOTAGE").unwrap_or_default();
     let mut options = setting.machine.options();
     match broken.as_str() {
-        "" | "copy" => {}
+        "" | "copy" | "blit" => {}
         "identity" => options.driver.sabotage.identity = true,
         "invalidation" => options.driver.sabotage.invalidation = true,
-        other => return Err(HostError::Option(format!("VKFD_SABOTAGE={other}: copy, identity or invalidation"))),
+        other => return Err(HostError::Option(format!("VKFD_SABOTAGE={other}: blit, copy, identity or invalidation"))),
     }
     let machine = Machine::new(&options)?;
     for gpu in machine.gpus() {
-        gpu.software().sabotage().short_copy.store(broken == "copy", std::sync::atomic::Ordering::SeqCst);
+        let sabotage = gpu.software().sabotage();
+        sabotage.short_copy.store(broken == "copy", Ordering::SeqCst);
+        sabotage.short_blit.store(broken == "blit", Ordering::SeqCst);
     }
     Ok(machine)
 }

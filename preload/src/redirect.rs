@@ -68,6 +68,7 @@ impl Path {
         let found = unsafe { find(path) };
         match found {
             Some((setting, tidy, length)) => {
+                setting.mark_used();
                 let device = device(setting, &tidy[..length]);
                 Self { original: path, replaced: below(setting, &tidy[..length]), device }
             }

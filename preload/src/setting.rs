@@ -4,16 +4,21 @@
 //! A hook may be called before libc has an environment (from an earlier library's constructor); then nothing is decided yet. Reading
 //! allocates; a hook that malloc calls meanwhile passes on.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use crate::real;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
-use vkfd_host::description::{Description, DIRECTORY_VARIABLE, MACHINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use vkfd_host::description::{
+    Description, DIRECTORY_VARIABLE, MACHINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+};
 
 /// The setting.
 pub(crate) struct Setting {
     /// The private directory.
     pub(crate) directory: PathBuf,
+    /// The file in it that says that the machine was used.
+    used: CString,
     /// The machine to make.
     pub(crate) machine: Description,
     /// Where calls are recorded, and whether as JSON.
@@ -65,8 +70,31 @@ fn from_environment() -> Option<Setting> {
             return None;
         }
     };
+    let directory = PathBuf::from(directory);
+    let used = CString::new(directory.join(USED_FILE).into_os_string().into_vec()).ok()?;
     let trace = variable(TRACE_VARIABLE).map(|path| (path.into(), variable(TRACE_JSON_VARIABLE).is_some()));
-    Some(Setting { directory: directory.into(), machine, trace })
+    Some(Setting { directory, used, machine, trace })
+}
+
+impl Setting {
+    /// Something of the machine was asked for: `vkfd run` finds a file. Leaves errno alone.
+    pub(crate) fn mark_used(&self) {
+        static MARKED: AtomicBool = AtomicBool::new(false);
+        if MARKED.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: a C string; all of it is async-signal-safe. Without the file there is a hint too many.
+        unsafe {
+            let errno = libc::__errno_location();
+            let before = *errno;
+            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
+            let fd = real::open()(self.used.as_ptr(), flags, 0o600 as libc::mode_t);
+            if fd >= 0 {
+                real::close()(fd);
+            }
+            *errno = before;
+        }
+    }
 }
 
 /// As `std::env::var_os`, without the standard library's lock: another thread may have been forked away with it.

@@ -86,6 +86,20 @@ impl Engine {
         self.copies.fill(va, value, bytes)?.submit()?.wait(LIMIT)
     }
 
+    /// Adds 1 atomically to each of a list of 64-bit words, `rounds` times one after the other, and waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::copy`].
+    pub fn count(&mut self, words: &[GpuVa], rounds: u64) -> Result {
+        for _ in 0..rounds {
+            for word in words {
+                self.copies.add(*word, 1)?;
+            }
+        }
+        self.copies.submit()?.wait(LIMIT)
+    }
+
     /// Adds up 64-bit words, wrapping, with the GPU's built-in kernel.
     ///
     /// # Errors

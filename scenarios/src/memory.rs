@@ -315,6 +315,39 @@ impl Memory {
         Ok(target)
     }
 
+    /// Moves all of it with mremap, to where `shift` more than a multiple of 2 MiB is. What is mapped here then, with `keep`, is the old
+    /// mapping without its pages (MREMAP_DONTUNMAP), else nothing.
+    ///
+    /// # Errors
+    ///
+    /// The system call's.
+    pub(crate) fn remap_by(&self, shift: u64, keep: bool) -> io::Result<Memory> {
+        let range = self.span(0, self.bytes());
+        let room = Self::anonymous(self.bytes() + shift)?;
+        let target = Self {
+            start: room.at(shift),
+            bytes: self.bytes,
+            backing: self.backing,
+            file: None,
+            owned: Mutex::default(),
+        };
+        // What `room` has from `shift` on is the target's.
+        room.unmap(0, shift)?;
+        room.disown(0..room.bytes);
+        target.own(range.clone());
+        let mut flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        match keep {
+            true => flags |= libc::MREMAP_DONTUNMAP,
+            false => self.disown(range),
+        }
+        // SAFETY: source and target are values' own memory, and no reference to them exists.
+        let to = unsafe { libc::mremap(self.start.cast(), self.bytes, self.bytes, flags, target.start) };
+        if to == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(target)
+    }
+
     /// madvise with `MADV_*` advice.
     pub(crate) fn madvise(&self, offset: u64, bytes: u64, advice: c_int) -> io::Result<()> {
         let range = self.span(offset, bytes);
@@ -351,6 +384,11 @@ impl Memory {
     /// The system call's.
     pub fn want_huge_pages(&self) -> io::Result<()> {
         self.madvise(0, self.bytes(), libc::MADV_HUGEPAGE)
+    }
+
+    /// MADV_NOHUGEPAGE; not every kernel has it.
+    pub(crate) fn refuse_huge_pages(&self) -> io::Result<()> {
+        self.madvise(0, self.bytes(), libc::MADV_NOHUGEPAGE)
     }
 
     /// mprotect with `PROT_*` bits.

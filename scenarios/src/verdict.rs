@@ -10,6 +10,17 @@ pub enum Stop {
     Fail(anyhow::Error),
 }
 
+impl Stop {
+    /// With what was going on, in front of a failure's message.
+    #[must_use]
+    pub fn context(self, what: String) -> Self {
+        match self {
+            Self::Fail(error) => Self::Fail(error.context(what)),
+            skip => skip,
+        }
+    }
+}
+
 impl<E: Into<anyhow::Error>> From<E> for Stop {
     fn from(error: E) -> Self {
         Self::Fail(error.into())

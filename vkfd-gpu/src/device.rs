@@ -55,6 +55,9 @@ pub struct Model {
     /// [`Sabotage::skip_tlb_flush`](vkfd_gpu::Sabotage::skip_tlb_flush).
     #[cfg(feature = "sabotage")]
     pub skip_tlb_flush: bool,
+    /// [`Sabotage::short_copy`](vkfd_gpu::Sabotage::short_copy).
+    #[cfg(feature = "sabotage")]
+    pub short_copy: bool,
 }
 
 impl Default for Model {
@@ -67,6 +70,8 @@ impl Default for Model {
             xnack_capable: true,
             #[cfg(feature = "sabotage")]
             skip_tlb_flush: false,
+            #[cfg(feature = "sabotage")]
+            short_copy: false,
         }
     }
 }
@@ -150,7 +155,10 @@ impl Device {
         let vmids = config.vmids;
         let gpu = Gpu::new(config, index, fabric.clone(), ram.clone(), line.clone())?;
         #[cfg(feature = "sabotage")]
-        gpu.sabotage().skip_tlb_flush.store(model.skip_tlb_flush, Ordering::SeqCst);
+        {
+            gpu.sabotage().skip_tlb_flush.store(model.skip_tlb_flush, Ordering::SeqCst);
+            gpu.sabotage().short_copy.store(model.short_copy, Ordering::SeqCst);
+        }
         let gpu_id = u64::from(model.first_gpu_id) + index as u64;
         for (register, value) in [
             (layout::HEARTBEAT, 0),

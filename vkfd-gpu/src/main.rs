@@ -114,6 +114,8 @@ enum Part {
 enum Sabotage {
     /// TLB flushes are answered and not done
     SkipTlbFlush,
+    /// Copies leave their last byte out
+    ShortCopy,
 }
 
 fn vram(text: &str) -> Result<u64, String> {
@@ -132,6 +134,8 @@ impl Cli {
             xnack_capable: !self.no_xnack,
             #[cfg(feature = "sabotage")]
             skip_tlb_flush: self.sabotage.contains(&Sabotage::SkipTlbFlush),
+            #[cfg(feature = "sabotage")]
+            short_copy: self.sabotage.contains(&Sabotage::ShortCopy),
             ..Model::default()
         }
     }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// The workspace's root.
 pub fn root() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest).to_path_buf()
+    // What cargo says when it runs this: two checkouts with one target directory share the executable.
+    let manifest = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    manifest.parent().map(Path::to_path_buf).unwrap_or(manifest)
 }
 
 /// Cargo's target directory.

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Userfaultfd descriptors for moving pages, and their calls.
+//! The userfaultfd descriptor for moving pages, and its calls.
 //!
-//! There are two besides the one of [`crate::uffd`], whose write protection is asynchronous and therefore blocks nobody:
-//!
-//! - the *mover's*: memory that moves or has moved is registered with it. Missing pages make whoever touches them wait, and every change of
-//!   the mappings by anyone is announced;
-//! - the *stash's*: the host's own memory. Missing pages raise SIGBUS, which the raw copies survive, and nothing is announced.
+//! There is one besides that of [`crate::uffd`], whose write protection is asynchronous and therefore blocks nobody. Memory that moves or has
+//! moved is registered with it. Missing pages make whoever touches them wait, and every change of the mappings by anyone is announced. As long as
+//! an announcement is unread, all calls that fill or move pages of registered memory fail with EAGAIN.
 //!
 //! Nothing here allocates.
 
@@ -19,14 +17,13 @@ const UFFDIO_MOVE: u32 = 0xc028_aa05;
 const ALLOW_SRC_HOLES: u64 = 2;
 
 const EVENTS: u32 = raw::UFFD_FEATURE_EVENT_REMAP | raw::UFFD_FEATURE_EVENT_REMOVE | raw::UFFD_FEATURE_EVENT_UNMAP;
-const MOVER: u32 = EVENTS
+const FEATURES: u32 = EVENTS
     | raw::UFFD_FEATURE_MISSING_SHMEM
     | raw::UFFD_FEATURE_MINOR_SHMEM
     | raw::UFFD_FEATURE_THREAD_ID
     | raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
     | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM
     | raw::UFFD_FEATURE_MOVE;
-const STASH: u32 = raw::UFFD_FEATURE_SIGBUS | raw::UFFD_FEATURE_MOVE;
 
 /// What touching registered memory does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +54,15 @@ pub(super) struct Descriptor {
     pub(super) kernel_faults: bool,
 }
 
+/// What becomes of pages that are not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holes {
+    /// The first one ends the move, with ENOENT.
+    Stop,
+    /// They stay holes.
+    Stay,
+}
+
 /// How far a transfer came, in bytes, and what stopped it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transferred {
@@ -65,23 +71,11 @@ pub(super) struct Transferred {
 }
 
 impl Descriptor {
-    /// The mover's.
+    /// A new one.
     ///
     /// # Errors
     /// What userfaultfd says; `Unsupported` for kernels without `UFFDIO_MOVE` (before Linux 6.8).
-    pub(super) fn mover() -> io::Result<Self> {
-        Self::open(MOVER)
-    }
-
-    /// The stash's.
-    ///
-    /// # Errors
-    /// As [`Descriptor::mover`].
-    pub(super) fn stash() -> io::Result<Self> {
-        Self::open(STASH)
-    }
-
-    fn open(features: u32) -> io::Result<Self> {
+    pub(super) fn open() -> io::Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         let user_only = i32::try_from(raw::UFFD_USER_MODE_ONLY).unwrap_or(1);
         let mut error = io::Error::from(io::ErrorKind::Unsupported);
@@ -94,7 +88,7 @@ impl Descriptor {
                 continue;
             };
             let descriptor = Self { fd, kernel_faults };
-            let mut api = raw::uffdio_api { api: u64::from(raw::UFFD_API), features: features.into(), ioctls: 0 };
+            let mut api = raw::uffdio_api { api: u64::from(raw::UFFD_API), features: FEATURES.into(), ioctls: 0 };
             if descriptor.call(ioctl::UFFDIO_API, &mut api).is_ok() {
                 return Ok(descriptor);
             }
@@ -138,19 +132,18 @@ impl Descriptor {
         let _ = self.call(ioctl::UFFDIO_WAKE, &mut range(span));
     }
 
-    /// Moves pages of private anonymous memory from `from` to the start of `to`, which is registered with this descriptor and empty. Holes
-    /// stay holes. A page in use for I/O or shared with a child is EBUSY.
-    pub(super) fn move_pages(self, to: CpuSpan, from: CpuVa) -> Transferred {
+    /// Moves pages of private anonymous memory from `from` to the start of `to`, which is registered with this descriptor and empty. A page in
+    /// use for I/O or shared with a child is EBUSY.
+    pub(super) fn move_pages(self, to: CpuSpan, from: CpuVa, holes: Holes) -> Transferred {
+        let mode = match holes {
+            Holes::Stop => 0,
+            Holes::Stay => ALLOW_SRC_HOLES,
+        };
         let mut at = 0;
         let mut tries = 0;
         loop {
-            let mut request = raw::uffdio_move {
-                dst: to.start().0 + at,
-                src: from.0 + at,
-                len: to.bytes() - at,
-                mode: ALLOW_SRC_HOLES,
-                move_: 0,
-            };
+            let mut request =
+                raw::uffdio_move { dst: to.start().0 + at, src: from.0 + at, len: to.bytes() - at, mode, move_: 0 };
             let errno = match self.call(UFFDIO_MOVE, &mut request) {
                 Ok(()) => return Transferred { bytes: to.bytes(), errno: None },
                 Err(errno) => errno,

@@ -5,7 +5,7 @@
 //! the events are the truth.
 
 use super::device_ram::Window;
-use super::places::Run;
+use super::places::{Run, CAPACITY};
 use super::worker::Worker;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, HUGE};
 
@@ -19,7 +19,9 @@ impl Worker {
     pub(super) fn remapped(&mut self, from: CpuSpan, to: CpuVa) {
         // What was there before has gone, even if that is told later.
         self.take_gone(CpuSpan::between(to, CpuVa(to.0 + from.bytes())));
-        for run in self.runs_in(from) {
+        let runs = self.runs_in(from);
+        self.make_room(2 * runs.len(), from);
+        for run in runs {
             let Some(window) = self.window(run.memory) else { continue };
             let start = CpuVa(to.0 + (run.span.start().0 - from.start().0));
             let there = Run { span: CpuSpan::between(start, CpuVa(start.0 + run.span.bytes())), ..run };
@@ -28,21 +30,39 @@ impl Worker {
             }
             let mut runs = self.mover.places.lock();
             while runs.take_first(run.span).is_some() {}
-            let is_there = if run.coherent {
-                self.is_vram(&there, &window)
-            } else {
-                crate::sys::is_mapped(there.span.start().0, there.span.bytes())
-            };
-            if is_there && runs.has_room() {
-                // Whatever it was before: the collector may have sealed it since.
+            if runs.has_room() {
+                // Even if it is not there any more: then another change is to come that tells where it has gone. Sealed, whatever it was
+                // before: the collector may have sealed it since.
                 runs.insert(Run { sealed: run.coherent, ..there });
                 continue;
             }
             drop(runs);
+            tracing::error!(at = %there.span.start(), bytes = there.span.bytes(), "no room for a run of pages: contents are lost");
             self.release(&run);
         }
-        // What was registered only to be moved need not be any more.
-        self.disown_rest(CpuSpan::between(to, CpuVa(to.0 + from.bytes())));
+        // What was registered only to be moved need not be any more. Whoever watches that place hears of what it misses meanwhile.
+        let there = CpuSpan::between(to, CpuVa(to.0 + from.bytes()));
+        let mm = self.mm;
+        let _told = mm.invalidation(there);
+        self.disown_rest(there);
+    }
+
+    /// Moves runs back until there is room for `count` more. None of `except`, which is just being dealt with.
+    fn make_room(&mut self, count: usize, except: CpuSpan) {
+        let mut i = 0;
+        loop {
+            let runs = self.mover.places.lock();
+            if runs.len() + count + 2 <= CAPACITY {
+                return;
+            }
+            let Some(run) = runs.get(i) else { return };
+            drop(runs);
+            let mm = self.mm;
+            let told = (!run.span.overlaps(except)).then(|| mm.invalidation(run.span));
+            if told.is_none() || self.chunk_to_system(run.span) == 0 {
+                i += 1;
+            }
+        }
     }
 
     /// The contents of `span` are going.

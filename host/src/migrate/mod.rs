@@ -14,6 +14,9 @@
 //! waiting. Only when every change of mappings that began before has been looked at are those let go who wait. So between
 //! taking out and letting go an access cannot see anything, a change by others (munmap, mremap, mprotect, madvise; through libc or not) is
 //! known before anyone can tell the difference, and until then the pages taken out are kept, so that everything can be given back.
+//! What is between two places and is moved by mremap meanwhile is given to where it went; what is moved *into* the span meanwhile makes the step
+//! be given up. Whoever changes a mapping sleeps until the collector has read of it, so steps that must come wholly before or
+//! after any change run with nothing unread and nothing being read ([`Mover::undisturbed`]): taking out, giving back, filling, and ending a registration.
 //! Back to system memory it is the same with an empty anonymous mapping, filled when nobody reaches the VRAM pages any more.
 //!
 //! # Threads and locks
@@ -35,10 +38,10 @@
 //! - Private anonymous memory that is readable and writable is moved; shared and file mappings, locked or pinned pages, malloc's heap and the first
 //!   thread's stack stay where they are. Advice given before (huge pages, dump, fork) and protection keys do not come along.
 //! - Each run of pages is a mapping, two where it splits one. Moving stops short of vm.max_map_count, see `budget`.
-//! - Changes that bypass libc are seen by their events. If one takes a mapping away and another thread maps something new at the same place, all
-//!   between two system calls of the worker, that new mapping is replaced; interposed calls are excluded for that time.
-//! - A mapping that another thread moves by mremap without libc's symbol *while* its pages are between two places can lose contents; one whose pages
-//!   are at rest takes them along. mremap of memory that migration has cut into several mappings may be refused (EFAULT).
+//! - Changes that bypass libc are seen by their events. One window is left, which the kernel has no call to close, because mremap replaces whatever is at
+//!   its target: between [`swap`]'s last look at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol takes the
+//!   mapping away *and* another puts a new one at the same place, the new one is replaced. Interposed calls are excluded for that time.
+//! - mremap, without libc's symbol, of memory that migration has cut into several mappings may be refused (EFAULT).
 //! - Growing a moved mapping by mremap without libc's symbol is refused by the kernel or shows the VRAM's next pages. A fork without libc's handlers
 //!   (`_Fork`, raw clone) shares coherent pages with the child. MADV_FREE without libc's symbol is refused.
 //! - I/O in flight into pages on the device (`O_DIRECT`, registered buffers) is not seen when they move back.
@@ -108,10 +111,11 @@ enum Job {
     ToSystem { span: CpuSpan, done: mpsc::SyncSender<u64> },
 }
 
-/// What [`Job::ToDevice`] answers: the places, `None` where a page moved, and how many did.
+/// What [`Job::ToDevice`] answers: the places, `None` where a page moved, how many did, and which may be shared with a child.
 struct Placed {
     places: Vec<Option<VramOffset>>,
     moved: u64,
+    shared: Vec<CpuSpan>,
 }
 
 /// Everything that moves pages in this process. In memory of its own, which never moves.
@@ -142,7 +146,7 @@ impl Mover {
     /// # Errors
     /// Why pages cannot be moved here.
     pub(crate) fn start(mm: &'static Mm) -> io::Result<&'static Self> {
-        let descriptor = Descriptor::mover()?;
+        let descriptor = Descriptor::open()?;
         let mappings = Mappings::open()?;
         let stash = stash::Stash::new()?;
         let probe = sys::map_anonymous(vkfd_driver::addr::index(PAGE), libc::MAP_PRIVATE)?;
@@ -175,14 +179,25 @@ impl Mover {
         for own in [CpuSpan::between(start, end), probe, mover.ring.memory(), mover.places.memory()] {
             mover.keep(own);
         }
+        // A thread that starts protects its stack's guard, which is a change of mappings as any: it would wait for a replacement, and that for
+        // the collector. So both run before anything moves.
+        let (ready, started) = mpsc::channel();
+        let collector = ready.clone();
         std::thread::Builder::new().name("vkfd-collect".into()).spawn(move || {
             mover.keep_stack();
+            let _ = collector.send(());
+            drop(collector);
             collect::collect(mover);
         })?;
         std::thread::Builder::new().name("vkfd-move".into()).spawn(move || {
             mover.keep_stack();
+            let _ = ready.send(());
+            drop(ready);
             worker::Worker::new(mm, mover, stash).run();
         })?;
+        for _ in 0..2 {
+            started.recv().map_err(io::Error::other)?;
+        }
         fork::install();
         tracing::debug!(system_calls_wait = descriptor.kernel_faults, "pages can be moved to GPUs");
         Ok(mover)
@@ -225,11 +240,23 @@ impl Mover {
         memory: Arc<DeviceRam>,
         places: &mut [Option<VramOffset>],
     ) -> Result<u64, Errno> {
-        let (done, answer) = mpsc::sync_channel(1);
-        self.submit(Job::ToDevice { span, memory, places: places.to_vec(), done });
-        let placed = answer.recv().map_err(|_| Errno::ESRCH)?;
+        let ask = |places| {
+            let (done, answer) = mpsc::sync_channel(1);
+            self.submit(Job::ToDevice { span, memory: memory.clone(), places, done });
+            answer.recv().map_err(|_| Errno::ESRCH)
+        };
+        let mut placed = ask(places.to_vec())?;
+        let mut moved = placed.moved;
+        if !placed.shared.is_empty() {
+            // Shared with a child until they are written to: have them copied as a write would. Not by the worker, who must wait for no page.
+            for span in &placed.shared {
+                let _ = sys::madvise(span.start().0, span.bytes(), libc::MADV_POPULATE_WRITE);
+            }
+            placed = ask(placed.places)?;
+            moved += placed.moved;
+        }
         places.copy_from_slice(&placed.places);
-        Ok(placed.moved)
+        Ok(moved)
     }
 
     /// See `AddressSpace::migrate_to_system`.
@@ -269,6 +296,20 @@ impl Mover {
             std::thread::yield_now();
         }
         self.ring.settle();
+    }
+
+    /// Runs `f` with the runs while no change that has begun is unread, and none that begins is read: whoever makes one sleeps until `f` is
+    /// over. What `f` does through the descriptor thus comes before any such change, or fails with EAGAIN. Does not allocate; `f` must
+    /// change no registered mapping, or it waits for itself.
+    fn undisturbed<R>(&self, f: impl FnOnce(&mut places::Runs<'_>) -> R) -> R {
+        loop {
+            let mut runs = self.places.lock();
+            if !self.reading.load(Ordering::SeqCst) && !self.descriptor.is_changing(self.probe) {
+                return f(&mut runs);
+            }
+            drop(runs);
+            std::thread::yield_now();
+        }
     }
 
     /// Waits until every change that has begun is in the ring. Neither allocates nor takes a lock.
@@ -349,23 +390,39 @@ impl Mover {
         self.hold.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Unseals the coherent runs that nothing is pending for, and lets go on who waits there. Not while the collector reads: it rings the
-    /// bell afterwards. The worker only.
-    fn unseal(&self) {
+    /// Registers all that is mapped in `span`.
+    fn register_mapped(&self, span: CpuSpan) {
+        self.mappings.within(span, |vma| {
+            let _ = self.descriptor.register(vma.cut(span), Mode::Missing);
+            true
+        });
+    }
+
+    /// Unseals the coherent runs that nothing is pending for, and lets go on who waits there. Not while something changes: for a moment other
+    /// memory that may be there now would not be registered for missing pages. Whether all are unsealed now. The worker only.
+    fn unseal(&self) -> bool {
         let mut runs = self.places.lock();
-        if self.reading.load(Ordering::SeqCst) {
-            return;
+        let mut sealed = (0..runs.len()).filter_map(|i| runs.get(i)).filter(|run| run.sealed);
+        if sealed.next().is_none() {
+            return true;
         }
+        if self.reading.load(Ordering::SeqCst) || self.descriptor.is_changing(self.probe) {
+            return false;
+        }
+        let mut all = true;
         let since = self.ring.handled();
         let mut i = 0;
         while let Some(run) = runs.get(i) {
-            if run.sealed && !self.ring.pending(since, run.span).any(|(_, c)| matches!(c, ring::Change::Remove(_))) {
+            if run.sealed && self.ring.pending(since, run.span).next().is_none() {
                 let _ = self.descriptor.unseal(run.span);
                 runs.set(i, &Run { sealed: false, ..run });
                 self.descriptor.wake(run.span);
+            } else {
+                all &= !run.sealed;
             }
             i += 1;
         }
+        all
     }
 }
 

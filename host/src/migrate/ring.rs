@@ -37,6 +37,15 @@ impl Change {
         }
     }
 
+    /// Whether what is mapped in `span` is other than before: something there has changed, or has come there.
+    pub(super) fn touches(self, span: CpuSpan) -> bool {
+        let came = match self {
+            Self::Remap { from, to } => CpuSpan::new(to, from.bytes()).is_some_and(|came| came.overlaps(span)),
+            _ => false,
+        };
+        came || self.span().is_some_and(|s| s.overlaps(span))
+    }
+
     fn words(self) -> [u64; WORDS] {
         match self {
             Self::Struck => [0; WORDS],
@@ -129,11 +138,9 @@ impl Ring {
         sys::futex_wake(&self.progress);
     }
 
-    /// The changes of mappings from `since` on that are not dealt with and share a byte with `span`.
+    /// The changes of mappings from `since` on that are not dealt with and touch `span`.
     pub(super) fn pending(&self, since: u64, span: CpuSpan) -> impl Iterator<Item = (u64, Change)> + '_ {
-        (since..self.produced())
-            .map(|at| (at, self.get(at)))
-            .filter(move |(_, change)| change.span().is_some_and(|s| s.overlaps(span)))
+        (since..self.produced()).map(|at| (at, self.get(at))).filter(move |(_, change)| change.touches(span))
     }
 
     /// Rings the bell.

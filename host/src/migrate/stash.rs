@@ -2,9 +2,9 @@
 //! Pages of the host's own between two places: taken from the client while they are copied to a GPU, and kept a while to be given to the
 //! client again when pages come back, because the kernel's allocating and freeing costs more than the copy.
 //!
-//! One area of anonymous memory, divided into slots of 2 MiB, registered with the stash's descriptor. Only the worker touches it.
+//! One area of anonymous memory, divided into slots of 2 MiB. A slot is registered with the mover's descriptor only while pages are moved into it.
+//! Only the worker touches it.
 
-use super::descriptor::{Descriptor, Mode};
 use crate::sys;
 use std::io;
 use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE};
@@ -23,7 +23,6 @@ pub(super) struct Slot {
 
 /// The slots.
 pub(super) struct Stash {
-    pub(super) descriptor: Descriptor,
     base: CpuVa,
     empty: Vec<usize>,
     full: Vec<usize>,
@@ -33,17 +32,14 @@ impl Stash {
     /// # Errors
     /// What the system calls say.
     pub(super) fn new() -> io::Result<Self> {
-        let descriptor = Descriptor::stash()?;
         let bytes = SLOTS as u64 * HUGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
         let area = sys::map_anonymous(vkfd_driver::addr::index(bytes + HUGE), flags)?;
         let base = CpuVa((area.as_ptr().expose_provenance() as u64).next_multiple_of(HUGE));
-        let span = CpuSpan::between(base, CpuVa(base.0 + bytes));
-        descriptor.register(span, Mode::Missing).map_err(io::Error::from_raw_os_error)?;
         // So that neither of the lists ever allocates.
         let mut empty = Vec::with_capacity(SLOTS);
         empty.extend((0..SLOTS).rev());
-        Ok(Self { descriptor, base, empty, full: Vec::with_capacity(SLOTS) })
+        Ok(Self { base, empty, full: Vec::with_capacity(SLOTS) })
     }
 
     fn slot(&self, number: usize) -> Slot {

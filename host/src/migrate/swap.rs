@@ -4,7 +4,7 @@
 //! The replacement is made and registered elsewhere and moved over the client's by mremap, so that at its final place it is
 //! never unregistered: no change of it goes unseen and no access finds it early. Nothing here touches the heap.
 
-use super::descriptor::Mode;
+use super::descriptor::{Holes, Mode};
 use super::device_ram::Window;
 use super::ring::Change;
 use super::Mover;
@@ -85,7 +85,7 @@ impl Mover {
                     unmapped = true;
                     self.ring.strike(at);
                 }
-                Change::Remap { from, .. } if from == staged.0 => self.ring.strike(at),
+                Change::Remap { from, .. } | Change::Unmap(from) if from == staged.0 => self.ring.strike(at),
                 _ => {}
             }
         }
@@ -102,17 +102,10 @@ impl Mover {
         while at < to.bytes() {
             let rest = CpuSpan::between(CpuVa(to.start().0 + at), to.end());
             let source = CpuVa(from.0 + at);
-            let mut done = self.descriptor.move_pages(rest, source);
+            let mut done = self.descriptor.move_pages(rest, source, Holes::Stay);
             if done.bytes == 0 && done.errno == Some(libc::EINVAL) {
-                // Not writable at the moment: a copy, page by page because the source may have holes.
-                let page = CpuSpan::between(rest.start(), CpuVa(rest.start().0 + PAGE));
-                done = self.descriptor.copy(page, source);
-                if done.errno == Some(libc::EFAULT) {
-                    done.errno = self.descriptor.zero(page).err();
-                }
-                if done.errno.is_none() {
-                    done.bytes = PAGE;
-                }
+                // Not writable at the moment: a copy, in which holes are zeros.
+                done = self.descriptor.copy(rest, source);
             }
             at += done.bytes;
             match done.errno {
@@ -132,29 +125,12 @@ fn unstage(staged: Staged) {
     unsafe { sys::unmap(span.start().0, span.bytes()) };
 }
 
-/// Copies `from`, which may have holes (zeros), to VRAM mapped at `to`, as long. Whether there were no holes; `None` when the VRAM cannot be
-/// touched.
-pub(super) fn copy_to_vram(to: CpuSpan, from: CpuVa) -> Option<bool> {
-    let mut at = 0;
-    let mut full = true;
-    let pointer = |va: u64| std::ptr::with_exposed_provenance_mut::<u8>(index(va));
-    while at < to.bytes() {
-        let left = index(to.bytes() - at);
-        let (target, source) = (pointer(to.start().0 + at), pointer(from.0 + at));
-        // SAFETY: VRAM is only accessed raw, and the source is the stash's or the client's memory, to which nothing of the host's refers.
-        match unsafe { vkfd_gpu::raw::copy(target, source, left) } {
-            Ok(()) => break,
-            Err(fault) if fault.write => return None,
-            Err(fault) => {
-                full = false;
-                at += fault.done as u64 / PAGE * PAGE;
-                // SAFETY: as above.
-                unsafe { vkfd_gpu::raw::fill(pointer(to.start().0 + at), 0, index(PAGE)) }.ok()?;
-                at += PAGE;
-            }
-        }
-    }
-    Some(full)
+/// Copies `from` to VRAM mapped at `to`, as long. False when one of them cannot be touched.
+pub(super) fn copy_to_vram(to: CpuSpan, from: CpuVa) -> bool {
+    let target = std::ptr::with_exposed_provenance_mut(index(to.start().0));
+    let source = std::ptr::with_exposed_provenance(index(from.0));
+    // SAFETY: VRAM is only accessed raw, and the source is the stash's or the client's memory, to which nothing of the host's refers.
+    unsafe { vkfd_gpu::raw::copy(target, source, index(to.bytes())) }.is_ok()
 }
 
 /// Copies VRAM mapped at `from` to the stash's pages `to`, which are all there.

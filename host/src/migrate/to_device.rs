@@ -3,16 +3,15 @@
 //!
 //! In chunks, which the driver is told of in one invalidation each, and these in pieces of at most 2 MiB: what waits, waits for one piece.
 
-use super::descriptor::Mode;
+use super::descriptor::{Holes, Mode};
 use super::device_ram::{DeviceRam, Window};
 use super::places::Run;
 use super::ring::Change;
 use super::swap::{copy_to_vram, Staged};
-use super::to_system::{Fate, TRIES};
+use super::to_system::{Fate, PATIENCE};
 use super::vma::Vma;
 use super::worker::Worker;
 use super::{sabotage, Placed};
-use crate::sys;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
@@ -91,51 +90,50 @@ impl Worker {
         let number = self.remember(memory);
         let mut offers = Offers { start: span.start(), places };
         let mut moved = 0;
+        let mut shared = Vec::new();
         let mut at = span.start();
         while at < span.end() && self.mover.frozen.load(Ordering::SeqCst) == 0 {
             self.drain();
             let end = CpuVa(span.end().0.min((at.0 / CHUNK + 1) * CHUNK));
-            let Some(pages) = self.chunk_to_device(CpuSpan::between(at, end), &window, number, &mut offers) else {
+            let chunk = CpuSpan::between(at, end);
+            if !self.chunk_to_device(chunk, &window, number, &mut offers, &mut moved, &mut shared) {
                 break;
-            };
-            moved += pages;
+            }
             at = end;
         }
         self.adopted = None;
         self.mm.handed_back();
         self.forget_unused();
-        Placed { places: offers.places, moved }
+        Placed { places: offers.places, moved, shared }
     }
 
-    /// How many pages moved; `None` to stop.
-    fn chunk_to_device(&mut self, chunk: CpuSpan, window: &Window, number: u32, offers: &mut Offers) -> Option<u64> {
+    /// Moves what it can of `chunk`. Whether to go on.
+    fn chunk_to_device(
+        &mut self,
+        chunk: CpuSpan,
+        window: &Window,
+        number: u32,
+        offers: &mut Offers,
+        moved: &mut u64,
+        shared: &mut Vec<CpuSpan>,
+    ) -> bool {
         let parts = self.movable(chunk, offers);
         if parts.is_empty() {
-            return Some(0);
+            return true;
         }
         let mm = self.mm;
         let _told = mm.invalidation(chunk);
-        let mut moved = 0;
-        let mut stop = false;
         for part in parts {
             if !self.adopt(part) {
                 continue;
             }
-            let mut shared = Vec::new();
-            stop |= self.part_to_device(part, window, number, offers, &mut moved, Some(&mut shared));
-            for page in shared {
-                // Shared with a child until it is written to: have it copied as a write would, while it is nobody's wait.
-                self.disown(page);
-                if sys::madvise(page.start().0, PAGE, libc::MADV_POPULATE_WRITE).is_ok() && self.adopt(page) && !stop {
-                    stop |= self.part_to_device(page, window, number, offers, &mut moved, None);
-                }
-            }
+            let stop = self.part_to_device(part, window, number, offers, moved, shared);
             self.disown_rest(part);
             if stop {
-                return None;
+                return false;
             }
         }
-        Some(moved)
+        true
     }
 
     /// The parts of `chunk` that can move and have a page with an offer.
@@ -169,7 +167,7 @@ impl Worker {
         number: u32,
         offers: &mut Offers,
         moved: &mut u64,
-        mut shared: Option<&mut Vec<CpuSpan>>,
+        shared: &mut Vec<CpuSpan>,
     ) -> bool {
         let mut at = part.start();
         while let Some((piece, place)) = offers.piece(at, part.end()) {
@@ -196,11 +194,11 @@ impl Worker {
                     at = done.end();
                 }
                 Outcome::Stuck => {
-                    let page = CpuSpan::between(piece.start(), CpuVa(piece.start().0 + PAGE));
-                    if let Some(shared) = &mut shared {
-                        shared.push(page);
+                    at = CpuVa(piece.start().0 + PAGE);
+                    match shared.last_mut() {
+                        Some(last) if last.end() == piece.start() => *last = CpuSpan::between(last.start(), at),
+                        _ => shared.push(CpuSpan::between(piece.start(), at)),
                     }
-                    at = page.end();
                 }
                 Outcome::Disturbed => return false,
                 Outcome::Stop => return true,
@@ -216,12 +214,16 @@ impl Worker {
             return Outcome::Disturbed;
         }
         let Some(slot) = self.stash.take_empty() else { return Outcome::Stop };
+        if self.mover.descriptor.register(slot.span, Mode::Missing).is_err() {
+            self.stash.put(slot, false);
+            return Outcome::Stop;
+        }
         let since = self.mover.ring.handled();
         self.mover.epoch.fetch_add(1, Ordering::SeqCst);
         let (outcome, full) = self.take_out(piece, place, window, number, slot.span.start(), since);
         self.mover.epoch.fetch_add(1, Ordering::SeqCst);
         self.stash.put(slot, full);
-        self.mover.unseal();
+        let _ = self.mover.unseal();
         outcome
     }
 
@@ -235,29 +237,21 @@ impl Worker {
         slot: CpuVa,
         since: u64,
     ) -> (Outcome, bool) {
-        let taken = {
-            let _interposed_calls_wait = self.mover.replacing();
-            self.mover.quiesce();
-            if self.mover.ring.pending(since, piece).next().is_some() {
-                return (Outcome::Stuck, false);
-            }
-            let to = CpuSpan::between(slot, CpuVa(slot.0 + piece.bytes()));
-            if sabotage::unsealed() {
-                piece.bytes()
-            } else {
-                self.stash.descriptor.move_pages(to, piece.start()).bytes
-            }
+        let taken = self.take_pages(piece, slot, since);
+        // From here on the slot is memory like any other; what nobody had touched reads as zeros.
+        let _ = self.mover.descriptor.unregister(CpuSpan::between(slot, CpuVa(slot.0 + HUGE)));
+        let (taken, full) = match taken {
+            Some((0, _)) => return (Outcome::Stuck, false),
+            Some(taken) => taken,
+            None => return (Outcome::Disturbed, false),
         };
-        if taken == 0 {
-            return (Outcome::Stuck, false);
-        }
         let piece = CpuSpan::between(piece.start(), CpuVa(piece.start().0 + taken));
         let vram = window.mapped(place, taken);
         let source = if sabotage::unsealed() { piece.start() } else { slot };
-        let Some(full) = copy_to_vram(vram, source) else {
+        if !copy_to_vram(vram, source) {
             self.give_back(piece, slot, since);
             return (Outcome::Stop, false);
-        };
+        }
         if sabotage::unsealed() {
             // Long enough for somebody to write what is then lost.
             std::thread::sleep(std::time::Duration::from_micros(50));
@@ -265,8 +259,18 @@ impl Worker {
         let run =
             Run { span: piece, at: window.fabric(place), memory: number, coherent: window.coherent, sealed: false };
         if !window.coherent {
-            // What has changed meanwhile is pending, and finds the run.
-            self.mover.places.lock().insert(run);
+            // What changes from then on finds the run.
+            let entered = self.mover.undisturbed(|runs| {
+                let same = self.mover.ring.pending(since, piece).next().is_none();
+                if same {
+                    runs.insert(run);
+                }
+                same
+            });
+            if !entered {
+                self.give_back(piece, slot, since);
+                return (Outcome::Disturbed, false);
+            }
             return (Outcome::Moved(piece), full && taken == HUGE);
         }
         if !self.put_vram(run, window, slot, since) {
@@ -274,6 +278,34 @@ impl Worker {
             return (Outcome::Stuck, false);
         }
         (Outcome::Moved(piece), full && taken == HUGE)
+    }
+
+    /// Takes the pages of `piece` out, as many from its start as can be. How many bytes, and whether all of them were there; `None` when the
+    /// mappings are not those that were looked at. All at one moment: either before a change of the mappings, or not at all.
+    fn take_pages(&self, piece: CpuSpan, slot: CpuVa, since: u64) -> Option<(u64, bool)> {
+        let mover = self.mover;
+        mover.undisturbed(|_| {
+            if mover.ring.pending(since, piece).next().is_some() {
+                return None;
+            }
+            // What came into a hole since `adopt` is not registered; without that it could go again unseen.
+            mover.descriptor.register(piece, Mode::Missing).ok()?;
+            let vma = mover.mappings.query(piece.start()).ok()??;
+            if vma.cut(piece) != piece || !is_movable(&vma) {
+                return None;
+            }
+            if sabotage::unsealed() {
+                return Some((piece.bytes(), true));
+            }
+            let to = CpuSpan::between(slot, CpuVa(slot.0 + piece.bytes()));
+            let all = mover.descriptor.move_pages(to, piece.start(), Holes::Stop);
+            if all.errno != Some(libc::ENOENT) {
+                return Some((all.bytes, true));
+            }
+            let rest = CpuSpan::between(CpuVa(to.start().0 + all.bytes), to.end());
+            let rest = mover.descriptor.move_pages(rest, CpuVa(piece.start().0 + all.bytes), Holes::Stay);
+            Some((all.bytes + rest.bytes, false))
+        })
     }
 
     /// Puts the mapping of VRAM in the place of `run`'s, sealed, and enters the run. False when it could not be; then nothing has changed.
@@ -329,39 +361,34 @@ impl Worker {
         let mut tries = 0;
         let mut single = false;
         while at < piece.end() {
-            // With this lock nothing is read, and with nothing unread nobody is told that a change is done.
-            let places = self.mover.places.lock();
-            if self.mover.reading.load(Ordering::SeqCst) || self.mover.descriptor.is_changing(self.mover.probe) {
-                drop(places);
-                std::thread::yield_now();
-                continue;
-            }
-            let disturbed = self.mover.ring.pending(since, piece).next().is_some();
-            let bytes = if disturbed || single { PAGE } else { piece.end().0 - at.0 };
-            let to = match self.fate(at, since) {
-                Fate::Here => Some(at),
-                Fate::Moved(to) => Some(to),
-                Fate::Discarded | Fate::Unmapped => None,
-            };
-            let kept = CpuVa(slot.0 + (at.0 - piece.start().0));
-            let (done, errno) = match to {
-                Some(to) => self.mover.give(CpuSpan::between(to, CpuVa(to.0 + bytes)), kept),
-                None => (bytes, None),
-            };
-            drop(places);
+            let (done, errno) = self.mover.undisturbed(|_| {
+                let disturbed = self.mover.ring.pending(since, piece).next().is_some();
+                let bytes = if disturbed || single { PAGE } else { piece.end().0 - at.0 };
+                let to = match self.fate(at, since) {
+                    Fate::Here => Some(at),
+                    Fate::Moved(to) => Some(to),
+                    Fate::Discarded | Fate::Unmapped => None,
+                };
+                let kept = CpuVa(slot.0 + (at.0 - piece.start().0));
+                match to {
+                    Some(to) => self.mover.give(CpuSpan::between(to, CpuVa(to.0 + bytes)), kept),
+                    None => (bytes, None),
+                }
+            });
             at = CpuVa(at.0 + done);
             match errno {
                 None => tries = 0,
                 Some(libc::EAGAIN) => {}
                 // Cut by mprotect, of which no event tells: page by page.
                 Some(_) if !single => single = true,
-                // Not there, and no change that says why: unmapped just before it was registered.
-                Some(_) => {
+                Some(errno) => {
                     tries += 1;
-                    if tries > TRIES {
+                    if tries > PATIENCE {
                         tries = 0;
+                        tracing::error!(%at, errno, "a page could not be given back: its contents are lost");
                         at = CpuVa(at.0 + PAGE);
                     }
+                    std::thread::yield_now();
                 }
             }
         }
@@ -409,10 +436,33 @@ impl Worker {
         }
     }
 
-    /// Ends the mover's registration of `part`; if it is watched its events go to the watches' descriptor again.
+    /// Ends the mover's registration of `part`, which is no run; if it is watched its events go to the watches' descriptor again. What a change that is
+    /// not dealt with yet touches stays registered until it is: empty memory of a run may have been moved there.
     pub(super) fn disown(&mut self, part: CpuSpan) {
-        self.mm.take_over(part, || {
-            let _ = self.mover.descriptor.unregister(part);
+        let mover = self.mover;
+        let done = self.mm.take_over(part, || {
+            mover.undisturbed(|_| {
+                if mover.ring.pending(mover.ring.handled(), part).next().is_some() {
+                    return false;
+                }
+                let _ = mover.descriptor.unregister(part);
+                // Moved there just before: whoever did it sleeps still, and finds it registered.
+                let changing = mover.descriptor.is_changing(mover.probe);
+                if changing {
+                    mover.register_mapped(part);
+                }
+                !changing
+            })
         });
+        if !done {
+            self.to_disown.push(part);
+        }
+    }
+
+    /// Does what [`Worker::disown`] had to put off.
+    pub(super) fn disown_late(&mut self) {
+        for part in std::mem::take(&mut self.to_disown) {
+            self.disown_rest(part);
+        }
     }
 }

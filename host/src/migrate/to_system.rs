@@ -4,6 +4,7 @@
 //! Coherent pages: an empty mapping replaces that of VRAM; then nobody reaches the VRAM pages any more, and their contents go into the empty mapping,
 //! where whoever touches it waits until then. Private pages: the client's mapping is empty already.
 
+use super::descriptor::Holes;
 use super::device_ram::Window;
 use super::places::Run;
 use super::ring::Change;
@@ -17,9 +18,9 @@ use std::sync::atomic::Ordering;
 use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE, PAGE};
 
 /// How often a piece is tried whose mapping is changing.
-pub(super) const TRIES: u32 = 8;
+const TRIES: u32 = 8;
 /// How often a mapping is asked for without which contents would be lost.
-const PATIENCE: u32 = 10_000;
+pub(super) const PATIENCE: u32 = 10_000;
 
 /// What becomes of a page's contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,19 @@ pub(super) enum Fate {
     Unmapped,
     /// Its mapping is there now, before or after it was replaced.
     Moved(CpuVa),
+}
+
+/// Where contents are: pages of the stash, if there are such, and VRAM.
+type Source = (Option<CpuVa>, CpuVa);
+
+/// What was done with a part.
+struct Filled {
+    bytes: u64,
+    errno: Option<i32>,
+    /// Our empty mapping lies where the client has none.
+    stray: bool,
+    /// The run stays.
+    keep: bool,
 }
 
 impl Worker {
@@ -125,66 +139,29 @@ impl Worker {
         let mut tries = 0;
         let mut single = false;
         while at < piece.span.end() {
-            // With this lock nothing is read, and with nothing unread nobody is told that a change is done.
-            let mut runs = self.mover.places.lock();
-            if self.mover.reading.load(Ordering::SeqCst) || self.mover.descriptor.is_changing(self.mover.probe) {
-                drop(runs);
-                std::thread::yield_now();
-                continue;
-            }
-            let disturbed = self.mover.ring.pending(since, piece.span).next().is_some();
-            let end = if disturbed || single { CpuVa(at.0 + PAGE) } else { piece.span.end() };
-            let part = CpuSpan::between(at, end);
-            let done = from_start(at, piece.span);
-            let source = (kept.map(|at| CpuVa(at.0 + done)), CpuVa(vram.0 + done));
-            let fate = if !contents {
-                Fate::Discarded
-            } else if disturbed {
-                self.fate(part.start(), since)
-            } else {
-                Fate::Here
-            };
-            let fill = |to: CpuSpan| self.fill_missing(to, source);
-            let mut stray = false;
-            let mut keep = false;
-            let filled = match fate {
-                Fate::Here => fill(part),
-                Fate::Discarded => (part.bytes(), None),
-                // Only ours is registered: if there is one it came after the change, and is nobody's.
-                Fate::Unmapped if !piece.coherent => (part.bytes(), None),
-                Fate::Unmapped => match fill(part).1 {
-                    Some(libc::EAGAIN) => (0, Some(libc::EAGAIN)),
-                    errno => {
-                        stray = errno.is_none();
-                        (part.bytes(), None)
-                    }
-                },
-                Fate::Moved(_) if !piece.coherent => {
-                    keep = true;
-                    (part.bytes(), None)
-                }
-                Fate::Moved(to) => match fill(part).1 {
-                    Some(libc::EAGAIN) => (0, Some(libc::EAGAIN)),
-                    None => {
-                        stray = true;
-                        keep = true;
-                        (part.bytes(), None)
-                    }
-                    Some(_) => match fill(CpuSpan::between(to, CpuVa(to.0 + PAGE))).1 {
-                        Some(libc::EAGAIN) => (0, Some(libc::EAGAIN)),
-                        _ => (part.bytes(), None),
-                    },
-                },
-            };
-            let (bytes, errno) = filled;
-            let part = CpuSpan::between(part.start(), CpuVa(part.start().0 + bytes));
-            while !keep && runs.take_first(part).is_some() {}
-            drop(runs);
-            if stray {
+            let (part, done) = self.mover.undisturbed(|runs| {
+                let disturbed = self.mover.ring.pending(since, piece.span).next().is_some();
+                let end = if disturbed || single { CpuVa(at.0 + PAGE) } else { piece.span.end() };
+                let part = CpuSpan::between(at, end);
+                let done = from_start(at, piece.span);
+                let source = (kept.map(|at| CpuVa(at.0 + done)), CpuVa(vram.0 + done));
+                let fate = if !contents {
+                    Fate::Discarded
+                } else if disturbed {
+                    self.fate(at, since)
+                } else {
+                    Fate::Here
+                };
+                let done = self.fill_part(&piece, window, part, fate, source, since);
+                let part = CpuSpan::between(at, CpuVa(at.0 + done.bytes));
+                while !done.keep && runs.take_first(part).is_some() {}
+                (part, done)
+            });
+            if done.stray {
                 self.mover.take_back(part);
             }
             at = part.end();
-            match errno {
+            match done.errno {
                 None => tries = 0,
                 Some(libc::EAGAIN) => {}
                 Some(libc::ENOMEM) => {
@@ -209,13 +186,54 @@ impl Worker {
         }
     }
 
+    /// Does with `part` of an emptied piece what its fate is. With changes held up.
+    fn fill_part(&self, piece: &Run, window: &Window, part: CpuSpan, fate: Fate, source: Source, since: u64) -> Filled {
+        let filled = |(bytes, errno)| Filled { bytes, errno, stray: false, keep: false };
+        // Whether our empty mapping is at the place, which nobody has: only ours is registered, and so is what was moved there.
+        let is_stray = || match self.has_come(part, since) {
+            true => Ok(false),
+            false => match self.fill_missing(part, source).1 {
+                Some(libc::EAGAIN) => Err(()),
+                errno => Ok(errno.is_none()),
+            },
+        };
+        let again = Filled { bytes: 0, errno: Some(libc::EAGAIN), stray: false, keep: false };
+        let done = filled((part.bytes(), None));
+        match fate {
+            Fate::Here => filled(self.fill_missing(part, source)),
+            Fate::Discarded => done,
+            Fate::Unmapped if !piece.coherent => done,
+            Fate::Unmapped => is_stray().map_or(again, |stray| Filled { stray, ..done }),
+            // The change finds the run.
+            Fate::Moved(_) if !piece.coherent => Filled { keep: true, ..done },
+            Fate::Moved(to) => {
+                let to = CpuSpan::between(to, CpuVa(to.0 + part.bytes()));
+                let there = piece.cut(part).map(|run| Run { span: to, ..run });
+                if there.is_some_and(|there| self.is_vram(&there, window)) {
+                    // Moved before it was emptied: VRAM has come along.
+                    return is_stray().map_or(again, |stray| Filled { stray, keep: true, ..done });
+                }
+                filled(self.fill_missing(to, source))
+            }
+        }
+    }
+
+    /// Whether something else has been moved to `part`.
+    fn has_come(&self, part: CpuSpan, since: u64) -> bool {
+        let moved_there = |(_, change)| match change {
+            Change::Remap { from, to } => CpuSpan::new(to, from.bytes()).is_some_and(|came| came.overlaps(part)),
+            _ => false,
+        };
+        self.mover.ring.pending(since, part).any(moved_there)
+    }
+
     /// Fills `to` from pages of the stash or from VRAM. How far it came.
-    fn fill_missing(&self, to: CpuSpan, (kept, vram): (Option<CpuVa>, CpuVa)) -> (u64, Option<i32>) {
+    fn fill_missing(&self, to: CpuSpan, (kept, vram): Source) -> (u64, Option<i32>) {
         let mut at = 0;
         while at < to.bytes() {
             let rest = CpuSpan::between(CpuVa(to.start().0 + at), to.end());
             let mut done = match kept {
-                Some(kept) => self.mover.descriptor.move_pages(rest, CpuVa(kept.0 + at)),
+                Some(kept) => self.mover.descriptor.move_pages(rest, CpuVa(kept.0 + at), Holes::Stay),
                 None => self.mover.descriptor.copy(rest, CpuVa(vram.0 + at)),
             };
             if done.bytes == 0 && done.errno == Some(libc::EINVAL) && kept.is_some() {
@@ -286,7 +304,7 @@ impl Worker {
         let slot = self.stash.take_empty()?;
         let vram = window.mapped(window.offset(piece.at), piece.span.bytes()).start();
         let to = CpuSpan::between(slot.span.start(), CpuVa(slot.span.start().0 + piece.span.bytes()));
-        self.stash.descriptor.copy(to, vram);
+        copy_from_vram(to, vram);
         std::thread::sleep(std::time::Duration::from_micros(50));
         Some(slot)
     }

@@ -7,7 +7,7 @@ use super::places::Run;
 use super::ring::Change;
 use super::stash::Stash;
 use super::{Job, Mover};
-use crate::mm::{everything, Mm};
+use crate::mm::Mm;
 use crate::uffd::block_signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -15,6 +15,8 @@ use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 
 /// How long pages are kept for the next move, in milliseconds.
 const LINGER: u32 = 1000;
+/// How long it takes until a change under way is over, or is asked for again.
+const SOON: u32 = 1;
 /// How long the worker sleeps when there is nothing to wait for.
 const IDLE: u32 = 10_000;
 
@@ -32,6 +34,10 @@ pub(super) struct Worker {
     /// What is registered to be moved just now, and whether its mappings have changed since.
     pub(super) adopted: Option<CpuSpan>,
     pub(super) disturbed: bool,
+    /// Something is left to do as soon as changes under way are over.
+    waiting: bool,
+    /// What is no run any more and may still be registered.
+    pub(super) to_disown: Vec<CpuSpan>,
     memories: Vec<Option<Arc<DeviceRam>>>,
     released: Vec<(Arc<DeviceRam>, VramOffset, u64)>,
 }
@@ -60,6 +66,8 @@ impl Worker {
             image,
             adopted: None,
             disturbed: false,
+            waiting: false,
+            to_disown: Vec::new(),
             memories: Vec::new(),
             released: Vec::new(),
         }
@@ -88,6 +96,7 @@ impl Worker {
                     self.forget_unused();
                     let _ = done.send(moved);
                 }
+                None if self.waiting => self.mover.ring.wait(heard, SOON),
                 None if self.stash.is_trimmed() => self.mover.ring.wait(heard, IDLE),
                 None => {
                     self.mover.ring.wait(heard, LINGER);
@@ -122,7 +131,8 @@ impl Worker {
             }
             ring.set_handled(until);
         }
-        self.mover.unseal();
+        self.disown_late();
+        self.waiting = !self.mover.unseal() || !self.to_disown.is_empty();
     }
 
     fn changed(&mut self, change: Change) {
@@ -130,7 +140,7 @@ impl Worker {
         let mm = self.mm;
         if !matches!(change, Change::Remove(_)) {
             mm.registration_lost(span);
-            self.disturbed |= self.adopted.is_some_and(|adopted| adopted.overlaps(span));
+            self.disturbed |= self.adopted.is_some_and(|adopted| change.touches(adopted));
         }
         let _told = mm.invalidation(span);
         match change {
@@ -149,19 +159,24 @@ impl Worker {
             Some(run) if run.coherent => {
                 self.mover.unseal();
                 // It may also be a hole that somebody punched.
-                let _ = self.mover.descriptor.zero(page);
+                self.zero_if_empty(page);
             }
             Some(_) => self.bring_back(page),
-            None => {
-                // Memory without contents, that is registered only because its neighbours move. Not if its contents have just been
-                // moved here: then that has been read by now, and is dealt with before the thread asks again.
-                self.mover.quiesce();
-                if self.mover.ring.pending(self.mover.ring.handled(), everything()).next().is_none() {
-                    let _ = self.mover.descriptor.zero(page);
-                }
-            }
+            // Memory without contents, that is registered only because its neighbours move.
+            None => self.zero_if_empty(page),
         }
         self.mover.descriptor.wake(page);
+    }
+
+    /// Fills `page` with zeros if nothing is there. Not if something has just been moved there: that is dealt with before the thread that
+    /// waits asks again.
+    fn zero_if_empty(&self, page: CpuSpan) {
+        let mover = self.mover;
+        mover.undisturbed(|_| {
+            if mover.ring.pending(mover.ring.handled(), page).next().is_none() {
+                let _ = mover.descriptor.zero(page);
+            }
+        });
     }
 
     /// Brings back the 2 MiB of private memory around `page`, as far as they are one run.

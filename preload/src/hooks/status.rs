@@ -85,14 +85,15 @@ pub unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
 }
 
 macro_rules! family {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*; $to:ident) = $directory:expr, $path:expr, $flags:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*; $to:ident$(, $last:ident: $last_kind:ty)?) =
+        $directory:expr, $path:expr, $flags:expr;)*) => {
         $(
             $(#[$doc])*
             ///
             /// # Safety
             /// As for stat.
             #[no_mangle]
-            pub unsafe extern "C" fn $name($($argument: $kind,)* $to: *mut libc::stat) -> c_int {
+            pub unsafe extern "C" fn $name($($argument: $kind,)* $to: *mut libc::stat $(, $last: $last_kind)?) -> c_int {
                 // SAFETY: forwarded to the caller.
                 unsafe { fstatat($directory, $path, $to, $flags) }
             }
@@ -124,46 +125,10 @@ family! {
     __fxstat(_version: c_int, fd: c_int; to) = fd, c"".as_ptr(), AT_EMPTY_PATH;
     /// See `__xstat`.
     __fxstat64(_version: c_int, fd: c_int; to) = fd, c"".as_ptr(), AT_EMPTY_PATH;
-}
-
-/// See `fstatat`.
-///
-/// # Safety
-/// As for fstatat.
-#[no_mangle]
-pub unsafe extern "C" fn fstatat64(directory: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int {
-    // SAFETY: forwarded to the caller.
-    unsafe { fstatat(directory, path, to, flags) }
-}
-
-/// fstatat as older programs call it.
-///
-/// # Safety
-/// As for fstatat.
-#[no_mangle]
-pub unsafe extern "C" fn __fxstatat(
-    _version: c_int,
-    directory: c_int,
-    path: *const c_char,
-    to: *mut libc::stat,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: forwarded to the caller.
-    unsafe { fstatat(directory, path, to, flags) }
-}
-
-/// See `__fxstatat`.
-///
-/// # Safety
-/// As for fstatat.
-#[no_mangle]
-pub unsafe extern "C" fn __fxstatat64(
-    _version: c_int,
-    directory: c_int,
-    path: *const c_char,
-    to: *mut libc::stat,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: forwarded to the caller.
-    unsafe { fstatat(directory, path, to, flags) }
+    /// See `fstatat`.
+    fstatat64(directory: c_int, path: *const c_char; to, flags: c_int) = directory, path, flags;
+    /// See `__xstat`.
+    __fxstatat(_version: c_int, directory: c_int, path: *const c_char; to, flags: c_int) = directory, path, flags;
+    /// See `__xstat`.
+    __fxstatat64(_version: c_int, directory: c_int, path: *const c_char; to, flags: c_int) = directory, path, flags;
 }

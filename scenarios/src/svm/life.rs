@@ -39,11 +39,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         run: || both(mixed),
     },
     Scenario {
-        name: "svm_huge_pages_move_and_come_back",
-        about: "MADV_HUGEPAGE memory: whole and in parts.",
-        run: || both(huge),
-    },
-    Scenario {
         name: "svm_writers_lose_nothing_while_memory_moves",
         about: "CPU threads count up words and check each value they find, while pages go to and fro under them.",
         run: || both(writers),
@@ -163,24 +158,6 @@ fn mixed(kind: Kind) -> Result<(), Stop> {
     svm.cpu_expects(0, pages, 2)?;
     svm.prefetch(0, pages, None)?;
     svm.expect(1, 0, pages, 2)
-}
-
-fn huge(kind: Kind) -> Result<(), Stop> {
-    let svm = Svm::moving(WorldSpec::default(), kind, Memory::anonymous(4 * GRANULE)?)?;
-    if let Err(error) = svm.memory.want_huge_pages() {
-        return Err(Stop::Skip(format!("MADV_HUGEPAGE: {error}")));
-    }
-    let pages = svm.memory.pages();
-    svm.memory.fill(1);
-    svm.give(0, pages, &[(0, SvmAccess::Migrate)])?;
-    svm.prefetch(0, pages, Some(0))?;
-    svm.expect(0, 0, pages, 1)?;
-    svm.prefetch(300, 900, None)?;
-    svm.expect(0, 0, pages, 1)?;
-    svm.write(0, 0, pages, 2)?;
-    svm.cpu_expects(0, pages, 2)?;
-    svm.prefetch(0, pages, None)?;
-    svm.cpu_expects(0, pages, 2)
 }
 
 fn writers(kind: Kind) -> Result<(), Stop> {

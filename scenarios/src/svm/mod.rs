@@ -4,18 +4,26 @@
 //! | module | what is shown |
 //! | --- | --- |
 //! | `mapped` | memory of every kind at its own addresses, with XNACK off and on; access, permission, attributes |
+//! | `permission` | read-only, forbidden and never written memory |
+//! | `atomic` | a GPU's atomic operations against the CPU's, on memory that stays and that moves |
 //! | [`change`] | munmap, discard, replacement, mremap, mprotect and fork under live ranges |
 //! | `place` | prefetch and faults move memory; in place it is used by all without moving (coherent), or comes back (private) |
 //! | `life` | what happens to memory that is on a GPU: fork, copy-on-write, partial unmap, release, writers while it moves |
+//! | `huge` | huge pages: whole, empty, given up, unmapped and moved in parts |
+//! | `repeat` | the same again and again: memory that comes and goes, goes there and half back |
 //! | `pressure` | more than VRAM: eviction by faults, prefetches and buffer objects |
 //!
-//! Those of the last three run twice, with coherent and with private memory, and are skipped where the host has not that kind.
+//! Those from `place` on, and some before, run twice, with coherent and with private memory, and are skipped where the host has not that kind.
 
+mod atomic;
 pub mod change;
+mod huge;
 mod life;
 mod mapped;
+mod permission;
 mod place;
 mod pressure;
+mod repeat;
 
 use vkfd_client::uapi::vkfd::{SVM_MEMORY_COHERENT, SVM_MEMORY_NONE, SVM_MEMORY_PRIVATE};
 use vkfd_client::{ClientError, GpuVa, Location, SvmAccess, SvmSet, UserptrRange, PAGE};
@@ -32,7 +40,9 @@ const GRANULE: u64 = 2 << 20;
 /// The scenarios.
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
-    [mapped::SCENARIOS, change::SCENARIOS, place::SCENARIOS, life::SCENARIOS, pressure::SCENARIOS].concat()
+    let used = [mapped::SCENARIOS, permission::SCENARIOS, atomic::SCENARIOS, change::SCENARIOS];
+    let moved = [place::SCENARIOS, life::SCENARIOS, huge::SCENARIOS, repeat::SCENARIOS, pressure::SCENARIOS];
+    [used.concat(), moved.concat()].concat()
 }
 
 /// A world, with memory that GPUs use at its own addresses.

@@ -1,41 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! HIP: copies of every kind, on streams, between four GPUs. A copy within one GPU is a kernel, and must end with words.
+//! HIP: copies of every kind, on streams, within each GPU and between four, and memset. A kernel of the program's own must end with words.
 
 use anyhow::Result;
 
-use super::{Client, Report, Stand};
+use super::source::Source;
+use super::{packages, Client, Report, Stand};
 
 pub(crate) const CLIENT: Client =
     Client { name: "hip", packages: &["libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev"], check };
 
+/// The program that is run.
+pub(crate) const PROGRAM: Source =
+    Source { file: "clients/hip/hip_copies.cpp", arguments: &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"] };
+
 const BUFFERS: &str = "500";
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
-    let program = stand.compile("clients/hip/hip_copies.cpp", &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"])?;
-    for (options, gpus) in [
-        (&["--target", "gfx900"][..], "1"),
-        (&["--target", "gfx1030"], "1"),
-        (&["--target", "gfx90a", "--gpus", "4"], "4"),
-        (&["--preset", "frontier-node"], "4"),
+    let program = stand.compile(&PROGRAM)?;
+    let old = packages::version("libamdhip64-5")?.starts_with("5.2");
+    // What is newer than HIP 5.2 can be taken for its predecessor.
+    let newer = if old { &[("HSA_OVERRIDE_GFX_VERSION", "10.3.0")][..] } else { &[] };
+    for (options, gpus, environment) in [
+        (&["--target", "gfx900"][..], "1", &[][..]),
+        (&["--target", "gfx1030"], "1", &[]),
+        (&["--target", "gfx1100"], "1", newer),
+        (&["--target", "gfx90a", "--gpus", "4"], "4", &[]),
+        (&["--preset", "frontier-node"], "4", &[]),
     ] {
-        let ran = stand.run(options, &program, &[gpus, BUFFERS], &[])?;
+        let ran = stand.run(options, &program, &[gpus, BUFFERS], environment)?;
         let right = ran.succeeded() && ran.stdout.contains("all bytes right") && ran.stdout.ends_with("ok\n");
         let what = format!("HIP, {}: copies of every kind, {BUFFERS} registered buffers a GPU", options.join(" "));
         report.expect(right, &what, &ran);
     }
-    let within = stand.run(&[], &program, &["within"], &[])?;
-    let named = within.stderr.contains("cannot run kernel __amd_rocclr_copyBuffer");
-    let ended = !within.succeeded() && !within.stdout.contains("copied");
-    report.expect(named && ended, "HIP: a kernel ends the program, and is named", &within);
+    let kernel = stand.run(&[], &program, &["kernel"], &[])?;
+    let named = kernel.stderr.contains("cannot run kernel add_one");
+    let ended = !kernel.succeeded() && !kernel.stdout.contains("has run");
+    report.expect(named && ended, "HIP: a kernel of the program's own ends it, and is named", &kernel);
     // The same library unbroken: what follows is the sabotage's doing.
     let sound = stand.broken("", &[], &program, &["1", "20"])?;
     report.expect(sound.succeeded(), "HIP: copies with the library of the controls, nothing broken", &sound);
-    for (sabotage, what) in [
-        ("copy", "a GPU that leaves the last byte of a copy out"),
-        ("identity", "a driver that takes GPU addresses for CPU addresses"),
+    let all = &["1", "20"][..];
+    for (sabotage, arguments, what, sign) in [
+        ("copy", all, "a GPU that leaves the last byte of a copy out", "FAILED: pageable memory"),
+        ("blit", all, "a GPU that leaves the last byte out of copies within it", "FAILED: within a GPU"),
+        ("blit", &["memset"], "a GPU that leaves the last byte out of a memset", "FAILED: memset"),
+        ("identity", all, "a driver that takes GPU addresses for CPU addresses", ""),
     ] {
-        let ran = stand.broken(sabotage, &[], &program, &["1", "20"])?;
-        let noticed = !ran.succeeded() && !ran.stdout.contains("all bytes right\nok");
+        let ran = stand.broken(sabotage, &[], &program, arguments)?;
+        let noticed = !ran.succeeded() && !ran.stdout.ends_with("ok\n") && ran.stdout.contains(sign);
         report.expect(noticed, &format!("control: {what} is noticed"), &ran);
     }
     Ok(())

@@ -4,9 +4,11 @@
 //! Each client is a module with a [`Client`]: what it needs from the distribution, and what it looks at. A client's `check` returns what is
 //! wrong, a line each; it runs its negative controls itself, with a library that was built to be broken ([`Stand::broken`]).
 
-mod hip;
-mod rocminfo;
-mod rocr;
+pub(crate) mod hip;
+pub(crate) mod packages;
+pub(crate) mod rocminfo;
+pub(crate) mod rocr;
+mod source;
 mod stand;
 mod tinygrad;
 

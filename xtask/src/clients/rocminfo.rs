@@ -5,13 +5,13 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Client, Report, Stand};
+use super::{packages, Client, Report, Stand};
 
 pub(crate) const CLIENT: Client = Client { name: "rocminfo", packages: &["rocminfo"], check };
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let program = Path::new("rocminfo");
-    let old = stand.version("rocminfo")?.starts_with("5.");
+    let old = packages::version("rocminfo")?.starts_with("5.");
     for (options, target, gpus) in [
         (&["--target", "gfx900"][..], "gfx900", 1),
         (&["--target", "gfx1030", "--gpus", "2"], "gfx1030", 2),
@@ -38,6 +38,7 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn is_agent(line: &str, target: &str) -> bool {
+/// Whether a line of its output names an agent of `target`.
+pub(crate) fn is_agent(line: &str, target: &str) -> bool {
     line.strip_prefix("  Name:").is_some_and(|name| name.trim() == target)
 }

@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 
+use super::source::Source;
 use super::{Client, Report, Stand};
 
 pub(crate) const CLIENT: Client = Client {
@@ -11,10 +12,13 @@ pub(crate) const CLIENT: Client = Client {
     check,
 };
 
+/// The program that is run.
+pub(crate) const PROGRAM: Source = Source { file: "clients/rocr/copies.c", arguments: &["-lhsa-runtime64"] };
+
 const BUFFERS: &str = "2000";
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
-    let program = stand.compile("clients/rocr/copies.c", &["-lhsa-runtime64"])?;
+    let program = stand.compile(&PROGRAM)?;
     for options in
         [&["--target", "gfx900"][..], &["--target", "gfx1030"], &["--target", "gfx90a"], &["--preset", "frontier-node"]]
     {

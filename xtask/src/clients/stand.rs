@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 
+use super::packages;
+use super::source::Source;
 use crate::tree;
 
 /// A client that takes longer hangs. Machines may be slow and busy.
@@ -47,7 +49,7 @@ impl fmt::Display for Ran {
 impl Stand {
     /// Installs packages, builds.
     pub(crate) fn new(packages: &[&str]) -> Result<Self> {
-        install(packages)?;
+        packages::install(packages)?;
         let target = target_directory()?;
         let work = target.join("clients");
         fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
@@ -58,17 +60,9 @@ impl Stand {
         Ok(Self { vkfd: target.join("release/vkfd"), broken: broken.join("release/libvkfd_preload.so"), work })
     }
 
-    /// Compiles a C or C++ program of the tree; `source` is relative to it.
-    pub(crate) fn compile(&self, source: &str, arguments: &[&str]) -> Result<PathBuf> {
-        let source = tree::root().join(source);
-        let name = source.file_stem().unwrap_or_default();
-        let program = self.work.join(name);
-        let compiler = if source.extension().is_some_and(|e| e == "c") { "cc" } else { "c++" };
-        let mut command = Command::new(compiler);
-        command.args(["-O1", "-Wall", "-o"]).arg(&program).arg(&source).args(arguments);
-        let status = command.status().with_context(|| format!("run {compiler}"))?;
-        ensure!(status.success(), "{} does not compile: {command:?}", source.display());
-        Ok(program)
+    /// Compiles a client of the tree.
+    pub(crate) fn compile(&self, source: &Source) -> Result<PathBuf> {
+        source.compile(&self.work)
     }
 
     /// Runs a program under `vkfd run OPTIONS --`.
@@ -110,13 +104,6 @@ impl Stand {
             stderr: text(&output.stderr),
         })
     }
-
-    /// The version of an installed package.
-    pub(crate) fn version(&self, package: &str) -> Result<String> {
-        let mut query = Command::new("dpkg-query");
-        let output = query.args(["--show", "--showformat=${Version}", package]).output().context("run dpkg-query")?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
 }
 
 fn target_directory() -> Result<PathBuf> {
@@ -130,26 +117,5 @@ fn build(target: &Path, what: &[&str]) -> Result<()> {
     command.args(["build", "--release", "--locked", "--quiet"]).args(what).arg("--target-dir").arg(target);
     let status = command.current_dir(tree::root()).status().context("run cargo")?;
     ensure!(status.success(), "{command:?} failed");
-    Ok(())
-}
-
-fn install(packages: &[&str]) -> Result<()> {
-    let is_installed = |package: &str| {
-        let query = Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]).output();
-        query.is_ok_and(|output| output.stdout == b"installed")
-    };
-    let missing: Vec<_> = packages.iter().copied().filter(|package| !is_installed(package)).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    println!("installing {}", missing.join(" "));
-    let apt = |arguments: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command.args(["-q", "-y"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    };
-    apt(&["update"]);
-    let arguments = [&["install", "--no-install-recommends"], &missing[..]].concat();
-    ensure!(apt(&arguments), "`apt-get install {}` failed: as root on a Debian 12 it works", missing.join(" "));
     Ok(())
 }

@@ -15,7 +15,8 @@ use crate::Verdict;
 
 /// Run the benchmark against the module in a guest
 ///
-/// `vkfd bench userptr --quick --slow 6`, or with the arguments given here. In an emulated guest only ratios mean something, and those little.
+/// `vkfd bench userptr --quick --slow 6`, or with the arguments given here; for `migrate` the module has one kind of memory at a time, coherent or, with
+/// `--parameters memory=2`, private. In an emulated guest only ratios mean something, and those little.
 ///
 /// Exit status: 0 done, 1 findings (as with `test`), 2 it could not be done.
 #[derive(clap::Args)]
@@ -23,6 +24,10 @@ pub struct Args {
     /// Arguments for `vkfd bench`, after `--`
     #[arg(last = true, default_values = ["userptr", "--quick", "--slow", "6"])]
     arguments: Vec<String>,
+
+    /// The module's parameters
+    #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
+    parameters: String,
 
     #[command(flatten)]
     flavor: FlavorArgs,
@@ -38,7 +43,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Verdict> {
     let flavor = args.flavor.flavor();
     let parts = Parts::build(flavor, Module::Vkfd, &[VKFD])?;
-    let (mut initrd, mut job) = parts.guest("")?;
+    let (mut initrd, mut job) = parts.guest(&args.parameters)?;
     let path = initrd.add_program(parts.programs.path(VKFD)?)?;
     let mut arguments = vec!["bench"];
     arguments.extend(args.arguments.iter().map(String::as_str));

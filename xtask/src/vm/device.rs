@@ -19,6 +19,27 @@ const STARTING: Duration = Duration::from_secs(60);
 /// Why the process that runs the GPUs may end: the guest has ended, or its driver was unloaded.
 const EXPECTED_ENDS: [&str; 2] = ["its guest has gone", "the driver wants a reset"];
 
+/// What a GPU is to programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Target {
+    Gfx900,
+    Gfx90a,
+    Gfx1030,
+    Gfx1100,
+}
+
+impl Target {
+    /// As programs and `vkfd-gpu` call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Gfx900 => "gfx900",
+            Target::Gfx90a => "gfx90a",
+            Target::Gfx1030 => "gfx1030",
+            Target::Gfx1100 => "gfx1100",
+        }
+    }
+}
+
 /// GPUs to start.
 #[derive(Clone)]
 pub struct Wanted {
@@ -26,6 +47,9 @@ pub struct Wanted {
     pub count: u32,
     /// Of each.
     pub vram_mib: u64,
+    pub target: Target,
+    /// What a sabotaged program breaks.
+    pub sabotage: Option<&'static str>,
 }
 
 /// Running GPUs. Ended when dropped.
@@ -71,7 +95,12 @@ impl Gpus {
             &format!("{}M", wanted.vram_mib),
             "--gpus",
             &wanted.count.to_string(),
+            "--target",
+            wanted.target.name(),
         ]);
+        if let Some(what) = wanted.sabotage {
+            command.args(["--sabotage", what]);
+        }
         let errors = file.try_clone().context("share the GPU's log")?;
         let child = command.stdin(Stdio::null()).stdout(file).stderr(errors).spawn().context("start the GPU")?;
         let mut gpus = Self { child, sockets, log };

@@ -9,11 +9,11 @@ use vkfd_guest::{Job, Program, Record};
 
 use super::boot::{Boot, Directory, Outcome};
 use super::cache::Cache;
-use super::device::Wanted;
+use super::device::{Target, Wanted};
 use super::initrd::Initrd;
 use super::kernel::Kernel;
 use super::module::{self, Module};
-use super::programs::{Binary, Programs, GPU, INIT};
+use super::programs::{Binary, Programs, GPU, INIT, SABOTAGED_GPU};
 use super::qemu::Acceleration;
 use super::{accelerator, Flavor};
 
@@ -24,7 +24,7 @@ pub const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 const DEBUG_FACTOR: u32 = 6;
 
 /// The guest that the suite runs in if nothing else is asked for: all scenarios have room.
-const USUAL: Size = Size { memory: 4096, gpus: 2, vram: 254 };
+const USUAL: Size = Size { memory: 4096, gpus: 2, vram: 254, target: Target::Gfx900, sabotage: None };
 
 /// The size of the guest on the command line.
 #[derive(clap::Args, Clone, Copy)]
@@ -40,6 +40,14 @@ pub struct Size {
     /// Each GPU's memory in MiB, even; two less than a power of two waste no addresses
     #[arg(long, default_value_t = USUAL.vram, value_parser = clap::value_parser!(u64).range(2..=1024))]
     vram: u64,
+
+    /// What the GPUs are
+    #[arg(long, value_enum, default_value_t = Target::Gfx900)]
+    target: Target,
+
+    /// What a sabotaged GPU does wrong.
+    #[arg(skip)]
+    sabotage: Option<&'static str>,
 }
 
 /// Everything that is built for a guest.
@@ -80,7 +88,13 @@ impl Parts {
         if size.gpus == 0 {
             return Ok(None);
         }
-        Ok(Some(Wanted { program: self.programs.path(GPU)?.into(), count: size.gpus, vram_mib: size.vram }))
+        Ok(Some(Wanted {
+            program: self.programs.path(if size.sabotage.is_some() { SABOTAGED_GPU } else { GPU })?.into(),
+            sabotage: size.sabotage,
+            count: size.gpus,
+            vram_mib: size.vram,
+            target: size.target,
+        }))
     }
 
     /// Boots `job`; the guest is switched off when its programs have had their time and it is not done.
@@ -116,14 +130,24 @@ impl Parts {
 impl Default for Size {
     /// Room for all scenarios but the largest.
     fn default() -> Self {
-        Self { memory: 2048, gpus: 1, vram: 254 }
+        Self { memory: 2048, gpus: 1, ..USUAL }
     }
 }
 
 impl Size {
     /// Without GPUs.
     pub fn small() -> Self {
-        Self { memory: 512, gpus: 0, vram: 0 }
+        Self { memory: 512, gpus: 0, vram: 0, ..Self::default() }
+    }
+
+    /// For programs of the distribution, whose libraries are in memory, too.
+    pub fn clients(target: Target, gpus: u32) -> Self {
+        Self { memory: 4096, gpus, target, ..Self::default() }
+    }
+
+    /// With GPUs that are wrong on purpose; [`SABOTAGED_GPU`] was built.
+    pub fn sabotaged(self, what: &'static str) -> Self {
+        Self { sabotage: Some(what), ..self }
     }
 
     /// Whether scenarios have all that they have in the usual guest.

@@ -23,6 +23,7 @@ const TOOLS: &str = "[ ash awk basename cat chmod clear cmp cp cut date dd df di
 enum Content {
     Directory,
     Text(Vec<u8>),
+    Script(&'static str),
     File(PathBuf),
     Link(&'static str),
 }
@@ -57,6 +58,29 @@ impl Initrd {
         Ok(path)
     }
 
+    /// Copies a library that a program loads by itself, with those it needs. It is found where it is on the host.
+    pub fn add_library(&mut self, library: &Path) -> Result<()> {
+        for needed in elf::libraries(library)? {
+            self.put(needed.clone(), Content::File(needed));
+        }
+        self.put(library.into(), Content::File(library.into()));
+        Ok(())
+    }
+
+    /// Has `program` of the host be the guest's /bin/sh, instead of busybox, whose shell takes its own tools before those in the path.
+    pub fn set_shell(&mut self, program: &Path) -> Result<()> {
+        for library in elf::libraries(program)? {
+            self.put(library.clone(), Content::File(library));
+        }
+        self.put("/bin/sh".into(), Content::File(program.into()));
+        Ok(())
+    }
+
+    /// A shell script in /bin, also instead of one of busybox's tools.
+    pub fn add_script(&mut self, name: &str, text: &'static str) {
+        self.put(Path::new("/bin").join(name), Content::Script(text));
+    }
+
     /// Copies a module and gives its path in the guest.
     pub fn add_module(&mut self, module: &Path) -> Result<PathBuf> {
         let path = Path::new("/vkfd").join(module.file_name().context("a module without a name")?);
@@ -81,6 +105,7 @@ impl Initrd {
             let (mode, bytes) = match content {
                 Content::Directory => (0o040_755, Vec::new()),
                 Content::Text(text) => (0o100_644, text.clone()),
+                Content::Script(text) => (0o100_755, text.as_bytes().into()),
                 Content::File(source) => {
                     let bytes = fs::read(source).with_context(|| format!("read {} for the guest", source.display()))?;
                     (0o100_755, bytes)

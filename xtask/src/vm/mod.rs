@@ -11,6 +11,7 @@ mod bench;
 mod bindgen;
 mod boot;
 mod cache;
+mod clients;
 mod config;
 mod controls;
 mod device;
@@ -57,6 +58,7 @@ enum Action {
     Test(suite::Args),
     Controls(controls::Args),
     Bench(bench::Args),
+    Clients(clients::Args),
     Shell(shell::Args),
 }
 
@@ -112,6 +114,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         Action::Test(args) => suite::run(args),
         Action::Controls(args) => controls::run(args),
         Action::Bench(args) => bench::run(args),
+        Action::Clients(args) => clients::run(args),
         Action::Shell(args) => shell::run(args),
     }
 }

@@ -17,19 +17,23 @@ use crate::tree;
 pub struct Binary {
     pub name: &'static str,
     package: &'static str,
+    /// Built with the switches that break it, in a directory of its own: what is built with a feature would replace what is built without.
+    sabotaged: bool,
 }
 
 /// The guest's first process.
-pub const INIT: Binary = Binary { name: "vkfd-init", package: "vkfd-guest" };
+pub const INIT: Binary = Binary { name: "vkfd-init", package: "vkfd-guest", sabotaged: false };
 /// The scenario suite.
-pub const SCENARIOS: Binary = Binary { name: "vkfd-scenarios", package: "vkfd-scenarios" };
+pub const SCENARIOS: Binary = Binary { name: "vkfd-scenarios", package: "vkfd-scenarios", sabotaged: false };
 /// The command line.
-pub const VKFD: Binary = Binary { name: "vkfd", package: "vkfd" };
+pub const VKFD: Binary = Binary { name: "vkfd", package: "vkfd", sabotaged: false };
 /// The GPU outside of the guest.
-pub const GPU: Binary = Binary { name: "vkfd-gpu", package: "vkfd-device" };
+pub const GPU: Binary = Binary { name: "vkfd-gpu", package: "vkfd-device", sabotaged: false };
+/// The same, with `--sabotage`.
+pub const SABOTAGED_GPU: Binary = Binary { sabotaged: true, ..GPU };
 
 /// Built programs.
-pub struct Programs(BTreeMap<&'static str, PathBuf>);
+pub struct Programs(BTreeMap<(&'static str, bool), PathBuf>);
 
 /// What cargo says with `--message-format=json`, as far as it matters.
 #[derive(Deserialize)]
@@ -40,17 +44,21 @@ struct Message {
 impl Programs {
     /// Builds `binaries`, optimized. One by one, so that none is built with the features that only another one's test switches need.
     pub fn build(binaries: &[Binary]) -> Result<Self> {
-        let built = binaries.iter().map(|binary| Ok((binary.name, binary.build()?))).collect::<Result<_>>()?;
+        let built = binaries.iter().map(|binary| Ok((binary.key(), binary.build()?))).collect::<Result<_>>()?;
         Ok(Self(built))
     }
 
     /// One that was asked for.
     pub fn path(&self, binary: Binary) -> Result<&Path> {
-        self.0.get(binary.name).map(PathBuf::as_path).with_context(|| format!("{} was not built", binary.name))
+        self.0.get(&binary.key()).map(PathBuf::as_path).with_context(|| format!("{} was not built", binary.name))
     }
 }
 
 impl Binary {
+    fn key(self) -> (&'static str, bool) {
+        (self.name, self.sabotaged)
+    }
+
     fn build(self) -> Result<PathBuf> {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(tree::root());
@@ -59,6 +67,10 @@ impl Binary {
             cargo.arg("--quiet");
         }
         cargo.args(["--package", self.package, "--bin", self.name]);
+        if self.sabotaged {
+            let target = std::path::absolute(tree::target()).context("make the target directory absolute")?;
+            cargo.args(["--features", "sabotage", "--target-dir"]).arg(target.join("vm/sabotage"));
+        }
         let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start cargo")?;
         ensure!(output.status.success(), "cargo could not build {} (its messages are above)", self.name);
         for line in output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What every benchmark does around its measuring: options, the report as text, JSON and a page, the exit code.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::budget;
+use crate::host::Host;
+use crate::page;
+use crate::report::{Head, Parameters, SCHEMA};
+
+/// The options of every benchmark.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// A short run, under a minute: fewer shapes and samples
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Also write a page with plots to this file; it needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Use this KFD device (such as /dev/kfd) instead of the driver and the software GPU in this process
+    #[arg(long, value_name = "PATH")]
+    pub(crate) device: Option<PathBuf>,
+
+    /// Use at most this much memory at a time, such as 2G (default: a third of what is available, at most 6G)
+    #[arg(long, value_name = "SIZE", value_parser = budget::parse)]
+    memory: Option<u64>,
+
+    /// Samples of each thing (default: 11, quick 5)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+
+    /// Do not repeat a sample that takes longer than this, nor try it on more (default: 15, quick 1.5)
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    slow: Option<u64>,
+
+    /// Exit with 3 when a target was missed
+    #[arg(long)]
+    check: bool,
+}
+
+/// The exit code for a missed target.
+const MISSED: u8 = 3;
+
+/// What a benchmark has found.
+pub trait Document: Serialize {
+    /// What every report has.
+    fn head(&mut self) -> &mut Head;
+    /// For a terminal.
+    fn text(&self) -> String;
+    /// The page's title, and what is on it.
+    fn page(&self) -> (&'static str, String);
+}
+
+impl Options {
+    /// Samples of each thing.
+    pub(crate) fn rounds(&self) -> usize {
+        self.rounds.map_or(if self.quick { 5 } else { 11 }, usize::from)
+    }
+
+    /// What takes longer than this for one sample is not asked again.
+    pub(crate) fn slow(&self) -> Duration {
+        let default = Duration::from_millis(if self.quick { 1500 } else { 15_000 });
+        self.slow.map_or(default, Duration::from_secs)
+    }
+
+    /// Bytes of memory that may be used at a time.
+    pub(crate) fn budget(&self) -> u64 {
+        self.memory.unwrap_or_else(budget::compute)
+    }
+
+    /// How a report of a run with these options begins; `source` is where notifications of changed mappings come from.
+    pub(crate) fn head(&self, budget: u64, source: String) -> Head {
+        Head {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            host: Host::describe(source),
+            parameters: Parameters {
+                quick: self.quick,
+                rounds: self.rounds(),
+                slow_seconds: self.slow().as_secs_f64(),
+                memory_budget: budget,
+                took_seconds: 0.0,
+            },
+            targets: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+
+    /// Measures and reports.
+    ///
+    /// # Errors
+    ///
+    /// What measuring failed with, and when the report cannot be written.
+    pub(crate) fn run<D: Document>(&self, measure: impl FnOnce() -> Result<D>) -> Result<ExitCode> {
+        // Before the long run, not after it.
+        let page = self
+            .html
+            .as_ref()
+            .map(|path| std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display())));
+        let page = page.transpose()?;
+        let start = Instant::now();
+        let mut report = measure()?;
+        report.head().parameters.took_seconds = start.elapsed().as_secs_f64();
+        if let Some(mut file) = page {
+            let (title, body) = report.page();
+            file.write_all(page::document(title, &body).as_bytes()).context("cannot write the page")?;
+        }
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            out.write_all(report.text().as_bytes())?;
+        }
+        let missed = self.check && report.head().targets.iter().any(|goal| !goal.met);
+        Ok(if missed { ExitCode::from(MISSED) } else { ExitCode::SUCCESS })
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Clients that are programs of this tree, compiled against the distribution's headers and libraries.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{ensure, Context, Result};
+
+use crate::tree;
+
+/// A program in C or C++.
+pub(crate) struct Source {
+    /// Relative to the tree.
+    pub(crate) file: &'static str,
+    /// For the compiler, after the file.
+    pub(crate) arguments: &'static [&'static str],
+}
+
+impl Source {
+    /// Compiles it into `directory`.
+    pub(crate) fn compile(&self, directory: &Path) -> Result<PathBuf> {
+        let source = tree::root().join(self.file);
+        let program = directory.join(source.file_stem().unwrap_or_default());
+        let compiler = if source.extension().is_some_and(|e| e == "c") { "cc" } else { "c++" };
+        let mut command = Command::new(compiler);
+        command.args(["-O1", "-Wall", "-o"]).arg(&program).arg(&source).args(self.arguments);
+        let status = command.status().with_context(|| format!("run {compiler}"))?;
+        ensure!(status.success(), "{} does not compile: {command:?}", source.display());
+        Ok(program)
+    }
+}
