@@ -152,7 +152,8 @@ impl Size {
 
     /// Whether scenarios have all that they have in the usual guest.
     pub fn is_usual(self) -> bool {
-        self.memory >= USUAL.memory && self.gpus >= USUAL.gpus && self.vram >= USUAL.vram
+        let room = self.memory >= USUAL.memory && self.gpus >= USUAL.gpus && self.vram >= USUAL.vram;
+        room && self.target == USUAL.target && self.sabotage.is_none()
     }
 
     pub fn memory_mib(self) -> u64 {
