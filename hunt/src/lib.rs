@@ -6,6 +6,7 @@
 //! | [`sim`] | a simulated host: the driver without memory or GPUs of its own, thousands of lives a second |
 //! | [`model`] | random sequences of calls on it, against a flat model of what the GPUs must see |
 //! | [`live`] | the same on a real machine in this process, through the client library, with real memory |
+//! | [`svm`] | as `live`, for memory that moves to a GPU and back |
 //! | [`stress`] | many threads, many processes, a continuous checker, failures: the program `vkfd-stress` |
 //! | [`fuzz`] | what the fuzz targets run, callable from anywhere |
 //! | [`cases`] | how many cases, from which seed |
@@ -16,3 +17,4 @@ pub mod live;
 pub mod model;
 pub mod sim;
 pub mod stress;
+pub mod svm;
