@@ -26,6 +26,8 @@ pub struct Wanted {
     pub count: u32,
     /// Of each.
     pub vram_mib: u64,
+    /// In the guest's RAM, from this MiB on; else in their BARs.
+    pub vram_in_ram_mib: Option<u64>,
 }
 
 /// Running GPUs. Ended when dropped.
@@ -72,6 +74,9 @@ impl Gpus {
             "--gpus",
             &wanted.count.to_string(),
         ]);
+        if let Some(mib) = wanted.vram_in_ram_mib {
+            command.args(["--vram-in-ram", &format!("{mib}M")]);
+        }
         let errors = file.try_clone().context("share the GPU's log")?;
         let child = command.stdin(Stdio::null()).stdout(file).stderr(errors).spawn().context("start the GPU")?;
         let mut gpus = Self { child, sockets, log };

@@ -20,6 +20,9 @@ use super::{accelerator, Flavor};
 /// Time for the guest to boot, load and unload, without its programs. It takes seconds; a busy host may take minutes.
 pub const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 
+/// Where special memory begins: the kernel is before it, the file system it starts with at the end of memory.
+const SPECIAL_MEMORY_MIB: u64 = 512;
+
 /// The sanitizer kernel is about so much slower.
 const DEBUG_FACTOR: u32 = 6;
 
@@ -37,6 +40,10 @@ pub struct Size {
     /// Each GPU's memory in MiB, even; two less than a power of two waste no addresses
     #[arg(long, default_value_t = 254, value_parser = clap::value_parser!(u64).range(2..=1024))]
     vram: u64,
+
+    /// The GPUs' memory is memory of the guest's that its kernel is told not to use (`memmap=`), instead of being in their BARs
+    #[arg(long)]
+    special_memory: bool,
 }
 
 /// Everything that is built for a guest.
@@ -77,7 +84,12 @@ impl Parts {
         if size.gpus == 0 {
             return Ok(None);
         }
-        Ok(Some(Wanted { program: self.programs.path(GPU)?.into(), count: size.gpus, vram_mib: size.vram }))
+        Ok(Some(Wanted {
+            program: self.programs.path(GPU)?.into(),
+            count: size.gpus,
+            vram_mib: size.vram,
+            vram_in_ram_mib: size.special_memory.then_some(SPECIAL_MEMORY_MIB),
+        }))
     }
 
     /// Boots `job`; the guest is switched off when its programs have had their time and it is not done.
@@ -96,6 +108,7 @@ impl Parts {
             acceleration: self.acceleration,
             memory_mib: size.memory,
             gpus: self.gpus(size)?,
+            append: size.kernel_words(),
             limit: self.scaled(around_programs) + Duration::from_secs(programs),
         };
         boot.run(initrd, job, &Directory::new(&self.kernel, name)?, on_record)
@@ -113,14 +126,22 @@ impl Parts {
 impl Default for Size {
     /// Room for all scenarios but the largest.
     fn default() -> Self {
-        Self { memory: 2048, gpus: 1, vram: 254 }
+        Self { memory: 2048, gpus: 1, vram: 254, special_memory: false }
     }
 }
 
 impl Size {
     /// Without GPUs.
     pub fn small() -> Self {
-        Self { memory: 512, gpus: 0, vram: 0 }
+        Self { memory: 512, gpus: 0, vram: 0, special_memory: false }
+    }
+
+    /// What the kernel must be told of it.
+    pub fn kernel_words(self) -> String {
+        match self.special_memory && self.gpus > 0 {
+            true => format!("memmap={}M${SPECIAL_MEMORY_MIB}M", u64::from(self.gpus) * self.vram),
+            false => String::new(),
+        }
     }
 
     pub fn memory_mib(self) -> u64 {
