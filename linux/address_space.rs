@@ -254,6 +254,10 @@ impl AddressSpace for ProcessMemory {
         let target = self.memories.target(device)?;
         let mut moved = 0;
         self.each_chunk(span, |vma, range, lists| {
+            // A GPU may not use it either: a fault that will be refused moves nothing first.
+            if vma.flags() & flags::READ == 0 {
+                return;
+            }
             let first = (range.start - index(span.start().0)) / PAGE_SIZE;
             let mut mover = target.mover(&mut places[first..first + range.len() / PAGE_SIZE]);
             // A mapping whose pages cannot move is none of those that do.
@@ -280,7 +284,11 @@ impl AddressSpace for ProcessMemory {
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {
-        self.user().is_ok_and(|mm| each_mapping(&mm, span, |_| {}))
+        // A device's mapping has no memory to mirror.
+        const DEVICES: usize = flags::IO | flags::PFNMAP | flags::MIXEDMAP;
+        let mut memory = true;
+        let look = |vma: &VmaRef| memory &= vma.flags() & DEVICES == 0;
+        self.user().is_ok_and(|mm| each_mapping(&mm, span, look)) && memory
     }
 
     fn is_current(&self) -> bool {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The PCI device's memory: [`vkfd_wire::Bar`] over the mapped BARs of an ivshmem device.
+//! The PCI device's memory: [`vkfd_wire::Bar`] over the mapped BARs of an ivshmem device, and over the memory outside of them that the
+//! machine keeps for it, if there is any (`memmap=`, or what firmware reports as special-purpose memory).
 //!
 //! The mappings are this value's own and last as long as it does, which may be longer than the PCI driver is bound: accesses then go to a
 //! device that nobody listens behind any more, and harm nothing.
@@ -9,17 +10,18 @@ use core::ptr::NonNull;
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 use kernel::bindings;
 use kernel::error::{code, Result as KernelResult};
-use kernel::ffi::{c_ulong, c_void};
+use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::pci;
 use kernel::time::{delay::fsleep, Delta};
-use vkfd_driver::addr::{index, PAGE};
-use vkfd_driver::errno::Result;
+use vkfd_driver::addr::{index, PhysAddr, PAGE};
+use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu::DmaMemory;
 use vkfd_driver::os::{self, Arc};
 use vkfd_wire::Bar;
 
 unsafe extern "C" {
     fn vkfd_may_sleep() -> bool;
+    fn region_intersects(start: u64, size: usize, flags: usize, desc: usize) -> c_int;
 }
 
 /// Registers: BAR 0.
@@ -29,6 +31,9 @@ const SHARED: u32 = 2;
 /// ivshmem's doorbell register.
 const DOORBELL: usize = 12;
 const REGISTER_BYTES: u64 = 16;
+
+/// In the answer of `region_intersects`: none of it is what was asked for (`REGION_DISJOINT`).
+const DISJOINT: c_int = 1;
 
 /// Turns of waiting for a few nanoseconds each.
 const SHORT_TURNS: u32 = 100;
@@ -44,6 +49,41 @@ pub(crate) struct PciBar {
     bytes: u64,
     /// Where `shared` is for others.
     phys: u64,
+    /// What follows it, for whom offsets from `bytes` on are.
+    memory: Option<Memory>,
+}
+
+/// Memory outside of the BARs.
+///
+/// # Invariants
+///
+/// `start` is a mapping of `bytes` bytes, made by [`Memory::map`] and not undone before drop.
+struct Memory {
+    start: NonNull<u8>,
+    bytes: u64,
+    phys: u64,
+}
+
+impl Memory {
+    /// Maps memory that is not the kernel's to allocate, cached. EBUSY if some of it is.
+    fn map(phys: u64, bytes: u64) -> KernelResult<Self> {
+        let (ram, any) = (bindings::IORESOURCE_SYSTEM_RAM as usize, bindings::IORES_DESC_NONE as usize);
+        // SAFETY: only looks the range up.
+        if unsafe { region_intersects(phys, index(bytes), ram, any) } != DISJOINT {
+            return Err(code::EBUSY);
+        }
+        // SAFETY: no RAM of the kernel's; the device says that the machine keeps it for it.
+        let start = unsafe { bindings::memremap(phys, index(bytes), bindings::MEMREMAP_WB as c_ulong) };
+        let start = NonNull::new(start.cast()).ok_or(code::ENOMEM)?;
+        Ok(Self { start, bytes, phys })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map`.
+        unsafe { bindings::memunmap(self.start.as_ptr().cast()) };
+    }
 }
 
 // SAFETY: the mappings are the kernel's, the same for all threads; accesses are single words.
@@ -70,23 +110,32 @@ impl PciBar {
             unsafe { bindings::iounmap(registers.as_ptr()) };
             return Err(code::ENOMEM);
         };
-        Ok(Self { registers: registers.cast(), shared: shared.cast(), bytes, phys })
+        Ok(Self { registers: registers.cast(), shared: shared.cast(), bytes, phys, memory: None })
     }
 
-    /// The bus address of BAR 2.
-    pub(crate) const fn phys(&self) -> u64 {
-        self.phys
+    /// The physical address of what is at `at`, which is inside.
+    pub(crate) fn phys(&self, at: u64) -> u64 {
+        match &self.memory {
+            Some(memory) if at >= self.bytes => memory.phys + (at - self.bytes),
+            _ => self.phys + at,
+        }
+    }
+
+    /// Where the `bytes` bytes at `at`, a multiple of `bytes`, are mapped.
+    fn mapped(&self, at: u64, bytes: u64) -> *mut u8 {
+        let (start, first, size) = match &self.memory {
+            Some(memory) if at >= self.bytes => (memory.start, self.bytes, memory.bytes),
+            _ => (self.shared, 0, self.bytes),
+        };
+        let inside = at % bytes == 0 && at - first < size && size - (at - first) >= bytes;
+        assert!(inside, "{bytes} bytes at {at:#x} of {size:#x} from {first:#x} on");
+        // SAFETY: inside the mapping.
+        unsafe { start.as_ptr().add(index(at - first)) }
     }
 
     /// Where the page at `at` is mapped.
     fn page(&self, at: u64) -> *mut c_void {
-        assert!(
-            at % PAGE == 0 && at < self.bytes && self.bytes - at >= PAGE,
-            "page {at:#x} of {:#x} bytes",
-            self.bytes
-        );
-        // SAFETY: inside the mapping.
-        unsafe { self.shared.as_ptr().add(index(at)).cast() }
+        self.mapped(at, PAGE).cast()
     }
 
     /// Copies a page of shared memory, at `at`, out.
@@ -116,13 +165,8 @@ impl PciBar {
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {
-        assert!(
-            at % 8 == 0 && at < self.bytes && self.bytes - at >= 8,
-            "word {at:#x} of a BAR of {:#x} bytes",
-            self.bytes
-        );
         // SAFETY: mapped as long as `self`, inside, aligned. Everyone accesses it atomically or from outside Rust.
-        unsafe { AtomicU64::from_ptr(self.shared.as_ptr().add(index(at)).cast()) }
+        unsafe { AtomicU64::from_ptr(self.mapped(at, 8).cast()) }
     }
 }
 
@@ -139,6 +183,11 @@ impl Drop for PciBar {
 impl Bar for PciBar {
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn map_memory(&mut self, phys: PhysAddr, bytes: u64) -> Result<u64> {
+        self.memory = Some(Memory::map(phys.0, bytes).map_err(|error| Errno(-error.to_errno()))?);
+        Ok(self.bytes)
     }
 
     fn read(&self, at: u64) -> u64 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The GPUs' memory as pages of processes: the host's half of [`vkfd_driver::device_memory`].
 //!
-//! VRAM is memory of this computer in a PCI device's BAR, so processors can use it in place: its pages are coherent ones. As an option
+//! VRAM is memory of this computer, in a PCI device's BAR or kept for it by the machine, so processors can use it in place: its pages are coherent ones. As an option
 //! (module parameter `memory`) there are private ones for the same VRAM, which are moved back when a processor touches them. What of the VRAM
 //! is whose, the driver knows: it offers places, and a place that has been used is the kernel's until its last reference has gone.
 //!
@@ -223,12 +223,12 @@ impl GpuMemory {
     /// Makes pages for the VRAM of `gpu`.
     fn new(gpu: &Arc<RemoteGpu>, kind: Kind) -> Result<Arc<Self>> {
         let bytes = gpu.properties().vram_bytes;
-        let start = gpu.bar().phys() + gpu.bar_offset(VramOffset(0));
+        let start = gpu.bar().phys(gpu.bar_offset(VramOffset(0)));
         let place = match kind {
             Kind::Coherent => Place::At(start..start + bytes),
             Kind::Private => Place::Anywhere(index(bytes), c"vkfd VRAM"),
         };
-        // SAFETY: the BAR is this driver's, and memory; it is mapped, cached, as long as there is the GPU, which `Pages` holds.
+        // SAFETY: VRAM is this driver's, and memory; it is mapped, cached, as long as there is the GPU, which `Pages` holds.
         let map = unsafe { PageMap::new(place, Pages::new(gpu.clone())?) };
         let map: Arc<PageMap<Pages>> = Arc::pin_init(map, GFP_KERNEL)?;
         let frames = map.first_frame()..map.first_frame() + map.pages();

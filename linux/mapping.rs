@@ -46,12 +46,12 @@ pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result 
             let gpu = machine.gpu(gpu_id).ok_or(ENODEV)?;
             let mut at = vma.start();
             for (offset, bytes) in pieces.iter() {
-                let phys = gpu.bar().phys() + gpu.bar_offset(*offset);
+                let phys = gpu.bar().phys(gpu.bar_offset(*offset));
                 let bytes = index(*bytes);
                 if bytes > vma.end() - at {
                     return Err(EINVAL);
                 }
-                // SAFETY: the area is being set up and the piece lies in it; the BAR is this driver's.
+                // SAFETY: the area is being set up and the piece lies in it; VRAM is this driver's.
                 to_result(unsafe {
                     let protection = (*vma.as_ptr()).vm_page_prot;
                     bindings::remap_pfn_range(vma.as_ptr(), at, index(phys >> PAGE_SHIFT), bytes, protection)

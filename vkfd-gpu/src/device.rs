@@ -6,7 +6,7 @@
 use crate::executor::{Executor, Parts};
 use crate::interrupts::{signal, InterruptLine, Names};
 use crate::ivshmem::Setup;
-use crate::ram::GuestRam;
+use crate::ram::{GuestRam, RamError};
 use crate::registers::Registers;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use vkfd_gpu::{Config, Fabric, Gpu, GpuError, Vram, VramError, CLOCK_HZ};
+use vkfd_gpu::{Config, Fabric, Gpu, GpuError, PhysAddr, Vram, VramError, CLOCK_HZ};
 use vkfd_host::Target;
 use vkfd_wire::layout;
 
@@ -30,6 +30,17 @@ pub enum DeviceError {
     /// No eventfd to interrupt the guest.
     #[error("the server sent no eventfd for the guest")]
     NoGuest,
+    /// The guest's RAM, where VRAM is to be in it.
+    #[error(transparent)]
+    Ram(#[from] RamError),
+    /// There is no RAM where VRAM is to be.
+    #[error("the guest has no {bytes:#x} bytes of RAM at {at}: give --vram-in-ram another address, or the guest more memory")]
+    NoRam {
+        /// Where.
+        at: PhysAddr,
+        /// How much.
+        bytes: u64,
+    },
     /// VRAM.
     #[error(transparent)]
     Vram(#[from] VramError),
@@ -48,6 +59,8 @@ pub struct Model {
     pub first_gpu_id: u32,
     /// VRAM of each in bytes.
     pub vram_bytes: u64,
+    /// Where in the guest's RAM the VRAM of the first is, the others' following; `None`: in the BAR.
+    pub vram_in_ram: Option<PhysAddr>,
     /// Target.
     pub target: Target,
     /// Whether they can retry page faults.
@@ -66,6 +79,7 @@ impl Default for Model {
         Self {
             first_gpu_id: 0x4b01,
             vram_bytes: 254 << 20,
+            vram_in_ram: None,
             target: Target::GFX900,
             xnack_capable: true,
             #[cfg(feature = "sabotage")]
@@ -79,7 +93,25 @@ impl Default for Model {
 impl Model {
     /// Bytes of the BAR of such a GPU: a power of two.
     pub fn bar_bytes(&self) -> u64 {
-        (layout::VRAM_ALIGN + self.vram_bytes).next_power_of_two()
+        let vram = if self.vram_in_ram.is_some() { 0 } else { self.vram_bytes };
+        (layout::VRAM_ALIGN + vram).next_power_of_two()
+    }
+
+    /// Where in the guest's RAM the VRAM of GPU number `index` is.
+    fn vram_phys(&self, index: usize) -> Option<PhysAddr> {
+        self.vram_in_ram.map(|first| PhysAddr(first.0 + index as u64 * self.vram_bytes))
+    }
+
+    /// The VRAM of GPU number `index`, whose BAR is in `memory`.
+    fn vram(&self, index: usize, memory: OwnedFd, ram: &GuestRam) -> Result<Vram, DeviceError> {
+        let Some(at) = self.vram_phys(index) else {
+            return Ok(Vram::from_fd_at(memory, layout::VRAM_ALIGN, self.vram_bytes)?);
+        };
+        // The machine's maker has made the file already: there is no driver yet that could tell when it is there.
+        ram.open()?;
+        let bytes = self.vram_bytes;
+        let (file, offset) = ram.part(at, bytes)?.ok_or(DeviceError::NoRam { at, bytes })?;
+        Ok(Vram::from_fd_at(file, offset, bytes)?)
     }
 }
 
@@ -107,7 +139,7 @@ impl Device {
     pub fn start(setups: Vec<Setup>, model: &Model, ram: &Arc<GuestRam>) -> Result<Self, DeviceError> {
         let mut vrams = Vec::new();
         let mut bars = Vec::new();
-        for setup in setups {
+        for (index, setup) in setups.into_iter().enumerate() {
             let registers = Arc::new(Registers::map(&setup.memory)?);
             let version = (registers.read(layout::MAGIC), registers.read(layout::VERSION));
             if version != (layout::MAGIC_VALUE, layout::VERSION_VALUE) {
@@ -115,7 +147,7 @@ impl Device {
             }
             let Setup { memory, interrupt: kick, mut peers, .. } = setup;
             let guest = peers.remove(&layout::GUEST_PEER).ok_or(DeviceError::NoGuest)?;
-            vrams.push(Vram::from_fd_at(memory, layout::VRAM_ALIGN, model.vram_bytes)?);
+            vrams.push(model.vram(index, memory, ram)?);
             bars.push((registers, Arc::new(kick), guest));
         }
         let fabric = Fabric::with_vrams(vrams)?;
@@ -166,6 +198,7 @@ impl Device {
             (layout::INTERRUPTS, 0),
             (layout::GPU_ID, gpu_id),
             (layout::VRAM_AT, layout::VRAM_ALIGN),
+            (layout::VRAM_PHYS, model.vram_phys(index).map_or(0, |at| at.0)),
             (layout::VRAM_BYTES, model.vram_bytes),
             (layout::VRAM_BASE, fabric.base(index).0),
             (layout::VMIDS, vmids.into()),

@@ -15,7 +15,7 @@ use vkfd_device::device::{Device, Model};
 use vkfd_device::ram::{BelowFourGib, GuestRam};
 use vkfd_device::server::{device_socket, guest_socket, Options, Server};
 use vkfd_device::{ivshmem, size};
-use vkfd_gpu::VRAM_GRANULE;
+use vkfd_gpu::{PhysAddr, VRAM_GRANULE};
 use vkfd_host::Target;
 
 /// A software GPU as a PCI device of a QEMU guest
@@ -43,6 +43,12 @@ struct Cli {
     /// as the guest uses VRAM.
     #[arg(long, value_name = "SIZE", default_value = "254M", value_parser = vram)]
     vram: u64,
+    /// VRAM is in the guest's RAM, from this physical address on, one GPU's after the other's: a multiple of 2M
+    ///
+    /// As on machines whose firmware reports the GPU's memory as special-purpose memory. The guest must be kept from using it itself
+    /// (`memmap=` on a Linux guest's command line). The file with the RAM must be there, at its size, when this program starts.
+    #[arg(long, value_name = "ADDRESS", value_parser = vram_address)]
+    vram_in_ram: Option<u64>,
     /// Number of GPUs, a PCI device each, in one fabric
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     gpus: u32,
@@ -126,10 +132,19 @@ fn vram(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+fn vram_address(text: &str) -> Result<u64, String> {
+    let at = size::parse(text)?;
+    if at == 0 || at % VRAM_GRANULE != 0 {
+        return Err(format!("{text} is not a multiple of 2M"));
+    }
+    Ok(at)
+}
+
 impl Cli {
     fn model(&self) -> Model {
         Model {
             vram_bytes: self.vram,
+            vram_in_ram: self.vram_in_ram.map(PhysAddr),
             target: self.target,
             xnack_capable: !self.no_xnack,
             #[cfg(feature = "sabotage")]

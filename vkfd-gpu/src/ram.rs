@@ -10,6 +10,7 @@
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -118,6 +119,21 @@ impl GuestRam {
         Ok(())
     }
 
+    /// The file, and where in it `bytes` of RAM at guest-physical `pa` are. `None` if not all of them are in RAM, or before
+    /// [`GuestRam::open`].
+    ///
+    /// # Errors
+    /// [`RamError::File`] if it cannot be opened once more.
+    pub fn part(&self, pa: PhysAddr, bytes: u64) -> Result<Option<(OwnedFd, u64)>, RamError> {
+        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let span = self.span(pa, wanted).filter(|span| span.len == wanted);
+        let Some((span, mapping)) = span.zip(self.mapping.get()) else { return Ok(None) };
+        let failed = |error| RamError::File { path: self.path.display().to_string(), error };
+        let file = File::options().read(true).write(true).open(&self.path).map_err(failed)?;
+        let offset = span.ptr.addr() - mapping.base.as_ptr().addr();
+        Ok(Some((file.into(), offset as u64)))
+    }
+
     /// Host pointer to guest-physical `pa`, and how many bytes follow there, at most `max`. `None` outside RAM, or before
     /// [`GuestRam::open`].
     pub fn span(&self, pa: PhysAddr, max: usize) -> Option<HostSpan> {
@@ -193,6 +209,11 @@ mod tests {
         assert_eq!(ram.span(PhysAddr(GIB4 + 3 * 4096 - 4), 64).unwrap().len, 4);
         for nowhere in [8192, GIB4 - 1, GIB4 + 3 * 4096, 1 << 47, u64::MAX] {
             assert!(ram.span(PhysAddr(nowhere), 1).is_none(), "{nowhere:#x}");
+        }
+        assert_eq!(ram.part(PhysAddr(4096), 4096).unwrap().unwrap().1, 4096);
+        assert_eq!(ram.part(PhysAddr(GIB4), 3 * 4096).unwrap().unwrap().1, 8192);
+        for (nowhere, bytes) in [(4096, 8192), (8192, 1), (GIB4, 4 * 4096)] {
+            assert!(ram.part(PhysAddr(nowhere), bytes).unwrap().is_none(), "{nowhere:#x}");
         }
         assert!(ram.word(PhysAddr(4)).is_none() && ram.word(PhysAddr(8192 - 8)).is_some());
         assert_eq!(ram.read(PhysAddr(0)), Some(0));

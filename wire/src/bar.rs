@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The seam to whoever maps the BAR: a kernel module over a PCI device, a test over a memfd.
 
-use vkfd_driver::errno::Result;
+use vkfd_driver::addr::PhysAddr;
+use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu::DmaMemory;
 use vkfd_driver::os::Arc;
 
@@ -15,6 +16,16 @@ use vkfd_driver::os::Arc;
 pub trait Bar: Send + Sync {
     /// Size of BAR 2 in bytes.
     fn bytes(&self) -> u64;
+
+    /// Maps `bytes` of physical memory at `phys`, which the machine keeps for the device, as long as `self` exists. They follow BAR 2: the
+    /// methods below take them from the offset on that is returned. Once.
+    ///
+    /// # Errors
+    /// ENODEV if there is no such memory, EBUSY if it is in use as RAM, ENOMEM.
+    fn map_memory(&mut self, phys: PhysAddr, bytes: u64) -> Result<u64> {
+        let _ = (phys, bytes);
+        Err(Errno::ENODEV.into())
+    }
 
     /// Reads the word at byte `at` of BAR 2, in one access, with acquire ordering. The caller has checked that it is aligned to 8
     /// and inside.

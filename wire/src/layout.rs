@@ -7,7 +7,7 @@
 //! 0x1000   written by the driver: ATTACHED RESET INTERRUPTS_SEEN
 //! 0x2000   mailboxes: commands and answers
 //! 0x4000   the interrupt ring
-//! VRAM_AT  the VRAM
+//! VRAM_AT  the VRAM, unless it is in the guest's physical memory (VRAM_PHYS)
 //! ```
 //!
 //! A writer publishes by writing one word last (release), a reader reads that word first (acquire). Nobody but the writer named above
@@ -16,7 +16,7 @@
 /// "vkfd-gpu" as little-endian bytes.
 pub const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"vkfd-gpu");
 /// Version of everything in this crate; the two sides must agree.
-pub const VERSION_VALUE: u64 = 1;
+pub const VERSION_VALUE: u64 = 2;
 
 /// [`MAGIC_VALUE`], written when the rest of the server's words are there.
 pub const MAGIC: u64 = 0x00;
@@ -41,6 +41,9 @@ pub const INTERRUPTS: u64 = 0x118;
 pub const GPU_ID: u64 = 0x180;
 /// Where in the BAR its VRAM begins, a multiple of 2 MiB.
 pub const VRAM_AT: u64 = 0x188;
+/// Where in the guest's physical memory its VRAM begins, a multiple of 2 MiB: memory that the machine keeps for the GPU, and that the guest
+/// must not use as its own. 0: the VRAM is in the BAR.
+pub const VRAM_PHYS: u64 = 0x1c0;
 /// Bytes of VRAM, a multiple of 2 MiB.
 pub const VRAM_BYTES: u64 = 0x190;
 /// Where its VRAM begins in the fabric.

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use vkfd_client::{AllocOptions, GpuVa, Location, SvmAccess, SvmSet, PAGE};
+use vkfd_client::{AllocOptions, Errno, GpuVa, Location, SvmAccess, SvmSet, UserptrRange, PAGE};
 
 use super::device_stage::{count, expect_resident, spec, Kind};
 use crate::limits::available;
@@ -126,5 +126,26 @@ pub(super) fn too_large() -> Result<(), Stop> {
         }
         drop(taken);
     }
+    Ok(())
+}
+
+/// A client's mappings of the device (VRAM, which has no pages of the process's there, and GTT, which are the driver's) are no SVM memory.
+pub(super) fn mappings_of_the_device() -> Result<(), Stop> {
+    let world = World::new(spec(Kind::Coherent)?)?;
+    for options in [AllocOptions::vram(world.gpu(0), HUGE), AllocOptions::gtt(HUGE)] {
+        let buffer = world.client().alloc(&AllocOptions { cpu_map: true, ..options })?;
+        let Some(cpu) = buffer.cpu_ptr() else { bail!("no mapping") };
+        buffer.write(0, &[7; 64])?;
+        let mapping = UserptrRange { start: cpu.as_ptr().expose_provenance() as u64, size: 4 * PAGE };
+        for list in [SvmSet::Access(world.gpu(0), SvmAccess::Migrate), SvmSet::Prefetch(Location::Gpu(world.gpu(0)))] {
+            // SAFETY: the buffer's memory, of which no reference is ever made.
+            let set = unsafe { world.client().svm_set(mapping, &[list]) };
+            ensure_eq!(set.err().and_then(|error| error.errno()), Some(Errno::FAULT), "SVM over a device's mapping");
+        }
+        let mut seen = [0; 64];
+        buffer.read(0, &mut seen)?;
+        ensure_eq!(seen, [7; 64]);
+    }
+    ensure_eq!(world.client().svm_ranges()?.len(), 0);
     Ok(())
 }

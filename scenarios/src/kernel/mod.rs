@@ -8,10 +8,11 @@
 //! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
 //! | `kill` | a client is killed, by a signal or for want of memory |
-//! | `device_pages`, `device_users`, `device_svm` | pages are in a GPU's memory |
+//! | `device_pages`, `device_users`, `device_svm`, `device_rdma` | pages are in a GPU's memory |
+//! | `user_faults` | a thread of the process serves page faults |
 //! | `pressure` | two processes for a minute |
 //! | `unload` | the module is to be unloaded |
-//! | [`stage`], [`device_stage`], [`pages`], [`cgroup`], [`client_process`] | what these are made with |
+//! | [`stage`], [`device_stage`], [`pages`], [`cgroup`], [`client_process`], [`rdma_link`], [`rdma_verbs`] | what these are made with |
 //!
 //! Each first shows that the kernel has done what the scenario is about (a page in swap or on another node cannot be pinned), then that GPU
 //! and CPU see the same, byte by byte and both ways. They need root and a KFD that `VKFD_DEVICE` names, and are no part of what runs without.
@@ -21,6 +22,7 @@ mod change;
 mod client_process;
 mod compaction;
 mod device_pages;
+mod device_rdma;
 mod device_stage;
 mod device_svm;
 mod device_users;
@@ -31,9 +33,12 @@ mod ksm;
 mod numa;
 mod pages;
 mod pressure;
+mod rdma_link;
+mod rdma_verbs;
 mod stage;
 mod swap;
 mod unload;
+mod user_faults;
 
 pub use client_process::run_role;
 use client_process::Role;
@@ -144,6 +149,12 @@ scenarios! {
         "pages that a pipe holds (vmsplice) stay in the GPU's memory until it has been read";
     device_pinned_for_long: device_users::pinned_for_long,
         "who pins pages for long gets them in system memory";
+    device_rdma_on_demand: device_rdma::on_demand,
+        "an RDMA device with page faults reads, writes and adds in the GPU's memory in place, and follows it when it moves";
+    device_rdma_on_demand_private: device_rdma::on_demand_private,
+        "private pages come back to an RDMA device with page faults as they do to a processor";
+    device_rdma_pinned: device_rdma::pinned,
+        "an RDMA device without page faults has its pages in system memory as long as they are registered";
     device_swapped: device_users::swapped,
         "pages in swap do not move to the GPU's memory, and are not lost";
     device_under_pressure: device_users::under_pressure,
@@ -166,6 +177,12 @@ scenarios! {
         "the GPU faults on an SVM range that prefers its memory, and has it there";
     device_too_large: device_svm::too_large,
         "an SVM range of twice the free VRAM: the GPU works on all of it, with eviction, and nothing is lost";
+    device_mappings_are_no_memory: device_svm::mappings_of_the_device,
+        "what a client has mapped of the device is no SVM memory";
+    device_served_by_a_thread: user_faults::of_a_call,
+        "memory whose page faults a thread of the process serves is registered, is SVM memory, and moves to the GPU's memory";
+    device_faults_wait_for_no_thread: user_faults::of_the_gpu,
+        "the GPU's own fault does not wait for a thread that serves page faults, and uses what the CPU has had served";
     pressure_on_two_processes: pressure::two_processes,
         "two processes with 4,096 ranges each under pressure for a minute, XNACK off and on";
     unloading_with_clients: unload::with_clients,

@@ -255,6 +255,20 @@ fn another_memory_than_the_guests_is_noticed() {
 }
 
 #[test]
+fn vram_that_the_guests_kernel_has_as_ram_is_refused() {
+    let ram = crate::ram::Ram::new();
+    let program = crate::machine::Program::start(ram.path(), &["--vram-in-ram", &crate::ram::VRAM_IN_RAM.to_string()]);
+    let (_connection, setup) = program.connect("gpu");
+    let mut bar = TestBar::map(&setup, ram.clone());
+    bar.all_is_ram = true;
+    let before = ram.load(PhysAddr(crate::ram::VRAM_IN_RAM));
+    assert_eq!(errno(Remote::new(bar, limits())), Some(Errno::EBUSY));
+    assert_eq!(ram.load(PhysAddr(crate::ram::VRAM_IN_RAM)), before);
+    // The same device is used when that has been put right.
+    assert!(Remote::new(TestBar::map(&setup, ram), limits()).is_ok());
+}
+
+#[test]
 fn many_deaths_under_load_leave_a_driver_that_works() {
     let machine = Machine::processes(&[]);
     let space = Space::new(&machine, 3, true);

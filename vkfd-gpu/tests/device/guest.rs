@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vkfd_device::ivshmem::Setup;
-use vkfd_driver::addr::index;
-use vkfd_driver::errno::Result;
+use vkfd_driver::addr::{index, PhysAddr};
+use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu::{DmaMemory, HwQueue, Interrupts, PageFault, Vmid};
 use vkfd_gpu::raw;
 use vkfd_wire::{layout, Bar, Limits, Remote};
@@ -45,6 +45,10 @@ pub struct TestBar {
     memory: OwnedFd,
     base: NonNull<u8>,
     bytes: u64,
+    /// What of the RAM follows the BAR: address and size.
+    beyond: Option<(PhysAddr, u64)>,
+    /// The kernel has been told to keep nothing of the RAM for devices.
+    pub all_is_ram: bool,
     kick: OwnedFd,
     reset: OwnedFd,
     ram: Arc<Ram>,
@@ -76,10 +80,15 @@ impl TestBar {
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &memory, 0) }.unwrap();
         let (base, bytes) = (NonNull::new(base.cast()).unwrap(), bytes.try_into().unwrap());
         let (kicks, resets) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { memory, base, bytes, kick, reset, ram, kicks, resets }
+        Self { memory, base, bytes, beyond: None, all_is_ram: false, kick, reset, ram, kicks, resets }
     }
 
     fn ptr(&self, at: u64, bytes: u64) -> *mut u8 {
+        if let Some((phys, size)) = self.beyond.filter(|_| at >= self.bytes) {
+            let at = at - self.bytes;
+            assert!(at % 8 == 0 && at.checked_add(bytes).unwrap() <= size, "{at:#x} + {bytes:#x} of {size:#x}");
+            return self.ram.ptr(PhysAddr(phys.0 + at), index(bytes));
+        }
         assert!(at % 8 == 0 && bytes % 8 == 0 && at.checked_add(bytes).unwrap() <= self.bytes, "{at:#x} + {bytes:#x}");
         self.base.as_ptr().wrapping_add(index(at))
     }
@@ -95,6 +104,13 @@ impl Drop for TestBar {
 impl Bar for TestBar {
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+    fn map_memory(&mut self, phys: PhysAddr, bytes: u64) -> Result<u64> {
+        if self.all_is_ram {
+            return Err(Errno::EBUSY.into());
+        }
+        assert!(self.beyond.replace((phys, bytes)).is_none(), "mapped twice");
+        Ok(self.bytes)
     }
     fn read(&self, at: u64) -> u64 {
         // SAFETY: inside the mapping and aligned.

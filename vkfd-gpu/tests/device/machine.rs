@@ -2,7 +2,7 @@
 //! Machines to test: the device in this process, or `vkfd-gpu` in two of its own.
 
 use crate::guest::{limits, until, Guest, Report, Sink, TestBar};
-use crate::ram::{Ram, BELOW};
+use crate::ram::{Ram, BELOW, VRAM_IN_RAM};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use std::collections::BTreeMap;
@@ -249,10 +249,12 @@ impl Machine {
         Guest::new(remote, setup.interrupt, driver)
     }
 
-    /// A machine in both places, for `test` each.
+    /// A machine in both places, and with its VRAM in the guest's RAM, for `test` each.
     pub fn each(test: impl Fn(&Self)) {
         test(&Self::local(model()));
+        test(&Self::local(Model { vram_in_ram: Some(vkfd_gpu::PhysAddr(VRAM_IN_RAM)), ..model() }));
         test(&Self::processes(&[]));
+        test(&Self::processes(&["--vram-in-ram", &VRAM_IN_RAM.to_string()]));
     }
 
     pub fn remote(&self) -> &Arc<Remote<TestBar>> {

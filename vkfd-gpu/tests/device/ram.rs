@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The guest's RAM: a file, in two parts around the hole below 4 GiB, given out page by page from both in turn.
 
+use crate::machine::VRAM;
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,9 @@ use vkfd_driver::gpu::DmaMemory;
 use vkfd_gpu::raw;
 
 pub const BELOW: u64 = 32 << 20;
-pub const BYTES: u64 = 96 << 20;
+pub const BYTES: u64 = 160 << 20;
+/// Where VRAM is if it is in RAM: at its end, which is given to nobody else.
+pub const VRAM_IN_RAM: u64 = ABOVE_4G + BYTES - BELOW - VRAM;
 const ABOVE_4G: u64 = 4 << 30;
 
 pub struct Ram {
@@ -43,13 +46,13 @@ impl Ram {
     /// Contiguous zeroed pages, from below and above 4 GiB in turn.
     pub fn pages(&self, pages: u64) -> PhysAddr {
         let above = self.turn.fetch_add(1, SeqCst) % 2 == 0;
-        let (next, end) = if above { (&self.above, ABOVE_4G + BYTES - BELOW) } else { (&self.below, BELOW) };
+        let (next, end) = if above { (&self.above, VRAM_IN_RAM) } else { (&self.below, BELOW) };
         let at = next.fetch_add(pages * PAGE, SeqCst);
         assert!(at + pages * PAGE <= end, "test out of RAM");
         PhysAddr(at)
     }
 
-    fn ptr(&self, pa: PhysAddr, bytes: usize) -> *mut u8 {
+    pub fn ptr(&self, pa: PhysAddr, bytes: usize) -> *mut u8 {
         let span = self.map.span(vkfd_gpu::PhysAddr(pa.0), bytes).unwrap();
         assert_eq!(span.len, bytes);
         span.ptr

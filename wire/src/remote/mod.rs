@@ -26,7 +26,7 @@ use core::time::Duration;
 use life::{Life, Phase};
 use mailbox::{Failed, Mailboxes, Patience};
 use queues::Queues;
-use vkfd_driver::addr::{FabricAddr, VramOffset, PAGE};
+use vkfd_driver::addr::{FabricAddr, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu::{GpuProperties, Vmid};
 use vkfd_driver::os::{self, Vec};
@@ -90,7 +90,9 @@ pub struct Remote<B: Bar> {
     bar: B,
     limits: Limits,
     properties: GpuProperties,
-    /// Where in the BAR VRAM begins.
+    /// Where the device says that its VRAM is.
+    place: Place,
+    /// Where that is for [`Bar`].
     vram_at: u64,
     life: Life,
     mailboxes: Mailboxes,
@@ -119,16 +121,30 @@ fn ready_epoch(bar: &impl Bar) -> Option<u64> {
     ready.then_some(epoch)
 }
 
+/// Where VRAM is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the BAR, from this byte on.
+    Bar(u64),
+    /// In the guest's physical memory.
+    Memory(PhysAddr),
+}
+
 /// What the GPU says that it is, and where its VRAM is; `None` if that makes no sense.
-fn properties(bar: &impl Bar) -> Option<(GpuProperties, u64)> {
+fn properties(bar: &impl Bar) -> Option<(GpuProperties, Place)> {
     let number = |at| u32::try_from(bar.read(at)).ok().filter(|n| *n != 0);
     let aligned = |at| Some(bar.read(at)).filter(|n| n % layout::VRAM_ALIGN == 0);
-    let (vram_at, vram_bytes) = (aligned(layout::VRAM_AT)?, aligned(layout::VRAM_BYTES)?);
+    let (vram_phys, vram_bytes) = (aligned(layout::VRAM_PHYS)?, aligned(layout::VRAM_BYTES)?);
+    let place = match vram_phys {
+        0 => Place::Bar(aligned(layout::VRAM_AT)?),
+        phys => Place::Memory(PhysAddr(phys)),
+    };
+    let reachable = match place {
+        Place::Bar(at) => at >= layout::REGISTER_BYTES && at.checked_add(vram_bytes)? <= bar.bytes(),
+        Place::Memory(phys) => phys.0.checked_add(vram_bytes)? <= ADDRESS_END,
+    };
     let vram_base = FabricAddr(aligned(layout::VRAM_BASE)?);
-    let fits = vram_bytes != 0
-        && vram_at >= layout::REGISTER_BYTES
-        && vram_at.checked_add(vram_bytes)? <= bar.bytes()
-        && vram_base.checked_add(vram_bytes)?.0 <= ADDRESS_END;
+    let fits = vram_bytes != 0 && reachable && vram_base.checked_add(vram_bytes)?.0 <= ADDRESS_END;
     let properties = GpuProperties {
         gpu_id: number(layout::GPU_ID)?,
         vram_bytes,
@@ -138,7 +154,7 @@ fn properties(bar: &impl Bar) -> Option<(GpuProperties, u64)> {
         xnack_capable: bar.read(layout::FLAGS) & layout::CAN_RETRY != 0,
         clock_hz: Some(bar.read(layout::CLOCK_HZ)).filter(|hz| *hz != 0)?,
     };
-    fits.then_some((properties, vram_at))
+    fits.then_some((properties, place))
 }
 
 fn same(a: &GpuProperties, b: &GpuProperties) -> bool {
@@ -152,7 +168,7 @@ impl<B: Bar> Remote<B> {
     /// # Errors
     /// ENODEV if the BAR is not one of a `vkfd-gpu`, or no device process comes in time; EFAULT if the device has another memory for the
     /// guest's RAM; ENOMEM. The log has the reason.
-    pub fn new(bar: B, limits: Limits) -> Result<Self> {
+    pub fn new(mut bar: B, limits: Limits) -> Result<Self> {
         let known = bar.bytes() >= layout::REGISTER_BYTES && bar.read(layout::MAGIC) == layout::MAGIC_VALUE;
         if !known {
             os::warn(format_args!(
@@ -169,9 +185,13 @@ impl<B: Bar> Remote<B> {
             return Err(Errno::ENODEV.into());
         }
         let epoch = Self::fresh_epoch(&bar, &limits)?;
-        let Some((properties, vram_at)) = properties(&bar) else {
+        let Some((properties, place)) = properties(&bar) else {
             os::warn(format_args!("gpu: the device's description of itself makes no sense"));
             return Err(Errno::ENODEV.into());
+        };
+        let vram_at = match place {
+            Place::Bar(at) => at,
+            Place::Memory(phys) => Self::map_vram(&mut bar, &properties, phys)?,
         };
         let mut vmids = Vec::with_capacity(properties.vmids as usize)?;
         for _ in 0..properties.vmids {
@@ -180,6 +200,7 @@ impl<B: Bar> Remote<B> {
         let this = Self {
             bar,
             limits,
+            place,
             vram_at,
             life: Life::new(),
             mailboxes: Mailboxes::new(),
@@ -198,6 +219,22 @@ impl<B: Bar> Remote<B> {
         this.call(epoch, &Command::Clear { at: VramOffset(0), bytes: this.properties.vram_bytes })
             .map_err(Errno::from)?;
         Ok(this)
+    }
+
+    /// Maps VRAM that is in the guest's physical memory.
+    fn map_vram(bar: &mut B, properties: &GpuProperties, phys: PhysAddr) -> Result<u64> {
+        let bytes = properties.vram_bytes;
+        bar.map_memory(phys, bytes).inspect_err(|error| {
+            os::warn(format_args!(
+                "gpu {:#x}: its {} MiB of memory at {:#x} cannot be used (errno {}); keep it from being RAM: memmap={}M${:#x} on the kernel's command line",
+                properties.gpu_id,
+                bytes >> 20,
+                phys.0,
+                error.errno.0,
+                bytes >> 20,
+                phys.0
+            ));
+        })
     }
 
     /// Waits for a device process that no driver has used: one that an earlier boot used may still have queues on memory that is ours now.
@@ -233,7 +270,7 @@ impl<B: Bar> Remote<B> {
         &self.limits
     }
 
-    /// Where in BAR 2 a byte of VRAM is; for a client's mapping of it.
+    /// Where a byte of VRAM is for [`Bar`]; for a client's mapping of it.
     pub const fn bar_offset(&self, at: VramOffset) -> u64 {
         self.vram_at + at.0
     }

@@ -52,7 +52,7 @@ impl<B: Bar> Remote<B> {
         let next = ready_epoch(&self.bar).filter(|next| *next > epoch && *next != self.refused.load(SeqCst));
         let Some(next) = next else { return };
         match properties(&self.bar) {
-            Some((found, at)) if same(&found, &self.properties) && at == self.vram_at => {
+            Some((found, at)) if same(&found, &self.properties) && at == self.place => {
                 if self.attach(next).is_ok() {
                     os::warn(format_args!("gpu {:#x}: device process {next} has taken over", self.id()));
                     self.serve_interrupts(next, driver);

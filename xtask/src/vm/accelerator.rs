@@ -43,7 +43,14 @@ fn kvm_boots(kernel: &Kernel, init: &Path) -> Result<bool> {
     if fs::File::options().read(true).write(true).open("/dev/kvm").is_err() {
         return Ok(false);
     }
-    let boot = Boot { kernel, acceleration: Acceleration::Kvm, memory_mib: 512, gpus: None, limit: LIMIT };
+    let boot = Boot {
+        kernel,
+        acceleration: Acceleration::Kvm,
+        memory_mib: 512,
+        gpus: None,
+        append: String::new(),
+        limit: LIMIT,
+    };
     let directory = Directory::new(kernel, "kvm")?;
     let outcome = boot.run(Initrd::new(init)?, &Job::default(), &directory, |_| ())?;
     let findings = verdict::findings(&outcome, &Job::default(), kernel.flavor);
@@ -55,7 +62,8 @@ fn kvm_boots(kernel: &Kernel, init: &Path) -> Result<bool> {
 
 /// Boots `job` in an emulated guest and fails unless all is well with it.
 pub fn prove_emulation(kernel: &Kernel, initrd: Initrd, job: &Job, limit: Duration) -> Result<()> {
-    let boot = Boot { kernel, acceleration: Acceleration::Tcg, memory_mib: 1024, gpus: None, limit };
+    let boot =
+        Boot { kernel, acceleration: Acceleration::Tcg, memory_mib: 1024, gpus: None, append: String::new(), limit };
     let outcome = boot.run(initrd, job, &Directory::new(kernel, "proof")?, |_| ())?;
     let findings = verdict::findings(&outcome, job, kernel.flavor);
     ensure!(findings.is_empty(), "a first guest with a module in Rust does not run:\n{}", findings.join("\n"));

@@ -26,6 +26,8 @@ pub struct Boot<'a> {
     pub acceleration: Acceleration,
     pub memory_mib: u64,
     pub gpus: Option<Wanted>,
+    /// More words for the kernel's command line.
+    pub append: String,
     /// The guest is switched off after this time.
     pub limit: Duration,
 }
@@ -103,7 +105,7 @@ impl Boot<'_> {
             kernel: &image,
             initrd: &archive,
             // The whole log: what is wrong need not be an error to the kernel.
-            append: "loglevel=7",
+            append: &format!("loglevel=7 {}", self.append),
             ram: &ram,
             gpus: gpus.as_ref().map_or(&[], Gpus::sockets),
             console: Console::File(&console_path),

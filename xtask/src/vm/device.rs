@@ -50,6 +50,8 @@ pub struct Wanted {
     pub target: Target,
     /// What a sabotaged program breaks.
     pub sabotage: Option<&'static str>,
+    /// In the guest's RAM, from this MiB on; else in their BARs.
+    pub vram_in_ram_mib: Option<u64>,
 }
 
 /// Running GPUs. Ended when dropped.
@@ -100,6 +102,9 @@ impl Gpus {
         ]);
         if let Some(what) = wanted.sabotage {
             command.args(["--sabotage", what]);
+        }
+        if let Some(mib) = wanted.vram_in_ram_mib {
+            command.args(["--vram-in-ram", &format!("{mib}M")]);
         }
         let errors = file.try_clone().context("share the GPU's log")?;
         let child = command.stdin(Stdio::null()).stdout(file).stderr(errors).spawn().context("start the GPU")?;

@@ -20,11 +20,15 @@ use super::{accelerator, Flavor};
 /// Time for the guest to boot, load and unload, without its programs. It takes seconds; a busy host may take minutes.
 pub const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 
+/// Where special memory begins: the kernel is before it, the file system it starts with at the end of memory.
+const SPECIAL_MEMORY_MIB: u64 = 512;
+
 /// The sanitizer kernel is about so much slower.
 const DEBUG_FACTOR: u32 = 6;
 
 /// The guest that the suite runs in if nothing else is asked for: all scenarios have room.
-const USUAL: Size = Size { memory: 4096, gpus: 2, vram: 254, target: Target::Gfx900, sabotage: None };
+const USUAL: Size =
+    Size { memory: 4096, gpus: 2, vram: 254, target: Target::Gfx900, sabotage: None, special_memory: false };
 
 /// The size of the guest on the command line.
 #[derive(clap::Args, Clone, Copy)]
@@ -48,6 +52,10 @@ pub struct Size {
     /// What a sabotaged GPU does wrong.
     #[arg(skip)]
     sabotage: Option<&'static str>,
+
+    /// The GPUs' memory is memory of the guest's that its kernel is told not to use (`memmap=`), instead of being in their BARs
+    #[arg(long)]
+    special_memory: bool,
 }
 
 /// Everything that is built for a guest.
@@ -94,6 +102,7 @@ impl Parts {
             count: size.gpus,
             vram_mib: size.vram,
             target: size.target,
+            vram_in_ram_mib: size.special_memory.then_some(SPECIAL_MEMORY_MIB),
         }))
     }
 
@@ -113,6 +122,7 @@ impl Parts {
             acceleration: self.acceleration,
             memory_mib: size.memory,
             gpus: self.gpus(size)?,
+            append: size.kernel_words(),
             limit: self.scaled(around_programs) + Duration::from_secs(programs),
         };
         boot.run(initrd, job, &Directory::new(&self.kernel, name)?, on_record)
@@ -153,7 +163,15 @@ impl Size {
     /// Whether scenarios have all that they have in the usual guest.
     pub fn is_usual(self) -> bool {
         let room = self.memory >= USUAL.memory && self.gpus >= USUAL.gpus && self.vram >= USUAL.vram;
-        room && self.target == USUAL.target && self.sabotage.is_none()
+        room && self.target == USUAL.target && self.sabotage.is_none() && !self.special_memory
+    }
+
+    /// What the kernel must be told of it.
+    pub fn kernel_words(self) -> String {
+        match self.special_memory && self.gpus > 0 {
+            true => format!("memmap={}M${SPECIAL_MEMORY_MIB}M", u64::from(self.gpus) * self.vram),
+            false => String::new(),
+        }
     }
 
     pub fn memory_mib(self) -> u64 {

@@ -20,7 +20,7 @@ use super::tools::Tools;
 use super::Flavor;
 
 /// What make prints of a whole build.
-const STEPS: u64 = 1970;
+const STEPS: u64 = 2120;
 
 const LOG: &str = "vkfd-build.log";
 

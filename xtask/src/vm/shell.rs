@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         processors: 2,
         kernel: &image,
         initrd: &archive,
-        append: &args.append,
+        append: &format!("{} {}", args.append, args.size.kernel_words()),
         ram: &ram,
         gpus: gpus.as_ref().map_or(&[], Gpus::sockets),
         console: Console::Terminal { share: &share },

@@ -39,6 +39,10 @@ pub struct Args {
     #[arg(long, default_value_t = 1800)]
     seconds: u64,
 
+    /// Runs them so many times in one guest
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    times: u32,
+
     /// Parameters for the module, `name=value` separated by spaces
     #[arg(long, default_value = "")]
     parameters: String,
@@ -112,13 +116,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
     let mut arguments = vec!["run", "--json"];
     arguments.extend(args.filter.as_deref());
-    job.programs.push(guest::program(
-        &job,
-        SCENARIOS.name,
-        path,
-        &arguments,
-        parts.scaled(Duration::from_secs(args.seconds)),
-    ));
+    let program =
+        guest::program(&job, SCENARIOS.name, path, &arguments, parts.scaled(Duration::from_secs(args.seconds)));
+    job.programs.extend(std::iter::repeat_n(program, args.times.try_into()?));
     job.swap_mib = args.size.memory_mib() / 2;
     println!("booting Linux {} ({}) with {}", parts.kernel.source.version, flavor.name(), parts.acceleration);
 
