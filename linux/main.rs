@@ -4,11 +4,12 @@
 //!
 //! | file | |
 //! | --- | --- |
-//! | `interval_notifier`, `hmm`, `pin`, `dev_pagemap`, `migrate`, `atomic_bitmap`, `char_device`, `sysfs` | abstractions over the kernel's C interfaces that Rust does not have yet; they know nothing of vkfd |
+//! | `interval_notifier`, `hmm`, `pin`, `dev_pagemap`, `migrate`, `atomic_bitmap`, `char_device`, `anon_file`, `sysfs` | abstractions over the kernel's C interfaces that Rust does not have yet; they know nothing of vkfd |
 //! | `address_space` | the seam to a process's memory, over the first three |
 //! | `device_memory` | pages of processes in a GPU's memory, over the next two |
 //! | `pci_driver`, `bar`, `dma` | the seam to the device: finding GPUs, their registers and interrupts, memory that both sides use |
 //! | `kfd_file`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/renderD*` and what is mapped through them |
+//! | `files` | the seam to files that calls give to their callers: buffers, SMI events |
 //! | `topology` | what is there, in sysfs |
 //! | `machine` | all of it together |
 //!
@@ -20,12 +21,14 @@
 #![allow(improper_ctypes)]
 
 mod address_space;
+mod anon_file;
 mod atomic_bitmap;
 mod bar;
 mod char_device;
 mod dev_pagemap;
 mod device_memory;
 mod dma;
+mod files;
 mod hmm;
 mod interval_notifier;
 mod kfd_file;
@@ -40,9 +43,11 @@ mod topology;
 
 use crate::char_device::{Class, Number, Region, Registration};
 use crate::device_memory::Memories;
+use crate::files::KernelFiles;
 use crate::kfd_file::KfdFile;
 use crate::machine::Machine;
 use crate::pci_driver::Gpus;
+use crate::render_file::RenderNode;
 use crate::topology::Topology;
 use core::time::Duration;
 use kernel::prelude::*;
@@ -163,7 +168,7 @@ impl kernel::Module for Vkfd {
             let gpu: Arc<dyn Gpu> = gpu.clone();
             seam.push(gpu)?;
         }
-        let kfd = Kfd::new(seam, options(kinds))?;
+        let kfd = Kfd::with_files(seam, options(kinds), Arc::new(KernelFiles, GFP_KERNEL)?)?;
         let mut gpus = Vec::with_capacity(found.iter().count())?;
         let mut regions = KVec::new();
         for (minor, _) in (FIRST_RENDER_MINOR..).zip(found.iter()) {
@@ -173,9 +178,10 @@ impl kernel::Module for Vkfd {
             regions.push((minor, region?), GFP_KERNEL)?;
         }
         let drm = Arc::pin_init(Class::new(c"drm", Some(c"dri")), GFP_KERNEL)?;
-        for ((minor, region), gpu) in regions.into_iter().zip(found.iter()) {
+        for (index, ((minor, region), gpu)) in regions.into_iter().zip(found.iter()).enumerate() {
             let name = kernel::str::CString::try_from_fmt(fmt!("renderD{minor}"))?;
-            let node = Registration::new(drm.clone(), &name, region, Arc::new((), GFP_KERNEL)?);
+            let context = Arc::new(RenderNode { kfd: kfd.clone(), index }, GFP_KERNEL)?;
+            let node = Registration::new(drm.clone(), &name, region, context);
             gpus.push((gpu.clone(), Arc::pin_init(node, GFP_KERNEL)?))?;
         }
         let memories = Arc::new(Memories::new(found.memories()?), GFP_KERNEL)?;

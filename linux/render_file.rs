@@ -2,7 +2,8 @@
 //! An open render node (`/dev/dri/renderD128` and following).
 //!
 //! KFD gives the memory of a process out through the render node that it was bound to with ACQUIRE_VM: VRAM and GTT objects are mapped
-//! here, at the offsets that allocations return. Of DRM's own calls there is none.
+//! here, at the offsets that allocations return. Of DRM's own calls there are those with which libdrm asks what the device is
+//! ([`vkfd_driver::drm`]).
 
 use crate::char_device::CharDevice;
 use crate::machine::Machine;
@@ -10,6 +11,11 @@ use crate::{mapping, Vkfd};
 use kernel::mm::virt::VmaNew;
 use kernel::prelude::*;
 use kernel::sync::{Arc, SetOnce};
+use kernel::uaccess::{UserPtr, UserSlice};
+use vkfd_driver::addr::{index, CpuVa};
+use vkfd_driver::drm;
+use vkfd_driver::errno;
+use vkfd_driver::kfd::Kfd;
 use vkfd_driver::process::Process;
 
 struct Bound {
@@ -17,14 +23,42 @@ struct Bound {
     process: Arc<Process>,
 }
 
+/// A GPU's render node.
+pub(crate) struct RenderNode {
+    /// The driver.
+    pub(crate) kfd: Arc<Kfd>,
+    /// The GPU's number in it.
+    pub(crate) index: usize,
+}
+
 /// The file. Bound once, to one process.
-pub(crate) struct RenderFile(SetOnce<Bound>);
+pub(crate) struct RenderFile {
+    node: Arc<RenderNode>,
+    bound: SetOnce<Bound>,
+}
+
+/// The process that makes the current call.
+struct Current;
+
+impl drm::Caller for Current {
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> errno::Result {
+        Ok(slice(from, to.len()).reader().read_slice(to)?)
+    }
+
+    fn write(&self, to: CpuVa, from: &[u8]) -> errno::Result {
+        Ok(slice(to, from.len()).writer().write_slice(from)?)
+    }
+}
+
+fn slice(at: CpuVa, bytes: usize) -> UserSlice {
+    UserSlice::new(UserPtr::from_addr(index(at.0)), bytes)
+}
 
 impl RenderFile {
     /// Binds it. EBUSY if it is another process's.
     pub(crate) fn bind(&self, machine: &Arc<Machine>, process: &Arc<Process>) -> Result {
-        self.0.populate(Bound { machine: machine.clone(), process: process.clone() });
-        match self.0.as_ref() {
+        self.bound.populate(Bound { machine: machine.clone(), process: process.clone() });
+        match self.bound.as_ref() {
             Some(bound) if Arc::ptr_eq(&bound.process, process) => Ok(()),
             _ => Err(EBUSY),
         }
@@ -32,19 +66,20 @@ impl RenderFile {
 }
 
 impl CharDevice for RenderFile {
-    type Context = ();
+    type Context = RenderNode;
     type Module = Vkfd;
 
-    fn open(_: &Arc<()>) -> Result<Self> {
-        Ok(Self(SetOnce::new()))
+    fn open(node: &Arc<RenderNode>) -> Result<Self> {
+        Ok(Self { node: node.clone(), bound: SetOnce::new() })
     }
 
-    fn ioctl(&self, _command: u32, _argument: usize) -> Result<isize> {
-        Err(ENOTTY)
+    fn ioctl(&self, command: u32, argument: usize) -> Result<isize> {
+        drm::ioctl(&self.node.kfd, self.node.index, &Current, command, CpuVa(argument as u64))?;
+        Ok(0)
     }
 
     fn mmap(&self, vma: &VmaNew) -> Result {
-        let bound = self.0.as_ref().ok_or(EINVAL)?;
+        let bound = self.bound.as_ref().ok_or(EINVAL)?;
         mapping::map(&bound.machine, &bound.process, vma)
     }
 }

@@ -175,8 +175,10 @@ pub trait AddressSpace: Send + Sync {
         Ok(0)
     }
 
-    /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it). Where invalidations are told after the change, those
-    /// of calls that have returned were told when this returns.
+    /// Waits until the invalidations of all calls that have returned were told, where they are told after the change. Sleeps; called without locks.
+    fn settle(&self) {}
+
+    /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).
     fn mapped(&self, span: CpuSpan) -> bool;
 
     /// Whether the caller of the current ioctl is the process that owns this address space (a forked child that

@@ -15,7 +15,7 @@
 //! A call comes in through [`ioctl`], is checked in [`memory`], [`batch`], [`queue`] or [`svm`], and changes objects of
 //! its [`process::Process`]. Userptr is in [`userptr`] (state and invalidation), [`range_set`] (the ranges and their index),
 //! [`window`] (their notifiers), [`revalidate`] (faulting and committing), [`eviction`] and `process` (restore), [`fault`]
-//! (XNACK). Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].
+//! (XNACK); what libdrm asks a render node is answered in [`drm`]. Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].
 #![no_std]
 
 pub mod addr;
@@ -26,6 +26,7 @@ pub mod counters;
 pub mod device;
 pub mod device_memory;
 pub mod dmabuf;
+pub mod drm;
 pub mod errno;
 pub mod event;
 pub mod eviction;

@@ -79,8 +79,13 @@ mod hooks {
         OnlyHere,
     }
 
-    /// Runs `call` inside invalidations of the watched ones of `spans`.
-    fn around(seen: Seen, spans: [Option<CpuSpan>; 2], call: impl FnOnce() -> c_long) -> c_long {
+    /// Runs `call` inside invalidations of the watched ones of `spans`. What it returns tells `gone` which memory is no more what it was.
+    fn around(
+        seen: Seen,
+        spans: [Option<CpuSpan>; 2],
+        call: impl FnOnce() -> c_long,
+        gone: impl FnOnce(c_long) -> [Option<CpuSpan>; 2],
+    ) -> c_long {
         let announce = !INSIDE.get();
         // While mappings change by a call that is known of, nothing that moves to or from a GPU is replaced. Such calls touch no pages.
         let mover = (announce && spans.iter().any(Option::is_some)).then(Mm::current).flatten().and_then(Mm::mover);
@@ -100,6 +105,8 @@ mod hooks {
         set_errno(errno);
         let result = call();
         let errno = self::errno();
+        // Only now is it known that the call was not refused.
+        gone(result).into_iter().flatten().for_each(|span| mm.memory_gone(span));
         drop(under_way);
         set_errno(errno);
         INSIDE.set(false);
@@ -133,6 +140,12 @@ mod hooks {
         (bytes != 0 && at % PAGE == 0).then(|| CpuSpan::between(CpuVa(at), CpuVa(end)))
     }
 
+    /// What of `span` is beyond its first `bytes`.
+    fn cut_off(span: CpuSpan, bytes: size_t) -> Option<CpuSpan> {
+        let left = (bytes as u64).checked_next_multiple_of(PAGE)?;
+        (left < span.bytes()).then(|| CpuSpan::between(CpuVa(span.start().0 + left), span.end()))
+    }
+
     /// A system call's integer result where the C function returns int.
     fn int(value: c_long) -> c_int {
         c_int::try_from(value).unwrap_or(-1)
@@ -150,10 +163,12 @@ mod hooks {
     #[no_mangle]
     pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: size_t) -> c_int {
         REACHED.set(true);
-        int(around(Seen::ByEvents, [pages(at, bytes), None], || {
+        let span = pages(at, bytes);
+        let call = || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_munmap, at, bytes) }
-        }))
+        };
+        int(around(Seen::ByEvents, [span, None], call, |done| [span.filter(|_| done == 0), None]))
     }
 
     /// mremap(2). Variadic in C; where arguments are passed in registers the fifth is simply there.
@@ -169,11 +184,19 @@ mod hooks {
         new_at: *mut c_void,
     ) -> *mut c_void {
         let target = (flags & libc::MREMAP_FIXED != 0).then(|| pages(new_at, new_bytes)).flatten();
-        let _stays = back_to_system(pages(at, bytes));
-        pointer(around(Seen::ByEvents, [pages(at, bytes), target], || {
+        let source = pages(at, bytes);
+        let _stays = back_to_system(source);
+        let call = || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_mremap, at, bytes, new_bytes, flags, new_at) }
-        }))
+        };
+        let gone = |done| match pointer(done) {
+            libc::MAP_FAILED => [None, None],
+            // Where it is, only the end may have gone.
+            there if there == at => [source.and_then(|s| cut_off(s, new_bytes)), None],
+            _ => [source, target],
+        };
+        pointer(around(Seen::ByEvents, [source, target], call, gone))
     }
 
     /// madvise(2).
@@ -192,10 +215,11 @@ mod hooks {
         let span = seen.and_then(|_| pages(at, bytes));
         let _stays = matches!(advice, libc::MADV_FREE | libc::MADV_WIPEONFORK | libc::MADV_DONTFORK)
             .then(|| back_to_system(pages(at, bytes)));
-        int(around(seen.unwrap_or(Seen::ByEvents), [span, None], || {
+        let call = || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }
-        }))
+        };
+        int(around(seen.unwrap_or(Seen::ByEvents), [span, None], call, |_| [None, None]))
     }
 
     /// mprotect(2).
@@ -204,10 +228,11 @@ mod hooks {
     /// As for mprotect.
     #[no_mangle]
     pub unsafe extern "C" fn mprotect(at: *mut c_void, bytes: size_t, prot: c_int) -> c_int {
-        int(around(Seen::OnlyHere, [pages(at, bytes), None], || {
+        let call = || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_mprotect, at, bytes, prot) }
-        }))
+        };
+        int(around(Seen::OnlyHere, [pages(at, bytes), None], call, |_| [None, None]))
     }
 
     /// pkey_mprotect(2).
@@ -216,10 +241,11 @@ mod hooks {
     /// As for pkey_mprotect.
     #[no_mangle]
     pub unsafe extern "C" fn pkey_mprotect(at: *mut c_void, bytes: size_t, prot: c_int, key: c_int) -> c_int {
-        int(around(Seen::OnlyHere, [pages(at, bytes), None], || {
+        let call = || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_pkey_mprotect, at, bytes, prot, key) }
-        }))
+        };
+        int(around(Seen::OnlyHere, [pages(at, bytes), None], call, |_| [None, None]))
     }
 
     /// mmap(2).
@@ -247,10 +273,12 @@ mod hooks {
             }
         }
         let span = (flags & libc::MAP_FIXED != 0).then(|| pages(at, bytes)).flatten();
-        pointer(around(Seen::ByEvents, [span, None], || {
+        let call = || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_mmap, at, bytes, prot, flags, fd, offset) }
-        }))
+        };
+        let gone = |done| [span.filter(|_| pointer(done) != libc::MAP_FAILED), None];
+        pointer(around(Seen::ByEvents, [span, None], call, gone))
     }
 
     /// mmap64(3), which is mmap on 64-bit machines.

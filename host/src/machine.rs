@@ -286,9 +286,13 @@ impl KfdFile {
         let span = CpuSpan::new(CpuVa(at), bytes).ok_or(libc::EINVAL)?;
         let mm = self.inner.mm;
         // The host's own calls pass no hook, so what they replace is announced here. userfaultfd shows it by itself.
-        let _under_way = (mm.source() == Source::Interposed && mm.is_watched(span)).then(|| mm.invalidation(span));
+        let under_way = (mm.source() == Source::Interposed && mm.is_watched(span)).then(|| mm.invalidation(span));
         // SAFETY: the area is reserved for this call, or the caller gave it away with MAP_FIXED.
         let result = unsafe { self.place(&mapped, span, prot) };
+        if under_way.is_some() {
+            mm.memory_gone(span);
+        }
+        drop(under_way);
         match result {
             Ok(()) => Ok(std::ptr::with_exposed_provenance_mut(index(at))),
             Err(errno) => {

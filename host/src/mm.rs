@@ -95,6 +95,15 @@ pub(crate) enum By {
     Others,
 }
 
+/// What an invalidation is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Goes {
+    /// Pages change; the mapping stays.
+    Pages,
+    /// The mapping goes, or has gone: what is there later is other memory.
+    Memory,
+}
+
 /// An invalidation under way: callbacks are over, frames are dead. Dropping it says that the change has happened.
 pub struct Invalidation<'a> {
     mm: &'a Mm,
@@ -228,9 +237,13 @@ impl Mm {
     /// # Errors
     /// Why nothing can be moved here, for people.
     pub(crate) fn start_mover(&'static self) -> Result<&'static Mover, &'static str> {
-        let start = || match self.source {
+        let start = || {
+            match self.source {
             Source::Userfaultfd => Mover::start(self).map_err(|e| e.to_string()),
-            _ => Err("userfaultfd is not available".to_owned()),
+            _ => Err("userfaultfd is not available: have the kernel built with it (CONFIG_USERFAULTFD), and the sandbox, if there is one, allow \
+                      it (in a container, its seccomp profile)"
+                .to_owned()),
+        }
         };
         self.mover.get_or_init(start).as_ref().copied().map_err(String::as_str)
     }
@@ -265,15 +278,15 @@ impl Mm {
 
     /// Begins an invalidation of `span`: the driver is told and the frames die. The change may happen until the guard is dropped.
     pub fn invalidation(&self, span: CpuSpan) -> Invalidation<'_> {
-        self.begin(span, By::Others)
+        self.begin(span, By::Others, Goes::Pages)
     }
 
-    pub(crate) fn begin(&self, span: CpuSpan, by: By) -> Invalidation<'_> {
+    pub(crate) fn begin(&self, span: CpuSpan, by: By, goes: Goes) -> Invalidation<'_> {
         let slot = self.take_off(span, by);
         let (start, end) = (span.start().0, span.end().0);
         let tree = self.tree();
         tree.overlapping(start, end, &mut |_, _, told| {
-            told.tell(span);
+            told.tell(span, goes);
             true
         });
         tree.overlapping(start, end, &mut |_, _, told| {
@@ -281,6 +294,14 @@ impl Mm {
             true
         });
         Invalidation { mm: self, slot }
+    }
+
+    /// Inside an invalidation of pages: the change has happened, and `span` is no longer the memory that it was.
+    pub(crate) fn memory_gone(&self, span: CpuSpan) {
+        self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, told| {
+            told.tell(span, Goes::Memory);
+            true
+        });
     }
 
     fn take_off(&self, span: CpuSpan, by: By) -> usize {

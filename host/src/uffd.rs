@@ -24,7 +24,7 @@
 //! The reader thread neither allocates nor frees nor unmaps once it runs: see [`crate::mm`].
 
 use crate::maps;
-use crate::mm::{everything, By, Mm};
+use crate::mm::{everything, By, Goes, Mm};
 use crate::source::Capabilities;
 use linux_raw_sys::{general as raw, ioctl};
 use std::io;
@@ -282,7 +282,7 @@ impl Drop for AbortOnPanic {
 
 /// One event.
 fn handle(mm: &Mm, event: &raw::uffd_msg) {
-    // The span, and whether its registration is lost.
+    // The span, and whether its mapping, and with it the registration, has gone.
     let (span, moved) = match u32::from(event.event) {
         raw::UFFD_EVENT_UNMAP | raw::UFFD_EVENT_REMOVE => {
             // SAFETY: the kernel filled this member for these events.
@@ -311,7 +311,7 @@ fn handle(mm: &Mm, event: &raw::uffd_msg) {
         mm.registration_lost(span);
     }
     // The change is the kernel's and cannot be waited for.
-    drop(mm.begin(span, By::Reader));
+    drop(mm.begin(span, By::Reader, if moved { Goes::Memory } else { Goes::Pages }));
 }
 
 /// A handler of the program's must not run on the reader thread: it could allocate. Faults stay deliverable.

@@ -3,7 +3,7 @@
 
 use crate::device::HostGpu;
 use crate::migrate;
-use crate::mm::Mm;
+use crate::mm::{Goes, Mm};
 use crate::sys;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,9 +46,12 @@ impl Told {
 
     /// Tells the driver of the part of `span` that is watched: many watches of one client that a large span hits must not each make it
     /// look at all of it. User-space invalidations may always block, so they are never refused.
-    pub(crate) fn tell(&self, span: CpuSpan) {
+    pub(crate) fn tell(&self, span: CpuSpan, goes: Goes) {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
-        self.0.client.invalidate(self.cut(span), true);
+        match goes {
+            Goes::Pages => self.0.client.invalidate(self.cut(span), true),
+            Goes::Memory => self.0.client.unmapped(self.cut(span), true),
+        };
     }
 
     pub(crate) fn mark_unregistered(&self) {
@@ -210,6 +213,10 @@ impl AddressSpace for ProcessMemory {
             return Err(Errno::ESRCH.into());
         }
         Ok(self.mm.mover().map_or(0, |mover| mover.to_system(span)))
+    }
+
+    fn settle(&self) {
+        self.mm.settle();
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {

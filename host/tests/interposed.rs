@@ -232,6 +232,37 @@ fn callbacks_come_before_the_change_and_errno_is_the_calls() {
 }
 
 #[test]
+fn memory_that_goes_is_told_apart_from_pages_that_change() {
+    isolated("memory_that_goes_is_told_apart_from_pages_that_change", None, || {
+        let mm = auto();
+        let area = Area::new(64);
+        let w = Watched::new(mm, area.all());
+        w.fault(area.all(), Access::Write);
+        let gone = || w.counter.take_gone();
+        advise(area.pages(0, 8), libc::MADV_DONTNEED);
+        protect(area.pages(0, 8), libc::PROT_READ);
+        assert_eq!(gone(), 0, "pages change");
+        common::unmap(area.pages(8, 8));
+        assert_eq!(gone(), 1, "munmap");
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        std::mem::forget(Area::map(area.at + 20 * PAGE, 2, RW, flags, -1));
+        assert_eq!(gone(), 1, "mmap over it");
+        let refused =
+            unsafe { libc::mmap(area.byte(20 * PAGE).cast(), index(PAGE), RW, flags & !libc::MAP_ANONYMOUS, -1, 0) };
+        assert_eq!((refused, gone()), (libc::MAP_FAILED, 0), "a call that was refused");
+        let tail = area.pages(56, 8);
+        let shrunk = unsafe { libc::mremap(common::pointer(tail), index(8 * PAGE), index(4 * PAGE), 0) };
+        assert_eq!((shrunk, gone()), (common::pointer(tail), 1), "the end of it");
+        let target = Area::new(4);
+        let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let moved = unsafe {
+            libc::mremap(common::pointer(tail), index(4 * PAGE), index(4 * PAGE), fixed, common::pointer(target.all()))
+        };
+        assert_eq!((moved, gone()), (common::pointer(target.all()), 1), "mremap");
+    });
+}
+
+#[test]
 fn a_dead_frame_stays_dead_over_unmap_and_map() {
     isolated("a_dead_frame_stays_dead_over_unmap_and_map", None, || {
         let mm = auto();

@@ -50,6 +50,39 @@ fn munmap_of_a_part() {
 }
 
 #[test]
+fn memory_that_goes_is_told_apart_from_pages_that_change() {
+    let _one = serial();
+    let mm = mm!();
+    let area = Area::new(64);
+    let target = Area::new(8);
+    let w = Watched::new(mm, area.all());
+    w.fault(area.all(), Access::Write);
+    let gone = || {
+        mm.settle();
+        w.counter.take_gone()
+    };
+    let call = |number, args: [u64; 5]| {
+        assert_ne!(unsafe { libc::syscall(number, args[0], args[1], args[2], args[3], args[4]) }, -1);
+    };
+    let span = area.pages(0, 8);
+    call(libc::SYS_madvise, [span.start().0, span.bytes(), libc::MADV_DONTNEED as u64, 0, 0]);
+    assert_eq!(gone(), 0, "a discard");
+    let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    call(libc::SYS_mremap, [span.start().0, span.bytes(), span.bytes(), fixed, target.at]);
+    assert!(gone() >= 1, "mremap");
+    raw_unmap(area.pages(16, 4));
+    assert_eq!(gone(), 1, "munmap");
+    std::mem::forget(Area::map(
+        area.at + 32 * PAGE,
+        2,
+        RW,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+        -1,
+    ));
+    assert_eq!(gone(), 1, "mmap over it");
+}
+
+#[test]
 fn a_discard() {
     let _one = serial();
     let mm = mm!();

@@ -6,6 +6,8 @@
 //! | [`sim`] | a simulated host: the driver without memory or GPUs of its own, thousands of lives a second |
 //! | [`model`] | random sequences of calls on it, against a flat model of what the GPUs must see |
 //! | [`live`] | the same on a real machine in this process, through the client library, with real memory |
+//! | [`moving`] | memory moves to GPUs and back under threads that write to it; `vkfd-stress` does that, too |
+//! | [`svm`] | as `live`, for memory that moves to a GPU and back |
 //! | [`stress`] | many threads, many processes, a continuous checker, failures: the program `vkfd-stress` |
 //! | [`fuzz`] | what the fuzz targets run, callable from anywhere |
 //! | [`cases`] | how many cases, from which seed |
@@ -14,5 +16,7 @@ pub mod cases;
 pub mod fuzz;
 pub mod live;
 pub mod model;
+pub mod moving;
 pub mod sim;
 pub mod stress;
+pub mod svm;

@@ -8,14 +8,18 @@
 
 use crate::redirect::Device;
 use crate::trace::Trace;
-use crate::{drm, machine, table};
+use crate::{machine, table};
 use libc::{c_int, c_void};
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use vkfd_driver::addr::CpuVa;
+use vkfd_driver::address_space::AddressSpace;
+use vkfd_driver::drm;
+use vkfd_driver::errno;
 use vkfd_driver::gpu::Gpu;
-use vkfd_host::KfdFile;
+use vkfd_host::watch::ProcessMemory;
+use vkfd_host::{KfdFile, Machine};
 use vkfd_uapi::command::ACQUIRE_VM;
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::pod::Pod;
@@ -29,6 +33,25 @@ pub(crate) struct OpenFile {
     descriptors: AtomicUsize,
     /// The driver's side: of a render node, once it is bound.
     process: Mutex<Option<Arc<KfdFile>>>,
+}
+
+/// Who calls a render node: this process.
+struct Caller(ProcessMemory);
+
+impl drm::Caller for Caller {
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> errno::Result {
+        self.0.read(from, to)
+    }
+
+    fn write(&self, to: CpuVa, from: &[u8]) -> errno::Result {
+        self.0.write(to, from)
+    }
+}
+
+fn render_ioctl(machine: &Machine, index: u32, command: u32, argument: *mut c_void) -> Result<(), c_int> {
+    let caller = Caller(ProcessMemory::new(machine.memory()));
+    let at = CpuVa(argument.expose_provenance() as u64);
+    drm::ioctl(machine.driver(), index as usize, &caller, command, at).map_err(|error| error.errno.0)
 }
 
 /// Opens a device: the descriptor.
@@ -116,7 +139,7 @@ impl OpenFile {
             Device::Kfd => unsafe { self.kfd_ioctl(command, argument) },
             Device::Render(index) => {
                 if self.is_ours() {
-                    machine::get().and_then(|machine| drm::ioctl(machine, index, command, argument))
+                    machine::get().and_then(|machine| render_ioctl(machine, index, command, argument))
                 } else {
                     Err(libc::EBADF)
                 }

@@ -8,7 +8,6 @@
 //! | `redirect` | paths: what lies below the private directory, what is a device |
 //! | `table` | which descriptors are devices |
 //! | `device` | the open files behind them |
-//! | `drm` | what libdrm asks a render node |
 //! | `machine` | the machine |
 //! | `message` | what the driver has to say, on stderr |
 //! | `trace` | the record of calls |
@@ -32,7 +31,6 @@
 //! was forked after the device was opened cannot open it; one that execs can.
 
 mod device;
-mod drm;
 mod hooks;
 mod machine;
 mod message;

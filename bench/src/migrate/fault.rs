@@ -31,6 +31,10 @@ const BYTES: u64 = 3 * FAULTS * HUGE;
 ///
 /// What the driver or the system refused.
 pub fn run(rig: &Rig, plan: &Plan, report: &mut Report, progress: &Progress) -> Result<()> {
+    if plan.rounds as u64 * BYTES > plan.budget {
+        report.head.leave_out("faults", "more than the memory budget (see --memory)");
+        return Ok(());
+    }
     let mut samples = Samples::default();
     let bar = progress.bar("faults", plan.rounds * rig.places.len());
     for place in &rig.places {
@@ -40,11 +44,13 @@ pub fn run(rig: &Rig, plan: &Plan, report: &mut Report, progress: &Progress) -> 
             continue;
         }
         let mut mover = place.mover(true)?;
+        // New addresses for each sample: what moves again soon is left in peace.
+        let mut arenas = Vec::new();
         for round in 0..plan.rounds {
             let arena = Arena::block(BYTES)?;
             sample(&mut mover, place, &arena, round, &mut samples)?;
-            // Memory is given up with its addresses.
             mover.to_system(arena.whole)?;
+            arenas.push(arena);
             bar.advance();
         }
     }

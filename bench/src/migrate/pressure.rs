@@ -114,7 +114,8 @@ fn working_sets(
     }
     let before = mover.seat.client.svm()?;
     for round in 0..rounds {
-        let took = pass(&mut mover, arena.whole)? / 2;
+        // Twice, so that also a short run goes to and fro often enough to be damped.
+        let took = (pass(&mut mover, arena.whole)? + pass(&mut mover, arena.whole)?) / 4;
         samples.add_to(round, Cell::new(Step::Twice, place.memory, GRANULE), took);
         advance();
     }
@@ -122,7 +123,7 @@ fn working_sets(
     drop(rest);
     Ok(Oversubscription {
         memory: place.memory,
-        passes: rounds as u64,
+        passes: 2 * rounds as u64,
         bytes: arena.total(),
         evictions: after.evictions - before.evictions,
         pages_in: after.pages_in - before.pages_in,

@@ -79,6 +79,8 @@ impl Process {
     /// Drops ranges whose memory was unmapped, with the blocks and windows that go with them. Also what another thread is just dropping
     /// has gone when this returns. Called without locks.
     pub(crate) fn svm_sweep(self: &Arc<Self>) {
+        // What a client unmapped before it mapped other memory there is not to be found later, when that memory has ranges.
+        self.mm().settle();
         self.svm().sweeping.fetch_add(1, Ordering::AcqRel);
         self.svm_sweep_noted();
         self.svm().sweeping.fetch_sub(1, Ordering::AcqRel);

@@ -7,7 +7,7 @@ use super::places::Run;
 use super::ring::Change;
 use super::stash::Stash;
 use super::{Job, Mover};
-use crate::mm::Mm;
+use crate::mm::{By, Goes, Mm};
 use crate::uffd::block_signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -138,11 +138,15 @@ impl Worker {
     fn changed(&mut self, change: Change) {
         let Some(span) = change.span() else { return };
         let mm = self.mm;
-        if !matches!(change, Change::Remove(_)) {
+        let goes = match change {
+            Change::Remove(_) => Goes::Pages,
+            _ => Goes::Memory,
+        };
+        if goes == Goes::Memory {
             mm.registration_lost(span);
             self.disturbed |= self.adopted.is_some_and(|adopted| change.touches(adopted));
         }
-        let _told = mm.invalidation(span);
+        let _told = mm.begin(span, By::Others, goes);
         match change {
             Change::Unmap(span) => self.unmapped(span),
             Change::Remap { from, to } => self.remapped(from, to),

@@ -34,17 +34,28 @@ pub fn memory(source: Source) -> Option<&'static Mm> {
 /// Counts invalidations, and remembers the hull of what they were about.
 pub struct Counter {
     pub calls: AtomicU64,
+    /// Of these, how often memory itself went.
+    pub gone: AtomicU64,
     pub low: AtomicU64,
     pub high: AtomicU64,
 }
 
 impl Counter {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { calls: AtomicU64::new(0), low: AtomicU64::new(u64::MAX), high: AtomicU64::new(0) })
+        Arc::new(Self {
+            calls: AtomicU64::new(0),
+            gone: AtomicU64::new(0),
+            low: AtomicU64::new(u64::MAX),
+            high: AtomicU64::new(0),
+        })
     }
 
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
+    }
+
+    pub fn take_gone(&self) -> u64 {
+        self.gone.swap(0, Ordering::SeqCst)
     }
 
     pub fn take(&self) -> Option<CpuSpan> {
@@ -62,6 +73,11 @@ impl Invalidate for Counter {
         self.high.fetch_max(span.end().0, Ordering::SeqCst);
         self.calls.fetch_add(1, Ordering::SeqCst);
         true
+    }
+
+    fn unmapped(&self, span: CpuSpan, blockable: bool) -> bool {
+        self.gone.fetch_add(1, Ordering::SeqCst);
+        self.invalidate(span, blockable)
     }
 }
 

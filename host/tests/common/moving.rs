@@ -84,6 +84,11 @@ pub fn rig_of(coherent: bool, vram: u64, gpus: u32) -> Option<Vec<Rig>> {
     rigs.collect()
 }
 
+/// Memory of a GPU that no machine has.
+pub fn stranger() -> Arc<dyn DeviceMemory> {
+    Arc::new(Ram { gpu_id: 1, coherent: true, pages: 0, state: Mutex::default() })
+}
+
 impl Rig {
     /// Pages that the host has.
     pub fn held(&self) -> usize {
@@ -131,8 +136,7 @@ impl Rig {
 
     /// What a GPU that is none of the machine answers.
     pub fn memory_unknown(&self) -> i32 {
-        let state = Mutex::default();
-        let stranger: Arc<dyn DeviceMemory> = Arc::new(Ram { gpu_id: 1, coherent: true, pages: 0, state });
+        let stranger = stranger();
         let area = Area::new(1);
         let refused = self.memory.migrate_to_device(area.all(), &stranger, &mut [Some(VramOffset(0))]);
         refused.unwrap_err().errno.0

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd-stress`: see [`vkfd_hunt::stress`]. Silent when nothing fails; otherwise the seed, the last operations, and status 1.
+//! `vkfd-stress`: see [`vkfd_hunt::stress`] and [`vkfd_hunt::moving`]. Silent when nothing fails; otherwise the seed, the last operations, and status 1.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use vkfd_driver::device_memory::Kind;
+use vkfd_hunt::moving::{self, HOUR};
 use vkfd_hunt::stress::{run, Plan};
 
 /// Many threads, many processes, failures on purpose, and a checker that never stops.
@@ -32,6 +34,9 @@ struct Args {
     /// No failures on purpose.
     #[arg(long)]
     no_failures: bool,
+    /// Trips of memory to a GPU and back under its writers, after the rest: an hour's worth of one a second.
+    #[arg(long, default_value_t = HOUR)]
+    trips: u64,
     /// Say how much was done.
     #[arg(short, long)]
     verbose: bool,
@@ -61,5 +66,30 @@ fn main() -> anyhow::Result<ExitCode> {
     if args.verbose || !report.failures.is_empty() {
         eprintln!("{} operations, {} failed", report.operations, report.failures.len());
     }
-    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let moved = moving(&args, seed)?;
+    Ok(if report.failures.is_empty() && moved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether no write was lost. Half of the trips with coherent, half with private memory; of each, half with XNACK.
+fn moving(args: &Args, seed: u64) -> anyhow::Result<bool> {
+    let mut fine = true;
+    for kind in [Kind::Coherent, Kind::Private] {
+        for xnack in [false, true] {
+            let plan = moving::Plan { trips: args.trips.div_ceil(4), writers: 2, kind, xnack, seed };
+            let Some(report) = moving::run(plan)? else {
+                eprintln!("this host moves no memory to GPUs");
+                return Ok(fine);
+            };
+            let lost = report.lost != 0;
+            fine &= !lost;
+            if lost || args.verbose {
+                let first = report.first.map_or_else(String::new, |first| format!("; the first: {first}"));
+                eprintln!(
+                    "{kind:?}, XNACK {xnack}: {} trips, {} pages moved to GPUs, {} evictions, {} words written, {} lost{first}",
+                    report.trips, report.pages_in, report.evictions, report.written, report.lost
+                );
+            }
+        }
+    }
+    Ok(fine)
 }

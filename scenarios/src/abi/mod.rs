@@ -3,6 +3,7 @@
 
 mod batch;
 mod commands;
+mod files;
 mod mapping;
 mod queues;
 mod runtime;
@@ -20,6 +21,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         mapping::SCENARIOS,
         queues::SCENARIOS,
         runtime::SCENARIOS,
+        files::SCENARIOS,
         svm::SCENARIOS,
     ];
     all.concat()

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What compute runtimes call around copies: queues of PM4 with a doorbell of their own mapping, events on a page that they bring, settings of
-//! silicon, buffers and events as files.
+//! silicon.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,9 +11,8 @@ use vkfd_client::uapi::event::{
     EVENT_SIGNAL, WAIT_RESULT_COMPLETE, WAIT_RESULT_FAIL, WAIT_RESULT_TIMEOUT,
 };
 use vkfd_client::uapi::memory::{
-    AllocMemoryOfGpuArgs, ExportDmabufArgs, FreeMemoryOfGpuArgs, GetDmabufInfoArgs, ImportDmabufArgs,
-    MapMemoryToGpuArgs, UnmapMemoryFromGpuArgs, ALLOC_MEM_FLAGS_EXECUTABLE, ALLOC_MEM_FLAGS_GTT,
-    ALLOC_MEM_FLAGS_PUBLIC, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
+    AllocMemoryOfGpuArgs, FreeMemoryOfGpuArgs, MapMemoryToGpuArgs, UnmapMemoryFromGpuArgs, ALLOC_MEM_FLAGS_EXECUTABLE,
+    ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_PUBLIC, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
 };
 use vkfd_client::uapi::pod::Pod;
 use vkfd_client::uapi::process::{
@@ -26,14 +22,13 @@ use vkfd_client::uapi::queue::{
     AllocQueueGwsArgs, CreateQueueArgs, DestroyQueueArgs, GetQueueWaveStateArgs, SetCuMaskArgs, UpdateQueueArgs,
     QUEUE_TYPE_COMPUTE, QUEUE_TYPE_SDMA,
 };
-use vkfd_client::uapi::smi::{event_mask, SmiEventsArgs, SMI_EVENT_VMFAULT};
 use vkfd_client::uapi::{command, ioctl::Command};
 use vkfd_client::{CpuVa, Errno, MmapFile, Transport, PAGE};
 
 use crate::memory::Memory;
 use crate::{raw, Scenario, Stop, World, WorldSpec};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -67,37 +62,27 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         about: "Policies, scratch, trap handler, tiling, masks, wave state, the runtime's announcement; debugger and checkpoint calls.",
         run: settings,
     },
-    Scenario {
-        name: "buffers_share_their_memory_as_files",
-        about: "Exported, asked about, imported elsewhere: one memory, which goes with the last of them.",
-        run: dmabuf,
-    },
-    Scenario {
-        name: "event_files_tell_of_faults",
-        about: "A fault is a line for who asked for it, and none for who did not; reading on is EAGAIN.",
-        run: smi,
-    },
 ];
 
 /// A process of a runtime.
-struct Runtime {
+pub(super) struct Runtime {
     transport: Arc<dyn Transport>,
-    gpu: u32,
-    world: World,
+    pub(super) gpu: u32,
+    world: Arc<World>,
 }
 
 /// An object, mapped for the CPU at its GPU address.
-struct Object {
+pub(super) struct Object {
     window: Memory,
-    handle: u64,
+    pub(super) handle: u64,
 }
 
 impl Object {
-    fn va(&self) -> u64 {
+    pub(super) fn va(&self) -> u64 {
         self.window.whole().start
     }
 
-    fn word(&self, at: u64) -> &AtomicU32 {
+    pub(super) fn word(&self, at: u64) -> &AtomicU32 {
         // SAFETY: aligned and inside of the mapping, which is as old as the object; everyone accesses it atomically or from outside.
         unsafe { AtomicU32::from_ptr(self.window.at(at).cast()) }
     }
@@ -109,8 +94,16 @@ impl Object {
 }
 
 impl Runtime {
-    fn new() -> Result<Self, Stop> {
-        let world = World::new(WorldSpec::default())?;
+    pub(super) fn new() -> Result<Self, Stop> {
+        Self::within(Arc::new(World::new(WorldSpec::default())?))
+    }
+
+    /// Another process of the same driver.
+    pub(super) fn beside(&self) -> Result<Self, Stop> {
+        Self::within(self.world.clone())
+    }
+
+    fn within(world: Arc<World>) -> Result<Self, Stop> {
         let transport = world.transport()?;
         let gpu = world.id();
         let mut acquire = [transport.render_fd(world.gpu(0))?, gpu];
@@ -118,11 +111,11 @@ impl Runtime {
         Ok(Self { transport, gpu, world })
     }
 
-    fn call<T: Pod>(&self, command: Command, args: &mut T) -> Result<(), Errno> {
+    pub(super) fn call<T: Pod>(&self, command: Command, args: &mut T) -> Result<(), Errno> {
         raw::send(&*self.transport, command, CpuVa::of(std::ptr::from_mut(args)).0)
     }
 
-    fn map_on_gpu(&self, handle: u64) -> Result<(), Errno> {
+    pub(super) fn map_on_gpu(&self, handle: u64) -> Result<(), Errno> {
         let device_ids_array_ptr = CpuVa::of(&raw const self.gpu).0;
         self.call(
             command::MAP_MEMORY_TO_GPU,
@@ -130,7 +123,7 @@ impl Runtime {
         )
     }
 
-    fn unmap(&self, handle: u64) -> Result<(), Errno> {
+    pub(super) fn unmap(&self, handle: u64) -> Result<(), Errno> {
         let device_ids_array_ptr = CpuVa::of(&raw const self.gpu).0;
         self.call(
             command::UNMAP_MEMORY_FROM_GPU,
@@ -138,7 +131,7 @@ impl Runtime {
         )
     }
 
-    fn free(&self, handle: u64) -> Result<(), Errno> {
+    pub(super) fn free(&self, handle: u64) -> Result<(), Errno> {
         self.call(command::FREE_MEMORY_OF_GPU, &mut FreeMemoryOfGpuArgs { handle })
     }
 
@@ -151,7 +144,7 @@ impl Runtime {
     }
 
     /// Memory of `kind`, mapped.
-    fn alloc(&self, kind: u32, bytes: u64) -> Result<Object, Stop> {
+    pub(super) fn alloc(&self, kind: u32, bytes: u64) -> Result<Object, Stop> {
         let window = raw::gpu_window(bytes)?;
         let flags = kind | ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_EXECUTABLE | ALLOC_MEM_FLAGS_PUBLIC;
         let mut args = AllocMemoryOfGpuArgs {
@@ -168,12 +161,12 @@ impl Runtime {
         Ok(Object { window, handle: args.handle })
     }
 
-    fn event(&self, event_type: u32, event_page_offset: u64) -> Result<CreateEventArgs, Errno> {
+    pub(super) fn event(&self, event_type: u32, event_page_offset: u64) -> Result<CreateEventArgs, Errno> {
         let mut args = CreateEventArgs { event_type, event_page_offset, auto_reset: 1, ..CreateEventArgs::zeroed() };
         self.call(command::CREATE_EVENT, &mut args).map(|()| args)
     }
 
-    fn wait(&self, ids: &[u32], all: bool, timeout: u32) -> (Result<(), Errno>, u32, Vec<EventData>) {
+    pub(super) fn wait(&self, ids: &[u32], all: bool, timeout: u32) -> (Result<(), Errno>, u32, Vec<EventData>) {
         let mut data: Vec<_> = ids.iter().map(|id| EventData { event_id: *id, ..EventData::zeroed() }).collect();
         let mut args = WaitEventsArgs {
             events_ptr: CpuVa::of(data.as_mut_ptr()).0,
@@ -188,7 +181,7 @@ impl Runtime {
 }
 
 /// A queue of PM4 with all that belongs to it.
-struct Pm4<'a> {
+pub(super) struct Pm4<'a> {
     runtime: &'a Runtime,
     ring: Object,
     control: Object,
@@ -201,7 +194,7 @@ struct Pm4<'a> {
 const DOORBELL_BYTES: usize = 0x2000;
 
 impl<'a> Pm4<'a> {
-    fn new(runtime: &'a Runtime) -> Result<Self, Stop> {
+    pub(super) fn new(runtime: &'a Runtime) -> Result<Self, Stop> {
         let ring = runtime.alloc(ALLOC_MEM_FLAGS_GTT, 4 * PAGE)?;
         let control = runtime.alloc(ALLOC_MEM_FLAGS_GTT, PAGE)?;
         let mut args = arguments(runtime, &ring, &control);
@@ -223,7 +216,7 @@ impl<'a> Pm4<'a> {
         Ok(Self { runtime, ring, control, id: args.queue_id, doorbells: at, doorbell, written: 0 })
     }
 
-    fn submit(&mut self, words: &[u32]) {
+    pub(super) fn submit(&mut self, words: &[u32]) {
         for word in words {
             self.ring.word(self.written * 4 % self.ring.window.bytes()).store(*word, Ordering::Relaxed);
             self.written += 1;
@@ -237,7 +230,7 @@ impl<'a> Pm4<'a> {
         self.control.long(0).load(Ordering::Acquire)
     }
 
-    fn finish(&self) -> Result<(), Stop> {
+    pub(super) fn finish(&self) -> Result<(), Stop> {
         let start = Instant::now();
         while self.read() != self.written {
             ensure!(start.elapsed() < PATIENCE, "stuck at {} of {}", self.read(), self.written);
@@ -246,7 +239,7 @@ impl<'a> Pm4<'a> {
         Ok(())
     }
 
-    fn destroy(&self) -> Result<(), Errno> {
+    pub(super) fn destroy(&self) -> Result<(), Errno> {
         self.runtime.call(command::DESTROY_QUEUE, &mut DestroyQueueArgs { queue_id: self.id, pad: 0 })
     }
 }
@@ -274,12 +267,12 @@ fn arguments(runtime: &Runtime, ring: &Object, control: &Object) -> CreateQueueA
     }
 }
 
-fn packet(op: u32, body: &[u32]) -> Vec<u32> {
+pub(super) fn packet(op: u32, body: &[u32]) -> Vec<u32> {
     let count = u32::try_from(body.len()).unwrap_or(1) - 1;
     [&[3 << 30 | count << 16 | op << 8], body].concat()
 }
 
-fn halves(va: u64) -> [u32; 2] {
+pub(super) fn halves(va: u64) -> [u32; 2] {
     let [a, b, c, d, e, f, g, h] = va.to_le_bytes();
     [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
 }
@@ -545,115 +538,5 @@ fn settings() -> Result<(), Stop> {
     for refused in [command::DBG_TRAP, command::DBG_REGISTER_DEPRECATED, command::DBG_WAVE_CONTROL_DEPRECATED] {
         ensure_eq!(runtime.call(refused, &mut argument), Err(Errno::PERM));
     }
-    Ok(())
-}
-
-fn dmabuf() -> Result<(), Stop> {
-    let runtime = Runtime::new()?;
-    for kind in [ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_GTT] {
-        let first = runtime.alloc(kind, 4 * PAGE)?;
-        let mut export = ExportDmabufArgs { handle: first.handle, flags: 0, dmabuf_fd: 0 };
-        match runtime.call(command::EXPORT_DMABUF, &mut export) {
-            Err(Errno::OPNOTSUPP) => return Err(Stop::Skip("this host makes no files of buffers".into())),
-            result => ensure_eq!(result, Ok(())),
-        }
-        let fd = export.dmabuf_fd;
-        // SAFETY: the call has given the descriptor to this process.
-        let file = unsafe { File::from_raw_fd(i32::try_from(fd)?) };
-        let mut info = GetDmabufInfoArgs { dmabuf_fd: fd, ..GetDmabufInfoArgs::zeroed() };
-        ensure_eq!(runtime.call(command::GET_DMABUF_INFO, &mut info), Ok(()));
-        ensure_eq!((info.size, info.gpu_id, info.flags & kind), (4 * PAGE, runtime.gpu, kind));
-        ensure_eq!(file.metadata()?.len(), 4 * PAGE);
-
-        let window = raw::gpu_window(4 * PAGE)?;
-        let import = ImportDmabufArgs { va_addr: window.whole().start, handle: 0, gpu_id: runtime.gpu, dmabuf_fd: fd };
-        for (mut args, errno) in [
-            (ImportDmabufArgs { va_addr: 0, ..import }, Errno::INVAL),
-            (ImportDmabufArgs { va_addr: first.va(), ..import }, Errno::ADDRINUSE),
-            (ImportDmabufArgs { gpu_id: 1, ..import }, Errno::INVAL),
-            (ImportDmabufArgs { dmabuf_fd: u32::MAX, ..import }, Errno::BADF),
-            (ImportDmabufArgs { dmabuf_fd: 0, ..import }, Errno::INVAL),
-        ] {
-            ensure_eq!(runtime.call(command::IMPORT_DMABUF, &mut args), Err(errno), "{args:?}");
-        }
-        let mut imported = import;
-        ensure_eq!(runtime.call(command::IMPORT_DMABUF, &mut imported), Ok(()));
-        runtime.map_on_gpu(imported.handle)?;
-        // What a queue writes at the one address is at the other.
-        let mut queue = Pm4::new(&runtime)?;
-        let [low, high] = halves(import.va_addr + 3 * PAGE);
-        queue.submit(&packet(0x37, &[5 << 8, low, high, 0x1234]));
-        queue.finish()?;
-        ensure_eq!(first.word(3 * PAGE).load(Ordering::SeqCst), 0x1234);
-        // The memory outlives the object that it was made for.
-        runtime.unmap(first.handle)?;
-        runtime.free(first.handle)?;
-        drop(file);
-        let [low, high] = halves(import.va_addr);
-        queue.submit(&packet(0x40, &[2 | 5 << 8, low + 3 * 4096, high, low, high]));
-        queue.finish()?;
-        ensure_eq!(first.word(0).load(Ordering::SeqCst), 0x1234);
-        queue.destroy()?;
-        runtime.unmap(imported.handle)?;
-        runtime.free(imported.handle)?;
-        ensure_eq!(runtime.call(command::IMPORT_DMABUF, &mut imported), Err(Errno::BADF), "a closed file");
-    }
-    // A caller's own memory is not for others.
-    let memory = Memory::anonymous(PAGE)?;
-    let window = raw::gpu_window(PAGE)?;
-    let mut args = AllocMemoryOfGpuArgs {
-        va_addr: window.whole().start,
-        size: PAGE,
-        handle: 0,
-        mmap_offset: memory.whole().start,
-        gpu_id: runtime.gpu,
-        flags: ALLOC_MEM_FLAGS_USERPTR | ALLOC_MEM_FLAGS_WRITABLE,
-    };
-    runtime.call(command::ALLOC_MEMORY_OF_GPU, &mut args)?;
-    let mut export = ExportDmabufArgs { handle: args.handle, flags: 0, dmabuf_fd: 0 };
-    ensure_eq!(runtime.call(command::EXPORT_DMABUF, &mut export), Err(Errno::PERM));
-    Ok(())
-}
-
-fn smi() -> Result<(), Stop> {
-    let runtime = Runtime::new()?;
-    let open = || {
-        let mut args = SmiEventsArgs { gpuid: runtime.gpu, anon_fd: 0 };
-        match runtime.call(command::SMI_EVENTS, &mut args) {
-            Err(Errno::OPNOTSUPP) => Err(Stop::Skip("this host makes no files of events".into())),
-            Err(errno) => Err(errno.into()),
-            // SAFETY: the call has given the descriptor to this process.
-            Ok(()) => Ok(unsafe { File::from_raw_fd(i32::try_from(args.anon_fd)?) }),
-        }
-    };
-    let (mut asked, mut silent, closed) = (open()?, open()?, open()?);
-    let mut bad = SmiEventsArgs { gpuid: 1, anon_fd: 0 };
-    ensure_eq!(runtime.call(command::SMI_EVENTS, &mut bad), Err(Errno::INVAL));
-    drop(closed);
-    asked.write_all(&event_mask(SMI_EVENT_VMFAULT).to_ne_bytes())?;
-    let memory = runtime.event(EVENT_MEMORY, 0)?;
-    let mut queue = Pm4::new(&runtime)?;
-    queue.submit(&packet(0x37, &[5 << 8, 0, 0x10, 1]));
-    ensure_eq!(runtime.wait(&[memory.event_id], true, 60_000).1, WAIT_RESULT_COMPLETE);
-    // The line is written after the event: it comes, but not at once.
-    let start = Instant::now();
-    let mut line = [0; 96];
-    let length = loop {
-        match asked.read(&mut line) {
-            Ok(length) => break length,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(error) => bail!("no line: {error}"),
-        }
-    };
-    let text = String::from_utf8_lossy(&line[..length]).into_owned();
-    let expected = format!("1 {:x}:", std::process::id());
-    ensure!(text.starts_with(&expected) && text.ends_with('\n'), "{text:?} is not {expected}NAME");
-    for file in [&mut asked, &mut silent] {
-        let again = file.read(&mut line).map_err(|e| e.kind());
-        ensure_eq!(again, Err(std::io::ErrorKind::WouldBlock));
-    }
-    queue.destroy()?;
     Ok(())
 }

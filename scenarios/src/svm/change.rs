@@ -21,6 +21,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         run: || each(discard),
     },
     Scenario {
+        name: "svm_memory_in_the_place_of_other_has_no_range",
+        about: "munmap or mremap, then mmap; or mmap over it: what was set of the memory before does not hold for what is there then.",
+        run: || each(replace),
+    },
+    Scenario {
         name: "svm_mremap_takes_the_pages_and_leaves_no_range",
         about: "mremap: the old addresses fault, the new ones have the data.",
         run: || each(remap),
@@ -92,6 +97,50 @@ pub fn discard(spec: WorldSpec) -> Result<(), Stop> {
     }
     svm.cpu_expects(110, PAGES - 110, 1)?;
     svm.expect(0, 110, PAGES - 110, 1)
+}
+
+/// Memory goes and other memory comes to its place, before anybody has asked.
+pub fn replace(spec: WorldSpec) -> Result<(), Stop> {
+    let svm = svm(spec)?;
+    svm.world.sees(Seen::Unmap)?;
+    svm.world.sees(Seen::Remap)?;
+    let (client, gpu) = (svm.world.client(), svm.world.gpu(0));
+    let get = |first, pages| client.svm_get(svm.pages(first, pages), gpu);
+    let fresh = Memory::anonymous(PAGE)?;
+    let unset = client.svm_get(fresh.whole(), gpu)?;
+    // A granularity of its own tells also where unset memory may be used.
+    let set = |first, pages| svm.set(first, pages, &[vkfd_client::SvmSet::Granularity(3)]);
+    set(0, PAGES)?;
+    // With XNACK on, faults move memory, and the process may have it in several mappings then, which mremap refuses.
+    let third = if spec.xnack { 200 } else { 300 };
+    for round in 2..12 {
+        svm.memory.unmap(100 * PAGE, 50 * PAGE)?;
+        svm.memory.map_again(100 * PAGE, 50 * PAGE)?;
+        svm.memory.replace(200 * PAGE, 50 * PAGE)?;
+        if third == 300 {
+            let moved = svm.memory.remap(300 * PAGE, 50 * PAGE)?;
+            svm.memory.map_again(300 * PAGE, 50 * PAGE)?;
+            ensure_eq!(client.svm_get(moved.whole(), gpu)?, unset);
+        }
+        for first in [100, 200, third] {
+            ensure_eq!(get(first, 50)?, unset);
+            ensure_eq!(get(first - 1, 1)?.granularity, 3);
+            ensure_eq!(get(first + 50, 1)?.granularity, 3);
+        }
+        // What is set of the new memory holds, also when the driver hears late of what was there before.
+        for first in [100, 200, third] {
+            svm.memory.fill_pages(first..first + 50, round);
+            svm.give(first, 50, &[(0, SvmAccess::Migrate)])?;
+            set(first, 50)?;
+        }
+        svm.settle()?;
+        for first in [100, 200, third] {
+            svm.expect(0, first, 50, round)?;
+            ensure_eq!(get(first, 50)?.granularity, 3);
+        }
+        svm.expect(0, 0, 100, 1)?;
+    }
+    Ok(())
 }
 
 fn remap(spec: WorldSpec) -> Result<(), Stop> {

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Random SVM sequences on a real machine. One test, because every machine of a process sees what is done to its mappings.
+
+use proptest::prelude::*;
+use vkfd_driver::sabotage::Sabotage;
+use vkfd_hunt::cases::{check, hunt};
+use vkfd_hunt::svm::{ops, run, Shape};
+
+#[test]
+fn memory_is_what_the_flat_model_says_wherever_it_is() {
+    let shape = Shape { coherent: true, xnack: false, sabotage: Sabotage::default() };
+    let moved = std::cell::Cell::new(Some(0));
+    check(20, &(any::<bool>(), any::<bool>(), ops()), |(coherent, xnack, ops)| {
+        run(Shape { coherent: *coherent, xnack: *xnack, ..shape }, ops)
+            .map(|pages| moved.set(pages.zip(moved.get()).map(|(a, b)| a + b)))
+    });
+    match moved.get() {
+        None => eprintln!("SKIPPED: this host moves no memory to GPUs, so only system memory was looked at"),
+        Some(pages) => assert!(pages > 10_000, "hardly anything moved: {pages} pages"),
+    }
+    // A driver that hears of nothing is found out.
+    let deaf = Shape { sabotage: Sabotage { invalidation: true, ..Sabotage::default() }, ..shape };
+    let found = hunt(40, 1, &ops(), |ops| run(deaf, ops).map(drop));
+    let why = found.expect_err("nobody noticed that invalidations are ignored");
+    assert!(["GPU", "CPU", "access"].iter().any(|s| why.contains(s)), "noticed, but as something else: {why}");
+}
