@@ -31,15 +31,26 @@ pub(super) fn press(memory: &Memory, seed: u64, mut f: impl FnMut() -> Result<()
     Ok(())
 }
 
+/// How often a client may be killed for want of memory that there is: reclaim may still find a picture of the cgroup that is too old.
+const KILLS: u64 = 3;
+
 /// Runs the client of `role` with at most `limit` bytes in memory; `check` looks at the cgroup while it is alive.
-pub(super) fn bounded(role: &str, limit: u64, check: impl FnOnce(&Cgroup) -> Result<(), Stop>) -> Result<(), Stop> {
+pub(super) fn bounded(role: &str, limit: u64, check: impl Fn(&Cgroup) -> Result<(), Stop>) -> Result<(), Stop> {
     let _world = super::world()?;
-    let cgroup = Cgroup::new(limit)?;
-    let mut client = ClientProcess::start(role, Some(&cgroup))?;
-    client.expect("look")?;
-    check(&cgroup)?;
-    client.tell("end")?;
-    client.finish()
+    let mut kills = 0;
+    loop {
+        let cgroup = Cgroup::new(limit)?;
+        let mut client = ClientProcess::start(role, Some(&cgroup))?;
+        let result = client.expect("look").and_then(|_| {
+            check(&cgroup)?;
+            client.tell("end")?;
+            client.finish()
+        });
+        kills += 1;
+        if result.is_ok() || cgroup.events("oom_kill")? == 0 || kills > KILLS {
+            return result;
+        }
+    }
 }
 
 /// Memory pressure from the same process while the GPU works on everything.
