@@ -49,6 +49,7 @@ pub struct Args {
 
 /// How much is measured.
 struct Plan {
+    quick: bool,
     rounds: usize,
     slow: Duration,
     budget: u64,
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn measure(options: &Options) -> Result<Report> {
-    let plan = Plan { rounds: options.rounds(), slow: options.slow(), budget: options.budget() };
+    let plan = Plan { quick: options.quick, rounds: options.rounds(), slow: options.slow(), budget: options.budget() };
     let rig = Rig::new(options.device.as_deref())?;
     let progress = Progress::new();
     let head = options.head(plan.budget, rig.source.clone());
