@@ -251,6 +251,49 @@ fn change(a: CpuSpan, b: CpuSpan, pages: u64, round: u64, raw: bool) {
     }
 }
 
+/// Private memory on the device is moved by mremap, past libc, into memory that the host is just ending to look after. How often it was lost.
+fn arrivals(rig: &Rig, times: u64) -> u64 {
+    let (from, into) = (aligned(1), aligned(64));
+    let mut lost = 0;
+    for round in 1..=times {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        for area in [&from, &into] {
+            std::mem::forget(Area::map(area.at, area.bytes / PAGE, RW, flags, -1));
+        }
+        moving::fill(&from, round << 32);
+        moving::fill(&into, 1);
+        assert_eq!(rig.go(from.all()), 1);
+        let last = into.pages(63, 1);
+        std::thread::scope(|scope| {
+            // All but the last page is offered a place; that one is registered with the rest.
+            scope.spawn(|| rig.go_without(into.all(), 63));
+            std::thread::sleep(std::time::Duration::from_millis(8));
+            let fixed = u64::try_from(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED).unwrap();
+            let moved = unsafe { libc::syscall(libc::SYS_mremap, from.at, PAGE, PAGE, fixed, last.start().0) };
+            assert_eq!(u64::try_from(moved).ok(), Some(last.start().0), "{}", std::io::Error::last_os_error());
+            lost += u64::from(unsafe { moving::word(&into, 63).read_volatile() } != round << 32);
+        });
+        rig.back(into.all());
+        moving::check(&into, 1, 0, 63);
+    }
+    lost
+}
+
+#[test]
+fn what_arrives_while_memory_is_let_go_is_kept() {
+    let _one = serial();
+    let Some(rig) = rig(false, 16 * MB) else { return };
+    vkfd_host::migrate::sabotage::end_slowly(true);
+    let sound = arrivals(&rig, 10);
+    vkfd_host::migrate::sabotage::end_carelessly(true);
+    let careless = (0..200).find(|_| arrivals(&rig, 1) != 0);
+    vkfd_host::migrate::sabotage::end_carelessly(false);
+    vkfd_host::migrate::sabotage::end_slowly(false);
+    assert_eq!(sound, 0);
+    assert!(careless.is_some(), "this test can fail");
+    rig.wait_held(0);
+}
+
 #[test]
 fn forks_under_it() {
     let _one = serial();

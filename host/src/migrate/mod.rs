@@ -96,11 +96,40 @@ pub mod sabotage {
     pub(super) fn unsealed() -> bool {
         UNSEALED.load(Ordering::Relaxed)
     }
+
+    static SLOW: AtomicBool = AtomicBool::new(false);
+    static CARELESS: AtomicBool = AtomicBool::new(false);
+
+    /// Waits before the registration of what has stayed in system memory ends. Breaks nothing by itself.
+    pub fn end_slowly(on: bool) {
+        SLOW.store(on, Ordering::SeqCst);
+    }
+
+    /// Ends registrations without regard to what has been moved there meanwhile.
+    pub fn end_carelessly(on: bool) {
+        CARELESS.store(on, Ordering::SeqCst);
+    }
+
+    pub(super) fn before_ending() {
+        if SLOW.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    pub(super) fn careless() -> bool {
+        CARELESS.load(Ordering::Relaxed)
+    }
 }
 
 #[cfg(not(feature = "sabotage"))]
 mod sabotage {
     pub(super) const fn unsealed() -> bool {
+        false
+    }
+
+    pub(super) const fn before_ending() {}
+
+    pub(super) const fn careless() -> bool {
         false
     }
 }

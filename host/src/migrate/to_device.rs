@@ -128,6 +128,7 @@ impl Worker {
                 continue;
             }
             let stop = self.part_to_device(part, window, number, offers, moved, shared);
+            sabotage::before_ending();
             self.disown_rest(part);
             if stop {
                 return false;
@@ -441,6 +442,10 @@ impl Worker {
     pub(super) fn disown(&mut self, part: CpuSpan) {
         let mover = self.mover;
         let done = self.mm.take_over(part, || {
+            if sabotage::careless() {
+                let _ = mover.descriptor.unregister(part);
+                return true;
+            }
             mover.undisturbed(|_| {
                 if mover.ring.pending(mover.ring.handled(), part).next().is_some() {
                     return false;

@@ -111,6 +111,15 @@ impl Rig {
     }
 
     pub fn try_go(&self, span: CpuSpan) -> Result<u64, i32> {
+        self.offer(span, None)
+    }
+
+    /// As [`Rig::go`], with no place for page `without`.
+    pub fn go_without(&self, span: CpuSpan, without: usize) -> u64 {
+        self.offer(span, Some(without)).unwrap()
+    }
+
+    fn offer(&self, span: CpuSpan, without: Option<usize>) -> Result<u64, i32> {
         let offered: Vec<u64> = {
             let mut state = self.ram.state.lock().unwrap();
             // The first run that is long enough, for few mappings.
@@ -125,6 +134,11 @@ impl Rig {
             offered
         };
         let mut places: Vec<_> = offered.iter().map(|page| Some(VramOffset(page * PAGE))).collect();
+        if let Some(place) = without.and_then(|without| places[without].take()) {
+            let mut state = self.ram.state.lock().unwrap();
+            state.1.remove(&(place.0 / PAGE));
+            state.0.insert(place.0 / PAGE);
+        }
         let moved = self.memory.migrate_to_device(span, &self.device, &mut places).map_err(|e| e.errno.0);
         let mut state = self.ram.state.lock().unwrap();
         for place in places.into_iter().flatten() {
