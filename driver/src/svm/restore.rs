@@ -81,11 +81,14 @@ impl Process {
     pub(crate) fn svm_sweep(self: &Arc<Self>) {
         // What a client unmapped before it mapped other memory there is not to be found later, when that memory has ranges.
         self.mm().settle();
-        self.svm().sweeping.fetch_add(1, Ordering::AcqRel);
-        self.svm_sweep_noted();
-        self.svm().sweeping.fetch_sub(1, Ordering::AcqRel);
-        // A second at most: what takes longer is memory that would not hold still.
-        for _ in 0..20_000 {
+        // Counted only with something to do, before it is taken: who finds nothing waits for those who took it, and they for nobody.
+        if self.svm().notes.load(Ordering::Acquire) & Svm::DROPS != 0 {
+            self.svm().sweeping.fetch_add(1, Ordering::AcqRel);
+            self.svm_sweep_noted();
+            self.svm().sweeping.fetch_sub(1, Ordering::AcqRel);
+        }
+        // A minute at most: what takes longer is memory that would not hold still.
+        for _ in 0..1_200_000 {
             if self.svm().sweeping.load(Ordering::Acquire) == 0 {
                 return;
             }
