@@ -34,6 +34,9 @@ enum Command {
     Run {
         /// Runs only those whose name contains this.
         filter: Option<String>,
+        /// So many times, all of them each time.
+        #[arg(long, default_value_t = 1)]
+        times: u32,
         /// One JSON object a line.
         #[arg(long)]
         json: bool,
@@ -83,10 +86,11 @@ fn main() -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run { filter, json } => {
+        Command::Run { filter, times, json } => {
             let wanted = |s: &Scenario| filter.as_ref().is_none_or(|f| s.name.contains(f.as_str()));
             let mut counts = [0_u32; 3];
-            for scenario in vkfd_scenarios::runnable().iter().filter(|s| wanted(s)) {
+            let scenarios: Vec<_> = vkfd_scenarios::runnable().into_iter().filter(wanted).collect();
+            for scenario in (0..times).flat_map(|_| &scenarios) {
                 let outcome = run(scenario);
                 counts[["passed", "skipped", "failed"].iter().position(|r| *r == outcome.result).unwrap_or(2)] += 1;
                 if json {

@@ -396,6 +396,44 @@ pub(super) fn failing() -> Result<(), Stop> {
     Ok(())
 }
 
+/// The same with a part of a huge page, which has to be split first: a new one for each failure.
+pub(super) fn failing_huge() -> Result<(), Stop> {
+    const STEPS: u64 = 10_000;
+    const HUGE: u64 = 2 * MIB;
+    for kind in BOTH {
+        let world = World::new(spec(kind)?)?;
+        expect_resident(&world, 0)?;
+        let (mut n, mut failed) = (0, 0);
+        loop {
+            let memory = Memory::anonymous(HUGE)?;
+            memory.want_huge_pages()?;
+            memory.fill(FIRST);
+            let huge = pages::smaps(&memory, "AnonHugePages")?;
+            if huge != HUGE {
+                return Err(Stop::Skip(format!("only {huge:#x} bytes are in huge pages")));
+            }
+            let part = memory.range(HUGE / 4, PAGES * PAGE);
+            let (result, reached) = world.fail_nth(n, || world.client().move_to_gpu(part, world.gpu(0)))?;
+            if let Err(error) = &result {
+                ensure_eq!(error.errno(), Some(Errno::NOMEM), "failure {n}");
+                failed += 1;
+            }
+            ensure_eq!(memory.find_wrong(0..memory.pages(), FIRST), None, "{kind:?}, failure {n}");
+            world.client().move_to_gpu(part, world.gpu(0))?;
+            ensure_eq!(memory.find_wrong(0..memory.pages(), FIRST), None, "{kind:?}, after failure {n}");
+            drop(memory);
+            expect_resident(&world, 0)?;
+            if !reached {
+                break;
+            }
+            n += 1;
+            ensure!(n < STEPS, "there is no end to it");
+        }
+        ensure!(failed > 0, "nothing has failed");
+    }
+    Ok(())
+}
+
 /// Pages move to and fro while the CPU counts in them and the GPU reads others: no write is lost.
 pub(super) fn to_and_fro() -> Result<(), Stop> {
     const WRITERS: u64 = 2;

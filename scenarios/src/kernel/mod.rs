@@ -167,6 +167,8 @@ scenarios! {
         "a GPU is taken away from the driver: what a client had in its memory it has in system memory, intact";
     device_failing: device_users::failing,
         "whatever allocation fails while pages move to the GPU's memory or back: each is here or there, whole";
+    device_failing_huge: device_users::failing_huge,
+        "the same with a part of a huge page";
     device_to_and_fro: device_users::to_and_fro,
         "pages move to and fro under two writers and a GPU at work: no write is lost";
     device_peer: device_users::peer,

@@ -58,8 +58,9 @@ fn served(memory: &Memory, seed: u64, f: impl FnOnce(&AtomicU64) -> Result<(), S
                 }
                 let at = message[2] / PAGE * PAGE;
                 let bytes = pattern((at - memory.whole().start) / PAGE, seed);
-                request(&fd, COPY, [at, bytes.as_ptr().expose_provenance() as u64, PAGE, 0, 0])?;
+                // Before who waits can go on.
                 count.fetch_add(1, Ordering::SeqCst);
+                request(&fd, COPY, [at, bytes.as_ptr().expose_provenance() as u64, PAGE, 0, 0])?;
             }
             Ok::<(), io::Error>(())
         });

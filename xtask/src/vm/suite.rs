@@ -114,11 +114,16 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let parts = Parts::build(flavor, Module::Vkfd, &[SCENARIOS])?;
     let (mut initrd, mut job) = parts.guest(&args.parameters)?;
     let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
-    let mut arguments = vec!["run", "--json"];
+    let times = args.times.to_string();
+    let mut arguments = vec!["run", "--json", "--times", &times];
     arguments.extend(args.filter.as_deref());
-    let program =
-        guest::program(&job, SCENARIOS.name, path, &arguments, parts.scaled(Duration::from_secs(args.seconds)));
-    job.programs.extend(std::iter::repeat_n(program, args.times.try_into()?));
+    job.programs.push(guest::program(
+        &job,
+        SCENARIOS.name,
+        path,
+        &arguments,
+        parts.scaled(Duration::from_secs(args.seconds)),
+    ));
     job.swap_mib = args.size.memory_mib() / 2;
     println!("booting Linux {} ({}) with {}", parts.kernel.source.version, flavor.name(), parts.acceleration);
 
