@@ -28,7 +28,6 @@ mod qemu;
 mod sabotage;
 mod setup;
 mod shell;
-mod skips;
 mod source;
 mod suite;
 mod tools;
