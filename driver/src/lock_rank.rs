@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! Process    handles, GPU address reservations, queues, accounting of one process
+//! Sweep      the dropping of SVM ranges whose memory has gone
 //! Bo         the reservation of one buffer object: its mappings; held over faulting pages in
 //!   [mmap]   the host's address-space lock: taken inside `AddressSpace` calls, so after Bo; a client's mmap comes in with it,
 //!            so what that takes is after it
@@ -29,6 +30,7 @@
 #[allow(missing_docs)] // the module documentation is the table
 pub enum Rank {
     Process,
+    Sweep,
     Bo,
     Svm,
     Vm,

@@ -182,6 +182,7 @@ type Class = (&'static CStr, Pin<&'static LockClassKey>);
 fn class(rank: Rank) -> Class {
     match rank {
         Rank::Process => (c"vkfd_process", kernel::static_lock_class!()),
+        Rank::Sweep => (c"vkfd_sweep", kernel::static_lock_class!()),
         Rank::Bo => (c"vkfd_bo", kernel::static_lock_class!()),
         Rank::Svm => (c"vkfd_svm", kernel::static_lock_class!()),
         Rank::Vm => (c"vkfd_vm", kernel::static_lock_class!()),

@@ -76,8 +76,8 @@ pub struct Svm {
     counters: Arc<Counters>,
     /// What is to be looked after, noted by invalidations.
     notes: AtomicU32,
-    /// Threads that drop what was noted.
-    sweeping: AtomicU32,
+    /// Held while what was noted is dropped: who finds nothing noted must find it dropped.
+    sweep: Mutex<()>,
 }
 
 /// What a look through a span has found.
@@ -105,7 +105,7 @@ impl Svm {
             inner: Mutex::new(Rank::Svm, inner)?,
             counters: os::arc(Counters::default())?,
             notes: AtomicU32::new(0),
-            sweeping: AtomicU32::new(0),
+            sweep: Mutex::new(Rank::Sweep, ())?,
         })
     }
 

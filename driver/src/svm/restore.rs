@@ -77,55 +77,56 @@ impl Process {
     }
 
     /// Drops ranges whose memory was unmapped, with the blocks and windows that go with them. Also what another thread is just dropping
-    /// has gone when this returns. Called without locks.
+    /// has gone when this returns. Called without locks. O(windows) with something to drop, else O(1).
     pub(crate) fn svm_sweep(self: &Arc<Self>) {
         // What a client unmapped before it mapped other memory there is not to be found later, when that memory has ranges.
         self.mm().settle();
-        // Counted only with something to do, before it is taken: who finds nothing waits for those who took it, and they for nobody.
-        if self.svm().notes.load(Ordering::Acquire) & Svm::DROPS != 0 {
-            self.svm().sweeping.fetch_add(1, Ordering::AcqRel);
-            self.svm_sweep_noted();
-            self.svm().sweeping.fetch_sub(1, Ordering::AcqRel);
-        }
-        // A minute at most: what takes longer is memory that would not hold still.
-        for _ in 0..1_200_000 {
-            if self.svm().sweeping.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            os::sleep(core::time::Duration::from_micros(50));
+        let looked_through = {
+            let _one = self.svm().sweep.lock();
+            self.svm_sweep_noted()
+        };
+        // What was unmapped and mapped again since then is still a range, without entries.
+        if let Some(span) = looked_through {
+            self.svm_reapply_in(span);
         }
     }
 
-    fn svm_sweep_noted(self: &Arc<Self>) {
+    /// Where ranges were looked through.
+    fn svm_sweep_noted(&self) -> Option<CpuSpan> {
+        let mut looked_through: Option<CpuSpan> = None;
         if self.svm().notes.fetch_and(!Svm::DROPS, Ordering::AcqRel) & Svm::DROPS == 0 {
-            return;
+            return None;
         }
         let mut base = 0;
         loop {
             let window = self.svm().inner.lock().window_from(base);
-            let Some(window) = window else { break };
-            if self.svm_sweep_window(&window).is_err() {
-                // No memory for the split just now: looked through again with the next call.
-                window.put_back_drops();
-                self.svm().note(Svm::DROPS);
+            let Some(window) = window else { return looked_through };
+            let span = window.span();
+            match self.svm_sweep_window(&window) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let start = looked_through.map_or(span.start(), CpuSpan::start);
+                    looked_through = Some(CpuSpan::between(start, span.end()));
+                }
+                Err(_) => {
+                    // No memory for the split just now: looked through again with the next call.
+                    window.put_back_drops();
+                    self.svm().note(Svm::DROPS);
+                }
             }
-            match window.span().start().0.checked_add(WINDOW) {
+            match span.start().0.checked_add(WINDOW) {
                 Some(next) => base = next,
-                None => break,
+                None => return looked_through,
             }
         }
     }
 
-    fn svm_sweep_window(self: &Arc<Self>, window: &Window) -> Result {
-        // Taken and applied under one lock: a call that finds nothing to sweep must find the ranges swept.
-        let drops = {
-            let mut inner = self.svm().inner.lock();
-            let drops = window.take_drops();
-            for span in drops.spans() {
-                inner.drop_span(&self.svm().counters, *span)?;
-            }
-            drops
-        };
+    /// Whether there was more than is noted, so that the ranges were looked through.
+    fn svm_sweep_window(&self, window: &Window) -> Result<bool> {
+        let drops = window.take_drops();
+        for span in drops.spans() {
+            self.svm().drop_span(*span)?;
+        }
         if drops.suspect {
             // An unmap is told of before it is done: what is under way is waited for, or it would still be found mapped.
             let watch = self.svm().inner.lock().window(window.span().start().0).map(|watched| watched.watch.clone());
@@ -133,13 +134,11 @@ impl Process {
                 watch.read_begin();
             }
             self.svm_look_through(window.span())?;
-            // What was unmapped and mapped again since then is still a range, without entries.
-            self.svm_reapply_in(window.span());
         }
         if drops.suspect || !drops.spans().is_empty() {
             self.svm_prune(window.span());
         }
-        Ok(())
+        Ok(drops.suspect)
     }
 
     /// Drops what is not mapped in `span`, found out by asking.
