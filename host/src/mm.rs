@@ -455,6 +455,17 @@ impl Mm {
         done
     }
 
+    /// Has `register` register memory of the host's own for the mover. A watch around it may have it registered for events, which mean nothing there.
+    pub(crate) fn lend(&self, span: CpuSpan, register: impl Fn() -> bool) -> bool {
+        register() || {
+            let _registration = self.registration();
+            if let Some(uffd) = &self.uffd {
+                uffd.unregister(span);
+            }
+            register()
+        }
+    }
+
     /// Takes `span` back from the mover, which has `unregister` end its registration. False as `unregister`; then nothing has changed.
     pub(crate) fn take_over(&self, span: CpuSpan, unregister: impl FnOnce() -> bool) -> bool {
         let _registration = self.registration();

@@ -86,6 +86,26 @@ fn memory_never_touched_is_zeros_there() {
 }
 
 #[test]
+fn a_watch_around_the_hosts_own_memory_keeps_nothing_from_moving() {
+    let _one = serial();
+    let rig = rig!(16 * MB);
+    let area = aligned(1024);
+    fill(&area, 1);
+    assert_eq!((rig.go(area.all()), rig.back(area.all())), (1024, 1024));
+    // SVM ranges are watched 512 MiB at a time, and what the host takes pages out to may lie between them.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let spans = maps.lines().filter(|line| line.contains(" rw-p ") && line.ends_with(' ')).filter_map(|line| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let at = |text| u64::from_str_radix(text, 16).ok().map(CpuVa);
+        Some(CpuSpan::between(at(start)?, at(end)?))
+    });
+    let large: Vec<_> = spans.filter(|span| span.bytes() > 64 * MB).map(|span| Watched::new(rig.mm, span)).collect();
+    assert!(!large.is_empty(), "the host's own memory is not to be found");
+    assert_eq!((rig.go(area.all()), rig.back(area.all())), (1024, 1024));
+    check(&area, 1, 0, 1024);
+}
+
+#[test]
 fn watches_are_told_and_frames_die() {
     let _one = serial();
     let rig = rig!(16 * MB);

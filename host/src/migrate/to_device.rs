@@ -215,7 +215,7 @@ impl Worker {
             return Outcome::Disturbed;
         }
         let Some(slot) = self.stash.take_empty() else { return Outcome::Stop };
-        if self.mover.descriptor.register(slot.span, Mode::Missing).is_err() {
+        if !self.mm.lend(slot.span, || self.mover.descriptor.register(slot.span, Mode::Missing).is_ok()) {
             self.stash.put(slot, false);
             return Outcome::Stop;
         }
