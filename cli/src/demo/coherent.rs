@@ -256,26 +256,32 @@ impl<'a> Buffer<'a> {
             }
         })?;
         let took = start.elapsed();
-        let after = self.counters()?;
         step.took("read", took).note(format!("read in {} ({})", time(took), rate(self.bytes, took)));
         step.check("every word is what the GPU wrote", wrong.is_none(), || {
             format!("page {} is not", wrong.unwrap_or(0))
         });
-        self.in_place(step, &before, &after);
-        Ok(())
+        self.in_place(step, &before)
     }
 
     /// What a look of the CPU at all pages must have done to them.
-    fn in_place(&self, step: &mut Step, before: &SvmInfo, after: &SvmInfo) {
+    fn in_place(&self, step: &mut Step, before: &SvmInfo) -> Result<()> {
+        let mut after = self.counters()?;
         if self.coherent {
-            step.check("no page moved: it was used in the GPU's memory", unmoved(before, after), || {
-                moved(before, after)
+            step.check("no page moved: it was used in the GPU's memory", unmoved(before, &after), || {
+                moved(before, &after)
             });
         } else {
+            // The driver is told that a page has come back a moment after who touched it has it.
+            let start = Instant::now();
+            while after.vram_pages != 0 && start.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_micros(50));
+                after = self.counters()?;
+            }
             let all = before.vram_pages == self.pages() && after.vram_pages == 0;
-            step.check("private memory: all of it came back", all, || on_gpu(after));
+            step.check("private memory: all of it came back", all, || on_gpu(&after));
         }
-        step.moves(before, after);
+        step.moves(before, &after);
+        Ok(())
     }
 
     fn cpu_writes(&mut self, step: &mut Step) -> Result<()> {
@@ -284,8 +290,7 @@ impl<'a> Buffer<'a> {
         }
         let before = self.counters()?;
         self.each_page(true, |number, page| page[..8].copy_from_slice(&(!number).to_le_bytes()))?;
-        let after = self.counters()?;
-        self.in_place(step, &before, &after);
+        self.in_place(step, &before)?;
         self.verify(step)
     }
 

@@ -246,8 +246,8 @@ pub(super) fn swapped() -> Result<(), Stop> {
         ensure_eq!(world.client().move_to_gpu(memory.whole(), world.gpu(0))?.moved, PAGES - out);
         ensure_eq!(pages::swapped(&memory)? as u64, if kind == Kind::Private { PAGES } else { out });
         ensure_eq!(memory.find_wrong(0..PAGES, FIRST), None);
-        let again = world.client().move_to_gpu(memory.whole(), world.gpu(0))?;
-        ensure_eq!(again.resident, PAGES);
+        world.client().move_to_gpu(memory.whole(), world.gpu(0))?;
+        expect_resident(&world, PAGES)?;
         ensure_eq!(memory.find_wrong(0..PAGES, FIRST), None);
     }
     Ok(())
