@@ -16,7 +16,7 @@
 //! known before anyone can tell the difference, and until then the pages taken out are kept, so that everything can be given back.
 //! What is between two places and is moved by mremap meanwhile is given to where it went; what is moved *into* the span meanwhile makes the step
 //! be given up. Whoever changes a mapping sleeps until the collector has read of it, so steps that must come wholly before or
-//! after any change run with nothing unread and nothing being read ([`Mover::undisturbed`]): taking out, giving back, filling, and ending a registration.
+//! after any change run with nothing unread and nothing being read (`Mover::undisturbed`): taking out, giving back, filling, and ending a registration.
 //! Back to system memory it is the same with an empty anonymous mapping, filled when nobody reaches the VRAM pages any more.
 //!
 //! # Threads and locks
@@ -39,7 +39,7 @@
 //!   thread's stack stay where they are. Advice given before (huge pages, dump, fork) and protection keys do not come along.
 //! - Each run of pages is a mapping, two where it splits one. Moving stops short of vm.max_map_count, see `budget`.
 //! - Changes that bypass libc are seen by their events. One window is left, which the kernel has no call to close, because mremap replaces whatever is at
-//!   its target: between [`swap`]'s last look at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol takes the
+//!   its target: between `swap`'s last look at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol takes the
 //!   mapping away *and* another puts a new one at the same place, the new one is replaced. Interposed calls are excluded for that time.
 //! - mremap, without libc's symbol, of memory that migration has cut into several mappings may be refused (EFAULT).
 //! - Growing a moved mapping by mremap without libc's symbol is refused by the kernel or shows the VRAM's next pages. A fork without libc's handlers
