@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which memory is registered for events, and with whose descriptor: watched memory with the watches', what is on a GPU or on its way with the
+//! mover's ([`crate::migrate`]). Memory whose last watch has ended stays registered for a while.
+//!
+//! Lock `registration` guards all of it.
+
+use super::Mm;
+use crate::watch::Told;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use vkfd_driver::addr::{CpuSpan, CpuVa};
+use vkfd_driver::errno::Errno;
+
+/// How long memory stays registered for events after its last watch has ended.
+const LINGER: Duration = Duration::from_millis(250);
+/// Most bytes unregistered at a time, with registrations waiting.
+const TIDY_BYTES: u64 = 64 << 20;
+
+/// What `registration` guards besides the right to change the tree.
+#[derive(Default)]
+pub(super) struct Registration {
+    /// How many watches the tree has room for.
+    pub(super) watches: usize,
+    /// Where watches have ended and memory may still be registered for events, and since when.
+    pub(super) lingering: Vec<(CpuSpan, Instant)>,
+    /// What the mover has registered with its own descriptor and not entered in its runs yet, or taken out of them.
+    moving: Option<CpuSpan>,
+}
+
+impl Mm {
+    pub(super) fn registration(&self) -> MutexGuard<'_, Registration> {
+        self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a watch's interval for events, as far as it is mapped. With `registration` held. ENOMEM when it cannot be watched for
+    /// want of mappings: going on would miss what happens to it.
+    pub(super) fn register(&self, told: &Told) -> Result<(), Errno> {
+        let Some(uffd) = &self.uffd else { return Ok(()) };
+        // Before registering: an event that comes meanwhile sets it again.
+        told.mark_registered();
+        let mut registered = Ok(true);
+        self.each_unmoved(told.span(), |part| {
+            registered = match (registered, uffd.register(part)) {
+                (Ok(all), Ok(done)) => Ok(all && done),
+                (Err(errno), _) | (_, Err(errno)) => Err(errno),
+            };
+        });
+        if registered != Ok(true) {
+            told.mark_unregistered();
+        }
+        if registered.is_err() {
+            tracing::warn!(
+                "vm.max_map_count is reached: memory that is watched separately takes up to two mappings. Register it as a batch, or \
+                 raise the limit (sysctl vm.max_map_count)"
+            );
+        }
+        registered.map(|_| ())
+    }
+
+    /// Registers the watched parts of `span` for events. With `registration` held.
+    fn watch_again(&self, span: CpuSpan) {
+        let Some(uffd) = &self.uffd else { return };
+        self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, told| {
+            if uffd.register(told.cut(span)) != Ok(true) {
+                told.mark_unregistered();
+            }
+            true
+        });
+    }
+
+    /// Calls `f` for the parts of `span` whose events come from the watches' descriptor, not from the mover's.
+    fn each_unmoved(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan)) {
+        let Some(mover) = self.mover() else { return f(span) };
+        let _ = mover.each_part::<()>(span, |part, place| {
+            if place.is_none() {
+                f(part);
+            }
+            Ok(())
+        });
+    }
+
+    /// Memory of `span` has gone from where it was, or moved: its registration for events is lost.
+    pub(crate) fn registration_lost(&self, span: CpuSpan) {
+        self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, told| {
+            told.mark_unregistered();
+            true
+        });
+    }
+
+    /// Has `register` register `span` for the mover, whose descriptor then shows its events. False as `register`; then as before.
+    pub(crate) fn hand_over(&self, span: CpuSpan, register: impl FnOnce() -> bool) -> bool {
+        let mut registration = self.registration();
+        if let Some(uffd) = &self.uffd {
+            uffd.unregister(span);
+        }
+        let done = register();
+        if done {
+            let hull = registration.moving.unwrap_or(span);
+            let (start, end) = (hull.start().min(span.start()), hull.end().max(span.end()));
+            registration.moving = Some(CpuSpan::between(start, end));
+        } else {
+            self.watch_again(span);
+        }
+        done
+    }
+
+    /// Has `register` register memory of the host's own for the mover. A watch around it may have it registered for events, which mean nothing there.
+    pub(crate) fn lend(&self, span: CpuSpan, register: impl Fn() -> bool) -> bool {
+        register() || {
+            let _registration = self.registration();
+            if let Some(uffd) = &self.uffd {
+                uffd.unregister(span);
+            }
+            register()
+        }
+    }
+
+    /// Takes `span` back from the mover, which has `unregister` end its registration. False as `unregister`; then nothing has changed.
+    pub(crate) fn take_over(&self, span: CpuSpan, unregister: impl FnOnce() -> bool) -> bool {
+        let _registration = self.registration();
+        let done = unregister();
+        if done {
+            self.watch_again(span);
+        }
+        done
+    }
+
+    /// The mover has nothing registered but its runs.
+    pub(crate) fn handed_back(&self) {
+        self.registration().moving = None;
+    }
+
+    pub(super) fn serve_tidy(&'static self) -> std::io::Result<()> {
+        std::thread::Builder::new()
+            .name("vkfd-tidy".into())
+            .spawn(move || loop {
+                std::thread::sleep(LINGER);
+                self.tidy();
+            })
+            .map(drop)
+    }
+
+    /// Ends the registration of memory that nothing has watched for [`LINGER`]. Unregistering walks every page, so it is not
+    /// for the thread that frees an object; and memory that is registered again soon need not be unregistered at all.
+    fn tidy(&self) {
+        let Some(uffd) = &self.uffd else { return };
+        loop {
+            // One span a turn: a registration must not wait for all of them.
+            let mut registration = self.registration();
+            let old = registration.lingering.iter().position(|(_, since)| since.elapsed() >= LINGER);
+            let Some(old) = old else { return };
+            let (span, _) = registration.lingering.swap_remove(old);
+            let rest = CpuSpan::between(CpuVa(span.end().0.min(span.start().0 + TIDY_BYTES)), span.end());
+            if rest.bytes() != 0 {
+                registration.lingering.push((rest, Instant::now() - LINGER));
+            }
+            let now = CpuSpan::between(span.start(), rest.start());
+            if registration.moving.is_some_and(|moving| moving.overlaps(now)) {
+                registration.lingering.push((now, Instant::now()));
+                continue;
+            }
+            self.each_alone(now, |alone| self.each_unmoved(alone, |part| uffd.unregister(part)));
+        }
+    }
+}
