@@ -173,10 +173,11 @@ impl Worker {
                 // cannot be told from the worker's own.
                 // Or it is several, since mprotect has cut it, of which no event tells: then page by page.
                 Some(_) if !single => single = true,
-                Some(_) => {
+                Some(errno) => {
                     tries += 1;
                     if tries > TRIES {
                         tries = 0;
+                        tracing::warn!(%at, errno, "a page of a GPU's has no place to come back to");
                         let page = CpuSpan::between(at, CpuVa(at.0 + PAGE));
                         self.mover.places.lock().take_first(page);
                         at = page.end();
@@ -236,8 +237,8 @@ impl Worker {
                 Some(kept) => self.mover.descriptor.move_pages(rest, CpuVa(kept.0 + at), Holes::Stay),
                 None => self.mover.descriptor.copy(rest, CpuVa(vram.0 + at)),
             };
-            if done.bytes == 0 && done.errno == Some(libc::EINVAL) && kept.is_some() {
-                // Not writable: pages cannot be moved there.
+            if done.bytes == 0 && matches!(done.errno, Some(libc::EINVAL | libc::EBUSY)) && kept.is_some() {
+                // Not writable, so that pages cannot be moved there, or a page of the stash is in use by the kernel.
                 done = self.mover.descriptor.copy(rest, CpuVa(vram.0 + at));
             }
             at += done.bytes;
