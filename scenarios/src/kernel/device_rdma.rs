@@ -5,14 +5,13 @@
 
 use vkfd_client::PAGE;
 
-use super::device_stage::{count, expect_resident, spec, Kind};
+use super::device_stage::{count, expect_resident, moved, Kind};
 use super::pages;
 use super::rdma_link::Link;
 use super::rdma_verbs::{Region, Verbs, Work};
 use crate::coherence::batch::FIRST;
 use crate::memory::Memory;
 use crate::verdict::Stop;
-use crate::world::World;
 
 const PAGES: u64 = 16;
 /// A word that is added to.
@@ -64,19 +63,10 @@ impl Rdma {
     }
 }
 
-fn moved(kind: Kind) -> Result<(World, Memory), Stop> {
-    let world = World::new(spec(kind)?)?;
-    expect_resident(&world, 0)?;
-    let memory = Memory::anonymous(PAGES * PAGE)?;
-    memory.fill(FIRST);
-    ensure_eq!(world.client().move_to_gpu(memory.whole(), world.gpu(0))?.moved, PAGES);
-    Ok((world, memory))
-}
-
 /// Reads, writes and adds in a GPU's memory, with page faults: nothing moves. Then it moves under the registration, there and back.
 pub(super) fn on_demand() -> Result<(), Stop> {
     let mut rdma = Rdma::new()?;
-    let (world, memory) = moved(Kind::Coherent)?;
+    let (world, memory) = moved(Kind::Coherent, PAGES)?;
     let (before, frames) = (count(&world)?, pages::frames(&memory)?);
     let region = rdma.verbs.register(memory.whole(), true)?;
     rdma.sees(&memory, &region, FIRST)?;
@@ -107,7 +97,7 @@ pub(super) fn on_demand() -> Result<(), Stop> {
 /// The same with memory that only the GPU reaches: it comes back to the device as to a processor.
 pub(super) fn on_demand_private() -> Result<(), Stop> {
     let mut rdma = Rdma::new()?;
-    let (world, memory) = moved(Kind::Private)?;
+    let (world, memory) = moved(Kind::Private, PAGES)?;
     let region = rdma.verbs.register(memory.whole(), true)?;
     expect_resident(&world, PAGES)?;
     rdma.sees(&memory, &region, FIRST)?;
@@ -126,7 +116,7 @@ pub(super) fn on_demand_private() -> Result<(), Stop> {
 pub(super) fn pinned() -> Result<(), Stop> {
     for kind in [Kind::Coherent, Kind::Private] {
         let mut rdma = Rdma::new()?;
-        let (world, memory) = moved(kind)?;
+        let (world, memory) = moved(kind, PAGES)?;
         let region = rdma.verbs.register(memory.whole(), false)?;
         expect_resident(&world, 0)?;
         rdma.sees(&memory, &region, FIRST)?;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use vkfd_client::{Errno, Moved};
+use vkfd_client::{Errno, Moved, PAGE};
 pub(super) use vkfd_driver::device_memory::Kind;
 
 use super::pages;
@@ -47,6 +47,16 @@ pub(super) fn expect_resident(world: &World, pages: u64) -> Result<(), Stop> {
         ensure!(start.elapsed() < PATIENCE, "{now:?}, where {pages} pages should be in the GPU's memory");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// So many pages with the pattern of [`FIRST`], moved to the first GPU of a world.
+pub(super) fn moved(kind: Kind, pages: u64) -> Result<(World, Memory), Stop> {
+    let world = World::new(spec(kind)?)?;
+    expect_resident(&world, 0)?;
+    let memory = Memory::anonymous(pages * PAGE)?;
+    memory.fill(FIRST);
+    ensure_eq!(world.client().move_to_gpu(memory.whole(), world.gpu(0))?.moved, pages);
+    Ok((world, memory))
 }
 
 /// A batch that is in the GPU's memory.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vkfd_client::{Errno, PAGE};
 
 use super::client_process::{ClientProcess, Scenario};
-use super::device_stage::{count, expect_resident, spec, DeviceStage, Kind};
+use super::device_stage::{count, expect_resident, moved, spec, DeviceStage, Kind};
 use super::fork::{pipe, Forked};
 use super::{pages, swap};
 use crate::coherence::batch::FIRST;
@@ -23,16 +23,6 @@ const PAGES: u64 = 64;
 const MIB: u64 = 1 << 20;
 
 const BOTH: [Kind; 2] = [Kind::Coherent, Kind::Private];
-
-/// Memory with the pattern of [`FIRST`], moved to the first GPU of a world.
-fn moved(kind: Kind) -> Result<(World, Memory), Stop> {
-    let world = World::new(spec(kind)?)?;
-    expect_resident(&world, 0)?;
-    let memory = Memory::anonymous(PAGES * PAGE)?;
-    memory.fill(FIRST);
-    ensure_eq!(world.client().move_to_gpu(memory.whole(), world.gpu(0))?.moved, PAGES);
-    Ok((world, memory))
-}
 
 /// Does `use_it`, which must move nothing.
 fn in_place(world: &World, memory: &Memory, use_it: impl FnOnce() -> Result<(), Stop>) -> Result<(), Stop> {
@@ -142,7 +132,7 @@ impl Drop for Disk {
 /// A disk reads and writes the GPU's memory.
 pub(super) fn direct_io() -> Result<(), Stop> {
     let disk = Disk::new()?;
-    let (world, memory) = moved(Kind::Coherent)?;
+    let (world, memory) = moved(Kind::Coherent, PAGES)?;
     in_place(&world, &memory, || {
         disk.transfer(&memory, true)?;
         memory.fill(2);
@@ -156,7 +146,7 @@ pub(super) fn direct_io() -> Result<(), Stop> {
     ensure!(seen == bytes(FIRST), "the disk has something else");
     // The same with memory that comes back when it is touched.
     drop((memory, world));
-    let (world, memory) = moved(Kind::Private)?;
+    let (world, memory) = moved(Kind::Private, PAGES)?;
     disk.transfer(&memory, true)?;
     expect_resident(&world, 0)?;
     memory.fill(3);
@@ -168,7 +158,7 @@ pub(super) fn direct_io() -> Result<(), Stop> {
 
 /// Another process's memory in the GPU's is read, and one's own written, by process_vm_readv and process_vm_writev.
 pub(super) fn other_processes() -> Result<(), Stop> {
-    let (world, memory) = moved(Kind::Coherent)?;
+    let (world, memory) = moved(Kind::Coherent, PAGES)?;
     let size = usize::try_from(PAGES * PAGE)?;
     let there = libc::iovec { iov_base: memory.at(0).cast(), iov_len: size };
     // SAFETY: a child that does nothing.
@@ -198,7 +188,7 @@ pub(super) fn other_processes() -> Result<(), Stop> {
 /// A pipe holds pages in the GPU's memory: they stay until it has been read.
 pub(super) fn held_by_a_pipe() -> Result<(), Stop> {
     const HELD: u64 = 8;
-    let (world, memory) = moved(Kind::Coherent)?;
+    let (world, memory) = moved(Kind::Coherent, PAGES)?;
     let (out, into) = pipe()?;
     let size = usize::try_from(HELD * PAGE)?;
     let held = libc::iovec { iov_base: memory.at(0).cast(), iov_len: size };
@@ -223,7 +213,7 @@ pub(super) fn held_by_a_pipe() -> Result<(), Stop> {
 /// Who pins memory for long (a device without page faults) gets it in system memory.
 pub(super) fn pinned_for_long() -> Result<(), Stop> {
     for kind in BOTH {
-        let (world, memory) = moved(kind)?;
+        let (world, memory) = moved(kind, PAGES)?;
         world.client().measure_pin(&[memory.range(0, PAGES / 2 * PAGE)])?;
         expect_resident(&world, PAGES / 2)?;
         ensure_eq!(memory.find_wrong(0..PAGES, FIRST), None);
@@ -303,7 +293,7 @@ pub(super) fn owner_role(scenario: &mut Scenario) -> Result<(), Stop> {
 /// The driver is unloaded under a process that still has pages in the GPU's memory.
 pub(super) fn unloaded() -> Result<(), Stop> {
     for kind in BOTH {
-        let (world, memory) = moved(kind)?;
+        let (world, memory) = moved(kind, PAGES)?;
         let there = pages::frames(&memory)?;
         drop(world);
         let other = World::new(WorldSpec { ram: Some(8 << 30), ..spec(kind)? })?;
