@@ -40,7 +40,8 @@
 //! - Each run of pages is a mapping, two where it splits one. Moving stops short of vm.max_map_count, see `budget`.
 //! - Changes that bypass libc are seen by their events. One window is left, which the kernel has no call to close, because mremap replaces whatever is at
 //!   its target: between `swap`'s last look at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol takes the
-//!   mapping away *and* another puts a new one at the same place, the new one is replaced. Interposed calls are excluded for that time.
+//!   mapping away *and* another puts a new one at the same place, the new one is replaced; if it only unmaps, something stays mapped where the program
+//!   has nothing. Interposed calls are excluded for that time. A move alone is found, and its contents follow.
 //! - mremap, without libc's symbol, of memory that migration has cut into several mappings may be refused (EFAULT).
 //! - Growing a moved mapping by mremap without libc's symbol is refused by the kernel or shows the VRAM's next pages. A fork without libc's handlers
 //!   (`_Fork`, raw clone) shares coherent pages with the child. MADV_FREE without libc's symbol is refused.
@@ -99,6 +100,8 @@ pub mod sabotage {
 
     static SLOW: AtomicBool = AtomicBool::new(false);
     static CARELESS: AtomicBool = AtomicBool::new(false);
+    static SLOW_REPLACING: AtomicBool = AtomicBool::new(false);
+    static FORGETFUL: AtomicBool = AtomicBool::new(false);
 
     /// Waits before the registration of what has stayed in system memory ends. Breaks nothing by itself.
     pub fn end_slowly(on: bool) {
@@ -108,6 +111,26 @@ pub mod sabotage {
     /// Ends registrations without regard to what has been moved there meanwhile.
     pub fn end_carelessly(on: bool) {
         CARELESS.store(on, Ordering::SeqCst);
+    }
+
+    /// Waits between the last look at a mapping and its replacement. Breaks nothing by itself.
+    pub fn replace_slowly(on: bool) {
+        SLOW_REPLACING.store(on, Ordering::SeqCst);
+    }
+
+    /// Does not look for what was moved away just before a mapping was replaced.
+    pub fn forget_what_moved(on: bool) {
+        FORGETFUL.store(on, Ordering::SeqCst);
+    }
+
+    pub(super) fn before_replacing() {
+        if SLOW_REPLACING.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    pub(super) fn forgetful() -> bool {
+        FORGETFUL.load(Ordering::Relaxed)
     }
 
     pub(super) fn before_ending() {
@@ -128,6 +151,12 @@ mod sabotage {
     }
 
     pub(super) const fn before_ending() {}
+
+    pub(super) const fn before_replacing() {}
+
+    pub(super) const fn forgetful() -> bool {
+        false
+    }
 
     pub(super) const fn careless() -> bool {
         false
