@@ -24,6 +24,10 @@ const MESSAGES: usize = 32;
 pub(super) fn collect(mover: &Mover) {
     block_signals();
     loop {
+        // The worker waits for each: not to sleep until the next one saves it two turns on a processor.
+        while mover.expecting.load(Ordering::Relaxed) && !mover.descriptor.is_readable() {
+            std::thread::yield_now();
+        }
         mover.descriptor.wait_readable();
         seal(mover);
         // SAFETY: the message is plain numbers; zero is a value of each.

@@ -30,7 +30,8 @@ const FEATURES: u32 = EVENTS
 pub(super) enum Mode {
     /// Who touches a page that does not exist waits.
     Missing,
-    /// Who touches a page that is not in the page tables waits, also where the file has it.
+    /// Who touches a page that is not in the page tables and that the file has waits. Shared memory only. Neither more nor less than
+    /// [`Mode::Missing`], because a registration for less than there is is ignored.
     Sealed,
     /// Nobody waits. For the probe.
     Protect,
@@ -40,7 +41,7 @@ impl Mode {
     const fn bits(self) -> u64 {
         (match self {
             Self::Missing => raw::UFFDIO_REGISTER_MODE_MISSING,
-            Self::Sealed => raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_MINOR,
+            Self::Sealed => raw::UFFDIO_REGISTER_MODE_MINOR,
             Self::Protect => raw::UFFDIO_REGISTER_MODE_WP,
         }) as u64
     }
@@ -114,12 +115,6 @@ impl Descriptor {
     pub(super) fn register(self, span: CpuSpan, mode: Mode) -> Result<(), i32> {
         let mut register = raw::uffdio_register { range: range(span), mode: mode.bits(), ioctls: 0 };
         self.call(ioctl::UFFDIO_REGISTER, &mut register)
-    }
-
-    /// Takes [`Mode::Sealed`] back to [`Mode::Missing`]. The kernel ignores a registration for less than there is, so by way of another.
-    pub(super) fn unseal(self, span: CpuSpan) -> Result<(), i32> {
-        self.register(span, Mode::Protect)?;
-        self.register(span, Mode::Missing)
     }
 
     /// Ends the registration of `span`; whoever waits there goes on.
@@ -203,9 +198,18 @@ impl Descriptor {
 
     /// Waits for messages.
     pub(super) fn wait_readable(self) {
+        self.poll(-1);
+    }
+
+    /// Whether there are messages.
+    pub(super) fn is_readable(self) -> bool {
+        self.poll(0)
+    }
+
+    fn poll(self, milliseconds: i32) -> bool {
         let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid structure.
-        unsafe { libc::poll(&raw mut poll, 1, -1) };
+        unsafe { libc::poll(&raw mut poll, 1, milliseconds) == 1 }
     }
 }
 

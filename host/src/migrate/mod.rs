@@ -189,10 +189,14 @@ pub(crate) struct Mover {
     hold: RwLock<()>,
     /// Odd while pages are out of reach for a moment.
     epoch: AtomicU64,
+    /// A mapping is just being replaced, which causes several events.
+    expecting: AtomicBool,
     /// The worker's thread number.
     worker: AtomicU32,
     /// How many want that nothing moves to a device.
     frozen: AtomicU32,
+    /// How many of the mover's threads have begun.
+    threads: AtomicU32,
     jobs: Mutex<VecDeque<Job>>,
     /// Where the host's own memory is that must stay.
     own: Mutex<[Option<CpuSpan>; 8]>,
@@ -220,8 +224,10 @@ impl Mover {
             reading: AtomicBool::new(false),
             hold: RwLock::new(()),
             epoch: AtomicU64::new(0),
+            expecting: AtomicBool::new(false),
             worker: AtomicU32::new(0),
             frozen: AtomicU32::new(0),
+            threads: AtomicU32::new(0),
             jobs: Mutex::default(),
             own: Mutex::default(),
         };
@@ -239,23 +245,15 @@ impl Mover {
         }
         // A thread that starts protects its stack's guard, which is a change of mappings as any: it would wait for a replacement, and that for
         // the collector. So both run before anything moves.
-        let (ready, started) = mpsc::channel();
-        let collector = ready.clone();
         std::thread::Builder::new().name("vkfd-collect".into()).spawn(move || {
-            mover.keep_stack();
-            let _ = collector.send(());
-            drop(collector);
+            mover.begun();
             collect::collect(mover);
         })?;
         std::thread::Builder::new().name("vkfd-move".into()).spawn(move || {
-            mover.keep_stack();
-            let _ = ready.send(());
-            drop(ready);
+            mover.begun();
             worker::Worker::new(mm, mover, stash).run();
         })?;
-        for _ in 0..2 {
-            started.recv().map_err(io::Error::other)?;
-        }
+        mover.await_threads();
         fork::install();
         tracing::debug!(system_calls_wait = descriptor.kernel_faults, "pages can be moved to GPUs");
         Ok(mover)
@@ -266,6 +264,23 @@ impl Mover {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(free) = own.iter_mut().find(|o| o.is_none()) {
             *free = Some(span);
+        }
+    }
+
+    /// A thread of the mover's has begun. Not told by a channel, whose end frees: the collector must not from here on.
+    fn begun(&self) {
+        self.keep_stack();
+        self.threads.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(&self.threads);
+    }
+
+    /// Waits until both threads have begun.
+    fn await_threads(&self) {
+        loop {
+            match self.threads.load(Ordering::SeqCst) {
+                2 => return,
+                begun => sys::futex_wait(&self.threads, begun, 1000),
+            }
         }
     }
 
@@ -472,7 +487,7 @@ impl Mover {
         let mut i = 0;
         while let Some(run) = runs.get(i) {
             if run.sealed && self.ring.pending(since, run.span).next().is_none() {
-                let _ = self.descriptor.unseal(run.span);
+                let _ = self.descriptor.register(run.span, Mode::Missing);
                 runs.set(i, &Run { sealed: false, ..run });
                 self.descriptor.wake(run.span);
             } else {

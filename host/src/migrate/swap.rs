@@ -8,6 +8,7 @@ use super::descriptor::{Holes, Mode};
 use super::device_ram::Window;
 use super::{sabotage, Mover};
 use crate::sys;
+use std::sync::atomic::Ordering;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
 
 /// A mapping that is to replace one of the client's.
@@ -59,10 +60,12 @@ impl Mover {
             } else {
                 sabotage::before_replacing();
                 let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+                self.expecting.store(true, Ordering::Relaxed);
                 // SAFETY: the client's mapping is emptied or about to be filled from its copy, and no one but the client refers to it.
-                unsafe { sys::mremap(staged.0.start().0, span.bytes(), span.bytes(), flags, span.start().0) }
-                    .map(drop)
-                    .map_err(|e| errno(&e))
+                let moved =
+                    unsafe { sys::mremap(staged.0.start().0, span.bytes(), span.bytes(), flags, span.start().0) };
+                self.expecting.store(false, Ordering::Relaxed);
+                moved.map(drop).map_err(|e| errno(&e))
             }
         };
         match done {

@@ -91,7 +91,7 @@ impl Mm {
     pub(crate) fn hand_over(&self, span: CpuSpan, register: impl FnOnce() -> bool) -> bool {
         let mut registration = self.registration();
         if let Some(uffd) = &self.uffd {
-            uffd.unregister(span);
+            uffd.hand_over(span);
         }
         let done = register();
         if done {
