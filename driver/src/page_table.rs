@@ -204,11 +204,13 @@ impl PageTable {
         Ok(Leaves { span, blocks })
     }
 
-    /// Takes the directory entries of tables that only `leaves` used away. The caller flushes, then calls
-    /// [`reap`](Self::reap). The span's entries must have been cleared.
-    pub fn detach(&mut self, leaves: &Leaves) {
+    /// Takes the directory entries of tables that only `leaves` used away. Whether there were any: then the caller flushes and
+    /// calls [`reap`](Self::reap). The span's entries must have been cleared.
+    #[must_use]
+    pub fn detach(&mut self, leaves: &Leaves) -> bool {
         let first = leaves.span.start().0 / BLOCK;
         self.drop_users(first, first + leaves.blocks.len() as u64);
+        self.dead != NIL
     }
 
     fn drop_users(&mut self, first: u64, end: u64) {
