@@ -291,6 +291,18 @@ impl AddressSpace for ProcessMemory {
         self.user().is_ok_and(|mm| each_mapping(&mm, span, look)) && memory
     }
 
+    fn first_mapped(&self, span: CpuSpan) -> Option<CpuSpan> {
+        let mm = self.user().ok()?;
+        let _lock = mm.mmap_read_lock();
+        // SAFETY: the lock is held as long as the mapping is used.
+        let vma = unsafe {
+            let found = bindings::find_vma(mm.as_raw(), index(span.start().0));
+            (!found.is_null()).then(|| VmaRef::from_raw(found))?
+        };
+        let found = CpuSpan::between(CpuVa(vma.start() as u64), CpuVa(vma.end() as u64));
+        found.overlaps(span).then(|| found.overlap(span))
+    }
+
     fn is_current(&self) -> bool {
         let current = kernel::current!();
         current.mm().is_some_and(|mm| mm.as_raw() == self.mm.as_raw())

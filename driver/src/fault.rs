@@ -44,8 +44,8 @@ impl Process {
 
     /// Serves the faults that have come in.
     pub(crate) fn serve_faults(self: &Arc<Self>) {
-        // Invalidations that unmap ask for this worker as well.
-        self.svm_sweep();
+        // Invalidations that unmap ask for this worker as well. What could not be dropped is with the next call.
+        let _ = self.svm_sweep();
         loop {
             let Some((gpu, fault)) = self.faults().0.lock().pop() else { return };
             let served = self.serve_fault(gpu, &fault);

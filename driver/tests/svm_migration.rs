@@ -256,6 +256,31 @@ fn what_bounces_rests_in_system_memory_and_is_used_there() {
 }
 
 #[test]
+fn what_is_known_of_bouncing_memory_goes_with_it() {
+    let long = Duration::from_secs(3600);
+    let damping = Damping { window: long, bounces: 2, pause: long, longest: long };
+    let rig = rig_of(Options { damping, ..Options::default() }, 2, 4096, 512);
+    rig.process.set_xnack(true).unwrap();
+    // The first half goes to and fro; the second keeps the block.
+    rig.set(AT, 256, &[(SVM_ATTR_GRANULARITY, 8)]).unwrap();
+    rig.set(AT + 256, 256, &[(SVM_ATTR_GRANULARITY, 7)]).unwrap();
+    for round in 0..8 {
+        rig.mm.notify(AT, 256, true);
+        rig.gpu_read(round % 2, AT).unwrap();
+    }
+    let counters = rig.svm_counters();
+    let (bounces, damped) = (counters.bounces.get(), counters.damped.get());
+    assert!(bounces == 3 && damped > 0, "{bounces} {damped}");
+    // Other memory in its place has not bounced.
+    rig.mm.unmap(AT, 256);
+    rig.mm.map(AT, 256, true);
+    rig.gpu_read(0, AT).unwrap();
+    rig.gpu_read(1, AT).unwrap();
+    assert_eq!(rig.mm.location(AT), Some(GPU_ID + 1));
+    assert_eq!((counters.bounces.get(), counters.damped.get()), (bounces + 1, damped), "the second move of new memory");
+}
+
+#[test]
 fn buffer_objects_of_any_process_make_svm_memory_give_way() {
     let rig = rig_of(Options::default(), 1, 2048, 1536);
     rig.set(AT, 1536, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();

@@ -35,7 +35,7 @@ impl Process {
         if !self.xnack() {
             return Ok(false);
         }
-        self.svm_sweep();
+        self.svm_sweep()?;
         let at = fault.va.0 / PAGE * PAGE;
         let Some(device) = self.kfd().devices().get(gpu).cloned() else { return Ok(false) };
         let vm = self.vm(gpu)?;
@@ -106,7 +106,9 @@ impl Process {
             }
             let unset = Attributes::unset(true);
             svm.ranges.replace(span.start().0, span.end().0, &mut |old| Some(old.unwrap_or(unset)))?;
+            drop((svm, inner));
             self.svm().counters().unregistered.add(1);
+            self.svm_confirm(span)?;
             return Ok(true);
         }
     }
@@ -147,8 +149,7 @@ impl Process {
             // The rest of the granule follows what is there.
             return Place::Gpu(best);
         }
-        let rests = block.is_some_and(|b| b.reserve().is_some_and(|reserved| reserved.bounces.rests(os::now())));
-        if rests {
+        if block.is_some_and(|block| block.state(|b| b.bounces.rests(os::now())) == Some(true)) {
             self.svm().counters().damped.add(1);
             return Place::Stay;
         }
