@@ -256,6 +256,81 @@ fn what_bounces_rests_in_system_memory_and_is_used_there() {
 }
 
 #[test]
+fn one_page_that_goes_to_and_fro_rests_though_the_others_stay() {
+    let long = Duration::from_secs(3600);
+    let damping = Damping { window: long, bounces: 2, pause: long, longest: long };
+    let rig = rig_of(Options { damping, device_memory: Kind::Private, ..Options::default() }, 1, 4096, 512);
+    rig.process.set_xnack(true).unwrap();
+    rig.gpu_read(0, AT).unwrap();
+    assert_eq!(rig.mm.device_pages(), 512);
+    for _ in 0..10 {
+        assert_eq!(rig.mm.cpu_read(AT + 3), (AT + 3) * 3);
+        assert_eq!(rig.gpu_read(0, AT + 3), Ok((AT + 3) * 3));
+    }
+    let counters = rig.svm_counters();
+    assert_eq!((rig.mm.location(AT + 3), rig.mm.device_pages()), (Some(SYSTEM), 511));
+    assert_eq!((counters.bounces.get(), counters.pages_in.get()), (3, 512 + 3));
+    assert!(counters.damped.get() > 0);
+    // The others are used where they are, and that is no thrashing.
+    let damped = counters.damped.get();
+    rig.mm.notify(AT, 512, true);
+    rig.gpu_read(0, AT + 3).unwrap();
+    assert_eq!(rig.gpu_read(0, AT + 4), Ok((AT + 4) * 3));
+    assert_eq!(counters.damped.get(), damped + 1);
+    assert_eq!(rig.mm.location(AT + 4), Some(GPU_ID));
+}
+
+#[test]
+fn memory_that_two_threads_prefetch_at_once_is_known_to_be_there() {
+    let rig = oversubscribed(false);
+    rig.set(AT, 2048, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    // VRAM is full.
+    prefetch(&rig, AT + 512, 1536, GPU_ID);
+    assert_eq!(rig.mm.device_pages(), 1536);
+    let (room, wait) = std::sync::mpsc::sync_channel(0);
+    let (go_on, moved) = std::sync::mpsc::sync_channel(0);
+    let moved = std::sync::Mutex::new(moved);
+    rig.mm.after_move_out(move |_| {
+        room.send(()).unwrap();
+        moved.lock().unwrap().recv().unwrap();
+    });
+    std::thread::scope(|s| {
+        s.spawn(|| prefetch(&rig, AT, 512, GPU_ID));
+        wait.recv().unwrap();
+        // One thread has made room for it, and another takes that for the same; the first makes room once more, for nothing.
+        prefetch(&rig, AT, 512, GPU_ID);
+        assert_eq!(rig.mm.location(AT), Some(GPU_ID));
+        go_on.send(()).unwrap();
+    });
+    rig.settle();
+    let refused = rig.svm_counters().pages_refused.get();
+    assert_eq!((rig.mm.device_pages(), refused), (1024, 512), "the second thread's places went back");
+    // It is known to be there: nothing is moved again, and all of it comes back when that is asked for.
+    let moves = rig.mm.moves.load(Ordering::SeqCst);
+    prefetch(&rig, AT, 512, GPU_ID);
+    assert_eq!((rig.mm.moves.load(Ordering::SeqCst), rig.svm_counters().pages_refused.get()), (moves, refused));
+    prefetch(&rig, AT, 512, SYSTEM);
+    assert_eq!((rig.mm.location(AT), rig.mm.device_pages()), (Some(SYSTEM), 512));
+    assert_eq!(rig.process.kfd().devices()[0].residency().hosted().0, 512);
+    rig.check_svm(0, AT, 2048);
+    intact(&rig, 2048);
+}
+
+#[test]
+fn mostly_read_memory_is_looked_for_where_it_would_move() {
+    let rig = rig(Kind::Coherent);
+    rig.process.set_xnack(true).unwrap();
+    let list = [(SVM_ATTR_SET_FLAGS, SVM_FLAG_GPU_READ_MOSTLY), (SVM_ATTR_GRANULARITY, 4)];
+    rig.set(AT, 512, &list).unwrap();
+    rig.gpu_read(0, AT).unwrap();
+    // Another granule of the same 2 MiB is on no GPU.
+    rig.gpu_read(1, AT + 16).unwrap();
+    rig.gpu_read(1, AT).unwrap();
+    assert_eq!((rig.mm.location(AT), rig.mm.location(AT + 16)), (Some(GPU_ID), Some(GPU_ID + 1)));
+    intact(&rig, 512);
+}
+
+#[test]
 fn what_is_known_of_bouncing_memory_goes_with_it() {
     let long = Duration::from_secs(3600);
     let damping = Damping { window: long, bounces: 2, pause: long, longest: long };

@@ -123,7 +123,7 @@ impl Process {
         write: bool,
     ) -> bool {
         let trigger = MIGRATE_TRIGGER_PAGEFAULT_GPU;
-        let moved = match self.svm_best_place(a, device, at, write) {
+        let moved = match self.svm_best_place(granule, a, device, at, write) {
             Place::Stay => Ok(0),
             Place::System => self.svm_move_out(granule, a, trigger),
             Place::Gpu(device) => self.svm_move_in(granule, a, &device, trigger),
@@ -131,9 +131,9 @@ impl Process {
         matches!(moved, Ok(1..))
     }
 
-    fn svm_best_place(&self, a: &Attributes, device: &Arc<Device>, at: u64, write: bool) -> Place {
+    fn svm_best_place(&self, granule: CpuSpan, a: &Attributes, device: &Arc<Device>, at: u64, write: bool) -> Place {
         let block = self.svm().find_block(at);
-        let location = block.as_ref().and_then(|block| self.svm_location(block, PageBits::ALL));
+        let on_a_gpu = || block.as_ref().is_some_and(|b| self.svm_location(b, b.pages_of(granule)).is_some());
         let best = match a.preferred {
             abi::SVM_LOCATION_SYSMEM => return Place::System,
             abi::SVM_LOCATION_UNDEFINED => None,
@@ -142,14 +142,13 @@ impl Process {
         let best = match best {
             Some(preferred) => preferred,
             None if a.access >> device.index() & 1 == 0 => return Place::Stay,
-            None if !write && a.has(abi::SVM_FLAG_GPU_READ_MOSTLY) && location.is_some() => return Place::Stay,
+            None if !write && a.has(abi::SVM_FLAG_GPU_READ_MOSTLY) && on_a_gpu() => return Place::Stay,
             None => device.clone(),
         };
-        if location.is_some_and(|there| there.index() == best.index()) {
-            // The rest of the granule follows what is there.
-            return Place::Gpu(best);
-        }
-        if block.is_some_and(|block| block.state(|b| b.bounces.rests(os::now())) == Some(true)) {
+        // What is there already does not go to and fro.
+        let would_move = |b: &Arc<Block>| !(b.pages_of(granule) & !best.residency().pages(b.granule())).is_empty();
+        let rests = |b: &Arc<Block>| b.state(|b| b.bounces.rests(os::now())) == Some(true);
+        if block.is_some_and(|block| would_move(&block) && rests(&block)) {
             self.svm().counters().damped.add(1);
             return Place::Stay;
         }

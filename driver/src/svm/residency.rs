@@ -16,6 +16,7 @@
 
 use super::counters::Counters;
 use super::page_bits::PageBits;
+use super::window::BLOCK_PAGES;
 use crate::addr::{index, CpuSpan, VramOffset, PAGE};
 use crate::address_space::AddressSpace;
 use crate::device::Device;
@@ -91,14 +92,41 @@ impl Granule {
 
 struct Seat {
     granule: Arc<Granule>,
-    /// Pages of the granule that are here.
+    /// Pages of the granule that are here, or offered a place here.
     pages: PageBits,
-    /// VRAM pages; more than the pages above when a forked child has copies of its own.
+    /// How many places each of them has: several while several threads move it at once. Stays at the largest number.
+    places: [u16; BLOCK_PAGES],
+    /// Places in all.
     count: u64,
     colder: u32,
     warmer: u32,
     /// The eviction that last tried it.
     tried: u64,
+}
+
+impl Seat {
+    /// Page number `page` of the granule has one place more.
+    fn enter(&mut self, page: u64) {
+        self.pages |= PageBits::page(page);
+        self.count += 1;
+        if let Some(places) = self.places.get_mut(index(page)) {
+            *places = places.saturating_add(1);
+        }
+    }
+
+    /// And one less.
+    fn leave(&mut self, page: u64) {
+        self.count -= 1;
+        match self.places.get_mut(index(page)) {
+            Some(&mut u16::MAX) | None => {}
+            Some(places) => {
+                *places -= 1;
+                if *places == 0 {
+                    self.pages &= !PageBits::page(page);
+                }
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -161,7 +189,8 @@ impl Residency {
             number = state.seats.reserve()?;
             let granule = granule.clone();
             granule.seats[self.gpu].store(number, Ordering::Release);
-            let seat = Seat { granule, pages: PageBits::NONE, count: 0, colder: NIL, warmer: NIL, tried: 0 };
+            let (pages, places) = (PageBits::NONE, [0; BLOCK_PAGES]);
+            let seat = Seat { granule, pages, places, count: 0, colder: NIL, warmer: NIL, tried: 0 };
             state.seats.fill(number, seat);
             state.link(number);
         } else {
@@ -174,8 +203,7 @@ impl Residency {
             // Pages of a granule are below 512.
             *owner = Owner { seat: number, page: u32::try_from(page).unwrap_or(0) };
             if let Some(seat) = state.seats.get_mut(number) {
-                seat.pages |= PageBits::page(page);
-                seat.count += 1;
+                seat.enter(page);
                 state.hosted += 1;
             }
         }
@@ -273,8 +301,7 @@ impl State {
             let owner = core::mem::replace(&mut self.owners[*page], Owner { seat: NIL, page: 0 });
             *page += 1;
             let Some(seat) = self.seats.get_mut(owner.seat) else { continue };
-            seat.pages &= !PageBits::page(owner.page.into());
-            seat.count -= 1;
+            seat.leave(owner.page.into());
             self.hosted -= 1;
             if seat.count == 0 {
                 seat.granule.seats[gpu].store(NIL, Ordering::Release);

@@ -44,6 +44,8 @@ pub struct SimMm {
     after_fault: Mutex<Option<Arc<Hook>>>,
     /// Called before the next watch is there.
     before_watch: Mutex<Option<OnceHook>>,
+    /// Called after pages have moved to system memory.
+    after_move_out: Mutex<Option<OnceHook>>,
     /// Faults that shall end with this error, by page.
     pub faults: Mutex<BTreeMap<u64, Errno>>,
     pub fault_calls: AtomicU64,
@@ -183,6 +185,11 @@ impl SimMm {
         *self.before_watch.lock().unwrap() = Some(Box::new(hook));
     }
 
+    /// Runs `hook` when pages have moved to system memory the next time.
+    pub fn after_move_out(&self, hook: impl FnOnce(&SimMm) + Send + Sync + 'static) {
+        *self.after_move_out.lock().unwrap() = Some(Box::new(hook));
+    }
+
     /// Runs `hook` after each fault.
     pub fn after_fault(&self, hook: impl Fn(&SimMm, &[CpuSpan]) + Send + Sync + 'static) {
         *self.after_fault.lock().unwrap() = Some(Arc::new(Box::new(hook)));
@@ -280,7 +287,12 @@ impl AddressSpace for Mm {
 
     fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
         os::failpoint("migrate_to_system")?;
-        Ok(self.0.move_out(span))
+        let moved = self.0.move_out(span);
+        let hook = self.0.after_move_out.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook(&self.0);
+        }
+        Ok(moved)
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {
