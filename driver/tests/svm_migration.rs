@@ -5,9 +5,11 @@ mod sim;
 
 use sim::{Rig, GPU_ID};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vkfd_driver::device_memory::Kind;
 use vkfd_driver::errno::Errno;
+use vkfd_driver::files::EventStream;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::svm::damping::Damping;
 use vkfd_uapi::svm::*;
@@ -27,6 +29,37 @@ fn rig_of(options: Options, gpus: u32, vram: u64, pages: u64) -> Rig {
 
 fn rig(kind: Kind) -> Rig {
     rig_of(Options { device_memory: kind, ..Options::default() }, 2, 4096, 2048)
+}
+
+/// What a file of the first GPU's events has been told.
+#[derive(Default)]
+struct Events(Mutex<String>);
+
+impl EventStream for Events {
+    fn mask(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn write(&self, line: &[u8]) {
+        self.0.lock().unwrap().push_str(std::str::from_utf8(line).unwrap());
+    }
+
+    fn is_closed(&self) -> bool {
+        false
+    }
+}
+
+impl Events {
+    fn of(rig: &Rig) -> Arc<Self> {
+        let events = Arc::new(Self::default());
+        rig.process.kfd().devices()[0].smi().add(rig.process.number(), events.clone()).unwrap();
+        events
+    }
+
+    /// The lines since it was last asked.
+    fn lines(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap()).lines().map(str::to_owned).collect()
+    }
 }
 
 fn intact(rig: &Rig, pages: u64) {
@@ -83,6 +116,38 @@ fn private_memory_comes_back_when_the_cpu_touches_it() {
     assert_eq!(rig.mm.device_pages(), 462);
     rig.check_svm(0, AT, 512);
     assert_eq!(rig.mm.moves.load(Ordering::SeqCst), 512 + 50);
+    // That is a move back like any other.
+    let counters = rig.svm_counters();
+    assert_eq!((counters.migrations_out.get(), counters.pages_out.get(), counters.evictions.get()), (50, 50, 0));
+    prefetch(&rig, AT, 512, SYSTEM);
+    assert_eq!((counters.pages_in.get(), counters.pages_out.get()), (512, 512));
+}
+
+#[test]
+fn pages_that_come_back_together_are_counted_by_granule() {
+    let rig = rig(Kind::Private);
+    rig.set(AT, 1024, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    let events = Events::of(&rig);
+    prefetch(&rig, AT, 1024, GPU_ID);
+    rig.settle();
+    let device = &rig.process.kfd().devices()[0];
+    let free = device.vram().available() / 4096;
+    events.lines();
+    // A host may have several pages at once: here all of both granules, which lie one after the other, and what is nobody's.
+    let first = (0..).map(|page| vkfd_driver::addr::VramOffset(page * 4096));
+    let at = first.take(4096).find(|at| sim::migrate::fabric_frame(GPU_ID, *at) == rig.mm.frame(AT).unwrap()).unwrap();
+    use vkfd_driver::device_memory::DeviceMemory;
+    device.came_back(at, 1024);
+    let counters = rig.svm_counters();
+    assert_eq!((counters.migrations_out.get(), counters.pages_out.get()), (2, 1024));
+    let lines = events.lines();
+    let cpu = |line: &String| line.split(' ').collect::<Vec<_>>()[3..].join(" ");
+    let here = format!("@{AT:x}(200) {GPU_ID:x}->0");
+    assert_eq!(cpu(&lines[0]), format!("{here} ffffffff:ffffffff 2"), "{lines:?}");
+    assert_eq!(cpu(&lines[1]), format!("{here} 2 0"), "{lines:?}");
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    device.came_back(vkfd_driver::addr::VramOffset(4095 * 4096), 10);
+    assert_eq!((counters.pages_out.get(), device.vram().available() / 4096), (1024, free));
 }
 
 #[test]
@@ -289,7 +354,7 @@ fn memory_that_two_threads_prefetch_at_once_is_known_to_be_there() {
     assert_eq!(rig.mm.device_pages(), 1536);
     let (room, wait) = std::sync::mpsc::sync_channel(0);
     let (go_on, moved) = std::sync::mpsc::sync_channel(0);
-    let moved = std::sync::Mutex::new(moved);
+    let moved = Mutex::new(moved);
     rig.mm.after_move_out(move |_| {
         room.send(()).unwrap();
         moved.lock().unwrap().recv().unwrap();
@@ -361,10 +426,10 @@ fn buffer_objects_of_any_process_make_svm_memory_give_way() {
     rig.set(AT, 1536, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     prefetch(&rig, AT, 1536, GPU_ID);
     assert_eq!(rig.mm.device_pages(), 1536);
-    let other = rig.process.kfd().open(std::sync::Arc::new(sim::Mm(std::sync::Arc::default()))).unwrap();
+    let other = rig.process.kfd().open(Arc::new(sim::Mm(Arc::default()))).unwrap();
     other.acquire_vm(GPU_ID).unwrap();
     use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_VRAM};
-    let alloc = |process: &std::sync::Arc<vkfd_driver::process::Process>, pages: u64| {
+    let alloc = |process: &Arc<vkfd_driver::process::Process>, pages: u64| {
         let mut args = AllocMemoryOfGpuArgs {
             va_addr: 0x20_0000_0000,
             size: pages * 4096,
@@ -463,29 +528,9 @@ fn migration_that_fails_anywhere_loses_nothing_and_leaks_nothing() {
 
 #[test]
 fn events_tell_of_migration_faults_eviction_and_unmaps() {
-    use std::sync::{Arc, Mutex};
-    use vkfd_driver::files::EventStream;
-    #[derive(Default)]
-    struct File(Mutex<String>);
-    impl EventStream for File {
-        fn mask(&self) -> u64 {
-            u64::MAX
-        }
-        fn write(&self, line: &[u8]) {
-            self.0.lock().unwrap().push_str(std::str::from_utf8(line).unwrap());
-        }
-        fn is_closed(&self) -> bool {
-            false
-        }
-    }
     let rig = rig(Kind::Coherent);
-    let device = rig.process.kfd().devices()[0].clone();
-    let file = Arc::new(File::default());
-    device.smi().add(rig.process.number(), file.clone()).unwrap();
-    let lines = || {
-        let text = std::mem::take(&mut *file.0.lock().unwrap());
-        text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
-    };
+    let events = Events::of(&rig);
+    let lines = || events.lines().iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
     rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     prefetch(&rig, AT, 512, GPU_ID);
     rig.settle();

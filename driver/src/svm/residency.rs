@@ -29,7 +29,7 @@ use crate::smi::{Event, Who};
 use crate::vram::VramBlock;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
-use vkfd_uapi::smi::MIGRATE_TRIGGER_TTM_EVICTION;
+use vkfd_uapi::smi::{MIGRATE_TRIGGER_PAGEFAULT_CPU, MIGRATE_TRIGGER_TTM_EVICTION};
 use vkfd_uapi::svm::SVM_LOCATION_UNDEFINED;
 
 const NIL: u32 = u32::MAX;
@@ -250,6 +250,17 @@ impl Residency {
         seat.map_or(PageBits::NONE, |seat| seat.pages)
     }
 
+    /// Whose the page at `at` is, which page of the granule it is, and how many of the next `pages` follow it there, too.
+    fn owner(&self, at: VramOffset, pages: u64) -> Option<(Arc<Granule>, u64, u64)> {
+        let state = self.state.lock();
+        let owners = state.owners.get(index(at.0 / PAGE)..)?;
+        let first = owners.first()?;
+        let granule = state.seats.get(first.seat)?.granule.clone();
+        let follows = |(owner, page): &(&Owner, u32)| owner.seat == first.seat && owner.page == *page;
+        let run = owners.iter().take(index(pages)).zip(first.page..).take_while(follows).count();
+        Some((granule, first.page.into(), run as u64))
+    }
+
     /// How many granules have pages here.
     pub fn len(&self) -> usize {
         self.state.lock().seats.len()
@@ -425,6 +436,28 @@ impl DeviceMemory for Device {
 
     fn coherent(&self) -> bool {
         self.memory_kind() == crate::device_memory::Kind::Coherent
+    }
+
+    fn came_back(&self, at: VramOffset, pages: u64) {
+        let mut done = 0;
+        while done < pages {
+            let next = VramOffset(at.0 + done * PAGE);
+            let Some((granule, first, run)) = self.residency().owner(next, pages - done) else {
+                // Nobody's: `released` says so.
+                done += 1;
+                continue;
+            };
+            granule.counters.migrations_out.add(1);
+            granule.counters.pages_out.add(run);
+            let start = granule.span.start().0 / PAGE + first;
+            let (from, to, trigger) = (self.id(), 0, MIGRATE_TRIGGER_PAGEFAULT_CPU);
+            let (prefetch, preferred) = (SVM_LOCATION_UNDEFINED, SVM_LOCATION_UNDEFINED);
+            let started = Event::MigrateStart { start, pages: run, from, to, prefetch, preferred, trigger };
+            self.smi().send(self.id(), &granule.who, started, true);
+            let ended = Event::MigrateEnd { start, pages: run, from, to, trigger, error: 0 };
+            self.smi().send(self.id(), &granule.who, ended, true);
+            done += run;
+        }
     }
 
     fn released(&self, at: VramOffset, pages: u64) {

@@ -16,7 +16,7 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_uapi::pod::Pod;
 
-mod migrate;
+pub mod migrate;
 pub mod svm;
 
 #[derive(Clone)]
