@@ -38,6 +38,8 @@ use vkfd_driver::os::{self, Arc};
 /// How long one call of HMM may go on beginning again. The driver, which has a deadline of its own, comes back after a pause.
 const FAULT_TIME: Delta = Delta::from_millis(100);
 
+const CHUNK_BYTES: usize = CHUNK * PAGE_SIZE;
+
 /// The notifier that HMM gets: of a page that nobody maps, and whatever happens to it does not matter.
 struct Quiet;
 
@@ -129,7 +131,8 @@ impl ProcessMemory {
             if os::killed() {
                 return Err(Errno::EINTR.into());
             }
-            let next = end.min((at + 1).next_multiple_of(CHUNK * PAGE_SIZE));
+            // A client may name any address.
+            let next = end.min((at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES));
             let _lock = mm.mmap_read_lock();
             while at < next {
                 // SAFETY: the lock is held as long as the mapping is used.

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
+use vkfd_driver::page_table::VA_END;
 use vkfd_uapi::svm::*;
 
 /// A page number at a 2 MiB boundary.
@@ -374,6 +375,20 @@ fn with_xnack_an_invalidation_clears_what_it_hits_and_a_fault_brings_it_back() {
     rig.reach(0, AT + 10, true).unwrap();
     rig.check_svm(0, AT, 512);
     assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst) - faulted, 3);
+}
+
+#[test]
+fn faults_outside_of_what_a_client_can_map_are_refused() {
+    let rig = xnack_rig();
+    for page in [VA_END / 4096, (1 << 48) / 4096, u64::MAX / 4096 - 512, u64::MAX / 4096] {
+        assert!(!rig.fault(0, page, true, FaultReason::NotPresent), "page {page:#x}");
+    }
+    assert_eq!(rig.svm_counters().unregistered.get(), 0);
+    // Of calls, too.
+    for (first, pages) in [(u64::MAX / 4096 - 1, 1), (u64::MAX / 4096 - 2048, 1024), (VA_END / 4096, 1)] {
+        assert_eq!(rig.set(first, pages, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]), Err(Errno::EFAULT));
+    }
+    assert_eq!(rig.set(u64::MAX / 4096, 2, &[]), Err(Errno::EOVERFLOW));
 }
 
 #[test]
