@@ -38,6 +38,8 @@ use vkfd_driver::os::{self, Arc};
 /// How long one call of HMM may go on beginning again. The driver, which has a deadline of its own, comes back after a pause.
 const FAULT_TIME: Delta = Delta::from_millis(100);
 
+const CHUNK_BYTES: usize = CHUNK * PAGE_SIZE;
+
 /// The notifier that HMM gets: of a page that nobody maps, and whatever happens to it does not matter.
 struct Quiet;
 
@@ -129,7 +131,8 @@ impl ProcessMemory {
             if os::killed() {
                 return Err(Errno::EINTR.into());
             }
-            let next = end.min((at + 1).next_multiple_of(CHUNK * PAGE_SIZE));
+            // A client may name any address.
+            let next = end.min((at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES));
             let _lock = mm.mmap_read_lock();
             while at < next {
                 // SAFETY: the lock is held as long as the mapping is used.
@@ -289,6 +292,18 @@ impl AddressSpace for ProcessMemory {
         let mut memory = true;
         let look = |vma: &VmaRef| memory &= vma.flags() & DEVICES == 0;
         self.user().is_ok_and(|mm| each_mapping(&mm, span, look)) && memory
+    }
+
+    fn first_mapped(&self, span: CpuSpan) -> Option<CpuSpan> {
+        let mm = self.user().ok()?;
+        let _lock = mm.mmap_read_lock();
+        // SAFETY: the lock is held as long as the mapping is used.
+        let vma = unsafe {
+            let found = bindings::find_vma(mm.as_raw(), index(span.start().0));
+            (!found.is_null()).then(|| VmaRef::from_raw(found))?
+        };
+        let found = CpuSpan::between(CpuVa(vma.start() as u64), CpuVa(vma.end() as u64));
+        found.overlaps(span).then(|| found.overlap(span))
     }
 
     fn is_current(&self) -> bool {

@@ -134,8 +134,13 @@ impl dev_pagemap::Operations for Pages {
     }
 
     fn move_to_ram(&self, page: usize, fault: &Fault<'_>) -> Result<(), FaultError> {
-        let mut mover = OnFault { pages: self, page, fault, oom: false };
-        match migrate::back_on_fault(fault, owner(), &mut mover) {
+        let mut mover = OnFault { pages: self, page, fault, oom: false, moved: false };
+        let result = migrate::back_on_fault(fault, owner(), &mut mover);
+        // The kernel has the page until this returns: its place is not free yet.
+        if let Some(driver) = self.driver.as_ref().filter(|_| mover.moved) {
+            driver.came_back(place(page), 1);
+        }
+        match result {
             Ok(()) if mover.oom => Err(FaultError::Oom),
             Ok(()) => Ok(()),
             Err(_) => Err(FaultError::Sigbus),
@@ -149,6 +154,7 @@ struct OnFault<'a> {
     page: usize,
     fault: &'a Fault<'a>,
     oom: bool,
+    moved: bool,
 }
 
 impl Mover for OnFault<'_> {
@@ -161,7 +167,9 @@ impl Mover for OnFault<'_> {
         Some(target)
     }
 
-    fn moved(&mut self, _: usize) {}
+    fn moved(&mut self, _: usize) {
+        self.moved = true;
+    }
 }
 
 /// Moves pages out of a GPU, whoever has them.

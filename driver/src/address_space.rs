@@ -181,6 +181,16 @@ pub trait AddressSpace: Send + Sync {
     /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).
     fn mapped(&self, span: CpuSpan) -> bool;
 
+    /// The first part of `span` (whole pages) that has mappings, up to a hole or beyond the end of one of them. O(pages) here; a host that has its
+    /// mappings in order does better.
+    fn first_mapped(&self, span: CpuSpan) -> Option<CpuSpan> {
+        let page = |at: u64| CpuSpan::between(CpuVa(at), CpuVa(at + PAGE));
+        let mut pages = (span.start().0..span.end().0).step_by(crate::addr::index(PAGE));
+        let start = pages.find(|at| self.mapped(page(*at)))?;
+        let end = pages.find(|at| !self.mapped(page(*at))).unwrap_or(span.end().0);
+        Some(CpuSpan::between(CpuVa(start), CpuVa(end)))
+    }
+
     /// Whether the caller of the current ioctl is the process that owns this address space (a forked child that
     /// inherited the file is not).
     fn is_current(&self) -> bool;

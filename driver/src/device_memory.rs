@@ -48,6 +48,13 @@ pub trait DeviceMemory: Send + Sync {
     /// Whether the CPU uses it in place.
     fn coherent(&self) -> bool;
 
+    /// `pages` pages of private memory from `at` on have moved back to system memory because the CPU touched them. For the record, and before they
+    /// are [`released`](Self::released). Called from a context that may sleep, perhaps with the host's lock of the address space, and with no
+    /// lock of the driver's.
+    fn came_back(&self, at: VramOffset, pages: u64) {
+        let _ = (at, pages);
+    }
+
     /// The host does not use `pages` pages from `at` on any more; no CPU mapping of them is left. The contents are nobody's. Called from a
     /// context that may sleep, without locks that a migration takes.
     fn released(&self, at: VramOffset, pages: u64);

@@ -9,6 +9,7 @@ use crate::errno::{Errno, Result};
 use crate::gpu::{FaultReason, PageFault};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
+use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::smi::Event;
 use vkfd_uapi::event::{MemoryExceptionData, MemoryExceptionFailure, MEM_ERR_NO_RAS};
@@ -44,8 +45,8 @@ impl Process {
 
     /// Serves the faults that have come in.
     pub(crate) fn serve_faults(self: &Arc<Self>) {
-        // Invalidations that unmap ask for this worker as well.
-        self.svm_sweep();
+        // Invalidations that unmap ask for this worker as well. What could not be dropped is with the next call.
+        let _ = self.svm_sweep();
         loop {
             let Some((gpu, fault)) = self.faults().0.lock().pop() else { return };
             let served = self.serve_fault(gpu, &fault);
@@ -54,8 +55,8 @@ impl Process {
     }
 
     fn serve_fault(self: &Arc<Self>, gpu: usize, fault: &PageFault) -> bool {
-        // Stale means that this driver has missed an invalidation: nothing to retry.
-        if matches!(fault.reason, FaultReason::Stale) {
+        // Stale means that this driver has missed an invalidation: nothing to retry. A client's program may ask for any address.
+        if matches!(fault.reason, FaultReason::Stale) || fault.va.0 >= VA_END {
             return false;
         }
         let found = {

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
+use vkfd_driver::page_table::VA_END;
 use vkfd_uapi::svm::*;
 
 /// A page number at a 2 MiB boundary.
@@ -243,23 +244,70 @@ fn unmapped_parts_of_ranges_disappear_without_stopping_anything() {
 }
 
 #[test]
-fn unmaps_in_more_places_than_are_noted_are_found_by_looking() {
+fn each_page_that_was_unmapped_is_known_however_many_there_are() {
     let rig = rig();
     rig.set(AT, 2048, &[(SVM_ATTR_ACCESS, GPU_ID), (SVM_ATTR_GRANULARITY, 3)]).unwrap();
+    // Other memory is there before anybody asks.
     for i in 0..100 {
         rig.mm.unmap(AT + 10 + 20 * i, 10);
-    }
-    let ask = [(SVM_ATTR_GRANULARITY, 0)];
-    // Whoever asks finds all of it looked through, by the worker or by itself.
-    assert_eq!(rig.get(AT, 10, &ask).unwrap()[0].1, 3);
-    for i in 0..100 {
         rig.mm.map(AT + 10 + 20 * i, 10, true);
     }
+    let ask = [(SVM_ATTR_GRANULARITY, 0)];
     for i in 0..100 {
         assert!(rig.nothing_mapped(0, AT + 10 + 20 * i, 10));
         assert_eq!(rig.get(AT + 10 + 20 * i, 10, &ask).unwrap()[0].1, 9);
+        assert_eq!(rig.get(AT + 20 * i, 10, &ask).unwrap()[0].1, 3);
         rig.check_svm(0, AT + 20 * i, 10);
+        rig.register(0x10_0000_0000 + i * 0x10_0000, &[(AT + 10 + 20 * i, 10)], WRITABLE_USERPTR).unwrap();
     }
+    assert_eq!(rig.svm_counters().dropped.get(), 100);
+}
+
+#[test]
+fn an_unmap_across_blocks_and_windows_takes_what_is_in_it() {
+    let rig = rig();
+    let end = (AT / (1 << 17) + 1) << 17;
+    rig.mm.map(end - 1200, 2400, true);
+    rig.set(end - 1200, 2400, &[(SVM_ATTR_ACCESS, GPU_ID), (SVM_ATTR_GRANULARITY, 3)]).unwrap();
+    rig.mm.unmap(end - 700, 1900);
+    rig.mm.map(end - 700, 1900, true);
+    let ask = [(SVM_ATTR_GRANULARITY, 0)];
+    for (page, want) in [(-1200, 3), (-701, 3), (-700, 9), (-1, 9), (0, 9), (1199, 9)] {
+        assert_eq!(rig.get(end.checked_add_signed(page).unwrap(), 1, &ask).unwrap()[0].1, want, "page {page}");
+    }
+    assert!(rig.nothing_mapped(0, end - 700, 1900));
+    rig.check_svm(0, end - 1200, 500);
+    assert_eq!(rig.info().notifiers, 1, "nothing is left in the second window");
+}
+
+#[test]
+fn memory_that_is_unmapped_before_its_notifier_is_there_has_no_range() {
+    let rig = rig();
+    let ask = [(SVM_ATTR_GRANULARITY, 0)];
+    // Nobody listens yet: it is not told of.
+    rig.mm.before_watch(|mm| mm.unmap(AT + 8, 4));
+    let _ = rig.set(AT, 16, &[(SVM_ATTR_GRANULARITY, 3)]);
+    rig.mm.map(AT + 8, 4, true);
+    for (page, want) in [(7, 3), (8, 9), (11, 9), (12, 3)] {
+        assert_eq!(rig.get(AT + page, 1, &ask).unwrap()[0].1, want, "page {page}");
+    }
+    rig.register(0x10_0000_0000, &[(AT + 8, 4)], WRITABLE_USERPTR).unwrap();
+    // The same for memory that a fault makes a range of.
+    let far = AT + (1 << 17);
+    rig.mm.map(far, 512, true);
+    rig.process.set_xnack(true).unwrap();
+    rig.mm.before_watch(move |mm| mm.unmap(far + 100, 50));
+    rig.gpu_read(0, far + 10).unwrap();
+    rig.mm.map(far + 100, 50, true);
+    rig.register(0x11_0000_0000, &[(far + 100, 50)], WRITABLE_USERPTR).unwrap();
+    assert_eq!(rig.register(0x12_0000_0000, &[(far + 99, 1)], WRITABLE_USERPTR), Err(Errno::EADDRINUSE));
+    // And where nothing is left of it, neither is a notifier.
+    let far = AT + (2 << 17);
+    rig.mm.map(far, 16, true);
+    let watches = rig.mm.watch_count();
+    rig.mm.before_watch(move |mm| mm.unmap(far, 16));
+    let _ = rig.set(far, 16, &[(SVM_ATTR_GRANULARITY, 3)]);
+    assert_eq!(rig.mm.watch_count(), watches);
 }
 
 #[test]
@@ -327,6 +375,20 @@ fn with_xnack_an_invalidation_clears_what_it_hits_and_a_fault_brings_it_back() {
     rig.reach(0, AT + 10, true).unwrap();
     rig.check_svm(0, AT, 512);
     assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst) - faulted, 3);
+}
+
+#[test]
+fn faults_outside_of_what_a_client_can_map_are_refused() {
+    let rig = xnack_rig();
+    for page in [VA_END / 4096, (1 << 48) / 4096, u64::MAX / 4096 - 512, u64::MAX / 4096] {
+        assert!(!rig.fault(0, page, true, FaultReason::NotPresent), "page {page:#x}");
+    }
+    assert_eq!(rig.svm_counters().unregistered.get(), 0);
+    // Of calls, too.
+    for (first, pages) in [(u64::MAX / 4096 - 1, 1), (u64::MAX / 4096 - 2048, 1024), (VA_END / 4096, 1)] {
+        assert_eq!(rig.set(first, pages, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]), Err(Errno::EFAULT));
+    }
+    assert_eq!(rig.set(u64::MAX / 4096, 2, &[]), Err(Errno::EOVERFLOW));
 }
 
 #[test]

@@ -5,9 +5,11 @@ mod sim;
 
 use sim::{Rig, GPU_ID};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vkfd_driver::device_memory::Kind;
 use vkfd_driver::errno::Errno;
+use vkfd_driver::files::EventStream;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::svm::damping::Damping;
 use vkfd_uapi::svm::*;
@@ -27,6 +29,37 @@ fn rig_of(options: Options, gpus: u32, vram: u64, pages: u64) -> Rig {
 
 fn rig(kind: Kind) -> Rig {
     rig_of(Options { device_memory: kind, ..Options::default() }, 2, 4096, 2048)
+}
+
+/// What a file of the first GPU's events has been told.
+#[derive(Default)]
+struct Events(Mutex<String>);
+
+impl EventStream for Events {
+    fn mask(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn write(&self, line: &[u8]) {
+        self.0.lock().unwrap().push_str(std::str::from_utf8(line).unwrap());
+    }
+
+    fn is_closed(&self) -> bool {
+        false
+    }
+}
+
+impl Events {
+    fn of(rig: &Rig) -> Arc<Self> {
+        let events = Arc::new(Self::default());
+        rig.process.kfd().devices()[0].smi().add(rig.process.number(), events.clone()).unwrap();
+        events
+    }
+
+    /// The lines since it was last asked.
+    fn lines(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap()).lines().map(str::to_owned).collect()
+    }
 }
 
 fn intact(rig: &Rig, pages: u64) {
@@ -83,6 +116,38 @@ fn private_memory_comes_back_when_the_cpu_touches_it() {
     assert_eq!(rig.mm.device_pages(), 462);
     rig.check_svm(0, AT, 512);
     assert_eq!(rig.mm.moves.load(Ordering::SeqCst), 512 + 50);
+    // That is a move back like any other.
+    let counters = rig.svm_counters();
+    assert_eq!((counters.migrations_out.get(), counters.pages_out.get(), counters.evictions.get()), (50, 50, 0));
+    prefetch(&rig, AT, 512, SYSTEM);
+    assert_eq!((counters.pages_in.get(), counters.pages_out.get()), (512, 512));
+}
+
+#[test]
+fn pages_that_come_back_together_are_counted_by_granule() {
+    let rig = rig(Kind::Private);
+    rig.set(AT, 1024, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    let events = Events::of(&rig);
+    prefetch(&rig, AT, 1024, GPU_ID);
+    rig.settle();
+    let device = &rig.process.kfd().devices()[0];
+    let free = device.vram().available() / 4096;
+    events.lines();
+    // A host may have several pages at once: here all of both granules, which lie one after the other, and what is nobody's.
+    let first = (0..).map(|page| vkfd_driver::addr::VramOffset(page * 4096));
+    let at = first.take(4096).find(|at| sim::migrate::fabric_frame(GPU_ID, *at) == rig.mm.frame(AT).unwrap()).unwrap();
+    use vkfd_driver::device_memory::DeviceMemory;
+    device.came_back(at, 1024);
+    let counters = rig.svm_counters();
+    assert_eq!((counters.migrations_out.get(), counters.pages_out.get()), (2, 1024));
+    let lines = events.lines();
+    let cpu = |line: &String| line.split(' ').collect::<Vec<_>>()[3..].join(" ");
+    let here = format!("@{AT:x}(200) {GPU_ID:x}->0");
+    assert_eq!(cpu(&lines[0]), format!("{here} ffffffff:ffffffff 2"), "{lines:?}");
+    assert_eq!(cpu(&lines[1]), format!("{here} 2 0"), "{lines:?}");
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    device.came_back(vkfd_driver::addr::VramOffset(4095 * 4096), 10);
+    assert_eq!((counters.pages_out.get(), device.vram().available() / 4096), (1024, free));
 }
 
 #[test]
@@ -256,15 +321,115 @@ fn what_bounces_rests_in_system_memory_and_is_used_there() {
 }
 
 #[test]
+fn one_page_that_goes_to_and_fro_rests_though_the_others_stay() {
+    let long = Duration::from_secs(3600);
+    let damping = Damping { window: long, bounces: 2, pause: long, longest: long };
+    let rig = rig_of(Options { damping, device_memory: Kind::Private, ..Options::default() }, 1, 4096, 512);
+    rig.process.set_xnack(true).unwrap();
+    rig.gpu_read(0, AT).unwrap();
+    assert_eq!(rig.mm.device_pages(), 512);
+    for _ in 0..10 {
+        assert_eq!(rig.mm.cpu_read(AT + 3), (AT + 3) * 3);
+        assert_eq!(rig.gpu_read(0, AT + 3), Ok((AT + 3) * 3));
+    }
+    let counters = rig.svm_counters();
+    assert_eq!((rig.mm.location(AT + 3), rig.mm.device_pages()), (Some(SYSTEM), 511));
+    assert_eq!((counters.bounces.get(), counters.pages_in.get()), (3, 512 + 3));
+    assert!(counters.damped.get() > 0);
+    // The others are used where they are, and that is no thrashing.
+    let damped = counters.damped.get();
+    rig.mm.notify(AT, 512, true);
+    rig.gpu_read(0, AT + 3).unwrap();
+    assert_eq!(rig.gpu_read(0, AT + 4), Ok((AT + 4) * 3));
+    assert_eq!(counters.damped.get(), damped + 1);
+    assert_eq!(rig.mm.location(AT + 4), Some(GPU_ID));
+}
+
+#[test]
+fn memory_that_two_threads_prefetch_at_once_is_known_to_be_there() {
+    let rig = oversubscribed(false);
+    rig.set(AT, 2048, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    // VRAM is full.
+    prefetch(&rig, AT + 512, 1536, GPU_ID);
+    assert_eq!(rig.mm.device_pages(), 1536);
+    let (room, wait) = std::sync::mpsc::sync_channel(0);
+    let (go_on, moved) = std::sync::mpsc::sync_channel(0);
+    let moved = Mutex::new(moved);
+    rig.mm.after_move_out(move |_| {
+        room.send(()).unwrap();
+        moved.lock().unwrap().recv().unwrap();
+    });
+    std::thread::scope(|s| {
+        s.spawn(|| prefetch(&rig, AT, 512, GPU_ID));
+        wait.recv().unwrap();
+        // One thread has made room for it, and another takes that for the same; the first makes room once more, for nothing.
+        prefetch(&rig, AT, 512, GPU_ID);
+        assert_eq!(rig.mm.location(AT), Some(GPU_ID));
+        go_on.send(()).unwrap();
+    });
+    rig.settle();
+    let refused = rig.svm_counters().pages_refused.get();
+    assert_eq!((rig.mm.device_pages(), refused), (1024, 512), "the second thread's places went back");
+    // It is known to be there: nothing is moved again, and all of it comes back when that is asked for.
+    let moves = rig.mm.moves.load(Ordering::SeqCst);
+    prefetch(&rig, AT, 512, GPU_ID);
+    assert_eq!((rig.mm.moves.load(Ordering::SeqCst), rig.svm_counters().pages_refused.get()), (moves, refused));
+    prefetch(&rig, AT, 512, SYSTEM);
+    assert_eq!((rig.mm.location(AT), rig.mm.device_pages()), (Some(SYSTEM), 512));
+    assert_eq!(rig.process.kfd().devices()[0].residency().hosted().0, 512);
+    rig.check_svm(0, AT, 2048);
+    intact(&rig, 2048);
+}
+
+#[test]
+fn mostly_read_memory_is_looked_for_where_it_would_move() {
+    let rig = rig(Kind::Coherent);
+    rig.process.set_xnack(true).unwrap();
+    let list = [(SVM_ATTR_SET_FLAGS, SVM_FLAG_GPU_READ_MOSTLY), (SVM_ATTR_GRANULARITY, 4)];
+    rig.set(AT, 512, &list).unwrap();
+    rig.gpu_read(0, AT).unwrap();
+    // Another granule of the same 2 MiB is on no GPU.
+    rig.gpu_read(1, AT + 16).unwrap();
+    rig.gpu_read(1, AT).unwrap();
+    assert_eq!((rig.mm.location(AT), rig.mm.location(AT + 16)), (Some(GPU_ID), Some(GPU_ID + 1)));
+    intact(&rig, 512);
+}
+
+#[test]
+fn what_is_known_of_bouncing_memory_goes_with_it() {
+    let long = Duration::from_secs(3600);
+    let damping = Damping { window: long, bounces: 2, pause: long, longest: long };
+    let rig = rig_of(Options { damping, ..Options::default() }, 2, 4096, 512);
+    rig.process.set_xnack(true).unwrap();
+    // The first half goes to and fro; the second keeps the block.
+    rig.set(AT, 256, &[(SVM_ATTR_GRANULARITY, 8)]).unwrap();
+    rig.set(AT + 256, 256, &[(SVM_ATTR_GRANULARITY, 7)]).unwrap();
+    for round in 0..8 {
+        rig.mm.notify(AT, 256, true);
+        rig.gpu_read(round % 2, AT).unwrap();
+    }
+    let counters = rig.svm_counters();
+    let (bounces, damped) = (counters.bounces.get(), counters.damped.get());
+    assert!(bounces == 3 && damped > 0, "{bounces} {damped}");
+    // Other memory in its place has not bounced.
+    rig.mm.unmap(AT, 256);
+    rig.mm.map(AT, 256, true);
+    rig.gpu_read(0, AT).unwrap();
+    rig.gpu_read(1, AT).unwrap();
+    assert_eq!(rig.mm.location(AT), Some(GPU_ID + 1));
+    assert_eq!((counters.bounces.get(), counters.damped.get()), (bounces + 1, damped), "the second move of new memory");
+}
+
+#[test]
 fn buffer_objects_of_any_process_make_svm_memory_give_way() {
     let rig = rig_of(Options::default(), 1, 2048, 1536);
     rig.set(AT, 1536, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     prefetch(&rig, AT, 1536, GPU_ID);
     assert_eq!(rig.mm.device_pages(), 1536);
-    let other = rig.process.kfd().open(std::sync::Arc::new(sim::Mm(std::sync::Arc::default()))).unwrap();
+    let other = rig.process.kfd().open(Arc::new(sim::Mm(Arc::default()))).unwrap();
     other.acquire_vm(GPU_ID).unwrap();
     use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_VRAM};
-    let alloc = |process: &std::sync::Arc<vkfd_driver::process::Process>, pages: u64| {
+    let alloc = |process: &Arc<vkfd_driver::process::Process>, pages: u64| {
         let mut args = AllocMemoryOfGpuArgs {
             va_addr: 0x20_0000_0000,
             size: pages * 4096,
@@ -363,29 +528,9 @@ fn migration_that_fails_anywhere_loses_nothing_and_leaks_nothing() {
 
 #[test]
 fn events_tell_of_migration_faults_eviction_and_unmaps() {
-    use std::sync::{Arc, Mutex};
-    use vkfd_driver::files::EventStream;
-    #[derive(Default)]
-    struct File(Mutex<String>);
-    impl EventStream for File {
-        fn mask(&self) -> u64 {
-            u64::MAX
-        }
-        fn write(&self, line: &[u8]) {
-            self.0.lock().unwrap().push_str(std::str::from_utf8(line).unwrap());
-        }
-        fn is_closed(&self) -> bool {
-            false
-        }
-    }
     let rig = rig(Kind::Coherent);
-    let device = rig.process.kfd().devices()[0].clone();
-    let file = Arc::new(File::default());
-    device.smi().add(rig.process.number(), file.clone()).unwrap();
-    let lines = || {
-        let text = std::mem::take(&mut *file.0.lock().unwrap());
-        text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
-    };
+    let events = Events::of(&rig);
+    let lines = || events.lines().iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
     rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     prefetch(&rig, AT, 512, GPU_ID);
     rig.settle();

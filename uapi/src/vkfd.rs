@@ -420,11 +420,11 @@ pod! {
         pub migrations_in: u64,
         /// Pages they moved.
         pub pages_in: u64,
-        /// Calls that moved pages back.
+        /// Times that pages moved back: asked for, for want of VRAM, or because the CPU touched private memory.
         pub migrations_out: u64,
-        /// Pages they moved.
+        /// Pages that did.
         pub pages_out: u64,
-        /// Of these calls, because VRAM was needed.
+        /// Of these times, because VRAM was needed.
         pub evictions: u64,
         /// Pages that were to move to a GPU and did not.
         pub pages_refused: u64,

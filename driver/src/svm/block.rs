@@ -15,7 +15,6 @@
 //! As only one such loop runs in a block, one bitmap says of each page what a generation would, and an invalidation costs only the
 //! pages it hits. The order of the first two steps is that of [`crate::revalidate`], for the same reason.
 
-use super::damping::Bounces;
 use super::page_bits::PageBits;
 use super::residency::Granule;
 use super::view::View;
@@ -33,8 +32,6 @@ use core::time::Duration;
 pub struct Inner {
     /// Its ranges have gone: whoever still has it looks again.
     gone: bool,
-    /// How it goes to and fro.
-    pub bounces: Bounces,
 }
 
 /// The reservation, held.
@@ -73,7 +70,7 @@ pub struct Fetched {
 impl Block {
     /// Block number `slot` of a window.
     pub fn new(window: &Arc<Window>, watch: &Arc<dyn Watch>, slot: usize, granule: Arc<Granule>) -> Result<Arc<Self>> {
-        let inner = Mutex::new(Rank::Bo, Inner { gone: false, bounces: Bounces::new() })?;
+        let inner = Mutex::new(Rank::Bo, Inner { gone: false })?;
         os::arc(Self { window: window.clone(), watch: watch.clone(), slot, granule, inner })
     }
 

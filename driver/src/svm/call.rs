@@ -52,7 +52,7 @@ impl Process {
             self.svm_check(*item)?;
         }
         // What has been unmapped is not what is to be set.
-        self.svm_sweep();
+        self.svm_sweep()?;
         if !self.mm().mapped(span) {
             return Err(not_mapped());
         }
@@ -64,9 +64,9 @@ impl Process {
             self.svm_prune(span);
         }
         entered?;
-        let mut result = Ok(());
+        let mut result = self.svm_confirm(span);
         if list.iter().any(|item| item.attr_type == abi::SVM_ATTR_PREFETCH_LOC) {
-            result = self.svm_prefetch(span);
+            result = result.and(self.svm_prefetch(span));
         }
         let stays = |item: &abi::SvmAttribute| {
             [abi::SVM_ATTR_PREFERRED_LOC, abi::SVM_ATTR_GRANULARITY].contains(&item.attr_type)
@@ -267,7 +267,7 @@ impl Process {
 
     /// What holds for all ranges of the span; what holds for unset memory where there are none.
     fn svm_get(self: &Arc<Self>, span: CpuSpan, list: &mut [abi::SvmAttribute]) -> Result {
-        self.svm_sweep();
+        self.svm_sweep()?;
         if !self.mm().mapped(span) {
             return Err(not_mapped());
         }

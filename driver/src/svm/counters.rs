@@ -10,11 +10,11 @@ pub struct Counters {
     pub migrations_in: Counter,
     /// Pages they moved.
     pub pages_in: Counter,
-    /// Calls that moved pages back, for whatever reason.
+    /// Times that pages moved back, for whatever reason: asked for, for want of VRAM, or because the CPU touched private memory.
     pub migrations_out: Counter,
-    /// Pages they moved.
+    /// Pages that did.
     pub pages_out: Counter,
-    /// Of these calls, because VRAM was needed.
+    /// Of these times, because VRAM was needed.
     pub evictions: Counter,
     /// Pages that were to move to a GPU and did not.
     pub pages_refused: Counter,

@@ -4,7 +4,9 @@
 //! A *bounce* is a page that moves to VRAM again within [`Damping::window`] of its granule's last move there. After
 //! [`Damping::bounces`] in a row faults do not move the granule any more until a time has passed that doubles with each further bounce;
 //! GPUs use it in system memory meanwhile. A prefetch is an order and goes through, a granule that holds still longer than the window is
-//! forgiven.
+//! forgiven, and what is known of pages goes with their memory.
+//!
+//! Guarded by the notifier lock ([`super::window`]).
 
 use super::page_bits::PageBits;
 use crate::os::Time;
@@ -52,6 +54,14 @@ impl Bounces {
     /// Whether it is to be left where it is.
     pub fn rests(&self, now: Time) -> bool {
         now < self.rest_until
+    }
+
+    /// The memory of `pages` was unmapped: what comes to their addresses is other memory. Allowed in reclaim.
+    pub fn forget(&mut self, pages: PageBits) {
+        self.moved &= !pages;
+        if self.moved.is_empty() {
+            *self = Self::new();
+        }
     }
 
     /// `pages` have moved to VRAM. Whether that was a bounce.
@@ -102,5 +112,20 @@ mod tests {
         assert!(b.rests(at(200)) && !b.rests(at(211)));
         assert!(!b.moved(PageBits::ALL, at(5000), &damping));
         assert!(!b.rests(at(5000)));
+    }
+
+    #[test]
+    fn what_bounced_is_forgotten_with_its_memory() {
+        let damping = Damping::default();
+        let at = |ms| Time(0).after(Duration::from_millis(ms));
+        let mut b = Bounces::new();
+        for ms in 10..15 {
+            b.moved(PageBits::range(0, 16), at(ms), &damping);
+        }
+        b.forget(PageBits::range(0, 8) | PageBits::range(16, 512));
+        assert!(b.rests(at(20)), "half of it is still there");
+        b.forget(PageBits::range(8, 16));
+        assert!(!b.rests(at(20)));
+        assert!(!b.moved(PageBits::range(0, 16), at(21), &damping), "the first move of other memory");
     }
 }

@@ -35,7 +35,7 @@ impl Process {
         if !self.xnack() {
             return Ok(false);
         }
-        self.svm_sweep();
+        self.svm_sweep()?;
         let at = fault.va.0 / PAGE * PAGE;
         let Some(device) = self.kfd().devices().get(gpu).cloned() else { return Ok(false) };
         let vm = self.vm(gpu)?;
@@ -106,7 +106,9 @@ impl Process {
             }
             let unset = Attributes::unset(true);
             svm.ranges.replace(span.start().0, span.end().0, &mut |old| Some(old.unwrap_or(unset)))?;
+            drop((svm, inner));
             self.svm().counters().unregistered.add(1);
+            self.svm_confirm(span)?;
             return Ok(true);
         }
     }
@@ -121,7 +123,7 @@ impl Process {
         write: bool,
     ) -> bool {
         let trigger = MIGRATE_TRIGGER_PAGEFAULT_GPU;
-        let moved = match self.svm_best_place(a, device, at, write) {
+        let moved = match self.svm_best_place(granule, a, device, at, write) {
             Place::Stay => Ok(0),
             Place::System => self.svm_move_out(granule, a, trigger),
             Place::Gpu(device) => self.svm_move_in(granule, a, &device, trigger),
@@ -129,9 +131,9 @@ impl Process {
         matches!(moved, Ok(1..))
     }
 
-    fn svm_best_place(&self, a: &Attributes, device: &Arc<Device>, at: u64, write: bool) -> Place {
+    fn svm_best_place(&self, granule: CpuSpan, a: &Attributes, device: &Arc<Device>, at: u64, write: bool) -> Place {
         let block = self.svm().find_block(at);
-        let location = block.as_ref().and_then(|block| self.svm_location(block, PageBits::ALL));
+        let on_a_gpu = || block.as_ref().is_some_and(|b| self.svm_location(b, b.pages_of(granule)).is_some());
         let best = match a.preferred {
             abi::SVM_LOCATION_SYSMEM => return Place::System,
             abi::SVM_LOCATION_UNDEFINED => None,
@@ -140,15 +142,13 @@ impl Process {
         let best = match best {
             Some(preferred) => preferred,
             None if a.access >> device.index() & 1 == 0 => return Place::Stay,
-            None if !write && a.has(abi::SVM_FLAG_GPU_READ_MOSTLY) && location.is_some() => return Place::Stay,
+            None if !write && a.has(abi::SVM_FLAG_GPU_READ_MOSTLY) && on_a_gpu() => return Place::Stay,
             None => device.clone(),
         };
-        if location.is_some_and(|there| there.index() == best.index()) {
-            // The rest of the granule follows what is there.
-            return Place::Gpu(best);
-        }
-        let rests = block.is_some_and(|b| b.reserve().is_some_and(|reserved| reserved.bounces.rests(os::now())));
-        if rests {
+        // What is there already does not go to and fro.
+        let would_move = |b: &Arc<Block>| !(b.pages_of(granule) & !best.residency().pages(b.granule())).is_empty();
+        let rests = |b: &Arc<Block>| b.state(|b| b.bounces.rests(os::now())) == Some(true);
+        if block.is_some_and(|block| would_move(&block) && rests(&block)) {
             self.svm().counters().damped.add(1);
             return Place::Stay;
         }

@@ -211,10 +211,9 @@ impl Process {
             if moved.is_empty() {
                 continue;
             }
-            if let Some(mut reserved) = offer.block.reserve() {
-                if reserved.bounces.moved(moved, os::now(), &self.kfd().options().damping) {
-                    counters.bounces.add(1);
-                }
+            let damping = &self.kfd().options().damping;
+            if offer.block.state(|b| b.bounces.moved(moved, os::now(), damping)) == Some(true) {
+                counters.bounces.add(1);
             }
         }
     }

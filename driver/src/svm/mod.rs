@@ -42,7 +42,7 @@ use self::ranges::SvmRanges;
 use self::residency::Granule;
 use self::view::View;
 use self::window::{BlockState, Window, BLOCKS, WINDOW};
-use crate::addr::{index, CpuSpan, CpuVa, HUGE, PAGE};
+use crate::addr::{index, CpuSpan, CpuVa, HUGE};
 use crate::address_space::{AddressSpace, Invalidate, Watch};
 use crate::errno::{Errno, Result};
 use crate::lock_rank::Rank;
@@ -80,17 +80,6 @@ pub struct Svm {
     sweep: Mutex<()>,
 }
 
-/// What a look through a span has found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Looked {
-    /// Something is mapped there.
-    Mapped,
-    /// Nothing is.
-    Gone,
-}
-
-const PAGE_STEP: usize = crate::addr::index(PAGE);
-
 /// The VMs of a process, by GPU number.
 pub type Vms = Vec<Option<Arc<Vm>>>;
 
@@ -119,7 +108,7 @@ impl Svm {
         self.notes.fetch_or(what, Ordering::AcqRel);
     }
 
-    /// Whether a range shares a byte with `[start, end)`. Ranges whose memory there has gone are dropped first.
+    /// Whether a range shares a byte with `[start, end)`. Ranges whose memory there has gone, and whose host could not tell, are dropped first.
     /// O(log ranges) where there is none.
     pub fn conflict(&self, mm: &dyn AddressSpace, start: u64, end: u64) -> bool {
         loop {
@@ -127,33 +116,10 @@ impl Svm {
             let Some(range) = hit else { return false };
             let span = CpuSpan::between(CpuVa(range.start.max(start)), CpuVa(range.end.min(end)));
             // Without memory for the split the conflict stands.
-            match self.look_through(mm, span) {
-                Ok(Looked::Gone) => {}
-                Ok(Looked::Mapped) | Err(_) => return true,
+            if mm.first_mapped(span).is_some() || self.drop_span(span).is_err() {
+                return true;
             }
         }
-    }
-
-    /// Drops what of the ranges in `span` is not mapped. Whether something is. O(pages) where not all is.
-    fn look_through(&self, mm: &dyn AddressSpace, span: CpuSpan) -> Result<Looked> {
-        if mm.mapped(span) {
-            return Ok(Looked::Mapped);
-        }
-        let mut looked = Looked::Gone;
-        let mut gone = CpuSpan::EMPTY;
-        for at in (span.start().0..span.end().0).step_by(PAGE_STEP) {
-            let page = CpuSpan::between(CpuVa(at), CpuVa(at + PAGE));
-            if mm.mapped(page) {
-                looked = Looked::Mapped;
-            } else if gone.bytes() != 0 && gone.end() == page.start() {
-                gone = CpuSpan::between(gone.start(), page.end());
-            } else {
-                self.drop_span(gone)?;
-                gone = page;
-            }
-        }
-        self.drop_span(gone)?;
-        Ok(looked)
     }
 
     /// Drops the ranges of `span`, whose memory has gone: first their entries, so that nothing of theirs is left where another

@@ -16,6 +16,7 @@
 
 use super::counters::Counters;
 use super::page_bits::PageBits;
+use super::window::BLOCK_PAGES;
 use crate::addr::{index, CpuSpan, VramOffset, PAGE};
 use crate::address_space::AddressSpace;
 use crate::device::Device;
@@ -28,7 +29,7 @@ use crate::smi::{Event, Who};
 use crate::vram::VramBlock;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
-use vkfd_uapi::smi::MIGRATE_TRIGGER_TTM_EVICTION;
+use vkfd_uapi::smi::{MIGRATE_TRIGGER_PAGEFAULT_CPU, MIGRATE_TRIGGER_TTM_EVICTION};
 use vkfd_uapi::svm::SVM_LOCATION_UNDEFINED;
 
 const NIL: u32 = u32::MAX;
@@ -91,14 +92,41 @@ impl Granule {
 
 struct Seat {
     granule: Arc<Granule>,
-    /// Pages of the granule that are here.
+    /// Pages of the granule that are here, or offered a place here.
     pages: PageBits,
-    /// VRAM pages; more than the pages above when a forked child has copies of its own.
+    /// How many places each of them has: several while several threads move it at once. Stays at the largest number.
+    places: [u16; BLOCK_PAGES],
+    /// Places in all.
     count: u64,
     colder: u32,
     warmer: u32,
     /// The eviction that last tried it.
     tried: u64,
+}
+
+impl Seat {
+    /// Page number `page` of the granule has one place more.
+    fn enter(&mut self, page: u64) {
+        self.pages |= PageBits::page(page);
+        self.count += 1;
+        if let Some(places) = self.places.get_mut(index(page)) {
+            *places = places.saturating_add(1);
+        }
+    }
+
+    /// And one less.
+    fn leave(&mut self, page: u64) {
+        self.count -= 1;
+        match self.places.get_mut(index(page)) {
+            Some(&mut u16::MAX) | None => {}
+            Some(places) => {
+                *places -= 1;
+                if *places == 0 {
+                    self.pages &= !PageBits::page(page);
+                }
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -161,7 +189,8 @@ impl Residency {
             number = state.seats.reserve()?;
             let granule = granule.clone();
             granule.seats[self.gpu].store(number, Ordering::Release);
-            let seat = Seat { granule, pages: PageBits::NONE, count: 0, colder: NIL, warmer: NIL, tried: 0 };
+            let (pages, places) = (PageBits::NONE, [0; BLOCK_PAGES]);
+            let seat = Seat { granule, pages, places, count: 0, colder: NIL, warmer: NIL, tried: 0 };
             state.seats.fill(number, seat);
             state.link(number);
         } else {
@@ -174,8 +203,7 @@ impl Residency {
             // Pages of a granule are below 512.
             *owner = Owner { seat: number, page: u32::try_from(page).unwrap_or(0) };
             if let Some(seat) = state.seats.get_mut(number) {
-                seat.pages |= PageBits::page(page);
-                seat.count += 1;
+                seat.enter(page);
                 state.hosted += 1;
             }
         }
@@ -220,6 +248,17 @@ impl Residency {
         let state = self.state.lock();
         let seat = state.seats.get(granule.seats[self.gpu].load(Ordering::Acquire));
         seat.map_or(PageBits::NONE, |seat| seat.pages)
+    }
+
+    /// Whose the page at `at` is, which page of the granule it is, and how many of the next `pages` follow it there, too.
+    fn owner(&self, at: VramOffset, pages: u64) -> Option<(Arc<Granule>, u64, u64)> {
+        let state = self.state.lock();
+        let owners = state.owners.get(index(at.0 / PAGE)..)?;
+        let first = owners.first()?;
+        let granule = state.seats.get(first.seat)?.granule.clone();
+        let follows = |(owner, page): &(&Owner, u32)| owner.seat == first.seat && owner.page == *page;
+        let run = owners.iter().take(index(pages)).zip(first.page..).take_while(follows).count();
+        Some((granule, first.page.into(), run as u64))
     }
 
     /// How many granules have pages here.
@@ -273,8 +312,7 @@ impl State {
             let owner = core::mem::replace(&mut self.owners[*page], Owner { seat: NIL, page: 0 });
             *page += 1;
             let Some(seat) = self.seats.get_mut(owner.seat) else { continue };
-            seat.pages &= !PageBits::page(owner.page.into());
-            seat.count -= 1;
+            seat.leave(owner.page.into());
             self.hosted -= 1;
             if seat.count == 0 {
                 seat.granule.seats[gpu].store(NIL, Ordering::Release);
@@ -398,6 +436,28 @@ impl DeviceMemory for Device {
 
     fn coherent(&self) -> bool {
         self.memory_kind() == crate::device_memory::Kind::Coherent
+    }
+
+    fn came_back(&self, at: VramOffset, pages: u64) {
+        let mut done = 0;
+        while done < pages {
+            let next = VramOffset(at.0 + done * PAGE);
+            let Some((granule, first, run)) = self.residency().owner(next, pages - done) else {
+                // Nobody's: `released` says so.
+                done += 1;
+                continue;
+            };
+            granule.counters.migrations_out.add(1);
+            granule.counters.pages_out.add(run);
+            let start = granule.span.start().0 / PAGE + first;
+            let (from, to, trigger) = (self.id(), 0, MIGRATE_TRIGGER_PAGEFAULT_CPU);
+            let (prefetch, preferred) = (SVM_LOCATION_UNDEFINED, SVM_LOCATION_UNDEFINED);
+            let started = Event::MigrateStart { start, pages: run, from, to, prefetch, preferred, trigger };
+            self.smi().send(self.id(), &granule.who, started, true);
+            let ended = Event::MigrateEnd { start, pages: run, from, to, trigger, error: 0 };
+            self.smi().send(self.id(), &granule.who, ended, true);
+            done += run;
+        }
     }
 
     fn released(&self, at: VramOffset, pages: u64) {

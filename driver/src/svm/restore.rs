@@ -26,7 +26,8 @@ impl Process {
 
     /// Makes wanted pages valid, block by block. Whether something is left to do.
     pub(crate) fn svm_restore(self: &Arc<Self>) -> Result<bool> {
-        self.svm_sweep();
+        // What could not be dropped is not wanted either.
+        let _ = self.svm_sweep();
         let mut before = usize::MAX;
         loop {
             let left = self.svm_restore_pass()?;
@@ -77,82 +78,70 @@ impl Process {
     }
 
     /// Drops ranges whose memory was unmapped, with the blocks and windows that go with them. Also what another thread is just dropping
-    /// has gone when this returns. Called without locks. O(windows) with something to drop, else O(1).
-    pub(crate) fn svm_sweep(self: &Arc<Self>) {
+    /// has gone when this returns. ENOMEM leaves what could not be dropped noted. Called without locks. O(windows) with something to drop,
+    /// else O(1).
+    pub(crate) fn svm_sweep(self: &Arc<Self>) -> Result {
         // What a client unmapped before it mapped other memory there is not to be found later, when that memory has ranges.
         self.mm().settle();
-        let looked_through = {
-            let _one = self.svm().sweep.lock();
-            self.svm_sweep_noted()
-        };
-        // What was unmapped and mapped again since then is still a range, without entries.
-        if let Some(span) = looked_through {
-            self.svm_reapply_in(span);
-        }
-    }
-
-    /// Where ranges were looked through.
-    fn svm_sweep_noted(&self) -> Option<CpuSpan> {
-        let mut looked_through: Option<CpuSpan> = None;
+        let _one = self.svm().sweep.lock();
         if self.svm().notes.fetch_and(!Svm::DROPS, Ordering::AcqRel) & Svm::DROPS == 0 {
-            return None;
+            return Ok(());
         }
+        let mut result = Ok(());
         let mut base = 0;
         loop {
             let window = self.svm().inner.lock().window_from(base);
-            let Some(window) = window else { return looked_through };
-            let span = window.span();
-            match self.svm_sweep_window(&window) {
-                Ok(false) => {}
-                Ok(true) => {
-                    let start = looked_through.map_or(span.start(), CpuSpan::start);
-                    looked_through = Some(CpuSpan::between(start, span.end()));
-                }
-                Err(_) => {
-                    // No memory for the split just now: looked through again with the next call.
-                    window.put_back_drops();
-                    self.svm().note(Svm::DROPS);
-                }
+            let Some(window) = window else { return result };
+            if let Err(error) = self.svm_sweep_window(&window) {
+                self.svm().note(Svm::DROPS);
+                result = Err(error);
             }
-            match span.start().0.checked_add(WINDOW) {
+            match window.span().start().0.checked_add(WINDOW) {
                 Some(next) => base = next,
-                None => return looked_through,
+                None => return result,
             }
         }
     }
 
-    /// Whether there was more than is noted, so that the ranges were looked through.
-    fn svm_sweep_window(&self, window: &Window) -> Result<bool> {
-        let drops = window.take_drops();
-        for span in drops.spans() {
-            self.svm().drop_span(*span)?;
+    fn svm_sweep_window(&self, window: &Window) -> Result {
+        let mut at = window.span().start();
+        while let Some(span) = window.take_drop(at) {
+            if let Err(error) = self.svm().drop_span(span) {
+                window.put_back_drop(span);
+                return Err(error);
+            }
+            at = span.end();
         }
-        if drops.suspect {
-            // An unmap is told of before it is done: what is under way is waited for, or it would still be found mapped.
-            let watch = self.svm().inner.lock().window(window.span().start().0).map(|watched| watched.watch.clone());
+        if at > window.span().start() {
+            self.svm_prune(window.span());
+        }
+        Ok(())
+    }
+
+    /// Ranges have just been made in `span`, which was mapped a moment ago. What was unmapped before they were there, when nobody listened
+    /// or what was told of had been dealt with already, is not a range's. O(mappings) where all is mapped.
+    pub(super) fn svm_confirm(&self, span: CpuSpan) -> Result {
+        // Some hosts tell of an unmap before it is done.
+        let mut base = span.start().0 / WINDOW * WINDOW;
+        while base < span.end().0 {
+            let watch = self.svm().inner.lock().window(base).map(|watched| watched.watch.clone());
             if let Some(watch) = watch {
                 watch.read_begin();
             }
-            self.svm_look_through(window.span())?;
+            base += WINDOW;
         }
-        if drops.suspect || !drops.spans().is_empty() {
-            self.svm_prune(window.span());
+        if self.mm().mapped(span) {
+            return Ok(());
         }
-        Ok(drops.suspect)
-    }
-
-    /// Drops what is not mapped in `span`, found out by asking.
-    fn svm_look_through(&self, span: CpuSpan) -> Result {
-        let mut at = span.start().0;
-        loop {
-            let found = self.svm().inner.lock().ranges.within(at, span.end().0).first().copied();
-            let Some(range) = found else { return Ok(()) };
-            let start = range.start.max(at);
-            let end = range.end.min(span.end().0).min(start / HUGE * HUGE + HUGE);
-            let part = CpuSpan::between(CpuVa(start), CpuVa(end));
-            self.svm().look_through(self.mm(), part)?;
-            at = end;
+        let mut at = span.start();
+        while at < span.end() {
+            let rest = CpuSpan::between(at, span.end());
+            let mapped = self.mm().first_mapped(rest).unwrap_or(CpuSpan::between(rest.end(), rest.end()));
+            self.svm().drop_span(CpuSpan::between(at, mapped.start()))?;
+            at = mapped.end();
         }
+        self.svm_prune(span);
+        Ok(())
     }
 
     /// Ends blocks of `within` in which there is no range any more, and windows. O(blocks there).
@@ -183,16 +172,12 @@ impl Process {
 
     /// A GPU has got a VM, or XNACK was switched: what must be mapped has changed.
     pub(crate) fn svm_reapply(self: &Arc<Self>) {
-        self.svm_reapply_in(CpuSpan::between(CpuVa(0), CpuVa(u64::MAX)));
-    }
-
-    fn svm_reapply_in(self: &Arc<Self>, span: CpuSpan) {
         let Ok(vms) = self.svm_vms() else { return };
-        let mut at = span.start().0;
+        let mut at = 0;
         loop {
-            let found = self.svm().inner.lock().ranges.within(at, span.end().0).first().copied();
+            let found = self.svm().inner.lock().ranges.within(at, u64::MAX).first().copied();
             let Some(range) = found else { return };
-            let part = CpuSpan::between(CpuVa(range.start.max(at)), CpuVa(range.end.min(span.end().0)));
+            let part = CpuSpan::between(CpuVa(range.start.max(at)), CpuVa(range.end));
             // What cannot be had now stays out until it is asked for.
             let _ = self.svm_apply(part, &vms, false, false);
             at = part.end().0;

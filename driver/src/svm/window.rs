@@ -14,9 +14,10 @@
 //! The notifier lock (rank `Notifier`, one a window) guards [`State`]. It is taken in reclaim. Cost of an invalidation: O(blocks hit),
 //! plus the entries cleared.
 
+use super::damping::Bounces;
 use super::page_bits::PageBits;
 use super::Svm;
-use crate::addr::{index, CpuSpan, CpuVa, HUGE, PAGE};
+use crate::addr::{index, CpuSpan, CpuVa, HUGE, HUGE_PAGES, PAGE};
 use crate::address_space::{Invalidate, Page};
 use crate::errno::Result;
 use crate::lock_rank::Rank;
@@ -32,8 +33,6 @@ pub const WINDOW: u64 = 512 << 20;
 /// Blocks in a window.
 pub const BLOCKS: usize = 256;
 const _: () = assert!(WINDOW == BLOCKS as u64 * HUGE);
-/// Unmapped spans that are remembered exactly between two looks; beyond that the window's ranges are looked through.
-const DROPS: usize = 16;
 const EMPTY: u16 = u16::MAX;
 
 /// A block's entries on one GPU.
@@ -73,6 +72,8 @@ pub struct BlockState {
     pub missing: PageBits,
     /// Invalidated since the fault under way began.
     pub moved: PageBits,
+    /// How it goes to and fro.
+    pub bounces: Bounces,
     /// By GPU, in the order they were mapped.
     pub maps: Vec<Map>,
 }
@@ -86,6 +87,7 @@ impl BlockState {
             valid: PageBits::NONE,
             missing: PageBits::NONE,
             moved: PageBits::NONE,
+            bounces: Bounces::new(),
             maps: Vec::with_capacity(gpus)?,
         })
     }
@@ -134,10 +136,8 @@ pub struct State {
     blocks: Vec<BlockState>,
     /// Blocks with outstanding pages, by number.
     restless: [u64; BLOCKS / 64],
-    drops: [CpuSpan; DROPS],
-    drop_count: usize,
-    /// More was unmapped than `drops` could tell.
-    suspect: bool,
+    /// Pages that were unmapped and whose ranges are still there, by block number, whether there is a block or not.
+    drops: Vec<PageBits>,
 }
 
 /// The notifier lock, held.
@@ -150,21 +150,6 @@ pub struct Window {
     state: Mutex<State>,
 }
 
-/// What was unmapped in a window since it was last asked.
-pub struct Drops {
-    spans: [CpuSpan; DROPS],
-    count: usize,
-    /// There was more: every range of the window is to be looked at.
-    pub suspect: bool,
-}
-
-impl Drops {
-    /// The spans.
-    pub fn spans(&self) -> &[CpuSpan] {
-        &self.spans[..self.count]
-    }
-}
-
 impl Window {
     /// The window of `base`, which is a multiple of [`WINDOW`], without blocks.
     pub fn new(process: &Arc<Process>, base: u64) -> Result<Arc<Self>> {
@@ -172,9 +157,7 @@ impl Window {
             slots: Vec::filled(EMPTY, BLOCKS)?,
             blocks: Vec::new(),
             restless: [0; BLOCKS / 64],
-            drops: [CpuSpan::EMPTY; DROPS],
-            drop_count: 0,
-            suspect: false,
+            drops: Vec::filled(PageBits::NONE, BLOCKS)?,
         };
         let span = CpuSpan::between(CpuVa(base), CpuVa(base.saturating_add(WINDOW)));
         os::arc(Self { process: process.clone(), span, state: Mutex::new(Rank::Notifier, state)? })
@@ -247,16 +230,14 @@ impl Window {
         });
     }
 
-    /// What was unmapped since this was last asked.
-    pub fn take_drops(&self) -> Drops {
-        let mut state = self.lock();
-        let count = core::mem::replace(&mut state.drop_count, 0);
-        Drops { spans: state.drops, count, suspect: core::mem::replace(&mut state.suspect, false) }
+    /// The first unmapped pages in a row from `from` on that were not taken yet.
+    pub fn take_drop(&self, from: CpuVa) -> Option<CpuSpan> {
+        self.lock().take_drop(self.span, from)
     }
 
-    /// Drops could not be dealt with: the ranges are to be looked through.
-    pub fn put_back_drops(&self) {
-        self.lock().suspect = true;
+    /// What was taken could not be dealt with.
+    pub fn put_back_drop(&self, span: CpuSpan) {
+        self.lock().note_drop(self.span, span);
     }
 
     /// The first block from number `from` on that has outstanding pages.
@@ -301,6 +282,9 @@ impl Window {
                 }
                 map.current &= !pages;
             }
+            if unmapped {
+                block.bounces.forget(pages);
+            }
             if !block.outstanding().is_empty() {
                 restless[block.slot / 64] |= 1 << (block.slot % 64);
             }
@@ -326,7 +310,7 @@ impl Window {
             process.schedule_restore();
         }
         if unmapped {
-            state.note_drop(span);
+            state.note_drop(self.span, span);
             process.svm().note(Svm::DROPS);
             process.schedule_faults();
         }
@@ -353,19 +337,11 @@ impl State {
 
     /// Calls `f` for each block that `span` touches in the window at `window`, with the pages touched.
     pub fn each_block(&mut self, window: CpuSpan, span: CpuSpan, f: &mut dyn FnMut(&mut BlockState, PageBits)) {
-        let base = window.start().0;
-        let start = span.start().0.max(base) - base;
-        let end = (span.end().0.min(window.end().0)).saturating_sub(base);
-        let mut at = start;
-        while at < end {
-            let block_start = at / HUGE * HUGE;
-            let next = (block_start + HUGE).min(end);
-            let pages = PageBits::range((at - block_start) / PAGE, (next - block_start).div_ceil(PAGE));
-            if let Some(block) = self.block(index(at / HUGE)) {
+        each_slot(window, span, &mut |slot, pages| {
+            if let Some(block) = self.block(slot) {
                 f(block, pages);
             }
-            at = next;
-        }
+        });
     }
 
     /// Clears entries of `span`, on each GPU those of the pages that `which` gives, and flushes. Which GPUs had any.
@@ -400,18 +376,35 @@ impl State {
         }
     }
 
-    fn note_drop(&mut self, span: CpuSpan) {
-        let last = self.drop_count.checked_sub(1).map(|last| &mut self.drops[last]);
-        match last {
-            Some(last) if last.start() <= span.end() && span.start() <= last.end() => {
-                *last = CpuSpan::between(last.start().min(span.start()), last.end().max(span.end()));
+    fn note_drop(&mut self, window: CpuSpan, span: CpuSpan) {
+        each_slot(window, span, &mut |slot, pages| self.drops[slot] |= pages);
+    }
+
+    fn take_drop(&mut self, window: CpuSpan, from: CpuVa) -> Option<CpuSpan> {
+        let base = window.start().0;
+        let mut at = from.0.max(base) - base;
+        let mut start = None;
+        for slot in index(at / HUGE)..BLOCKS {
+            let first = at % HUGE / PAGE;
+            let own = slot as u64 * HUGE;
+            let pages = &mut self.drops[slot];
+            if start.is_none() {
+                start = pages.next(first, true).map(|page| own + page * PAGE);
             }
-            _ if self.drop_count < DROPS => {
-                self.drops[self.drop_count] = span;
-                self.drop_count += 1;
+            if let Some(start) = start {
+                // To its end, or on into the next block.
+                let first = start.max(own) - own;
+                let end = pages.next(first / PAGE, false);
+                *pages &= !PageBits::range(first / PAGE, end.unwrap_or(HUGE_PAGES));
+                at = own + end.unwrap_or(HUGE_PAGES) * PAGE;
+                if end.is_some() {
+                    break;
+                }
+            } else {
+                at = own + HUGE;
             }
-            _ => self.suspect = true,
         }
+        start.map(|start| CpuSpan::between(CpuVa(base + start), CpuVa(base + at)))
     }
 
     /// Bytes of memory held.
@@ -419,6 +412,19 @@ impl State {
         let blocks = self.blocks.iter().map(|block| {
             block.pages.memory() + block.maps.memory() + block.maps.iter().map(|map| map.leaves.memory()).sum::<u64>()
         });
-        self.slots.memory() + self.blocks.memory() + blocks.sum::<u64>()
+        self.slots.memory() + self.blocks.memory() + self.drops.memory() + blocks.sum::<u64>()
+    }
+}
+
+/// Calls `f` with the number of each block that `span` touches in the window at `window`, and its pages.
+fn each_slot(window: CpuSpan, span: CpuSpan, f: &mut dyn FnMut(usize, PageBits)) {
+    let base = window.start().0;
+    let mut at = span.start().0.max(base) - base;
+    let end = span.end().0.min(window.end().0).saturating_sub(base);
+    while at < end {
+        let block = at / HUGE * HUGE;
+        let next = (block + HUGE).min(end);
+        f(index(at / HUGE), PageBits::range((at - block) / PAGE, (next - block).div_ceil(PAGE)));
+        at = next;
     }
 }

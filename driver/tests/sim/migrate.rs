@@ -102,9 +102,10 @@ impl SimMm {
     fn touch(&self, page: u64) -> u64 {
         let private = {
             let pages = self.pages.lock().unwrap();
-            pages[&page].device.as_ref().is_some_and(|(device, _)| !device.coherent())
+            pages[&page].device.clone().filter(|(device, _)| !device.coherent())
         };
-        if private {
+        if let Some((device, at)) = private {
+            device.came_back(at, 1);
             let start = vkfd_driver::addr::CpuVa(page * PAGE);
             self.move_out(CpuSpan::new(start, PAGE).unwrap());
         }

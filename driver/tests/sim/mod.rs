@@ -16,7 +16,7 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_uapi::pod::Pod;
 
-mod migrate;
+pub mod migrate;
 pub mod svm;
 
 #[derive(Clone)]
@@ -29,6 +29,7 @@ struct CpuPage {
 
 type Watched = (u64, CpuSpan, Arc<dyn Invalidate>);
 type Hook = Box<dyn Fn(&SimMm, &[CpuSpan]) + Send + Sync>;
+type OnceHook = Box<dyn FnOnce(&SimMm) + Send + Sync>;
 
 /// CPU memory. Caller memory for `read` and `write` is the test's own (real pointers); what is registered is the table's.
 #[derive(Default)]
@@ -41,6 +42,10 @@ pub struct SimMm {
     flight: Mutex<Vec<CpuSpan>>,
     /// Called after pages were faulted and before the driver gets them.
     after_fault: Mutex<Option<Arc<Hook>>>,
+    /// Called before the next watch is there.
+    before_watch: Mutex<Option<OnceHook>>,
+    /// Called after pages have moved to system memory.
+    after_move_out: Mutex<Option<OnceHook>>,
     /// Faults that shall end with this error, by page.
     pub faults: Mutex<BTreeMap<u64, Errno>>,
     pub fault_calls: AtomicU64,
@@ -175,6 +180,16 @@ impl SimMm {
         self.pages.lock().unwrap().values().any(|p| p.frame == frame)
     }
 
+    /// Runs `hook` before the next watch is there.
+    pub fn before_watch(&self, hook: impl FnOnce(&SimMm) + Send + Sync + 'static) {
+        *self.before_watch.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// Runs `hook` when pages have moved to system memory the next time.
+    pub fn after_move_out(&self, hook: impl FnOnce(&SimMm) + Send + Sync + 'static) {
+        *self.after_move_out.lock().unwrap() = Some(Box::new(hook));
+    }
+
     /// Runs `hook` after each fault.
     pub fn after_fault(&self, hook: impl Fn(&SimMm, &[CpuSpan]) + Send + Sync + 'static) {
         *self.after_fault.lock().unwrap() = Some(Arc::new(Box::new(hook)));
@@ -210,6 +225,10 @@ impl AddressSpace for Mm {
 
     fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>> {
         os::failpoint("watch")?;
+        let hook = self.0.before_watch.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook(&self.0);
+        }
         let id = self.0.next.fetch_add(1, Ordering::SeqCst);
         self.0.watches.lock().unwrap().push((id, span, client));
         Ok(Arc::new(SimWatch { id, span, mm: self.0.clone() }))
@@ -268,7 +287,12 @@ impl AddressSpace for Mm {
 
     fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
         os::failpoint("migrate_to_system")?;
-        Ok(self.0.move_out(span))
+        let moved = self.0.move_out(span);
+        let hook = self.0.after_move_out.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook(&self.0);
+        }
+        Ok(moved)
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {
