@@ -12,6 +12,7 @@ use vkfd_driver::errno::Errno;
 use vkfd_driver::files::EventStream;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::svm::damping::Damping;
+use vkfd_driver::vram::Contents;
 use vkfd_uapi::svm::*;
 
 /// A page number at a 2 MiB boundary.
@@ -468,7 +469,7 @@ fn the_coldest_goes_first_and_of_the_cold_the_largest() {
     let free = device.vram().available() / 4096;
     // A little more than is free: one call that evicts a large granule, not the small one and another.
     let evictions = rig.svm_counters().evictions.get();
-    let room = device.alloc_vram(free + 100).unwrap();
+    let room = device.alloc_vram(free + 100, Contents::Zero).unwrap();
     assert_eq!(rig.svm_counters().evictions.get() - evictions, 1);
     assert_eq!(rig.mm.location(AT), Some(GPU_ID));
     device.vram().free(&**device.gpu(), &room);

@@ -271,6 +271,11 @@ impl Uffd {
         }
     }
 
+    /// Whether all events there were are handled.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.wait_readable(0) && !self.busy.load(Ordering::SeqCst)
+    }
+
     /// Waits until the events of calls that still sleep were handled too. Bounded, because others may go on causing events.
     pub(crate) fn drain(&self) {
         let until = *self.rounds() + DRAIN_ROUNDS;
@@ -321,6 +326,11 @@ fn handle(mm: &Mm, event: &raw::uffd_msg) {
     let Some(span) = span else { return };
     if moved {
         mm.registration_lost(span);
+    }
+    if u32::from(event.event) == raw::UFFD_EVENT_REMOVE {
+        if let Some(mover) = mm.mover() {
+            mover.late.expect(span);
+        }
     }
     // The change is the kernel's and cannot be waited for.
     drop(mm.begin(span, By::Reader, if moved { Goes::Memory } else { Goes::Pages }));

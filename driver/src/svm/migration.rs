@@ -16,6 +16,7 @@ use crate::errno::{Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
 use crate::smi::Event;
+use crate::vram::Contents;
 
 /// Bytes that one call to the host moves at most.
 const BATCH: u64 = 16 * HUGE;
@@ -158,7 +159,7 @@ impl Process {
             device.residency().touch(block.granule());
             return Ok(None);
         }
-        let vram = match device.alloc_vram(pages.count()) {
+        let vram = match device.alloc_vram(pages.count(), Contents::Any) {
             Ok(vram) => vram,
             Err(e) if e.reason == Reason::NoVram => {
                 self.svm().counters().pages_refused.add(pages.count());
@@ -175,7 +176,7 @@ impl Process {
         // Before the host has them: from then on it may give them back at any time.
         if let Err(e) = device.residency().enter(block.granule(), first_page, slots) {
             slots.fill(None);
-            device.vram().free(&**device.gpu(), &vram);
+            device.vram().give_back(&vram);
             return Err(e);
         }
         Ok(Some(Offer { block, pages, first, first_page }))

@@ -69,11 +69,11 @@ fn decode(mover: &Mover, message: &raw::uffd_msg) -> Option<Change> {
             // SAFETY: the kernel filled this member for these events.
             let gone = unsafe { message.arg.remove };
             let span = CpuSpan::between(CpuVa(gone.start), CpuVa(gone.end));
-            Some(if u32::from(message.event) == raw::UFFD_EVENT_UNMAP {
-                Change::Unmap(span)
-            } else {
-                Change::Remove(span)
-            })
+            if u32::from(message.event) == raw::UFFD_EVENT_UNMAP {
+                return Some(Change::Unmap(span));
+            }
+            mover.late.expect(span);
+            Some(Change::Remove(span))
         }
         raw::UFFD_EVENT_REMAP => {
             // SAFETY: the kernel filled this member for this event.

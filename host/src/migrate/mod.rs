@@ -55,6 +55,7 @@ mod descriptor;
 mod device_ram;
 mod discard;
 pub(crate) mod fork;
+mod late;
 mod places;
 mod ring;
 mod stash;
@@ -68,6 +69,7 @@ use crate::mm::Mm;
 use crate::sys;
 use descriptor::{Descriptor, Mode};
 use device_ram::DeviceRam;
+use late::LateDiscards;
 use places::{Places, Run};
 use ring::Ring;
 use std::collections::VecDeque;
@@ -187,6 +189,7 @@ pub(crate) struct Mover {
     /// The collector is between sealing everything and having passed on what it read. Written with `places` locked.
     reading: AtomicBool,
     hold: RwLock<()>,
+    pub(crate) late: LateDiscards,
     /// Odd while pages are out of reach for a moment.
     epoch: AtomicU64,
     /// A mapping is just being replaced, which causes several events.
@@ -223,6 +226,7 @@ impl Mover {
             mappings,
             reading: AtomicBool::new(false),
             hold: RwLock::new(()),
+            late: LateDiscards::new(),
             epoch: AtomicU64::new(0),
             expecting: AtomicBool::new(false),
             worker: AtomicU32::new(0),
@@ -457,6 +461,12 @@ impl Mover {
     #[cfg(feature = "interpose")]
     pub(crate) fn changing(&self) -> RwLockReadGuard<'_, ()> {
         self.hold.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Around an interposed call that discards the contents of `span`.
+    #[cfg(feature = "interpose")]
+    pub(crate) fn discarding(&self, span: CpuSpan) -> late::Announced<'_> {
+        self.late.announce(span)
     }
 
     fn replacing(&self) -> RwLockWriteGuard<'_, ()> {

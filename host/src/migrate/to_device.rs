@@ -172,6 +172,16 @@ impl Worker {
     ) -> bool {
         let mut at = part.start();
         while let Some((piece, place)) = offers.piece(at, part.end()) {
+            self.drain();
+            // Announced discards that were told of are over then; what is told of from now on is pending.
+            drop(self.mover.replacing());
+            let piece = match self.mover.late.clear_part(piece) {
+                Some(clear) if clear.start() == piece.start() => clear,
+                later => {
+                    at = later.map_or(piece.end(), CpuSpan::start);
+                    continue;
+                }
+            };
             // What is on a device already stays there.
             let known = self.mover.places.lock().first_in(piece);
             let piece = match known {
@@ -209,7 +219,6 @@ impl Worker {
     }
 
     fn piece_to_device(&mut self, piece: CpuSpan, place: VramOffset, window: &Window, number: u32) -> Outcome {
-        self.drain();
         if self.disturbed {
             // Something else may be mapped there, of which no event would tell.
             return Outcome::Disturbed;
@@ -429,7 +438,7 @@ impl Worker {
                 Err(())
             }
         });
-        let adopted = adopted.is_ok();
+        let adopted = adopted.is_ok() && self.hear_others();
         let mut same = true;
         self.mover.mappings.within(part, |vma| {
             same &= is_movable(vma);
@@ -440,6 +449,18 @@ impl Worker {
             return false;
         }
         true
+    }
+
+    /// Waits until the watches' descriptor has told of what had begun before. The reader may wait for a GPU, and that for a page, so the worker goes on
+    /// working. False when there is no end to it.
+    fn hear_others(&mut self) -> bool {
+        (0..PATIENCE).any(|_| {
+            self.mm.is_heard() || {
+                self.drain();
+                std::thread::yield_now();
+                false
+            }
+        })
     }
 
     /// Ends the mover's registration of what is not on a device in `part`.
