@@ -72,6 +72,8 @@ pub struct BlockState {
     pub missing: PageBits,
     /// Invalidated since the fault under way began.
     pub moved: PageBits,
+    /// Of no range any more since who holds the reservation looked at the ranges: whatever it saw there, these get no entries.
+    pub forgotten: PageBits,
     /// How it goes to and fro.
     pub bounces: Bounces,
     /// By GPU, in the order they were mapped.
@@ -87,6 +89,7 @@ impl BlockState {
             valid: PageBits::NONE,
             missing: PageBits::NONE,
             moved: PageBits::NONE,
+            forgotten: PageBits::NONE,
             bounces: Bounces::new(),
             maps: Vec::with_capacity(gpus)?,
         })
@@ -218,12 +221,13 @@ impl Window {
         Some(removed)
     }
 
-    /// Clears all entries of `span`, whose ranges are about to go, on all GPUs.
+    /// Clears all entries of `span`, whose ranges are about to go, on all GPUs. The caller holds the lock of all windows.
     pub fn forget(&self, span: CpuSpan) {
         let mut state = self.lock();
-        state.each_block(self.span, span, &mut |block, pages| block.valid &= !pages);
         state.clear(self.span, span, &mut |_| PageBits::ALL);
         state.each_block(self.span, span, &mut |block, pages| {
+            block.valid &= !pages;
+            block.forgotten |= pages;
             for map in block.maps.iter_mut() {
                 map.wanted &= !pages;
             }
