@@ -250,8 +250,10 @@ impl Window {
         (from..BLOCKS).find(|slot| state.restless[slot / 64] >> (slot % 64) & 1 != 0)
     }
 
-    fn hear(&self, span: CpuSpan, blockable: bool, unmapped: bool) -> bool {
+    /// `trigger`: `SVM_UNMAP_TRIGGER_*`.
+    fn hear(&self, span: CpuSpan, blockable: bool, trigger: u32) -> bool {
         let process = &self.process;
+        let unmapped = trigger == abi::SVM_UNMAP_TRIGGER_UNMAP_FROM_CPU;
         if !span.overlaps(self.span) || process.sabotage().skip_invalidation() {
             return true;
         }
@@ -303,8 +305,6 @@ impl Window {
             process.counters().ranges_invalidated.add(hit);
         }
         if gpus != 0 {
-            let trigger =
-                if unmapped { abi::SVM_UNMAP_TRIGGER_UNMAP_FROM_CPU } else { abi::SVM_UNMAP_TRIGGER_MMU_NOTIFY };
             let event = Event::Unmapped { start: span.start().0 / PAGE, pages: span.pages(), trigger };
             process.tell_gpus(gpus, event, blockable);
         }
@@ -324,11 +324,15 @@ impl Window {
 
 impl Invalidate for Window {
     fn invalidate(&self, span: CpuSpan, blockable: bool) -> bool {
-        self.hear(span, blockable, false)
+        self.hear(span, blockable, abi::SVM_UNMAP_TRIGGER_MMU_NOTIFY)
+    }
+
+    fn migrating(&self, span: CpuSpan, blockable: bool) -> bool {
+        self.hear(span, blockable, abi::SVM_UNMAP_TRIGGER_MMU_NOTIFY_MIGRATE)
     }
 
     fn unmapped(&self, span: CpuSpan, blockable: bool) -> bool {
-        self.hear(span, blockable, true)
+        self.hear(span, blockable, abi::SVM_UNMAP_TRIGGER_UNMAP_FROM_CPU)
     }
 }
 
