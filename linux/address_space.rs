@@ -62,6 +62,8 @@ impl Operations for Client {
         let (span, blockable) = (CpuSpan::between(start, end), invalidation.blockable());
         if invalidation.unmaps() {
             client.unmapped(span, blockable)
+        } else if invalidation.migrates() {
+            client.migrating(span, blockable)
         } else {
             client.invalidate(span, blockable)
         }

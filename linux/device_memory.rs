@@ -10,7 +10,8 @@
 //! [`GpuMemory::close`] ends it: nothing new is moved there, what is there is moved out, and only then do the page structures go. Pages that
 //! somebody holds (I/O, a pipe) it waits for.
 //!
-//! Locks: `state` guards the map's being there and counts those who move pages with it; nobody holds it over a move.
+//! Locks: `state` guards the map's being there and counts those who move pages with it; nobody holds it over a move. `telling` is held while the
+//! driver is told of free pages, so before the driver's own locks.
 
 use crate::atomic_bitmap::AtomicBitmap;
 use crate::dev_pagemap::{self, Fault, FaultError, Kind, Owner, PageMap, Place};
@@ -57,6 +58,9 @@ pub(crate) struct Pages {
     offered: AtomicBitmap,
     /// Free, and the driver has not been told.
     free: AtomicBitmap,
+    /// Held while the driver is told.
+    #[pin]
+    telling: Mutex<()>,
     #[pin]
     report: Opaque<bindings::work_struct>,
 }
@@ -75,6 +79,7 @@ impl Pages {
             driver: SetOnce::new(),
             offered,
             free,
+            telling <- kernel::new_mutex!((), "vkfd_device_pages_telling"),
             report <- Opaque::ffi_init(|slot| {
                 let (name, key) = (c"vkfd_device_pages", kernel::static_lock_class!());
                 // SAFETY: `slot` stays where it is; `serve` finds its value around the work it is given.
@@ -85,20 +90,11 @@ impl Pages {
         }))
     }
 
-    /// Tells the driver what is free. Without locks.
+    /// Tells the driver what is free. What others are just telling has been told, too, when this returns. Without locks.
     fn tell(&self) {
-        if self.free.count() == 0 {
-            return;
-        }
+        let _one = self.telling.lock();
         let Some(driver) = self.driver.as_ref() else { return };
         self.free.drain(|run| driver.released(place(run.start), run.len() as u64));
-    }
-
-    /// As [`Self::tell`], and what the work item is just telling has been told, too.
-    fn settle(&self) {
-        self.tell();
-        // SAFETY: the work is initialised, and takes no locks that the caller has: it has none. Sleeps.
-        unsafe { bindings::flush_work(self.report.get()) };
     }
 
     unsafe extern "C" fn serve(work: *mut bindings::work_struct) {
@@ -375,11 +371,11 @@ impl Memories {
         self.locate(frame).map(|(memory, page)| memory.fabric(page))
     }
 
-    /// Has told the driver what is free by now when it returns, instead of in a moment: it may be waiting for it. Without locks.
+    /// The driver has been told what is free by now when this returns, instead of in a moment: it may be waiting for it. Without locks.
     pub(crate) fn settle(&self) {
         for memory in self.0.iter() {
             if let Some(user) = memory.enter() {
-                user.pages().settle();
+                user.pages().tell();
             }
         }
     }

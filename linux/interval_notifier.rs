@@ -60,6 +60,11 @@ impl Invalidation<'_> {
         [mmu_notifier_event_MMU_NOTIFY_UNMAP, mmu_notifier_event_MMU_NOTIFY_RELEASE].contains(&self.range.event)
     }
 
+    /// Whether pages move between ordinary memory and a device's.
+    pub(crate) fn migrates(&self) -> bool {
+        self.range.event == bindings::mmu_notifier_event_MMU_NOTIFY_MIGRATE
+    }
+
     /// Whether the callback may sleep.
     pub(crate) fn blockable(&self) -> bool {
         self.range.flags & bindings::MMU_NOTIFIER_RANGE_BLOCKABLE != 0

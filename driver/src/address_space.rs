@@ -119,6 +119,11 @@ pub trait Invalidate: Send + Sync {
     /// wait, it returns false, has done nothing, and the host gives the invalidation up.
     fn invalidate(&self, span: CpuSpan, blockable: bool) -> bool;
 
+    /// As [`invalidate`](Self::invalidate), where pages move between system memory and a GPU's. A host that cannot tell says only that pages change.
+    fn migrating(&self, span: CpuSpan, blockable: bool) -> bool {
+        self.invalidate(span, blockable)
+    }
+
     /// As [`invalidate`](Self::invalidate), where the memory of `span` itself goes: unmapped, or moved to another address. What is mapped there
     /// later is other memory. A host that cannot tell says only that pages change.
     fn unmapped(&self, span: CpuSpan, blockable: bool) -> bool {

@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::device_memory::DeviceMemory;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
+use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::svm::counters::Counters;
 use crate::svm::residency::Granule;
@@ -26,6 +27,10 @@ impl Process {
             let span = CpuSpan::new(CpuVa(args.start), args.size).ok_or(Error::new(Errno::EINVAL, Reason::Wraps))?;
             if !span.is_whole_pages() {
                 return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
+            }
+            // Hosts count on it.
+            if span.end().0 > VA_END {
+                return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
             }
             args.moved = match args.direction {
                 abi::MOVE_TO_GPU => self.move_to_gpu(device, span)?,

@@ -263,6 +263,52 @@ fn each_page_that_was_unmapped_is_known_however_many_there_are() {
     assert_eq!(rig.svm_counters().dropped.get(), 100);
 }
 
+/// While a GPU's pages are faulted in, some of them are unmapped, dropped, and other memory is mapped there.
+fn replaced_while_it_is_mapped(rig: &Rig, map: impl FnOnce(&Rig) + Send) {
+    let (begun, wait) = std::sync::mpsc::sync_channel(0);
+    let (go_on, replaced) = std::sync::mpsc::sync_channel(0);
+    let hook = std::sync::Mutex::new(Some((begun, replaced)));
+    rig.mm.after_fault(move |_, _| {
+        if let Some((begun, replaced)) = hook.lock().unwrap().take() {
+            begun.send(()).unwrap();
+            replaced.recv().unwrap();
+        }
+    });
+    std::thread::scope(|s| {
+        s.spawn(|| map(rig));
+        wait.recv().unwrap();
+        rig.mm.unmap(AT + 5, 2);
+        // Whoever asks finds the range gone; from now on the addresses are free.
+        assert_eq!(rig.get(AT + 200, 1, &[]), Ok(vec![]));
+        rig.mm.map(AT + 5, 2, true);
+        go_on.send(()).unwrap();
+    });
+    rig.settle();
+    rig.mm.no_hook();
+    assert!(rig.nothing_mapped(0, AT + 5, 2), "entries of no range");
+    rig.check_svm(0, AT, 5);
+    rig.check_svm(0, AT + 7, 505);
+    // Another object has them, and keeps its entries whatever happens to the memory of the same address.
+    let va = (AT + 5) * 4096;
+    rig.mm.map(AT + 4096, 2, true);
+    let handle = rig.register(va, &[(AT + 4096, 2)], WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    rig.mm.renew(AT, 512);
+    rig.settle();
+    rig.check(va, &[(AT + 4096, 2)]);
+}
+
+#[test]
+fn memory_that_is_replaced_while_a_call_maps_it_has_no_entries() {
+    replaced_while_it_is_mapped(&rig(), |rig| rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap());
+}
+
+#[test]
+fn memory_that_is_replaced_while_a_fault_maps_it_has_no_entries() {
+    let rig = xnack_rig();
+    replaced_while_it_is_mapped(&rig, |rig| assert!(rig.reach(0, AT, true).is_ok()));
+}
+
 #[test]
 fn an_unmap_across_blocks_and_windows_takes_what_is_in_it() {
     let rig = rig();

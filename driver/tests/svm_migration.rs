@@ -502,6 +502,22 @@ fn a_process_that_ends_brings_its_memory_back() {
 }
 
 #[test]
+fn what_moved_before_a_failure_is_counted() {
+    let rig = rig(Kind::Coherent);
+    rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    rig.mm.pinned.lock().unwrap().extend(AT..AT + 100);
+    *rig.mm.move_error.lock().unwrap() = Some(Errno::EINTR);
+    assert_eq!(rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]), Err(Errno::EINTR));
+    let counters = rig.svm_counters();
+    assert_eq!((counters.pages_in.get(), counters.pages_refused.get(), rig.mm.device_pages()), (412, 100, 412));
+    rig.settle();
+    rig.check_svm(0, AT, 512);
+    prefetch(&rig, AT, 512, SYSTEM);
+    assert_eq!(counters.pages_out.get(), 412);
+    intact(&rig, 512);
+}
+
+#[test]
 fn migration_that_fails_anywhere_loses_nothing_and_leaks_nothing() {
     let rig = rig(Kind::Coherent);
     rig.set(AT, 1200, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
@@ -548,4 +564,18 @@ fn events_tell_of_migration_faults_eviction_and_unmaps() {
     let seen = lines();
     let order: Vec<_> = ["7", "5", "6", "8"].iter().map(|e| seen.iter().position(|l| l == e)).collect();
     assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{seen:?}");
+    // Why entries went: pages changed, moved, or are no more.
+    let triggers = || {
+        let lines = events.lines();
+        let unmaps = lines.iter().filter(|line| line.starts_with("b "));
+        unmaps.map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    rig.mm.renew(AT + 600, 1);
+    assert_eq!(triggers(), ["0"]);
+    prefetch(&rig, AT + 512, 512, SYSTEM);
+    assert_eq!(triggers(), ["1"]);
+    rig.reach(0, AT + 600, false).unwrap();
+    events.lines();
+    rig.mm.unmap(AT + 600, 1);
+    assert_eq!(triggers(), ["2"]);
 }

@@ -12,6 +12,9 @@
 //!     lock: those not in `moved` become valid, entries are written
 //! ```
 //!
+//! What to map, the reservation's holder reads off the ranges first. Ranges that leave meanwhile note their pages in the block as *forgotten*, and these
+//! are passed over: otherwise an entry would be left where the next buffer object may be.
+//!
 //! As only one such loop runs in a block, one bitmap says of each page what a generation would, and an invalidation costs only the
 //! pages it hits. The order of the first two steps is that of [`crate::revalidate`], for the same reason.
 
@@ -130,7 +133,7 @@ impl Block {
         let Some(block) = state.block(self.slot) else { return };
         for map in block.maps.iter_mut() {
             let gpu = map.vm.gpu_index();
-            map.wanted = view.kept(gpu);
+            map.wanted = view.kept(gpu) & !block.forgotten;
             map.current &= !changed;
             // Whatever nobody will bring up to date must not be found by a running queue.
             let outdated = !map.current & !map.wanted;
@@ -227,7 +230,7 @@ impl Pass<'_> {
         let block = self.block;
         let todo = block.state(|b| {
             b.moved = PageBits::NONE;
-            self.want.pages & !(b.valid | b.missing)
+            self.want.pages & !(b.valid | b.missing | b.forgotten)
         });
         let Some(todo) = todo else { return Ok(PageBits::NONE) };
         let mut found = Found::default();
@@ -319,7 +322,7 @@ impl Pass<'_> {
         let mut state = block.window.lock();
         let Some(b) = state.block(block.slot) else { return PageBits::NONE };
         let moved = if block.window.process().sabotage().skip_generation_check() { PageBits::NONE } else { b.moved };
-        let good = found.got & !moved;
+        let good = found.got & !(moved | b.forgotten);
         good.runs(|first, pages| {
             let range = index(first)..index(first + pages);
             b.pages[range.clone()].copy_from_slice(&self.pages[range]);
@@ -327,12 +330,12 @@ impl Pass<'_> {
         b.valid |= good;
         b.missing |= found.missing & !moved;
         for at in 0..b.maps.len() {
-            let (valid, missing) = (b.valid, b.missing);
+            let (valid, missing, forgotten) = (b.valid, b.missing, b.forgotten);
             let BlockState { pages, maps, .. } = &mut *b;
             let map = &mut maps[at];
             let gpu = map.vm.gpu_index();
             let extra = self.want.extra.get(gpu).copied().unwrap_or_default();
-            let wanted = (map.wanted | extra) & self.want.view.allowed(gpu);
+            let wanted = (map.wanted | extra) & self.want.view.allowed(gpu) & !forgotten;
             let mut changed = map.clear(missing & (wanted | map.wanted));
             let write = wanted & valid & !map.current;
             if !write.is_empty() {
@@ -344,7 +347,7 @@ impl Pass<'_> {
             }
         }
         let restless = !b.outstanding().is_empty();
-        let left = self.want.pages & !(b.valid | b.missing);
+        let left = self.want.pages & !(b.valid | b.missing | b.forgotten);
         state.set_restless(block.slot, restless);
         left
     }

@@ -232,7 +232,7 @@ impl Process {
         }
         let Some(reserved) = block.reserve() else { return Ok(()) };
         // As they are now: another call may have changed them meanwhile.
-        let view = self.svm().view(self, block)?;
+        let view = self.svm().view_to_map(self, block, &reserved)?;
         block.update(&reserved, &view, touched, changed);
         let wanted = block.state(|b| b.wanted()).unwrap_or_default();
         let pages = extra.iter().fold(wanted, |bits, more| bits | *more) & view.known;

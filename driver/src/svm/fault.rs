@@ -196,7 +196,7 @@ impl Process {
             return Ok(true);
         }
         let Some(reserved) = block.reserve() else { return Ok(true) };
-        let view = self.svm().view(self, block)?;
+        let view = self.svm().view_to_map(self, block, &reserved)?;
         let pages = block.pages_of(part) & view.allowed(gpu);
         block.state(|b| b.missing &= !pages);
         let mut extra = Vec::filled(PageBits::NONE, gpu + 1)?;

@@ -127,13 +127,13 @@ impl Process {
             let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
             self.tell(to, Event::MigrateEnd { start, pages, from, to, trigger, error });
         }
-        self.svm_settle_offers(&offers, device, &mut places);
-        let moved = result?;
+        // Also of a move that failed half way.
+        let moved = self.svm_settle_offers(&offers, device, &mut places);
         if moved > 0 {
             self.svm().counters().migrations_in.add(1);
             self.svm().counters().pages_in.add(moved);
         }
-        Ok(moved)
+        result.map(|_| moved)
     }
 
     /// Takes VRAM for pages of `part`, which is in one block, that are not there yet. `None` where there is nothing to move, or no VRAM.
@@ -182,9 +182,10 @@ impl Process {
         Ok(Some(Offer { block, pages, first, first_page }))
     }
 
-    /// Takes back what was offered and did not move, and notes what did.
-    fn svm_settle_offers(&self, offers: &[Offer], device: &Device, places: &mut [Option<VramOffset>]) {
+    /// Takes back what was offered and did not move, and notes what did. How many pages that is.
+    fn svm_settle_offers(&self, offers: &[Offer], device: &Device, places: &mut [Option<VramOffset>]) -> u64 {
         let counters = self.svm().counters();
+        let mut all = 0;
         for offer in offers {
             let slots = &mut places[offer.first..];
             let mut moved = PageBits::NONE;
@@ -212,10 +213,12 @@ impl Process {
             if moved.is_empty() {
                 continue;
             }
+            all += moved.count();
             let damping = &self.kfd().options().damping;
             if offer.block.state(|b| b.bounces.moved(moved, os::now(), damping)) == Some(true) {
                 counters.bounces.add(1);
             }
         }
+        all
     }
 }

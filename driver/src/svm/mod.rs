@@ -36,8 +36,9 @@ mod snapshot;
 pub mod view;
 pub mod window;
 
-use self::block::Block;
+use self::block::{Block, Reserved};
 use self::counters::Counters;
+use self::page_bits::PageBits;
 use self::ranges::SvmRanges;
 use self::residency::Granule;
 use self::view::View;
@@ -194,9 +195,22 @@ impl Svm {
 
     /// What the ranges say of a block now.
     fn view(&self, process: &Process, block: &Block) -> Result<View> {
+        self.look(process, block, |_| ())
+    }
+
+    /// As [`view`](Self::view), for who maps the block by it: what leaves the ranges from now on is noted in the block, and gets no entries.
+    fn view_to_map(&self, process: &Process, block: &Block, _: &Reserved<'_>) -> Result<View> {
+        self.look(process, block, |block| {
+            block.state(|b| b.forgotten = PageBits::NONE);
+        })
+    }
+
+    fn look(&self, process: &Process, block: &Block, begin: impl FnOnce(&Block)) -> Result<View> {
         let mut view = View::new(process.gpu_count())?;
         let xnack = process.xnack();
         let inner = self.inner.lock();
+        // Under the lock that ranges leave under.
+        begin(block);
         let span = block.span();
         for range in inner.ranges.within(span.start().0, span.end().0) {
             let own = CpuSpan::between(CpuVa(range.start), CpuVa(range.end));

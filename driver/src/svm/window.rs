@@ -72,6 +72,8 @@ pub struct BlockState {
     pub missing: PageBits,
     /// Invalidated since the fault under way began.
     pub moved: PageBits,
+    /// Of no range any more since who holds the reservation looked at the ranges: whatever it saw there, these get no entries.
+    pub forgotten: PageBits,
     /// How it goes to and fro.
     pub bounces: Bounces,
     /// By GPU, in the order they were mapped.
@@ -87,6 +89,7 @@ impl BlockState {
             valid: PageBits::NONE,
             missing: PageBits::NONE,
             moved: PageBits::NONE,
+            forgotten: PageBits::NONE,
             bounces: Bounces::new(),
             maps: Vec::with_capacity(gpus)?,
         })
@@ -218,12 +221,13 @@ impl Window {
         Some(removed)
     }
 
-    /// Clears all entries of `span`, whose ranges are about to go, on all GPUs.
+    /// Clears all entries of `span`, whose ranges are about to go, on all GPUs. The caller holds the lock of all windows.
     pub fn forget(&self, span: CpuSpan) {
         let mut state = self.lock();
-        state.each_block(self.span, span, &mut |block, pages| block.valid &= !pages);
         state.clear(self.span, span, &mut |_| PageBits::ALL);
         state.each_block(self.span, span, &mut |block, pages| {
+            block.valid &= !pages;
+            block.forgotten |= pages;
             for map in block.maps.iter_mut() {
                 map.wanted &= !pages;
             }
@@ -246,8 +250,10 @@ impl Window {
         (from..BLOCKS).find(|slot| state.restless[slot / 64] >> (slot % 64) & 1 != 0)
     }
 
-    fn hear(&self, span: CpuSpan, blockable: bool, unmapped: bool) -> bool {
+    /// `trigger`: `SVM_UNMAP_TRIGGER_*`.
+    fn hear(&self, span: CpuSpan, blockable: bool, trigger: u32) -> bool {
         let process = &self.process;
+        let unmapped = trigger == abi::SVM_UNMAP_TRIGGER_UNMAP_FROM_CPU;
         if !span.overlaps(self.span) || process.sabotage().skip_invalidation() {
             return true;
         }
@@ -299,8 +305,6 @@ impl Window {
             process.counters().ranges_invalidated.add(hit);
         }
         if gpus != 0 {
-            let trigger =
-                if unmapped { abi::SVM_UNMAP_TRIGGER_UNMAP_FROM_CPU } else { abi::SVM_UNMAP_TRIGGER_MMU_NOTIFY };
             let event = Event::Unmapped { start: span.start().0 / PAGE, pages: span.pages(), trigger };
             process.tell_gpus(gpus, event, blockable);
         }
@@ -320,11 +324,15 @@ impl Window {
 
 impl Invalidate for Window {
     fn invalidate(&self, span: CpuSpan, blockable: bool) -> bool {
-        self.hear(span, blockable, false)
+        self.hear(span, blockable, abi::SVM_UNMAP_TRIGGER_MMU_NOTIFY)
+    }
+
+    fn migrating(&self, span: CpuSpan, blockable: bool) -> bool {
+        self.hear(span, blockable, abi::SVM_UNMAP_TRIGGER_MMU_NOTIFY_MIGRATE)
     }
 
     fn unmapped(&self, span: CpuSpan, blockable: bool) -> bool {
-        self.hear(span, blockable, true)
+        self.hear(span, blockable, abi::SVM_UNMAP_TRIGGER_UNMAP_FROM_CPU)
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Pages that move between simulated system memory and VRAM, contents and all.
 
-use super::{turn, CpuPage, SimMm};
+use super::{turn, Change, CpuPage, SimMm};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use vkfd_driver::addr::{CpuSpan, VramOffset, PAGE};
@@ -36,7 +36,7 @@ impl SimMm {
     ) -> u64 {
         let first = span.start().0 / PAGE;
         let mut moved = 0;
-        self.change(first, span.pages(), || {
+        self.change(Change::Place, first, span.pages(), || {
             for (number, place) in (first..).zip(places.iter_mut()) {
                 let movable = {
                     let pages = self.pages.lock().unwrap();
@@ -57,7 +57,7 @@ impl SimMm {
     pub(super) fn move_out(&self, span: CpuSpan) -> u64 {
         let first = span.start().0 / PAGE;
         let mut left = Vec::new();
-        self.change(first, span.pages(), || {
+        self.change(Change::Place, first, span.pages(), || {
             for number in first..first + span.pages() {
                 let on_device = self.pages.lock().unwrap().get(&number).is_some_and(|page| page.device.is_some());
                 if on_device && !self.pinned.lock().unwrap().contains(&number) {

@@ -27,6 +27,16 @@ struct CpuPage {
     device: Option<(Arc<dyn DeviceMemory>, VramOffset)>,
 }
 
+/// What is about to change.
+#[derive(Clone, Copy)]
+enum Change {
+    Pages,
+    /// In whose memory they are.
+    Place,
+    /// Whether they are mapped.
+    Mapping,
+}
+
 type Watched = (u64, CpuSpan, Arc<dyn Invalidate>);
 type Hook = Box<dyn Fn(&SimMm, &[CpuSpan]) + Send + Sync>;
 type OnceHook = Box<dyn FnOnce(&SimMm) + Send + Sync>;
@@ -57,6 +67,8 @@ pub struct SimMm {
     /// Migrations to this memory only: none is not able to.
     pub kind: Mutex<Option<Kind>>,
     pub moves: AtomicU64,
+    /// What the next move to a GPU ends with, when pages have moved.
+    pub move_error: Mutex<Option<Errno>>,
 }
 
 /// Where other threads may run: under a scheduler that explores interleavings, this is a choice.
@@ -114,29 +126,29 @@ impl SimMm {
 
     /// Tells the watchers, without a change. Whether all agreed.
     pub fn notify(&self, first: u64, count: u64, blockable: bool) -> bool {
-        self.notify_as(first, count, blockable, false)
+        self.notify_as(first, count, blockable, Change::Pages)
     }
 
-    fn notify_as(&self, first: u64, count: u64, blockable: bool, unmapped: bool) -> bool {
+    fn notify_as(&self, first: u64, count: u64, blockable: bool, what: Change) -> bool {
         self.seq.fetch_add(1, Ordering::SeqCst);
         let span = CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE));
         let clients: Vec<_> = {
             let watches = self.watches.lock().unwrap();
             watches.iter().filter(|w| w.1.overlaps(span)).map(|w| w.2.clone()).collect()
         };
-        clients.iter().all(|c| if unmapped { c.unmapped(span, blockable) } else { c.invalidate(span, blockable) })
+        clients.iter().all(|client| match what {
+            Change::Pages => client.invalidate(span, blockable),
+            Change::Place => client.migrating(span, blockable),
+            Change::Mapping => client.unmapped(span, blockable),
+        })
     }
 
     /// Tells the watchers, changes, and ends the invalidation.
-    fn change(&self, first: u64, count: u64, f: impl FnOnce()) {
-        self.change_as(first, count, false, f);
-    }
-
-    fn change_as(&self, first: u64, count: u64, unmapped: bool, f: impl FnOnce()) {
+    fn change(&self, what: Change, first: u64, count: u64, f: impl FnOnce()) {
         turn();
         let span = CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE));
         self.flight.lock().unwrap().push(span);
-        self.notify_as(first, count, true, unmapped);
+        self.notify_as(first, count, true, what);
         turn();
         f();
         let mut flight = self.flight.lock().unwrap();
@@ -146,12 +158,12 @@ impl SimMm {
 
     /// Takes pages away, as munmap does: told first, gone then.
     pub fn unmap(&self, first: u64, count: u64) {
-        self.change_as(first, count, true, || self.take(first, count));
+        self.change(Change::Mapping, first, count, || self.take(first, count));
     }
 
     /// As [`unmap`](Self::unmap), by a host that cannot tell an unmap from another change.
     pub fn unmap_untold(&self, first: u64, count: u64) {
-        self.change(first, count, || self.take(first, count));
+        self.change(Change::Pages, first, count, || self.take(first, count));
     }
 
     fn take(&self, first: u64, count: u64) {
@@ -164,7 +176,7 @@ impl SimMm {
 
     /// Gives pages new frames, as a discard or a migration does.
     pub fn renew(&self, first: u64, count: u64) {
-        self.change(first, count, || {
+        self.change(Change::Pages, first, count, || {
             let mut old = Vec::new();
             for page in first..first + count {
                 let frame = 0x1000 + self.next.fetch_add(1, Ordering::SeqCst);
@@ -282,7 +294,8 @@ impl AddressSpace for Mm {
         places: &mut [Option<VramOffset>],
     ) -> Result<u64> {
         os::failpoint("migrate_to_device")?;
-        Ok(self.0.move_in(span, device, places))
+        let moved = self.0.move_in(span, device, places);
+        self.0.move_error.lock().unwrap().take().map_or(Ok(moved), |error| Err(error.into()))
     }
 
     fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {

@@ -67,6 +67,9 @@ pub(super) fn prefetched() -> Result<(), Stop> {
             Kind::Coherent => ensure_eq!(count(&world)?, there, "what was moved by the CPU's reading"),
             Kind::Private => expect_resident(&world, 0)?,
         }
+        // Also that the CPU touched it is a move.
+        let (info, moved) = (world.client().svm()?, if kind == Kind::Private { memory.pages() } else { 0 });
+        ensure_eq!((info.pages_in, info.pages_out, info.evictions), (memory.pages(), moved, 0));
         memory.fill(3);
         gpu_sees(&world, &memory, 0..memory.pages(), 3)?;
         world.client().prefetch(memory.whole(), Location::Gpu(gpu))?;
@@ -75,6 +78,8 @@ pub(super) fn prefetched() -> Result<(), Stop> {
         expect_resident(&world, 0)?;
         gpu_sees(&world, &memory, 0..memory.pages(), 3)?;
         ensure_eq!(memory.find_wrong(0..memory.pages(), 3), None);
+        let info = world.client().svm()?;
+        ensure_eq!(info.pages_in, info.pages_out, "all that went there came back");
     }
     Ok(())
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory that may not be written, not be used at all, or that nobody has written: on a GPU it is the same as anywhere.
 
-use vkfd_client::{SvmAccess, PAGE};
+use vkfd_client::{ClientError, Errno, GpuVa, SvmAccess, UserptrRange, PAGE};
 use vkfd_driver::device_memory::Kind;
 
 use super::{both, Svm};
 use crate::memory::Memory;
 use crate::verdict::Stop;
-use crate::world::{Seen, WorldSpec};
+use crate::world::{Seen, World, WorldSpec};
 use crate::Scenario;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -31,6 +31,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "svm_two_gpus_read_the_same_read_only_memory",
         about: "Before it moves, and after it moved to one of them.",
         run: || both(two_readers),
+    },
+    Scenario {
+        name: "svm_addresses_beyond_a_clients_are_refused",
+        about: "GPU accesses and moves up to the last page of all: a fault or an error, and the driver goes on.",
+        run: beyond,
     },
 ];
 
@@ -161,5 +166,35 @@ fn two_readers(kind: Kind) -> Result<(), Stop> {
         }
         svm.cpu_expects(0, PAGES, 1)?;
     }
+    Ok(())
+}
+
+fn beyond() -> Result<(), Stop> {
+    let world = World::new(WorldSpec { xnack: true, ..WorldSpec::default() })?;
+    for va in [1 << 47, 1 << 48, (1 << 63) - PAGE, u64::MAX << 21, u64::MAX - PAGE + 1] {
+        match world.with_engine(0, |engine| engine.read(GpuVa(va), 64)) {
+            Err(ClientError::GpuFault { va: at, .. }) => {
+                ensure_eq!(at, GpuVa(va), "the address that the fault reports")
+            }
+            other => bail!("an access to {va:#x} should fault, but: {other:?}"),
+        }
+        // The end of the last page has no address.
+        let range = UserptrRange { start: va - PAGE, size: PAGE };
+        let client = world.client();
+        for moved in [client.move_to_gpu(range, world.gpu(0)), client.move_to_system(range, world.gpu(0))] {
+            match moved {
+                Ok(moved) => ensure_eq!(moved.moved, 0),
+                Err(error) => {
+                    let expected = [Some(Errno::INVAL), Some(Errno::FAULT), Some(Errno::OPNOTSUPP)];
+                    ensure!(expected.contains(&error.errno()), "moving {range:?}: {error}");
+                }
+            }
+        }
+    }
+    // Whoever serves faults and calls is still there.
+    let memory = Memory::anonymous(PAGE)?;
+    memory.fill(1);
+    let seen = world.with_engine(0, |engine| engine.read(GpuVa(memory.whole().start), PAGE))?;
+    ensure_eq!(crate::memory::wrong_page(&seen, [0], 1), None);
     Ok(())
 }
