@@ -38,6 +38,10 @@ use vkfd_driver::os::{self, Arc};
 /// How long one call of HMM may go on beginning again. The driver, which has a deadline of its own, comes back after a pause.
 const FAULT_TIME: Delta = Delta::from_millis(100);
 
+/// How often pages are moved again that changed while they moved: where there was none, a processor may have brought one. The next time they
+/// are pages like others.
+const MIGRATION_TRIES: usize = 3;
+
 /// The notifier that HMM gets: of a page that nobody maps, and whatever happens to it does not matter.
 struct Quiet;
 
@@ -259,10 +263,18 @@ impl AddressSpace for ProcessMemory {
                 return;
             }
             let first = (range.start - index(span.start().0)) / PAGE_SIZE;
-            let mut mover = target.mover(&mut places[first..first + range.len() / PAGE_SIZE]);
-            // A mapping whose pages cannot move is none of those that do.
-            let _ = migrate::of_mapping(vma, range, Select::System, device_memory::owner(), lists, &mut mover);
-            moved += mover.finish();
+            let places = &mut places[first..first + range.len() / PAGE_SIZE];
+            for _ in 0..MIGRATION_TRIES {
+                let mut mover = target.mover(places);
+                // A mapping whose pages cannot move is none of those that do.
+                let _ =
+                    migrate::of_mapping(vma, range.clone(), Select::System, device_memory::owner(), lists, &mut mover);
+                let done = mover.finish();
+                moved += done.pages;
+                if !done.changed_meanwhile {
+                    break;
+                }
+            }
         })?;
         Ok(moved)
     }
