@@ -105,6 +105,29 @@ fn a_prefetch_moves_now_and_coherent_memory_is_used_there_by_all() {
 }
 
 #[test]
+fn nothing_is_faulted_in_while_it_moves() {
+    for kind in [Kind::Coherent, Kind::Private] {
+        let rig = rig(kind);
+        rig.set(AT, 1024, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+        rig.settle();
+        // XNACK is off: what was mapped and is told of is faulted in again at once, by the restore, if nothing keeps it.
+        let meanwhile = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = meanwhile.clone();
+        rig.mm.before_move(move |mm, _| {
+            let before = mm.pages_faulted.load(Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(100));
+            seen.lock().unwrap().push(mm.pages_faulted.load(Ordering::SeqCst) - before);
+        });
+        prefetch(&rig, AT, 1024, GPU_ID);
+        assert_eq!(*meanwhile.lock().unwrap(), [0], "{kind:?}: pages faulted in during each move");
+        assert_eq!(rig.mm.device_pages(), 1024);
+        rig.settle();
+        rig.check_svm(0, AT, 1024);
+        intact(&rig, 1024);
+    }
+}
+
+#[test]
 fn private_memory_comes_back_when_the_cpu_touches_it() {
     let rig = rig(Kind::Private);
     rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
