@@ -9,7 +9,7 @@ use vkfd_driver::addr::{FabricAddr, GpuSpan, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::gpu::{DmaMemory, Gpu, HwQueue, QueueKind, QueueSpec, Vmid};
 use vkfd_driver::page_table::{Leaves, PageTable};
 use vkfd_driver::pte::{Target, READABLE, WRITEABLE};
-use vkfd_driver::vram::Vram;
+use vkfd_driver::vram::{Contents, Vram};
 use vkfd_wire::{Bar, Remote};
 
 pub const RW: u64 = READABLE | WRITEABLE;
@@ -84,7 +84,7 @@ impl<B: Bar + 'static> Space<B> {
 
     /// Fresh VRAM at `va`; `pages` is a power of two.
     pub fn map_vram(&self, va: u64, pages: u64) -> VramOffset {
-        let at = self.vram.alloc(pages).unwrap()[0].at;
+        let at = self.vram.alloc(&*self.remote, pages, Contents::Zero).unwrap()[0].at;
         self.map(va, pages, Target::Vram(FabricAddr(self.remote.properties().vram_base.0 + at.0)), RW);
         at
     }
