@@ -357,6 +357,39 @@ fn memory_that_is_unmapped_before_its_notifier_is_there_has_no_range() {
 }
 
 #[test]
+fn what_was_unmapped_is_in_no_imports_way() {
+    use vkfd_uapi::memory::*;
+    let rig = xnack_rig();
+    let (va, size) = (0x10_0000_0000, 16 * 4096);
+    let flags = ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE;
+    let mut alloc = AllocMemoryOfGpuArgs { va_addr: va, size, handle: 0, mmap_offset: 0, gpu_id: GPU_ID, flags };
+    rig.call(vkfd_uapi::command::ALLOC_MEMORY_OF_GPU.0, &mut alloc).unwrap();
+    let mut export = ExportDmabufArgs { handle: alloc.handle, flags: 0, dmabuf_fd: 0 };
+    rig.call(vkfd_uapi::command::EXPORT_DMABUF.0, &mut export).unwrap();
+    rig.set(AT, 16, &[(SVM_ATTR_GRANULARITY, 3)]).unwrap();
+    // The worker, which would look after it, is busy.
+    let (begun, wait) = std::sync::mpsc::sync_channel(0);
+    let (go_on, imported) = std::sync::mpsc::sync_channel(0);
+    let hook = std::sync::Mutex::new(Some((begun, imported)));
+    rig.mm.after_fault(move |_, _| {
+        if let Some((begun, imported)) = hook.lock().unwrap().take() {
+            begun.send(()).unwrap();
+            imported.recv().unwrap();
+        }
+    });
+    std::thread::scope(|s| {
+        s.spawn(|| rig.reach(0, AT + 1024, false).unwrap());
+        wait.recv().unwrap();
+        rig.mm.unmap(AT, 16);
+        rig.mm.map(AT, 16, true);
+        let import = ImportDmabufArgs { va_addr: AT * 4096, handle: 0, gpu_id: GPU_ID, dmabuf_fd: export.dmabuf_fd };
+        let imported = rig.call(vkfd_uapi::command::IMPORT_DMABUF.0, &mut { import });
+        go_on.send(()).unwrap();
+        assert_eq!(imported, Ok(()));
+    });
+}
+
+#[test]
 fn a_host_that_cannot_tell_unmaps_is_believed_when_something_is_in_the_way() {
     let rig = rig();
     rig.set(AT, 16, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
