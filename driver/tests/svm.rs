@@ -403,6 +403,23 @@ fn a_host_that_cannot_tell_unmaps_is_believed_when_something_is_in_the_way() {
 }
 
 #[test]
+fn a_conflict_with_much_memory_costs_few_questions() {
+    let rig = rig();
+    rig.set(AT, 2048, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    // The host does not say that a few are gone.
+    rig.mm.unmap_untold(AT + 1, 3);
+    let calls = || rig.mm.mapped_calls.load(Ordering::SeqCst);
+    let before = calls();
+    assert_eq!(rig.register(0x10_0000_0000, &[(AT + 4, 2044)], WRITABLE_USERPTR), Err(Errno::EADDRINUSE));
+    assert_eq!(rig.register(AT * 4096, &[(AT, 2048)], WRITABLE_USERPTR), Err(Errno::EADDRINUSE));
+    assert!(calls() - before < 30, "{} questions", calls() - before);
+    let handle = rig.register((AT + 1) * 4096, &[(AT + 4096, 3)], WRITABLE_USERPTR);
+    assert_eq!(handle, Err(Errno::EFAULT), "the addresses are free, but there is no memory for the object");
+    rig.mm.map(AT + 4096, 3, true);
+    rig.register((AT + 1) * 4096, &[(AT + 4096, 3)], WRITABLE_USERPTR).unwrap();
+}
+
+#[test]
 fn memory_becomes_read_only_and_writable_again_under_a_range() {
     let rig = rig();
     rig.set(AT, 8, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();

@@ -62,6 +62,7 @@ pub struct SimMm {
     pub faults: Mutex<BTreeMap<u64, Errno>>,
     pub fault_calls: AtomicU64,
     pub pages_faulted: AtomicU64,
+    pub mapped_calls: AtomicU64,
     /// What memory holds, by frame; whoever reaches a frame reads and writes this.
     pub data: Mutex<BTreeMap<u64, u64>>,
     /// Pages that will not move.
@@ -311,6 +312,7 @@ impl AddressSpace for Mm {
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {
+        self.0.mapped_calls.fetch_add(1, Ordering::SeqCst);
         let pages = self.0.pages.lock().unwrap();
         (span.start().0 / PAGE..span.end().0.div_ceil(PAGE)).all(|p| pages.contains_key(&p))
     }
