@@ -9,15 +9,14 @@ use std::sync::{Arc, Mutex};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
 use vkfd_driver::device_memory::{DeviceMemory, Kind, Migration};
-use vkfd_driver::dmabuf::DmaBuf;
 use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::files::Files;
 use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
 use vkfd_driver::kfd::{Kfd, Options};
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_uapi::pod::Pod;
 
+mod files;
 pub mod migrate;
 pub mod svm;
 
@@ -510,21 +509,6 @@ pub struct Rig {
 pub const GPU_ID: u32 = 5;
 pub const WRITABLE_USERPTR: u32 = 1 << 31 | 1 << 2;
 
-/// The buffer that was last made a file of. Its descriptor is 3.
-#[derive(Default)]
-struct OneFile(Mutex<Option<Arc<DmaBuf>>>);
-
-impl Files for OneFile {
-    fn export(&self, buffer: &Arc<DmaBuf>, _: u32) -> Result<u32> {
-        *self.0.lock().unwrap() = Some(buffer.clone());
-        Ok(3)
-    }
-
-    fn import(&self, _: u32) -> Result<Arc<DmaBuf>> {
-        self.0.lock().unwrap().clone().ok_or(Errno::EBADF.into())
-    }
-}
-
 impl Rig {
     pub fn new(options: Options) -> Self {
         Self::with_gpus(options, 1, 2048)
@@ -539,7 +523,7 @@ impl Rig {
         for gpu in &gpus {
             own.push(Arc::new(Device(gpu.clone()))).unwrap();
         }
-        let kfd = Kfd::with_files(own, options, Arc::new(OneFile::default())).unwrap();
+        let kfd = Kfd::with_files(own, options, Arc::new(files::OneFile::default())).unwrap();
         let process = kfd.open(Arc::new(Mm(mm.clone()))).unwrap();
         for gpu in &gpus {
             process.acquire_vm(gpu.properties.gpu_id).unwrap();
