@@ -39,6 +39,9 @@ use vkfd_driver::os::{self, Arc};
 const FAULT_TIME: Delta = Delta::from_millis(100);
 
 const CHUNK_BYTES: usize = CHUNK * PAGE_SIZE;
+/// How often pages are moved again that changed while they moved: where there was none, a processor may have brought one. The next time they
+/// are pages like others.
+const MIGRATION_TRIES: usize = 3;
 
 /// The notifier that HMM gets: of a page that nobody maps, and whatever happens to it does not matter.
 struct Quiet;
@@ -264,10 +267,18 @@ impl AddressSpace for ProcessMemory {
                 return;
             }
             let first = (range.start - index(span.start().0)) / PAGE_SIZE;
-            let mut mover = target.mover(&mut places[first..first + range.len() / PAGE_SIZE]);
-            // A mapping whose pages cannot move is none of those that do.
-            let _ = migrate::of_mapping(vma, range, Select::System, device_memory::owner(), lists, &mut mover);
-            moved += mover.finish();
+            let places = &mut places[first..first + range.len() / PAGE_SIZE];
+            for _ in 0..MIGRATION_TRIES {
+                let mut mover = target.mover(places);
+                // A mapping whose pages cannot move is none of those that do.
+                let _ =
+                    migrate::of_mapping(vma, range.clone(), Select::System, device_memory::owner(), lists, &mut mover);
+                let done = mover.finish();
+                moved += done.pages;
+                if !done.changed_meanwhile {
+                    break;
+                }
+            }
         })?;
         Ok(moved)
     }

@@ -402,14 +402,22 @@ pub(crate) struct Target<'a>(User<'a>);
 impl Target<'_> {
     /// The move of pages to `places`.
     pub(crate) fn mover<'a>(&'a self, places: &'a mut [Option<VramOffset>]) -> IntoDevice<'a> {
-        IntoDevice { map: self.0.map(), places, moved: 0 }
+        IntoDevice { map: self.0.map(), places, offered: 0, moved: 0 }
     }
+}
+
+/// How a move went.
+pub(crate) struct Moved {
+    pub(crate) pages: u64,
+    /// Whether what is at an address changed between the offer of a place and the end of the move. The next move may find it at rest.
+    pub(crate) changed_meanwhile: bool,
 }
 
 /// Moves pages to a GPU's memory, each to its place.
 pub(crate) struct IntoDevice<'a> {
     map: &'a PageMap<Pages>,
     places: &'a mut [Option<VramOffset>],
+    offered: u64,
     moved: u64,
 }
 
@@ -419,8 +427,8 @@ impl IntoDevice<'_> {
         usize::try_from(at >> PAGE_SHIFT).ok().filter(|_| at % PAGE == 0)
     }
 
-    /// When the move is over: how many moved.
-    pub(crate) fn finish(self) -> u64 {
+    /// When the move is over.
+    pub(crate) fn finish(self) -> Moved {
         for i in 0..self.places.len() {
             // A place whose page did not move, but is not free: somebody has come across it and holds it for a moment. It is given back
             // like any other.
@@ -428,7 +436,7 @@ impl IntoDevice<'_> {
                 self.places[i] = None;
             }
         }
-        self.moved
+        Moved { pages: self.moved, changed_meanwhile: self.moved < self.offered }
     }
 }
 
@@ -448,6 +456,7 @@ impl Mover for IntoDevice<'_> {
             Some(source) => unsafe { bar.write_page(at, source.address()) },
             None => bar.zero_page(at),
         }
+        self.offered += 1;
         Some(target)
     }
 

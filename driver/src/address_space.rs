@@ -158,7 +158,7 @@ pub trait AddressSpace: Send + Sync {
         Migration::default()
     }
 
-    /// Moves pages of `span` from system memory into a GPU's memory, contents and all: page `i` to `places[i]`, where it then is for the
+    /// Moves pages of `span` from system memory into a GPU's memory, contents and all, so that nothing of what was in a place is left: page `i` to `places[i]`, where it then is for the
     /// CPU, too. Watches are told as of any change. `places` is as long as the span; an entry is set to `None` when the page has moved
     /// there: the place is the host's from then on, until it says [`DeviceMemory::released`]. What is still `Some` afterwards did not
     /// move (no memory there, of a kind that cannot move, pinned, on a device already, changing just now) and is the caller's as before.

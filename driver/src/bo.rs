@@ -16,7 +16,7 @@ use crate::pte::{self, Target};
 use crate::revalidate::{self, Missing, Wanted};
 use crate::userptr::{Status, Userptr};
 use crate::vm::{Mapping, Vm};
-use crate::vram::VramBlock;
+use crate::vram::{Contents, VramBlock};
 use crate::window::Windows;
 use core::sync::atomic::{AtomicBool, Ordering};
 use vkfd_uapi::memory as abi;
@@ -64,7 +64,7 @@ pub struct VramMemory {
 impl VramMemory {
     /// `pages` pages; SVM memory makes room if need be. Called without locks.
     pub fn new(device: &Arc<Device>, pages: u64) -> Result<Arc<Self>> {
-        os::arc(Self { device: device.clone(), blocks: device.alloc_vram(pages)? })
+        os::arc(Self { device: device.clone(), blocks: device.alloc_vram(pages, Contents::Zero)? })
     }
 
     /// Whose VRAM it is.

@@ -13,6 +13,7 @@ use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::svm::counters::Counters;
 use crate::svm::residency::Granule;
+use crate::vram::Contents;
 use vkfd_uapi::vkfd as abi;
 
 impl Process {
@@ -69,13 +70,13 @@ impl Process {
         let whole = CpuSpan::new(base, HUGE).ok_or(Errno::EINVAL)?;
         let counters = os::arc(Counters::default())?;
         let granule = Granule::new(self.mm_arc().clone(), self.who(), whole, self.gpu_count(), counters)?;
-        let vram = device.alloc_vram(part.pages())?;
+        let vram = device.alloc_vram(part.pages(), Contents::Any)?;
         places.clear();
         for at in vram.iter().flat_map(|block| (0..block.pages).map(|page| VramOffset(block.at.0 + page * PAGE))) {
             places.push_reserved(Some(at));
         }
         if let Err(error) = device.residency().enter(&granule, (part.start().0 - base.0) / PAGE, places) {
-            device.vram().free(&**device.gpu(), &vram);
+            device.vram().give_back(&vram);
             return Err(error);
         }
         let memory: Arc<dyn DeviceMemory> = device.clone();

@@ -90,7 +90,7 @@ impl PageTable {
         self.tables.reserve(1)?;
         // Room to remember the number when the table goes, so that detaching cannot fail.
         self.unused.reserve(self.tables.len() + 1 - self.unused.len())?;
-        let at = self.vram.alloc_page()?;
+        let at = self.vram.alloc_page(&*self.gpu)?;
         self.live += 1;
         let table = Table { at, users: 0, parent, slot, children };
         let number = match self.unused.pop() {
@@ -204,11 +204,13 @@ impl PageTable {
         Ok(Leaves { span, blocks })
     }
 
-    /// Takes the directory entries of tables that only `leaves` used away. The caller flushes, then calls
-    /// [`reap`](Self::reap). The span's entries must have been cleared.
-    pub fn detach(&mut self, leaves: &Leaves) {
+    /// Takes the directory entries of tables that only `leaves` used away. Whether there were any: then the caller flushes and
+    /// calls [`reap`](Self::reap). The span's entries must have been cleared.
+    #[must_use]
+    pub fn detach(&mut self, leaves: &Leaves) -> bool {
         let first = leaves.span.start().0 / BLOCK;
         self.drop_users(first, first + leaves.blocks.len() as u64);
+        self.dead != NIL
     }
 
     fn drop_users(&mut self, first: u64, end: u64) {
@@ -227,7 +229,7 @@ impl PageTable {
             let table = &mut self.tables[number as usize];
             self.dead = table.parent;
             table.children = Vec::new();
-            let block = [VramBlock { at: core::mem::replace(&mut table.at, FREED), pages: 1 }];
+            let block = [VramBlock::page(core::mem::replace(&mut table.at, FREED))];
             self.vram.free(&*self.gpu, &block);
             self.unused.push_reserved(number);
             self.live -= 1;
@@ -240,7 +242,7 @@ impl Drop for PageTable {
         // The VM is off the GPU: nothing walks these any more.
         self.reap();
         for table in self.tables.iter().filter(|t| t.at != FREED) {
-            self.vram.free(&*self.gpu, &[VramBlock { at: table.at, pages: 1 }]);
+            self.vram.free(&*self.gpu, &[VramBlock::page(table.at)]);
         }
     }
 }

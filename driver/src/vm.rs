@@ -91,12 +91,14 @@ impl Vm {
         })
     }
 
-    /// Takes a span's page tables away, once its entries are cleared and flushed.
+    /// Takes a span's page tables away, once its entries are cleared and flushed. Costs a flush only where the tables were not
+    /// shared with a neighbour's.
     pub fn release(&self, leaves: &Leaves) {
         let mut table = self.table.lock();
-        table.detach(leaves);
-        self.flush();
-        table.reap();
+        if table.detach(leaves) {
+            self.flush();
+            table.reap();
+        }
     }
 
     /// The leaf entry of an address as the GPU walks to it; 0 where there is none.

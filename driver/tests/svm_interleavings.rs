@@ -16,6 +16,7 @@ use std::sync::Arc;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::svm::damping::Damping;
+use vkfd_driver::vram::Contents;
 use vkfd_uapi::svm::*;
 
 const AT: u64 = 0x10_0000;
@@ -142,7 +143,7 @@ fn evictions_by_faults_prefetches_and_buffer_objects_at_once() {
         });
         let room = with(&rig, |rig| {
             let device = &rig.process.kfd().devices()[0];
-            if let Ok(blocks) = device.alloc_vram(3) {
+            if let Ok(blocks) = device.alloc_vram(3, Contents::Zero) {
                 device.vram().free(&**device.gpu(), &blocks);
             }
         });

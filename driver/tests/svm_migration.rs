@@ -12,6 +12,7 @@ use vkfd_driver::errno::Errno;
 use vkfd_driver::files::EventStream;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::svm::damping::Damping;
+use vkfd_driver::vram::Contents;
 use vkfd_uapi::svm::*;
 
 /// A page number at a 2 MiB boundary.
@@ -101,6 +102,29 @@ fn a_prefetch_moves_now_and_coherent_memory_is_used_there_by_all() {
     intact(&rig, 1024);
     assert_eq!(counters.pages_out.get(), 1024);
     assert!(rig.process.kfd().devices()[0].residency().is_empty());
+}
+
+#[test]
+fn nothing_is_faulted_in_while_it_moves() {
+    for kind in [Kind::Coherent, Kind::Private] {
+        let rig = rig(kind);
+        rig.set(AT, 1024, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+        rig.settle();
+        // XNACK is off: what was mapped and is told of is faulted in again at once, by the restore, if nothing keeps it.
+        let meanwhile = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = meanwhile.clone();
+        rig.mm.before_move(move |mm, _| {
+            let before = mm.pages_faulted.load(Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(100));
+            seen.lock().unwrap().push(mm.pages_faulted.load(Ordering::SeqCst) - before);
+        });
+        prefetch(&rig, AT, 1024, GPU_ID);
+        assert_eq!(*meanwhile.lock().unwrap(), [0], "{kind:?}: pages faulted in during each move");
+        assert_eq!(rig.mm.device_pages(), 1024);
+        rig.settle();
+        rig.check_svm(0, AT, 1024);
+        intact(&rig, 1024);
+    }
 }
 
 #[test]
@@ -468,7 +492,7 @@ fn the_coldest_goes_first_and_of_the_cold_the_largest() {
     let free = device.vram().available() / 4096;
     // A little more than is free: one call that evicts a large granule, not the small one and another.
     let evictions = rig.svm_counters().evictions.get();
-    let room = device.alloc_vram(free + 100).unwrap();
+    let room = device.alloc_vram(free + 100, Contents::Zero).unwrap();
     assert_eq!(rig.svm_counters().evictions.get() - evictions, 1);
     assert_eq!(rig.mm.location(AT), Some(GPU_ID));
     device.vram().free(&**device.gpu(), &room);

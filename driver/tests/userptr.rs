@@ -54,6 +54,22 @@ fn ranges_appear_in_array_order() {
 }
 
 #[test]
+fn page_tables_that_a_neighbour_uses_cost_no_flush_and_those_that_go_cost_one() {
+    let (rig, _, first) = mapped([(100, 1)]);
+    rig.mm.map(200, 1, true);
+    let second = rig.register(VA + 4096, &[(200, 1)], WRITABLE_USERPTR).unwrap();
+    rig.map(second).unwrap();
+    let flushes = |handle| {
+        let before = rig.gpu.flushes.load(Ordering::SeqCst);
+        rig.unmap(handle).unwrap();
+        rig.gpu.flushes.load(Ordering::SeqCst) - before
+    };
+    assert_eq!(flushes(first), 1, "the entry");
+    rig.check(VA + 4096, &[(200, 1)]);
+    assert_eq!(flushes(second), 2, "the entry, then the tables");
+}
+
+#[test]
 fn an_invalidation_while_faulting_costs_that_range_one_more_fault_and_no_other() {
     let list = scattered(50);
     let rig = rig_with(&list);

@@ -215,6 +215,8 @@ mod hooks {
         let span = seen.and_then(|_| pages(at, bytes));
         let _stays = matches!(advice, libc::MADV_FREE | libc::MADV_WIPEONFORK | libc::MADV_DONTFORK)
             .then(|| back_to_system(pages(at, bytes)));
+        let mover = (!INSIDE.get()).then(Mm::current).flatten().and_then(Mm::mover);
+        let _announced = mover.zip(span).map(|(mover, span)| mover.discarding(span));
         let call = || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }

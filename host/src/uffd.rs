@@ -149,9 +149,13 @@ impl Uffd {
     }
 
     fn register_one(&self, span: CpuSpan) -> Result<bool, Errno> {
+        self.register_for(span, raw::UFFDIO_REGISTER_MODE_WP)
+    }
+
+    fn register_for(&self, span: CpuSpan, mode: u32) -> Result<bool, Errno> {
         let mut register = raw::uffdio_register {
             range: raw::uffdio_range { start: span.start().0, len: span.bytes() },
-            mode: u64::from(raw::UFFDIO_REGISTER_MODE_WP),
+            mode: u64::from(mode),
             ioctls: 0,
         };
         // SAFETY: the structure is the one that UFFDIO_REGISTER takes; registering changes no contents.
@@ -160,6 +164,14 @@ impl Uffd {
             _ if io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) => Err(Errno::ENOMEM),
             _ => Ok(false),
         }
+    }
+
+    /// Ends the registration of private anonymous memory that is registered with another descriptor next. As [`Uffd::unregister`], but where the
+    /// kernel lets it (before Linux 7) without a look at every page for protection to be taken off: registered for something else first. Who
+    /// touches a missing page meanwhile waits until it is over.
+    pub(crate) fn hand_over(&self, span: CpuSpan) {
+        let _ = self.register_for(span, raw::UFFDIO_REGISTER_MODE_MISSING);
+        self.unregister(span);
     }
 
     /// Ends the registration of `span`.
@@ -195,17 +207,17 @@ impl Uffd {
 
     /// Starts the reader thread.
     pub(crate) fn serve(&'static self, mm: &'static Mm) -> io::Result<()> {
-        let (ready, started) = std::sync::mpsc::channel();
         std::thread::Builder::new().name("vkfd-notify".into()).spawn(move || {
             block_signals();
-            // The thread's last allocations: nothing is registered before this was received.
-            if ready.send(()).is_ok() {
-                drop(ready);
-                let _abort = AbortOnPanic;
-                self.read_events(mm);
-            }
+            let _abort = AbortOnPanic;
+            // Not by a channel, whose end frees: nothing is registered before this was seen, and from then on nothing may be freed.
+            *self.rounds() += 1;
+            self.handled.notify_all();
+            self.read_events(mm);
         })?;
-        started.recv().map_err(io::Error::other)
+        let begun = self.handled.wait_while(self.rounds(), |rounds| *rounds == 0);
+        drop(begun.unwrap_or_else(PoisonError::into_inner));
+        Ok(())
     }
 
     /// One read a round, so that a storm of events neither keeps the GPUs paused nor [`Uffd::settle`] waiting.
@@ -259,6 +271,11 @@ impl Uffd {
         }
     }
 
+    /// Whether all events there were are handled.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.wait_readable(0) && !self.busy.load(Ordering::SeqCst)
+    }
+
     /// Waits until the events of calls that still sleep were handled too. Bounded, because others may go on causing events.
     pub(crate) fn drain(&self) {
         let until = *self.rounds() + DRAIN_ROUNDS;
@@ -309,6 +326,11 @@ fn handle(mm: &Mm, event: &raw::uffd_msg) {
     let Some(span) = span else { return };
     if moved {
         mm.registration_lost(span);
+    }
+    if u32::from(event.event) == raw::UFFD_EVENT_REMOVE {
+        if let Some(mover) = mm.mover() {
+            mover.late.expect(span);
+        }
     }
     // The change is the kernel's and cannot be waited for.
     drop(mm.begin(span, By::Reader, if moved { Goes::Memory } else { Goes::Pages }));

@@ -336,11 +336,8 @@ impl<'a> Buffer<'a> {
         self.set(&list)?;
         let after = self.counters()?;
         step.check("nothing of it is in the GPU's memory", after.vram_pages == 0, || on_gpu(&after));
-        if self.coherent {
-            // What the CPU fetched by touching it is not the driver's move.
-            let counted = after.pages_in == after.pages_out;
-            step.check("as many pages came back as had gone there", counted, || moved(&before, &after));
-        }
+        let counted = after.pages_in == after.pages_out;
+        step.check("as many pages came back as had gone there", counted, || moved(&before, &after));
         let free = self.client.available_vram(self.gpu())?;
         // Page tables stay for the next time.
         let tables = self.client.snapshot()?.page_table_bytes;

@@ -17,6 +17,9 @@
 //!
 //! As only one such loop runs in a block, one bitmap says of each page what a generation would, and an invalidation costs only the
 //! pages it hits. The order of the first two steps is that of [`crate::revalidate`], for the same reason.
+//!
+//! While pages are being moved to a GPU ([`Moving`]) nothing is faulted in: a fault is the CPU's to the host, and would bring back what a
+//! moment later nobody would have to bring back, or put a page where the move has none to take along.
 
 use super::page_bits::PageBits;
 use super::residency::Granule;
@@ -29,6 +32,7 @@ use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Time, Vec};
 use crate::pte;
 use crate::vm::Vm;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 /// What the reservation guards.
@@ -47,6 +51,17 @@ pub struct Block {
     slot: usize,
     granule: Arc<Granule>,
     inner: Mutex<Inner>,
+    /// Moves under way. Raised under the reservation, taken back without.
+    moving: AtomicU32,
+}
+
+/// Pages of a block are being moved to a GPU, until this is dropped.
+pub struct Moving(Arc<Block>);
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.0.moving.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// What is to be faulted in and mapped.
@@ -74,7 +89,7 @@ impl Block {
     /// Block number `slot` of a window.
     pub fn new(window: &Arc<Window>, watch: &Arc<dyn Watch>, slot: usize, granule: Arc<Granule>) -> Result<Arc<Self>> {
         let inner = Mutex::new(Rank::Bo, Inner { gone: false })?;
-        os::arc(Self { window: window.clone(), watch: watch.clone(), slot, granule, inner })
+        os::arc(Self { window: window.clone(), watch: watch.clone(), slot, granule, inner, moving: AtomicU32::new(0) })
     }
 
     /// Its addresses.
@@ -105,6 +120,15 @@ impl Block {
     /// Takes the reservation; `None` once its ranges have gone.
     pub fn reserve(&self) -> Option<Reserved<'_>> {
         Some(self.inner.lock()).filter(|inner| !inner.gone)
+    }
+
+    /// Keeps its pages from being faulted in; waits for who is at it. `None` once its ranges have gone. The reservation must not be held; blocks of
+    /// one move in ascending order.
+    pub fn begin_move(self: &Arc<Self>) -> Option<Moving> {
+        let reserved = self.reserve()?;
+        self.moving.fetch_add(1, Ordering::AcqRel);
+        drop(reserved);
+        Some(Moving(self.clone()))
     }
 
     /// Calls `f` with what is known of it, under the notifier lock.
@@ -160,7 +184,10 @@ impl Block {
         let mut pass =
             Pass { block: self, want, pages: Vec::new(), runs: Vec::new(), spans: Vec::new(), buffer: Vec::new() };
         loop {
-            fetched.left = pass.run(reserved, &mut fetched.error)?;
+            fetched.left = match self.moving.load(Ordering::Acquire) {
+                0 => pass.run(reserved, &mut fetched.error)?,
+                _ => self.state(|b| want.pages & !(b.valid | b.missing)).unwrap_or(PageBits::NONE),
+            };
             let left = fetched.left.count();
             if left == 0 {
                 return Ok(fetched);

@@ -2,12 +2,12 @@
 //! Moving SVM memory to a GPU's VRAM and back, in granules of 2 MiB where addresses allow, several in one call to the host.
 //!
 //! The driver takes VRAM from its allocator (aligned blocks, so that a whole granule can be one page-table entry), notes which granule it is
-//! for, and offers it; the host moves what it can, and what did not move goes back. Nothing is locked meanwhile: whoever uses the memory
-//! hears of it as of any invalidation, and finds out where it is by faulting. So a migration that fails half way leaves some pages here
+//! for, and offers it; the host moves what it can, and what did not move goes back. Nothing is locked meanwhile, only faulting in what
+//! moves waits: whoever uses the memory hears of it as of any invalidation, and finds out where it is by faulting. So a migration that fails half way leaves some pages here
 //! and some there, each whole.
 
 use super::attributes::Attributes;
-use super::block::Block;
+use super::block::{Block, Moving};
 use super::page_bits::PageBits;
 use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 use crate::device::Device;
@@ -16,6 +16,7 @@ use crate::errno::{Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
 use crate::smi::Event;
+use crate::vram::Contents;
 
 /// Bytes that one call to the host moves at most.
 const BATCH: u64 = 16 * HUGE;
@@ -122,7 +123,11 @@ impl Process {
             let (prefetch, preferred) = (a.prefetch, a.preferred);
             self.tell(to, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
             let memory: Arc<dyn DeviceMemory> = device.clone();
-            result = os::failpoint("migrate").and_then(|()| self.mm().migrate_to_device(span, &memory, &mut places));
+            let moving = self.svm_begin_moves(&offers);
+            result = moving.and_then(|_moving| {
+                os::failpoint("migrate")?;
+                self.mm().migrate_to_device(span, &memory, &mut places)
+            });
             let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
             self.tell(to, Event::MigrateEnd { start, pages, from, to, trigger, error });
         }
@@ -158,7 +163,7 @@ impl Process {
             device.residency().touch(block.granule());
             return Ok(None);
         }
-        let vram = match device.alloc_vram(pages.count()) {
+        let vram = match device.alloc_vram(pages.count(), Contents::Any) {
             Ok(vram) => vram,
             Err(e) if e.reason == Reason::NoVram => {
                 self.svm().counters().pages_refused.add(pages.count());
@@ -175,10 +180,19 @@ impl Process {
         // Before the host has them: from then on it may give them back at any time.
         if let Err(e) = device.residency().enter(block.granule(), first_page, slots) {
             slots.fill(None);
-            device.vram().free(&**device.gpu(), &vram);
+            device.vram().give_back(&vram);
             return Err(e);
         }
         Ok(Some(Offer { block, pages, first, first_page }))
+    }
+
+    /// Nobody faults in what is about to move.
+    fn svm_begin_moves(&self, offers: &[Offer]) -> Result<Vec<Moving>> {
+        let mut moving = Vec::with_capacity(offers.len())?;
+        for begun in offers.iter().filter_map(|offer| offer.block.begin_move()) {
+            moving.push_reserved(begun);
+        }
+        Ok(moving)
     }
 
     /// Takes back what was offered and did not move, and notes what did. How many pages that is.

@@ -26,7 +26,7 @@ use crate::handle::Handles;
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
 use crate::smi::{Event, Who};
-use crate::vram::VramBlock;
+use crate::vram::{Contents, VramBlock};
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use vkfd_uapi::smi::{MIGRATE_TRIGGER_PAGEFAULT_CPU, MIGRATE_TRIGGER_TTM_EVICTION};
@@ -350,9 +350,9 @@ impl State {
 
 impl Device {
     /// `pages` pages of VRAM, in as few blocks as there are; SVM memory makes room if need be. Called without locks.
-    pub fn alloc_vram(&self, pages: u64) -> Result<Vec<VramBlock>> {
+    pub fn alloc_vram(&self, pages: u64, contents: Contents) -> Result<Vec<VramBlock>> {
         loop {
-            match self.vram().alloc(pages) {
+            match self.vram().alloc(&**self.gpu(), pages, contents) {
                 // Not for what there could never be.
                 Err(e) if e.reason == Reason::NoVram && pages <= self.vram().pages() && self.make_room(pages)? => {}
                 result => return result,
@@ -424,7 +424,7 @@ impl Device {
     /// Takes pages that were offered and did not move back into the allocator.
     pub fn withdraw(&self, at: VramOffset, pages: u64) {
         if self.residency().leave(at, pages) {
-            self.vram().free_run(&**self.gpu(), at, pages);
+            self.vram().give_back_run(at, pages);
         }
     }
 }
@@ -464,7 +464,7 @@ impl DeviceMemory for Device {
         // Before they leave: who sees that they are gone sees that they came back.
         self.residency().state.lock().released += pages;
         if self.residency().leave(at, pages) {
-            self.vram().free_run(&**self.gpu(), at, pages);
+            self.vram().give_back_run(at, pages);
         } else {
             self.residency().state.lock().released -= pages;
             os::warn(format_args!(

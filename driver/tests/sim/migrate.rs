@@ -36,6 +36,12 @@ impl SimMm {
     ) -> u64 {
         let first = span.start().0 / PAGE;
         let mut moved = 0;
+        let hook = self.before_move.lock().unwrap().clone();
+        // Told of, as Linux does before it looks what there is to move.
+        if let Some(hook) = hook {
+            self.notify(first, span.pages(), true);
+            hook(self, &[span]);
+        }
         self.change(Change::Place, first, span.pages(), || {
             for (number, place) in (first..).zip(places.iter_mut()) {
                 let movable = {

@@ -57,6 +57,8 @@ pub struct SimMm {
     before_watch: Mutex<Option<OnceHook>>,
     /// Called after pages have moved to system memory.
     after_move_out: Mutex<Option<OnceHook>>,
+    /// Called while pages are about to move to a GPU: told of, and not moved yet.
+    before_move: Mutex<Option<Arc<Hook>>>,
     /// Faults that shall end with this error, by page.
     pub faults: Mutex<BTreeMap<u64, Errno>>,
     pub fault_calls: AtomicU64,
@@ -207,6 +209,11 @@ impl SimMm {
     /// Runs `hook` after each fault.
     pub fn after_fault(&self, hook: impl Fn(&SimMm, &[CpuSpan]) + Send + Sync + 'static) {
         *self.after_fault.lock().unwrap() = Some(Arc::new(Box::new(hook)));
+    }
+
+    /// Runs `hook` before each move to a GPU.
+    pub fn before_move(&self, hook: impl Fn(&SimMm, &[CpuSpan]) + Send + Sync + 'static) {
+        *self.before_move.lock().unwrap() = Some(Arc::new(Box::new(hook)));
     }
 
     pub fn no_hook(&self) {

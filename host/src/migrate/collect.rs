@@ -24,6 +24,10 @@ const MESSAGES: usize = 32;
 pub(super) fn collect(mover: &Mover) {
     block_signals();
     loop {
+        // The worker waits for each: not to sleep until the next one saves it two turns on a processor.
+        while mover.expecting.load(Ordering::Relaxed) && !mover.descriptor.is_readable() {
+            std::thread::yield_now();
+        }
         mover.descriptor.wait_readable();
         seal(mover);
         // SAFETY: the message is plain numbers; zero is a value of each.
@@ -65,11 +69,11 @@ fn decode(mover: &Mover, message: &raw::uffd_msg) -> Option<Change> {
             // SAFETY: the kernel filled this member for these events.
             let gone = unsafe { message.arg.remove };
             let span = CpuSpan::between(CpuVa(gone.start), CpuVa(gone.end));
-            Some(if u32::from(message.event) == raw::UFFD_EVENT_UNMAP {
-                Change::Unmap(span)
-            } else {
-                Change::Remove(span)
-            })
+            if u32::from(message.event) == raw::UFFD_EVENT_UNMAP {
+                return Some(Change::Unmap(span));
+            }
+            mover.late.expect(span);
+            Some(Change::Remove(span))
         }
         raw::UFFD_EVENT_REMAP => {
             // SAFETY: the kernel filled this member for this event.

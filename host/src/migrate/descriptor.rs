@@ -30,7 +30,8 @@ const FEATURES: u32 = EVENTS
 pub(super) enum Mode {
     /// Who touches a page that does not exist waits.
     Missing,
-    /// Who touches a page that is not in the page tables waits, also where the file has it.
+    /// Who touches a page that is not in the page tables and that the file has waits. Shared memory only. Neither more nor less than
+    /// [`Mode::Missing`], because a registration for less than there is is ignored.
     Sealed,
     /// Nobody waits. For the probe.
     Protect,
@@ -40,7 +41,7 @@ impl Mode {
     const fn bits(self) -> u64 {
         (match self {
             Self::Missing => raw::UFFDIO_REGISTER_MODE_MISSING,
-            Self::Sealed => raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_MINOR,
+            Self::Sealed => raw::UFFDIO_REGISTER_MODE_MINOR,
             Self::Protect => raw::UFFDIO_REGISTER_MODE_WP,
         }) as u64
     }
@@ -116,12 +117,6 @@ impl Descriptor {
         self.call(ioctl::UFFDIO_REGISTER, &mut register)
     }
 
-    /// Takes [`Mode::Sealed`] back to [`Mode::Missing`]. The kernel ignores a registration for less than there is, so by way of another.
-    pub(super) fn unseal(self, span: CpuSpan) -> Result<(), i32> {
-        self.register(span, Mode::Protect)?;
-        self.register(span, Mode::Missing)
-    }
-
     /// Ends the registration of `span`; whoever waits there goes on.
     pub(super) fn unregister(self, span: CpuSpan) -> Result<(), i32> {
         self.call(ioctl::UFFDIO_UNREGISTER, &mut range(span))
@@ -173,6 +168,21 @@ impl Descriptor {
         self.call(ioctl::UFFDIO_ZEROPAGE, &mut request)
     }
 
+    /// Whether anonymous memory at `page` is registered with this descriptor. UFFDIO_COPY and UFFDIO_ZEROPAGE fill what is registered with any.
+    /// Registers what is registered with none or this, so that only what may be registered is asked for.
+    ///
+    /// # Errors
+    /// EAGAIN while somebody is changing registered mappings.
+    pub(super) fn is_registered(self, page: CpuSpan) -> Result<bool, i32> {
+        // This is for shared memory, and what is not is refused, but only after its registration was looked at.
+        let mut request = raw::uffdio_continue { range: range(page), mode: 0, mapped: 0 };
+        match self.call(ioctl::UFFDIO_CONTINUE, &mut request) {
+            Err(libc::EINVAL) => Ok(self.register(page, Mode::Missing).is_ok()),
+            Err(libc::EAGAIN) => Err(libc::EAGAIN),
+            _ => Ok(false),
+        }
+    }
+
     /// Whether somebody is changing registered mappings whose event nobody has read yet. `probe` is a page registered to be protected.
     pub(super) fn is_changing(self, probe: CpuSpan) -> bool {
         let mut request = raw::uffdio_writeprotect { range: range(probe), mode: 0 };
@@ -188,12 +198,47 @@ impl Descriptor {
 
     /// Waits for messages.
     pub(super) fn wait_readable(self) {
+        self.poll(-1);
+    }
+
+    /// Whether there are messages.
+    pub(super) fn is_readable(self) -> bool {
+        self.poll(0)
+    }
+
+    fn poll(self, milliseconds: i32) -> bool {
         let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid structure.
-        unsafe { libc::poll(&raw mut poll, 1, -1) };
+        unsafe { libc::poll(&raw mut poll, 1, milliseconds) == 1 }
     }
 }
 
 const fn range(span: CpuSpan) -> raw::uffdio_range {
     raw::uffdio_range { start: span.start().0, len: span.bytes() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys;
+    use vkfd_driver::addr::{index, PAGE};
+
+    #[test]
+    fn it_knows_its_own_memory() {
+        let (Ok(one), Ok(other)) = (Descriptor::open(), Descriptor::open()) else {
+            eprintln!("SKIPPED: no userfaultfd that moves pages");
+            return;
+        };
+        let at = sys::map_anonymous(index(4 * PAGE), libc::MAP_PRIVATE).unwrap().as_ptr().expose_provenance() as u64;
+        let page = |n: u64| CpuSpan::between(CpuVa(at + n * PAGE), CpuVa(at + (n + 1) * PAGE));
+        one.register(page(0), Mode::Missing).unwrap();
+        other.register(page(1), Mode::Missing).unwrap();
+        // SAFETY: pages mapped above, which nothing refers to.
+        unsafe { sys::unmap(page(3).start().0, PAGE) };
+        assert_eq!([0, 1, 2, 3].map(|n| one.is_registered(page(n))), [true, false, false, false].map(Ok));
+        // Which a copy does not: it fills what is registered with anybody.
+        let from = [0u8; 4096];
+        let from = CpuVa(from.as_ptr().expose_provenance() as u64);
+        assert_eq!([0, 1, 2].map(|n| one.copy(page(n), from).errno), [None, None, Some(libc::ENOENT)]);
+    }
 }

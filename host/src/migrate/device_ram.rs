@@ -76,6 +76,10 @@ impl DeviceRam {
         at.is_page_aligned() && at.0.checked_add(bytes).is_some_and(|end| end <= self.window.bytes)
     }
 
+    pub(super) fn came_back(&self, at: VramOffset, pages: u64) {
+        self.device.came_back(at, pages);
+    }
+
     pub(super) fn released(&self, at: VramOffset, pages: u64) {
         self.device.released(at, pages);
     }

@@ -40,7 +40,8 @@
 //! - Each run of pages is a mapping, two where it splits one. Moving stops short of vm.max_map_count, see `budget`.
 //! - Changes that bypass libc are seen by their events. One window is left, which the kernel has no call to close, because mremap replaces whatever is at
 //!   its target: between `swap`'s last look at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol takes the
-//!   mapping away *and* another puts a new one at the same place, the new one is replaced. Interposed calls are excluded for that time.
+//!   mapping away *and* another puts a new one at the same place, the new one is replaced; if it only unmaps, something stays mapped where the program
+//!   has nothing. Interposed calls are excluded for that time. A move alone is found, and its contents follow.
 //! - mremap, without libc's symbol, of memory that migration has cut into several mappings may be refused (EFAULT).
 //! - Growing a moved mapping by mremap without libc's symbol is refused by the kernel or shows the VRAM's next pages. A fork without libc's handlers
 //!   (`_Fork`, raw clone) shares coherent pages with the child. MADV_FREE without libc's symbol is refused.
@@ -54,6 +55,7 @@ mod descriptor;
 mod device_ram;
 mod discard;
 pub(crate) mod fork;
+mod late;
 mod places;
 mod ring;
 mod stash;
@@ -67,6 +69,7 @@ use crate::mm::Mm;
 use crate::sys;
 use descriptor::{Descriptor, Mode};
 use device_ram::DeviceRam;
+use late::LateDiscards;
 use places::{Places, Run};
 use ring::Ring;
 use std::collections::VecDeque;
@@ -99,6 +102,8 @@ pub mod sabotage {
 
     static SLOW: AtomicBool = AtomicBool::new(false);
     static CARELESS: AtomicBool = AtomicBool::new(false);
+    static SLOW_REPLACING: AtomicBool = AtomicBool::new(false);
+    static FORGETFUL: AtomicBool = AtomicBool::new(false);
 
     /// Waits before the registration of what has stayed in system memory ends. Breaks nothing by itself.
     pub fn end_slowly(on: bool) {
@@ -108,6 +113,26 @@ pub mod sabotage {
     /// Ends registrations without regard to what has been moved there meanwhile.
     pub fn end_carelessly(on: bool) {
         CARELESS.store(on, Ordering::SeqCst);
+    }
+
+    /// Waits between the last look at a mapping and its replacement. Breaks nothing by itself.
+    pub fn replace_slowly(on: bool) {
+        SLOW_REPLACING.store(on, Ordering::SeqCst);
+    }
+
+    /// Does not look for what was moved away just before a mapping was replaced.
+    pub fn forget_what_moved(on: bool) {
+        FORGETFUL.store(on, Ordering::SeqCst);
+    }
+
+    pub(super) fn before_replacing() {
+        if SLOW_REPLACING.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    pub(super) fn forgetful() -> bool {
+        FORGETFUL.load(Ordering::Relaxed)
     }
 
     pub(super) fn before_ending() {
@@ -128,6 +153,12 @@ mod sabotage {
     }
 
     pub(super) const fn before_ending() {}
+
+    pub(super) const fn before_replacing() {}
+
+    pub(super) const fn forgetful() -> bool {
+        false
+    }
 
     pub(super) const fn careless() -> bool {
         false
@@ -158,12 +189,17 @@ pub(crate) struct Mover {
     /// The collector is between sealing everything and having passed on what it read. Written with `places` locked.
     reading: AtomicBool,
     hold: RwLock<()>,
+    pub(crate) late: LateDiscards,
     /// Odd while pages are out of reach for a moment.
     epoch: AtomicU64,
+    /// A mapping is just being replaced, which causes several events.
+    expecting: AtomicBool,
     /// The worker's thread number.
     worker: AtomicU32,
     /// How many want that nothing moves to a device.
     frozen: AtomicU32,
+    /// How many of the mover's threads have begun.
+    threads: AtomicU32,
     jobs: Mutex<VecDeque<Job>>,
     /// Where the host's own memory is that must stay.
     own: Mutex<[Option<CpuSpan>; 8]>,
@@ -190,9 +226,12 @@ impl Mover {
             mappings,
             reading: AtomicBool::new(false),
             hold: RwLock::new(()),
+            late: LateDiscards::new(),
             epoch: AtomicU64::new(0),
+            expecting: AtomicBool::new(false),
             worker: AtomicU32::new(0),
             frozen: AtomicU32::new(0),
+            threads: AtomicU32::new(0),
             jobs: Mutex::default(),
             own: Mutex::default(),
         };
@@ -210,23 +249,15 @@ impl Mover {
         }
         // A thread that starts protects its stack's guard, which is a change of mappings as any: it would wait for a replacement, and that for
         // the collector. So both run before anything moves.
-        let (ready, started) = mpsc::channel();
-        let collector = ready.clone();
         std::thread::Builder::new().name("vkfd-collect".into()).spawn(move || {
-            mover.keep_stack();
-            let _ = collector.send(());
-            drop(collector);
+            mover.begun();
             collect::collect(mover);
         })?;
         std::thread::Builder::new().name("vkfd-move".into()).spawn(move || {
-            mover.keep_stack();
-            let _ = ready.send(());
-            drop(ready);
+            mover.begun();
             worker::Worker::new(mm, mover, stash).run();
         })?;
-        for _ in 0..2 {
-            started.recv().map_err(io::Error::other)?;
-        }
+        mover.await_threads();
         fork::install();
         tracing::debug!(system_calls_wait = descriptor.kernel_faults, "pages can be moved to GPUs");
         Ok(mover)
@@ -237,6 +268,23 @@ impl Mover {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(free) = own.iter_mut().find(|o| o.is_none()) {
             *free = Some(span);
+        }
+    }
+
+    /// A thread of the mover's has begun. Not told by a channel, whose end frees: the collector must not from here on.
+    fn begun(&self) {
+        self.keep_stack();
+        self.threads.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(&self.threads);
+    }
+
+    /// Waits until both threads have begun.
+    fn await_threads(&self) {
+        loop {
+            match self.threads.load(Ordering::SeqCst) {
+                2 => return,
+                begun => sys::futex_wait(&self.threads, begun, 1000),
+            }
         }
     }
 
@@ -415,6 +463,12 @@ impl Mover {
         self.hold.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Around an interposed call that discards the contents of `span`.
+    #[cfg(feature = "interpose")]
+    pub(crate) fn discarding(&self, span: CpuSpan) -> late::Announced<'_> {
+        self.late.announce(span)
+    }
+
     fn replacing(&self) -> RwLockWriteGuard<'_, ()> {
         self.hold.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -443,7 +497,7 @@ impl Mover {
         let mut i = 0;
         while let Some(run) = runs.get(i) {
             if run.sealed && self.ring.pending(since, run.span).next().is_none() {
-                let _ = self.descriptor.unseal(run.span);
+                let _ = self.descriptor.register(run.span, Mode::Missing);
                 runs.set(i, &Run { sealed: false, ..run });
                 self.descriptor.wake(run.span);
             } else {

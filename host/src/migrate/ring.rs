@@ -3,6 +3,7 @@
 //!
 //! One producer, one consumer, a fixed place in memory. The worker may look at entries before it handles them, and strike its own ones out.
 
+use crate::mm::everything;
 use crate::sys;
 use crate::table::Table;
 use std::io;
@@ -66,6 +67,21 @@ impl Change {
             _ => Self::Struck,
         }
     }
+}
+
+/// What becomes of a page's contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// They go to its place.
+    Here,
+    /// Nobody wants them any more.
+    Discarded,
+    /// Its mapping has gone: by the client, before or after it was replaced, or by the worker, who replaced it.
+    Unmapped,
+    /// Its mapping is there now, before or after it was replaced.
+    Moved(CpuVa),
+    /// Its mapping was moved and has gone from there.
+    Gone,
 }
 
 /// The ring.
@@ -143,6 +159,53 @@ impl Ring {
         (since..self.produced()).map(|at| (at, self.get(at))).filter(move |(_, change)| change.touches(span))
     }
 
+    /// What becomes of the page at `at`, by what is pending. What was unmapped and then moved nevertheless had been replaced by the worker.
+    pub(super) fn fate(&self, at: CpuVa, since: u64) -> Fate {
+        let mut now = at;
+        let mut unmapped = false;
+        for (_, change) in self.pending(since, everything()) {
+            match change {
+                Change::Remap { from, to } if from.contains(now) => {
+                    now = CpuVa(to.0 + from_start(now, from));
+                    unmapped = false;
+                }
+                Change::Unmap(gone) if gone.contains(now) => unmapped = true,
+                Change::Remove(gone) if gone.contains(now) => return Fate::Discarded,
+                _ => {}
+            }
+        }
+        match (now == at, unmapped) {
+            (true, false) => Fate::Here,
+            (true, true) => Fate::Unmapped,
+            (false, false) => Fate::Moved(now),
+            (false, true) => Fate::Gone,
+        }
+    }
+
+    /// Strikes what the worker itself caused since `since`, when it moved its mapping at `staged` over what was in `span`. That unmapped what was there:
+    /// all at once, or what the client's changes just before had left of it. Such an unmap of the client's looks the same and is taken for the worker's,
+    /// since the mapping that is there now is the same either way: it stays where the client has none any more.
+    pub(super) fn strike_own(&self, since: u64, staged: CpuSpan, span: CpuSpan) {
+        let entries = since..self.produced();
+        let whole = entries.clone().find(|at| self.get(*at) == Change::Unmap(span));
+        let is_own = |at| match (self.get(at), whole) {
+            (Change::Remap { from, .. } | Change::Unmap(from), _) if from == staged => true,
+            (Change::Unmap(_), Some(whole)) => at == whole,
+            (Change::Unmap(gone), None) => {
+                // Each page went once by the worker.
+                let before = |at| matches!(self.get(at), Change::Unmap(other) if other.overlaps(gone));
+                gone.start() >= span.start() && gone.end() <= span.end() && !(since..at).any(before)
+            }
+            _ => false,
+        };
+        // The last first: each is judged by those before it.
+        for at in entries.rev() {
+            if is_own(at) {
+                self.strike(at);
+            }
+        }
+    }
+
     /// Rings the bell.
     pub(super) fn ring(&self) {
         self.bell.fetch_add(1, Ordering::SeqCst);
@@ -169,5 +232,85 @@ impl Ring {
             }
             sys::futex_wait(&self.progress, progress, 100);
         }
+    }
+}
+
+/// How far `at` is from the start of `span`, in bytes.
+pub(super) fn from_start(at: CpuVa, span: CpuSpan) -> u64 {
+    at.0 - span.start().0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vkfd_driver::addr::PAGE;
+
+    fn pages(first: u64, count: u64) -> CpuSpan {
+        CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE))
+    }
+
+    fn ring(changes: &[Change]) -> Ring {
+        let ring = Ring::new().unwrap();
+        changes.iter().for_each(|change| ring.push(*change));
+        ring
+    }
+
+    fn remap(from: u64, count: u64, to: u64) -> Change {
+        Change::Remap { from: pages(from, count), to: CpuVa(to * PAGE) }
+    }
+
+    /// Positions of what is left after the worker's own was struck: its mapping at 100 replaced 10..20.
+    fn left(changes: &[Change]) -> Vec<u64> {
+        let ring = ring(changes);
+        ring.strike_own(0, pages(100, 10), pages(10, 10));
+        ring.pending(0, everything()).map(|(at, _)| at).collect()
+    }
+
+    #[test]
+    fn the_worker_knows_its_own() {
+        let (moved, gone) = (remap(100, 10, 10), Change::Unmap(pages(100, 10)));
+        assert_eq!(left(&[Change::Unmap(pages(10, 10)), moved, gone]), []);
+        // The client unmaps a part of the replacement, or all of it.
+        assert_eq!(left(&[Change::Unmap(pages(10, 10)), moved, Change::Unmap(pages(12, 2)), gone]), [2]);
+        assert_eq!(left(&[Change::Unmap(pages(10, 10)), moved, gone, Change::Unmap(pages(10, 10))]), [3]);
+        // More than was replaced.
+        assert_eq!(left(&[Change::Unmap(pages(10, 10)), moved, gone, Change::Unmap(pages(10, 20))]), [3]);
+    }
+
+    #[test]
+    fn what_a_move_just_before_has_cut_is_the_workers_own() {
+        // The client has moved page 14 away, then 15: what the replacement unmapped is in pieces.
+        let client = [remap(14, 1, 50), Change::Unmap(pages(14, 1)), remap(15, 1, 51), Change::Unmap(pages(15, 1))];
+        let own = [
+            Change::Unmap(pages(10, 4)),
+            Change::Unmap(pages(16, 4)),
+            remap(100, 10, 10),
+            Change::Unmap(pages(100, 10)),
+        ];
+        let changes = [client, own].concat();
+        assert_eq!(left(&changes), [0, 2]);
+        // Nothing that the client still has is taken for unmapped, and what has moved is found.
+        let ring = ring(&changes);
+        ring.strike_own(0, pages(100, 10), pages(10, 10));
+        assert_eq!(ring.fate(CpuVa(13 * PAGE), 0), Fate::Here);
+        assert_eq!(ring.fate(CpuVa(16 * PAGE), 0), Fate::Here);
+        assert_eq!(ring.fate(CpuVa(14 * PAGE), 0), Fate::Moved(CpuVa(50 * PAGE)));
+    }
+
+    #[test]
+    fn a_page_is_followed_to_where_it_goes() {
+        let at = CpuVa(10 * PAGE);
+        let fate = |changes: &[Change]| ring(changes).fate(at, 0);
+        assert_eq!(fate(&[]), Fate::Here);
+        assert_eq!(fate(&[Change::Wait(at), Change::Unmap(pages(11, 9))]), Fate::Here);
+        assert_eq!(fate(&[Change::Unmap(pages(0, 20))]), Fate::Unmapped);
+        assert_eq!(fate(&[Change::Remove(pages(10, 1))]), Fate::Discarded);
+        let there = remap(8, 4, 30);
+        assert_eq!(fate(&[there, Change::Unmap(pages(8, 4))]), Fate::Moved(CpuVa(32 * PAGE)));
+        assert_eq!(fate(&[there, Change::Unmap(pages(32, 1))]), Fate::Gone);
+        assert_eq!(fate(&[there, Change::Remove(pages(32, 1))]), Fate::Discarded);
+        assert_eq!(fate(&[there, remap(32, 1, 10), Change::Unmap(pages(32, 1))]), Fate::Here);
+        // Replaced by the worker, then moved by the client.
+        assert_eq!(fate(&[Change::Unmap(pages(10, 10)), there]), Fate::Moved(CpuVa(32 * PAGE)));
     }
 }

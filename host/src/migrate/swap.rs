@@ -6,9 +6,9 @@
 
 use super::descriptor::{Holes, Mode};
 use super::device_ram::Window;
-use super::ring::Change;
-use super::Mover;
+use super::{sabotage, Mover};
 use crate::sys;
+use std::sync::atomic::Ordering;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
 
 /// A mapping that is to replace one of the client's.
@@ -58,42 +58,33 @@ impl Mover {
             if !same || self.ring.pending(since, span).next().is_some() {
                 Err(libc::EBUSY)
             } else {
+                sabotage::before_replacing();
                 let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+                self.expecting.store(true, Ordering::Relaxed);
                 // SAFETY: the client's mapping is emptied or about to be filled from its copy, and no one but the client refers to it.
-                unsafe { sys::mremap(staged.0.start().0, span.bytes(), span.bytes(), flags, span.start().0) }
-                    .map(drop)
-                    .map_err(|e| errno(&e))
+                let moved =
+                    unsafe { sys::mremap(staged.0.start().0, span.bytes(), span.bytes(), flags, span.start().0) };
+                self.expecting.store(false, Ordering::Relaxed);
+                moved.map(drop).map_err(|e| errno(&e))
             }
         };
         match done {
             Ok(()) => {
                 self.quiesce();
-                self.strike_own(since, &staged, span);
+                self.ring.strike_own(since, staged.0, span);
             }
             Err(_) => unstage(staged),
         }
         done
     }
 
-    /// What the replacement itself caused is not news. An unmap of exactly `span` that came before it looks the same; it is taken for
-    /// our own, and the client's pages then stay mapped where the client has none any more.
-    fn strike_own(&self, since: u64, staged: &Staged, span: CpuSpan) {
-        let mut unmapped = false;
-        for at in since..self.ring.produced() {
-            match self.ring.get(at) {
-                Change::Unmap(gone) if gone == span && !unmapped => {
-                    unmapped = true;
-                    self.ring.strike(at);
-                }
-                Change::Remap { from, .. } | Change::Unmap(from) if from == staged.0 => self.ring.strike(at),
-                _ => {}
-            }
+    /// Unmaps `span`, a mapping of the worker's where the client has none, if `is_there` says that it is there still.
+    pub(super) fn take_back(&self, span: CpuSpan, is_there: impl FnOnce() -> bool) {
+        let _interposed_calls_wait = self.replacing();
+        self.quiesce();
+        if is_there() {
+            unstage(Staged(span));
         }
-    }
-
-    /// Unmaps `span`, a mapping that only the worker knows.
-    pub(super) fn take_back(&self, span: CpuSpan) {
-        unstage(Staged(span));
     }
 
     /// Gives pages of the stash at `from` to `to`, where they are missing. How far it came, and what stopped it.
@@ -103,8 +94,8 @@ impl Mover {
             let rest = CpuSpan::between(CpuVa(to.start().0 + at), to.end());
             let source = CpuVa(from.0 + at);
             let mut done = self.descriptor.move_pages(rest, source, Holes::Stay);
-            if done.bytes == 0 && done.errno == Some(libc::EINVAL) {
-                // Not writable at the moment: a copy, in which holes are zeros.
+            if done.bytes == 0 && matches!(done.errno, Some(libc::EINVAL | libc::EBUSY)) {
+                // Not writable, or in use by the kernel at the moment: a copy, in which holes are zeros.
                 done = self.descriptor.copy(rest, source);
             }
             at += done.bytes;

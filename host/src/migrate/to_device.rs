@@ -6,9 +6,9 @@
 use super::descriptor::{Holes, Mode};
 use super::device_ram::{DeviceRam, Window};
 use super::places::Run;
-use super::ring::Change;
+use super::ring::{from_start, Change, Fate};
 use super::swap::{copy_to_vram, Staged};
-use super::to_system::{Fate, PATIENCE};
+use super::to_system::PATIENCE;
 use super::vma::Vma;
 use super::worker::Worker;
 use super::{sabotage, Placed};
@@ -62,8 +62,8 @@ impl Offers {
 
 /// What came of a piece.
 enum Outcome {
-    /// That much of it, from its start, is on the device.
-    Moved(CpuSpan),
+    /// That much of it, from its start, has been moved; what was moved away by the client meanwhile has been given back.
+    Moved(Run),
     /// Its first page cannot be taken out now: shared with a child, pinned, gone.
     Stuck,
     /// The mappings are not those that were looked at.
@@ -172,6 +172,16 @@ impl Worker {
     ) -> bool {
         let mut at = part.start();
         while let Some((piece, place)) = offers.piece(at, part.end()) {
+            self.drain();
+            // Announced discards that were told of are over then; what is told of from now on is pending.
+            drop(self.mover.replacing());
+            let piece = match self.mover.late.clear_part(piece) {
+                Some(clear) if clear.start() == piece.start() => clear,
+                later => {
+                    at = later.map_or(piece.end(), CpuSpan::start);
+                    continue;
+                }
+            };
             // What is on a device already stays there.
             let known = self.mover.places.lock().first_in(piece);
             let piece = match known {
@@ -188,7 +198,7 @@ impl Worker {
                 return true;
             }
             match self.piece_to_device(piece, place, window, number) {
-                Outcome::Moved(done) => {
+                Outcome::Moved(Run { span: done, .. }) => {
                     self.budget.spend(if window.coherent { 2 } else { 0 });
                     offers.taken(done);
                     *moved += done.pages();
@@ -209,7 +219,6 @@ impl Worker {
     }
 
     fn piece_to_device(&mut self, piece: CpuSpan, place: VramOffset, window: &Window, number: u32) -> Outcome {
-        self.drain();
         if self.disturbed {
             // Something else may be mapped there, of which no event would tell.
             return Outcome::Disturbed;
@@ -224,6 +233,9 @@ impl Worker {
         let (outcome, full) = self.take_out(piece, place, window, number, slot.span.start(), since);
         self.mover.epoch.fetch_add(1, Ordering::SeqCst);
         self.stash.put(slot, full);
+        if let Outcome::Moved(run) = outcome {
+            self.release_what_left(&run);
+        }
         let _ = self.mover.unseal();
         outcome
     }
@@ -272,13 +284,13 @@ impl Worker {
                 self.give_back(piece, slot, since);
                 return (Outcome::Disturbed, false);
             }
-            return (Outcome::Moved(piece), full && taken == HUGE);
+            return (Outcome::Moved(run), full && taken == HUGE);
         }
         if !self.put_vram(run, window, slot, since) {
             self.give_back(piece, slot, since);
             return (Outcome::Stuck, false);
         }
-        (Outcome::Moved(piece), full && taken == HUGE)
+        (Outcome::Moved(run), full && taken == HUGE)
     }
 
     /// Takes the pages of `piece` out, as many from its start as can be. How many bytes, and whether all of them were there; `None` when the
@@ -309,7 +321,8 @@ impl Worker {
         })
     }
 
-    /// Puts the mapping of VRAM in the place of `run`'s, sealed, and enters the run. False when it could not be; then nothing has changed.
+    /// Puts the mapping of VRAM in the place of `run`'s, sealed, and enters the run, whose contents are also at `slot`. False when it could not
+    /// be; then nothing has changed.
     pub(super) fn put_vram(&self, run: Run, window: &Window, slot: CpuVa, since: u64) -> bool {
         let Ok(Some(Vma { prot, .. })) = self.mover.mappings.query(run.span.start()) else { return false };
         let staged: Result<Staged, i32> = self.mover.stage_vram(window, window.offset(run.at), run.span.bytes(), prot);
@@ -319,23 +332,38 @@ impl Worker {
         }
         self.mover.places.lock().insert(Run { sealed: true, ..run });
         for (_, change) in self.mover.ring.pending(since, run.span) {
-            self.came_before(run, window, change, slot, since);
+            let Change::Remap { from, to } = change else { continue };
+            if sabotage::forgetful() {
+                continue;
+            }
+            for touched in [Some(from), CpuSpan::new(to, from.bytes())].into_iter().flatten() {
+                if let Some(part) = run.cut(touched) {
+                    let kept = CpuVa(slot.0 + from_start(part.span.start(), run.span));
+                    self.moved_before(part, window, kept, since);
+                }
+            }
         }
         true
     }
 
-    /// A change that was going on when `run`'s mapping was replaced: it came before if the replacement is there nevertheless.
-    fn came_before(&self, run: Run, window: &Window, change: Change, slot: CpuVa, since: u64) {
-        // A discard finds the run, which stays sealed until then.
-        let (Change::Unmap(span) | Change::Remap { from: span, .. }) = change else { return };
-        let Some(part) = run.cut(span) else { return };
-        if !self.is_vram(&part, window) {
-            return;
-        }
-        self.mover.places.lock().take_first(part.span);
-        self.mover.take_back(part.span);
-        if matches!(change, Change::Remap { .. }) {
-            self.give_back(part.span, CpuVa(slot.0 + (part.span.start().0 - run.span.start().0)), since);
+    /// Pages of `part` may have been moved by the client just before their mapping was replaced: then its contents go there, from `kept`. What has
+    /// happened after that finds the run, which stays sealed until then.
+    fn moved_before(&self, part: Run, window: &Window, kept: CpuVa, since: u64) {
+        for page in (0..part.span.bytes()).step_by(index(PAGE)) {
+            let at = CpuVa(part.span.start().0 + page);
+            let Some(run) = part.cut(CpuSpan::between(at, CpuVa(at.0 + PAGE))) else { return };
+            let replaced = self.is_vram(&run, window);
+            match self.mover.ring.fate(at, since) {
+                // The replacement is where the client has nothing.
+                Fate::Moved(_) | Fate::Gone if replaced => {
+                    self.mover.take_back(run.span, || self.is_vram(&run, window))
+                }
+                // It has come back to where it was, over the replacement.
+                Fate::Here if !replaced => {}
+                _ => continue,
+            }
+            while self.mover.places.lock().take_first(run.span).is_some() {}
+            self.give_back(run.span, CpuVa(kept.0 + page), since);
         }
     }
 
@@ -365,12 +393,12 @@ impl Worker {
             let (done, errno) = self.mover.undisturbed(|_| {
                 let disturbed = self.mover.ring.pending(since, piece).next().is_some();
                 let bytes = if disturbed || single { PAGE } else { piece.end().0 - at.0 };
-                let to = match self.fate(at, since) {
+                let to = match self.mover.ring.fate(at, since) {
                     Fate::Here => Some(at),
                     Fate::Moved(to) => Some(to),
-                    Fate::Discarded | Fate::Unmapped => None,
+                    Fate::Discarded | Fate::Unmapped | Fate::Gone => None,
                 };
-                let kept = CpuVa(slot.0 + (at.0 - piece.start().0));
+                let kept = CpuVa(slot.0 + from_start(at, piece));
                 match to {
                     Some(to) => self.mover.give(CpuSpan::between(to, CpuVa(to.0 + bytes)), kept),
                     None => (bytes, None),
@@ -410,7 +438,7 @@ impl Worker {
                 Err(())
             }
         });
-        let adopted = adopted.is_ok();
+        let adopted = adopted.is_ok() && self.hear_others();
         let mut same = true;
         self.mover.mappings.within(part, |vma| {
             same &= is_movable(vma);
@@ -421,6 +449,18 @@ impl Worker {
             return false;
         }
         true
+    }
+
+    /// Waits until the watches' descriptor has told of what had begun before. The reader may wait for a GPU, and that for a page, so the worker goes on
+    /// working. False when there is no end to it.
+    fn hear_others(&mut self) -> bool {
+        (0..PATIENCE).any(|_| {
+            self.mm.is_heard() || {
+                self.drain();
+                std::thread::yield_now();
+                false
+            }
+        })
     }
 
     /// Ends the mover's registration of what is not on a device in `part`.

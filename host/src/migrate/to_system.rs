@@ -7,13 +7,12 @@
 use super::descriptor::Holes;
 use super::device_ram::Window;
 use super::places::Run;
-use super::ring::Change;
+use super::ring::{from_start, Change, Fate};
 use super::sabotage;
 use super::stash::Slot;
 use super::swap::copy_from_vram;
 use super::to_device::CHUNK;
 use super::worker::Worker;
-use crate::mm::everything;
 use std::sync::atomic::Ordering;
 use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE, PAGE};
 
@@ -21,19 +20,6 @@ use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE, PAGE};
 const TRIES: u32 = 8;
 /// How often a mapping is asked for without which contents would be lost.
 pub(super) const PATIENCE: u32 = 10_000;
-
-/// What becomes of a page's contents.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// They go to its place.
-    Here,
-    /// Nobody wants them any more.
-    Discarded,
-    /// Its mapping has gone, before or after it was replaced.
-    Unmapped,
-    /// Its mapping is there now, before or after it was replaced.
-    Moved(CpuVa),
-}
 
 /// Where contents are: pages of the stash, if there are such, and VRAM.
 type Source = (Option<CpuVa>, CpuVa);
@@ -148,7 +134,7 @@ impl Worker {
                 let fate = if !contents {
                     Fate::Discarded
                 } else if disturbed {
-                    self.fate(at, since)
+                    self.mover.ring.fate(at, since)
                 } else {
                     Fate::Here
                 };
@@ -158,7 +144,7 @@ impl Worker {
                 (part, done)
             });
             if done.stray {
-                self.mover.take_back(part);
+                self.mover.take_back(part, || self.is_ours(part, since) == Ok(true));
             }
             at = part.end();
             match done.errno {
@@ -190,33 +176,48 @@ impl Worker {
     /// Does with `part` of an emptied piece what its fate is. With changes held up.
     fn fill_part(&self, piece: &Run, window: &Window, part: CpuSpan, fate: Fate, source: Source, since: u64) -> Filled {
         let filled = |(bytes, errno)| Filled { bytes, errno, stray: false, keep: false };
-        // Whether our empty mapping is at the place, which nobody has: only ours is registered, and so is what was moved there.
-        let is_stray = || match self.has_come(part, since) {
-            true => Ok(false),
-            false => match self.fill_missing(part, source).1 {
-                Some(libc::EAGAIN) => Err(()),
-                errno => Ok(errno.is_none()),
-            },
-        };
-        let again = Filled { bytes: 0, errno: Some(libc::EAGAIN), stray: false, keep: false };
         let done = filled((part.bytes(), None));
+        let is_vram = |at: CpuSpan| piece.cut(part).is_some_and(|run| self.is_vram(&Run { span: at, ..run }, window));
         match fate {
+            // Moved away before it was emptied, and to here again after.
+            Fate::Here if piece.coherent && self.has_come(part, since) && is_vram(part) => {
+                Filled { keep: true, ..done }
+            }
             Fate::Here => filled(self.fill_missing(part, source)),
             Fate::Discarded => done,
-            Fate::Unmapped if !piece.coherent => done,
-            Fate::Unmapped => is_stray().map_or(again, |stray| Filled { stray, ..done }),
+            Fate::Unmapped | Fate::Gone if !piece.coherent => done,
+            Fate::Unmapped => match self.is_ours(part, since) {
+                // It was the worker's own.
+                Ok(true) => filled(self.fill_missing(part, source)),
+                Ok(false) => done,
+                Err(errno) => filled((0, Some(errno))),
+            },
+            Fate::Gone => match self.is_ours(part, since) {
+                Ok(stray) => Filled { stray, ..done },
+                Err(errno) => filled((0, Some(errno))),
+            },
             // The change finds the run.
             Fate::Moved(_) if !piece.coherent => Filled { keep: true, ..done },
             Fate::Moved(to) => {
                 let to = CpuSpan::between(to, CpuVa(to.0 + part.bytes()));
-                let there = piece.cut(part).map(|run| Run { span: to, ..run });
-                if there.is_some_and(|there| self.is_vram(&there, window)) {
-                    // Moved before it was emptied: VRAM has come along.
-                    return is_stray().map_or(again, |stray| Filled { stray, keep: true, ..done });
+                if !is_vram(to) {
+                    return filled(self.fill_missing(to, source));
                 }
-                filled(self.fill_missing(to, source))
+                // Moved before it was emptied: VRAM has come along, and what was emptied is where the client has nothing.
+                match self.is_ours(part, since) {
+                    Ok(stray) => Filled { stray, keep: true, ..done },
+                    Err(errno) => filled((0, Some(errno))),
+                }
             }
         }
+    }
+
+    /// Whether the empty mapping is at `part`, which the worker has put there, and not something of the client's.
+    ///
+    /// # Errors
+    /// EAGAIN while mappings are changing.
+    fn is_ours(&self, part: CpuSpan, since: u64) -> Result<bool, i32> {
+        Ok(!self.has_come(part, since) && self.mover.descriptor.is_registered(part)?)
     }
 
     /// Whether something else has been moved to `part`.
@@ -234,10 +235,13 @@ impl Worker {
         while at < to.bytes() {
             let rest = CpuSpan::between(CpuVa(to.start().0 + at), to.end());
             let mut done = match kept {
-                Some(kept) => self.mover.descriptor.move_pages(rest, CpuVa(kept.0 + at), Holes::Stay),
+                Some(kept) => self.mover.descriptor.move_pages(rest, CpuVa(kept.0 + at), Holes::Stop),
                 None => self.mover.descriptor.copy(rest, CpuVa(vram.0 + at)),
             };
-            if done.bytes == 0 && matches!(done.errno, Some(libc::EINVAL | libc::EBUSY)) && kept.is_some() {
+            if done.bytes == 0
+                && matches!(done.errno, Some(libc::EINVAL | libc::EBUSY | libc::ENOENT))
+                && kept.is_some()
+            {
                 // Not writable, so that pages cannot be moved there, or a page of the stash is in use by the kernel.
                 done = self.mover.descriptor.copy(rest, CpuVa(vram.0 + at));
             }
@@ -251,30 +255,13 @@ impl Worker {
         (to.bytes(), None)
     }
 
-    /// What becomes of the page at `at`, by what is pending.
-    pub(super) fn fate(&self, at: CpuVa, since: u64) -> Fate {
-        let mut now = at;
-        for (_, change) in self.mover.ring.pending(since, everything()) {
-            match change {
-                Change::Remap { from, to } if from.contains(now) => now = CpuVa(to.0 + from_start(now, from)),
-                Change::Unmap(gone) if gone.contains(now) => return Fate::Unmapped,
-                Change::Remove(gone) if gone.contains(now) => return Fate::Discarded,
-                _ => {}
-            }
-        }
-        if now == at {
-            Fate::Here
-        } else {
-            Fate::Moved(now)
-        }
-    }
-
     /// Puts the rest of an emptied piece, from `at` on, back on the device.
     fn put_back(&self, piece: Run, at: CpuVa, window: &Window, since: u64) {
         let Some(rest) = piece.cut(CpuSpan::between(at, piece.span.end())).filter(|_| piece.coherent) else { return };
         while self.mover.places.lock().take_first(rest.span).is_some() {}
+        let vram = window.mapped(window.offset(rest.at), rest.span.bytes());
         for _ in 0..PATIENCE {
-            if self.put_vram(rest, window, CpuVa(0), since) {
+            if self.put_vram(rest, window, vram.start(), since) {
                 return;
             }
             std::thread::yield_now();
@@ -284,7 +271,7 @@ impl Worker {
     }
 
     /// Has what of `piece` is no run any more released. How many pages.
-    fn release_what_left(&mut self, piece: &Run) -> u64 {
+    pub(super) fn release_what_left(&mut self, piece: &Run) -> u64 {
         let mut pages = 0;
         let mover = self.mover;
         let _ = mover.each_part::<()>(piece.span, |part, place| {
@@ -309,8 +296,4 @@ impl Worker {
         std::thread::sleep(std::time::Duration::from_micros(50));
         Some(slot)
     }
-}
-
-fn from_start(at: CpuVa, span: CpuSpan) -> u64 {
-    at.0 - span.start().0
 }

@@ -23,6 +23,15 @@ const IDLE: u32 = 10_000;
 /// A word of this program's static data, to find where that is.
 static ANCHOR: AtomicU32 = AtomicU32::new(0);
 
+/// Pages of a GPU's memory that are free.
+struct Released {
+    memory: Arc<DeviceRam>,
+    at: VramOffset,
+    pages: u64,
+    /// They came back because the CPU touched them.
+    touched: bool,
+}
+
 /// The worker's state; on its stack.
 pub(super) struct Worker {
     pub(super) mm: &'static Mm,
@@ -39,7 +48,9 @@ pub(super) struct Worker {
     /// What is no run any more and may still be registered.
     pub(super) to_disown: Vec<CpuSpan>,
     memories: Vec<Option<Arc<DeviceRam>>>,
-    released: Vec<(Arc<DeviceRam>, VramOffset, u64)>,
+    released: Vec<Released>,
+    /// What comes back just now does because the CPU touched it.
+    touched: bool,
 }
 
 impl Worker {
@@ -70,6 +81,7 @@ impl Worker {
             to_disown: Vec::new(),
             memories: Vec::new(),
             released: Vec::new(),
+            touched: false,
         }
     }
 
@@ -189,7 +201,9 @@ impl Worker {
         let block = CpuSpan::between(start, CpuVa(start.0 + HUGE));
         let mm = self.mm;
         let _told = mm.invalidation(block);
+        self.touched = true;
         self.chunk_to_system(block);
+        self.touched = false;
     }
 
     /// Where memory `number` is.
@@ -237,18 +251,22 @@ impl Worker {
     pub(super) fn release(&mut self, run: &Run) {
         let Some(memory) = self.memory(run.memory).cloned() else { return };
         let at = memory.window().offset(run.at);
-        if let Some((last, start, pages)) = self.released.last_mut() {
-            if last.is(&memory) && start.0 + *pages * PAGE == at.0 {
-                *pages += run.span.pages();
+        let (pages, touched) = (run.span.pages(), self.touched);
+        if let Some(last) = self.released.last_mut() {
+            if last.memory.is(&memory) && last.at.0 + last.pages * PAGE == at.0 && last.touched == touched {
+                last.pages += pages;
                 return;
             }
         }
-        self.released.push((memory, at, run.span.pages()));
+        self.released.push(Released { memory, at, pages, touched });
     }
 
     /// Tells the driver. With nothing under way.
     fn tell_released(&mut self) {
-        for (memory, at, pages) in std::mem::take(&mut self.released) {
+        for Released { memory, at, pages, touched } in std::mem::take(&mut self.released) {
+            if touched {
+                memory.came_back(at, pages);
+            }
             memory.released(at, pages);
         }
     }

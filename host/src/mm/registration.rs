@@ -5,6 +5,7 @@
 //! Lock `registration` guards all of it.
 
 use super::Mm;
+use crate::uffd::Uffd;
 use crate::watch::Told;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -91,7 +92,7 @@ impl Mm {
     pub(crate) fn hand_over(&self, span: CpuSpan, register: impl FnOnce() -> bool) -> bool {
         let mut registration = self.registration();
         if let Some(uffd) = &self.uffd {
-            uffd.unregister(span);
+            uffd.hand_over(span);
         }
         let done = register();
         if done {
@@ -102,6 +103,11 @@ impl Mm {
             self.watch_again(span);
         }
         done
+    }
+
+    /// Whether the watches' descriptor has told of all changes that had begun before memory was handed over.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.uffd.as_ref().is_none_or(Uffd::is_quiet)
     }
 
     /// Has `register` register memory of the host's own for the mover. A watch around it may have it registered for events, which mean nothing there.

@@ -13,9 +13,11 @@ use vkfd_host::{HostError, Source};
 
 pub const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// One test at a time: a fork invalidates the memory of all.
+/// One test at a time: a fork invalidates the memory of all. What the host warns of is shown.
 pub fn serial() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
+    let warnings = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);
+    let _ = warnings.try_init();
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -99,7 +99,8 @@ impl Rig {
     pub fn wait_held(&self, pages: usize) {
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while self.held() != pages {
-            assert!(std::time::Instant::now() < patience, "the host has {} pages, not {pages}", self.held());
+            let (held, moved) = (self.held(), self.mm.moved());
+            assert!(std::time::Instant::now() < patience, "the host has {held} pages, not {pages}; moved: {moved:?}");
             self.mm.settle();
             std::thread::yield_now();
         }

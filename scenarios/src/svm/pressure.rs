@@ -27,7 +27,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "svm_buffers_make_svm_memory_give_way",
-        about: "An allocation of VRAM succeeds by eviction; what cannot be had is refused.",
+        about: "An allocation of VRAM succeeds by eviction, and nothing of what was there is in it; what cannot be had is refused.",
         run: || both(buffers),
     },
     Scenario {
@@ -121,8 +121,13 @@ fn buffers(kind: Kind) -> Result<(), Stop> {
     let before = svm.in_vram()?;
     ensure!(before > pages / 2, "{before} pages in VRAM");
     let other = svm.world.open()?;
-    let buffer = other.alloc(&AllocOptions::vram(other.gpus()[0].id, VRAM / 2))?;
+    let buffer = other.alloc(&AllocOptions { cpu_map: true, ..AllocOptions::vram(other.gpus()[0].id, VRAM / 2) })?;
     ensure!(svm.in_vram()? < before, "nothing gave way");
+    let mut page = vec![1; usize::try_from(PAGE)?];
+    for at in (0..buffer.len()).step_by(page.len()) {
+        buffer.read(at, &mut page)?;
+        ensure!(page.iter().all(|byte| *byte == 0), "memory of another process is in the buffer at {at:#x}");
+    }
     ensure!(svm.world.client().svm()?.evictions > 0);
     svm.expect(0, 0, pages, 1)?;
     ensure!(other.alloc(&AllocOptions::vram(other.gpus()[0].id, VRAM)).is_err(), "there is not so much");

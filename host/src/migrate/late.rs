@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Discards that were told of and may still come.
+//!
+//! The kernel tells of a discard before it makes it, and whoever makes it goes on as soon as the event was read. Contents that move to a device between the two
+//! would outlive their discard: it finds an empty mapping then. So nothing moves there from where a discard may still come. Interposed calls announce
+//! themselves: what was announced is over when all interposed calls are that had begun. Of others nobody says when they are over: after [`GRACE`]
+//! they are taken to be. A thread that has woken up needs some microseconds; more when it is held up just there.
+//!
+//! The lock is a leaf. The threads that read events take it, and nothing is allocated under it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use vkfd_driver::addr::{CpuSpan, CpuVa};
+
+/// How long a discard that nobody announced may take.
+const GRACE: Duration = Duration::from_secs(1);
+/// Announced discards at a time; more go unannounced.
+const ANNOUNCED: usize = 64;
+/// Unannounced discards in [`GRACE`]; with more nothing moves for that long.
+const OTHERS: usize = 256;
+
+struct State {
+    announced: [Option<CpuSpan>; ANNOUNCED],
+    /// Unannounced ones, and when they were told of.
+    others: [Option<(CpuSpan, Instant)>; OTHERS],
+    /// There were too many.
+    too_many: Option<Instant>,
+}
+
+/// Where discards may still come.
+pub(crate) struct LateDiscards(Mutex<State>);
+
+impl LateDiscards {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(State { announced: [None; ANNOUNCED], others: [None; OTHERS], too_many: None }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An interposed call discards `span` until the guard is dropped.
+    #[cfg(feature = "interpose")]
+    pub(super) fn announce(&self, span: CpuSpan) -> Announced<'_> {
+        let mut state = self.state();
+        let place = state.announced.iter().position(Option::is_none);
+        if let Some(place) = place {
+            state.announced[place] = Some(span);
+        }
+        drop(state);
+        Announced { late: self, place }
+    }
+
+    /// The discard of `gone` was told of.
+    pub(crate) fn expect(&self, gone: CpuSpan) {
+        let now = Instant::now();
+        let mut state = self.state();
+        let covers = |span: &CpuSpan| span.start() <= gone.start() && gone.end() <= span.end();
+        if state.announced.iter().flatten().any(covers) {
+            return;
+        }
+        let is_free = |other: &Option<(CpuSpan, Instant)>| other.is_none_or(|(_, since)| now - since >= GRACE);
+        match state.others.iter_mut().find(|other| is_free(other)) {
+            Some(place) => *place = Some((gone, now)),
+            None => state.too_many = Some(now),
+        }
+    }
+
+    /// The first part of `span` to which no unannounced discard may still come. O(1).
+    pub(super) fn clear_part(&self, span: CpuSpan) -> Option<CpuSpan> {
+        let state = self.state();
+        let is_late = |since: Instant| since.elapsed() < GRACE;
+        if state.too_many.is_some_and(is_late) {
+            return None;
+        }
+        let late = || state.others.iter().flatten().filter(|(late, since)| late.overlaps(span) && is_late(*since));
+        let mut start = span.start();
+        while let Some((late, _)) = late().find(|(late, _)| late.contains(start)) {
+            start = late.end();
+        }
+        let end = late().map(|(late, _)| late.start()).filter(|at| *at > start).fold(span.end(), CpuVa::min);
+        (start < end).then(|| CpuSpan::between(start, end))
+    }
+}
+
+/// A discard by an interposed call, under way.
+#[cfg(feature = "interpose")]
+pub(crate) struct Announced<'a> {
+    late: &'a LateDiscards,
+    place: Option<usize>,
+}
+
+#[cfg(feature = "interpose")]
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.late.state().announced[place] = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vkfd_driver::addr::PAGE;
+
+    fn pages(first: u64, count: u64) -> CpuSpan {
+        CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE))
+    }
+
+    #[test]
+    fn nothing_moves_from_where_a_discard_may_come() {
+        let late = LateDiscards::new();
+        assert_eq!(late.clear_part(pages(0, 10)), Some(pages(0, 10)));
+        late.expect(pages(8, 4));
+        late.expect(pages(2, 2));
+        late.expect(pages(4, 1));
+        assert_eq!(late.clear_part(pages(0, 20)), Some(pages(0, 2)));
+        assert_eq!(late.clear_part(pages(3, 17)), Some(pages(5, 3)));
+        assert_eq!(late.clear_part(pages(9, 3)), None);
+        assert_eq!(late.clear_part(pages(9, 11)), Some(pages(12, 8)));
+        (0..OTHERS as u64).for_each(|n| late.expect(pages(100 + 2 * n, 1)));
+        assert_eq!(late.clear_part(pages(50, 1)), None);
+    }
+
+    #[test]
+    #[cfg(feature = "interpose")]
+    fn what_is_announced_is_known_until_it_is_over() {
+        let late = LateDiscards::new();
+        let one = late.announce(pages(4, 4));
+        late.expect(pages(5, 2));
+        late.expect(pages(4, 4));
+        assert_eq!(late.clear_part(pages(0, 10)), Some(pages(0, 10)));
+        late.expect(pages(3, 2));
+        assert_eq!(late.clear_part(pages(3, 7)), Some(pages(5, 5)));
+        drop(one);
+        late.expect(pages(6, 1));
+        assert_eq!(late.clear_part(pages(5, 5)), Some(pages(5, 1)));
+    }
+}
