@@ -186,13 +186,20 @@ pub trait AddressSpace: Send + Sync {
     /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).
     fn mapped(&self, span: CpuSpan) -> bool;
 
-    /// The first part of `span` (whole pages) that has mappings, up to a hole or beyond the end of one of them. O(pages) here; a host that has its
-    /// mappings in order does better.
+    /// The first part of `span` (whole pages) that has mappings, or the beginning of it. Here it takes as many questions as there are pages before it
+    /// and a few more; a host that has its mappings in order does better.
     fn first_mapped(&self, span: CpuSpan) -> Option<CpuSpan> {
-        let page = |at: u64| CpuSpan::between(CpuVa(at), CpuVa(at + PAGE));
-        let mut pages = (span.start().0..span.end().0).step_by(crate::addr::index(PAGE));
-        let start = pages.find(|at| self.mapped(page(*at)))?;
-        let end = pages.find(|at| !self.mapped(page(*at))).unwrap_or(span.end().0);
+        let mapped = |start: u64, bytes: u64| self.mapped(CpuSpan::between(CpuVa(start), CpuVa(start + bytes)));
+        if self.mapped(span) {
+            return Some(span);
+        }
+        let last = span.end().0;
+        let start = (span.start().0..last).step_by(crate::addr::index(PAGE)).find(|at| mapped(*at, PAGE))?;
+        let (mut end, mut more) = (start + PAGE, PAGE);
+        while end + more <= last && mapped(end, more) {
+            end += more;
+            more *= 2;
+        }
         Some(CpuSpan::between(CpuVa(start), CpuVa(end)))
     }
 

@@ -9,7 +9,7 @@
 use crate::addr::{GpuSpan, GpuVa};
 use crate::bo::{Backing, Bo, Spec};
 use crate::errno::{Errno, Error, Reason, Result};
-use crate::os;
+use crate::os::{self, Arc};
 use crate::page_table::VA_END;
 use crate::process::Process;
 use vkfd_uapi::memory as abi;
@@ -68,7 +68,7 @@ impl Process {
     }
 
     /// Makes an object of a file's memory, at a GPU address, as one of the named GPU's. Its handle.
-    pub(crate) fn import_dmabuf(&self, args: &mut abi::ImportDmabufArgs) -> Result {
+    pub(crate) fn import_dmabuf(self: &Arc<Self>, args: &mut abi::ImportDmabufArgs) -> Result {
         let device = self.kfd().device(args.gpu_id)?.clone();
         self.vm(device.index())?;
         let buffer = self.kfd().files().import(args.dmabuf_fd)?;
@@ -81,6 +81,7 @@ impl Process {
         if span.end().0 > VA_END {
             return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
         }
+        self.svm_sweep()?;
         let flags = buffer.flags | abi::ALLOC_MEM_FLAGS_WRITABLE | abi::ALLOC_MEM_FLAGS_EXECUTABLE;
         let mmap_offset = self.offsets().take(span.bytes());
         let number = self.reserve_number()?;

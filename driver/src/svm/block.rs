@@ -186,7 +186,7 @@ impl Block {
         loop {
             fetched.left = match self.moving.load(Ordering::Acquire) {
                 0 => pass.run(reserved, &mut fetched.error)?,
-                _ => self.state(|b| want.pages & !(b.valid | b.missing)).unwrap_or(PageBits::NONE),
+                _ => self.state(|b| want.pages & !(b.valid | b.missing | b.forgotten)).unwrap_or(PageBits::NONE),
             };
             let left = fetched.left.count();
             if left == 0 {

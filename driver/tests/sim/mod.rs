@@ -16,6 +16,7 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_uapi::pod::Pod;
 
+mod files;
 pub mod migrate;
 pub mod svm;
 
@@ -62,6 +63,7 @@ pub struct SimMm {
     pub faults: Mutex<BTreeMap<u64, Errno>>,
     pub fault_calls: AtomicU64,
     pub pages_faulted: AtomicU64,
+    pub mapped_calls: AtomicU64,
     /// What memory holds, by frame; whoever reaches a frame reads and writes this.
     pub data: Mutex<BTreeMap<u64, u64>>,
     /// Pages that will not move.
@@ -316,6 +318,7 @@ impl AddressSpace for Mm {
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {
+        self.0.mapped_calls.fetch_add(1, Ordering::SeqCst);
         let pages = self.0.pages.lock().unwrap();
         (span.start().0 / PAGE..span.end().0.div_ceil(PAGE)).all(|p| pages.contains_key(&p))
     }
@@ -527,7 +530,7 @@ impl Rig {
         for gpu in &gpus {
             own.push(Arc::new(Device(gpu.clone()))).unwrap();
         }
-        let kfd = Kfd::new(own, options).unwrap();
+        let kfd = Kfd::with_files(own, options, Arc::new(files::OneFile::default())).unwrap();
         let process = kfd.open(Arc::new(Mm(mm.clone()))).unwrap();
         for gpu in &gpus {
             process.acquire_vm(gpu.properties.gpu_id).unwrap();
