@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Carries out the driver's commands on one GPU, on a thread of its own.
 //!
-//! The thread looks through the mailboxes, spins for a moment when they are empty, and then sleeps on the eventfd that the guest's
-//! doorbell register writes. It announces its sleep before it looks for the last time, and the driver looks for that
+//! The thread looks through the mailboxes, spins for a moment when they are empty, then gives way to other threads between two looks, and
+//! then sleeps on the eventfd that the guest's doorbell register writes. It announces its sleep before it looks for the last time, and the driver looks for that
 //! announcement after it has written a command: one of the two sees the other.
 //!
 //! Commands come from a guest that may be wrong. Each is decoded from a copy and checked; what makes no sense is refused with EINVAL.
@@ -24,8 +24,12 @@ use vkfd_wire::command::{Command, NewQueue, WORDS};
 use vkfd_wire::layout;
 use vkfd_wire::vmid::VmidState;
 
-/// How long the mailboxes are polled after the last command before the thread sleeps.
-const SPIN: Duration = Duration::from_micros(50);
+/// How long after the last command the thread has the processor for itself.
+const SPIN: Duration = Duration::from_micros(20);
+/// How long the mailboxes are polled after the last command before the thread sleeps. A driver that does something range by range has its
+/// next command ready by then, in an emulated guest, too; woken for each, the thread, and the guest that sleeps meanwhile, would take
+/// several times as long.
+const AWAKE: Duration = Duration::from_micros(500);
 
 /// What an executor works on.
 pub struct Parts {
@@ -77,13 +81,15 @@ impl Executor {
         while !stop.load(Ordering::SeqCst) {
             if self.look() {
                 busy = Instant::now();
-            } else if busy.elapsed() < SPIN {
-                for _ in 0..32 {
-                    std::hint::spin_loop();
+                continue;
+            }
+            match busy.elapsed() {
+                idle if idle < SPIN => (0..32).for_each(|_| std::hint::spin_loop()),
+                idle if idle < AWAKE => std::thread::yield_now(),
+                _ => {
+                    self.sleep();
+                    busy = Instant::now();
                 }
-            } else {
-                self.sleep();
-                busy = Instant::now();
             }
         }
     }
