@@ -161,13 +161,17 @@ fn evictions_by_faults_prefetches_and_buffer_objects_at_once() {
 }
 
 #[test]
-fn attributes_change_from_two_sides_while_memory_is_unmapped() {
+fn attributes_change_from_two_sides_while_memory_is_replaced() {
     check(|| {
         let rig = rig(Options::default(), 2, 64);
         let other = with(&rig, |rig| {
             let _ = rig.set(AT, PAGES, &[(SVM_ATTR_NO_ACCESS, GPU_ID), (SVM_ATTR_ACCESS, GPU_ID + 1)]);
         });
-        let unmap = with(&rig, |rig| rig.mm.unmap(AT + 3, 1));
+        let unmap = with(&rig, |rig| {
+            rig.mm.unmap(AT + 3, 1);
+            // Other memory, which has no range unless it got one since.
+            rig.mm.map(AT + 3, 1, true);
+        });
         let _ = rig.set(AT, PAGES, &[(SVM_ATTR_ACCESS, GPU_ID)]);
         other.join().unwrap();
         unmap.join().unwrap();
