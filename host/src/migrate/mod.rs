@@ -78,6 +78,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(feature = "interpose")]
 use std::sync::RwLockReadGuard;
 use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
 use vkfd_driver::address_space::Access;
 use vkfd_driver::device_memory::DeviceMemory;
@@ -163,6 +164,22 @@ mod sabotage {
     pub(super) const fn careless() -> bool {
         false
     }
+}
+
+/// How long whoever waits for the next step of a move stays awake: about as long as one of 2 MiB takes. To be woken up takes a good part of that where an
+/// idle processor has to be.
+const AWAKE: Duration = Duration::from_micros(500);
+
+/// Waits for the worker's answer; `None` when it will not come.
+fn await_answer<T>(answer: &mpsc::Receiver<T>) -> Option<T> {
+    let start = Instant::now();
+    while start.elapsed() < AWAKE {
+        match answer.try_recv() {
+            Err(mpsc::TryRecvError::Empty) => std::thread::yield_now(),
+            answered => return answered.ok(),
+        }
+    }
+    answer.recv().ok()
 }
 
 /// What the worker is asked for.
@@ -320,7 +337,7 @@ impl Mover {
         let ask = |places| {
             let (done, answer) = mpsc::sync_channel(1);
             self.submit(Job::ToDevice { span, memory: memory.clone(), places, done });
-            answer.recv().map_err(|_| Errno::ESRCH)
+            await_answer(&answer).ok_or(Errno::ESRCH)
         };
         let mut placed = ask(places.to_vec())?;
         let mut moved = placed.moved;
@@ -348,7 +365,7 @@ impl Mover {
     fn all_to_system(&self, span: CpuSpan) -> u64 {
         let (done, answer) = mpsc::sync_channel(1);
         self.submit(Job::ToSystem { span, done });
-        answer.recv().unwrap_or(0)
+        await_answer(&answer).unwrap_or(0)
     }
 
     /// Moves everything in `span` back, and nothing to a device until the guard is dropped.

@@ -6,11 +6,12 @@ use super::device_ram::{DeviceRam, Window};
 use super::places::Run;
 use super::ring::Change;
 use super::stash::Stash;
-use super::{Job, Mover};
+use super::{Job, Mover, AWAKE};
 use crate::mm::{By, Goes, Mm};
 use crate::uffd::block_signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 
 /// How long pages are kept for the next move, in milliseconds.
@@ -88,11 +89,19 @@ impl Worker {
     /// Without end.
     pub(super) fn run(mut self) {
         block_signals();
+        let mut last = Instant::now();
         loop {
             let heard = self.mover.ring.bell();
             self.drain();
             self.tell_released();
             let job = self.mover.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            if job.is_some() {
+                last = Instant::now();
+            } else if last.elapsed() < AWAKE {
+                // Who has been answered may ask for the next piece.
+                std::thread::yield_now();
+                continue;
+            }
             match job {
                 Some(Job::ToDevice { span, memory, places, done }) => {
                     let placed = self.move_to_device(span, memory, places);
