@@ -31,7 +31,7 @@
 //!
 //! `hold` is read-locked by the interposed calls around a change of mappings and write-locked by the worker around the replacement. `places`
 //! guards the runs and, together with `reading`, that what the collector sealed is not unsealed too early. Order: the mm's registration,
-//! hold, places. Driver callbacks run without any of them.
+//! hold, places; the lock in `late` is a leaf. Driver callbacks run without any of them.
 //!
 //! # Limits
 //!
@@ -43,6 +43,7 @@
 //!   mapping away *and* another puts a new one at the same place, the new one is replaced; if it only unmaps, something stays mapped where the program
 //!   has nothing. Interposed calls are excluded for that time. A move alone is found, and its contents follow.
 //! - mremap, without libc's symbol, of memory that migration has cut into several mappings may be refused (EFAULT).
+//! - For a second after a discard without libc's symbol its pages stay where they are.
 //! - Growing a moved mapping by mremap without libc's symbol is refused by the kernel or shows the VRAM's next pages. A fork without libc's handlers
 //!   (`_Fork`, raw clone) shares coherent pages with the child. MADV_FREE without libc's symbol is refused.
 //! - I/O in flight into pages on the device (`O_DIRECT`, registered buffers) is not seen when they move back.
