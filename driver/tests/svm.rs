@@ -3,7 +3,7 @@
 
 mod sim;
 
-use sim::svm::Refused;
+use sim::svm::{rig, xnack_rig, Refused, AT};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::Ordering;
 use vkfd_driver::errno::Errno;
@@ -12,23 +12,8 @@ use vkfd_driver::kfd::Options;
 use vkfd_driver::page_table::VA_END;
 use vkfd_uapi::svm::*;
 
-/// A page number at a 2 MiB boundary.
-const AT: u64 = 0x10_0000;
 const WRITEABLE: u64 = 1 << 6;
 const EXECUTABLE: u64 = 1 << 4;
-
-fn rig() -> Rig {
-    let rig = Rig::with_gpus(Options::default(), 2, 2048);
-    rig.mm.map(AT, 2048, true);
-    rig
-}
-
-fn xnack_rig() -> Rig {
-    let rig = rig();
-    *rig.mm.kind.lock().unwrap() = None;
-    rig.process.set_xnack(true).unwrap();
-    rig
-}
 
 #[test]
 fn attributes_are_checked_as_kfd_checks_them() {

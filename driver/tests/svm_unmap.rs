@@ -4,27 +4,11 @@
 
 mod sim;
 
+use sim::svm::{rig, xnack_rig, AT};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::Ordering;
 use vkfd_driver::errno::Errno;
-use vkfd_driver::kfd::Options;
 use vkfd_uapi::svm::*;
-
-/// A page number at a 2 MiB boundary.
-const AT: u64 = 0x10_0000;
-
-fn rig() -> Rig {
-    let rig = Rig::with_gpus(Options::default(), 2, 2048);
-    rig.mm.map(AT, 2048, true);
-    rig
-}
-
-fn xnack_rig() -> Rig {
-    let rig = rig();
-    *rig.mm.kind.lock().unwrap() = None;
-    rig.process.set_xnack(true).unwrap();
-    rig
-}
 
 #[test]
 fn unmapped_parts_of_ranges_disappear_without_stopping_anything() {

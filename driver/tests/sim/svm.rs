@@ -6,12 +6,31 @@ use std::sync::atomic::Ordering;
 use vkfd_driver::addr::{CpuVa, GpuVa, PAGE};
 use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
+use vkfd_driver::kfd::Options;
 use vkfd_driver::os;
 use vkfd_uapi::svm::{SvmArgs, SvmAttribute, SVM_OP_GET_ATTR, SVM_OP_SET_ATTR};
 
 /// A GPU access could not be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused;
+
+/// A page number at a 2 MiB boundary.
+pub const AT: u64 = 0x10_0000;
+
+/// Two GPUs, and memory at [`AT`].
+pub fn rig() -> Rig {
+    let rig = Rig::with_gpus(Options::default(), 2, 2048);
+    rig.mm.map(AT, 2048, true);
+    rig
+}
+
+/// The same, with XNACK and a host that moves nothing.
+pub fn xnack_rig() -> Rig {
+    let rig = rig();
+    *rig.mm.kind.lock().unwrap() = None;
+    rig.process.set_xnack(true).unwrap();
+    rig
+}
 
 impl Rig {
     fn svm(&self, op: u32, first: u64, pages: u64, list: &mut [(u32, u32)]) -> Result<(), Errno> {
