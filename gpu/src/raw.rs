@@ -62,6 +62,19 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault
     unsafe { arch::copy(dst, src, len) }
 }
 
+/// As [`copy`], past the caches, for what is much and not used again soon: nothing is read that is only overwritten, and nothing else has to leave the
+/// caches. Ordered before what the thread stores later.
+///
+/// # Errors
+/// As for [`copy`].
+///
+/// # Safety
+/// As for [`copy`].
+pub unsafe fn copy_nontemporal(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Faulted> {
+    // SAFETY: forwarded to the caller.
+    unsafe { arch::copy_nontemporal(dst, src, len) }
+}
+
 /// Asks for the beginning of memory that is to be read soon. A hint: the memory need not be there.
 pub fn prefetch(src: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -40,8 +40,15 @@ impl Drop for Pages {
     }
 }
 
+type Copy = unsafe fn(*mut u8, *const u8, usize) -> Result<(), Faulted>;
+const COPIES: [Copy; 2] = [raw::copy, raw::copy_nontemporal];
+
 #[test]
 fn a_fault_on_either_side_stops_at_the_exact_byte() {
+    COPIES.into_iter().for_each(stops_at_the_exact_byte);
+}
+
+fn stops_at_the_exact_byte(copy: Copy) {
     let (bad, good) = (Pages::new(5), Pages::new(5));
     // SAFETY: own mapping.
     unsafe { raw::fill(good.base, 7, 5 * PAGE) }.unwrap();
@@ -53,10 +60,10 @@ fn a_fault_on_either_side_stops_at_the_exact_byte() {
                 bad.protect_last(libc::PROT_NONE);
                 let start = bad.at(end - before);
                 // SAFETY: own mappings; the fault is the point.
-                let fault = unsafe { raw::copy(good.at(skew), start, len) }.unwrap_err();
+                let fault = unsafe { copy(good.at(skew), start, len) }.unwrap_err();
                 assert_eq!(fault, Faulted { done: before, addr: bad.at(end).addr(), write: false });
                 // SAFETY: as above.
-                let fault = unsafe { raw::copy(start, good.at(skew), len) }.unwrap_err();
+                let fault = unsafe { copy(start, good.at(skew), len) }.unwrap_err();
                 assert_eq!((fault.done, fault.write), (before, true));
                 // SAFETY: as above.
                 let fault = unsafe { raw::fill(start, 1, len) }.unwrap_err();
@@ -64,10 +71,10 @@ fn a_fault_on_either_side_stops_at_the_exact_byte() {
                 // Readable now, writable not.
                 bad.protect_last(libc::PROT_READ);
                 // SAFETY: as above.
-                let fault = unsafe { raw::copy(start, good.at(skew), len) }.unwrap_err();
+                let fault = unsafe { copy(start, good.at(skew), len) }.unwrap_err();
                 assert_eq!((fault.done, fault.write), (before, true));
                 // SAFETY: as above.
-                unsafe { raw::copy(good.at(skew), start, len) }.unwrap();
+                unsafe { copy(good.at(skew), start, len) }.unwrap();
             }
         }
     }
@@ -81,13 +88,15 @@ fn copies_are_right() {
         unsafe { pages.at(index).write(index.to_le_bytes()[0] ^ index.to_le_bytes()[1]) };
     }
     for len in (0..300).chain([511, 4096, 9 * PAGE - 7]) {
-        let (src, dst) = (pages.at(3), pages.at(10 * PAGE + 1));
-        // SAFETY: own mapping, apart; read back through a buffer nobody else has.
-        unsafe {
-            raw::fill(dst.wrapping_sub(1), 0xee, len + 2).unwrap();
-            raw::copy(dst, src, len).unwrap();
-            assert_eq!(std::slice::from_raw_parts(dst, len), std::slice::from_raw_parts(src, len));
-            assert_eq!((dst.wrapping_sub(1).read(), dst.wrapping_add(len).read()), (0xee, 0xee));
+        for (copy, skew) in COPIES.into_iter().flat_map(|copy| [(copy, 1), (copy, 16)]) {
+            let (src, dst) = (pages.at(3), pages.at(10 * PAGE + skew));
+            // SAFETY: own mapping, apart; read back through a buffer nobody else has.
+            unsafe {
+                raw::fill(dst.wrapping_sub(1), 0xee, len + 2).unwrap();
+                copy(dst, src, len).unwrap();
+                assert_eq!(std::slice::from_raw_parts(dst, len), std::slice::from_raw_parts(src, len));
+                assert_eq!((dst.wrapping_sub(1).read(), dst.wrapping_add(len).read()), (0xee, 0xee));
+            }
         }
     }
 }

@@ -45,6 +45,12 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<()
     Ok(())
 }
 
+#[cfg(not(target_arch = "x86_64"))] // As above.
+pub(super) unsafe fn copy_nontemporal(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Faulted> {
+    // SAFETY: forwarded to the caller.
+    unsafe { copy(dst, src, len) }
+}
+
 pub(super) unsafe fn fill(dst: *mut u8, value: u8, len: usize) -> Result<(), Faulted> {
     let page = [value; PAGE];
     let mut done = 0;

@@ -9,6 +9,8 @@
 //! A long copy loads its first 64 bytes (`head`) before the string instruction (`body`), which then finds the translation of the
 //! source at hand, and stores them after it (`tail`): about a tenth faster for pieces of 16 KiB. If a head faults, `bulk` does it
 //! all; if a tail faults, `spill` finds the exact byte.
+//!
+//! `past` stores past the caches, 64 bytes a step; what is left, also after a fault, is for `bulk`.
 
 use super::Faulted;
 use core::arch::global_asm;
@@ -43,12 +45,15 @@ global_asm!(
     .hidden vkfd_raw_spill
     .hidden vkfd_raw_spill_fix
     .hidden vkfd_raw_head_fix
+    .hidden vkfd_raw_past
+    .hidden vkfd_raw_past_fix
     .hidden vkfd_raw_set
     .hidden vkfd_raw_set_fix
     .hidden vkfd_raw_run
     .hidden vkfd_raw_run_fix
     .hidden vkfd_raw_store_run
     .hidden vkfd_raw_copy
+    .hidden vkfd_raw_copy_nontemporal
     .hidden vkfd_raw_fill
     .hidden vkfd_raw_load32
     .hidden vkfd_raw_load64
@@ -70,12 +75,15 @@ global_asm!(
     .globl vkfd_raw_spill
     .globl vkfd_raw_spill_fix
     .globl vkfd_raw_head_fix
+    .globl vkfd_raw_past
+    .globl vkfd_raw_past_fix
     .globl vkfd_raw_set
     .globl vkfd_raw_set_fix
     .globl vkfd_raw_run
     .globl vkfd_raw_run_fix
     .globl vkfd_raw_store_run
     .globl vkfd_raw_copy
+    .globl vkfd_raw_copy_nontemporal
     .globl vkfd_raw_fill
     .globl vkfd_raw_load32
     .globl vkfd_raw_load64
@@ -188,6 +196,29 @@ vkfd_raw_head_fix:
     mov rdi, r8
     mov rcx, r9
     jmp vkfd_raw_bulk
+    .balign 64
+vkfd_raw_copy_nontemporal:
+    test dil, 15
+    jnz vkfd_raw_copy
+    mov rcx, rdx
+vkfd_raw_past:
+6:  cmp rcx, 64
+    jb vkfd_raw_past_fix
+    movups xmm0, [rsi]
+    movups xmm1, [rsi + 16]
+    movups xmm2, [rsi + 32]
+    movups xmm3, [rsi + 48]
+    movntdq [rdi], xmm0
+    movntdq [rdi + 16], xmm1
+    movntdq [rdi + 32], xmm2
+    movntdq [rdi + 48], xmm3
+    add rsi, 64
+    add rdi, 64
+    sub rcx, 64
+    jmp 6b
+vkfd_raw_past_fix:
+    sfence
+    jmp vkfd_raw_bulk
 vkfd_raw_fill:
     mov rcx, rdx
     xor edx, edx
@@ -222,6 +253,8 @@ extern "C" {
     static vkfd_raw_small: u8;
     static vkfd_raw_bulk: u8;
     static vkfd_raw_bulk_fix: u8;
+    static vkfd_raw_past: u8;
+    static vkfd_raw_past_fix: u8;
     static vkfd_raw_set: u8;
     static vkfd_raw_set_fix: u8;
     static vkfd_raw_run: u8;
@@ -234,6 +267,7 @@ extern "C" {
     static vkfd_raw_spill_fix: u8;
     static vkfd_raw_head_fix: u8;
     fn vkfd_raw_copy(dst: *mut u8, src: *const u8, len: usize) -> Answer;
+    fn vkfd_raw_copy_nontemporal(dst: *mut u8, src: *const u8, len: usize) -> Answer;
     fn vkfd_raw_fill(dst: *mut u8, value: u32, len: usize) -> Answer;
     fn vkfd_raw_store_run(ptr: *mut u64, first: u64, step: u64, count: usize) -> Answer;
     fn vkfd_raw_load32(ptr: *const u32) -> Answer;
@@ -275,6 +309,12 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<()
     install();
     // SAFETY: the routine touches only the two regions, and a fault in it resumes at its fix-up.
     bulk(len, &unsafe { vkfd_raw_copy(dst, src, len) })
+}
+
+pub(super) unsafe fn copy_nontemporal(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Faulted> {
+    install();
+    // SAFETY: as in `copy`.
+    bulk(len, &unsafe { vkfd_raw_copy_nontemporal(dst, src, len) })
 }
 
 pub(super) unsafe fn fill(dst: *mut u8, value: u8, len: usize) -> Result<(), Faulted> {
@@ -341,6 +381,7 @@ fn fixup(rip: usize) -> Option<usize> {
         (addr_of!(vkfd_raw_body), addr_of!(vkfd_raw_tail), addr_of!(vkfd_raw_tail)),
         (addr_of!(vkfd_raw_tail), addr_of!(vkfd_raw_tail_fix), addr_of!(vkfd_raw_tail_fix)),
         (addr_of!(vkfd_raw_spill), addr_of!(vkfd_raw_spill_fix), addr_of!(vkfd_raw_spill_fix)),
+        (addr_of!(vkfd_raw_past), addr_of!(vkfd_raw_past_fix), addr_of!(vkfd_raw_past_fix)),
         (addr_of!(vkfd_raw_set), addr_of!(vkfd_raw_set_fix), addr_of!(vkfd_raw_set_fix)),
         (addr_of!(vkfd_raw_run), addr_of!(vkfd_raw_run_fix), addr_of!(vkfd_raw_run_fix)),
     ];
