@@ -196,20 +196,25 @@ impl Descriptor {
         usize::try_from(read).unwrap_or(0) / size_of::<raw::uffd_msg>()
     }
 
-    /// Waits for messages.
-    pub(super) fn wait_readable(self) {
-        self.poll(-1);
+    /// Waits for messages, or for the eventfd `wake`, which is read then. Whether there are messages.
+    pub(super) fn wait_readable(self, wake: RawFd) -> bool {
+        let wait_for = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut polled = [wait_for(self.fd), wait_for(wake)];
+        // SAFETY: two valid structures.
+        unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
+        if polled[1].revents != 0 {
+            let mut count = 0u64;
+            // SAFETY: eight bytes are written, which is what there is.
+            unsafe { libc::read(wake, (&raw mut count).cast(), size_of::<u64>()) };
+        }
+        polled[0].revents != 0
     }
 
     /// Whether there are messages.
     pub(super) fn is_readable(self) -> bool {
-        self.poll(0)
-    }
-
-    fn poll(self, milliseconds: i32) -> bool {
         let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid structure.
-        unsafe { libc::poll(&raw mut poll, 1, milliseconds) == 1 }
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
     }
 }
 

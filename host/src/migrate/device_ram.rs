@@ -28,6 +28,8 @@ pub(super) struct Window {
     /// Where it begins for the GPUs.
     pub(super) fabric: FabricAddr,
     pub(super) coherent: bool,
+    /// Where the worker has all of it mapped, sealed, see `Mover::stand_vram`.
+    pub(super) sealed: Option<CpuVa>,
 }
 
 impl Window {
@@ -58,6 +60,7 @@ impl DeviceRam {
             bytes: vram.size(),
             fabric: gpu.properties().vram_base,
             coherent: device.coherent(),
+            sealed: None,
         };
         Ok(Self { gpu, device, window })
     }

@@ -23,7 +23,7 @@
 //!
 //! | thread | does |
 //! | --- | --- |
-//! | collector (`collect`) | reads the descriptor, at once and always, into the ring |
+//! | collector (`collect`) | reads the descriptor, at once and always, into the ring; in between it helps copying (`shared_copy`) |
 //! | worker (`worker`) | everything else, one thing at a time: moves, what the ring says, telling the driver what was released |
 //!
 //! Whoever wants pages moved asks the worker and waits. Between taking out and letting go the worker touches only its stack and memory that
@@ -59,6 +59,7 @@ pub(crate) mod fork;
 mod late;
 mod places;
 mod ring;
+mod shared_copy;
 mod stash;
 mod swap;
 mod to_device;
@@ -73,13 +74,15 @@ use device_ram::DeviceRam;
 use late::LateDiscards;
 use places::{Places, Run};
 use ring::Ring;
+use shared_copy::SharedCopy;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(feature = "interpose")]
 use std::sync::RwLockReadGuard;
 use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
 use vkfd_driver::address_space::Access;
 use vkfd_driver::device_memory::DeviceMemory;
@@ -167,20 +170,16 @@ mod sabotage {
     }
 }
 
-/// How long whoever waits for the next step of a move stays awake: about as long as one of 2 MiB takes. To be woken up takes a good part of that where an
-/// idle processor has to be.
+/// How long the worker stays awake for the next request: about as long as one of 2 MiB takes. To be woken up takes a good part of that where an idle
+/// processor has to be.
 const AWAKE: Duration = Duration::from_micros(500);
 
-/// Waits for the worker's answer; `None` when it will not come.
-fn await_answer<T>(answer: &mpsc::Receiver<T>) -> Option<T> {
-    let start = Instant::now();
-    while start.elapsed() < AWAKE {
-        match answer.try_recv() {
-            Err(mpsc::TryRecvError::Empty) => std::thread::yield_now(),
-            answered => return answered.ok(),
-        }
+/// A microsecond or two in which others have the processor: threads that want it, and the other half of its core.
+fn relax() {
+    for _ in 0..40 {
+        std::hint::spin_loop();
     }
-    answer.recv().ok()
+    std::thread::yield_now();
 }
 
 /// What the worker is asked for.
@@ -201,6 +200,8 @@ pub(crate) struct Mover {
     descriptor: Descriptor,
     /// A page by which the descriptor tells whether mappings are changing.
     probe: CpuSpan,
+    /// Empty mappings are made of it.
+    empty: CpuSpan,
     ring: Ring,
     places: Places,
     mappings: Mappings,
@@ -208,10 +209,13 @@ pub(crate) struct Mover {
     reading: AtomicBool,
     hold: RwLock<()>,
     pub(crate) late: LateDiscards,
+    copy: SharedCopy,
     /// Odd while pages are out of reach for a moment.
     epoch: AtomicU64,
-    /// A mapping is just being replaced, which causes several events.
-    expecting: AtomicBool,
+    /// A request is being dealt with: the collector helps, and does not sleep.
+    moving: AtomicBool,
+    /// An eventfd that wakes the collector.
+    wake: RawFd,
     /// The worker's thread number.
     worker: AtomicU32,
     /// How many want that nothing moves to a device.
@@ -236,17 +240,22 @@ impl Mover {
         let probe = CpuVa(probe.as_ptr().expose_provenance() as u64);
         let probe = CpuSpan::between(probe, CpuVa(probe.0 + PAGE));
         descriptor.register(probe, Mode::Protect).map_err(io::Error::from_raw_os_error)?;
+        let empty = swap::map_empty()?;
+        descriptor.register(empty, Mode::Missing).map_err(io::Error::from_raw_os_error)?;
         let mover = Self {
             descriptor,
             probe,
+            empty,
             ring: Ring::new()?,
             places: Places::new()?,
             mappings,
             reading: AtomicBool::new(false),
             hold: RwLock::new(()),
             late: LateDiscards::new(),
+            copy: SharedCopy::new(),
             epoch: AtomicU64::new(0),
-            expecting: AtomicBool::new(false),
+            moving: AtomicBool::new(false),
+            wake: sys::eventfd()?,
             worker: AtomicU32::new(0),
             frozen: AtomicU32::new(0),
             threads: AtomicU32::new(0),
@@ -262,7 +271,7 @@ impl Mover {
         };
         let start = CpuVa(home.as_ptr().expose_provenance() as u64);
         let end = CpuVa((start.0 + bytes as u64).next_multiple_of(PAGE));
-        for own in [CpuSpan::between(start, end), probe, mover.ring.memory(), mover.places.memory()] {
+        for own in [CpuSpan::between(start, end), probe, empty, mover.ring.memory(), mover.places.memory()] {
             mover.keep(own);
         }
         // A thread that starts protects its stack's guard, which is a change of mappings as any: it would wait for a replacement, and that for
@@ -323,6 +332,17 @@ impl Mover {
         }
     }
 
+    /// Runs `f` with the collector's help.
+    fn helped<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.moving.store(true, Ordering::SeqCst);
+        let one = 1u64;
+        // SAFETY: eight bytes are read, which is what there is. Fails only where the eventfd is readable already.
+        unsafe { libc::write(self.wake, (&raw const one).cast(), size_of::<u64>()) };
+        let done = f();
+        self.moving.store(false, Ordering::SeqCst);
+        done
+    }
+
     fn submit(&self, job: Job) {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_back(job);
         self.ring.ring();
@@ -338,7 +358,7 @@ impl Mover {
         let ask = |places| {
             let (done, answer) = mpsc::sync_channel(1);
             self.submit(Job::ToDevice { span, memory: memory.clone(), places, done });
-            await_answer(&answer).ok_or(Errno::ESRCH)
+            answer.recv().map_err(|_| Errno::ESRCH)
         };
         let mut placed = ask(places.to_vec())?;
         let mut moved = placed.moved;
@@ -366,7 +386,7 @@ impl Mover {
     fn all_to_system(&self, span: CpuSpan) -> u64 {
         let (done, answer) = mpsc::sync_channel(1);
         self.submit(Job::ToSystem { span, done });
-        await_answer(&answer).unwrap_or(0)
+        answer.recv().unwrap_or(0)
     }
 
     /// Moves everything in `span` back, and nothing to a device until the guard is dropped.

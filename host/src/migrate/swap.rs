@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Replacing a mapping of the client's by another, and copying what it held.
+//! Replacing a mapping of the client's by another.
 //!
 //! The replacement is made and registered elsewhere and moved over the client's by mremap, so that at its final place it is
 //! never unregistered: no change of it goes unseen and no access finds it early. Nothing here touches the heap.
@@ -8,12 +8,18 @@ use super::descriptor::{Holes, Mode};
 use super::device_ram::Window;
 use super::{sabotage, Mover};
 use crate::sys;
-use std::sync::atomic::Ordering;
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
+use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 
 /// A mapping that is to replace one of the client's.
 #[derive(Debug)]
-pub(super) struct Staged(CpuSpan);
+pub(super) struct Staged {
+    span: CpuSpan,
+    /// It stays where it is for the next time, and a copy of it replaces the client's: of which one event less tells.
+    stands: bool,
+}
+
+/// The protection of what stands.
+const STANDING: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 fn errno(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
@@ -22,20 +28,34 @@ fn errno(error: &std::io::Error) -> i32 {
 impl Mover {
     /// A mapping of VRAM, sealed.
     pub(super) fn stage_vram(&self, window: &Window, at: VramOffset, bytes: u64, prot: i32) -> Result<Staged, i32> {
+        if let Some(sealed) = window.sealed.filter(|_| prot == STANDING) {
+            let at = CpuVa(sealed.0 + at.0);
+            return Ok(Staged { span: CpuSpan::between(at, CpuVa(at.0 + bytes)), stands: true });
+        }
         let offset = i64::try_from(at.0).map_err(|_| libc::EINVAL)?;
         self.stage(bytes, prot, libc::MAP_SHARED | libc::MAP_NORESERVE, window.fd, offset, Mode::Sealed)
     }
 
+    /// All of VRAM, sealed, to be staged from as long as it is mapped.
+    pub(super) fn stand_vram(&self, window: &Window) -> Option<CpuSpan> {
+        let staged = self.stage_vram(window, VramOffset(0), window.bytes, STANDING).ok()?;
+        Some(staged.span)
+    }
+
     /// An empty mapping: who touches it waits.
     pub(super) fn stage_empty(&self, bytes: u64, prot: i32) -> Result<Staged, i32> {
+        if prot == STANDING && bytes <= self.empty.bytes() {
+            let at = self.empty.start();
+            return Ok(Staged { span: CpuSpan::between(at, CpuVa(at.0 + bytes)), stands: true });
+        }
         self.stage(bytes, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0, Mode::Missing)
     }
 
     fn stage(&self, bytes: u64, prot: i32, flags: i32, fd: i32, offset: i64, mode: Mode) -> Result<Staged, i32> {
         // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
         let at = unsafe { sys::mmap(0, bytes, prot, flags, fd, offset) }.map_err(|e| errno(&e))?;
-        let staged = Staged(CpuSpan::between(CpuVa(at), CpuVa(at + bytes)));
-        match self.descriptor.register(staged.0, mode) {
+        let staged = Staged { span: CpuSpan::between(CpuVa(at), CpuVa(at + bytes)), stands: false };
+        match self.descriptor.register(staged.span, mode) {
             Ok(()) => Ok(staged),
             Err(errno) => {
                 unstage(staged);
@@ -59,19 +79,18 @@ impl Mover {
                 Err(libc::EBUSY)
             } else {
                 sabotage::before_replacing();
-                let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-                self.expecting.store(true, Ordering::Relaxed);
+                let stands = if staged.stands { libc::MREMAP_DONTUNMAP } else { 0 };
+                let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stands;
                 // SAFETY: the client's mapping is emptied or about to be filled from its copy, and no one but the client refers to it.
                 let moved =
-                    unsafe { sys::mremap(staged.0.start().0, span.bytes(), span.bytes(), flags, span.start().0) };
-                self.expecting.store(false, Ordering::Relaxed);
+                    unsafe { sys::mremap(staged.span.start().0, span.bytes(), span.bytes(), flags, span.start().0) };
                 moved.map(drop).map_err(|e| errno(&e))
             }
         };
         match done {
             Ok(()) => {
                 self.quiesce();
-                self.ring.strike_own(since, staged.0, span);
+                self.ring.strike_own(since, staged.span, span);
             }
             Err(_) => unstage(staged),
         }
@@ -83,7 +102,7 @@ impl Mover {
         let _interposed_calls_wait = self.replacing();
         self.quiesce();
         if is_there() {
-            unstage(Staged(span));
+            unstage(Staged { span, stands: false });
         }
     }
 
@@ -110,24 +129,21 @@ impl Mover {
     }
 }
 
+/// Memory for [`Mover::stage_empty`], which nobody touches. Between pages without access, so that it is a mapping of its own.
+pub(super) fn map_empty() -> std::io::Result<CpuSpan> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
+    let at = unsafe { sys::mmap(0, HUGE + 2 * PAGE, libc::PROT_NONE, flags, -1, 0) }? + PAGE;
+    // SAFETY: the mapping just made.
+    unsafe { sys::mprotect(at, HUGE, STANDING) }?;
+    Ok(CpuSpan::between(CpuVa(at), CpuVa(at + HUGE)))
+}
+
 fn unstage(staged: Staged) {
-    let Staged(span) = staged;
+    let Staged { span, stands } = staged;
+    if stands {
+        return;
+    }
     // SAFETY: the mapping was made here, or put in a place where the client has none; nobody refers to it.
     unsafe { sys::unmap(span.start().0, span.bytes()) };
-}
-
-/// Copies `from` to VRAM mapped at `to`, as long. False when one of them cannot be touched.
-pub(super) fn copy_to_vram(to: CpuSpan, from: CpuVa) -> bool {
-    let target = std::ptr::with_exposed_provenance_mut(index(to.start().0));
-    let source = std::ptr::with_exposed_provenance(index(from.0));
-    // SAFETY: VRAM is only accessed raw, and the source is the stash's or the client's memory, to which nothing of the host's refers.
-    unsafe { vkfd_gpu::raw::copy(target, source, index(to.bytes())) }.is_ok()
-}
-
-/// Copies VRAM mapped at `from` to the stash's pages `to`, which are all there.
-pub(super) fn copy_from_vram(to: CpuSpan, from: CpuVa) -> bool {
-    let target = std::ptr::with_exposed_provenance_mut(index(to.start().0));
-    let source = std::ptr::with_exposed_provenance(index(from.0));
-    // SAFETY: VRAM is only accessed raw, and the stash is the worker's alone.
-    unsafe { vkfd_gpu::raw::copy(target, source, index(to.bytes())) }.is_ok()
 }

@@ -7,7 +7,7 @@ use super::descriptor::{Holes, Mode};
 use super::device_ram::{DeviceRam, Window};
 use super::places::Run;
 use super::ring::{from_start, Change, Fate};
-use super::swap::{copy_to_vram, Staged};
+use super::swap::Staged;
 use super::to_system::PATIENCE;
 use super::vma::Vma;
 use super::worker::Worker;
@@ -86,7 +86,7 @@ impl Worker {
         memory: Arc<DeviceRam>,
         places: Vec<Option<VramOffset>>,
     ) -> Placed {
-        let window = memory.window();
+        let window = self.with_sealed(memory.window());
         let number = self.remember(memory);
         let mut offers = Offers { start: span.start(), places };
         let mut moved = 0;
@@ -259,9 +259,8 @@ impl Worker {
             None => return (Outcome::Disturbed, false),
         };
         let piece = CpuSpan::between(piece.start(), CpuVa(piece.start().0 + taken));
-        let vram = window.mapped(place, taken);
         let source = if sabotage::unsealed() { piece.start() } else { slot };
-        if !copy_to_vram(vram, source) {
+        if !self.mover.copy.run(window.mapped(place, taken), source) {
             self.give_back(piece, slot, since);
             return (Outcome::Stop, false);
         }

@@ -10,7 +10,6 @@ use super::places::Run;
 use super::ring::{from_start, Change, Fate};
 use super::sabotage;
 use super::stash::Slot;
-use super::swap::copy_from_vram;
 use super::to_device::CHUNK;
 use super::worker::Worker;
 use std::sync::atomic::Ordering;
@@ -119,8 +118,9 @@ impl Worker {
     fn fill(&self, piece: Run, window: &Window, slot: Option<&Slot>, since: u64, contents: bool) {
         let vram = window.mapped(window.offset(piece.at), piece.span.bytes()).start();
         // Into pages that are kept, or straight into new ones.
-        let kept =
-            slot.filter(|slot| sabotage::unsealed() || copy_from_vram(slot.span, vram)).map(|slot| slot.span.start());
+        let kept = slot
+            .filter(|slot| sabotage::unsealed() || self.mover.copy.run(slot.span, vram))
+            .map(|slot| slot.span.start());
         let mut at = piece.span.start();
         let mut tries = 0;
         let mut single = false;
@@ -292,7 +292,7 @@ impl Worker {
         let slot = self.stash.take_empty()?;
         let vram = window.mapped(window.offset(piece.at), piece.span.bytes()).start();
         let to = CpuSpan::between(slot.span.start(), CpuVa(slot.span.start().0 + piece.span.bytes()));
-        copy_from_vram(to, vram);
+        self.mover.copy.run(to, vram);
         std::thread::sleep(std::time::Duration::from_micros(50));
         Some(slot)
     }

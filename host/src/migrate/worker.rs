@@ -6,8 +6,10 @@ use super::device_ram::{DeviceRam, Window};
 use super::places::Run;
 use super::ring::Change;
 use super::stash::Stash;
+use super::vma::FileId;
 use super::{Job, Mover, AWAKE};
 use crate::mm::{By, Goes, Mm};
+use crate::sys;
 use crate::uffd::block_signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -49,6 +51,8 @@ pub(super) struct Worker {
     /// What is no run any more and may still be registered.
     pub(super) to_disown: Vec<CpuSpan>,
     memories: Vec<Option<Arc<DeviceRam>>>,
+    /// All of a GPU's memory, sealed, by its file: see `Mover::stand_vram`.
+    sealed: Vec<(FileId, CpuSpan)>,
     released: Vec<Released>,
     /// What comes back just now does because the CPU touched it.
     touched: bool,
@@ -81,6 +85,7 @@ impl Worker {
             waiting: false,
             to_disown: Vec::new(),
             memories: Vec::new(),
+            sealed: Vec::new(),
             released: Vec::new(),
             touched: false,
         }
@@ -99,30 +104,30 @@ impl Worker {
                 last = Instant::now();
             } else if last.elapsed() < AWAKE {
                 // Who has been answered may ask for the next piece.
-                std::thread::yield_now();
+                super::relax();
                 continue;
             }
             match job {
                 Some(Job::ToDevice { span, memory, places, done }) => {
-                    let placed = self.move_to_device(span, memory, places);
+                    let placed = self.mover.helped(|| self.move_to_device(span, memory, places));
                     self.drain();
                     self.tell_released();
                     // Whoever asked waits for this, so it is received.
                     let _ = done.send(placed);
                 }
                 Some(Job::ToSystem { span, done }) => {
-                    let moved = self.move_to_system(span);
+                    let moved = self.mover.helped(|| self.move_to_system(span));
                     self.drain();
                     self.tell_released();
                     self.forget_unused();
                     let _ = done.send(moved);
                 }
                 None if self.waiting => self.mover.ring.wait(heard, SOON),
-                None if self.stash.is_trimmed() => self.mover.ring.wait(heard, IDLE),
+                None if self.keeps_nothing() => self.mover.ring.wait(heard, IDLE),
                 None => {
                     self.mover.ring.wait(heard, LINGER);
                     if self.mover.ring.bell() == heard {
-                        self.stash.trim();
+                        self.trim();
                     }
                 }
             }
@@ -213,6 +218,35 @@ impl Worker {
         self.touched = true;
         self.chunk_to_system(block);
         self.touched = false;
+    }
+
+    /// `window` with a mapping to be staged from, where there can be one.
+    pub(super) fn with_sealed(&mut self, window: Window) -> Window {
+        if !window.coherent {
+            return window;
+        }
+        let known = self.sealed.iter().find(|(file, _)| *file == window.file).map(|(_, span)| *span);
+        let sealed = known.or_else(|| {
+            let span = self.mover.stand_vram(&window)?;
+            self.sealed.push((window.file, span));
+            Some(span)
+        });
+        Window { sealed: sealed.map(CpuSpan::start), ..window }
+    }
+
+    /// Frees what is kept for the next move.
+    fn trim(&mut self) {
+        self.stash.trim();
+        for (_, span) in self.sealed.drain(..) {
+            // So that there is no event of it.
+            let _ = self.mover.descriptor.unregister(span);
+            // SAFETY: a mapping of the worker's, which nobody refers to.
+            unsafe { sys::unmap(span.start().0, span.bytes()) };
+        }
+    }
+
+    fn keeps_nothing(&self) -> bool {
+        self.stash.is_trimmed() && self.sealed.is_empty()
     }
 
     /// Where memory `number` is.

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A copy that two threads make, because one processor alone does not use what memory can do: the worker, who needs it, and the collector, while there
+//! is nothing to read.
+//!
+//! Steps are claimed one by one. The ticket counts the copies begun and the steps claimed of the last, so nobody claims a step of a copy that is over, and
+//! what the copy is about does not change before all claimed steps are done.
+//!
+//! Limit: a step that was claimed is waited for, also when its processor does something else meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vkfd_driver::addr::{index, CpuSpan, CpuVa};
+
+/// Bytes of a step.
+const STEP: u64 = 64 << 10;
+/// The part of the ticket that counts steps.
+const STEPS: u64 = u32::MAX as u64;
+
+/// The last copy, which is under way or over.
+pub(super) struct SharedCopy {
+    /// Copies begun, in the upper half, and steps claimed of the last.
+    ticket: AtomicU64,
+    to: AtomicU64,
+    from: AtomicU64,
+    /// Steps it has.
+    steps: AtomicU64,
+    done: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl SharedCopy {
+    pub(super) const fn new() -> Self {
+        Self {
+            ticket: AtomicU64::new(0),
+            to: AtomicU64::new(0),
+            from: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Copies `from` to `to`: from VRAM to the stash or back. One thread at a time. False when something could not be touched.
+    pub(super) fn run(&self, to: CpuSpan, from: CpuVa) -> bool {
+        let steps = to.bytes() / STEP;
+        // No step of the last copy is left to be claimed, and from here to the new ticket there is none at all.
+        self.steps.store(0, Ordering::SeqCst);
+        self.done.store(0, Ordering::SeqCst);
+        self.failed.store(false, Ordering::SeqCst);
+        self.to.store(to.start().0, Ordering::SeqCst);
+        self.from.store(from.0, Ordering::SeqCst);
+        let copies = self.ticket.load(Ordering::SeqCst) & !STEPS;
+        self.ticket.store(copies.wrapping_add(STEPS + 1), Ordering::SeqCst);
+        self.steps.store(steps, Ordering::SeqCst);
+        while self.help() {}
+        let end = steps * STEP;
+        let copied = copy(CpuVa(to.start().0 + end), CpuVa(from.0 + end), to.bytes() - end);
+        while self.done.load(Ordering::SeqCst) < steps {
+            std::thread::yield_now();
+        }
+        copied && !self.failed.load(Ordering::SeqCst)
+    }
+
+    /// Copies a step, if there is one to be claimed. Neither allocates nor waits, but for the pages that it touches.
+    pub(super) fn help(&self) -> bool {
+        let mut ticket = self.ticket.load(Ordering::SeqCst);
+        let step = loop {
+            // The number of another copy's steps does no harm: then the ticket is another, too.
+            if ticket & STEPS >= self.steps.load(Ordering::SeqCst) {
+                return false;
+            }
+            match self.ticket.compare_exchange(ticket, ticket + 1, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => break ticket & STEPS,
+                Err(other) => ticket = other,
+            }
+        };
+        let at = |start: &AtomicU64| CpuVa(start.load(Ordering::SeqCst) + step * STEP);
+        if !copy(at(&self.to), at(&self.from), STEP) {
+            self.failed.store(true, Ordering::SeqCst);
+        }
+        self.done.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+}
+
+fn copy(to: CpuVa, from: CpuVa, bytes: u64) -> bool {
+    let target = std::ptr::with_exposed_provenance_mut(index(to.0));
+    let source = std::ptr::with_exposed_provenance(index(from.0));
+    // SAFETY: VRAM is only accessed raw, and the other is the stash's, or (a test's sabotage) the client's memory: nothing of the host's refers to it.
+    unsafe { vkfd_gpu::raw::copy_nontemporal(target, source, index(bytes)) }.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys;
+    use std::sync::atomic::AtomicU32;
+    use vkfd_driver::addr::PAGE;
+
+    const BYTES: u64 = (1 << 20) + 3 * PAGE;
+
+    fn memory(prot: i32) -> CpuSpan {
+        // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
+        let at = unsafe { sys::mmap(0, BYTES, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }.unwrap();
+        CpuSpan::between(CpuVa(at), CpuVa(at + BYTES))
+    }
+
+    fn words(span: CpuSpan) -> impl Iterator<Item = *mut u32> {
+        (span.start().0..span.end().0).step_by(64).map(|at| std::ptr::with_exposed_provenance_mut(index(at)))
+    }
+
+    #[test]
+    fn two_threads_copy_everything_and_nothing_late() {
+        let copy = SharedCopy::new();
+        let over = AtomicBool::new(false);
+        let helped = AtomicU32::new(0);
+        let (from, to) = (memory(libc::PROT_READ | libc::PROT_WRITE), memory(libc::PROT_READ | libc::PROT_WRITE));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    if copy.help() {
+                        helped.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+            let mut round = 0u32;
+            while round < 200 || helped.load(Ordering::SeqCst) < 100 {
+                round += 1;
+                // SAFETY: mapped above; what another thread would still write is what the test looks for, word by word.
+                words(from).for_each(|word| unsafe { word.write_volatile(round) });
+                assert!(copy.run(to, from.start()));
+                // Nobody copies these any more.
+                // SAFETY: as above.
+                words(from).for_each(|word| unsafe { word.write_volatile(!round) });
+                // SAFETY: as above.
+                assert!(words(to).all(|word| unsafe { word.read_volatile() } == round), "round {round}");
+            }
+            over.store(true, Ordering::SeqCst);
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_touched_is_told_of_by_whoever_finds_it() {
+        let copy = SharedCopy::new();
+        let (from, to) = (memory(libc::PROT_READ | libc::PROT_WRITE), memory(libc::PROT_READ));
+        assert!(!copy.run(to, from.start()));
+        assert!(copy.run(from, to.start()));
+        // Only the last page, which is no whole step.
+        let last = CpuVa(from.end().0 - PAGE);
+        // SAFETY: a page mapped above, which nothing refers to.
+        unsafe { sys::mprotect(last.0, PAGE, libc::PROT_NONE) }.unwrap();
+        assert!(!copy.run(from, to.start()));
+    }
+}
