@@ -22,7 +22,7 @@ fn errno(error: &std::io::Error) -> i32 {
 impl Mover {
     /// A mapping of VRAM, sealed.
     pub(super) fn stage_vram(&self, window: &Window, at: VramOffset, bytes: u64, prot: i32) -> Result<Staged, i32> {
-        let offset = i64::try_from(at.0).map_err(|_| libc::EINVAL)?;
+        let offset = i64::try_from(window.in_file(at)).map_err(|_| libc::EINVAL)?;
         self.stage(bytes, prot, libc::MAP_SHARED | libc::MAP_NORESERVE, window.fd, offset, Mode::Sealed)
     }
 

@@ -372,7 +372,7 @@ impl Worker {
         let vma = self.mover.mappings.query(run.span.start());
         vma.is_ok_and(|vma| {
             vma.is_some_and(|vma| {
-                let offset = window.offset(run.at).0;
+                let offset = window.in_file(window.offset(run.at));
                 vma.span.start() <= run.span.start()
                     && vma.file.is_some_and(|(file, start)| {
                         file == window.file && start + (run.span.start().0 - vma.span.start().0) == offset
