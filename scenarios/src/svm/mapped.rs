@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory of every kind at its own addresses; who may use it, and how.
 
+use std::cell::UnsafeCell;
+
 use vkfd_client::uapi::svm::{SVM_FLAG_GPU_READ_MOSTLY, SVM_FLAG_GPU_RO, SVM_FLAG_HOST_ACCESS};
-use vkfd_client::{Location, SvmAccess, SvmSet};
+use vkfd_client::{GpuVa, Location, SvmAccess, SvmSet};
 
 use super::Svm;
 use crate::memory::{Backing, Memory};
 use crate::verdict::Stop;
-use crate::world::WorldSpec;
+use crate::world::{World, WorldSpec};
 use crate::Scenario;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -20,6 +22,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "svm_memory_that_nobody_registered_faults_in",
         about: "XNACK on: the stack of mappings a program has, used by a GPU without a call; a range is made for what was touched.",
         run: unregistered,
+    },
+    Scenario {
+        name: "svm_a_programs_stack_heap_and_statics_are_used_by_gpus",
+        about: "XNACK on: what nobody mapped for the purpose, in the middle of memory that the program goes on using meanwhile.",
+        run: own_memory,
     },
     Scenario {
         name: "svm_access_is_kept_for_each_gpu",
@@ -79,6 +86,61 @@ fn unregistered() -> Result<(), Stop> {
         svm.expect(0, 0, 512, 2)?;
         svm.expect(1, 513, 500, 2)?;
     }
+    Ok(())
+}
+
+/// Memory of the program's that is accessed by pointers only.
+struct Cell(UnsafeCell<[u64; WORDS]>);
+
+// SAFETY: a scenario alone uses it, and scenarios run one after the other.
+unsafe impl Sync for Cell {}
+
+const WORDS: usize = 1024;
+static INITIALISED: Cell = Cell(UnsafeCell::new([7; WORDS]));
+static ZERO: Cell = Cell(UnsafeCell::new([0; WORDS]));
+
+/// A GPU adds up words at `at` and writes others, while their neighbourhood is in use.
+fn used_by_a_gpu(world: &World, gpu: usize, what: &str, at: *mut u64) -> Result<(), Stop> {
+    let va = GpuVa(at.expose_provenance() as u64);
+    for round in 1..4_u64 {
+        for word in 0..WORDS {
+            // SAFETY: the caller's array, which is accessed by pointers only, and by no GPU at this time.
+            unsafe { at.add(word).write_volatile(round * 1000 + word as u64) };
+        }
+        let sum = (0..WORDS as u64).map(|word| round * 1000 + word).sum::<u64>();
+        let seen = world.with_engine(gpu, |engine| engine.sum64(va, 8 * WORDS as u64))?;
+        ensure_eq!(seen, sum, "{what}: what GPU {gpu} adds up");
+        let half = (WORDS / 2) as u64;
+        world.with_engine(gpu, |engine| engine.fill(va, 0x0101_0101, 8 * half))?;
+        for word in 0..WORDS {
+            let expected = if word < WORDS / 2 { 0x0101_0101_0101_0101 } else { round * 1000 + word as u64 };
+            // SAFETY: as above.
+            ensure_eq!(unsafe { at.add(word).read_volatile() }, expected, "{what}: word {word}, after GPU {gpu} wrote");
+        }
+    }
+    Ok(())
+}
+
+fn own_memory() -> Result<(), Stop> {
+    let world = World::new(WorldSpec { xnack: true, gpus: 2, ..WorldSpec::default() })?;
+    let stack = |gpu: usize, whose: &str| {
+        let here = Cell(UnsafeCell::new([0; WORDS]));
+        used_by_a_gpu(&world, gpu, whose, here.0.get().cast())
+    };
+    for gpu in [0, 1] {
+        used_by_a_gpu(&world, gpu, "a static", INITIALISED.0.get().cast())?;
+        used_by_a_gpu(&world, gpu, "a static of zeroes", ZERO.0.get().cast())?;
+        let small = Box::new(Cell(UnsafeCell::new([0; WORDS])));
+        used_by_a_gpu(&world, gpu, "the heap", small.0.get().cast())?;
+        let mut large = vec![0_u64; 1 << 20];
+        used_by_a_gpu(&world, gpu, "a large allocation", large.as_mut_ptr().wrapping_add(1 << 19))?;
+        stack(gpu, "this thread's stack")?;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| stack(gpu, "another thread's stack"));
+            other.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?
+        })?;
+    }
+    ensure!(world.client().svm()?.unregistered >= 3, "no ranges were made: {:?}", world.client().svm()?);
     Ok(())
 }
 
