@@ -3,7 +3,9 @@
 
 use std::cell::UnsafeCell;
 
-use vkfd_client::uapi::svm::{SVM_FLAG_GPU_READ_MOSTLY, SVM_FLAG_GPU_RO, SVM_FLAG_HOST_ACCESS};
+use vkfd_client::uapi::svm::{
+    SVM_FLAG_GPU_ALWAYS_MAPPED, SVM_FLAG_GPU_READ_MOSTLY, SVM_FLAG_GPU_RO, SVM_FLAG_HOST_ACCESS,
+};
 use vkfd_client::{GpuVa, Location, SvmAccess, SvmSet};
 
 use super::Svm;
@@ -32,6 +34,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "svm_access_is_kept_for_each_gpu",
         about: "ACCESS, IN_PLACE and NO_ACCESS by GPU, taken away and given again; GPU_RO refuses writes.",
         run: access,
+    },
+    Scenario {
+        name: "svm_always_mapped_memory_is_restored_without_a_fault",
+        about: "XNACK on: with ALWAYS_MAPPED a discard stops the queues and is made good at once; without, the GPU faults.",
+        run: always_mapped,
     },
     Scenario {
         name: "svm_attributes_come_back_as_they_were_set",
@@ -177,6 +184,34 @@ fn access() -> Result<(), Stop> {
     Ok(())
 }
 
+fn always_mapped() -> Result<(), Stop> {
+    const PAGES: u64 = 64;
+    let svm = Svm::new(WorldSpec { xnack: true, ..WorldSpec::default() }, Memory::anonymous(PAGES * 4096)?)?;
+    svm.world.sees(crate::Seen::Discard)?;
+    svm.memory.fill(1);
+    // In place, so that nothing moves; a page's entry is the only thing that can be missing.
+    svm.give(0, PAGES, &[(0, SvmAccess::InPlace)])?;
+    for (always, seed) in [(true, 2), (false, 3), (true, 4)] {
+        let flags = SVM_FLAG_GPU_ALWAYS_MAPPED;
+        svm.set(0, PAGES, &[if always { SvmSet::Flags(flags) } else { SvmSet::NoFlags(flags) }])?;
+        svm.expect(0, 0, PAGES, seed - 1)?;
+        svm.settle()?;
+        let evictions = svm.world.client().snapshot()?.evictions;
+        svm.memory.discard(8 * 4096, 8 * 4096)?;
+        svm.world.told();
+        svm.settle()?;
+        let stopped = svm.world.client().snapshot()?.evictions - evictions;
+        ensure_eq!(stopped > 0, always, "queues were stopped {stopped} times; always mapped: {always}");
+        svm.memory.fill(seed);
+        svm.settle()?;
+        let faults = svm.world.client().svm()?.faults;
+        svm.expect(0, 0, PAGES, seed)?;
+        let faulted = svm.world.client().svm()?.faults - faults;
+        ensure_eq!(faulted > 0, !always, "{faulted} faults; always mapped: {always}");
+    }
+    Ok(())
+}
+
 fn attributes() -> Result<(), Stop> {
     let svm = Svm::new(WorldSpec { gpus: 2, ..WorldSpec::default() }, Memory::anonymous(64 * 4096)?)?;
     let (client, gpu) = (svm.world.client(), svm.world.gpu(0));
@@ -194,6 +229,14 @@ fn attributes() -> Result<(), Stop> {
     ensure_eq!(get(32, 32)?.preferred, Location::System);
     let all = get(0, 64)?;
     ensure_eq!((all.preferred, all.granularity, all.access), (Location::Undefined, 4, SvmAccess::None));
+    // Every flag by itself, also those that change nothing here.
+    for flag in (0..8).map(|bit| 1 << bit) {
+        svm.set(48, 8, &[SvmSet::NoFlags(u32::MAX)])?;
+        svm.set(48, 8, &[SvmSet::Flags(flag)])?;
+        ensure_eq!(get(48, 8)?.flags, flag);
+        ensure_eq!(get(40, 16)?.flags, get(40, 8)?.flags & flag, "flags that two ranges have both");
+    }
+    svm.set(48, 8, &[SvmSet::NoFlags(u32::MAX), SvmSet::Flags(get(40, 8)?.flags)])?;
     let ranges = client.svm_ranges()?;
     let starts: Vec<_> = ranges.iter().map(|r| ((r.start - svm.memory.whole().start) / 4096, r.size / 4096)).collect();
     ensure_eq!(starts, [(0, 8), (8, 8), (16, 16), (32, 32)]);
