@@ -544,25 +544,26 @@ fn what_moved_before_a_failure_is_counted() {
 fn migration_that_fails_anywhere_loses_nothing_and_leaks_nothing() {
     let rig = rig(Kind::Coherent);
     rig.set(AT, 1200, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
-    let used = rig.vram_used(0);
-    for to in [GPU_ID, GPU_ID + 1, SYSTEM] {
+    let (used, other) = (rig.vram_used(0), rig.vram_used(1));
+    for (from, to) in [(SYSTEM, GPU_ID), (GPU_ID, GPU_ID + 1), (GPU_ID, SYSTEM)] {
+        let mut failed = 0;
         for n in 0.. {
-            let (_, reached) =
+            prefetch(&rig, AT, 1200, from);
+            let (result, reached) =
                 vkfd_driver::os::fault_injection::fail_nth(n, || rig.set(AT, 1200, &[(SVM_ATTR_PREFETCH_LOC, to)]));
+            failed += u32::from(result.is_err());
             rig.settle();
             rig.check_svm(0, AT, 1200);
             if !reached {
+                assert!((AT..AT + 1200).all(|page| rig.mm.location(page) == Some(to)));
                 break;
             }
             prefetch(&rig, AT, 1200, SYSTEM);
             rig.settle();
-            assert_eq!(rig.vram_used(0), used, "to {to:#x}, point {n}");
-            if to == SYSTEM {
-                prefetch(&rig, AT, 1200, GPU_ID);
-            }
+            assert_eq!((rig.vram_used(0), rig.vram_used(1)), (used, other), "to {to:#x}, point {n}");
         }
+        assert!(failed > 0, "to {to:#x}");
         intact(&rig, 1200);
-        prefetch(&rig, AT, 1200, GPU_ID);
     }
 }
 

@@ -7,10 +7,11 @@ mod common;
 mod moving;
 
 use common::{advise, pointer, protect, serial, unmap, Area, Watched, RW};
-use moving::{aligned, check, fill, rig, rig_of, word};
+use moving::{aligned, check, fill, rig, rig_of, rig_on, word};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, PAGE};
 use vkfd_driver::address_space::{Access, Faulted};
 use vkfd_driver::errno::Errno;
+use vkfd_host::MachineOptions;
 
 const MB: u64 = 1 << 20;
 
@@ -46,6 +47,37 @@ fn contents_go_and_come_back() {
         assert_eq!(rig.held(), 0);
         check(&area, 9000, 0, pages);
         assert!(rig.places(area.all()).iter().all(Option::is_none));
+    }
+}
+
+/// As under `vkfd run`: VRAM of all GPUs is in one file, together with whatever else clients map.
+#[test]
+fn contents_go_and_come_back_where_all_memory_is_in_one_file() {
+    let _one = serial();
+    let options = MachineOptions { gpus: 2, vram_bytes: 16 * MB, device_file: true, ..MachineOptions::default() };
+    for coherent in [true, false] {
+        let Some(rigs) = rig_on(coherent, &options) else { return };
+        for rig in &rigs {
+            let area = aligned(700);
+            fill(&area, 1000);
+            assert_eq!((rig.go(area.all()), rig.held()), (700, 700));
+            for (page, place) in (0..).zip(rig.places(area.all())) {
+                let place = place.expect("on the device");
+                assert_eq!(rig.vram_word(place), 1000 + page);
+                rig.set_vram_word(place, 9000 + page);
+            }
+            check(&area, 9000, 0, 700);
+            if coherent {
+                fill(&area, 9000);
+                assert_eq!(rig.held(), 700, "nothing moved back for all that");
+                unmap(area.pages(100, 50));
+                rig.wait_held(650);
+                check(&area, 9000, 150, 550);
+                assert_eq!(rig.back(area.all()), 650);
+            }
+            rig.wait_held(0);
+            check(&area, 9000, 0, 100);
+        }
     }
 }
 

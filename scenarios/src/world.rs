@@ -41,6 +41,8 @@ pub struct WorldSpec {
     pub register_deadline: Option<Duration>,
     /// What memory on a GPU is to the CPU.
     pub device_memory: device_memory::Kind,
+    /// Moves not further apart than this are to and fro. A kernel's driver has what it has.
+    pub bounce: Option<Duration>,
     /// What is broken on purpose.
     pub sabotage: Sabotage,
 }
@@ -55,6 +57,7 @@ impl Default for WorldSpec {
             ram: None,
             register_deadline: None,
             device_memory: device_memory::Kind::Coherent,
+            bounce: None,
             sabotage: Sabotage::default(),
         }
     }
@@ -85,6 +88,9 @@ impl WorldSpec {
             options.driver.register_deadline = deadline;
         }
         options.driver.device_memory = self.device_memory;
+        if let Some(bounce) = self.bounce {
+            options.driver.damping.window = bounce;
+        }
         options.driver.sabotage = self.sabotage;
         Ok(Machine::new(&options).map_err(|error| anyhow::anyhow!("the machine: {error}"))?)
     }

@@ -20,6 +20,8 @@ const CACHE_OF_GPU: u64 = 8;
 const DOORBELL_8_BYTES: u64 = 2 << 12;
 /// `HSA_CAP_AQL_QUEUE_DOUBLE_MAP` is not set: rings are mapped once. `HSA_CAP_FLAGS_COHERENTHOSTACCESS`:
 const COHERENT_HOST_ACCESS: u64 = 1 << 28;
+/// `HSA_CAP_SVMAPI_SUPPORTED`: without it runtimes do not make SVM calls. Whether memory can also move is another matter, which they do not ask.
+const SVM_CALLS: u64 = 1 << 27;
 /// KFD numbers the SIMDs of GPUs from here on.
 const FIRST_SIMD: u64 = 0x8000_0000;
 const SIMDS_APART: u64 = 0x1000;
@@ -183,7 +185,7 @@ impl Display for Node<'_> {
                 ("max_engine_clk_fcompute", model.clock_mhz.into()),
                 ("local_mem_size", 0),
                 ("fw_version", model.firmware.into()),
-                ("capability", DOORBELL_8_BYTES | coherent),
+                ("capability", DOORBELL_8_BYTES | SVM_CALLS | coherent),
                 ("capability2", 0),
                 ("debug_prop", 0),
                 ("sdma_fw_version", model.sdma_firmware.into()),

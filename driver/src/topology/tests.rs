@@ -96,6 +96,11 @@ fn every_model_has_what_runtimes_divide_by() {
             assert_ne!(number(key), 0, "{key} of {}", model.version);
         }
         assert_eq!(number("gfx_target_version"), model.version.into());
+        assert_ne!(
+            number("capability") & 1 << 27,
+            0,
+            "a runtime that does not see HSA_CAP_SVMAPI_SUPPORTED makes no SVM calls"
+        );
         assert!(value(&files, "1/mem_banks/0/properties", "size_in_bytes") == 1 << 30);
         // sysfs shows at most a page.
         assert!(files.values().all(|text| text.len() < 4096));

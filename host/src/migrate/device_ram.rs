@@ -22,6 +22,8 @@ pub(crate) struct DeviceRam {
 pub(super) struct Window {
     pub(super) fd: RawFd,
     pub(super) file: FileId,
+    /// Where in the file it begins: at 0, unless all that a machine's clients map is in one file.
+    start: u64,
     /// Where the host has all of it mapped.
     pub(super) base: CpuVa,
     pub(super) bytes: u64,
@@ -33,9 +35,14 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Where `at` is in the file, which begins with the memory.
+    /// Where `at` is in the memory.
     pub(super) fn offset(&self, at: FabricAddr) -> VramOffset {
         VramOffset(at.0 - self.fabric.0)
+    }
+
+    /// Where `at` is in the file.
+    pub(super) fn in_file(&self, at: VramOffset) -> u64 {
+        self.start + at.0
     }
 
     /// Where the GPUs have `at`.
@@ -56,6 +63,7 @@ impl DeviceRam {
         let window = Window {
             fd,
             file: FileId::of(fd)?,
+            start: vram.start(),
             base: CpuVa(vram.base().expose_provenance() as u64),
             bytes: vram.size(),
             fabric: gpu.properties().vram_base,

@@ -37,6 +37,8 @@
 //!
 //! - Private anonymous memory that is readable and writable is moved; shared and file mappings, locked or pinned pages, malloc's heap and the first
 //!   thread's stack stay where they are. Advice given before (huge pages, dump, fork) and protection keys do not come along.
+//! - Who waits on a futex that is not private (of a process-shared mutex, say) while its page moves to coherent memory or back may not be woken: what
+//!   it waits by changes. Joining threads is such waiting, so threads' descriptors stay where they are (`threads`).
 //! - Each run of pages is a mapping, two where it splits one. Moving stops short of vm.max_map_count, see `budget`.
 //! - Changes that bypass libc are seen by their events. One window is left, which the kernel has no call to close, because mremap replaces whatever is at
 //!   its target: between `swap`'s last look at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol takes the
@@ -62,6 +64,7 @@ mod ring;
 mod shared_copy;
 mod stash;
 mod swap;
+mod threads;
 mod to_device;
 mod to_system;
 mod vma;

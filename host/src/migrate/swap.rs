@@ -32,7 +32,7 @@ impl Mover {
             let at = CpuVa(sealed.0 + at.0);
             return Ok(Staged { span: CpuSpan::between(at, CpuVa(at.0 + bytes)), stands: true });
         }
-        let offset = i64::try_from(at.0).map_err(|_| libc::EINVAL)?;
+        let offset = i64::try_from(window.in_file(at)).map_err(|_| libc::EINVAL)?;
         self.stage(bytes, prot, libc::MAP_SHARED | libc::MAP_NORESERVE, window.fd, offset, Mode::Sealed)
     }
 

@@ -11,7 +11,7 @@ use super::swap::Staged;
 use super::to_system::PATIENCE;
 use super::vma::Vma;
 use super::worker::Worker;
-use super::{sabotage, Placed};
+use super::{sabotage, threads, Placed};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
@@ -32,6 +32,18 @@ impl Offers {
 
     fn get(&self, at: CpuVa) -> Option<VramOffset> {
         self.places.get(self.index(at)).copied().flatten()
+    }
+
+    /// Takes the offers for single pages back for now: which they were.
+    fn withhold(&mut self, pages: &[CpuVa]) -> Vec<(usize, VramOffset)> {
+        let mut withheld = Vec::new();
+        for at in pages.iter().filter(|at| **at >= self.start) {
+            let page = self.index(*at);
+            if let Some(place) = self.places.get_mut(page).and_then(Option::take) {
+                withheld.push((page, place));
+            }
+        }
+        withheld
     }
 
     fn taken(&mut self, span: CpuSpan) {
@@ -89,6 +101,9 @@ impl Worker {
         let window = self.with_sealed(memory.window());
         let number = self.remember(memory);
         let mut offers = Offers { start: span.start(), places };
+        // Private memory comes back to who waits for it.
+        let descriptors = if window.coherent { threads::descriptor_pages().unwrap_or_default() } else { Vec::new() };
+        let withheld = offers.withhold(&descriptors);
         let mut moved = 0;
         let mut shared = Vec::new();
         let mut at = span.start();
@@ -100,6 +115,9 @@ impl Worker {
                 break;
             }
             at = end;
+        }
+        for (page, place) in withheld {
+            offers.places[page] = Some(place);
         }
         self.adopted = None;
         self.mm.handed_back();
@@ -371,7 +389,7 @@ impl Worker {
         let vma = self.mover.mappings.query(run.span.start());
         vma.is_ok_and(|vma| {
             vma.is_some_and(|vma| {
-                let offset = window.offset(run.at).0;
+                let offset = window.in_file(window.offset(run.at));
                 vma.span.start() <= run.span.start()
                     && vma.file.is_some_and(|(file, start)| {
                         file == window.file && start + (run.span.start().0 - vma.span.start().0) == offset

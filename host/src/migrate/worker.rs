@@ -51,8 +51,8 @@ pub(super) struct Worker {
     /// What is no run any more and may still be registered.
     pub(super) to_disown: Vec<CpuSpan>,
     memories: Vec<Option<Arc<DeviceRam>>>,
-    /// All of a GPU's memory, sealed, by its file: see `Mover::stand_vram`.
-    sealed: Vec<(FileId, CpuSpan)>,
+    /// All of a GPU's memory, sealed, by where it is in which file: see `Mover::stand_vram`.
+    sealed: Vec<(FileId, u64, CpuSpan)>,
     released: Vec<Released>,
     /// What comes back just now does because the CPU touched it.
     touched: bool,
@@ -225,10 +225,11 @@ impl Worker {
         if !window.coherent {
             return window;
         }
-        let known = self.sealed.iter().find(|(file, _)| *file == window.file).map(|(_, span)| *span);
+        let (file, start) = (window.file, window.in_file(VramOffset(0)));
+        let known = self.sealed.iter().find(|known| (known.0, known.1) == (file, start)).map(|known| known.2);
         let sealed = known.or_else(|| {
             let span = self.mover.stand_vram(&window)?;
-            self.sealed.push((window.file, span));
+            self.sealed.push((file, start, span));
             Some(span)
         });
         Window { sealed: sealed.map(CpuSpan::start), ..window }
@@ -237,7 +238,7 @@ impl Worker {
     /// Frees what is kept for the next move.
     fn trim(&mut self) {
         self.stash.trim();
-        for (_, span) in self.sealed.drain(..) {
+        for (_, _, span) in self.sealed.drain(..) {
             // So that there is no event of it.
             let _ = self.mover.descriptor.unregister(span);
             // SAFETY: a mapping of the worker's, which nobody refers to.

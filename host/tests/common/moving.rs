@@ -56,8 +56,13 @@ pub fn rig(coherent: bool, vram: u64) -> Option<Rig> {
 
 /// One for each GPU of a machine.
 pub fn rig_of(coherent: bool, vram: u64, gpus: u32) -> Option<Vec<Rig>> {
-    let options = MachineOptions { gpus, vram_bytes: vram, source: Source::Userfaultfd, ..MachineOptions::default() };
-    let rigs = (0..gpus).map(|i| {
+    rig_on(coherent, &MachineOptions { gpus, vram_bytes: vram, ..MachineOptions::default() })
+}
+
+/// As [`rig_of`], each on a machine like this.
+pub fn rig_on(coherent: bool, options: &MachineOptions) -> Option<Vec<Rig>> {
+    let options = MachineOptions { source: Source::Userfaultfd, ..*options };
+    let rigs = (0..options.gpus).map(|i| {
         let machine = match Machine::new(&options) {
             Ok(machine) => machine,
             Err(HostError::Source { wanted, why }) => {

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory is either registered or an SVM range, never both.
 
-use vkfd_client::uapi::vkfd;
-use vkfd_client::{Client, Errno, UserptrRange, PAGE};
+use std::os::fd::{FromRawFd, OwnedFd};
 
-use crate::memory::{Layout, Memory};
+use vkfd_client::uapi::memory::{
+    ExportDmabufArgs, ImportDmabufArgs, ALLOC_MEM_FLAGS_DOORBELL, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_VRAM,
+    ALLOC_MEM_FLAGS_WRITABLE,
+};
+use vkfd_client::uapi::{command, vkfd};
+use vkfd_client::{Client, ClientError, Errno, GpuVa, UserptrRange, PAGE};
+
+use crate::memory::{wrong_page, Layout, Memory};
 use crate::raw::{self, Request, FORMS};
 use crate::{Scenario, Stop, World, WorldSpec};
 
@@ -23,6 +29,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "svm_over_single_ranges_and_back",
         about: "Section 5's conflicts of the single-range path, and none once either has gone.",
         run: single,
+    },
+    Scenario {
+        name: "svm_and_buffers_of_every_kind_have_no_address_in_common",
+        about: "VRAM, GTT, doorbells, imported buffers, to the page and in both orders; also against a range that a GPU's fault made.",
+        run: buffers,
     },
     Scenario {
         name: "svm_arguments_are_checked",
@@ -137,6 +148,100 @@ fn single() -> Result<(), Stop> {
     raw::register_svm(&other, memory.range(0, PAGE))?;
     let mine = raw::alloc(client, va, PAGE, cpu, gpu, raw::USERPTR)?;
     raw::free(client, mine.handle)?;
+    Ok(())
+}
+
+/// Buffer objects of [`PAGES`] pages that take GPU addresses.
+const KINDS: [u32; 3] = [ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_DOORBELL];
+const PAGES: u64 = 2;
+
+fn buffers() -> Result<(), Stop> {
+    let world = World::new(WorldSpec::default())?;
+    let (client, gpu) = (world.client(), world.id());
+    for kind in KINDS {
+        let make = |va| raw::alloc(client, va, PAGES * PAGE, 0, gpu, kind | ALLOC_MEM_FLAGS_WRITABLE);
+        // CPU memory where the buffer is on the GPU.
+        let memory = Memory::anonymous(8 * PAGE)?;
+        let start = memory.whole().start;
+        let handle = make(start + 3 * PAGE)?.handle;
+        for (first, pages) in [(0, 8), (3, 1), (4, 1), (2, 2), (4, 4)] {
+            let what = format!("a buffer ({kind:#x}), pages {first} to {}", first + pages);
+            busy(client, memory.range(first * PAGE, pages * PAGE), vkfd::REASON_GPU_RANGE_BUSY, &what)?;
+        }
+        for (first, pages) in [(0, 3), (5, 3)] {
+            raw::register_svm(client, memory.range(first * PAGE, pages * PAGE))?;
+        }
+        raw::free(client, handle)?;
+        raw::register_svm(client, memory.range(3 * PAGE, PAGES * PAGE))?;
+        // And the other way round.
+        for first in [0, 3, 7] {
+            ensure_eq!(
+                make(start + first * PAGE).err(),
+                Some(Errno::ADDRINUSE),
+                "{kind:#x} over SVM memory, page {first}"
+            );
+            ensure_eq!(raw::last_error(client)?.reason, vkfd::REASON_GPU_RANGE_BUSY);
+        }
+        ensure_eq!(make(start - PAGE).err(), Some(Errno::ADDRINUSE), "{kind:#x}: its last page is SVM memory's first");
+        memory.unmap(0, 8 * PAGE)?;
+        world.told();
+        raw::free(client, make(start + 3 * PAGE)?.handle)?;
+    }
+    imported(&world)?;
+    faulted()
+}
+
+/// A buffer's file is not imported over SVM memory.
+fn imported(world: &World) -> Result<(), Stop> {
+    let (client, gpu) = (world.client(), world.id());
+    let (memory, window) = (Memory::anonymous(PAGES * PAGE)?, raw::gpu_window(PAGES * PAGE)?);
+    let handle = raw::alloc(client, window.whole().start, PAGES * PAGE, 0, gpu, ALLOC_MEM_FLAGS_VRAM)?.handle;
+    let mut export = ExportDmabufArgs { handle, flags: 0, dmabuf_fd: 0 };
+    match raw::ioctl(client, command::EXPORT_DMABUF, &mut export) {
+        // This host makes no files of buffers.
+        Err(Errno::OPNOTSUPP) => return raw::free(client, handle).map_err(Stop::from),
+        result => ensure_eq!(result, Ok(())),
+    }
+    // SAFETY: the call has given the descriptor to this process.
+    let file = unsafe { OwnedFd::from_raw_fd(i32::try_from(export.dmabuf_fd)?) };
+    let va_addr = memory.whole().start;
+    let import = ImportDmabufArgs { va_addr, handle: 0, gpu_id: gpu, dmabuf_fd: export.dmabuf_fd };
+    raw::register_svm(client, memory.range(PAGE, PAGE))?;
+    let refused = raw::ioctl(client, command::IMPORT_DMABUF, &mut import.clone());
+    ensure_eq!(refused, Err(Errno::ADDRINUSE), "a file over SVM memory");
+    memory.unmap(PAGE, PAGE)?;
+    world.told();
+    let mut there = import;
+    ensure_eq!(raw::ioctl(client, command::IMPORT_DMABUF, &mut there), Ok(()));
+    busy(client, memory.range(0, PAGE), vkfd::REASON_GPU_RANGE_BUSY, "an imported buffer")?;
+    drop(file);
+    raw::free(client, there.handle)?;
+    raw::free(client, handle)?;
+    Ok(())
+}
+
+/// A range that a GPU's fault made is in the way as one that was asked for; and a fault makes none where something else is.
+fn faulted() -> Result<(), Stop> {
+    let world = World::new(WorldSpec { xnack: true, ..WorldSpec::default() })?;
+    let (client, gpu) = (world.client(), world.id());
+    let memory = Memory::anonymous(8 * PAGE)?;
+    memory.fill(1);
+    let start = memory.whole().start;
+    let window = raw::gpu_window(PAGE)?;
+    let userptr = |page: u64| raw::alloc(client, window.whole().start, PAGE, start + page * PAGE, gpu, raw::USERPTR);
+    // Registered at other addresses on the GPU: at its own it is nobody's there.
+    let handle = userptr(6)?.handle;
+    let read = |page: u64| world.read_gpu(GpuVa(start + page * PAGE), PAGE);
+    ensure_eq!(wrong_page(&read(1)?, [1], 1), None);
+    ensure!(matches!(read(6), Err(ClientError::GpuFault { .. })), "a fault on registered memory makes no range");
+    raw::free(client, handle)?;
+    ensure_eq!(userptr(1).err(), Some(Errno::ADDRINUSE), "memory that a GPU has faulted in");
+    let over = raw::alloc(client, start + PAGE, PAGE, 0, gpu, ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE);
+    ensure_eq!(over.err(), Some(Errno::ADDRINUSE), "a buffer over memory that a GPU has faulted in");
+    let batch =
+        |page: u64| Request::new(FORMS[0], world.gpu(0), window.whole().start, &[memory.range(page * PAGE, PAGE)]);
+    batch(1).must_fail(client, Errno::ADDRINUSE, vkfd::REASON_CPU_RANGE_IS_SVM, Some(0))?;
+    raw::free(client, batch(6).send(client)?)?;
     Ok(())
 }
 

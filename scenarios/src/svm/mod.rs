@@ -11,12 +11,14 @@
 //! | `life` | what happens to memory that is on a GPU: fork, copy-on-write, partial unmap, release, writers while it moves |
 //! | `huge` | huge pages: whole, empty, given up, unmapped and moved in parts |
 //! | `repeat` | the same again and again: memory that comes and goes, goes there and half back |
+//! | `event` | what SMI events tell of all this |
 //! | `pressure` | more than VRAM: eviction by faults, prefetches and buffer objects |
 //!
 //! Those from `place` on, and some before, run twice, with coherent and with private memory, and are skipped where the host has not that kind.
 
 mod atomic;
 pub mod change;
+mod event;
 mod huge;
 mod life;
 mod mapped;
@@ -42,7 +44,7 @@ const GRANULE: u64 = 2 << 20;
 pub fn scenarios() -> Vec<Scenario> {
     let used = [mapped::SCENARIOS, permission::SCENARIOS, atomic::SCENARIOS, change::SCENARIOS];
     let moved = [place::SCENARIOS, life::SCENARIOS, huge::SCENARIOS, repeat::SCENARIOS, pressure::SCENARIOS];
-    [used.concat(), moved.concat()].concat()
+    [used.concat(), moved.concat(), event::SCENARIOS.to_vec()].concat()
 }
 
 /// A world, with memory that GPUs use at its own addresses.

@@ -5,6 +5,7 @@ use vkfd_client::{Location, SvmAccess, SvmSet, PAGE};
 use vkfd_driver::device_memory::Kind;
 
 use super::{both, Svm, GRANULE};
+use crate::limits::available;
 use crate::memory::{Backing, Memory};
 use crate::verdict::Stop;
 use crate::world::WorldSpec;
@@ -30,6 +31,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "svm_a_fault_moves_the_granule_to_the_gpu",
         about: "XNACK on: by granularity, by preferred location, in place.",
         run: || both(fault),
+    },
+    Scenario {
+        name: "svm_prefetches_fail_anywhere_and_lose_nothing",
+        about: "To a GPU, to another, and back, each failing at every point it can: some pages are here, some there, each has its contents, \
+                and no VRAM is lost.",
+        run: || both(failing),
     },
     Scenario {
         name: "svm_memory_of_files_is_used_where_it_is",
@@ -149,6 +156,54 @@ fn fault(kind: Kind) -> Result<(), Stop> {
     svm.cpu_expects(0, granule, 2)?;
     svm.cpu_expects(granule, 2 * granule, 1)?;
     svm.cpu_expects(3 * granule, granule, 2)
+}
+
+/// No call has more points at which it can fail.
+const POINTS: u64 = 4000;
+
+fn failing(kind: Kind) -> Result<(), Stop> {
+    const PAGES: u64 = 24;
+    let spec = WorldSpec { gpus: 2, ..WorldSpec::default() };
+    let svm = Svm::moving(spec, kind, Memory::anonymous(2 * GRANULE)?)?;
+    // In two granules.
+    let (first, all) = (GRANULE / PAGE - PAGES / 2, svm.memory.pages());
+    svm.give(0, all, &[(0, SvmAccess::Migrate), (1, SvmAccess::InPlace)])?;
+    // Queues, page tables, and what the driver and its host keep for next time.
+    svm.memory.fill(1);
+    for gpu in [0, 1] {
+        svm.prefetch(0, all, Some(gpu))?;
+        svm.expect(gpu, 0, all, 1)?;
+        svm.prefetch(0, all, None)?;
+    }
+    let free = || [0, 1].map(|gpu| available(svm.world.client(), svm.world.gpu(gpu)));
+    let (before, mut failed) = (free(), 0);
+    for (from, to) in [(None, Some(0)), (Some(0), Some(1)), (Some(1), None)] {
+        for point in 0..POINTS {
+            svm.memory.fill_pages(first..first + PAGES, point);
+            svm.prefetch(first, PAGES, from)?;
+            svm.settle()?;
+            let (result, reached) = svm.world.fail_nth(point, || svm.prefetch(first, PAGES, to))?;
+            ensure!(reached || result.is_ok(), "from {from:?} to {to:?}: {result:?}, and nothing was made to fail");
+            failed += u64::from(result.is_err());
+            svm.settle()?;
+            let there = svm.in_vram()?;
+            ensure!(there <= PAGES, "from {from:?} to {to:?}, failing at point {point}: {there} pages in VRAM");
+            for gpu in [0, 1] {
+                svm.expect(gpu, first, PAGES, point)?;
+            }
+            svm.cpu_expects(first, PAGES, point)?;
+            svm.prefetch(0, all, None)?;
+            svm.cpu_expects(first, PAGES, point)?;
+            // What the CPU has touched the driver may hear of a moment later.
+            svm.world.until("all of it is back", |_| svm.in_vram().is_ok_and(|left| left == 0))?;
+            if !reached {
+                break;
+            }
+        }
+        svm.world.until("all VRAM is free again", |_| free() == before)?;
+    }
+    ensure!(failed > 0, "no prefetch failed");
+    Ok(())
 }
 
 fn files(kind: Kind) -> Result<(), Stop> {

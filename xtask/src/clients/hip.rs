@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! HIP: copies of every kind, on streams, within each GPU and between four, and memset. A kernel of the program's own must end with words.
+//! HIP: copies of every kind, on streams, within each GPU and between four, memset, and managed memory. A kernel of the program's own must end with
+//! words.
 
 use anyhow::Result;
 
@@ -13,6 +14,10 @@ pub(crate) const CLIENT: Client =
 pub(crate) const PROGRAM: Source =
     Source { file: "clients/hip/hip_copies.cpp", arguments: &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"] };
 
+/// The program that uses managed memory.
+pub(crate) const MANAGED: Source =
+    Source { file: "clients/hip/hip_managed.cpp", arguments: &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"] };
+
 const BUFFERS: &str = "500";
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
@@ -20,6 +25,7 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let old = packages::version("libamdhip64-5")?.starts_with("5.2");
     // What is newer than HIP 5.2 can be taken for its predecessor.
     let newer = if old { &[("HSA_OVERRIDE_GFX_VERSION", "10.3.0")][..] } else { &[] };
+    let managed = stand.compile(&MANAGED)?;
     for (options, gpus, environment) in [
         (&["--target", "gfx900"][..], "1", &[][..]),
         (&["--target", "gfx1030"], "1", &[]),
@@ -30,6 +36,10 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
         let ran = stand.run(options, &program, &[gpus, BUFFERS], environment)?;
         let right = ran.succeeded() && ran.stdout.contains("all bytes right") && ran.stdout.ends_with("ok\n");
         let what = format!("HIP, {}: copies of every kind, {BUFFERS} registered buffers a GPU", options.join(" "));
+        report.expect(right, &what, &ran);
+        let ran = stand.run(options, &managed, &[gpus], environment)?;
+        let right = ran.succeeded() && ran.stdout.contains("all bytes right") && ran.stdout.ends_with("ok\n");
+        let what = format!("HIP, {}: managed memory, prefetched, advised, set and copied", options.join(" "));
         report.expect(right, &what, &ran);
     }
     let kernel = stand.run(&[], &program, &["kernel"], &[])?;
@@ -50,5 +60,12 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
         let noticed = !ran.succeeded() && !ran.stdout.ends_with("ok\n") && ran.stdout.contains(sign);
         report.expect(noticed, &format!("control: {what} is noticed"), &ran);
     }
+    let short = stand.broken("blit", &[], &managed, &["1"])?;
+    let noticed = !short.succeeded() && short.stdout.contains("FAILED: the GPU reads");
+    report.expect(
+        noticed,
+        "control: a GPU that leaves the last byte out of copies within it is noticed in managed memory",
+        &short,
+    );
     Ok(())
 }

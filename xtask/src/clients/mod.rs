@@ -15,6 +15,7 @@ mod tinygrad;
 use anyhow::{ensure, Result};
 
 use crate::Verdict;
+pub(crate) use source::Source;
 pub(crate) use stand::{Ran, Stand};
 
 /// Run the distribution's ROCm programs, unmodified, under `vkfd run`

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! ROCR: thousands of locked buffers, asynchronous copies both ways, compared byte for byte.
+//! ROCR: thousands of locked buffers, asynchronous copies both ways, compared byte for byte; and SVM memory, prefetched and used in place.
 
 use anyhow::Result;
 
@@ -15,13 +15,21 @@ pub(crate) const CLIENT: Client = Client {
 /// The program that is run.
 pub(crate) const PROGRAM: Source = Source { file: "clients/rocr/copies.c", arguments: &["-lhsa-runtime64"] };
 
+/// The program that uses SVM.
+pub(crate) const SVM: Source = Source { file: "clients/rocr/svm.c", arguments: &["-lhsa-runtime64"] };
+
+/// What [`SVM`] says where a GPU leaves the last byte of a copy out.
+pub(crate) const SVM_SHORT: &str = "FAILED: a GPU: word";
+
 const BUFFERS: &str = "2000";
+/// MiB that go to each GPU.
+const MIB: &str = "16";
+const MACHINES: [&[&str]; 4] =
+    [&["--target", "gfx900"], &["--target", "gfx1030"], &["--target", "gfx90a"], &["--preset", "frontier-node"]];
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let program = stand.compile(&PROGRAM)?;
-    for options in
-        [&["--target", "gfx900"][..], &["--target", "gfx1030"], &["--target", "gfx90a"], &["--preset", "frontier-node"]]
-    {
+    for options in MACHINES {
         let ran = stand.run(options, &program, &[BUFFERS], &[])?;
         let right = ran.succeeded() && ran.stdout.contains("all bytes right") && ran.stdout.ends_with("ok\n");
         report.expect(right, &format!("ROCR, {}: {BUFFERS} locked buffers, copied both ways", options.join(" ")), &ran);
@@ -37,5 +45,19 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
         let noticed = ran.code == Some(1) && ran.stdout.contains(sign);
         report.expect(noticed, &format!("control: {what} is noticed"), &ran);
     }
+    check_svm(stand, report)
+}
+
+fn check_svm(stand: &Stand, report: &mut Report) -> Result<()> {
+    let program = stand.compile(&SVM)?;
+    for options in MACHINES {
+        let ran = stand.run(options, &program, &[MIB], &[])?;
+        let right = ran.succeeded() && ran.stdout.contains("all bytes right") && ran.stdout.ends_with("ok\n");
+        let what = format!("ROCR, {}: SVM memory prefetched to each GPU, used there in place", options.join(" "));
+        report.expect(right, &what, &ran);
+    }
+    let short = stand.broken("copy", &[], &program, &["2"])?;
+    let noticed = short.code == Some(1) && short.stdout.contains(SVM_SHORT);
+    report.expect(noticed, "control: a GPU that leaves the last byte of a copy out is noticed in SVM memory", &short);
     Ok(())
 }

@@ -20,7 +20,7 @@ use super::module::Module;
 use super::programs::SABOTAGED_GPU;
 use super::progress::minutes;
 use super::{kernel_log, verdict, FlavorArgs};
-use crate::clients::{hip, packages, rocminfo, rocr};
+use crate::clients::{hip, packages, rocminfo, rocr, Source};
 use crate::{tree, Verdict};
 
 /// Run the distribution's ROCm programs in a guest, on the module
@@ -107,8 +107,9 @@ impl fmt::Display for Said {
 }
 
 fn clients(directory: &Path) -> Result<Vec<Client>> {
-    let copies = rocr::PROGRAM.compile(directory)?;
-    let hip = hip::PROGRAM.compile(directory)?;
+    let compile = |source: &Source| source.compile(directory);
+    let (copies, svm) = (compile(&rocr::PROGRAM)?, compile(&rocr::SVM)?);
+    let (hip, managed) = (compile(&hip::PROGRAM)?, compile(&hip::MANAGED)?);
     let arguments = |words: &[&str]| words.iter().map(ToString::to_string).collect();
     Ok(vec![
         Client {
@@ -129,11 +130,25 @@ fn clients(directory: &Path) -> Result<Vec<Client>> {
             on_short_copies: Some("FAILED: buffer"),
         },
         Client {
+            name: "ROCR, SVM memory prefetched to each GPU, used there in place",
+            program: svm,
+            arguments: arguments(&["4"]),
+            right: |said, _| said.all_right(),
+            on_short_copies: Some(rocr::SVM_SHORT),
+        },
+        Client {
             name: "HIP, copies of every kind, 100 registered buffers a GPU",
             program: hip,
             arguments: arguments(&[&GPUS.to_string(), "100"]),
             right: |said, _| said.all_right(),
             on_short_copies: Some("FAILED: pageable memory"),
+        },
+        Client {
+            name: "HIP, managed memory, prefetched, advised, set and copied",
+            program: managed,
+            arguments: arguments(&[&GPUS.to_string()]),
+            right: |said, _| said.all_right(),
+            on_short_copies: None,
         },
     ])
 }
