@@ -182,6 +182,8 @@ scenarios! {
         "what is in one GPU's memory another GPU reads and writes there";
     device_prefetched: device_svm::prefetched,
         "an SVM range is prefetched to the GPU, used there by both sides, and prefetched back";
+    device_private_beside_missing: device_svm::beside_missing,
+        "pages that are missing are faulted in, and private pages beside them stay in the GPU's memory";
     device_faulted: device_svm::faulted,
         "the GPU faults on an SVM range that prefers its memory, and has it there";
     device_too_large: device_svm::too_large,
