@@ -299,6 +299,11 @@ impl AddressSpace for ProcessMemory {
         Ok(moved)
     }
 
+    fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
+        os::failpoint("migrate")?;
+        self.memories.evict(device, places)
+    }
+
     fn mapped(&self, span: CpuSpan) -> bool {
         // A device's mapping has no memory to mirror.
         const DEVICES: usize = flags::IO | flags::PFNMAP | flags::MIXEDMAP;

@@ -62,9 +62,9 @@ impl AtomicBitmap {
         self.set.load(Ordering::Acquire)
     }
 
-    /// Whether any bit of a range of those that exist is set.
-    pub(crate) fn any(&self, bits: Range<usize>) -> bool {
-        bits.into_iter().any(|bit| self.words[bit / BITS].load(Ordering::Acquire) & (1 << (bit % BITS)) != 0)
+    /// Whether a bit that exists is set.
+    pub(crate) fn is_set(&self, bit: usize) -> bool {
+        self.words[bit / BITS].load(Ordering::Acquire) & (1 << (bit % BITS)) != 0
     }
 
     /// Clears all and tells which were set, in ascending runs. A bit that is set meanwhile is told now or next time.

@@ -247,9 +247,9 @@ impl<T: Operations> PageMap<T> {
         self.used.count()
     }
 
-    /// Whether any of `pages` is in use.
-    pub(crate) fn any_used(&self, pages: Range<usize>) -> bool {
-        self.used.any(pages)
+    /// Whether page `page` is in use.
+    pub(crate) fn is_used(&self, page: usize) -> bool {
+        page < self.pages && self.used.is_set(page)
     }
 
     /// Takes page `page`, whose contents are the caller's until it lets go of it. None for a page in use, or that there is not.

@@ -170,19 +170,22 @@ impl Mover for OnFault<'_> {
 
 /// Moves pages out of a GPU, whoever has them.
 struct Out<'a> {
-    pages: &'a Pages,
-    first: usize,
+    map: &'a PageMap<Pages>,
+    /// How many moved.
+    moved: u64,
 }
 
 impl Mover for Out<'_> {
-    fn place(&mut self, index: usize, source: Option<&SourcePage<'_>>) -> Option<LockedPage> {
-        source?;
+    fn place(&mut self, _: usize, source: Option<&SourcePage<'_>>) -> Option<LockedPage> {
+        let page = source?.frame().checked_sub(self.map.first_frame())?;
         let target = LockedPage::new(None)?;
-        copy_out(&self.pages.gpu, self.first + index, &target);
+        copy_out(&self.map.data().gpu, page, &target);
         Some(target)
     }
 
-    fn moved(&mut self, _: usize) {}
+    fn moved(&mut self, _: usize) {
+        self.moved += 1;
+    }
 }
 
 /// Whether this is what is to be wrong, in builds for that.
@@ -291,7 +294,7 @@ impl GpuMemory {
         drop(state);
         let mut tries = 0;
         while map.used() > 0 {
-            let evicted = evict(&map);
+            let evicted = evict(&map, 0..map.pages());
             if map.used() == 0 {
                 break;
             }
@@ -306,15 +309,15 @@ impl GpuMemory {
     }
 }
 
-fn evict(map: &PageMap<Pages>) -> Result {
-    let mut lists = Lists::new(CHUNK)?;
-    for first in (0..map.pages()).step_by(CHUNK) {
-        let chunk = first..map.pages().min(first + CHUNK);
-        if map.any_used(chunk.clone()) {
-            migrate::evict(map, chunk, &mut lists, &mut Out { pages: map.data(), first })?;
-        }
+/// Moves `pages` out, whoever has them. How many moved.
+fn evict(map: &PageMap<Pages>, pages: impl ExactSizeIterator<Item = usize>) -> Result<u64> {
+    let mut lists = Lists::new(CHUNK.min(pages.len()))?;
+    let mut used = pages.filter(|page| map.is_used(*page)).peekable();
+    let mut out = Out { map, moved: 0 };
+    while used.peek().is_some() {
+        migrate::evict(map, used.by_ref().take(CHUNK), &mut lists, &mut out)?;
     }
-    Ok(())
+    Ok(out.moved)
 }
 
 /// Someone who moves pages to a GPU: it does not go meanwhile.
@@ -380,13 +383,28 @@ impl Memories {
         }
     }
 
-    /// Whoever moves pages to the memory of `device`. EOPNOTSUPP for memory without pages of that kind, ENODEV when the GPU has gone, EINVAL
-    /// for another description of it than before.
-    pub(crate) fn target(&self, device: &Arc<dyn DeviceMemory>) -> DriverResult<Target<'_>> {
+    fn of(&self, device: &dyn DeviceMemory) -> DriverResult<User<'_>> {
         let kind = if device.coherent() { Kind::Coherent } else { Kind::Private };
         let same = |memory: &&Arc<GpuMemory>| memory.kind == kind && memory.gpu.properties().gpu_id == device.gpu_id();
         let memory = self.0.iter().find(same).ok_or(Errno::EOPNOTSUPP)?;
-        let user = memory.enter().ok_or(Errno::ENODEV)?;
+        Ok(memory.enter().ok_or(Errno::ENODEV)?)
+    }
+
+    /// Moves pages of the memory of `device` out, whoever has them, and tells the driver what is free by that. How many moved. Without locks.
+    pub(crate) fn evict(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> DriverResult<u64> {
+        if is_sabotaged(7) {
+            return Ok(0);
+        }
+        let user = self.of(device)?;
+        let moved = evict(user.map(), places.iter().map(|at| index(at.0 >> PAGE_SHIFT)));
+        user.pages().tell();
+        Ok(moved?)
+    }
+
+    /// Whoever moves pages to the memory of `device`. EOPNOTSUPP for memory without pages of that kind, ENODEV when the GPU has gone, EINVAL
+    /// for another description of it than before.
+    pub(crate) fn target(&self, device: &Arc<dyn DeviceMemory>) -> DriverResult<Target<'_>> {
+        let user = self.of(&**device)?;
         let driver = &user.pages().driver;
         driver.populate(device.clone());
         if !driver.as_ref().is_some_and(|first| core::ptr::addr_eq(&raw const **first, &raw const **device)) {

@@ -113,6 +113,11 @@ bool vkfd_page_is_zone_device(struct page *page)
 	return is_zone_device_page(page);
 }
 
+bool vkfd_page_is_device_private(struct page *page)
+{
+	return is_device_private_page(page);
+}
+
 struct dev_pagemap *vkfd_folio_pgmap(struct folio *folio)
 {
 	return folio->pgmap;

@@ -27,6 +27,7 @@ void vkfd_put_page(struct page *page);
 bool vkfd_page_is_anon(struct page *page);
 bool vkfd_page_is_ksm(struct page *page);
 bool vkfd_page_is_zone_device(struct page *page);
+bool vkfd_page_is_device_private(struct page *page);
 
 struct folio;
 struct dev_pagemap;

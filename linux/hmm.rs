@@ -4,6 +4,10 @@
 //! [`fault`] does for a device what a page fault does for a processor, for a whole range at once. The pages it tells may go at any time
 //! afterwards; an [`IntervalNotifier`] says when.
 //!
+//! The kernel's call faults everything from the first page that it misses to the end of what it was asked for in a page table, and a fault on a private
+//! page of the owner's, which alone it would have told as it is, moves that back. So [`fault`] looks first, and has faulted in only what lies
+//! between two such pages.
+//!
 //! Nothing here depends on the rest of this module's crate.
 //!
 //! C header: [`include/linux/hmm.h`](srctree/include/linux/hmm.h)
@@ -41,6 +45,7 @@ unsafe extern "C" {
     fn hmm_range_fault_unlocked_timeout(range: *mut RawRange, timeout: c_ulong) -> c_int;
     fn vkfd_pfn_to_page(pfn: c_ulong) -> *mut bindings::page;
     fn vkfd_page_is_zone_device(page: *mut bindings::page) -> bool;
+    fn vkfd_page_is_device_private(page: *mut bindings::page) -> bool;
 }
 
 /// What is known of one page.
@@ -68,6 +73,12 @@ impl Pfn {
     pub(crate) fn is_device(self) -> bool {
         // SAFETY: HMM tells pages that have page structures only. It may be another page by now, but is one of the same memory.
         unsafe { vkfd_page_is_zone_device(vkfd_pfn_to_page(self.frame())) }
+    }
+
+    /// Whether it is in a device's memory where processors do not reach it; of a valid one.
+    fn is_private(self) -> bool {
+        // SAFETY: as above.
+        unsafe { vkfd_page_is_device_private(vkfd_pfn_to_page(self.frame())) }
     }
 
     /// Its physical address.
@@ -115,36 +126,71 @@ pub(crate) fn fault<T: Operations>(
     if !whole || (range.end - range.start) / PAGE_SIZE != pfns.len() || mm.as_raw() != notifier.mm().as_raw() {
         return Err(EINVAL);
     }
-    // Some flags would be carried over.
-    pfns.fill(Pfn::default());
-    let mut raw = RawRange {
-        notifier: notifier.as_raw(),
-        notifier_seq: 0,
-        start: range.start,
-        end: range.end,
-        hmm_pfns: pfns.as_mut_ptr().cast(),
-        default_flags: if access == Access::Write { VALID | WRITE } else { VALID },
-        pfn_flags_mask: 0,
-        dev_private_owner: owner.as_ptr(),
-    };
-    if patience == Patience::Killable {
-        let millis = u32::try_from(timeout.as_millis_ceil()).unwrap_or(u32::MAX);
-        // 0 would mean no end.
-        let ticks = msecs_to_jiffies(millis).max(1);
-        // SAFETY: the notifier is registered as long as it is borrowed; `pfns` has an entry a page, with the layout of an unsigned
-        // long; the address space is not torn down while it has users, and is not locked by this thread.
-        return to_result(unsafe { hmm_range_fault_unlocked_timeout(&mut raw, ticks) });
+    let call = Call { notifier, mm, patience, owner, address: range.start, begun: Instant::now(), timeout };
+    call.run(0..pfns.len(), 0, pfns)?;
+    let flags = if access == Access::Write { VALID | WRITE } else { VALID };
+    // As the kernel sees it: a private page is told as it is, whatever it allows.
+    let is_kept = |pfn: Pfn| pfn.is_valid() && pfn.is_private();
+    let is_wanted = |pfn: Pfn| pfn.0 & flags != flags && !is_kept(pfn);
+    let mut at = 0;
+    while let Some(next) = pfns[at..].iter().position(|pfn| is_wanted(*pfn)) {
+        let first = at + next;
+        let part = &pfns[first..];
+        let part = &part[..part.iter().position(|pfn| is_kept(*pfn)).unwrap_or(part.len())];
+        at = first + part.iter().rposition(|pfn| is_wanted(*pfn)).map_or(part.len(), |last| last + 1);
+        call.run(first..at, flags, pfns)?;
     }
-    let start = Instant::<Monotonic>::now();
-    loop {
-        raw.notifier_seq = notifier.read_begin().0;
-        let result = {
-            let _lock = mm.mmap_read_lock();
-            // SAFETY: as above, and the lock is held.
-            to_result(unsafe { hmm_range_fault(&mut raw) })
+    Ok(())
+}
+
+/// What calls of the kernel's have in common.
+struct Call<'a, T: Operations> {
+    notifier: &'a IntervalNotifier<T>,
+    mm: &'a MmWithUser,
+    patience: Patience,
+    owner: Owner,
+    /// Of the first page.
+    address: usize,
+    begun: Instant<Monotonic>,
+    /// For how long the kernel may begin again.
+    timeout: Delta,
+}
+
+impl<T: Operations> Call<'_, T> {
+    /// Tells of `pages` what there is, and faults in what has not all of `flags`.
+    fn run(&self, pages: Range<usize>, flags: usize, pfns: &mut [Pfn]) -> Result {
+        let part = &mut pfns[pages.clone()];
+        // Some flags would be carried over.
+        part.fill(Pfn::default());
+        let mut raw = RawRange {
+            notifier: self.notifier.as_raw(),
+            notifier_seq: 0,
+            start: self.address + pages.start * PAGE_SIZE,
+            end: self.address + pages.end * PAGE_SIZE,
+            hmm_pfns: part.as_mut_ptr().cast(),
+            default_flags: flags,
+            pfn_flags_mask: 0,
+            dev_private_owner: self.owner.as_ptr(),
         };
-        if result != Err(EBUSY) || start.elapsed() > timeout {
-            return result;
+        if self.patience == Patience::Killable {
+            let left = self.timeout - self.begun.elapsed();
+            let millis = u32::try_from(left.as_millis_ceil().max(1)).unwrap_or(u32::MAX);
+            // 0 would mean no end.
+            let ticks = msecs_to_jiffies(millis).max(1);
+            // SAFETY: the notifier is registered as long as it is borrowed; `part` has an entry a page, with the layout of an unsigned
+            // long; the address space is not torn down while it has users, and is not locked by this thread.
+            return to_result(unsafe { hmm_range_fault_unlocked_timeout(&mut raw, ticks) });
+        }
+        loop {
+            raw.notifier_seq = self.notifier.read_begin().0;
+            let result = {
+                let _lock = self.mm.mmap_read_lock();
+                // SAFETY: as above, and the lock is held.
+                to_result(unsafe { hmm_range_fault(&mut raw) })
+            };
+            if result != Err(EBUSY) || self.begun.elapsed() > self.timeout {
+                return result;
+            }
         }
     }
 }

@@ -101,7 +101,7 @@ module! {
         },
         sabotage: u8 {
             default: 0,
-            description: "In builds for it only: 1 ignores invalidations, 2 leaves TLB flushes out, 3 commits what was invalidated meanwhile, 4 and 5 move pages to a GPU or back without their contents, 6 forgets pages that are free",
+            description: "In builds for it only: 1 ignores invalidations, 2 leaves TLB flushes out, 3 commits what was invalidated meanwhile, 4 and 5 move pages to a GPU or back without their contents, 6 forgets pages that are free, 7 evicts nothing that only others have",
         },
     },
 }

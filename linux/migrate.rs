@@ -51,7 +51,7 @@ unsafe extern "C" {
     fn migrate_vma_setup(args: *mut RawMigrate) -> c_int;
     fn migrate_vma_pages(args: *mut RawMigrate);
     fn migrate_vma_finalize(args: *mut RawMigrate);
-    fn migrate_device_range(src: *mut c_ulong, start: c_ulong, pages: c_ulong) -> c_int;
+    fn migrate_device_pfns(src: *mut c_ulong, pages: c_ulong) -> c_int;
     fn migrate_device_pages(src: *mut c_ulong, dst: *mut c_ulong, pages: c_ulong);
     fn migrate_device_finalize(src: *mut c_ulong, dst: *mut c_ulong, pages: c_ulong);
 
@@ -271,26 +271,28 @@ pub(crate) fn back_on_fault(fault: &Fault<'_>, owner: Owner, mover: &mut impl Mo
     run(&mut raw, entries, mover)
 }
 
-/// Moves pages of a device out of it, whoever has them mapped. What is free, or held by somebody, stays. EINVAL for pages that there are not, or
-/// more than there is room for. Sleeps.
+/// Moves pages of a device out of it, whoever has them mapped: those of `pages` that are in use, at most as many as the lists have room for. What
+/// somebody holds, or is just moving, stays. The mover knows a page by its frame: entries have no other meaning. Sleeps.
 pub(crate) fn evict<T: Operations>(
     map: &PageMap<T>,
-    pages: Range<usize>,
+    pages: impl Iterator<Item = usize>,
     lists: &mut Lists,
     mover: &mut impl Mover,
 ) -> Result {
-    let count = pages.len();
-    if pages.end > map.pages() || count > lists.0.len() {
-        return Err(EINVAL);
+    let mut count = 0;
+    for (entry, page) in lists.0.iter_mut().zip(pages.filter(|page| map.is_used(*page))) {
+        *entry = map.first_frame() + page;
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(());
     }
     let mut entries = Entries { src: &mut lists.0[..count], dst: &mut lists.1[..count] };
-    entries.src.fill(0);
     entries.dst.fill(0);
-    let first = map.first_frame() + pages.start;
     // SAFETY: the pages have structures as long as the map is borrowed; the lists have an entry a page; each page in `dst` is a locked one
     // with a reference, which the kernel takes.
     unsafe {
-        to_result(migrate_device_range(entries.src.as_mut_ptr(), first, count))?;
+        to_result(migrate_device_pfns(entries.src.as_mut_ptr(), count))?;
         entries.place(mover);
         migrate_device_pages(entries.src.as_mut_ptr(), entries.dst.as_mut_ptr(), count);
         entries.tell(mover);

@@ -180,6 +180,14 @@ pub trait AddressSpace: Send + Sync {
         Ok(0)
     }
 
+    /// Moves what is at `places` of a GPU's memory back into system memory, whoever has it mapped and at whatever address: forked children, also when
+    /// this address space has gone. Which places those are may have changed since the caller looked. How many pages moved; what cannot stays. A host
+    /// in which `migrate_to_system` finds everything has nothing to do. Sleeps; called without locks. O(places).
+    fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
+        let _ = (device, places);
+        Ok(0)
+    }
+
     /// Waits until the invalidations of all calls that have returned were told, where they are told after the change. Sleeps; called without locks.
     fn settle(&self) {}
 

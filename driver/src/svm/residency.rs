@@ -9,10 +9,10 @@
 //! (each costs one call, so the large ones cost less a page), and asks the host to bring them back. That happens without any lock of the
 //! driver: the process whose memory it is hears of it as of any invalidation. Each granule is tried once a call, so a call ends.
 //!
-//! The lock (rank `Vram`) guards the list and the pages' seats: 8 bytes a VRAM page, made with the first migration.
+//! First by the granule's addresses in the address space that it came from. What is left after that only others have (a forked child, or the same
+//! process elsewhere, after mremap): it is evicted by place, for which the VRAM pages of a seat are linked.
 //!
-//! Limit: a granule is evicted through the address space that it came from. What only a forked child still uses comes back when
-//! the child unmaps it or ends.
+//! The lock (rank `Vram`) guards the list and the pages' seats: 16 bytes a VRAM page, made with the first migration.
 
 use super::counters::Counters;
 use super::page_bits::PageBits;
@@ -82,11 +82,15 @@ impl Granule {
     /// Brings what is in `span` of it back to system memory. How many pages moved.
     pub fn bring_back(&self, span: CpuSpan) -> Result<u64> {
         let moved = self.mm.migrate_to_system(span)?;
-        if moved > 0 {
-            self.counters.migrations_out.add(1);
-            self.counters.pages_out.add(moved);
-        }
+        self.count_moves_out(moved);
         Ok(moved)
+    }
+
+    fn count_moves_out(&self, pages: u64) {
+        if pages > 0 {
+            self.counters.migrations_out.add(1);
+            self.counters.pages_out.add(pages);
+        }
     }
 }
 
@@ -96,8 +100,9 @@ struct Seat {
     pages: PageBits,
     /// How many places each of them has: several while several threads move it at once. Stays at the largest number.
     places: [u16; BLOCK_PAGES],
-    /// Places in all.
+    /// Places in all, and the VRAM page that is the first of them.
     count: u64,
+    first: u32,
     colder: u32,
     warmer: u32,
     /// The eviction that last tried it.
@@ -129,10 +134,19 @@ impl Seat {
     }
 }
 
+/// Whose a VRAM page is.
 #[derive(Clone, Copy)]
 struct Owner {
     seat: u32,
+    /// Which page of the granule.
     page: u32,
+    /// VRAM pages of the same seat.
+    next: u32,
+    before: u32,
+}
+
+impl Owner {
+    const NOBODY: Self = Self { seat: NIL, page: 0, next: NIL, before: NIL };
 }
 
 struct State {
@@ -170,7 +184,7 @@ impl Residency {
     /// Makes room to know the seats of `pages` pages of VRAM.
     pub fn prepare(&self, pages: u64) -> Result {
         if self.state.lock().owners.is_empty() {
-            let mut owners = Vec::filled(Owner { seat: NIL, page: 0 }, index(pages))?;
+            let mut owners = Vec::filled(Owner::NOBODY, index(pages))?;
             let mut state = self.state.lock();
             if state.owners.is_empty() {
                 core::mem::swap(&mut state.owners, &mut owners);
@@ -190,7 +204,7 @@ impl Residency {
             let granule = granule.clone();
             granule.seats[self.gpu].store(number, Ordering::Release);
             let (pages, places) = (PageBits::NONE, [0; BLOCK_PAGES]);
-            let seat = Seat { granule, pages, places, count: 0, colder: NIL, warmer: NIL, tried: 0 };
+            let seat = Seat { granule, pages, places, count: 0, first: NIL, colder: NIL, warmer: NIL, tried: 0 };
             state.seats.fill(number, seat);
             state.link(number);
         } else {
@@ -199,13 +213,7 @@ impl Residency {
         }
         for (page, place) in (first..).zip(places) {
             let Some(at) = place else { continue };
-            let Some(owner) = state.owners.get_mut(index(at.0 / PAGE)) else { continue };
-            // Pages of a granule are below 512.
-            *owner = Owner { seat: number, page: u32::try_from(page).unwrap_or(0) };
-            if let Some(seat) = state.seats.get_mut(number) {
-                seat.enter(page);
-                state.hosted += 1;
-            }
+            state.own(index(at.0 / PAGE), number, page);
         }
         Ok(())
     }
@@ -261,6 +269,31 @@ impl Residency {
         Some((granule, first.page.into(), run as u64))
     }
 
+    /// Where its pages are here, ascending: also those that are only offered a place.
+    fn places(&self, granule: &Granule) -> Result<Vec<VramOffset>> {
+        let mut places = Vec::new();
+        loop {
+            let wanted = {
+                let state = self.state.lock();
+                let number = granule.seats[self.gpu].load(Ordering::Acquire);
+                let Some(seat) = state.seats.get(number) else { return Ok(Vec::new()) };
+                if places.capacity() as u64 >= seat.count {
+                    let mut at = seat.first;
+                    while let Some(owner) = state.owners.get(at as usize) {
+                        places.push_reserved(VramOffset(u64::from(at) * PAGE));
+                        at = owner.next;
+                    }
+                    break;
+                }
+                seat.count
+            };
+            // Not under the lock.
+            places = Vec::with_capacity(index(wanted))?;
+        }
+        places.sort_unstable_by_key(|at: &VramOffset| at.0);
+        Ok(places)
+    }
+
     /// How many granules have pages here.
     pub fn len(&self) -> usize {
         self.state.lock().seats.len()
@@ -306,12 +339,36 @@ impl Residency {
 }
 
 impl State {
+    /// VRAM page `at` is for page number `page` of the granule of seat `number` from now on.
+    fn own(&mut self, at: usize, number: u32, page: u64) {
+        let Some(seat) = self.seats.get_mut(number) else { return };
+        // There are fewer VRAM pages than 2^32, and pages of a granule are below 512.
+        let (Ok(place), Ok(page_number)) = (u32::try_from(at), u32::try_from(page)) else { return };
+        let Some(owner) = self.owners.get_mut(at) else { return };
+        let next = core::mem::replace(&mut seat.first, place);
+        *owner = Owner { seat: number, page: page_number, next, before: NIL };
+        seat.enter(page);
+        self.hosted += 1;
+        if let Some(next) = self.owners.get_mut(next as usize) {
+            next.before = place;
+        }
+    }
+
     /// Pages from `page` on leave their seats, until one is empty, which is returned, or `end`.
     fn leave_until(&mut self, gpu: usize, page: &mut usize, end: usize) -> Option<Seat> {
         while *page < end {
-            let owner = core::mem::replace(&mut self.owners[*page], Owner { seat: NIL, page: 0 });
+            let owner = core::mem::replace(&mut self.owners[*page], Owner::NOBODY);
             *page += 1;
+            if let Some(next) = self.owners.get_mut(owner.next as usize) {
+                next.before = owner.before;
+            }
+            if let Some(before) = self.owners.get_mut(owner.before as usize) {
+                before.next = owner.next;
+            }
             let Some(seat) = self.seats.get_mut(owner.seat) else { continue };
+            if owner.before == NIL {
+                seat.first = owner.next;
+            }
             seat.leave(owner.page.into());
             self.hosted -= 1;
             if seat.count == 0 {
@@ -402,14 +459,25 @@ impl Device {
         let started = Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger };
         self.smi().send(self.id(), &granule.who, started, true);
         let result = granule.bring_back(granule.span);
+        // A process that has gone has no memory to bring back; what is left here of it others use.
+        let moved = result.as_ref().map_or(0, |moved| *moved) + self.evict_from_others(granule).unwrap_or(0);
         let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
         self.smi().send(self.id(), &granule.who, Event::MigrateEnd { start, pages, from, to, trigger, error }, true);
-        // A process that has gone has no memory to bring back; what is left here of it others use.
-        let moved = result.unwrap_or(0);
         if moved > 0 {
             granule.counters.evictions.add(1);
         }
         moved
+    }
+
+    /// Evicts what of a granule is still here, by place. How many pages moved.
+    fn evict_from_others(&self, granule: &Granule) -> Result<u64> {
+        if !granule.is_on(self.index()) {
+            return Ok(0);
+        }
+        let places = self.residency().places(granule)?;
+        let moved = granule.mm.evict_places(self, &places)?;
+        granule.count_moves_out(moved);
+        Ok(moved)
     }
 
     /// A host may give pages back a moment after they have moved.

@@ -81,6 +81,48 @@ impl SimMm {
         moved
     }
 
+    /// Pages at `places`, whoever has them. What is on its way there stays.
+    pub(super) fn move_out_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> u64 {
+        let here = |page: &CpuPage| {
+            let at = page.device.as_ref().filter(|(other, _)| other.gpu_id() == device.gpu_id());
+            at.is_some_and(|(_, at)| places.contains(at))
+        };
+        let own: Vec<u64> = self.pages.lock().unwrap().iter().filter(|(_, p)| here(p)).map(|(n, _)| *n).collect();
+        let mut moved = 0;
+        for number in own {
+            let start = vkfd_driver::addr::CpuVa(number * PAGE);
+            moved += self.move_out(CpuSpan::new(start, PAGE).unwrap());
+        }
+        let mut left = Vec::new();
+        for page in self.childs.lock().unwrap().values_mut().filter(|page| here(page)) {
+            let frame = 0x1000 + self.next.fetch_add(1, Ordering::SeqCst);
+            let mut data = self.data.lock().unwrap();
+            if let Some(value) = data.remove(&page.frame) {
+                data.insert(frame, value);
+            }
+            page.frame = frame;
+            left.extend(page.device.take());
+        }
+        self.moves.fetch_add(left.len() as u64, Ordering::SeqCst);
+        moved += left.len() as u64;
+        for (device, at) in left {
+            device.released(at, 1);
+        }
+        moved
+    }
+
+    /// What a forked child reads of a page that only it has.
+    pub fn child_reads(&self, page: u64) -> u64 {
+        let frame = self.childs.lock().unwrap()[&page].frame;
+        self.data.lock().unwrap().get(&frame).copied().unwrap_or(0)
+    }
+
+    /// The child unmaps what it has.
+    pub fn end_child(&self) {
+        let pages = std::mem::take(&mut *self.childs.lock().unwrap());
+        self.let_go(pages.into_values().collect());
+    }
+
     /// A page and what it holds are at another frame from now on. Where it was, if that was a GPU's.
     fn put(
         &self,

@@ -46,6 +46,8 @@ type OnceHook = Box<dyn FnOnce(&SimMm) + Send + Sync>;
 #[derive(Default)]
 pub struct SimMm {
     pages: Mutex<BTreeMap<u64, CpuPage>>,
+    /// Pages that only a forked child has any more.
+    childs: Mutex<BTreeMap<u64, CpuPage>>,
     watches: Mutex<Vec<Watched>>,
     next: AtomicU64,
     seq: AtomicU64,
@@ -163,6 +165,16 @@ impl SimMm {
     /// Takes pages away, as munmap does: told first, gone then.
     pub fn unmap(&self, first: u64, count: u64) {
         self.change(Change::Mapping, first, count, || self.take(first, count));
+    }
+
+    /// As [`unmap`](Self::unmap), but a forked child keeps the pages.
+    pub fn leave_to_child(&self, first: u64, count: u64) {
+        self.change(Change::Mapping, first, count, || {
+            for page in first..first + count {
+                let taken = self.pages.lock().unwrap().remove(&page).unwrap();
+                self.childs.lock().unwrap().insert(page, taken);
+            }
+        });
     }
 
     /// As [`unmap`](Self::unmap), by a host that cannot tell an unmap from another change.
@@ -315,6 +327,10 @@ impl AddressSpace for Mm {
             hook(&self.0);
         }
         Ok(moved)
+    }
+
+    fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
+        Ok(self.0.move_out_places(device, places))
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {

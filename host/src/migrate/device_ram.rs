@@ -23,7 +23,7 @@ pub(super) struct Window {
     pub(super) fd: RawFd,
     pub(super) file: FileId,
     /// Where in the file it begins: at 0, unless all that a machine's clients map is in one file.
-    start: u64,
+    pub(super) start: u64,
     /// Where the host has all of it mapped.
     pub(super) base: CpuVa,
     pub(super) bytes: u64,

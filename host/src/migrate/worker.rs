@@ -225,7 +225,7 @@ impl Worker {
         if !window.coherent {
             return window;
         }
-        let (file, start) = (window.file, window.in_file(VramOffset(0)));
+        let (file, start) = (window.file, window.start);
         let known = self.sealed.iter().find(|known| (known.0, known.1) == (file, start)).map(|known| known.2);
         let sealed = known.or_else(|| {
             let span = self.mover.stand_vram(&window)?;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use vkfd_client::{AllocOptions, Errno, GpuVa, Location, SvmAccess, SvmSet, UserptrRange, PAGE};
+use vkfd_client::{AllocOptions, Errno, GpuVa, Location, RegisterOptions, SvmAccess, SvmSet, UserptrRange, PAGE};
 
 use super::device_stage::{count, expect_resident, spec, Kind};
 use crate::limits::available;
@@ -80,6 +80,49 @@ pub(super) fn prefetched() -> Result<(), Stop> {
         ensure_eq!(memory.find_wrong(0..memory.pages(), 3), None);
         let info = world.client().svm()?;
         ensure_eq!(info.pages_in, info.pages_out, "all that went there came back");
+    }
+    Ok(())
+}
+
+/// Private pages beside some that there are not: what is missing is faulted in, and nothing comes back for that.
+pub(super) fn beside_missing() -> Result<(), Stop> {
+    /// Missing: at the beginning, in the middle, side by side, at the end.
+    const MISSING: [u64; 6] = [0, 1, 200, 301, 302, 511];
+    const PAGES: u64 = HUGE / PAGE;
+    for register in [true, false] {
+        let world = World::new(spec(Kind::Private)?)?;
+        expect_resident(&world, 0)?;
+        let memory = Memory::anonymous(HUGE)?;
+        memory.fill(1);
+        ensure_eq!(world.client().move_to_gpu(memory.whole(), world.gpu(0))?.moved, PAGES);
+        for page in MISSING {
+            memory.discard(page * PAGE, PAGE)?;
+        }
+        let there = PAGES - MISSING.len() as u64;
+        expect_resident(&world, there)?;
+        let before = count(&world)?;
+        let mut batch = None;
+        let va = if register {
+            // SAFETY: no reference to the memory is ever made.
+            let buffer = unsafe { world.client().register_ranges(&[memory.whole()], &RegisterOptions::default())? };
+            batch.insert(buffer).gpu_va()
+        } else {
+            set(&world, &memory, &[SvmSet::Access(world.gpu(0), SvmAccess::Migrate)])?;
+            GpuVa(memory.whole().start)
+        };
+        ensure_eq!(count(&world)?, before, "what has moved because pages were missing");
+        let seen = world.read_gpu(va, HUGE)?;
+        for (page, bytes) in (0..).zip(seen.chunks(usize::try_from(PAGE)?)) {
+            let missing = MISSING.contains(&page);
+            let right = if missing { bytes.iter().all(|b| *b == 0) } else { bytes == crate::memory::pattern(page, 1) };
+            ensure!(right, "the GPU sees something else in page {page}");
+        }
+        ensure_eq!(count(&world)?, before, "what has moved because the GPU has looked");
+        world.write_gpu(va, &crate::memory::pattern(0, 2))?;
+        ensure_eq!(memory.find_wrong(0..1, 2), None);
+        ensure_eq!(memory.find_wrong(2..200, 1), None);
+        drop((batch, memory));
+        expect_resident(&world, 0)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@
 //! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
 //! | `kill` | a client is killed, by a signal or for want of memory |
-//! | `device_pages`, `device_users`, `device_svm`, `device_rdma` | pages are in a GPU's memory |
+//! | `device_pages`, `device_users`, `device_children`, `device_svm`, `device_rdma` | pages are in a GPU's memory |
 //! | `user_faults` | a thread of the process serves page faults |
 //! | `pressure` | two processes for a minute |
 //! | `unload` | the module is to be unloaded |
@@ -21,6 +21,7 @@ mod cgroup;
 mod change;
 mod client_process;
 mod compaction;
+mod device_children;
 mod device_pages;
 mod device_rdma;
 mod device_stage;
@@ -75,6 +76,8 @@ const ROLES: &[(&str, Role)] = &[
     ("out_of_memory", kill::out_of_memory_role),
     ("device_under_pressure", device_users::under_pressure_role),
     ("device_owner", device_users::owner_role),
+    ("device_parent", device_children::parent_role),
+    ("device_parent_closing", device_children::closing_parent_role),
     ("pressure", pressure::client_role),
 ];
 
@@ -141,6 +144,10 @@ scenarios! {
         "half of a huge page moves to the GPU's memory and back";
     device_fork: device_users::forked,
         "pages in the GPU's memory at a fork: parent, child and GPU write, and each sees its own";
+    device_left_to_a_child: device_children::left_to_a_child,
+        "what only a forked child still has in the GPU's memory gives way when that is needed, and the child has its data";
+    device_orphaned: device_children::orphaned,
+        "the same with a parent that has ended";
     device_direct_io: device_users::direct_io,
         "a disk reads and writes the GPU's memory in place, by direct I/O";
     device_other_processes: device_users::other_processes,
@@ -175,6 +182,8 @@ scenarios! {
         "what is in one GPU's memory another GPU reads and writes there";
     device_prefetched: device_svm::prefetched,
         "an SVM range is prefetched to the GPU, used there by both sides, and prefetched back";
+    device_private_beside_missing: device_svm::beside_missing,
+        "pages that are missing are faulted in, and private pages beside them stay in the GPU's memory";
     device_faulted: device_svm::faulted,
         "the GPU faults on an SVM range that prefers its memory, and has it there";
     device_too_large: device_svm::too_large,

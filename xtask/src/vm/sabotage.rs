@@ -15,7 +15,7 @@ use super::programs::SCENARIOS;
 use super::{kernel_log, verdict, Flavor};
 
 /// What is broken, by the number that the module knows it by, and who must notice.
-const CONTROLS: [(&str, u8, &[&str]); 6] = [
+const CONTROLS: [(&str, u8, &[&str]); 7] = [
     (
         "no sabotage",
         0,
@@ -26,6 +26,7 @@ const CONTROLS: [(&str, u8, &[&str]); 6] = [
             "kernel_device_in_place",
             "kernel_device_private",
             "kernel_device_unmapped_in_part",
+            "kernel_device_left_to_a_child",
         ],
     ),
     (
@@ -37,6 +38,7 @@ const CONTROLS: [(&str, u8, &[&str]); 6] = [
     ("pages move to the GPU without their contents", 4, &["kernel_device_in_place", "kernel_device_direct_io"]),
     ("pages come back from the GPU without their contents", 5, &["kernel_device_private", "kernel_device_unloaded"]),
     ("pages of the GPU's that are free are forgotten", 6, &["kernel_device_unmapped_in_part"]),
+    ("what only others have is not evicted", 7, &["kernel_device_left_to_a_child", "kernel_device_orphaned"]),
 ];
 
 /// Who must notice that invalidations are ignored (number 1) when it is the kernel that moves the pages. Each has a guest of its own: what
