@@ -5,7 +5,6 @@
 //! delivers an invalidation, must not come back to it as an invalidation.
 
 use std::io;
-use std::os::fd::RawFd;
 use std::ptr::NonNull;
 
 /// What a raw system call returned, as a result.
@@ -92,13 +91,6 @@ pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, millis
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word lives as long as the reference, and the timeout as long as the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, &raw const timeout) };
-}
-
-/// An eventfd that does not block.
-pub(crate) fn eventfd() -> io::Result<RawFd> {
-    // SAFETY: no pointers are passed.
-    let fd = result(unsafe { libc::syscall(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-    RawFd::try_from(fd).map_err(io::Error::other)
 }
 
 /// Wakes all who wait for `word`.

@@ -26,7 +26,8 @@ pub(super) fn collect(mover: &Mover) {
     loop {
         // While something moves the worker waits for each event: that nobody has to be woken up for it saves two turns on a processor.
         let moving = mover.moving.load(Ordering::SeqCst);
-        let readable = if moving { mover.descriptor.is_readable() } else { mover.descriptor.wait_readable(mover.wake) };
+        let readable =
+            if moving { mover.descriptor.is_readable() } else { mover.descriptor.wait_readable(&mover.wake) };
         if !readable {
             if moving && !mover.copy.help() {
                 super::relax();

@@ -9,7 +9,7 @@
 
 use linux_raw_sys::{general as raw, ioctl};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use vkfd_driver::addr::{CpuSpan, CpuVa};
 
 /// `_IOWR(0xAA, 5, struct uffdio_move)`, which the bindings do not have.
@@ -197,15 +197,13 @@ impl Descriptor {
     }
 
     /// Waits for messages, or for the eventfd `wake`, which is read then. Whether there are messages.
-    pub(super) fn wait_readable(self, wake: RawFd) -> bool {
+    pub(super) fn wait_readable(self, wake: &OwnedFd) -> bool {
         let wait_for = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut polled = [wait_for(self.fd), wait_for(wake)];
+        let mut polled = [wait_for(self.fd), wait_for(wake.as_raw_fd())];
         // SAFETY: two valid structures.
         unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
         if polled[1].revents != 0 {
-            let mut count = 0u64;
-            // SAFETY: eight bytes are written, which is what there is.
-            unsafe { libc::read(wake, (&raw mut count).cast(), size_of::<u64>()) };
+            let _ = rustix::io::read(wake, &mut [0; size_of::<u64>()]);
         }
         polled[0].revents != 0
     }

@@ -77,10 +77,11 @@ use device_ram::DeviceRam;
 use late::LateDiscards;
 use places::{Places, Run};
 use ring::Ring;
+use rustix::event::{eventfd, EventfdFlags};
 use shared_copy::SharedCopy;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(feature = "interpose")]
 use std::sync::RwLockReadGuard;
@@ -217,8 +218,8 @@ pub(crate) struct Mover {
     epoch: AtomicU64,
     /// A request is being dealt with: the collector helps, and does not sleep.
     moving: AtomicBool,
-    /// An eventfd that wakes the collector.
-    wake: RawFd,
+    /// Wakes the collector.
+    wake: OwnedFd,
     /// The worker's thread number.
     worker: AtomicU32,
     /// How many want that nothing moves to a device.
@@ -239,6 +240,7 @@ impl Mover {
         let descriptor = Descriptor::open()?;
         let mappings = Mappings::open()?;
         let stash = stash::Stash::new()?;
+        let threads = threads::Threads::open()?;
         let probe = sys::map_anonymous(vkfd_driver::addr::index(PAGE), libc::MAP_PRIVATE)?;
         let probe = CpuVa(probe.as_ptr().expose_provenance() as u64);
         let probe = CpuSpan::between(probe, CpuVa(probe.0 + PAGE));
@@ -258,7 +260,7 @@ impl Mover {
             copy: SharedCopy::new(),
             epoch: AtomicU64::new(0),
             moving: AtomicBool::new(false),
-            wake: sys::eventfd()?,
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             worker: AtomicU32::new(0),
             frozen: AtomicU32::new(0),
             threads: AtomicU32::new(0),
@@ -285,7 +287,7 @@ impl Mover {
         })?;
         std::thread::Builder::new().name("vkfd-move".into()).spawn(move || {
             mover.begun();
-            worker::Worker::new(mm, mover, stash).run();
+            worker::Worker::new(mm, mover, stash, threads).run();
         })?;
         mover.await_threads();
         fork::install();
@@ -338,9 +340,8 @@ impl Mover {
     /// Runs `f` with the collector's help.
     fn helped<R>(&self, f: impl FnOnce() -> R) -> R {
         self.moving.store(true, Ordering::SeqCst);
-        let one = 1u64;
-        // SAFETY: eight bytes are read, which is what there is. Fails only where the eventfd is readable already.
-        unsafe { libc::write(self.wake, (&raw const one).cast(), size_of::<u64>()) };
+        // Fails only where it is readable already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         let done = f();
         self.moving.store(false, Ordering::SeqCst);
         done

@@ -11,7 +11,7 @@ use super::swap::Staged;
 use super::to_system::PATIENCE;
 use super::vma::Vma;
 use super::worker::Worker;
-use super::{sabotage, threads, Placed};
+use super::{sabotage, Placed};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
@@ -102,7 +102,10 @@ impl Worker {
         let number = self.remember(memory);
         let mut offers = Offers { start: span.start(), places };
         // Private memory comes back to who waits for it.
-        let descriptors = if window.coherent { threads::descriptor_pages().unwrap_or_default() } else { Vec::new() };
+        let descriptors = if window.coherent { self.threads.descriptor_pages() } else { Ok(Vec::new()) };
+        let Ok(descriptors) = descriptors else {
+            return Placed { places: offers.places, moved: 0, shared: Vec::new() };
+        };
         let withheld = offers.withhold(&descriptors);
         let mut moved = 0;
         let mut shared = Vec::new();

@@ -6,6 +6,7 @@ use super::device_ram::{DeviceRam, Window};
 use super::places::Run;
 use super::ring::Change;
 use super::stash::Stash;
+use super::threads::Threads;
 use super::vma::FileId;
 use super::{Job, Mover, AWAKE};
 use crate::mm::{By, Goes, Mm};
@@ -40,6 +41,7 @@ pub(super) struct Worker {
     pub(super) mm: &'static Mm,
     pub(super) mover: &'static Mover,
     pub(super) stash: Stash,
+    pub(super) threads: Threads,
     pub(super) budget: Budget,
     /// The program's zero-initialised data, which the worker itself uses.
     pub(super) image: CpuSpan,
@@ -59,7 +61,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(mm: &'static Mm, mover: &'static Mover, stash: Stash) -> Self {
+    pub(super) fn new(mm: &'static Mm, mover: &'static Mover, stash: Stash, threads: Threads) -> Self {
         // SAFETY: no preconditions.
         let thread = unsafe { libc::gettid() };
         mover.worker.store(u32::try_from(thread).unwrap_or(0), Ordering::SeqCst);
@@ -78,6 +80,7 @@ impl Worker {
             mm,
             mover,
             stash,
+            threads,
             budget: Budget::new(),
             image,
             adopted: None,
