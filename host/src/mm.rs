@@ -246,6 +246,11 @@ impl Mm {
         self.mover().map_or((0, 0), Mover::resident)
     }
 
+    /// In how many steps pages have moved so far, there and back. In each, who touches its pages waits until it is over.
+    pub fn steps(&self) -> u64 {
+        self.mover().map_or(0, |mover| mover.epoch() / 2)
+    }
+
     fn tree(&self) -> RwLockReadGuard<'_, IntervalMap<Told>> {
         self.tree.read().unwrap_or_else(PoisonError::into_inner)
     }

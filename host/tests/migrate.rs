@@ -486,3 +486,27 @@ fn neighbours_take_one_mapping() {
     assert_eq!(rig.back(area.all()), 64 * 256);
     check(&area, 3, 0, 64 * 256);
 }
+
+#[test]
+fn what_came_back_page_by_page_goes_at_once() {
+    let _one = serial();
+    let rig = rig!(16 * MB);
+    let area = aligned(2 * 512);
+    fill(&area, 3);
+    for page in 0..2 * 512 {
+        assert_eq!(rig.go(area.pages(page, 1)), 1);
+    }
+    for page in 0..2 * 512 {
+        assert_eq!(rig.back(area.pages(page, 1)), 1);
+    }
+    check(&area, 3, 0, 2 * 512);
+    // A page that stays: what is on either side of it is another step.
+    protect(area.pages(700, 1), libc::PROT_READ);
+    let steps = rig.mm.steps();
+    assert_eq!(rig.go(area.all()), 2 * 512 - 1);
+    assert_eq!(rig.mm.steps() - steps, 3);
+    check(&area, 3, 0, 2 * 512);
+    assert_eq!(rig.back(area.all()), 2 * 512 - 1);
+    check(&area, 3, 0, 2 * 512);
+    assert_eq!(rig.held(), 0);
+}

@@ -73,8 +73,7 @@ impl Mover {
             let _interposed_calls_wait = self.replacing();
             self.quiesce();
             // mprotect raises no event.
-            let vma = self.mappings.query(span.start());
-            let same = vma.is_ok_and(|vma| vma.is_some_and(|vma| vma.cut(span) == span && vma.prot == prot));
+            let same = self.mappings.uniform(span, |_| true) == Some(prot);
             if !same || self.ring.pending(since, span).next().is_some() {
                 Err(libc::EBUSY)
             } else {
@@ -104,6 +103,19 @@ impl Mover {
         if is_there() {
             unstage(Staged { span, stands: false });
         }
+    }
+
+    /// Takes the pages of `part`, of one mapping, out to the stash at `to`, as many from its start as can be. How many bytes, and whether all of them were
+    /// there.
+    pub(super) fn take_part(&self, part: CpuSpan, to: CpuVa) -> (u64, bool) {
+        let all =
+            self.descriptor.move_pages(CpuSpan::between(to, CpuVa(to.0 + part.bytes())), part.start(), Holes::Stop);
+        if all.errno != Some(libc::ENOENT) {
+            return (all.bytes, true);
+        }
+        let rest = CpuSpan::between(CpuVa(to.0 + all.bytes), CpuVa(to.0 + part.bytes()));
+        let rest = self.descriptor.move_pages(rest, CpuVa(part.start().0 + all.bytes), Holes::Stay);
+        (all.bytes + rest.bytes, false)
     }
 
     /// Gives pages of the stash at `from` to `to`, where they are missing. How far it came, and what stopped it.

@@ -3,7 +3,7 @@
 //!
 //! In chunks, which the driver is told of in one invalidation each, and these in pieces of at most 2 MiB: what waits, waits for one piece.
 
-use super::descriptor::{Holes, Mode};
+use super::descriptor::Mode;
 use super::device_ram::{DeviceRam, Window};
 use super::places::Run;
 use super::ring::{from_start, Change, Fate};
@@ -85,10 +85,7 @@ enum Outcome {
 }
 
 fn is_movable(vma: &Vma) -> bool {
-    !vma.shared
-        && vma.file.is_none()
-        && !vma.special
-        && vma.prot & !libc::PROT_EXEC == libc::PROT_READ | libc::PROT_WRITE
+    !vma.shared && vma.file.is_none() && !vma.special && vma.prot == libc::PROT_READ | libc::PROT_WRITE
 }
 
 impl Worker {
@@ -138,14 +135,20 @@ impl Worker {
         moved: &mut u64,
         shared: &mut Vec<CpuSpan>,
     ) -> bool {
-        let parts = self.movable(chunk, offers);
+        let mut parts = self.movable(chunk, offers, true);
         if parts.is_empty() {
             return true;
         }
         let mm = self.mm;
         let _told = mm.invalidation(chunk);
-        for part in parts {
+        parts.reverse();
+        while let Some(part) = parts.pop() {
             if !self.adopt(part) {
+                // One of its mappings may be somebody else's.
+                let alone = self.movable(part, offers, false);
+                if alone.len() > 1 {
+                    parts.extend(alone.into_iter().rev());
+                }
                 continue;
             }
             let stop = self.part_to_device(part, window, number, offers, moved, shared);
@@ -158,16 +161,22 @@ impl Worker {
         true
     }
 
-    /// The parts of `chunk` that can move and have a page with an offer.
-    fn movable(&self, chunk: CpuSpan, offers: &Offers) -> Vec<CpuSpan> {
+    /// The parts of `chunk` that can move and have a page with an offer: of one mapping each, or `joined` of several next to each other, which memory is
+    /// in that came back piece by piece.
+    fn movable(&self, chunk: CpuSpan, offers: &Offers, joined: bool) -> Vec<CpuSpan> {
         let own = *self.mover.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut parts = Vec::new();
+        let mut parts: Vec<CpuSpan> = Vec::new();
         self.mover.mappings.within(chunk, |vma| {
             let part = vma.cut(chunk);
             let kept = own.iter().flatten().chain([&self.image]).any(|o| o.overlaps(part));
             if is_movable(vma) && !kept {
-                if let Some((first, _)) = offers.piece(part.start(), part.end()) {
-                    parts.push(CpuSpan::between(first.start(), part.end()));
+                match parts.last_mut().filter(|last| joined && last.end() == part.start()) {
+                    Some(last) => *last = CpuSpan::between(last.start(), part.end()),
+                    None => {
+                        if let Some((first, _)) = offers.piece(part.start(), part.end()) {
+                            parts.push(CpuSpan::between(first.start(), part.end()));
+                        }
+                    }
                 }
             }
             true
@@ -323,21 +332,19 @@ impl Worker {
             }
             // What came into a hole since `adopt` is not registered; without that it could go again unseen.
             mover.descriptor.register(piece, Mode::Missing).ok()?;
-            let vma = mover.mappings.query(piece.start()).ok()??;
-            if vma.cut(piece) != piece || !is_movable(&vma) {
-                return None;
-            }
+            mover.mappings.uniform(piece, is_movable)?;
             if sabotage::unsealed() {
                 return Some((piece.bytes(), true));
             }
-            let to = CpuSpan::between(slot, CpuVa(slot.0 + piece.bytes()));
-            let all = mover.descriptor.move_pages(to, piece.start(), Holes::Stop);
-            if all.errno != Some(libc::ENOENT) {
-                return Some((all.bytes, true));
-            }
-            let rest = CpuSpan::between(CpuVa(to.start().0 + all.bytes), to.end());
-            let rest = mover.descriptor.move_pages(rest, CpuVa(piece.start().0 + all.bytes), Holes::Stay);
-            Some((all.bytes + rest.bytes, false))
+            let (mut taken, mut full) = (0, true);
+            mover.mappings.within(piece, |vma| {
+                let part = vma.cut(piece);
+                let (bytes, whole) = mover.take_part(part, CpuVa(slot.0 + taken));
+                taken += bytes;
+                full &= whole;
+                bytes == part.bytes()
+            });
+            Some((taken, full))
         })
     }
 

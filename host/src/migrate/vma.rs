@@ -141,6 +141,20 @@ impl Mappings {
         }
     }
 
+    /// The protection that all of `span` is mapped with, by mappings that satisfy `f`; `None` where it is not so.
+    pub(super) fn uniform(&self, span: CpuSpan, f: impl Fn(&Vma) -> bool) -> Option<i32> {
+        let mut prot = None;
+        let mut end = span.start();
+        self.within(span, |vma| {
+            let fits = vma.span.start() <= end && *prot.get_or_insert(vma.prot) == vma.prot && f(vma);
+            if fits {
+                end = vma.span.end();
+            }
+            fits
+        });
+        prot.filter(|_| end >= span.end())
+    }
+
     /// How many there are. Reads them all, and allocates.
     pub(super) fn count() -> u64 {
         File::open("/proc/self/maps")
