@@ -73,7 +73,8 @@ pub struct DemoArgs {
 enum Other {
     /// Move a buffer to a GPU's memory, use it there from all sides, push it out, fetch it again, and check what moved and what did not
     ///
-    /// Exit code: 0 when every check held, 1 when one did not, 2 for wrong usage or a system that lacks something.
+    /// Exit code: 0 when every check held, also when there is none because this system moves no memory (which it says, with what to do); 1 when one did
+    /// not, 2 for wrong usage or a KFD that cannot be used.
     Coherent(coherent::CoherentArgs),
 }
 
@@ -129,6 +130,7 @@ fn conclude(output: &Output, reports: &[&Report<'_>]) -> Result<()> {
         if skipped == 0 { String::new() } else { format!(", {skipped} skipped (the reasons are above)") };
     output.line("")?;
     output.line(&match failed {
+        0 if fine == 0 => format!("Nothing could be shown here{skipped_words}."),
         0 => format!("All checks held: {} ok{skipped_words}.", format::counted(fine, "step")),
         n => format!("{} FAILED, {fine} ok{skipped_words}.", format::counted(n, "step")),
     })?;

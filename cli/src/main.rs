@@ -79,17 +79,7 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// Registration of scattered memory: batch against one call a range, one contiguous range, and other ways to do the job
-    ///
-    /// Everything is measured in one run, in turn, and shown as ratios: machines are shared and noisy.
-    ///
-    /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
     Userptr(Box<vkfd_bench::Args>),
-    /// Memory on a GPU: moving it there and back, page faults, the CPU's accesses in place or by moving back, eviction
-    ///
-    /// Everything is measured in one run, in turn, and shown as ratios: machines are shared and noisy.
-    ///
-    /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
     Migrate(Box<vkfd_bench::migrate::Args>),
 }
 

@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 use vkfd_client::{Client, Machine, MachineOptions};
 use vkfd_driver::device_memory::Kind;
 use vkfd_driver::window::WindowPolicy;
-use vkfd_host::Capabilities;
+use vkfd_host::{Capabilities, HostError};
 
 use crate::format;
 
@@ -85,9 +85,13 @@ impl Session {
                 if args.windows == Windows::PerRange {
                     options.driver.windows = WindowPolicy::PerRange;
                 }
-                let machine = Machine::new(&options).context(
-                    "cannot start the driver in this process; it needs a few GiB of addresses (see ulimit -v)",
-                )?;
+                let machine = Machine::new(&options).map_err(|error| {
+                    let hint = match error {
+                        HostError::BadVariable(_) | HostError::Source { .. } | HostError::SourceTaken { .. } => "",
+                        _ => "; it needs a few GiB of addresses (see ulimit -v)",
+                    };
+                    anyhow::Error::new(error).context(format!("cannot start the driver in this process{hint}"))
+                })?;
                 (Client::on(&machine).context("cannot open the driver in this process")?, Some(machine))
             }
         };

@@ -138,7 +138,21 @@ fn a_host_that_cannot_move_memory_says_so() {
     let run = common::command(&["demo", "coherent", "--size", "4"]).env("VKFD_NOTIFY", "interpose").output().unwrap();
     let text = String::from_utf8(run.stdout).unwrap();
     assert_eq!(run.status.code(), Some(0), "{text}");
-    assert!(text.contains("skipped") && text.contains("userfaultfd"), "{text}");
+    assert!(text.contains("Nothing could be shown") && text.contains("userfaultfd"), "{text}");
+}
+
+/// Before anything has been tried, and with a size that works.
+#[test]
+fn buffers_that_cannot_be_are_refused_in_words() {
+    for (size, words) in [("3", "an even number"), ("0", "an even number"), ("4096", "--size 1014 does")] {
+        let run = vkfd(&["demo", "coherent", "--size", size]);
+        let said = String::from_utf8(run.stderr).unwrap();
+        if String::from_utf8(run.stdout).unwrap().contains("Nothing could be shown") {
+            continue;
+        }
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 #[test]

@@ -32,17 +32,23 @@ void check(hipError_t status, const char *call, int line)
 
 constexpr size_t BYTES = 8 << 20;
 
+// No byte of which is zero, as memory is that nobody has written.
+uint64_t word(size_t i, uint64_t seed)
+{
+    return (i * 5 + seed) | 0x8080808080808080;
+}
+
 void fill(uint64_t *at, uint64_t seed)
 {
     for (size_t i = 0; i < BYTES / 8; i++)
-        at[i] = i * 5 + seed;
+        at[i] = word(i, seed);
 }
 
 void expect(const std::string &what, const uint64_t *at, uint64_t seed)
 {
     for (size_t i = 0; i < BYTES / 8; i++)
-        if (at[i] != i * 5 + seed)
-            fail(what + ": word " + std::to_string(i) + " is " + std::to_string(at[i]) + " instead of " + std::to_string(i * 5 + seed));
+        if (at[i] != word(i, seed))
+            fail(what + ": word " + std::to_string(i) + " is " + std::to_string(at[i]) + " instead of " + std::to_string(word(i, seed)));
 }
 
 void prefetch(void *memory, int device, hipStream_t stream)

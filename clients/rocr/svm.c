@@ -3,7 +3,7 @@
  * SVM as a program uses it through ROCR, which is hipMemPrefetchAsync's way, too: memory from mmap, no handle and no copy. It is given to all
  * GPUs, prefetched to each in turn and back, read and written by GPUs and CPU at its own addresses, and its attributes are read back.
  *
- * What moves is seen from outside of the runtime, by KFD's own events (AMDKFD_IOC_SMI_EVENTS) of each GPU: prefetches move every page, and
+ * What moves is seen from outside of the runtime, by KFD's own events of each GPU (SMI): prefetches move every page, and
  * nothing else moves any.
  *
  * Usage: svm MIB. Prints what it did; exit code 0, or 1 with what was wrong.
@@ -93,7 +93,8 @@ static hsa_status_t find_pool(hsa_amd_memory_pool_t pool, void *data)
     return HSA_STATUS_INFO_BREAK;
 }
 
-static void listen_to(struct gpu *gpu, int kfd)
+/* Events are of the process that the runtime is to KFD, so they are asked for by its descriptor: what is no KFD's knows no such call. */
+static void listen_to(struct gpu *gpu)
 {
     uint32_t node = 0;
     unsigned id = 0;
@@ -104,7 +105,10 @@ static void listen_to(struct gpu *gpu, int kfd)
     REQUIRE(file && fscanf(file, "%u", &id) == 1, "%s", path);
     fclose(file);
     struct smi_events args = {.gpuid = id};
-    REQUIRE(ioctl(kfd, SMI_EVENTS, &args) == 0, "events of GPU %u: %s", id, strerror(errno));
+    int kfd = 3;
+    while (kfd < 1024 && ioctl(kfd, SMI_EVENTS, &args) != 0)
+        kfd++;
+    REQUIRE(kfd < 1024, "no descriptor gives events of GPU %u", id);
     gpu->events = (int)args.anon_fd;
     REQUIRE(fcntl(gpu->events, F_SETFL, O_NONBLOCK) == 0, "fcntl: %s", strerror(errno));
     uint64_t mask = UINT64_C(1) << (MIGRATE_END - 1);
@@ -282,13 +286,11 @@ int main(int argc, char **argv)
     bool supported = false;
     CHECK(hsa_system_get_info((hsa_system_info_t)HSA_AMD_SYSTEM_INFO_SVM_SUPPORTED, &supported));
     REQUIRE(supported, "the runtime finds no SVM");
-    int kfd = open("/dev/kfd", O_RDWR | O_CLOEXEC);
-    REQUIRE(kfd >= 0, "/dev/kfd: %s", strerror(errno));
     for (unsigned i = 0; i < gpu_count; i++) {
         hsa_amd_memory_pool_t pool = {0};
         REQUIRE(hsa_amd_agent_iterate_memory_pools(gpus[i].agent, find_pool, &pool) == HSA_STATUS_INFO_BREAK, "no memory");
         CHECK(hsa_amd_memory_pool_allocate(pool, bytes, 0, (void **)&gpus[i].memory));
-        listen_to(&gpus[i], kfd);
+        listen_to(&gpus[i]);
     }
     attributes(bytes);
     everywhere(bytes);

@@ -71,10 +71,10 @@ fn measure(options: &Options) -> Result<Report> {
     let head = options.head(plan.budget, rig.source.clone());
     let mut report = Report { head, measurements: Vec::new(), oversubscription: Vec::new() };
     if rig.places.is_empty() {
-        let why = match options.device {
-            None => "memory cannot be moved in this process: that needs Linux 6.11, and userfaultfd, which containers often refuse",
-            Some(_) => "this driver moves no memory: load it with the parameter memory=1 or memory=2",
-        };
+        let why = rig
+            .why_not
+            .as_deref()
+            .unwrap_or("this driver moves no memory: load it with the parameter memory=1 or memory=2");
         report.head.leave_out("everything", why);
         return Ok(report);
     }

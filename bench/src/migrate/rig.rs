@@ -29,6 +29,8 @@ pub struct Rig {
     pub places: Vec<Place>,
     /// Where notifications of changed mappings come from.
     pub source: String,
+    /// Why memory cannot be moved in this process, for people, if it cannot.
+    pub why_not: Option<String>,
 }
 
 /// A client of a place, with a queue, that has memory moved.
@@ -48,7 +50,7 @@ impl Rig {
     ///
     /// When they cannot be started or opened.
     pub fn new(device: Option<&Path>) -> Result<Self> {
-        let mut rig = Self { places: Vec::new(), source: "kernel".into() };
+        let mut rig = Self { places: Vec::new(), source: "kernel".into(), why_not: None };
         let drivers = match device {
             Some(path) => vec![Driver::Device(path.into())],
             None => [Kind::Coherent, Kind::Private].into_iter().map(Driver::here).collect::<Result<_>>()?,
@@ -56,6 +58,8 @@ impl Rig {
         for driver in drivers {
             if let Driver::Here(machine) = &driver {
                 rig.source = machine.memory().source().to_string();
+                let why = machine.memory().why_not_moved();
+                rig.why_not = (!why.is_empty()).then(|| format!("memory cannot be moved in this process: {why}"));
             }
             let memory = Memory::of(driver.open()?.svm().context("this driver does not show SVM memory")?.memory);
             rig.places.extend(memory.map(|memory| Place { memory, driver }));

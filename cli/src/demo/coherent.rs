@@ -17,7 +17,7 @@ use vkfd_driver::device_memory::Kind;
 
 use super::conclude;
 use crate::engine::{Comparison, Engine, Segment};
-use crate::format::{bytes, count, rate, time};
+use crate::format::{self, bytes, count, rate, time};
 use crate::memory::Mapping;
 use crate::report::{Output, Report, Step};
 use crate::session::{Session, SessionArgs, PATIENCE};
@@ -35,13 +35,21 @@ pub struct CoherentArgs {
     #[arg(long, conflicts_with = "device")]
     private: bool,
 
-    /// The buffer's size in MiB, even; each GPU's memory must have room for it
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=4096))]
+    /// The buffer's size in MiB, an even number; the GPU's memory must have room for it
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = even)]
     size: u64,
 
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// MiB in whole segments.
+fn even(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(size @ 2..=1_048_576) if size % (SEGMENT >> 20) == 0 => Ok(size),
+        _ => Err("an even number of MiB, from 2 on, is wanted".into()),
+    }
 }
 
 const INTRODUCTION: &str = "A buffer moves to a GPU's memory and keeps its addresses: CPU and GPUs use it where it is, without copies in the program. Every \
@@ -63,12 +71,11 @@ pub fn run(args: &CoherentArgs) -> Result<ExitCode> {
     output.text(&session.describe())?;
     let mut report = Report::new(&output);
     if info.memory == SVM_MEMORY_NONE {
-        let why = if session.machine.is_some() {
-            "memory cannot be moved in this process: that needs Linux 6.11, and userfaultfd, which containers often refuse"
-        } else {
-            "this driver moves no memory: load it with the parameter memory=1 or memory=2"
+        let why = match &session.machine {
+            Some(machine) => format!("memory cannot be moved in this process: {}", machine.memory().why_not_moved()),
+            None => "this driver moves no memory: load it with the parameter memory=1 or memory=2".to_owned(),
         };
-        report.skip("life", "The life of a buffer in a GPU's memory", why)?;
+        report.skip("life", "The life of a buffer in a GPU's memory", &why)?;
     } else {
         life(args, &session, &mut report, info.memory == SVM_MEMORY_COHERENT)?;
     }
@@ -110,6 +117,7 @@ struct Buffer<'a> {
     memory: Mapping,
     bytes: u64,
     coherent: bool,
+    in_process: bool,
     /// Bytes of the GPU's memory that were free before there was a buffer.
     free: u64,
 }
@@ -117,12 +125,22 @@ struct Buffer<'a> {
 impl<'a> Buffer<'a> {
     fn new(session: &'a Session, bytes: u64, coherent: bool) -> Result<Self> {
         let client = &session.client;
-        let memory = Mapping::anonymous(bytes).context("cannot map the buffer; a smaller --size needs less")?;
         let segments = usize::try_from(bytes / SEGMENT)?;
         let engines: Vec<Engine> =
             client.gpus().iter().map(|gpu| Engine::new(client, gpu.id, segments)).collect::<Result<_>>()?;
         let gpu = engines.first().context("there is no GPU")?.gpu;
-        Ok(Self { client, free: client.available_vram(gpu)?, engines, memory, bytes, coherent })
+        let free = client.available_vram(gpu)?;
+        // Page tables take 8 bytes a page, and some for what is around the buffer.
+        let most = (free - free / 256).saturating_sub(2 * SEGMENT) / SEGMENT * SEGMENT;
+        anyhow::ensure!(
+            bytes <= most,
+            "a buffer of {} does not fit into the GPU's memory: --size {} does",
+            format::bytes(bytes),
+            most >> 20
+        );
+        let memory = Mapping::anonymous(bytes).context("cannot map the buffer; a smaller --size needs less")?;
+        let in_process = session.machine.is_some();
+        Ok(Self { client, free, engines, memory, bytes, coherent, in_process })
     }
 
     fn gpu(&self) -> GpuId {
@@ -229,7 +247,11 @@ impl<'a> Buffer<'a> {
     }
 
     fn prefetch(&mut self, step: &mut Step) -> Result<()> {
-        self.fetch(step)
+        self.fetch(step)?;
+        if self.in_process {
+            step.note("the first time is the slowest: the GPU's memory, a file here, gets its own pages");
+        }
+        Ok(())
     }
 
     fn compute(&mut self, step: &mut Step) -> Result<()> {

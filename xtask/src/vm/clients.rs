@@ -148,7 +148,7 @@ fn clients(directory: &Path) -> Result<Vec<Client>> {
             program: managed,
             arguments: arguments(&[&GPUS.to_string()]),
             right: |said, _| said.all_right(),
-            on_short_copies: None,
+            on_short_copies: Some(hip::MANAGED_SHORT),
         },
     ])
 }
