@@ -2,7 +2,8 @@
 //! mmap of the device files: DMA pages and VRAM in a client's memory.
 //!
 //! A DMA page in a mapping has a reference of the mapping's own. VRAM is mapped without page structures, so the area keeps the object
-//! that has it: VRAM is not given to another client before the last mapping of it has gone.
+//! that has it: VRAM is not given to another client before the last mapping of it has gone. That also holds for a mapping that fails half way: the
+//! entries made until then, by which other threads may reach the VRAM already, go before the object does. The kernel would remove them afterwards.
 //!
 //! Called with the client's mmap lock held.
 
@@ -19,6 +20,7 @@ use vkfd_driver::addr::index;
 use vkfd_driver::bo::Bo;
 use vkfd_driver::gpu::DmaMemory;
 use vkfd_driver::mmap::Mapped;
+use vkfd_driver::os;
 use vkfd_driver::process::Process;
 
 /// Sets `vma` up, as what the process has at the mapping's offset. EBADF in another process than the one that opened the file, EINVAL for a
@@ -44,24 +46,35 @@ pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result 
         Mapped::Dma(memory, from) => map_dma(vma, &*memory, index(from)),
         Mapped::Vram { gpu_id, pieces, object } => {
             let gpu = machine.gpu(gpu_id).ok_or(ENODEV)?;
-            let mut at = vma.start();
+            let mut end = vma.start();
             for (offset, bytes) in pieces.iter() {
                 let phys = gpu.bar().phys(gpu.bar_offset(*offset));
-                let bytes = index(*bytes);
-                if bytes > vma.end() - at {
-                    return Err(EINVAL);
+                if let Err(error) = map_vram(vma, end, phys, index(*bytes)) {
+                    if end > vma.start() {
+                        // SAFETY: the area is being set up, and has only entries that were made above.
+                        unsafe { bindings::zap_special_vma_range(vma.as_ptr(), vma.start(), end - vma.start()) };
+                    }
+                    return Err(error);
                 }
-                // SAFETY: the area is being set up and the piece lies in it; VRAM is this driver's.
-                to_result(unsafe {
-                    let protection = (*vma.as_ptr()).vm_page_prot;
-                    bindings::remap_pfn_range(vma.as_ptr(), at, index(phys >> PAGE_SHIFT), bytes, protection)
-                })?;
-                at += bytes;
+                end += index(*bytes);
             }
             keep(vma, object);
             Ok(())
         }
     }
+}
+
+/// Makes the entries of one piece of VRAM; none if it fails.
+fn map_vram(vma: &VmaNew, at: usize, phys: u64, bytes: usize) -> Result {
+    if bytes > vma.end() - at {
+        return Err(EINVAL);
+    }
+    os::failpoint("mmap")?;
+    // SAFETY: the area is being set up and the piece lies in it; VRAM is this driver's.
+    to_result(unsafe {
+        let protection = (*vma.as_ptr()).vm_page_prot;
+        bindings::remap_pfn_range(vma.as_ptr(), at, index(phys >> PAGE_SHIFT), bytes, protection)
+    })
 }
 
 fn map_dma(vma: &VmaNew, memory: &dyn DmaMemory, from: usize) -> Result {

@@ -5,7 +5,7 @@
 //! faulted in under it. It guards [`Inner`]. A userptr object's mappings are with its notifier state instead, because
 //! invalidations need them ([`crate::userptr`]).
 
-use crate::addr::{FabricAddr, GpuSpan, HUGE_PAGES, PAGE};
+use crate::addr::{CpuSpan, FabricAddr, GpuSpan, HUGE_PAGES, PAGE};
 use crate::device::Device;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::DmaMemory;
@@ -14,7 +14,7 @@ use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
 use crate::pte::{self, Target};
 use crate::revalidate::{self, Missing, Wanted};
-use crate::userptr::{Status, Userptr};
+use crate::userptr::{Moving, Status, Userptr};
 use crate::vm::{Mapping, Vm};
 use crate::vram::{Contents, VramBlock};
 use crate::window::Windows;
@@ -404,6 +404,25 @@ impl Bo {
             _ => drop(windows),
         }
         Ok(())
+    }
+
+    /// Whether it is a userptr object with memory in `span`.
+    pub(crate) fn has_cpu_memory_in(&self, span: CpuSpan) -> bool {
+        let mut found = false;
+        if let Some(object) = self.userptr() {
+            object.ranges().overlapping(span, &mut |_| {
+                found = true;
+                false
+            });
+        }
+        found
+    }
+
+    /// Keeps a userptr object's memory from being faulted in, once nobody is at it. `None` for another object, or one that has been freed.
+    pub(crate) fn begin_move(&self) -> Option<Moving> {
+        let object = self.userptr()?;
+        let reserved = self.reserve().ok()?;
+        Some(object.begin_move(&reserved))
     }
 
     /// Restores what is invalid. The object has been taken off the waiting list. Whether something is left to do.

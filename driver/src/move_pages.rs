@@ -3,22 +3,37 @@
 //!
 //! What is there is evicted like SVM memory when VRAM runs out, and faulted in from there by whoever has the addresses registered. It is for
 //! memory that is in no SVM range: of a range, SVM itself has to know where its pages are.
+//!
+//! Only here memory moves that userptr objects have: SVM ranges and theirs exclude each other (EADDRINUSE), and SVM's own moves are of ranges. The
+//! invalidation asks for a restore, which would fault in what is moving, and so does who registers, maps or faults just then. All of them wait, as SVM does
+//! for its own moves: an object's `Moving` is raised under its reservation, under which faults are. Who is asked waits on an object for as long as it is
+//! registered or restored; objects come in the order of their numbers, so that two moves do not wait for each other. An object that is made meanwhile is not kept, and
+//! has its pages where it finds them.
 
 use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use crate::bo::Bo;
 use crate::device::Device;
 use crate::device_memory::DeviceMemory;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::page_table::VA_END;
 use crate::process::Process;
+use crate::svm::block;
 use crate::svm::counters::Counters;
 use crate::svm::residency::Granule;
+use crate::userptr;
 use crate::vram::Contents;
 use vkfd_uapi::vkfd as abi;
 
+/// What is not faulted in as long as this is there.
+struct Moves {
+    _userptrs: Vec<userptr::Moving>,
+    _block: Option<block::Moving>,
+}
+
 impl Process {
     /// The MOVE call. What has moved when it fails has moved. EINVAL, EOPNOTSUPP, ESRCH, ENOMEM before anything has moved. O(pages).
-    pub(crate) fn move_pages(&self, args: &mut abi::MoveArgs) -> Result {
+    pub(crate) fn move_pages(self: &Arc<Self>, args: &mut abi::MoveArgs) -> Result {
         let device = self.kfd().device(args.gpu_id)?;
         if !self.mm().migration().has(device.memory_kind()) {
             return Err(Errno::EOPNOTSUPP.into());
@@ -33,7 +48,11 @@ impl Process {
                 return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
             }
             args.moved = match args.direction {
-                abi::MOVE_TO_GPU => self.move_to_gpu(device, span)?,
+                abi::MOVE_TO_GPU => {
+                    let moved = self.move_to_gpu(device, span);
+                    self.hasten_restore();
+                    moved?
+                }
                 abi::MOVE_TO_SYSTEM => self.mm().migrate_to_system(span)?,
                 _ => return Err(Errno::EINVAL.into()),
             };
@@ -59,6 +78,29 @@ impl Process {
         Ok(moved)
     }
 
+    /// Nobody faults in what is about to move, by whatever object or range.
+    fn begin_moves(&self, part: CpuSpan) -> Result<Moves> {
+        let mut objects: Vec<Arc<Bo>> = Vec::new();
+        let mut result = Ok(());
+        let inner = self.lock();
+        inner.cpu_hulls.overlapping(part.start().0, part.end().0, &mut |_, _, number| {
+            // The hull may be hit where no range is.
+            if let Some(bo) = inner.bos.get(*number).filter(|bo| bo.has_cpu_memory_in(part)) {
+                result = objects.push(bo.clone());
+            }
+            result.is_ok()
+        });
+        drop(inner);
+        result?;
+        objects.sort_unstable_by_key(|bo| bo.number());
+        let mut userptrs = Vec::with_capacity(objects.len())?;
+        for moving in objects.iter().filter_map(|bo| bo.begin_move()) {
+            userptrs.push_reserved(moving);
+        }
+        let block = self.svm().find_block(part.start().0).and_then(|block| block.begin_move());
+        Ok(Moves { _userptrs: userptrs, _block: block })
+    }
+
     /// Of one granule. The places are of no use afterwards.
     fn move_part_to_gpu(
         &self,
@@ -80,7 +122,7 @@ impl Process {
             return Err(error);
         }
         let memory: Arc<dyn DeviceMemory> = device.clone();
-        let moved = self.mm().migrate_to_device(part, &memory, places);
+        let moved = self.begin_moves(part).and_then(|_moving| self.mm().migrate_to_device(part, &memory, places));
         for at in places.iter().flatten() {
             device.withdraw(*at, 1);
         }

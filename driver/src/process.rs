@@ -303,6 +303,14 @@ impl Process {
         self.restore.schedule(self, pause);
     }
 
+    /// What kept the restore from getting on has gone: if queues are stopped it begins again, without the pauses that have grown meanwhile.
+    pub(crate) fn hasten_restore(self: &Arc<Self>) {
+        if self.eviction.lock().evicted() {
+            self.restore_tries.store(0, Ordering::Relaxed);
+            self.schedule_restore();
+        }
+    }
+
     /// Runs the fault worker now.
     pub(crate) fn schedule_faults(self: &Arc<Self>) {
         self.fault_work.schedule(self, Duration::ZERO);

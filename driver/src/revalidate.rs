@@ -13,6 +13,9 @@
 //! The generations are noted *before* `read_begin`: an invalidation whose callback ran before that is waited for, one whose
 //! callback runs later moves the generation. The other way round, one that runs in between would be missed by both.
 //!
+//! While an object's memory is being moved to a GPU ([`crate::move_pages`]) nothing is faulted in: a fault would put a page where the move has none to
+//! take along, or bring a private one back.
+//!
 //! A range of more than a chunk goes piece by piece under one generation. The caller holds the object's reservation
 //! (rank `Bo`), so no two revalidations of an object run at once. O(pages of the ranges taken), one chunk of memory.
 
@@ -150,7 +153,7 @@ pub struct Converged {
     pub repeats: u64,
 }
 
-/// Passes without a pause as long as each leaves fewer invalid ranges than the one before. Invalidations that keep coming hit
+/// Passes without a pause, and none while the memory is being moved to a GPU, as long as each leaves fewer invalid ranges than the one before. Invalidations that keep coming hit
 /// more ranges during a long pass than during a short one, so this closes in on none, where a pause would lose the lead again.
 pub fn converge(
     object: &Userptr,
@@ -162,7 +165,9 @@ pub fn converge(
     let mut before = usize::MAX;
     let mut repeats = 0;
     loop {
-        pass(object, reserved, windows, missing, wanted)?;
+        if !object.is_moving() {
+            pass(object, reserved, windows, missing, wanted)?;
+        }
         let left = wanted.left(&object.lock());
         if left == 0 || left >= before {
             return Ok(Converged { left, repeats });

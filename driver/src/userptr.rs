@@ -18,6 +18,7 @@
 
 use crate::addr::{index, CpuSpan, CpuVa, GpuVa, PAGE};
 use crate::address_space::{Access, Invalidate, Page};
+use crate::bo::Reserved;
 use crate::errno::Result;
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, MutexGuard, Vec};
@@ -25,6 +26,7 @@ use crate::process::Process;
 use crate::pte;
 use crate::range_set::RangeSet;
 use crate::vm::Mapping;
+use core::sync::atomic::{AtomicU32, Ordering};
 use vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_USERPTR;
 
 const NIL: u32 = u32::MAX;
@@ -84,6 +86,17 @@ pub struct Userptr {
     executable: bool,
     ranges: RangeSet,
     state: Mutex<State>,
+    /// Moves of its memory to a GPU under way. Raised under the reservation, taken back without.
+    moving: AtomicU32,
+}
+
+/// Memory of an object is being moved to a GPU, until this is dropped.
+pub struct Moving(Arc<Userptr>);
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.0.moving.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Userptr {
@@ -119,7 +132,19 @@ impl Userptr {
             executable,
             ranges,
             state: Mutex::new(Rank::Notifier, state)?,
+            moving: AtomicU32::new(0),
         })
+    }
+
+    /// Keeps its memory from being faulted in: see [`crate::move_pages`]. Under the object's reservation, so that no fault is under way.
+    pub fn begin_move(self: &Arc<Self>, _: &Reserved<'_>) -> Moving {
+        self.moving.fetch_add(1, Ordering::AcqRel);
+        Moving(self.clone())
+    }
+
+    /// Whether some of its memory is being moved to a GPU.
+    pub fn is_moving(&self) -> bool {
+        self.moving.load(Ordering::Acquire) != 0
     }
 
     /// Its ranges.

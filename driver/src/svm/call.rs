@@ -110,12 +110,7 @@ impl Process {
         let mut taken = false;
         inner.cpu_hulls.overlapping(start, end, &mut |_, _, number| {
             // The hull may be hit where no range is.
-            if let Some(object) = inner.bos.get(*number).and_then(|bo| bo.userptr()) {
-                object.ranges().overlapping(span, &mut |_| {
-                    taken = true;
-                    false
-                });
-            }
+            taken |= inner.bos.get(*number).is_some_and(|bo| bo.has_cpu_memory_in(span));
             !taken
         });
         if taken {

@@ -44,7 +44,9 @@ impl Process {
             return Ok(0);
         }
         device.residency().prepare(device.vram().pages())?;
-        self.svm_batches(span, |batch| self.svm_move_batch_in(batch, a, device, trigger))
+        let moved = self.svm_batches(span, |batch| self.svm_move_batch_in(batch, a, device, trigger));
+        self.hasten_restore();
+        moved
     }
 
     /// Moves what is in VRAM of `span` back to system memory. How many pages moved.

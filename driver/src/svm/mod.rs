@@ -173,7 +173,7 @@ impl Svm {
     }
 
     /// The block at `at`, if there is one.
-    fn find_block(&self, at: u64) -> Option<Arc<Block>> {
+    pub(crate) fn find_block(&self, at: u64) -> Option<Arc<Block>> {
         self.inner.lock().window(at)?.blocks[index(at % WINDOW / HUGE)].clone()
     }
 

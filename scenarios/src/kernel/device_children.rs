@@ -47,7 +47,9 @@ fn prefetched(world: &World) -> Result<Memory, Stop> {
 fn take_all(world: &World) -> Result<Buffer, Stop> {
     let gpu = world.gpu(0);
     let room = available(world.client(), gpu)? + PAGES * PAGE - HUGE / 4;
-    Ok(world.client().alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(gpu, room) })?)
+    // Its page tables are in VRAM, too.
+    let bytes = room - room / HUGE * PAGE;
+    Ok(world.client().alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(gpu, bytes) })?)
 }
 
 /// The parent lets go, the child does not, and somebody needs the room.

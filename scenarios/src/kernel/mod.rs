@@ -9,6 +9,7 @@
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
 //! | `kill` | a client is killed, by a signal or for want of memory |
 //! | `device_pages`, `device_users`, `device_children`, `device_svm`, `device_rdma` | pages are in a GPU's memory |
+//! | `mapping` | a client's mapping of VRAM fails |
 //! | `user_faults` | a thread of the process serves page faults |
 //! | `pressure` | two processes for a minute |
 //! | `unload` | the module is to be unloaded |
@@ -31,6 +32,7 @@ mod fork;
 mod huge;
 mod kill;
 mod ksm;
+mod mapping;
 mod numa;
 mod pages;
 mod pressure;
@@ -194,6 +196,8 @@ scenarios! {
         "memory whose page faults a thread of the process serves is registered, is SVM memory, and moves to the GPU's memory";
     device_faults_wait_for_no_thread: user_faults::of_the_gpu,
         "the GPU's own fault does not wait for a thread that serves page faults, and uses what the CPU has had served";
+    mapping_fails_half_way: mapping::fails_half_way,
+        "a mapping of VRAM in several pieces fails at each of them: nothing is left of it";
     pressure_on_two_processes: pressure::two_processes,
         "two processes with 4,096 ranges each under pressure for a minute, XNACK off and on";
     unloading_with_clients: unload::with_clients,
