@@ -86,7 +86,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(feature = "interpose")]
 use std::sync::RwLockReadGuard;
 use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
 use vkfd_driver::address_space::Access;
 use vkfd_driver::device_memory::DeviceMemory;
@@ -174,9 +174,12 @@ mod sabotage {
     }
 }
 
-/// How long the worker stays awake for the next request: about as long as one of 2 MiB takes. To be woken up takes a good part of that where an idle
-/// processor has to be.
+/// How long the worker stays awake for the next request, and who made a small one for its answer: about as long as moving 2 MiB takes. To be woken up
+/// takes a good part of that where an idle processor has to be.
 const AWAKE: Duration = Duration::from_micros(500);
+
+/// A request for as many bytes is moved by the worker and the collector together, for which whoever made it leaves them a processor.
+const LARGE: u64 = 128 << 10;
 
 /// A microsecond or two in which others have the processor: threads that want it, and the other half of its core.
 fn relax() {
@@ -184,6 +187,18 @@ fn relax() {
         std::hint::spin_loop();
     }
     std::thread::yield_now();
+}
+
+/// Waits for the worker's answer to a request for `bytes`; `None` when it will not come.
+fn await_answer<T>(answer: &mpsc::Receiver<T>, bytes: u64) -> Option<T> {
+    let start = Instant::now();
+    while bytes < LARGE && start.elapsed() < AWAKE {
+        match answer.try_recv() {
+            Err(mpsc::TryRecvError::Empty) => relax(),
+            answered => return answered.ok(),
+        }
+    }
+    answer.recv().ok()
 }
 
 /// What the worker is asked for.
@@ -216,7 +231,7 @@ pub(crate) struct Mover {
     copy: SharedCopy,
     /// Odd while pages are out of reach for a moment.
     epoch: AtomicU64,
-    /// A request is being dealt with: the collector helps, and does not sleep.
+    /// A large request is being dealt with: the collector helps, and does not sleep.
     moving: AtomicBool,
     /// Wakes the collector.
     wake: OwnedFd,
@@ -337,8 +352,11 @@ impl Mover {
         }
     }
 
-    /// Runs `f` with the collector's help.
-    fn helped<R>(&self, f: impl FnOnce() -> R) -> R {
+    /// Runs `f`, which moves at most `bytes`, with the collector's help if it is worth it.
+    fn helped<R>(&self, bytes: u64, f: impl FnOnce() -> R) -> R {
+        if bytes < LARGE {
+            return f();
+        }
         self.moving.store(true, Ordering::SeqCst);
         // Fails only where it is readable already.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -362,7 +380,7 @@ impl Mover {
         let ask = |places| {
             let (done, answer) = mpsc::sync_channel(1);
             self.submit(Job::ToDevice { span, memory: memory.clone(), places, done });
-            answer.recv().map_err(|_| Errno::ESRCH)
+            await_answer(&answer, span.bytes()).ok_or(Errno::ESRCH)
         };
         let mut placed = ask(places.to_vec())?;
         let mut moved = placed.moved;
@@ -390,7 +408,7 @@ impl Mover {
     fn all_to_system(&self, span: CpuSpan) -> u64 {
         let (done, answer) = mpsc::sync_channel(1);
         self.submit(Job::ToSystem { span, done });
-        answer.recv().unwrap_or(0)
+        await_answer(&answer, span.bytes()).unwrap_or(0)
     }
 
     /// Moves everything in `span` back, and nothing to a device until the guard is dropped.
