@@ -97,7 +97,7 @@ impl Process {
         for moving in objects.iter().filter_map(|bo| bo.begin_move()) {
             userptrs.push_reserved(moving);
         }
-        let block = self.svm().find_block(part.start().0).and_then(|block| block.begin_move());
+        let block = self.svm().find_block(part.start().0).and_then(|block| block.begin_move(self.deadline()));
         Ok(Moves { _userptrs: userptrs, _block: block })
     }
 

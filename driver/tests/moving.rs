@@ -5,7 +5,7 @@ mod sim;
 
 use sim::svm::AT;
 use sim::{Rig, GPU_ID};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vkfd_driver::device_memory::Kind;
@@ -104,4 +104,76 @@ fn no_range_faults_in_what_a_client_moves_by_hand() {
     assert_eq!(faulted, [0]);
     rig.settle();
     rig.check_svm(0, AT, 1024);
+}
+
+#[test]
+fn a_prefetch_waits_for_who_is_moving_the_same_pages() {
+    for kind in [Kind::Coherent, Kind::Private] {
+        let rig = rig(kind);
+        // No GPU has access: mapping it there would wait by itself.
+        let (begun, wait) = std::sync::mpsc::sync_channel(16);
+        rig.mm.before_move(move |_, _| {
+            // Time for the other one, which must not need it.
+            begun.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap());
+            wait.recv().unwrap();
+            rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
+            assert_eq!(rig.mm.device_pages(), 512, "{kind:?}: pages that are there when the second prefetch returns");
+        });
+        let counters = rig.svm_counters();
+        assert_eq!((counters.pages_in.get(), counters.pages_out.get()), (512, 0));
+        assert_eq!(rig.process.kfd().devices()[0].residency().hosted().0, 512);
+    }
+}
+
+#[test]
+fn a_prefetch_moves_what_another_one_could_not() {
+    let rig = rig(Kind::Coherent);
+    rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    let (begun, wait) = std::sync::mpsc::sync_channel(16);
+    rig.mm.pinned.lock().unwrap().extend(AT..AT + 100);
+    let moves = AtomicU64::new(0);
+    rig.mm.before_move(move |mm, _| {
+        // Pinned for the first one only.
+        if moves.fetch_add(1, Ordering::SeqCst) > 0 {
+            mm.pinned.lock().unwrap().clear();
+        }
+        begun.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap());
+        wait.recv().unwrap();
+        rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
+        assert_eq!(rig.mm.device_pages(), 512);
+    });
+    assert_eq!(rig.mm.device_pages(), 512);
+    assert_eq!(rig.svm_counters().pages_in.get(), 512);
+}
+
+#[test]
+fn from_gpu_to_gpu_only_what_is_not_there_moves() {
+    for kind in [Kind::Coherent, Kind::Private] {
+        let rig = rig(kind);
+        rig.set(AT, 1024, &[(SVM_ATTR_ACCESS, GPU_ID), (SVM_ATTR_ACCESS, GPU_ID + 1)]).unwrap();
+        let go = |first, pages, to| rig.set(first, pages, &[(SVM_ATTR_PREFETCH_LOC, to)]).unwrap();
+        // On the second GPU, between and beside parts that are on the first or on none.
+        go(AT, 1024, GPU_ID);
+        go(AT + 10, 20, GPU_ID + 1);
+        go(AT + 200, 1, GPU_ID + 1);
+        go(AT + 500, 100, GPU_ID + 1);
+        go(AT + 40, 5, SVM_LOCATION_SYSMEM);
+        let before = rig.mm.moves.load(Ordering::SeqCst);
+        go(AT, 1024, GPU_ID);
+        assert!((AT..AT + 1024).all(|page| rig.mm.location(page) == Some(GPU_ID)));
+        // There by way of system memory, and five from there.
+        assert_eq!(rig.mm.moves.load(Ordering::SeqCst) - before, 2 * 121 + 5, "{kind:?}");
+        rig.settle();
+        rig.check_svm(0, AT, 1024);
+        rig.check_svm(1, AT, 1024);
+        assert!((AT..AT + 1024).all(|page| rig.mm.cpu_read(page) == page * 3));
+    }
 }

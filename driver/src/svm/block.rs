@@ -122,13 +122,31 @@ impl Block {
         Some(self.inner.lock()).filter(|inner| !inner.gone)
     }
 
-    /// Keeps its pages from being faulted in; waits for who is at it. `None` once its ranges have gone. The reservation must not be held; blocks of
-    /// one move in ascending order.
-    pub fn begin_move(self: &Arc<Self>) -> Option<Moving> {
-        let reserved = self.reserve()?;
-        self.moving.fetch_add(1, Ordering::AcqRel);
-        drop(reserved);
-        Some(Moving(self.clone()))
+    /// Keeps its pages from being faulted in; waits for who is at it, and until `deadline` for those who move it to a GPU. `None` once its ranges have
+    /// gone. The reservation must not be held; blocks of one move in ascending order.
+    pub fn begin_move(self: &Arc<Self>, deadline: Time) -> Option<Moving> {
+        loop {
+            self.await_moves(deadline);
+            let reserved = self.reserve()?;
+            if !self.is_moving() || os::killed() || os::now() >= deadline {
+                self.moving.fetch_add(1, Ordering::AcqRel);
+                drop(reserved);
+                return Some(Moving(self.clone()));
+            }
+        }
+    }
+
+    /// Waits until nobody moves pages of it to a GPU, or `deadline` has passed, or the thread is being killed. The reservation must not be held.
+    pub fn await_moves(&self, deadline: Time) {
+        let mut pause = Duration::from_micros(50);
+        while self.is_moving() && !os::killed() && os::now() < deadline {
+            os::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+    }
+
+    fn is_moving(&self) -> bool {
+        self.moving.load(Ordering::Acquire) != 0
     }
 
     /// Calls `f` with what is known of it, under the notifier lock.
@@ -184,9 +202,9 @@ impl Block {
         let mut pass =
             Pass { block: self, want, pages: Vec::new(), runs: Vec::new(), spans: Vec::new(), buffer: Vec::new() };
         loop {
-            fetched.left = match self.moving.load(Ordering::Acquire) {
-                0 => pass.run(reserved, &mut fetched.error)?,
-                _ => self.state(|b| want.pages & !(b.valid | b.missing | b.forgotten)).unwrap_or(PageBits::NONE),
+            fetched.left = match self.is_moving() {
+                false => pass.run(reserved, &mut fetched.error)?,
+                true => self.state(|b| want.pages & !(b.valid | b.missing | b.forgotten)).unwrap_or(PageBits::NONE),
             };
             let left = fetched.left.count();
             if left == 0 {

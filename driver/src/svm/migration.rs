@@ -3,32 +3,83 @@
 //!
 //! The driver takes VRAM from its allocator (aligned blocks, so that a whole granule can be one page-table entry), notes which granule it is
 //! for, and offers it; the host moves what it can, and what did not move goes back. Nothing is locked meanwhile, only faulting in what
-//! moves waits: whoever uses the memory hears of it as of any invalidation, and finds out where it is by faulting. So a migration that fails half way leaves some pages here
-//! and some there, each whole.
+//! moves waits, and other moves of the same block to a GPU do: whoever uses the memory hears of it as of any invalidation, and finds out where it is by
+//! faulting. So a migration that fails half way leaves some pages here and some there, each whole.
 
 use super::attributes::Attributes;
 use super::block::{Block, Moving};
 use super::page_bits::PageBits;
-use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, HUGE_PAGES, PAGE};
 use crate::device::Device;
 use crate::device_memory::DeviceMemory;
 use crate::errno::{Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
 use crate::smi::Event;
-use crate::vram::Contents;
+use crate::vram::{Contents, Vram, VramBlock};
 
 /// Bytes that one call to the host moves at most.
 const BATCH: u64 = 16 * HUGE;
 const SYSTEM: u32 = 0;
 
-/// A granule of a batch, and the pages of it that VRAM is offered for.
+/// VRAM that has been taken, page by page.
+struct Room {
+    blocks: Vec<VramBlock>,
+    /// What is next: a block, and a page of it.
+    block: usize,
+    page: u64,
+}
+
+impl Room {
+    fn take(&mut self) -> Option<VramOffset> {
+        let block = self.blocks.get(self.block)?;
+        let at = VramOffset(block.at.0 + self.page * PAGE);
+        self.page += 1;
+        if self.page == block.pages {
+            (self.block, self.page) = (self.block + 1, 0);
+        }
+        Some(at)
+    }
+
+    /// Gives back what nobody took.
+    fn give_back(&mut self, vram: &Vram) {
+        while let Some(block) = self.blocks.get(self.block) {
+            match self.page {
+                0 => vram.give_back(&self.blocks[self.block..=self.block]),
+                page => vram.give_back_run(VramOffset(block.at.0 + page * PAGE), block.pages - page),
+            }
+            (self.block, self.page) = (self.block + 1, 0);
+        }
+    }
+}
+
+/// A part of a batch in one block.
 struct Offer {
     block: Arc<Block>,
+    /// The block's pages that are to be on the GPU.
+    own: PageBits,
+    /// Those of them that have been offered places.
     pages: PageBits,
     /// Where its part of the places begins, and which page of the block that is.
     first: usize,
     first_page: u64,
+    room: Room,
+    /// From before it is known which pages are not there until it is known which have moved.
+    moving: Option<Moving>,
+}
+
+/// Brings back what is `elsewhere` of pages that are to move, in as few calls as leave others where they are. Whether there was any.
+fn svm_bring_back(block: &Block, to_move: PageBits, elsewhere: PageBits) -> Result<bool> {
+    let mut result = Ok(false);
+    to_move.runs(|first, pages| {
+        let run = PageBits::range(first, first + pages);
+        if !(run & elsewhere).is_empty() && result.is_ok() {
+            let start = block.span().start().0 + first * PAGE;
+            let span = CpuSpan::between(CpuVa(start), CpuVa(start + pages * PAGE));
+            result = block.granule().bring_back(span).map(|_| true);
+        }
+    });
+    result
 }
 
 impl Process {
@@ -103,33 +154,31 @@ impl Process {
         let mut places: Vec<Option<VramOffset>> = Vec::filled(None, index(span.pages()))?;
         let mut offers: Vec<Offer> = Vec::with_capacity(index(BATCH / HUGE))?;
         let mut at = span.start().0;
-        let mut failed = None;
+        let mut result = Ok(0);
         let mut from = SYSTEM;
-        while at < span.end().0 && failed.is_none() {
+        while at < span.end().0 && result.is_ok() {
             let next = (at / HUGE * HUGE).saturating_add(HUGE).min(span.end().0);
-            let part = CpuSpan::between(CpuVa(at), CpuVa(next));
-            let first = index((at - span.start().0) / PAGE);
-            let slots = &mut places[first..first + index(part.pages())];
-            match self.svm_offer(part, first, device, slots, &mut from) {
+            match self.svm_offer(span, CpuSpan::between(CpuVa(at), CpuVa(next)), device, &mut from) {
                 Ok(Some(offer)) => {
                     offers.push_reserved(offer);
                 }
                 Ok(None) => {}
-                Err(e) => failed = Some(e),
+                Err(e) => result = Err(e),
             }
             at = next;
         }
-        let mut result = failed.map_or(Ok(0), Err);
-        if !offers.is_empty() && result.is_ok() {
+        for offer in offers.iter_mut() {
+            if result.is_ok() {
+                result = self.svm_enter_offer(offer, device, &mut places).map(|()| 0);
+            }
+            offer.room.give_back(device.vram());
+        }
+        if result.is_ok() && places.iter().any(Option::is_some) {
             let (start, pages, to) = (span.start().0 / PAGE, span.pages(), device.id());
             let (prefetch, preferred) = (a.prefetch, a.preferred);
             self.tell(to, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
             let memory: Arc<dyn DeviceMemory> = device.clone();
-            let moving = self.svm_begin_moves(&offers);
-            result = moving.and_then(|_moving| {
-                os::failpoint("migrate")?;
-                self.mm().migrate_to_device(span, &memory, &mut places)
-            });
+            result = os::failpoint("migrate").and_then(|()| self.mm().migrate_to_device(span, &memory, &mut places));
             let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
             self.tell(to, Event::MigrateEnd { start, pages, from, to, trigger, error });
         }
@@ -142,25 +191,27 @@ impl Process {
         result.map(|_| moved)
     }
 
-    /// Takes VRAM for pages of `part`, which is in one block, that are not there yet. `None` where there is nothing to move, or no VRAM.
+    /// Takes VRAM for pages of `part` of a batch, which is in one block, that are not there yet. `None` where there is nothing to move, or no VRAM. Others
+    /// may be making room for the same pages.
     fn svm_offer(
         self: &Arc<Self>,
+        batch: CpuSpan,
         part: CpuSpan,
-        first: usize,
         device: &Arc<Device>,
-        slots: &mut [Option<VramOffset>],
         from: &mut u32,
     ) -> Result<Option<Offer>> {
         let Some(block) = self.svm().block(self, part.start().0)? else { return Ok(None) };
         let own = block.pages_of(part);
-        // From one GPU to another by way of system memory.
-        for other in self.kfd().devices() {
-            if other.index() != device.index() && !(other.residency().pages(block.granule()) & own).is_empty() {
+        // What others are bringing there is there when this returns, as in KFD, where they hold a mutex.
+        block.await_moves(self.deadline());
+        let missing = || own & !device.residency().pages(block.granule());
+        // From one GPU to another by way of system memory; what is there already stays.
+        for other in self.kfd().devices().iter().filter(|other| other.index() != device.index()) {
+            if svm_bring_back(&block, missing(), other.residency().pages(block.granule()))? {
                 *from = other.id();
-                block.granule().bring_back(part)?;
             }
         }
-        let pages = own & !device.residency().pages(block.granule());
+        let pages = missing();
         if pages.is_empty() {
             device.residency().touch(block.granule());
             return Ok(None);
@@ -173,28 +224,37 @@ impl Process {
             }
             Err(e) => return Err(e),
         };
+        let first = index((part.start().0 - batch.start().0) / PAGE);
         let first_page = (part.start().0 - block.span().start().0) / PAGE;
-        let offered = vram.iter().flat_map(|b| (0..b.pages).map(|page| VramOffset(b.at.0 + page * PAGE)));
-        let wanted = (first_page..).zip(slots.iter_mut()).filter(|(page, _)| pages.has(*page));
-        for ((_, slot), at) in wanted.zip(offered) {
-            *slot = Some(at);
-        }
-        // Before the host has them: from then on it may give them back at any time.
-        if let Err(e) = device.residency().enter(block.granule(), first_page, slots) {
-            slots.fill(None);
-            device.vram().give_back(&vram);
-            return Err(e);
-        }
-        Ok(Some(Offer { block, pages, first, first_page }))
+        let room = Room { blocks: vram, block: 0, page: 0 };
+        Ok(Some(Offer { block, own, pages: PageBits::NONE, first, first_page, room, moving: None }))
     }
 
-    /// Nobody faults in what is about to move.
-    fn svm_begin_moves(&self, offers: &[Offer]) -> Result<Vec<Moving>> {
-        let mut moving = Vec::with_capacity(offers.len())?;
-        for begun in offers.iter().filter_map(|offer| offer.block.begin_move()) {
-            moving.push_reserved(begun);
+    /// From here on nobody faults in what is to move, or moves it. Gives each page that is still not there a place.
+    fn svm_enter_offer(&self, offer: &mut Offer, device: &Device, places: &mut [Option<VramOffset>]) -> Result {
+        let Some(moving) = offer.block.begin_move(self.deadline()) else { return Ok(()) };
+        let granule = offer.block.granule();
+        let missing = offer.own & !device.residency().pages(granule);
+        let mut pages = PageBits::NONE;
+        let slots = &mut places[offer.first..];
+        for page in (0..HUGE_PAGES).filter(|page| missing.has(*page)) {
+            // What came back since VRAM was taken has none.
+            let Some(at) = offer.room.take() else { break };
+            slots[index(page - offer.first_page)] = Some(at);
+            pages |= PageBits::page(page);
         }
-        Ok(moving)
+        // Before the host has them: from then on it may give them back at any time.
+        let count = offer.own.count();
+        if let Err(e) = device.residency().enter(granule, offer.first_page, &slots[..index(count)]) {
+            for slot in slots[..index(count)].iter_mut() {
+                if let Some(at) = slot.take() {
+                    device.vram().give_back_run(at, 1);
+                }
+            }
+            return Err(e);
+        }
+        (offer.pages, offer.moving) = (pages, Some(moving));
+        Ok(())
     }
 
     /// Takes back what was offered and did not move, and notes what did. How many pages that is.
