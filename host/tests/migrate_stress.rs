@@ -272,28 +272,38 @@ fn change((a, b): (CpuSpan, CpuSpan), pages: u64, round: u64, raw: bool) {
     }
 }
 
+/// New memory in the place of an area's.
+fn renew(area: &Area) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    std::mem::forget(Area::map(area.at, area.bytes / PAGE, RW, flags, -1));
+}
+
+/// While `moving` is under way in another thread, a page is moved by mremap, past libc. What its first word is there then.
+fn moved_meanwhile<R: Send>(moving: impl FnOnce() -> R + Send, page: CpuVa, to: CpuVa) -> u64 {
+    std::thread::scope(|scope| {
+        scope.spawn(moving);
+        std::thread::sleep(std::time::Duration::from_millis(8));
+        let fixed = u64::try_from(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED).unwrap();
+        let moved = unsafe { libc::syscall(libc::SYS_mremap, page.0, PAGE, PAGE, fixed, to.0) };
+        assert_eq!(u64::try_from(moved).ok(), Some(to.0), "{}", std::io::Error::last_os_error());
+        unsafe { std::ptr::with_exposed_provenance::<u64>(index(to.0)).read_volatile() }
+    })
+}
+
 /// Private memory on the device is moved by mremap, past libc, into memory that the host is just ending to look after. How often it was lost.
 fn arrivals(rig: &Rig, times: u64) -> u64 {
     let (from, into) = (aligned(1), aligned(64));
     let mut lost = 0;
     for round in 1..=times {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        for area in [&from, &into] {
-            std::mem::forget(Area::map(area.at, area.bytes / PAGE, RW, flags, -1));
-        }
+        renew(&from);
+        renew(&into);
         moving::fill(&from, round << 32);
         moving::fill(&into, 1);
         assert_eq!(rig.go(from.all()), 1);
-        let last = into.pages(63, 1);
-        std::thread::scope(|scope| {
-            // All but the last page is offered a place; that one is registered with the rest.
-            scope.spawn(|| rig.go_without(into.all(), 63));
-            std::thread::sleep(std::time::Duration::from_millis(8));
-            let fixed = u64::try_from(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED).unwrap();
-            let moved = unsafe { libc::syscall(libc::SYS_mremap, from.at, PAGE, PAGE, fixed, last.start().0) };
-            assert_eq!(u64::try_from(moved).ok(), Some(last.start().0), "{}", std::io::Error::last_os_error());
-            lost += u64::from(unsafe { moving::word(&into, 63).read_volatile() } != round << 32);
-        });
+        // All but the last page is offered a place; that one is registered with the rest.
+        let last = into.pages(63, 1).start();
+        let found = moved_meanwhile(|| rig.go_without(into.all(), 63), from.all().start(), last);
+        lost += u64::from(found != round << 32);
         rig.back(into.all());
         moving::check(&into, 1, 0, 63);
     }
@@ -321,23 +331,16 @@ fn departures(rig: &Rig, back: bool, times: u64) -> u64 {
     let (from, into) = (aligned(16), Area::new(1));
     let mut lost = 0;
     for round in 1..=times {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        std::mem::forget(Area::map(from.at, 16, RW, flags, -1));
+        renew(&from);
         moving::fill(&from, round << 32);
         if back {
             vkfd_host::migrate::sabotage::replace_slowly(false);
             assert_eq!(rig.go(from.all()), 16);
             vkfd_host::migrate::sabotage::replace_slowly(true);
         }
-        std::thread::scope(|scope| {
-            scope.spawn(|| if back { rig.back(from.all()) } else { rig.go(from.all()) });
-            std::thread::sleep(std::time::Duration::from_millis(8));
-            let fixed = u64::try_from(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED).unwrap();
-            let page = from.pages(5, 1).start().0;
-            let moved = unsafe { libc::syscall(libc::SYS_mremap, page, PAGE, PAGE, fixed, into.at) };
-            assert_eq!(u64::try_from(moved).ok(), Some(into.at), "{}", std::io::Error::last_os_error());
-            lost += u64::from(unsafe { moving::word(&into, 0).read_volatile() } != (round << 32) + 5);
-        });
+        let moving = || if back { rig.back(from.all()) } else { rig.go(from.all()) };
+        let found = moved_meanwhile(moving, from.pages(5, 1).start(), into.all().start());
+        lost += u64::from(found != (round << 32) + 5);
         for page in (0..16).filter(|page| *page != 5) {
             let found = unsafe { moving::word(&from, page).read_volatile() };
             lost += u64::from(found != (round << 32) + page);

@@ -176,17 +176,17 @@ impl Process {
         a.kept(self.xnack()) | a.in_place | prefetched
     }
 
+    /// Whether any GPU has a range's pages mapped without a fault; `eager` as in [`svm_apply`](Self::svm_apply).
+    fn svm_is_mapped(&self, a: &Attributes, eager: bool) -> bool {
+        let gpus = if eager { self.svm_eager(a) } else { a.kept(self.xnack()) };
+        gpus != 0
+    }
+
     fn svm_needs_block(&self, span: CpuSpan, at: u64, eager: bool) -> bool {
         let inner = self.svm().inner.lock();
         let end = (at + HUGE).min(span.end().0);
-        inner.ranges.within(at.max(span.start().0), end).iter().any(|range| {
-            let a = &range.attributes;
-            if eager {
-                self.svm_eager(a) != 0
-            } else {
-                a.kept(self.xnack()) != 0
-            }
-        })
+        let mut ranges = inner.ranges.within(at.max(span.start().0), end).iter();
+        ranges.any(|range| self.svm_is_mapped(&range.attributes, eager))
     }
 
     /// The next block from `at` on that exists or is needed: a large range that no GPU uses yet costs nothing.
@@ -194,14 +194,8 @@ impl Process {
         let end = span.end().0;
         let existing = self.svm().next_block(at, end).map_or(end, |block| block.span().start().0);
         let inner = self.svm().inner.lock();
-        let needed = inner.ranges.within(at.min(end), end).iter().find(|range| {
-            let a = &range.attributes;
-            if eager {
-                self.svm_eager(a) != 0
-            } else {
-                a.kept(self.xnack()) != 0
-            }
-        });
+        let mut ranges = inner.ranges.within(at.min(end), end).iter();
+        let needed = ranges.find(|range| self.svm_is_mapped(&range.attributes, eager));
         needed.map_or(existing, |range| existing.min(range.start.max(at) / HUGE * HUGE))
     }
 

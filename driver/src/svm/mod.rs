@@ -42,7 +42,7 @@ use self::page_bits::PageBits;
 use self::ranges::SvmRanges;
 use self::residency::Granule;
 use self::view::View;
-use self::window::{BlockState, Window, BLOCKS, WINDOW};
+use self::window::{windows_of, BlockState, Window, BLOCKS, WINDOW};
 use crate::addr::{index, CpuSpan, CpuVa, HUGE};
 use crate::address_space::{AddressSpace, Invalidate, Watch};
 use crate::errno::{Errno, Result};
@@ -134,22 +134,20 @@ impl Svm {
 
     /// Makes windows for all of `span`. Called without locks.
     fn make_windows(&self, process: &Arc<Process>, span: CpuSpan) -> Result {
-        let mut base = span.start().0 / WINDOW * WINDOW;
-        while base < span.end().0 {
-            let known = self.inner.lock().window(base).is_some();
-            if !known {
-                let window = Window::new(process, base)?;
-                let client: Arc<dyn Invalidate> = window.clone();
-                os::failpoint("watch")?;
-                let watch = process.mm().watch(window.span(), client)?;
-                let blocks = Vec::filled(None, BLOCKS)?;
-                let mut surplus = Some(Watched { window, watch, blocks });
-                let result = self.inner.lock().add_window(&mut surplus);
-                // If another made it meanwhile; not dropped under the lock that its callback's worker takes.
-                drop(surplus);
-                result?;
+        for base in windows_of(span) {
+            if self.inner.lock().window(base).is_some() {
+                continue;
             }
-            base += WINDOW;
+            let window = Window::new(process, base)?;
+            let client: Arc<dyn Invalidate> = window.clone();
+            os::failpoint("watch")?;
+            let watch = process.mm().watch(window.span(), client)?;
+            let blocks = Vec::filled(None, BLOCKS)?;
+            let mut surplus = Some(Watched { window, watch, blocks });
+            let result = self.inner.lock().add_window(&mut surplus);
+            // If another made it meanwhile; not dropped under the lock that its callback's worker takes.
+            drop(surplus);
+            result?;
         }
         Ok(())
     }
@@ -247,14 +245,7 @@ impl Inner {
 
     /// Whether there are windows for all of `span`.
     fn has_windows(&self, span: CpuSpan) -> bool {
-        let mut base = span.start().0 / WINDOW * WINDOW;
-        while base < span.end().0 {
-            if self.window(base).is_none() {
-                return false;
-            }
-            base += WINDOW;
-        }
-        true
+        windows_of(span).all(|base| self.window(base).is_some())
     }
 
     fn add_window(&mut self, watched: &mut Option<Watched>) -> Result {
@@ -269,12 +260,10 @@ impl Inner {
     }
 
     fn drop_span(&mut self, counters: &Counters, span: CpuSpan) -> Result {
-        let mut base = span.start().0 / WINDOW * WINDOW;
-        while base < span.end().0 {
+        for base in windows_of(span) {
             if let Some(watched) = self.window(base) {
                 watched.window.forget(span);
             }
-            base += WINDOW;
         }
         self.ranges.replace(span.start().0, span.end().0, &mut |old| {
             counters.dropped.add(u64::from(old.is_some()));

@@ -5,7 +5,7 @@
 //! on when nothing waits. Windows know which of their blocks are restless.
 
 use super::block::{Block, Want};
-use super::window::{Window, BLOCKS, WINDOW};
+use super::window::{windows_of, Window, BLOCKS, WINDOW};
 use super::{Inner, Svm, Watched};
 use crate::addr::{CpuSpan, CpuVa, HUGE};
 use crate::errno::Result;
@@ -122,13 +122,11 @@ impl Process {
     /// or what was told of had been dealt with already, is not a range's. O(mappings) where all is mapped.
     pub(super) fn svm_confirm(&self, span: CpuSpan) -> Result {
         // Some hosts tell of an unmap before it is done.
-        let mut base = span.start().0 / WINDOW * WINDOW;
-        while base < span.end().0 {
+        for base in windows_of(span) {
             let watch = self.svm().inner.lock().window(base).map(|watched| watched.watch.clone());
             if let Some(watch) = watch {
                 watch.read_begin();
             }
-            base += WINDOW;
         }
         if self.mm().mapped(span) {
             return Ok(());

@@ -35,6 +35,11 @@ pub const BLOCKS: usize = 256;
 const _: () = assert!(WINDOW == BLOCKS as u64 * HUGE);
 const EMPTY: u16 = u16::MAX;
 
+/// Where the windows begin that `span` touches.
+pub fn windows_of(span: CpuSpan) -> impl Iterator<Item = u64> {
+    (span.start().0 / WINDOW..span.end().0.div_ceil(WINDOW)).map(|number| number * WINDOW)
+}
+
 /// A block's entries on one GPU.
 pub struct Map {
     /// The GPU's VM.

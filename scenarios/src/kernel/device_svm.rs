@@ -3,6 +3,7 @@
 //!
 //! The GPU has them at the CPU's addresses. What others do with pages there is in [`super::device_users`]; here it is who moves them, and when.
 
+use std::fs;
 use std::ops::Range;
 
 use vkfd_client::{AllocOptions, Errno, GpuVa, Location, RegisterOptions, SvmAccess, SvmSet, UserptrRange, PAGE};
@@ -173,6 +174,62 @@ pub(super) fn too_large() -> Result<(), Stop> {
             ensure_eq!(memory.find_wrong(0..memory.pages(), seed + 1), None);
         }
         drop(taken);
+    }
+    Ok(())
+}
+
+/// Pages of the kernel's pool of huge ones, as many as before when this goes.
+struct Pool(String);
+
+const POOL: &str = "/proc/sys/vm/nr_hugepages";
+
+impl Pool {
+    fn of(pages: u64) -> Result<Self, Stop> {
+        let before = fs::read_to_string(POOL);
+        let before = before.map_err(|e| Stop::Skip(format!("{POOL}: {e}: a kernel without CONFIG_HUGETLBFS?")))?;
+        let pool = Self(before);
+        fs::write(POOL, pages.to_string())?;
+        let there = fs::read_to_string(POOL)?;
+        ensure_eq!(there.trim(), pages.to_string(), "huge pages in the pool");
+        Ok(pool)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // What cannot be given back is gone with the guest.
+        let _ = fs::write(POOL, &self.0);
+    }
+}
+
+/// Pages of hugetlbfs: the GPU has them where they are, by attributes and by faults; a prefetch moves none.
+pub(super) fn hugetlbfs() -> Result<(), Stop> {
+    let _pool = Pool::of(2)?;
+    for (kind, xnack) in [(Kind::Coherent, false), (Kind::Coherent, true), (Kind::Private, true)] {
+        let world = World::new(WorldSpec { xnack, ..spec(kind)? })?;
+        expect_resident(&world, 0)?;
+        let gpu = world.gpu(0);
+        let memory = Memory::anonymous(2 * HUGE)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_HUGETLB;
+        let (protection, bytes) = (libc::PROT_READ | libc::PROT_WRITE, usize::try_from(memory.bytes())?);
+        // SAFETY: the addresses are the memory's own, at a multiple of 2 MiB, and there is no reference to them.
+        let mapped = unsafe { libc::mmap(memory.at(0).cast(), bytes, protection, flags, -1, 0) };
+        ensure!(mapped != libc::MAP_FAILED, "mmap of huge pages: {}", std::io::Error::last_os_error());
+        memory.fill(1);
+        if !xnack {
+            set(&world, &memory, &[SvmSet::Access(gpu, SvmAccess::Migrate)])?;
+        }
+        gpu_sees(&world, &memory, 0..memory.pages(), 1)?;
+        world.client().prefetch(memory.whole(), Location::Gpu(gpu))?;
+        expect_resident(&world, 0)?;
+        gpu_sees(&world, &memory, 0..memory.pages(), 1)?;
+        gpu_writes(&world, &memory, 508..516, 2)?;
+        ensure_eq!(memory.find_wrong(508..516, 2), None);
+        ensure_eq!(memory.find_wrong(0..508, 1), None);
+        ensure_eq!(memory.find_wrong(516..memory.pages(), 1), None);
+        memory.fill(3);
+        gpu_sees(&world, &memory, 0..memory.pages(), 3)?;
+        ensure_eq!(world.client().svm()?.pages_in, 0);
     }
     Ok(())
 }

@@ -184,6 +184,8 @@ scenarios! {
         "what is in one GPU's memory another GPU reads and writes there";
     device_prefetched: device_svm::prefetched,
         "an SVM range is prefetched to the GPU, used there by both sides, and prefetched back";
+    device_hugetlbfs: device_svm::hugetlbfs,
+        "the GPU uses pages of hugetlbfs where they are, and a prefetch moves none";
     device_private_beside_missing: device_svm::beside_missing,
         "pages that are missing are faulted in, and private pages beside them stay in the GPU's memory";
     device_faulted: device_svm::faulted,

@@ -145,11 +145,12 @@ impl Svm {
     }
 }
 
-/// What the host moves to a GPU at all depends on what is behind it: pages of it that are in VRAM now must be as many as wanted, or none.
+/// Runs it with coherent and with private memory. Skipped where the host has neither.
 fn both(run: fn(Kind) -> Result<(), Stop>) -> Result<(), Stop> {
-    let results = [run(Kind::Coherent), run(Kind::Private)];
-    if results.iter().all(|result| matches!(result, Err(Stop::Skip(_)))) {
-        return results.into_iter().next().unwrap_or(Ok(()));
+    let skipped = |result: &Result<(), Stop>| matches!(result, Err(Stop::Skip(_)));
+    match [run(Kind::Coherent), run(Kind::Private)] {
+        [coherent, private] if skipped(&private) => coherent,
+        [coherent, private] if skipped(&coherent) => private,
+        [coherent, private] => coherent.and(private),
     }
-    results.into_iter().filter(|result| !matches!(result, Err(Stop::Skip(_)))).collect()
 }
