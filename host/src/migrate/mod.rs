@@ -201,6 +201,9 @@ fn await_answer<T>(answer: &mpsc::Receiver<T>, bytes: u64) -> Option<T> {
     answer.recv().ok()
 }
 
+/// The most pieces of memory of the host's own that are kept apart: seven always, the others for what stands ready.
+const OWN: usize = 32;
+
 /// What the worker is asked for.
 enum Job {
     ToDevice { span: CpuSpan, memory: Arc<DeviceRam>, places: Vec<Option<VramOffset>>, done: mpsc::SyncSender<Placed> },
@@ -243,7 +246,7 @@ pub(crate) struct Mover {
     threads: AtomicU32,
     jobs: Mutex<VecDeque<Job>>,
     /// Where the host's own memory is that must stay.
-    own: Mutex<[Option<CpuSpan>; 8]>,
+    own: Mutex<[Option<CpuSpan>; OWN]>,
 }
 
 impl Mover {
@@ -310,12 +313,21 @@ impl Mover {
         Ok(mover)
     }
 
-    /// Memory of the host's that never moves.
-    fn keep(&self, span: CpuSpan) {
+    /// Memory of the host's that never moves, and is watched for nobody. False when there is too much of it.
+    fn keep(&self, span: CpuSpan) -> bool {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(free) = own.iter_mut().find(|o| o.is_none()) {
-            *free = Some(span);
-        }
+        let free = own.iter_mut().find(|o| o.is_none());
+        free.map(|free| *free = Some(span)).is_some()
+    }
+
+    /// `span` is not the host's any more.
+    fn keep_no_longer(&self, span: CpuSpan) {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.iter_mut().filter(|o| **o == Some(span)).for_each(|o| *o = None);
+    }
+
+    fn own(&self) -> [Option<CpuSpan>; OWN] {
+        *self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A thread of the mover's has begun. Not told by a channel, whose end frees: the collector must not from here on.
@@ -486,6 +498,24 @@ impl Mover {
             at = part.end();
         }
         Ok(())
+    }
+
+    /// Calls `f` for the parts of `span` that are neither on a device nor the host's own.
+    pub(crate) fn each_unmoved(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan)) {
+        let own = self.own();
+        let _ = self.each_part::<()>(span, |part, place| {
+            let mut at = part.start();
+            while place.is_none() && at < part.end() {
+                let rest = CpuSpan::between(at, part.end());
+                let next = own.iter().flatten().filter(|own| own.overlaps(rest)).min_by_key(|own| own.start());
+                let end = next.map_or(part.end(), |own| own.start().max(at));
+                if end > at {
+                    f(CpuSpan::between(at, end));
+                }
+                at = next.map_or(part.end(), |own| own.end());
+            }
+            Ok(())
+        });
     }
 
     /// Why `span` may not be accessed: EFAULT for a hole, EPERM for a missing permission.

@@ -164,7 +164,7 @@ impl Worker {
     /// The parts of `chunk` that can move and have a page with an offer: of one mapping each, or `joined` of several next to each other, which memory is
     /// in that came back piece by piece.
     fn movable(&self, chunk: CpuSpan, offers: &Offers, joined: bool) -> Vec<CpuSpan> {
-        let own = *self.mover.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let own = self.mover.own();
         let mut parts: Vec<CpuSpan> = Vec::new();
         self.mover.mappings.within(chunk, |vma| {
             let part = vma.cut(chunk);

@@ -71,13 +71,10 @@ impl Mm {
 
     /// Calls `f` for the parts of `span` whose events come from the watches' descriptor, not from the mover's.
     fn each_unmoved(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan)) {
-        let Some(mover) = self.mover() else { return f(span) };
-        let _ = mover.each_part::<()>(span, |part, place| {
-            if place.is_none() {
-                f(part);
-            }
-            Ok(())
-        });
+        match self.mover() {
+            Some(mover) => mover.each_unmoved(span, f),
+            None => f(span),
+        }
     }
 
     /// Memory of `span` has gone from where it was, or moved: its registration for events is lost.
