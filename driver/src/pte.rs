@@ -10,6 +10,7 @@
 //! | 11:7 | fragment: the entry belongs to 2^n pages that are contiguous and aligned on both sides |
 //! | 47:12 | address (a directory entry: 47:6) |
 //! | 54 | in a level-0 directory: the entry maps 2 MiB itself |
+//! | 58:57 | memory type: how caches of the GPU treat it |
 
 use crate::addr::{FabricAddr, PhysAddr};
 
@@ -27,6 +28,9 @@ pub const READABLE: u64 = 1 << 5;
 pub const WRITEABLE: u64 = 1 << 6;
 /// A directory entry that maps 2 MiB itself.
 pub const HUGE: u64 = 1 << 54;
+
+/// Memory type UC: not cached by the GPU. Without it NC: cached, coherent at the ends of kernels.
+pub const UNCACHED: u64 = 3 << 57;
 
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 const FRAGMENT_SHIFT: u32 = 7;
@@ -52,7 +56,7 @@ impl Target {
     }
 }
 
-/// A leaf entry. `access` is of [`READABLE`], [`WRITEABLE`], [`EXECUTABLE`]; `fragment` is the log2 of its pages.
+/// A leaf entry. `access` is of [`READABLE`], [`WRITEABLE`], [`EXECUTABLE`], [`UNCACHED`]; `fragment` is the log2 of its pages.
 pub const fn leaf(target: Target, access: u64, fragment: u32) -> u64 {
     with_fragment(target.bits() | access | VALID, fragment)
 }

@@ -12,6 +12,10 @@ use vkfd_driver::kfd::Options;
 use vkfd_driver::page_table::VA_END;
 use vkfd_uapi::svm::*;
 
+/// Memory types.
+const NC: u64 = 0;
+const UC: u64 = 3;
+const SNOOPED: u64 = 1 << 2;
 const WRITEABLE: u64 = 1 << 6;
 const EXECUTABLE: u64 = 1 << 4;
 
@@ -111,6 +115,22 @@ fn entries_follow_the_flags_and_the_permission_of_the_memory() {
     assert!(entry(2) & WRITEABLE != 0 && entry(2) & EXECUTABLE == 0);
     rig.set(AT, 2, &[(SVM_ATTR_CLR_FLAGS, SVM_FLAG_GPU_RO)]).unwrap();
     assert!(entry(1) & WRITEABLE != 0 && entry(1) & EXECUTABLE != 0);
+    assert!(entry(1) & SNOOPED != 0, "system memory is in CPU caches");
+    rig.set(AT, 2, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
+    assert!(entry(1) & SNOOPED == 0 && entry(1) & WRITEABLE != 0 && entry(1) & EXECUTABLE != 0);
+    let mtype = |page| entry(page) >> 57 & 3;
+    assert_eq!((mtype(1), mtype(2)), (UC, UC), "memory is coherent unless somebody says otherwise");
+    rig.set(AT, 2, &[(SVM_ATTR_CLR_FLAGS, SVM_FLAG_COHERENT)]).unwrap();
+    assert_eq!((mtype(1), mtype(2)), (NC, UC));
+    rig.set(AT, 2, &[(SVM_ATTR_SET_FLAGS, SVM_FLAG_EXT_COHERENT)]).unwrap();
+    assert_eq!((mtype(1), mtype(2)), (UC, UC));
+    for flag in [SVM_FLAG_HOST_ACCESS, SVM_FLAG_HIVE_LOCAL] {
+        let before = [entry(1), entry(2)];
+        for change in [SVM_ATTR_SET_FLAGS, SVM_ATTR_CLR_FLAGS] {
+            rig.set(AT, 16, &[(change, flag)]).unwrap();
+            assert_eq!([entry(1), entry(2)], before, "flag {flag:#x}");
+        }
+    }
     rig.check_svm(0, AT, 16);
 }
 

@@ -51,7 +51,7 @@ impl Attributes {
         }
     }
 
-    /// Whether `flag` is set.
+    /// Whether `flag` is set; of several, one of them.
     pub const fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }

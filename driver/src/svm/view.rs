@@ -23,6 +23,8 @@ pub struct View {
     pub only_read: PageBits,
     /// GPUs may execute them.
     executable: PageBits,
+    /// GPUs are to see at once what others write.
+    coherent: PageBits,
 }
 
 impl View {
@@ -35,6 +37,7 @@ impl View {
             gpu_read_only: PageBits::NONE,
             only_read: PageBits::NONE,
             executable: PageBits::NONE,
+            coherent: PageBits::NONE,
         })
     }
 
@@ -58,6 +61,9 @@ impl View {
         if a.has(abi::SVM_FLAG_GPU_EXEC) {
             self.executable |= pages;
         }
+        if a.has(abi::SVM_FLAG_COHERENT | abi::SVM_FLAG_EXT_COHERENT) {
+            self.coherent |= pages;
+        }
     }
 
     /// Pages that GPU number `gpu` may use.
@@ -78,6 +84,9 @@ impl View {
         }
         if self.executable.has(number) {
             access |= pte::EXECUTABLE;
+        }
+        if self.coherent.has(number) {
+            access |= pte::UNCACHED;
         }
         pte::leaf(page.target(), access, 0)
     }
