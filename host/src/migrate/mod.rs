@@ -201,7 +201,7 @@ fn await_answer<T>(answer: &mpsc::Receiver<T>, bytes: u64) -> Option<T> {
     answer.recv().ok()
 }
 
-/// The most pieces of memory of the host's own that are kept apart: seven always, the others for what stands ready.
+/// The most pieces of memory of the host's own that are kept apart: eight always, the others for what stands ready.
 const OWN: usize = 32;
 
 /// What the worker is asked for.
@@ -294,7 +294,8 @@ impl Mover {
         };
         let start = CpuVa(home.as_ptr().expose_provenance() as u64);
         let end = CpuVa((start.0 + bytes as u64).next_multiple_of(PAGE));
-        for own in [CpuSpan::between(start, end), probe, empty, mover.ring.memory(), mover.places.memory()] {
+        let home = CpuSpan::between(start, end);
+        for own in [home, probe, empty, stash.memory(), mover.ring.memory(), mover.places.memory()] {
             mover.keep(own);
         }
         // A thread that starts protects its stack's guard, which is a change of mappings as any: it would wait for a replacement, and that for

@@ -42,6 +42,11 @@ impl Stash {
         Ok(Self { base, empty, full: Vec::with_capacity(SLOTS) })
     }
 
+    /// Where its memory is.
+    pub(super) fn memory(&self) -> CpuSpan {
+        CpuSpan::between(self.base, CpuVa(self.base.0 + SLOTS as u64 * HUGE))
+    }
+
     fn slot(&self, number: usize) -> Slot {
         let start = CpuVa(self.base.0 + number as u64 * HUGE);
         Slot { number, span: CpuSpan::between(start, CpuVa(start.0 + HUGE)) }
