@@ -59,6 +59,7 @@ mod device_ram;
 mod discard;
 pub(crate) mod fork;
 mod late;
+mod own;
 mod places;
 mod ring;
 mod shared_copy;
@@ -75,6 +76,7 @@ use crate::sys;
 use descriptor::{Descriptor, Mode};
 use device_ram::DeviceRam;
 use late::LateDiscards;
+use own::OwnMemory;
 use places::{Places, Run};
 use ring::Ring;
 use rustix::event::{eventfd, EventfdFlags};
@@ -201,9 +203,6 @@ fn await_answer<T>(answer: &mpsc::Receiver<T>, bytes: u64) -> Option<T> {
     answer.recv().ok()
 }
 
-/// The most pieces of memory of the host's own that are kept apart: eight always, the others for what stands ready.
-const OWN: usize = 32;
-
 /// What the worker is asked for.
 enum Job {
     ToDevice { span: CpuSpan, memory: Arc<DeviceRam>, places: Vec<Option<VramOffset>>, done: mpsc::SyncSender<Placed> },
@@ -245,8 +244,7 @@ pub(crate) struct Mover {
     /// How many of the mover's threads have begun.
     threads: AtomicU32,
     jobs: Mutex<VecDeque<Job>>,
-    /// Where the host's own memory is that must stay.
-    own: Mutex<[Option<CpuSpan>; OWN]>,
+    own: OwnMemory,
 }
 
 impl Mover {
@@ -283,7 +281,7 @@ impl Mover {
             frozen: AtomicU32::new(0),
             threads: AtomicU32::new(0),
             jobs: Mutex::default(),
-            own: Mutex::default(),
+            own: OwnMemory::new(),
         };
         let bytes = size_of::<Self>();
         let home = sys::map_anonymous(bytes, libc::MAP_PRIVATE)?.cast::<Self>();
@@ -296,7 +294,7 @@ impl Mover {
         let end = CpuVa((start.0 + bytes as u64).next_multiple_of(PAGE));
         let home = CpuSpan::between(start, end);
         for own in [home, probe, empty, stash.memory(), mover.ring.memory(), mover.places.memory()] {
-            mover.keep(own);
+            mover.own.add(own);
         }
         // A thread that starts protects its stack's guard, which is a change of mappings as any: it would wait for a replacement, and that for
         // the collector. So both run before anything moves.
@@ -312,23 +310,6 @@ impl Mover {
         fork::install();
         tracing::debug!(system_calls_wait = descriptor.kernel_faults, "pages can be moved to GPUs");
         Ok(mover)
-    }
-
-    /// Memory of the host's that never moves, and is watched for nobody. False when there is too much of it.
-    fn keep(&self, span: CpuSpan) -> bool {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = own.iter_mut().find(|o| o.is_none());
-        free.map(|free| *free = Some(span)).is_some()
-    }
-
-    /// `span` is not the host's any more.
-    fn keep_no_longer(&self, span: CpuSpan) {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        own.iter_mut().filter(|o| **o == Some(span)).for_each(|o| *o = None);
-    }
-
-    fn own(&self) -> [Option<CpuSpan>; OWN] {
-        *self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A thread of the mover's has begun. Not told by a channel, whose end frees: the collector must not from here on.
@@ -358,7 +339,7 @@ impl Mover {
                 let mut bytes = 0;
                 if libc::pthread_attr_getstack(&raw const attributes, &raw mut at, &raw mut bytes) == 0 {
                     let start = at.expose_provenance() as u64;
-                    self.keep(CpuSpan::between(CpuVa(start), CpuVa(start + bytes as u64)));
+                    self.own.add(CpuSpan::between(CpuVa(start), CpuVa(start + bytes as u64)));
                 }
                 libc::pthread_attr_destroy(&raw mut attributes);
             }
@@ -503,17 +484,9 @@ impl Mover {
 
     /// Calls `f` for the parts of `span` that are neither on a device nor the host's own.
     pub(crate) fn each_unmoved(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan)) {
-        let own = self.own();
         let _ = self.each_part::<()>(span, |part, place| {
-            let mut at = part.start();
-            while place.is_none() && at < part.end() {
-                let rest = CpuSpan::between(at, part.end());
-                let next = own.iter().flatten().filter(|own| own.overlaps(rest)).min_by_key(|own| own.start());
-                let end = next.map_or(part.end(), |own| own.start().max(at));
-                if end > at {
-                    f(CpuSpan::between(at, end));
-                }
-                at = next.map_or(part.end(), |own| own.end());
+            if place.is_none() {
+                self.own.each_other(part, &mut f);
             }
             Ok(())
         });

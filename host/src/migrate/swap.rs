@@ -39,9 +39,8 @@ impl Mover {
     /// All of VRAM, sealed, to be staged from as long as it is mapped.
     pub(super) fn stand_vram(&self, window: &Window) -> Option<CpuSpan> {
         let staged = self.stage_vram(window, VramOffset(0), window.bytes, STANDING).ok()?;
-        // Before anybody else looks: it is registered already.
         let span = staged.span;
-        if !self.keep(span) {
+        if !self.own.add(span) {
             unstage(staged);
             return None;
         }

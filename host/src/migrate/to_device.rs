@@ -164,12 +164,13 @@ impl Worker {
     /// The parts of `chunk` that can move and have a page with an offer: of one mapping each, or `joined` of several next to each other, which memory is
     /// in that came back piece by piece.
     fn movable(&self, chunk: CpuSpan, offers: &Offers, joined: bool) -> Vec<CpuSpan> {
-        let own = self.mover.own();
         let mut parts: Vec<CpuSpan> = Vec::new();
         self.mover.mappings.within(chunk, |vma| {
             let part = vma.cut(chunk);
-            let kept = own.iter().flatten().chain([&self.image]).any(|o| o.overlaps(part));
-            if is_movable(vma) && !kept {
+            if !is_movable(vma) || self.image.overlaps(part) {
+                return true;
+            }
+            self.mover.own.each_other(part, |part| {
                 match parts.last_mut().filter(|last| joined && last.end() == part.start()) {
                     Some(last) => *last = CpuSpan::between(last.start(), part.end()),
                     None => {
@@ -178,7 +179,7 @@ impl Worker {
                         }
                     }
                 }
-            }
+            });
             true
         });
         // Private memory is such a mapping, too.

@@ -246,7 +246,7 @@ impl Worker {
             let _ = self.mover.descriptor.unregister(span);
             // SAFETY: a mapping of the worker's, which nobody refers to.
             unsafe { sys::unmap(span.start().0, span.bytes()) };
-            self.mover.keep_no_longer(span);
+            self.mover.own.remove(span);
         }
     }
 
