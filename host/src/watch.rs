@@ -217,6 +217,9 @@ impl AddressSpace for ProcessMemory {
 
     fn settle(&self) {
         self.mm.settle();
+        if let Some(mover) = self.mm.mover() {
+            mover.settle_released();
+        }
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {

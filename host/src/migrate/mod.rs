@@ -235,6 +235,8 @@ pub(crate) struct Mover {
     epoch: AtomicU64,
     /// A large request is being dealt with: the collector helps, and does not sleep.
     moving: AtomicBool,
+    /// Pages have come back, or are about to, of which the driver was not told.
+    untold: AtomicBool,
     /// Wakes the collector.
     wake: OwnedFd,
     /// The worker's thread number.
@@ -276,6 +278,7 @@ impl Mover {
             copy: SharedCopy::new(),
             epoch: AtomicU64::new(0),
             moving: AtomicBool::new(false),
+            untold: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             worker: AtomicU32::new(0),
             frozen: AtomicU32::new(0),

@@ -36,6 +36,15 @@ struct Released {
     touched: bool,
 }
 
+impl Mover {
+    /// Waits until the driver knows what has come back because somebody touched it who goes on already. Without locks of the driver.
+    pub(crate) fn settle_released(&self) {
+        while self.untold.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// The worker's state; on its stack.
 pub(super) struct Worker {
     pub(super) mm: &'static Mm,
@@ -218,6 +227,7 @@ impl Worker {
         let block = CpuSpan::between(start, CpuVa(start.0 + HUGE));
         let mm = self.mm;
         let _told = mm.invalidation(block);
+        self.mover.untold.store(true, Ordering::SeqCst);
         self.touched = true;
         self.chunk_to_system(block);
         self.touched = false;
@@ -298,6 +308,7 @@ impl Worker {
     /// The driver is to be told that `run`'s places are free.
     pub(super) fn release(&mut self, run: &Run) {
         let Some(memory) = self.memory(run.memory).cloned() else { return };
+        self.mover.untold.store(true, Ordering::SeqCst);
         let at = memory.window().offset(run.at);
         let (pages, touched) = (run.span.pages(), self.touched);
         if let Some(last) = self.released.last_mut() {
@@ -317,5 +328,6 @@ impl Worker {
             }
             memory.released(at, pages);
         }
+        self.mover.untold.store(false, Ordering::SeqCst);
     }
 }
