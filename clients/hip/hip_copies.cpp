@@ -18,24 +18,11 @@
 
 #include <sys/mman.h>
 
+#include "check.h"
+
 namespace {
 
 using Bytes = std::vector<unsigned char>;
-
-[[noreturn]] void fail(const std::string &what)
-{
-    std::printf("FAILED: %s\n", what.c_str());
-    std::fflush(stdout);
-    std::_Exit(1);
-}
-
-void check(hipError_t status, const char *call, int line)
-{
-    if (status != hipSuccess)
-        fail(std::string(call) + " in line " + std::to_string(line) + ": " + hipGetErrorString(status));
-}
-
-#define CHECK(call) check((call), #call, __LINE__)
 
 // Bytes that differ from each other wherever they are and whatever `seed` is.
 void fill(unsigned char *at, size_t size, uint64_t seed)

@@ -13,22 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "check.h"
+
 namespace {
-
-[[noreturn]] void fail(const std::string &what)
-{
-    std::printf("FAILED: %s\n", what.c_str());
-    std::fflush(stdout);
-    std::_Exit(1);
-}
-
-void check(hipError_t status, const char *call, int line)
-{
-    if (status != hipSuccess)
-        fail(std::string(call) + " in line " + std::to_string(line) + ": " + hipGetErrorString(status));
-}
-
-#define CHECK(call) check((call), #call, __LINE__)
 
 constexpr size_t BYTES = 8 << 20;
 

@@ -14,34 +14,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "check.h"
+
 #define PAGE 4096u
 #define MOST_AGENTS 32
-
-static void fail(const char *what, hsa_status_t status)
-{
-    const char *text = "?";
-    hsa_status_string(status, &text);
-    printf("FAILED: %s: %s\n", what, text);
-    fflush(stdout);
-    _Exit(1);
-}
-
-#define CHECK(call)                          \
-    do {                                     \
-        hsa_status_t status_ = (call);       \
-        if (status_ != HSA_STATUS_SUCCESS)   \
-            fail(#call, status_);            \
-    } while (0)
-
-#define REQUIRE(condition, ...)              \
-    do {                                     \
-        if (!(condition)) {                  \
-            printf("FAILED: " __VA_ARGS__);  \
-            printf("\n");                    \
-            fflush(stdout);                  \
-            _Exit(1);                        \
-        }                                    \
-    } while (0)
 
 struct agents {
     hsa_agent_t cpu, gpus[MOST_AGENTS];

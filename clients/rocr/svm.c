@@ -20,6 +20,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "check.h"
+
 /* From linux/kfd_ioctl.h, which needs libdrm's headers. */
 struct smi_events {
     uint32_t gpuid, anon_fd;
@@ -29,32 +31,6 @@ struct smi_events {
 
 #define PAGE 4096u
 #define MOST_AGENTS 32
-
-static void fail(const char *what, hsa_status_t status)
-{
-    const char *text = "?";
-    hsa_status_string(status, &text);
-    printf("FAILED: %s: %s\n", what, text);
-    fflush(stdout);
-    _Exit(1);
-}
-
-#define CHECK(call)                          \
-    do {                                     \
-        hsa_status_t status_ = (call);       \
-        if (status_ != HSA_STATUS_SUCCESS)   \
-            fail(#call, status_);            \
-    } while (0)
-
-#define REQUIRE(condition, ...)              \
-    do {                                     \
-        if (!(condition)) {                  \
-            printf("FAILED: " __VA_ARGS__);  \
-            printf("\n");                    \
-            fflush(stdout);                  \
-            _Exit(1);                        \
-        }                                    \
-    } while (0)
 
 /* A GPU agent, memory of its own that is no SVM memory, and its events. */
 struct gpu {
