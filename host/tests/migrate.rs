@@ -146,6 +146,24 @@ fn a_watch_around_the_hosts_own_memory_keeps_nothing_from_moving() {
 }
 
 #[test]
+fn discards_elsewhere_keep_nothing_from_moving() {
+    let _one = serial();
+    let rig = rig!(16 * MB);
+    let area = aligned(512);
+    fill(&area, 1);
+    // As the C library discards the stacks of threads that end: not through its symbol, many, and in memory that is watched.
+    let elsewhere = aligned(2048);
+    let _watched = Watched::new(rig.mm, elsewhere.all());
+    for page in 0..1024 {
+        let gone = elsewhere.pages(2 * page, 1).start().0;
+        assert_eq!(unsafe { libc::syscall(libc::SYS_madvise, gone, PAGE, libc::MADV_DONTNEED) }, 0);
+    }
+    assert_eq!(rig.go(area.all()), 512);
+    assert_eq!(rig.back(area.all()), 512);
+    check(&area, 1, 0, 512);
+}
+
+#[test]
 fn watches_are_told_and_frames_die() {
     let _one = serial();
     let rig = rig!(16 * MB);

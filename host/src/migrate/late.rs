@@ -4,7 +4,8 @@
 //! The kernel tells of a discard before it makes it, and whoever makes it goes on as soon as the event was read. Contents that move to a device between the two
 //! would outlive their discard: it finds an empty mapping then. So nothing moves there from where a discard may still come. Interposed calls announce
 //! themselves: what was announced is over when all interposed calls are that had begun. Of others nobody says when they are over: after [`GRACE`]
-//! they are taken to be. A thread that has woken up needs some microseconds; more when it is held up just there.
+//! they are taken to be. A thread that has woken up needs some microseconds; more when it is held up just there. Many come from the C library,
+//! which discards the stack of a thread that ends: often the same ones, and next to each other.
 //!
 //! The lock is a leaf. The threads that read events take it, and nothing is allocated under it.
 
@@ -16,15 +17,18 @@ use vkfd_driver::addr::{CpuSpan, CpuVa};
 const GRACE: Duration = Duration::from_secs(1);
 /// Announced discards at a time; more go unannounced.
 const ANNOUNCED: usize = 64;
-/// Unannounced discards in [`GRACE`]; with more nothing moves for that long.
+/// Places that unannounced discards in [`GRACE`] are noted for; of more of them, those that are near to each other are noted as one.
 const OTHERS: usize = 256;
+
+/// From where the first begins to where the last ends.
+fn hull(one: CpuSpan, other: CpuSpan) -> CpuSpan {
+    CpuSpan::between(one.start().min(other.start()), one.end().max(other.end()))
+}
 
 struct State {
     announced: [Option<CpuSpan>; ANNOUNCED],
-    /// Unannounced ones, and when they were told of.
+    /// Unannounced ones, and when they were told of last.
     others: [Option<(CpuSpan, Instant)>; OTHERS],
-    /// There were too many.
-    too_many: Option<Instant>,
 }
 
 /// Where discards may still come.
@@ -32,7 +36,7 @@ pub(crate) struct LateDiscards(Mutex<State>);
 
 impl LateDiscards {
     pub(super) const fn new() -> Self {
-        Self(Mutex::new(State { announced: [None; ANNOUNCED], others: [None; OTHERS], too_many: None }))
+        Self(Mutex::new(State { announced: [None; ANNOUNCED], others: [None; OTHERS] }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -51,7 +55,7 @@ impl LateDiscards {
         Announced { late: self, place }
     }
 
-    /// The discard of `gone` was told of.
+    /// The discard of `gone` was told of. O(1).
     pub(crate) fn expect(&self, gone: CpuSpan) {
         let now = Instant::now();
         let mut state = self.state();
@@ -59,20 +63,21 @@ impl LateDiscards {
         if state.announced.iter().flatten().any(covers) {
             return;
         }
-        let is_free = |other: &Option<(CpuSpan, Instant)>| other.is_none_or(|(_, since)| now - since >= GRACE);
-        match state.others.iter_mut().find(|other| is_free(other)) {
-            Some(place) => *place = Some((gone, now)),
-            None => state.too_many = Some(now),
-        }
+        // The same once more, or a place for it, or what is nearest.
+        let cost = |other: &Option<(CpuSpan, Instant)>| match other {
+            Some((span, _)) if *span == gone => (0, 0),
+            Some((span, since)) if now - *since < GRACE => (2, hull(*span, gone).bytes() - span.bytes()),
+            _ => (1, 0),
+        };
+        let Some(place) = state.others.iter_mut().min_by_key(|other| cost(other)) else { return };
+        let span = place.filter(|_| cost(place).0 == 2).map_or(gone, |(span, _)| hull(span, gone));
+        *place = Some((span, now));
     }
 
     /// The first part of `span` to which no unannounced discard may still come. O(1).
     pub(super) fn clear_part(&self, span: CpuSpan) -> Option<CpuSpan> {
         let state = self.state();
         let is_late = |since: Instant| since.elapsed() < GRACE;
-        if state.too_many.is_some_and(is_late) {
-            return None;
-        }
         let late = || state.others.iter().flatten().filter(|(late, since)| late.overlaps(span) && is_late(*since));
         let mut start = span.start();
         while let Some((late, _)) = late().find(|(late, _)| late.contains(start)) {
@@ -119,8 +124,21 @@ mod tests {
         assert_eq!(late.clear_part(pages(3, 17)), Some(pages(5, 3)));
         assert_eq!(late.clear_part(pages(9, 3)), None);
         assert_eq!(late.clear_part(pages(9, 11)), Some(pages(12, 8)));
-        (0..OTHERS as u64).for_each(|n| late.expect(pages(100 + 2 * n, 1)));
-        assert_eq!(late.clear_part(pages(50, 1)), None);
+    }
+
+    #[test]
+    fn however_many_discards_come_what_is_far_from_them_moves() {
+        let late = LateDiscards::new();
+        (0..10 * OTHERS).for_each(|_| late.expect(pages(4, 1)));
+        let (first, far) = (100, 1 << 30);
+        late.expect(pages(far, 1));
+        (0..2 * OTHERS as u64).for_each(|n| late.expect(pages(first + 4 * n, 1)));
+        assert_eq!(late.clear_part(pages(0, 10)), Some(pages(0, 4)));
+        assert_eq!(late.clear_part(pages(5, first - 5)), Some(pages(5, first - 5)));
+        assert!((0..2 * OTHERS as u64).all(|n| late.clear_part(pages(first + 4 * n, 1)).is_none()));
+        let (after, before) = (first + 8 * OTHERS as u64, far - 1);
+        assert_eq!(late.clear_part(pages(after, before - after)), Some(pages(after, before - after)));
+        assert_eq!(late.clear_part(pages(far, 1)), None);
     }
 
     #[test]
