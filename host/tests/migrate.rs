@@ -514,6 +514,37 @@ fn neighbours_take_one_mapping() {
 }
 
 #[test]
+fn a_huge_page_goes_and_comes_back_whole() {
+    let _one = serial();
+    let rig = rig!(16 * MB);
+    let area = aligned(2 * 512);
+    advise(area.all(), libc::MADV_HUGEPAGE);
+    fill(&area, 3);
+    let huge = || {
+        let (mut inside, mut kib) = (false, 0);
+        for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+            let mut words = line.split_whitespace();
+            match (words.next(), words.next()) {
+                (Some("AnonHugePages:"), Some(size)) if inside => kib += size.parse::<u64>().unwrap(),
+                (Some(span), _) if span.contains('-') => {
+                    let start = u64::from_str_radix(span.split('-').next().unwrap(), 16).unwrap();
+                    inside = area.all().contains(CpuVa(start));
+                }
+                _ => {}
+            }
+        }
+        kib
+    };
+    if huge() != 4096 {
+        eprintln!("SKIPPED: no huge pages to be had");
+        return;
+    }
+    assert_eq!((rig.go(area.all()), rig.back(area.all())), (1024, 1024));
+    check(&area, 3, 0, 1024);
+    assert_eq!(huge(), 4096);
+}
+
+#[test]
 fn what_came_back_page_by_page_goes_at_once() {
     let _one = serial();
     let rig = rig!(16 * MB);

@@ -421,14 +421,19 @@ impl<T: Send + Sync + 'static> Work<T> {
             return;
         }
         let due = Instant::now() + delay;
-        if timer.due.is_none_or(|earlier| due < earlier) {
+        let sooner = timer.due.is_none_or(|known| due < known);
+        if sooner {
             timer.due = Some(due);
         }
         let mut slot = self.state.target.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
             *slot = Some(target.clone());
         }
-        self.state.changed.notify_all();
+        drop(slot);
+        drop(timer);
+        if sooner {
+            self.state.changed.notify_all();
+        }
     }
 
     /// Cancels what is due, waits for what runs, and lets nothing be scheduled any more.

@@ -186,7 +186,7 @@ impl Block {
         // What was faulted in for reading may be wanted for writing.
         for page in 0..HUGE_PAGES {
             if changed.has(page) && block.valid.has(page) && !block.pages[index(page)].writable() {
-                block.valid &= !PageBits::page(page);
+                block.valid.remove(page);
             }
         }
         block.missing &= !touched;
@@ -344,11 +344,11 @@ impl Pass<'_> {
                     self.runs.push((first + pages / 2, pages - pages / 2))?;
                 }
                 Errno::EPERM if access == Access::Write => {
-                    denied |= PageBits::page(first);
+                    denied.insert(first);
                     from += 1;
                 }
                 Errno::EFAULT | Errno::EPERM | Errno::ESRCH => {
-                    found.missing |= PageBits::page(first);
+                    found.missing.insert(first);
                     found.error = Some(errno);
                     from += 1;
                 }

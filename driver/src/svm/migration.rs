@@ -241,7 +241,7 @@ impl Process {
             // What came back since VRAM was taken has none.
             let Some(at) = offer.room.take() else { break };
             slots[index(page - offer.first_page)] = Some(at);
-            pages |= PageBits::page(page);
+            pages.insert(page);
         }
         // Before the host has them: from then on it may give them back at any time.
         let count = offer.own.count();
@@ -268,7 +268,7 @@ impl Process {
             offer.pages.runs(|first, count| {
                 for page in first..first + count {
                     let Some(at) = slots[index(page - offer.first_page)].take() else {
-                        moved |= PageBits::page(page);
+                        moved.insert(page);
                         continue;
                     };
                     run = Some(match run {

@@ -32,7 +32,23 @@ impl PageBits {
 
     /// One page.
     pub fn page(page: u64) -> Self {
-        Self::range(page, page + 1)
+        let mut bits = Self::NONE;
+        bits.insert(page);
+        bits
+    }
+
+    /// `page` is one of them from now on.
+    pub fn insert(&mut self, page: u64) {
+        if page < HUGE_PAGES {
+            self.0[word(page)] |= 1 << (page % 64);
+        }
+    }
+
+    /// `page` is none of them any more.
+    pub fn remove(&mut self, page: u64) {
+        if page < HUGE_PAGES {
+            self.0[word(page)] &= !(1 << (page % 64));
+        }
     }
 
     /// Whether `page` is one of them.

@@ -112,7 +112,7 @@ struct Seat {
 impl Seat {
     /// Page number `page` of the granule has one place more.
     fn enter(&mut self, page: u64) {
-        self.pages |= PageBits::page(page);
+        self.pages.insert(page);
         self.count += 1;
         if let Some(places) = self.places.get_mut(index(page)) {
             *places = places.saturating_add(1);
@@ -127,7 +127,7 @@ impl Seat {
             Some(places) => {
                 *places -= 1;
                 if *places == 0 {
-                    self.pages &= !PageBits::page(page);
+                    self.pages.remove(page);
                 }
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The collector: the thread that reads the mover's descriptor, and helps the worker copying while there is nothing to read.
+//! The collector: the thread that reads the mover's descriptor.
 //!
 //! Whoever changes a registered mapping sleeps until its event was read, the worker included, and goes on as soon as it *was* read, before anybody
 //! has dealt with it. For a discard that is too early: its caller may then look at memory that must be zero and is not yet. So before
@@ -24,16 +24,7 @@ const MESSAGES: usize = 32;
 pub(super) fn collect(mover: &Mover) {
     block_signals();
     loop {
-        // While something moves the worker waits for each event: that nobody has to be woken up for it saves two turns on a processor.
-        let moving = mover.moving.load(Ordering::SeqCst);
-        let readable =
-            if moving { mover.descriptor.is_readable() } else { mover.descriptor.wait_readable(&mover.wake) };
-        if !readable {
-            if moving && !mover.copy.help() {
-                super::relax();
-            }
-            continue;
-        }
+        mover.descriptor.wait_readable();
         seal(mover);
         // SAFETY: the message is plain numbers; zero is a value of each.
         let mut messages: [raw::uffd_msg; MESSAGES] = unsafe { std::mem::zeroed() };

@@ -9,7 +9,7 @@
 
 use linux_raw_sys::{general as raw, ioctl};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use vkfd_driver::addr::{CpuSpan, CpuVa};
 
 /// `_IOWR(0xAA, 5, struct uffdio_move)`, which the bindings do not have.
@@ -196,23 +196,11 @@ impl Descriptor {
         usize::try_from(read).unwrap_or(0) / size_of::<raw::uffd_msg>()
     }
 
-    /// Waits for messages, or for the eventfd `wake`, which is read then. Whether there are messages.
-    pub(super) fn wait_readable(self, wake: &OwnedFd) -> bool {
-        let wait_for = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut polled = [wait_for(self.fd), wait_for(wake.as_raw_fd())];
-        // SAFETY: two valid structures.
-        unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
-        if polled[1].revents != 0 {
-            let _ = rustix::io::read(wake, &mut [0; size_of::<u64>()]);
-        }
-        polled[0].revents != 0
-    }
-
-    /// Whether there are messages.
-    pub(super) fn is_readable(self) -> bool {
+    /// Waits for messages.
+    pub(super) fn wait_readable(self) {
         let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid structure.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+        unsafe { libc::poll(&raw mut poll, 1, -1) };
     }
 }
 

@@ -23,8 +23,9 @@
 //!
 //! | thread | does |
 //! | --- | --- |
-//! | collector (`collect`) | reads the descriptor, at once and always, into the ring; in between it helps copying (`shared_copy`) |
+//! | collector (`collect`) | reads the descriptor, at once and always, into the ring; beside the worker while much moves (`together`) |
 //! | worker (`worker`) | everything else, one thing at a time: moves, what the ring says, telling the driver what was released |
+//! | helper (`shared_copy`) | copies as well, while the worker copies or takes the next pages out |
 //!
 //! Whoever wants pages moved asks the worker and waits. Between taking out and letting go the worker touches only its stack and memory that
 //! never moves: what it must not wait for is a page that it moves itself. So malloc's heap, which the driver lives in, is not moved at all.
@@ -68,6 +69,7 @@ mod swap;
 mod threads;
 mod to_device;
 mod to_system;
+mod together;
 mod vma;
 mod worker;
 
@@ -79,16 +81,15 @@ use late::LateDiscards;
 use own::OwnMemory;
 use places::{Places, Run};
 use ring::Ring;
-use rustix::event::{eventfd, EventfdFlags};
-use shared_copy::SharedCopy;
+use shared_copy::{Helping, SharedCopy};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(feature = "interpose")]
 use std::sync::RwLockReadGuard;
 use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
+use together::{Gathered, Together};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
 use vkfd_driver::address_space::Access;
 use vkfd_driver::device_memory::DeviceMemory;
@@ -180,7 +181,7 @@ mod sabotage {
 /// takes a good part of that where an idle processor has to be.
 const AWAKE: Duration = Duration::from_micros(500);
 
-/// A request for as many bytes is moved by the worker and the collector together, for which whoever made it leaves them a processor.
+/// A request for as many bytes is moved by two threads together, for which whoever made it leaves them a processor.
 const LARGE: u64 = 128 << 10;
 
 /// A microsecond or two in which others have the processor: threads that want it, and the other half of its core.
@@ -231,14 +232,11 @@ pub(crate) struct Mover {
     hold: RwLock<()>,
     pub(crate) late: LateDiscards,
     copy: SharedCopy,
+    together: Together,
     /// Odd while pages are out of reach for a moment.
     epoch: AtomicU64,
-    /// A large request is being dealt with: the collector helps, and does not sleep.
-    moving: AtomicBool,
     /// Pages have come back, or are about to, of which the driver was not told.
     untold: AtomicBool,
-    /// Wakes the collector.
-    wake: OwnedFd,
     /// The worker's thread number.
     worker: AtomicU32,
     /// How many want that nothing moves to a device.
@@ -276,10 +274,9 @@ impl Mover {
             hold: RwLock::new(()),
             late: LateDiscards::new(),
             copy: SharedCopy::new(),
+            together: Together::new(),
             epoch: AtomicU64::new(0),
-            moving: AtomicBool::new(false),
             untold: AtomicBool::new(false),
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             worker: AtomicU32::new(0),
             frozen: AtomicU32::new(0),
             threads: AtomicU32::new(0),
@@ -300,10 +297,15 @@ impl Mover {
             mover.own.add(own);
         }
         // A thread that starts protects its stack's guard, which is a change of mappings as any: it would wait for a replacement, and that for
-        // the collector. So both run before anything moves.
+        // the collector. So all run before anything moves.
         std::thread::Builder::new().name("vkfd-collect".into()).spawn(move || {
+            mover.together.begun();
             mover.begun();
             collect::collect(mover);
+        })?;
+        std::thread::Builder::new().name("vkfd-copy".into()).spawn(move || {
+            mover.begun();
+            mover.copy.help_for_ever();
         })?;
         std::thread::Builder::new().name("vkfd-move".into()).spawn(move || {
             mover.begun();
@@ -322,11 +324,11 @@ impl Mover {
         sys::futex_wake(&self.threads);
     }
 
-    /// Waits until both threads have begun.
+    /// Waits until all threads have begun.
     fn await_threads(&self) {
         loop {
             match self.threads.load(Ordering::SeqCst) {
-                2 => return,
+                3 => return,
                 begun => sys::futex_wait(&self.threads, begun, 1000),
             }
         }
@@ -349,17 +351,9 @@ impl Mover {
         }
     }
 
-    /// Runs `f`, which moves at most `bytes`, with the collector's help if it is worth it.
-    fn helped<R>(&self, bytes: u64, f: impl FnOnce() -> R) -> R {
-        if bytes < LARGE {
-            return f();
-        }
-        self.moving.store(true, Ordering::SeqCst);
-        // Fails only where it is readable already.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        let done = f();
-        self.moving.store(false, Ordering::SeqCst);
-        done
+    /// Until it is dropped, the worker is helped: with a request for `bytes`, if that is worth it.
+    fn helped(&self, bytes: u64) -> Option<(Helping<'_>, Gathered<'_>)> {
+        (bytes >= LARGE).then(|| (self.copy.helping(), self.together.gather()))
     }
 
     fn submit(&self, job: Job) {

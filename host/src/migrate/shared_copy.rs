@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A copy that two threads make, because one processor alone does not use what memory can do: the worker, who needs it, and the collector, while there
-//! is nothing to read.
+//! A copy that two threads make, because one processor alone does not use what memory can do: the worker, who needs it, and a helper, who is awake while
+//! much moves.
 //!
 //! Steps are claimed one by one. The ticket counts the copies begun and the steps claimed of the last, so nobody claims a step of a copy that is over, and
 //! what the copy is about does not change before all claimed steps are done.
 //!
 //! Limit: a step that was claimed is waited for, also when its processor does something else meanwhile.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sys;
+use crate::uffd::block_signals;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa};
 
 /// Bytes of a step.
@@ -25,6 +27,17 @@ pub(super) struct SharedCopy {
     steps: AtomicU64,
     done: AtomicU64,
     failed: AtomicBool,
+    /// 1 while there are copies to help with.
+    helping: AtomicU32,
+}
+
+/// The helper is awake while it lives.
+pub(super) struct Helping<'a>(&'a SharedCopy);
+
+impl Drop for Helping<'_> {
+    fn drop(&mut self) {
+        self.0.helping.store(0, Ordering::SeqCst);
+    }
 }
 
 impl SharedCopy {
@@ -36,28 +49,64 @@ impl SharedCopy {
             steps: AtomicU64::new(0),
             done: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            helping: AtomicU32::new(0),
         }
     }
 
-    /// Copies `from` to `to`: from VRAM to the stash or back. One thread at a time. False when something could not be touched.
-    pub(super) fn run(&self, to: CpuSpan, from: CpuVa) -> bool {
-        let steps = to.bytes() / STEP;
+    /// Has the helper awake. The worker only.
+    pub(super) fn helping(&self) -> Helping<'_> {
+        self.helping.store(1, Ordering::SeqCst);
+        sys::futex_wake(&self.helping);
+        Helping(self)
+    }
+
+    /// The helper's work.
+    pub(super) fn help_for_ever(&self) -> ! {
+        block_signals();
+        loop {
+            if self.helping.load(Ordering::SeqCst) == 0 {
+                sys::futex_wait(&self.helping, 0, u32::MAX);
+            } else if !self.help() {
+                super::relax();
+            }
+        }
+    }
+
+    /// Begins a copy to `to` from `from`: from the stash to VRAM or back. It is to be ended. One thread at a time.
+    pub(super) fn begin(&self, to: CpuVa, from: CpuVa) {
         // No step of the last copy is left to be claimed, and from here to the new ticket there is none at all.
         self.steps.store(0, Ordering::SeqCst);
         self.done.store(0, Ordering::SeqCst);
         self.failed.store(false, Ordering::SeqCst);
-        self.to.store(to.start().0, Ordering::SeqCst);
+        self.to.store(to.0, Ordering::SeqCst);
         self.from.store(from.0, Ordering::SeqCst);
         let copies = self.ticket.load(Ordering::SeqCst) & !STEPS;
         self.ticket.store(copies.wrapping_add(STEPS + 1), Ordering::SeqCst);
+    }
+
+    /// The first `bytes` may be copied by now.
+    pub(super) fn offer(&self, bytes: u64) {
+        self.steps.store(bytes / STEP, Ordering::SeqCst);
+    }
+
+    /// Copies what is left of the first `bytes`, none of which are fewer than were offered, and waits for who copies. False when something could not
+    /// be touched.
+    pub(super) fn end(&self, bytes: u64) -> bool {
+        let steps = bytes / STEP;
         self.steps.store(steps, Ordering::SeqCst);
         while self.help() {}
-        let end = steps * STEP;
-        let copied = copy(CpuVa(to.start().0 + end), CpuVa(from.0 + end), to.bytes() - end);
+        let (end, at) = (steps * STEP, |start: &AtomicU64| start.load(Ordering::SeqCst) + steps * STEP);
+        let copied = copy(CpuVa(at(&self.to)), CpuVa(at(&self.from)), bytes - end);
         while self.done.load(Ordering::SeqCst) < steps {
             std::thread::yield_now();
         }
         copied && !self.failed.load(Ordering::SeqCst)
+    }
+
+    /// Copies `from` to `to`. False when something could not be touched.
+    pub(super) fn run(&self, to: CpuSpan, from: CpuVa) -> bool {
+        self.begin(to.start(), from);
+        self.end(to.bytes())
     }
 
     /// Copies a step, if there is one to be claimed. Neither allocates nor waits, but for the pages that it touches.
@@ -92,8 +141,6 @@ fn copy(to: CpuVa, from: CpuVa, bytes: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys;
-    use std::sync::atomic::AtomicU32;
     use vkfd_driver::addr::PAGE;
 
     const BYTES: u64 = (1 << 20) + 3 * PAGE;
@@ -123,11 +170,19 @@ mod tests {
                 }
             });
             let mut round = 0u32;
+            // Two steps and a half, of which half a step is not copied as soon as it is offered.
+            let offered = 5 * STEP / 2;
+            let (first, second) = (words(from).take(index(2 * STEP / 64)), words(from).skip(index(2 * STEP / 64)));
+            let (first, second) = (first.collect::<Vec<_>>(), second.collect::<Vec<_>>());
             while round < 200 || helped.load(Ordering::SeqCst) < 100 {
                 round += 1;
                 // SAFETY: mapped above; what another thread would still write is what the test looks for, word by word.
-                words(from).for_each(|word| unsafe { word.write_volatile(round) });
-                assert!(copy.run(to, from.start()));
+                first.iter().for_each(|word| unsafe { word.write_volatile(round) });
+                copy.begin(to.start(), from.start());
+                copy.offer(offered);
+                // SAFETY: as above.
+                second.iter().for_each(|word| unsafe { word.write_volatile(round) });
+                assert!(copy.end(to.bytes()));
                 // Nobody copies these any more.
                 // SAFETY: as above.
                 words(from).for_each(|word| unsafe { word.write_volatile(!round) });

@@ -14,6 +14,17 @@ const SLOTS: usize = 64;
 /// Full slots that are kept: 64 MiB.
 const KEPT: usize = 32;
 
+/// What a slot that is given back holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holds {
+    /// All its pages.
+    Everything,
+    /// Not a page: what can be known only of a slot that never had one, or lost each to somebody.
+    Nothing,
+    /// Some, perhaps.
+    Something,
+}
+
 /// A slot that its holder has alone.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -66,12 +77,13 @@ impl Stash {
         self.full.pop().map(|number| self.slot(number))
     }
 
-    /// Gives a slot back. `full` says that it has all its pages.
-    pub(super) fn put(&mut self, slot: Slot, full: bool) {
-        if full && self.full.len() < KEPT {
-            self.full.push(slot.number);
-        } else {
-            self.discard(slot.number);
+    /// Gives a slot back.
+    pub(super) fn put(&mut self, slot: Slot, holds: Holds) {
+        match holds {
+            Holds::Everything if self.full.len() < KEPT => self.full.push(slot.number),
+            // Even to discard nothing takes a while, in which the kernel gives the page table back.
+            Holds::Nothing => self.empty.push(slot.number),
+            _ => self.discard(slot.number),
         }
     }
 

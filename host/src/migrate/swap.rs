@@ -146,12 +146,14 @@ impl Mover {
     }
 }
 
-/// Memory for [`Mover::stage_empty`], which nobody touches. Between pages without access, so that it is a mapping of its own.
+/// Memory for [`Mover::stage_empty`], which nobody touches. Between pages without access, so that it is a mapping of its own; and where a huge page could
+/// be, so that it shares a page table with nobody: its copies have none either, and huge pages can come there.
 pub(super) fn map_empty() -> std::io::Result<CpuSpan> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
-    let at = unsafe { sys::mmap(0, HUGE + 2 * PAGE, libc::PROT_NONE, flags, -1, 0) }? + PAGE;
-    // SAFETY: the mapping just made.
+    let around = unsafe { sys::mmap(0, 3 * HUGE, libc::PROT_NONE, flags, -1, 0) }?;
+    let at = (around / HUGE + 1) * HUGE;
+    // SAFETY: in the mapping just made.
     unsafe { sys::mprotect(at, HUGE, STANDING) }?;
     Ok(CpuSpan::between(CpuVa(at), CpuVa(at + HUGE)))
 }

@@ -7,6 +7,7 @@ use super::descriptor::Mode;
 use super::device_ram::{DeviceRam, Window};
 use super::places::Run;
 use super::ring::{from_start, Change, Fate};
+use super::stash::Holds;
 use super::swap::Staged;
 use super::to_system::PATIENCE;
 use super::vma::Vma;
@@ -18,6 +19,9 @@ use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 
 /// Most bytes of one invalidation.
 pub(super) const CHUNK: u64 = 32 << 20;
+
+/// Bytes taken out at once; then they can be copied.
+const PORTION: u64 = 1 << 20;
 
 /// Where a page is offered, by address.
 struct Offers {
@@ -256,14 +260,14 @@ impl Worker {
         }
         let Some(slot) = self.stash.take_empty() else { return Outcome::Stop };
         if !self.mm.lend(slot.span, || self.mover.descriptor.register(slot.span, Mode::Missing).is_ok()) {
-            self.stash.put(slot, false);
+            self.stash.put(slot, Holds::Nothing);
             return Outcome::Stop;
         }
         let since = self.mover.ring.handled();
         self.mover.epoch.fetch_add(1, Ordering::SeqCst);
         let (outcome, full) = self.take_out(piece, place, window, number, slot.span.start(), since);
         self.mover.epoch.fetch_add(1, Ordering::SeqCst);
-        self.stash.put(slot, full);
+        self.stash.put(slot, if full { Holds::Everything } else { Holds::Something });
         if let Outcome::Moved(run) = outcome {
             self.release_what_left(&run);
         }
@@ -281,6 +285,8 @@ impl Worker {
         slot: CpuVa,
         since: u64,
     ) -> (Outcome, bool) {
+        let vram = window.mapped(place, piece.bytes());
+        self.mover.copy.begin(vram.start(), slot);
         let taken = self.take_pages(piece, slot, since);
         // From here on the slot is memory like any other; what nobody had touched reads as zeros.
         let _ = self.mover.descriptor.unregister(CpuSpan::between(slot, CpuVa(slot.0 + HUGE)));
@@ -290,8 +296,9 @@ impl Worker {
             None => return (Outcome::Disturbed, false),
         };
         let piece = CpuSpan::between(piece.start(), CpuVa(piece.start().0 + taken));
-        let source = if sabotage::unsealed() { piece.start() } else { slot };
-        if !self.mover.copy.run(window.mapped(place, taken), source) {
+        let copied =
+            if sabotage::unsealed() { self.mover.copy.run(vram, piece.start()) } else { self.mover.copy.end(taken) };
+        if !copied {
             self.give_back(piece, slot, since);
             return (Outcome::Stop, false);
         }
@@ -340,10 +347,24 @@ impl Worker {
             let (mut taken, mut full) = (0, true);
             mover.mappings.within(piece, |vma| {
                 let part = vma.cut(piece);
-                let (bytes, whole) = mover.take_part(part, CpuVa(slot.0 + taken));
-                taken += bytes;
-                full &= whole;
-                bytes == part.bytes()
+                let mut at = part.start();
+                while at < part.end() {
+                    // A huge page is taken out whole.
+                    let most = if mover.mappings.is_huge(at) { HUGE } else { PORTION };
+                    let portion = CpuSpan::between(at, CpuVa(part.end().0.min(at.0 + most)));
+                    let (bytes, whole) = mover.take_part(portion, CpuVa(slot.0 + taken));
+                    taken += bytes;
+                    full &= whole;
+                    if bytes < portion.bytes() {
+                        return false;
+                    }
+                    // A hole in the slot would have who copies wait for the worker.
+                    if full {
+                        mover.copy.offer(taken);
+                    }
+                    at = portion.end();
+                }
+                true
             });
             Some((taken, full))
         })

@@ -9,7 +9,7 @@ use super::device_ram::Window;
 use super::places::Run;
 use super::ring::{from_start, Change, Fate};
 use super::sabotage;
-use super::stash::Slot;
+use super::stash::{Holds, Slot};
 use super::to_device::CHUNK;
 use super::worker::Worker;
 use std::sync::atomic::Ordering;
@@ -24,9 +24,12 @@ pub(super) const PATIENCE: u32 = 10_000;
 type Source = (Option<CpuVa>, CpuVa);
 
 /// What was done with a part.
+#[derive(Default)]
 struct Filled {
     bytes: u64,
     errno: Option<i32>,
+    /// Bytes of the stash's pages that are the client's now.
+    given: u64,
     /// Our empty mapping lies where the client has none.
     stray: bool,
     /// The run stays.
@@ -88,13 +91,16 @@ impl Worker {
         let since = self.mover.ring.handled();
         self.mover.epoch.fetch_add(1, Ordering::SeqCst);
         let emptied = !piece.coherent || self.take_vram_away(&piece, &window, since);
-        if emptied {
-            self.fill(piece, &window, slot.as_ref(), since, contents);
-        }
+        let given = if emptied { self.fill(piece, &window, slot.as_ref(), since, contents) } else { 0 };
         self.mover.epoch.fetch_add(1, Ordering::SeqCst);
         if let Some(slot) = slot {
             // Its pages are the client's now, or some of them are.
-            self.stash.put(slot, !emptied);
+            let holds = match given {
+                HUGE => Holds::Nothing,
+                _ if emptied => Holds::Something,
+                _ => Holds::Everything,
+            };
+            self.stash.put(slot, holds);
         }
         if !emptied {
             return 0;
@@ -114,8 +120,8 @@ impl Worker {
     }
 
     /// Fills the emptied mapping of `piece` and takes it out of the runs, page by page where mappings have changed since, at once otherwise.
-    /// The heap is not touched. What could not be filled stays a run, with its VRAM.
-    fn fill(&self, piece: Run, window: &Window, slot: Option<&Slot>, since: u64, contents: bool) {
+    /// The heap is not touched. What could not be filled stays a run, with its VRAM. How many bytes the slot has no pages for any more.
+    fn fill(&self, piece: Run, window: &Window, slot: Option<&Slot>, since: u64, contents: bool) -> u64 {
         let vram = window.mapped(window.offset(piece.at), piece.span.bytes()).start();
         // Into pages that are kept, or straight into new ones.
         let kept = slot
@@ -124,6 +130,7 @@ impl Worker {
         let mut at = piece.span.start();
         let mut tries = 0;
         let mut single = false;
+        let mut given = 0;
         while at < piece.span.end() {
             let (part, done) = self.mover.undisturbed(|runs| {
                 let disturbed = self.mover.ring.pending(since, piece.span).next().is_some();
@@ -147,13 +154,14 @@ impl Worker {
                 self.mover.take_back(part, || self.is_ours(part, since) == Ok(true));
             }
             at = part.end();
+            given += done.given;
             match done.errno {
                 None => tries = 0,
                 Some(libc::EAGAIN) => {}
                 Some(libc::ENOMEM) => {
                     tracing::warn!("no memory to move pages of a GPU back to");
                     self.put_back(piece, at, window, since);
-                    return;
+                    return given;
                 }
                 // The mapping is not there, which is what a change looks like before it is known. When it stays unknown, it was one that
                 // cannot be told from the worker's own.
@@ -171,42 +179,43 @@ impl Worker {
                 }
             }
         }
+        given
     }
 
     /// Does with `part` of an emptied piece what its fate is. With changes held up.
     fn fill_part(&self, piece: &Run, window: &Window, part: CpuSpan, fate: Fate, source: Source, since: u64) -> Filled {
-        let filled = |(bytes, errno)| Filled { bytes, errno, stray: false, keep: false };
-        let done = filled((part.bytes(), None));
+        let later = |errno| Filled { errno: Some(errno), ..Filled::default() };
+        let done = Filled { bytes: part.bytes(), ..Filled::default() };
         let is_vram = |at: CpuSpan| piece.cut(part).is_some_and(|run| self.is_vram(&Run { span: at, ..run }, window));
         match fate {
             // Moved away before it was emptied, and to here again after.
             Fate::Here if piece.coherent && self.has_come(part, since) && is_vram(part) => {
                 Filled { keep: true, ..done }
             }
-            Fate::Here => filled(self.fill_missing(part, source)),
+            Fate::Here => self.fill_missing(part, source),
             Fate::Discarded => done,
             Fate::Unmapped | Fate::Gone if !piece.coherent => done,
             Fate::Unmapped => match self.is_ours(part, since) {
                 // It was the worker's own.
-                Ok(true) => filled(self.fill_missing(part, source)),
+                Ok(true) => self.fill_missing(part, source),
                 Ok(false) => done,
-                Err(errno) => filled((0, Some(errno))),
+                Err(errno) => later(errno),
             },
             Fate::Gone => match self.is_ours(part, since) {
                 Ok(stray) => Filled { stray, ..done },
-                Err(errno) => filled((0, Some(errno))),
+                Err(errno) => later(errno),
             },
             // The change finds the run.
             Fate::Moved(_) if !piece.coherent => Filled { keep: true, ..done },
             Fate::Moved(to) => {
                 let to = CpuSpan::between(to, CpuVa(to.0 + part.bytes()));
                 if !is_vram(to) {
-                    return filled(self.fill_missing(to, source));
+                    return self.fill_missing(to, source);
                 }
                 // Moved before it was emptied: VRAM has come along, and what was emptied is where the client has nothing.
                 match self.is_ours(part, since) {
                     Ok(stray) => Filled { stray, keep: true, ..done },
-                    Err(errno) => filled((0, Some(errno))),
+                    Err(errno) => later(errno),
                 }
             }
         }
@@ -230,14 +239,15 @@ impl Worker {
     }
 
     /// Fills `to` from pages of the stash or from VRAM. How far it came.
-    fn fill_missing(&self, to: CpuSpan, (kept, vram): Source) -> (u64, Option<i32>) {
-        let mut at = 0;
+    fn fill_missing(&self, to: CpuSpan, (kept, vram): Source) -> Filled {
+        let (mut at, mut given) = (0, 0);
         while at < to.bytes() {
             let rest = CpuSpan::between(CpuVa(to.start().0 + at), to.end());
             let mut done = match kept {
                 Some(kept) => self.mover.descriptor.move_pages(rest, CpuVa(kept.0 + at), Holes::Stop),
                 None => self.mover.descriptor.copy(rest, CpuVa(vram.0 + at)),
             };
+            given += kept.map_or(0, |_| done.bytes);
             if done.bytes == 0
                 && matches!(done.errno, Some(libc::EINVAL | libc::EBUSY | libc::ENOENT))
                 && kept.is_some()
@@ -249,10 +259,10 @@ impl Worker {
             match done.errno {
                 None => {}
                 Some(libc::EEXIST) => at += PAGE,
-                errno => return (at, errno),
+                errno => return Filled { bytes: at, errno, given, ..Filled::default() },
             }
         }
-        (to.bytes(), None)
+        Filled { bytes: to.bytes(), given, ..Filled::default() }
     }
 
     /// Puts the rest of an emptied piece, from `at` on, back on the device.
@@ -287,7 +297,7 @@ impl Worker {
     /// Test-only: the copy before anybody is kept from writing.
     fn copied_too_early(&mut self, piece: &Run, window: &Window, slot: Option<Slot>) -> Option<Slot> {
         if let Some(slot) = slot {
-            self.stash.put(slot, false);
+            self.stash.put(slot, Holds::Something);
         }
         let slot = self.stash.take_empty()?;
         let vram = window.mapped(window.offset(piece.at), piece.span.bytes()).start();

@@ -121,14 +121,16 @@ impl Worker {
             }
             match job {
                 Some(Job::ToDevice { span, memory, places, done }) => {
-                    let placed = self.mover.helped(span.bytes(), || self.move_to_device(span, memory, places));
+                    let _helped = self.mover.helped(span.bytes());
+                    let placed = self.move_to_device(span, memory, places);
                     self.drain();
                     self.tell_released();
                     // Whoever asked waits for this, so it is received.
                     let _ = done.send(placed);
                 }
                 Some(Job::ToSystem { span, done }) => {
-                    let moved = self.mover.helped(span.bytes(), || self.move_to_system(span));
+                    let _helped = self.mover.helped(span.bytes());
+                    let moved = self.move_to_system(span);
                     self.drain();
                     self.tell_released();
                     self.forget_unused();
