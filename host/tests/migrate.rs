@@ -390,6 +390,31 @@ fn mremap_takes_it_along() {
 }
 
 #[test]
+fn what_mremap_took_elsewhere_is_evicted_by_its_place() {
+    let _one = serial();
+    for coherent in [true, false] {
+        let Some(rigs) = rig_of(coherent, 16 * MB, 2) else { return };
+        let (area, target) = (aligned(64), aligned(64));
+        fill(&area, 3);
+        // As many pages of another GPU at the same places stay.
+        let other = aligned(64);
+        fill(&other, 900);
+        assert_eq!((rigs[0].go(area.all()), rigs[1].go(other.all())), (64, 64));
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let moved = unsafe { libc::syscall(libc::SYS_mremap, area.at, area.bytes, area.bytes, flags, target.at) };
+        assert_eq!(moved as u64, target.at);
+        assert_eq!((rigs[0].back(area.all()), rigs[0].held()), (0, 64));
+        assert_eq!(rigs[0].evict(60..80), 4);
+        assert_eq!((rigs[0].evict(60..80), rigs[0].evict(0..64)), (0, 60));
+        assert_eq!((rigs[0].held(), rigs[1].held()), (0, 64));
+        check(&target, 3, 0, 64);
+        check(&other, 900, 0, 64);
+        assert_eq!(rigs[1].back(other.all()), if coherent { 64 } else { 0 });
+        std::mem::forget(area);
+    }
+}
+
+#[test]
 fn growing_by_mremap_shows_nothing_of_others() {
     let _one = serial();
     let rig = rig!(16 * MB);

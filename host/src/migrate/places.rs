@@ -8,7 +8,7 @@ use crate::table::Table;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, FabricAddr};
+use vkfd_driver::addr::{index, CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
 
 /// The most runs. Each is a mapping (two where it splits one), so this is no less than mappings allow.
 pub(super) const CAPACITY: usize = 1 << 15;
@@ -127,6 +127,21 @@ impl Runs<'_> {
         self.get(self.first_from(span.start()))?.cut(span)
     }
 
+    /// The first memory at or above `from` that is in a row at `places` (ascending) of the memory that begins at `base`. O(runs from there * log places).
+    pub(super) fn next_at(&self, from: CpuVa, base: FabricAddr, places: &[VramOffset]) -> Option<CpuSpan> {
+        let above = CpuSpan::between(from, CpuVa(u64::MAX));
+        (self.first_from(from)..*self.len).find_map(|i| {
+            let run = self.get(i)?.cut(above)?;
+            let start = run.at.0.checked_sub(base.0)?;
+            let here = &places[places.partition_point(|place| place.0 < start)..];
+            let first = here.first().map(|place| place.0 - start).filter(|first| *first < run.span.bytes())?;
+            let row = (start + first..start + run.span.bytes()).step_by(index(PAGE));
+            let pages = row.zip(here).take_while(|(at, place)| *at == place.0).count() as u64;
+            let start = CpuVa(run.span.start().0 + first);
+            Some(CpuSpan::between(start, CpuVa(start.0 + pages * PAGE)))
+        })
+    }
+
     /// Makes room for `count` runs before position `i`, or takes -`count` from there.
     fn shift(&mut self, i: usize, count: isize) {
         let old = *self.len;
@@ -213,7 +228,6 @@ pub(super) fn pages_of(span: CpuSpan) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vkfd_driver::addr::PAGE;
 
     fn run(first: u64, pages: u64, at: u64) -> Run {
         let span = CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + pages) * PAGE));
@@ -238,6 +252,26 @@ mod tests {
         places.lock().insert(run(25, 1, 300));
         places.lock().insert(run(1, 1, 0));
         assert_eq!(all(&places), [(1, 1, 0), (10, 15, 100), (25, 1, 300)]);
+    }
+
+    #[test]
+    fn memory_is_found_by_its_places() {
+        let places = Places::new().unwrap();
+        for run in [run(10, 5, 100), run(20, 5, 203), run(30, 5, 107)] {
+            places.lock().insert(run);
+        }
+        let find = |from: u64, wanted: &[u64]| {
+            let wanted: Vec<_> = wanted.iter().map(|at| VramOffset((at - 50) * PAGE)).collect();
+            let found = places.lock().next_at(CpuVa(from * PAGE), FabricAddr(50 * PAGE), &wanted);
+            found.map(|span| (span.start().0 / PAGE, span.pages()))
+        };
+        let wanted = [99, 101, 102, 104, 105, 106, 110, 111, 112, 204];
+        assert_eq!(find(0, &wanted), Some((11, 2)));
+        assert_eq!(find(13, &wanted), Some((14, 1)));
+        assert_eq!(find(15, &wanted), Some((21, 1)));
+        assert_eq!(find(22, &wanted), Some((33, 2)));
+        assert_eq!(find(35, &wanted), None);
+        assert_eq!(find(0, &[]), None);
     }
 
     #[test]

@@ -8,12 +8,12 @@ use super::descriptor::Holes;
 use super::device_ram::Window;
 use super::places::Run;
 use super::ring::{from_start, Change, Fate};
-use super::sabotage;
 use super::stash::{Holds, Slot};
 use super::to_device::CHUNK;
 use super::worker::Worker;
+use super::{sabotage, Mover};
 use std::sync::atomic::Ordering;
-use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE, PAGE};
+use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, HUGE, PAGE};
 
 /// How often a piece is tried whose mapping is changing.
 const TRIES: u32 = 8;
@@ -34,6 +34,19 @@ struct Filled {
     stray: bool,
     /// The run stays.
     keep: bool,
+}
+
+impl Mover {
+    /// See `AddressSpace::evict_places`; the GPU's memory begins at `base`.
+    pub(crate) fn evict(&self, base: FabricAddr, places: &[VramOffset]) -> u64 {
+        let (mut at, mut moved) = (CpuVa(0), 0);
+        loop {
+            let next = self.places.lock().next_at(at, base, places);
+            let Some(span) = next else { return moved };
+            moved += self.to_system(span);
+            at = span.end();
+        }
+    }
 }
 
 impl Worker {

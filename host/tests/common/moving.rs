@@ -166,6 +166,12 @@ impl Rig {
         self.memory.migrate_to_system(span).unwrap()
     }
 
+    /// Evicts what is at pages `places` of the GPU's memory, wherever the process has it.
+    pub fn evict(&self, places: std::ops::Range<u64>) -> u64 {
+        let places: Vec<_> = places.map(|page| VramOffset(page * PAGE)).collect();
+        self.memory.evict_places(&*self.device, &places).unwrap()
+    }
+
     /// Where the pages of `span` are, faulted with a watch of their own; `None` in system memory.
     pub fn places(&self, span: CpuSpan) -> Vec<Option<FabricAddr>> {
         let (faulted, pages) = self.fault(span, Access::Read);
