@@ -402,7 +402,7 @@ fn what_mremap_took_elsewhere_is_evicted_by_its_place() {
         assert_eq!((rigs[0].go(area.all()), rigs[1].go(other.all())), (64, 64));
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let moved = unsafe { libc::syscall(libc::SYS_mremap, area.at, area.bytes, area.bytes, flags, target.at) };
-        assert_eq!(moved as u64, target.at);
+        assert_eq!(u64::try_from(moved), Ok(target.at));
         assert_eq!((rigs[0].back(area.all()), rigs[0].held()), (0, 64));
         assert_eq!(rigs[0].evict(60..80), 4);
         assert_eq!((rigs[0].evict(60..80), rigs[0].evict(0..64)), (0, 60));
