@@ -12,7 +12,6 @@ use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
 use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::Gpu;
 use vkfd_driver::os;
 
 struct State {
@@ -220,9 +219,7 @@ impl AddressSpace for ProcessMemory {
         if !self.mm.is_current() {
             return Err(Errno::ESRCH.into());
         }
-        let gpu = self.gpus.iter().find(|gpu| gpu.properties().gpu_id == device.gpu_id());
-        let (Some(mover), Some(gpu)) = (self.mm.mover(), gpu) else { return Ok(0) };
-        Ok(mover.evict(gpu.properties().vram_base, places))
+        Ok(self.mm.mover().map_or(0, |mover| mover.evict(device, places)))
     }
 
     fn settle(&self) {

@@ -56,6 +56,11 @@ impl Window {
     }
 }
 
+/// Where a driver's object is: as long as it lives no other is there.
+pub(super) fn identity(device: &dyn DeviceMemory) -> usize {
+    std::ptr::from_ref(device).cast::<()>().addr()
+}
+
 impl DeviceRam {
     pub(super) fn new(gpu: Arc<HostGpu>, device: Arc<dyn DeviceMemory>) -> io::Result<Self> {
         let vram = gpu.software().vram();
@@ -79,7 +84,12 @@ impl DeviceRam {
 
     /// Whether it is the same memory of the same driver.
     pub(super) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.gpu, &other.gpu) && std::ptr::addr_eq(Arc::as_ptr(&self.device), Arc::as_ptr(&other.device))
+        Arc::ptr_eq(&self.gpu, &other.gpu) && self.device() == other.device()
+    }
+
+    /// The [`identity`] of the driver's object.
+    pub(super) fn device(&self) -> usize {
+        identity(&*self.device)
     }
 
     /// Whether `bytes` from `at` are in it.

@@ -208,6 +208,7 @@ fn await_answer<T>(answer: &mpsc::Receiver<T>, bytes: u64) -> Option<T> {
 enum Job {
     ToDevice { span: CpuSpan, memory: Arc<DeviceRam>, places: Vec<Option<VramOffset>>, done: mpsc::SyncSender<Placed> },
     ToSystem { span: CpuSpan, done: mpsc::SyncSender<u64> },
+    Evict { device: usize, places: Vec<VramOffset>, done: mpsc::SyncSender<u64> },
 }
 
 /// What [`Job::ToDevice`] answers: the places, `None` where a page moved, how many did, and which may be shared with a child.

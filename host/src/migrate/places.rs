@@ -127,11 +127,12 @@ impl Runs<'_> {
         self.get(self.first_from(span.start()))?.cut(span)
     }
 
-    /// The first memory at or above `from` that is in a row at `places` (ascending) of the memory that begins at `base`. O(runs from there * log places).
-    pub(super) fn next_at(&self, from: CpuVa, base: FabricAddr, places: &[VramOffset]) -> Option<CpuSpan> {
+    /// The first addresses from `from` on that are in a row at `places` (ascending) of memory number `memory`, which begins at `base`. O(runs from
+    /// there * log places).
+    pub(super) fn next_at(&self, from: CpuVa, memory: u32, base: FabricAddr, places: &[VramOffset]) -> Option<CpuSpan> {
         let above = CpuSpan::between(from, CpuVa(u64::MAX));
         (self.first_from(from)..*self.len).find_map(|i| {
-            let run = self.get(i)?.cut(above)?;
+            let run = self.get(i).filter(|run| run.memory == memory)?.cut(above)?;
             let start = run.at.0.checked_sub(base.0)?;
             let here = &places[places.partition_point(|place| place.0 < start)..];
             let first = here.first().map(|place| place.0 - start).filter(|first| *first < run.span.bytes())?;
@@ -257,12 +258,13 @@ mod tests {
     #[test]
     fn memory_is_found_by_its_places() {
         let places = Places::new().unwrap();
-        for run in [run(10, 5, 100), run(20, 5, 203), run(30, 5, 107)] {
+        let other = Run { memory: 1, ..run(11, 4, 101) };
+        for run in [Run { span: run(5, 4, 0).span, ..other }, run(10, 5, 100), run(20, 5, 203), run(30, 5, 107)] {
             places.lock().insert(run);
         }
         let find = |from: u64, wanted: &[u64]| {
             let wanted: Vec<_> = wanted.iter().map(|at| VramOffset((at - 50) * PAGE)).collect();
-            let found = places.lock().next_at(CpuVa(from * PAGE), FabricAddr(50 * PAGE), &wanted);
+            let found = places.lock().next_at(CpuVa(from * PAGE), 0, FabricAddr(50 * PAGE), &wanted);
             found.map(|span| (span.start().0 / PAGE, span.pages()))
         };
         let wanted = [99, 101, 102, 104, 105, 106, 110, 111, 112, 204];

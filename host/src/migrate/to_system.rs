@@ -5,15 +5,17 @@
 //! where whoever touches it waits until then. Private pages: the client's mapping is empty already.
 
 use super::descriptor::Holes;
-use super::device_ram::Window;
+use super::device_ram::{identity, Window};
 use super::places::Run;
 use super::ring::{from_start, Change, Fate};
 use super::stash::{Holds, Slot};
 use super::to_device::CHUNK;
 use super::worker::Worker;
-use super::{sabotage, Mover};
+use super::{await_answer, sabotage, Job, Mover};
 use std::sync::atomic::Ordering;
-use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, HUGE, PAGE};
+use std::sync::mpsc;
+use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use vkfd_driver::device_memory::DeviceMemory;
 
 /// How often a piece is tried whose mapping is changing.
 const TRIES: u32 = 8;
@@ -37,15 +39,11 @@ struct Filled {
 }
 
 impl Mover {
-    /// See `AddressSpace::evict_places`; the GPU's memory begins at `base`.
-    pub(crate) fn evict(&self, base: FabricAddr, places: &[VramOffset]) -> u64 {
-        let (mut at, mut moved) = (CpuVa(0), 0);
-        loop {
-            let next = self.places.lock().next_at(at, base, places);
-            let Some(span) = next else { return moved };
-            moved += self.to_system(span);
-            at = span.end();
-        }
+    /// See `AddressSpace::evict_places`.
+    pub(crate) fn evict(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> u64 {
+        let (done, answer) = mpsc::sync_channel(1);
+        self.submit(Job::Evict { device: identity(device), places: places.to_vec(), done });
+        await_answer(&answer, places.len() as u64 * PAGE).unwrap_or(0)
     }
 }
 
@@ -65,6 +63,18 @@ impl Worker {
             at = end;
         }
         moved
+    }
+
+    /// Moves what is at `places` of a device's memory, wherever that is. How many pages.
+    pub(super) fn evict(&mut self, device: usize, places: &[VramOffset]) -> u64 {
+        let Some((number, base)) = self.known(device) else { return 0 };
+        let (mut at, mut moved) = (CpuVa(0), 0);
+        loop {
+            let next = self.mover.places.lock().next_at(at, number, base, places);
+            let Some(span) = next else { return moved };
+            moved += self.move_to_system(span);
+            at = span.end();
+        }
     }
 
     /// As [`Worker::move_to_system`] for memory that the driver has been told of.

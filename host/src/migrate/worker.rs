@@ -15,7 +15,7 @@ use crate::uffd::block_signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
-use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, HUGE, PAGE};
 
 /// How long pages are kept for the next move, in milliseconds.
 const LINGER: u32 = 1000;
@@ -131,6 +131,14 @@ impl Worker {
                 Some(Job::ToSystem { span, done }) => {
                     let _helped = self.mover.helped(span.bytes());
                     let moved = self.move_to_system(span);
+                    self.drain();
+                    self.tell_released();
+                    self.forget_unused();
+                    let _ = done.send(moved);
+                }
+                Some(Job::Evict { device, places, done }) => {
+                    let _helped = self.mover.helped(places.len() as u64 * PAGE);
+                    let moved = self.evict(device, &places);
                     self.drain();
                     self.tell_released();
                     self.forget_unused();
@@ -273,6 +281,15 @@ impl Worker {
 
     fn memory(&self, number: u32) -> Option<&Arc<DeviceRam>> {
         self.memories.get(usize::try_from(number).ok()?)?.as_ref()
+    }
+
+    /// The number of a device's memory, if pages are or were in it, and where it begins for the GPUs.
+    pub(super) fn known(&self, device: usize) -> Option<(u32, FabricAddr)> {
+        let same = |memory: &&Arc<DeviceRam>| memory.device() == device;
+        (0..).zip(&self.memories).find_map(|(n, memory)| {
+            let memory = memory.as_ref().filter(same)?;
+            Some((n, memory.window().fabric))
+        })
     }
 
     /// The number of `memory`.
