@@ -234,3 +234,20 @@ pub fn aligned(pages: u64) -> Area {
 pub fn at(area: &Area, page: u64) -> CpuVa {
     CpuVa(area.at + page * PAGE)
 }
+
+/// How much of `area`, which is in mappings of its own, is in huge pages.
+pub fn huge_kib(area: &Area) -> u64 {
+    let (mut inside, mut kib) = (false, 0);
+    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("AnonHugePages:"), Some(size)) if inside => kib += size.parse::<u64>().unwrap(),
+            (Some(span), _) if span.contains('-') => {
+                let start = u64::from_str_radix(span.split('-').next().unwrap(), 16).unwrap();
+                inside = area.all().contains(CpuVa(start));
+            }
+            _ => {}
+        }
+    }
+    kib
+}
