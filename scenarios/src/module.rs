@@ -37,6 +37,18 @@ pub(crate) fn with_options(options: &str) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Loads the module with the environment's options alone again, if scenarios have loaded it with others: who comes after this process takes it for that.
+///
+/// # Errors
+///
+/// Why it cannot be unloaded or loaded.
+pub fn leave_as_found() -> anyhow::Result<()> {
+    match with_options("") {
+        Ok(()) | Err(Stop::Skip(_)) => Ok(()),
+        Err(Stop::Fail(error)) => Err(error.context("the module keeps a scenario's options")),
+    }
+}
+
 /// Tries once to unload the module, with nothing waited for. If that has worked, `without_it` is called before it is loaded again.
 ///
 /// # Errors
