@@ -151,14 +151,16 @@ impl Mover {
         Ok(self.seat.client.prefetch(memory, Location::System)?)
     }
 
-    /// Fails unless as many bytes of the client's memory are on GPUs. What is measured of a move that did not happen means nothing.
+    /// Fails unless as many bytes of the client's memory are on GPUs. What is measured of a move that did not happen means nothing. Less than a
+    /// thousandth may be missing: Linux leaves a page where it is that somebody holds just then, another processor's list of new pages for example.
     ///
     /// # Errors
     ///
     /// When it is not so.
     pub fn expect_on_gpu(&self, bytes: u64) -> Result<()> {
         let there = self.seat.client.svm()?.vram_pages * vkfd_client::PAGE;
-        ensure!(there == bytes, "{there:#x} bytes are in the GPU's memory, and {bytes:#x} should be");
+        let right = there <= bytes && bytes - there <= bytes / 1024;
+        ensure!(right, "{there:#x} bytes are in the GPU's memory, and {bytes:#x} should be");
         Ok(())
     }
 }
