@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* How the ROCR clients end at what they did not expect. */
+/* How the ROCR clients wait, and how they end at what they did not expect. */
 #pragma once
 
 #include <hsa/hsa.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -31,3 +32,14 @@ static void fail(const char *what, hsa_status_t status)
             _Exit(1);                        \
         }                                    \
     } while (0)
+
+/* Until what the signal is for has been done. */
+static void wait_for(hsa_signal_t signal)
+{
+    /* Long: machines may be slow, what never ends must still be told. */
+    uint64_t ticks = 0;
+    CHECK(hsa_system_get_info(HSA_SYSTEM_INFO_TIMESTAMP_FREQUENCY, &ticks));
+    hsa_signal_value_t value =
+        hsa_signal_wait_scacquire(signal, HSA_SIGNAL_CONDITION_LT, 1, ticks * 60, HSA_WAIT_STATE_BLOCKED);
+    REQUIRE(value == 0, "it did not end well: its signal is %ld", (long)value);
+}

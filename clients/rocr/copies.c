@@ -109,16 +109,6 @@ static void copy(void *to, hsa_agent_t to_agent, const void *from, hsa_agent_t f
     CHECK(hsa_amd_memory_async_copy(to, to_agent, from, from_agent, size, 0, NULL, done));
 }
 
-static void wait_for(hsa_signal_t signal)
-{
-    /* Long: machines may be slow, a copy that never ends must still be told. */
-    uint64_t ticks = 0;
-    CHECK(hsa_system_get_info(HSA_SYSTEM_INFO_TIMESTAMP_FREQUENCY, &ticks));
-    hsa_signal_value_t value =
-        hsa_signal_wait_scacquire(signal, HSA_SIGNAL_CONDITION_LT, 1, ticks * 60, HSA_WAIT_STATE_BLOCKED);
-    REQUIRE(value == 0, "a copy did not end well: its signal is %ld", (long)value);
-}
-
 /* All buffers into the GPU's memory, and from there into others; a signal each, none waited for before the last was asked for. */
 static void round_trip(struct agents *agents, unsigned gpu, unsigned count)
 {

@@ -126,22 +126,13 @@ static unsigned long moves(void)
     return all;
 }
 
-static void wait_for(hsa_signal_t signal)
-{
-    uint64_t ticks = 0;
-    CHECK(hsa_system_get_info(HSA_SYSTEM_INFO_TIMESTAMP_FREQUENCY, &ticks));
-    hsa_signal_value_t value =
-        hsa_signal_wait_scacquire(signal, HSA_SIGNAL_CONDITION_LT, 1, ticks * 60, HSA_WAIT_STATE_BLOCKED);
-    REQUIRE(value == 0, "a signal is %ld, and 0 is wanted", (long)value);
-    CHECK(hsa_signal_destroy(signal));
-}
-
 static void copy(void *to, const void *from, size_t bytes, const struct gpu *gpu)
 {
     hsa_signal_t done;
     CHECK(hsa_signal_create(1, 0, NULL, &done));
     CHECK(hsa_amd_memory_async_copy(to, gpu->agent, from, gpu->agent, bytes, 0, NULL, done));
     wait_for(done);
+    CHECK(hsa_signal_destroy(done));
 }
 
 static void prefetch(void *memory, size_t bytes, hsa_agent_t agent)
@@ -150,6 +141,7 @@ static void prefetch(void *memory, size_t bytes, hsa_agent_t agent)
     CHECK(hsa_signal_create(1, 0, NULL, &done));
     CHECK(hsa_amd_svm_prefetch_async(memory, bytes, agent, 0, NULL, done));
     wait_for(done);
+    CHECK(hsa_signal_destroy(done));
     hsa_amd_svm_attribute_pair_t asked = {.attribute = HSA_AMD_SVM_ATTRIB_PREFETCH_LOCATION};
     CHECK(hsa_amd_svm_attributes_get(memory, bytes, &asked, 1));
     REQUIRE(asked.value == agent.handle, "the prefetch location is %#lx, not %#lx", (long)asked.value, (long)agent.handle);

@@ -26,6 +26,7 @@ pub mod machine;
 mod maps;
 pub mod migrate;
 pub mod mm;
+mod pagemap;
 mod populate;
 pub mod source;
 mod sys;

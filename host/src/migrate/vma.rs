@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which mapping is where, asked of the kernel (`PROCMAP_QUERY`, Linux 6.11), and how many there are. A query does not allocate.
 
+use crate::pagemap::{Pagemap, NO_REGION};
 use linux_raw_sys::general as raw;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -9,8 +10,6 @@ use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
 
 /// `_IOWR('f', 17, struct procmap_query)`.
 const PROCMAP_QUERY: u32 = 0xc068_6611;
-/// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: u32 = 0xc060_6610;
 const HEAP: &[u8] = b"[heap]";
 const STACK: &[u8] = b"[stack]";
 
@@ -59,14 +58,14 @@ impl Vma {
 /// The mappings of this process.
 pub(super) struct Mappings {
     maps: File,
-    pagemap: File,
+    pagemap: Pagemap,
 }
 
 impl Mappings {
     /// # Errors
     /// No /proc, or a kernel before Linux 6.11.
     pub(super) fn open() -> io::Result<Self> {
-        let mappings = Self { maps: File::open("/proc/self/maps")?, pagemap: File::open("/proc/self/pagemap")? };
+        let mappings = Self { maps: File::open("/proc/self/maps")?, pagemap: Pagemap::open()? };
         mappings.query(CpuVa(0)).map_err(|errno| match errno {
             libc::ENOTTY => io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -130,14 +129,9 @@ impl Mappings {
 
     /// Whether a huge page is at `at`.
     pub(super) fn is_huge(&self, at: CpuVa) -> bool {
-        // SAFETY: plain numbers; zero is a value of each.
-        let (mut scan, mut region): (raw::pm_scan_arg, raw::page_region) = unsafe { std::mem::zeroed() };
-        scan.size = size_of_val(&scan) as u64;
-        (scan.start, scan.end) = (at.0, at.0 + PAGE);
-        (scan.vec, scan.vec_len) = ((&raw mut region).expose_provenance() as u64, 1);
-        (scan.category_mask, scan.return_mask) = (raw::PAGE_IS_HUGE.into(), raw::PAGE_IS_HUGE.into());
-        // SAFETY: the structure is the one that the request takes, and names one region.
-        unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN.into(), &raw mut scan) == 1 }
+        let found =
+            self.pagemap.scan(at.0, at.0 + PAGE, raw::PAGE_IS_HUGE, 0, &mut [NO_REGION]).map(|found| found.0.len());
+        found == Some(1)
     }
 
     /// Calls `f` for the mappings that share a byte with `span`, in order, until it says false.

@@ -9,37 +9,12 @@
 //! Limits: on an older kernel, or without /proc, nothing counts as there, and everything is populated.
 
 use super::{Batch, BATCH};
+use crate::pagemap::{Pagemap, NO_REGION};
+use linux_raw_sys::general::{page_region, PAGE_IS_PFNZERO, PAGE_IS_PRESENT};
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use vkfd_driver::addr::{index, PAGE};
+use vkfd_driver::addr::PAGE;
 use vkfd_driver::address_space::Access;
-
-/// `struct page_region` of linux/fs.h.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Region {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-/// `struct pm_scan_arg` of linux/fs.h.
-#[repr(C)]
-#[derive(Default)]
-struct ScanArg {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
 
 /// `struct procmap_query` of linux/fs.h.
 #[repr(C)]
@@ -62,8 +37,6 @@ struct MapQuery {
     build_id_addr: u64,
 }
 
-const PAGE_IS_PRESENT: u64 = 1 << 3;
-const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const VMA_READABLE: u64 = 1;
 const VMA_WRITABLE: u64 = 2;
 const VMA_SHARED: u64 = 8;
@@ -73,7 +46,6 @@ const fn iowr<T>(kind: u8, number: u8) -> libc::Ioctl {
     (3 << 30 | (size_of::<T>() as libc::Ioctl) << 16) | (kind as libc::Ioctl) << 8 | number as libc::Ioctl
 }
 
-const PAGEMAP_SCAN: libc::Ioctl = iowr::<ScanArg>(b'f', 16);
 const PROCMAP_QUERY: libc::Ioctl = iowr::<MapQuery>(b'f', 17);
 
 /// Pieces with at most so much between them are looked at together.
@@ -81,17 +53,17 @@ const NEAR: u64 = 64 * PAGE;
 
 /// Asks.
 pub(super) struct Present {
-    pagemap: File,
+    pagemap: Pagemap,
     maps: File,
 }
 
 impl Present {
     /// `None` where the kernel does not answer.
     pub(super) fn new() -> Option<Self> {
-        let this = Self { pagemap: File::open("/proc/self/pagemap").ok()?, maps: File::open("/proc/self/maps").ok()? };
+        let this = Self { pagemap: Pagemap::open().ok()?, maps: File::open("/proc/self/maps").ok()? };
         let page = (&raw const this).expose_provenance() as u64 / PAGE * PAGE;
-        let known = this.mapping(page).is_some()
-            && this.scan(page, page + PAGE, Access::Read, &mut [Region::default()]).is_some();
+        let known =
+            this.mapping(page).is_some() && this.scan(page, page + PAGE, Access::Read, &mut [NO_REGION]).is_some();
         known.then_some(this)
     }
 
@@ -109,7 +81,7 @@ impl Present {
             pieces.sort_unstable();
         }
         let mut there = [false; BATCH];
-        let mut regions = [Region::default(); 256];
+        let mut regions = [NO_REGION; 256];
         let mut allowed = (0, 0);
         let mut left = &*pieces;
         while let Some((start, first_end, _)) = left.first() {
@@ -172,22 +144,14 @@ impl Present {
     }
 
     /// The runs of present pages from `start` on, and how far the answer goes. For writing, the zero page is not there.
-    fn scan<'r>(&self, start: u64, end: u64, access: Access, regions: &'r mut [Region]) -> Option<(&'r [Region], u64)> {
+    fn scan<'r>(
+        &self,
+        start: u64,
+        end: u64,
+        access: Access,
+        regions: &'r mut [page_region],
+    ) -> Option<(&'r [page_region], u64)> {
         let zero = if access == Access::Write { PAGE_IS_PFNZERO } else { 0 };
-        let mut arg = ScanArg {
-            size: size_of::<ScanArg>() as u64,
-            start,
-            end,
-            vec: regions.as_mut_ptr().expose_provenance() as u64,
-            vec_len: regions.len() as u64,
-            category_mask: PAGE_IS_PRESENT | zero,
-            category_inverted: zero,
-            return_mask: PAGE_IS_PRESENT,
-            ..ScanArg::default()
-        };
-        // SAFETY: the vector is valid for `vec_len` regions, which the call fills; it changes no page (no WP flag).
-        let found = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
-        let found = usize::try_from(found).ok()?;
-        Some((regions.get(..found)?, if found < index(arg.vec_len) { end } else { arg.walk_end }))
+        self.pagemap.scan(start, end, PAGE_IS_PRESENT, zero, regions)
     }
 }
