@@ -95,6 +95,8 @@ impl Watch for IntervalNotifier<Client> {
 /// A process's memory.
 pub(crate) struct ProcessMemory {
     mm: ARef<Mm>,
+    /// Whose it is, as the system as a whole numbers users: containers have others of the same number.
+    uid: u32,
     /// What of it can be a GPU's.
     memories: Arc<Memories>,
     /// From the first watch on.
@@ -106,12 +108,14 @@ impl ProcessMemory {
     pub(crate) fn current(memories: Arc<Memories>) -> Result<Self> {
         let current = kernel::current!();
         let mm = current.mm().ok_or(Errno::ESRCH)?;
-        Ok(Self { mm: ARef::from(&**mm), memories, quiet: SetOnce::new() })
+        // SAFETY: the current task.
+        let uid = unsafe { bindings::task_uid(current.as_ptr()) }.val;
+        Ok(Self { mm: ARef::from(&**mm), uid, memories, quiet: SetOnce::new() })
     }
 
     /// A reference as a user of the address space. Given back by a worker: the last user tears the address space down, which is
     /// not for a thread that may hold locks.
-    fn user(&self) -> Result<impl core::ops::Deref<Target = kernel::mm::MmWithUserAsync>> {
+    fn alive(&self) -> Result<impl core::ops::Deref<Target = kernel::mm::MmWithUserAsync>> {
         let user = self.mm.mmget_not_zero().ok_or(Errno::ESRCH)?;
         Ok(MmWithUser::into_mmput_async(user))
     }
@@ -129,7 +133,7 @@ impl ProcessMemory {
     /// Calls `f` for the mapped parts of `span`, each at most a chunk and in one mapping, which is locked for that long only. Gives up when the
     /// thread is being killed.
     fn each_chunk(&self, span: CpuSpan, mut f: impl FnMut(&VmaRef, Range<usize>, &mut Lists)) -> Result {
-        let mm = self.user()?;
+        let mm = self.alive()?;
         let mut lists = Lists::new(CHUNK.min(index(span.pages())))?;
         let (mut at, end) = (index(span.start().0), index(span.end().0));
         while at < end {
@@ -175,7 +179,7 @@ impl AddressSpace for ProcessMemory {
             return Err(Errno::EINVAL.into());
         }
         os::failpoint("watch")?;
-        let mm = self.user()?;
+        let mm = self.alive()?;
         if self.quiet.as_ref().is_none() {
             // Of two threads that come here at once, one's is dropped again.
             self.quiet.populate(Arc::pin_init(IntervalNotifier::new(&mm, 0..PAGE_SIZE, Quiet), GFP_KERNEL)?);
@@ -189,11 +193,13 @@ impl AddressSpace for ProcessMemory {
     fn fault(&self, watch: &dyn Watch, _seq: Seq, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
         let fail = |errno| Faulted { spans: 0, error: Some(errno) };
         let inside = |span: &CpuSpan| watch.span().start() <= span.start() && span.end() <= watch.span().end();
-        let (true, Some(notifier)) = (spans.iter().all(inside), self.quiet.as_ref()) else {
+        if !spans.iter().all(inside) {
             return fail(Errno::EINVAL);
-        };
+        }
+        // Whoever has a watch has seen that there is one, or that another thread is just making it.
+        let Some(notifier) = self.quiet.as_ref() else { return fail(Errno::EAGAIN) };
         let patience = if self.is_current() { hmm::Patience::Killable } else { hmm::Patience::None };
-        let mm = match self.user() {
+        let mm = match self.alive() {
             Ok(mm) => mm,
             Err(error) => return fail(error.errno),
         };
@@ -309,11 +315,11 @@ impl AddressSpace for ProcessMemory {
         const DEVICES: usize = flags::IO | flags::PFNMAP | flags::MIXEDMAP;
         let mut memory = true;
         let look = |vma: &VmaRef| memory &= vma.flags() & DEVICES == 0;
-        self.user().is_ok_and(|mm| each_mapping(&mm, span, look)) && memory
+        self.alive().is_ok_and(|mm| each_mapping(&mm, span, look)) && memory
     }
 
     fn first_mapped(&self, span: CpuSpan) -> Option<CpuSpan> {
-        let mm = self.user().ok()?;
+        let mm = self.alive().ok()?;
         let _lock = mm.mmap_read_lock();
         // SAFETY: the lock is held as long as the mapping is used.
         let vma = unsafe {
@@ -322,6 +328,37 @@ impl AddressSpace for ProcessMemory {
         };
         let found = CpuSpan::between(CpuVa(vma.start() as u64), CpuVa(vma.end() as u64));
         found.overlaps(span).then(|| found.overlap(span))
+    }
+
+    fn out_of_reach(&self, span: CpuSpan, access: Access) -> u64 {
+        let wanted = match access {
+            // What may only be written HMM does not give either.
+            Access::Read => flags::READ,
+            Access::Write => flags::WRITE,
+        };
+        let (start, end) = (index(span.start().0), index(span.end().0));
+        let Ok(mm) = self.alive() else { return span.bytes() };
+        let _lock = mm.mmap_read_lock();
+        let mut at = start;
+        while at < end {
+            // SAFETY: the lock is held as long as the mapping is used.
+            let vma = unsafe {
+                let found = bindings::find_vma(mm.as_raw(), at);
+                (!found.is_null()).then(|| VmaRef::from_raw(found))
+            };
+            match vma {
+                // Nothing is mapped from here on.
+                None => at = end,
+                Some(vma) if vma.start() <= at && vma.flags() & wanted != 0 => break,
+                // Up to the next mapping, or beyond one that forbids it.
+                Some(vma) => at = if vma.start() > at { vma.start() } else { vma.end() },
+            }
+        }
+        (at.min(end) - start) as u64
+    }
+
+    fn user(&self) -> u32 {
+        self.uid
     }
 
     fn is_current(&self) -> bool {

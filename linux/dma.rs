@@ -21,6 +21,10 @@ unsafe extern "C" {
 
 const HUGE_ORDER: u32 = HUGE_PAGES.ilog2();
 
+/// `__GFP_ACCOUNT`, which the kernel's bindings have only together with `GFP_KERNEL`: charged to the caller's memory cgroup.
+const GFP_ACCOUNT: bindings::gfp_t = bindings::GFP_KERNEL_ACCOUNT & !bindings::GFP_KERNEL;
+const _: () = assert!(GFP_ACCOUNT.count_ones() == 1);
+
 /// A page that is ours.
 ///
 /// # Invariants
@@ -54,9 +58,9 @@ impl DmaPages {
             if left < HUGE_PAGES {
                 order = 0;
             }
-            // Large ones only where they cost no effort.
-            let effort = if order == 0 { bindings::GFP_KERNEL_ACCOUNT } else { bindings::GFP_NOWAIT };
-            let flags = effort | bindings::__GFP_ZERO | bindings::__GFP_NOWARN;
+            // Large ones only where they cost no effort. All of them are the client's, and its memory cgroup's.
+            let effort = if order == 0 { bindings::GFP_KERNEL } else { bindings::GFP_NOWAIT };
+            let flags = effort | GFP_ACCOUNT | bindings::__GFP_ZERO | bindings::__GFP_NOWARN;
             // SAFETY: no preconditions in a context that may sleep.
             let first = NonNull::new(unsafe { bindings::alloc_pages(flags, order) });
             let Some(first) = first else {

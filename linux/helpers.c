@@ -53,6 +53,11 @@ bool vkfd_fatal_signal_pending(void)
 	return fatal_signal_pending(current);
 }
 
+void vkfd_cond_resched(void)
+{
+	cond_resched();
+}
+
 void vkfd_interval_set_seq(struct mmu_interval_notifier *notifier, unsigned long seq)
 {
 	mmu_interval_set_seq(notifier, seq);

@@ -8,6 +8,7 @@ bool vkfd_should_fail(void);
 void vkfd_reclaim_begin(void);
 void vkfd_reclaim_end(void);
 bool vkfd_fatal_signal_pending(void);
+void vkfd_cond_resched(void);
 
 struct mmu_interval_notifier;
 void vkfd_interval_set_seq(struct mmu_interval_notifier *notifier, unsigned long seq);

@@ -37,7 +37,8 @@ impl CharDevice for KfdFile {
     fn ioctl(&self, command: u32, argument: usize) -> Result<isize> {
         let argument = CpuVa(argument as u64);
         if Command(command).same_call(ACQUIRE_VM) {
-            self.bind_render_file(argument)?;
+            self.acquire_vm(Command(command), argument)?;
+            return Ok(0);
         }
         match self.process.ioctl(command, argument) {
             Ok(()) => Ok(0),
@@ -55,19 +56,27 @@ impl CharDevice for KfdFile {
 }
 
 impl KfdFile {
-    /// Before ACQUIRE_VM: the process's memory on that GPU is mapped through the render node that the call brings. EINVAL if it
-    /// is none. Whatever else is wrong with the call the driver finds out.
-    fn bind_render_file(&self, argument: CpuVa) -> Result {
+    /// ACQUIRE_VM, whose argument is copied once: the process's memory on that GPU is mapped through the render node that the call brings. EINVAL if it
+    /// is none, EBUSY if it is another process's; then, and where there is no VM to be had, the node is as it was.
+    fn acquire_vm(&self, command: Command, argument: CpuVa) -> Result {
         if !self.process.mm().is_current() {
-            return Ok(());
+            return Err(EBADF);
         }
         let mut args = AcquireVmArgs::zeroed();
-        self.process.mm().read(argument, args.as_bytes_mut())?;
+        let declared = args.as_bytes_mut().get_mut(..command.size());
+        match declared {
+            Some(bytes) => self.process.mm().read(argument, bytes)?,
+            None => self.process.mm().read(argument, args.as_bytes_mut())?,
+        }
         if self.machine.gpu(args.gpu_id).is_none() {
-            return Ok(());
+            return Err(EINVAL);
         }
         let file = LocalFile::fget(args.drm_fd).map_err(|_| EINVAL)?;
         let render = self.machine.render_file(args.gpu_id, &file).ok_or(EINVAL)?;
+        if render.is_anothers(&self.process) {
+            return Err(EBUSY);
+        }
+        self.process.acquire_vm(args.gpu_id)?;
         render.bind(&self.machine, &self.process)
     }
 }

@@ -99,6 +99,10 @@ module! {
             default: 1,
             description: "What a GPU's memory can be for pages of processes: 0 nothing, 1 coherent, 2 private",
         },
+        diagnosis: u8 {
+            default: 0,
+            description: "1: clients may have what is there for tests and benchmarks only (MEASURE, MOVE, SET_WINDOWS)",
+        },
         sabotage: u8 {
             default: 0,
             description: "In builds for it only: 1 ignores invalidations, 2 leaves TLB flushes out, 3 commits what was invalidated meanwhile, 4 and 5 move pages to a GPU or back without their contents, 6 forgets pages that are free, 7 evicts nothing that only others have",
@@ -131,6 +135,7 @@ fn options(kinds: Migration) -> Options {
         max_ranges: module_parameters::max_ranges.value(),
         ram,
         device_memory: if kinds.private { Kind::Private } else { Kind::Coherent },
+        diagnosis: module_parameters::diagnosis.value() == 1,
         sabotage: sabotage(),
         ..Options::default()
     }
@@ -178,9 +183,14 @@ impl kernel::Module for Vkfd {
             regions.push((minor, region?), GFP_KERNEL)?;
         }
         let drm = Arc::pin_init(Class::new(c"drm", Some(c"dri")), GFP_KERNEL)?;
+        let mut all = KVec::new();
+        for gpu in found.iter() {
+            all.push(gpu.clone(), GFP_KERNEL)?;
+        }
+        let all = Arc::new(all, GFP_KERNEL)?;
         for (index, ((minor, region), gpu)) in regions.into_iter().zip(found.iter()).enumerate() {
             let name = kernel::str::CString::try_from_fmt(fmt!("renderD{minor}"))?;
-            let context = Arc::new(RenderNode { kfd: kfd.clone(), index }, GFP_KERNEL)?;
+            let context = Arc::new(RenderNode { kfd: kfd.clone(), index, gpus: all.clone() }, GFP_KERNEL)?;
             let node = Registration::new(drm.clone(), &name, region, context);
             gpus.push((gpu.clone(), Arc::pin_init(node, GFP_KERNEL)?))?;
         }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! mmap of the device files: DMA pages and VRAM in a client's memory.
 //!
-//! A DMA page in a mapping has a reference of the mapping's own. VRAM is mapped without page structures, so the area keeps the object
-//! that has it: VRAM is not given to another client before the last mapping of it has gone. That also holds for a mapping that fails half way: the
+//! A DMA page in a mapping has a reference of the mapping's own, and the area keeps the memory that it is of, so that it stays charged as long as it is
+//! mapped. VRAM is mapped without page structures, so the area keeps it: VRAM is not given to another client before the last mapping of it has gone. That also holds for a mapping that fails half way: the
 //! entries made until then, by which other threads may reach the VRAM already, go before the object does. The kernel would remove them afterwards.
 //!
 //! Called with the client's mmap lock held.
 
 use crate::dma::DmaPages;
-use crate::machine::Machine;
+use crate::machine::{Machine, RemoteGpu};
 use kernel::bindings;
 use kernel::error::to_result;
 use kernel::mm::virt::{flags, VmaNew};
@@ -17,7 +17,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::ForeignOwnable;
 use vkfd_driver::addr::index;
-use vkfd_driver::bo::Bo;
+use vkfd_driver::bo::VramMemory;
 use vkfd_driver::gpu::DmaMemory;
 use vkfd_driver::mmap::Mapped;
 use vkfd_driver::os;
@@ -30,6 +30,19 @@ pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result 
     if !process.mm().is_current() {
         return Err(EBADF);
     }
+    let (offset, bytes) = place(vma);
+    map_as(process.mmap(offset, bytes)?, &|gpu_id| machine.gpu(gpu_id), vma)
+}
+
+/// What of its file a mapping that is being set up shows: the offset, and how many bytes.
+pub(crate) fn place(vma: &VmaNew) -> (u64, u64) {
+    // SAFETY: the area is being set up.
+    let pages = unsafe { (*vma.as_ptr()).vm_pgoff };
+    ((pages as u64) << PAGE_SHIFT, (vma.end() - vma.start()) as u64)
+}
+
+/// Sets `vma` up as a mapping of `memory`. EINVAL as [`map`].
+pub(crate) fn map_as<'a>(memory: Mapped, gpu: &dyn Fn(u32) -> Option<&'a RemoteGpu>, vma: &VmaNew) -> Result {
     if vma.flags() & flags::SHARED == 0 && vma.flags() & flags::MAYWRITE != 0 {
         if vma.readable() || vma.executable() {
             return Err(EINVAL);
@@ -37,15 +50,19 @@ pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result 
         // EINVAL if it can be written to now.
         vma.try_clear_maywrite()?;
     }
-    // SAFETY: the area is being set up.
-    let pages = unsafe { (*vma.as_ptr()).vm_pgoff };
-    let bytes = (vma.end() - vma.start()) as u64;
     vma.set_dontexpand();
     vma.set_dontdump();
-    match process.mmap((pages as u64) << PAGE_SHIFT, bytes)? {
-        Mapped::Dma(memory, from) => map_dma(vma, &*memory, index(from)),
-        Mapped::Vram { gpu_id, pieces, object } => {
-            let gpu = machine.gpu(gpu_id).ok_or(ENODEV)?;
+    match memory {
+        Mapped::Dma(memory, from) => {
+            // Made before: nothing may fail once there are entries.
+            let kept = Arc::new(Kept::Dma { _memory: memory.clone() }, GFP_KERNEL_ACCOUNT)?;
+            map_dma(vma, &*memory, index(from))?;
+            keep(vma, kept);
+            Ok(())
+        }
+        Mapped::Vram { gpu_id, pieces, memory } => {
+            let kept = Arc::new(Kept::Vram { _memory: memory }, GFP_KERNEL_ACCOUNT)?;
+            let gpu = gpu(gpu_id).ok_or(ENODEV)?;
             let mut end = vma.start();
             for (offset, bytes) in pieces.iter() {
                 let phys = gpu.bar().phys(gpu.bar_offset(*offset));
@@ -58,7 +75,7 @@ pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result 
                 }
                 end += index(*bytes);
             }
-            keep(vma, object);
+            keep(vma, kept);
             Ok(())
         }
     }
@@ -94,10 +111,30 @@ struct Operations(bindings::vm_operations_struct);
 unsafe impl Sync for Operations {}
 
 static KEEPER: Operations =
-    Operations(bindings::vm_operations_struct { open: Some(again), close: Some(gone), ..pin_init::zeroed() });
+    // What a debugger reads and writes where there are no page structures: VRAM.
+    Operations(bindings::vm_operations_struct {
+        open: Some(again),
+        close: Some(gone),
+        access: Some(bindings::generic_access_phys),
+        ..pin_init::zeroed()
+    });
+
+/// What an area keeps.
+enum Kept {
+    /// The VRAM.
+    Vram {
+        /// Never looked at.
+        _memory: Arc<VramMemory>,
+    },
+    /// The memory, with what is charged for it. Its pages have references of the area's as well.
+    Dma {
+        /// Never looked at.
+        _memory: Arc<dyn DmaMemory>,
+    },
+}
 
 /// Has the area, and what it is split into and copied to, keep `object`. Nothing may fail after that.
-fn keep(vma: &VmaNew, object: Arc<Bo>) {
+fn keep(vma: &VmaNew, object: Arc<Kept>) {
     // SAFETY: the area is being set up; the operations are constants.
     unsafe {
         (*vma.as_ptr()).vm_private_data = object.into_foreign();
@@ -110,7 +147,7 @@ fn keep(vma: &VmaNew, object: Arc<Bo>) {
 /// Called by the kernel for an area that is a copy of one of `keep`'s.
 unsafe extern "C" fn again(vma: *mut bindings::vm_area_struct) {
     // SAFETY: the copied area has a reference.
-    let object: Arc<Bo> = unsafe { Arc::<Bo>::borrow((*vma).vm_private_data) }.into();
+    let object: Arc<Kept> = unsafe { Arc::<Kept>::borrow((*vma).vm_private_data) }.into();
     // The new area has one of its own.
     let _ = object.into_foreign();
 }
@@ -120,5 +157,5 @@ unsafe extern "C" fn again(vma: *mut bindings::vm_area_struct) {
 /// Called by the kernel for an area of `keep`'s, once.
 unsafe extern "C" fn gone(vma: *mut bindings::vm_area_struct) {
     // SAFETY: the area's own reference.
-    drop(unsafe { Arc::<Bo>::from_foreign((*vma).vm_private_data) });
+    drop(unsafe { Arc::<Kept>::from_foreign((*vma).vm_private_data) });
 }

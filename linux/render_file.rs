@@ -2,11 +2,11 @@
 //! An open render node (`/dev/dri/renderD128` and following).
 //!
 //! KFD gives the memory of a process out through the render node that it was bound to with ACQUIRE_VM: VRAM and GTT objects are mapped
-//! here, at the offsets that allocations return. Of DRM's own calls there are those with which libdrm asks what the device is
-//! ([`vkfd_driver::drm`]).
+//! here, at the offsets that allocations return. Of DRM's own calls there are those with which libdrm asks what the device is, and those
+//! for memory objects ([`vkfd_driver::drm`]).
 
 use crate::char_device::CharDevice;
-use crate::machine::Machine;
+use crate::machine::{Machine, RemoteGpu};
 use crate::{mapping, Vkfd};
 use kernel::mm::virt::VmaNew;
 use kernel::prelude::*;
@@ -15,6 +15,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use vkfd_driver::addr::{index, CpuVa};
 use vkfd_driver::drm;
 use vkfd_driver::errno;
+use vkfd_driver::gpu::Gpu;
 use vkfd_driver::kfd::Kfd;
 use vkfd_driver::process::Process;
 
@@ -29,10 +30,19 @@ pub(crate) struct RenderNode {
     pub(crate) kfd: Arc<Kfd>,
     /// The GPU's number in it.
     pub(crate) index: usize,
+    /// All GPUs, whose memory a file's objects may be.
+    pub(crate) gpus: Arc<KVec<Arc<RemoteGpu>>>,
+}
+
+impl RenderNode {
+    fn gpu(&self, gpu_id: u32) -> Option<&RemoteGpu> {
+        self.gpus.iter().map(|gpu| &**gpu).find(|gpu| gpu.properties().gpu_id == gpu_id)
+    }
 }
 
 /// The file. Bound once, to one process.
 pub(crate) struct RenderFile {
+    file: drm::RenderFile,
     node: Arc<RenderNode>,
     bound: SetOnce<Bound>,
 }
@@ -55,6 +65,11 @@ fn slice(at: CpuVa, bytes: usize) -> UserSlice {
 }
 
 impl RenderFile {
+    /// Whether it is bound to another process than this.
+    pub(crate) fn is_anothers(&self, process: &Arc<Process>) -> bool {
+        self.bound.as_ref().is_some_and(|bound| !Arc::ptr_eq(&bound.process, process))
+    }
+
     /// Binds it. EBUSY if it is another process's.
     pub(crate) fn bind(&self, machine: &Arc<Machine>, process: &Arc<Process>) -> Result {
         self.bound.populate(Bound { machine: machine.clone(), process: process.clone() });
@@ -70,15 +85,20 @@ impl CharDevice for RenderFile {
     type Module = Vkfd;
 
     fn open(node: &Arc<RenderNode>) -> Result<Self> {
-        Ok(Self { node: node.clone(), bound: SetOnce::new() })
+        Ok(Self { file: drm::RenderFile::new(&node.kfd, node.index)?, node: node.clone(), bound: SetOnce::new() })
     }
 
     fn ioctl(&self, command: u32, argument: usize) -> Result<isize> {
-        drm::ioctl(&self.node.kfd, self.node.index, &Current, command, CpuVa(argument as u64))?;
+        let bound = self.bound.as_ref().map(|bound| &bound.process);
+        self.file.ioctl(&Current, bound, command, CpuVa(argument as u64))?;
         Ok(0)
     }
 
     fn mmap(&self, vma: &VmaNew) -> Result {
+        let (offset, bytes) = mapping::place(vma);
+        if let Some(object) = self.file.mmap(offset, bytes) {
+            return mapping::map_as(object?, &|gpu_id| self.node.gpu(gpu_id), vma);
+        }
         let bound = self.bound.as_ref().ok_or(EINVAL)?;
         mapping::map(&bound.machine, &bound.process, vma)
     }

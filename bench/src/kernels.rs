@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The GPU's built-in kernels over a registered buffer.
+//! The client library's kernels over a registered buffer.
 
 use std::time::Instant;
 

@@ -9,6 +9,7 @@
 
 mod arena;
 mod budget;
+pub mod compute;
 mod copies;
 mod footprint;
 mod goal;
@@ -20,6 +21,7 @@ mod kernels;
 mod list;
 pub mod migrate;
 mod page;
+mod page_file;
 mod peer;
 mod plan;
 mod plot;

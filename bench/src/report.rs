@@ -27,7 +27,7 @@ pub enum Section {
     Restore,
     /// Copies in and out.
     Copies,
-    /// The built-in kernels.
+    /// The client library's kernels.
     Kernels,
 }
 

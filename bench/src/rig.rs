@@ -131,7 +131,9 @@ impl Rig {
 
 impl Drivers {
     fn here() -> Result<Self> {
-        let options = MachineOptions::default();
+        let mut options = MachineOptions::default();
+        // What the host alone takes is measured as well.
+        options.driver.diagnosis = true;
         let clustered = Machine::new(&options).context("cannot start the driver in this process")?;
         let mut other = options;
         other.driver.windows = WindowPolicy::PerRange;

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::budget;
 use crate::host::Host;
 use crate::page;
+use crate::page_file::PageFile;
 use crate::report::{Head, Parameters, SCHEMA};
 
 /// The options of every benchmark.
@@ -33,7 +34,7 @@ pub struct Options {
     #[arg(long, value_name = "PATH")]
     pub(crate) device: Option<PathBuf>,
 
-    /// Use at most this much memory at a time, such as 2G (default: a third of what is available, at most 6G)
+    /// Use at most this much memory at a time, such as 2G; at least 16M (default: a third of what is available, at most 6G)
     #[arg(long, value_name = "SIZE", value_parser = budget::parse)]
     memory: Option<u64>,
 
@@ -105,17 +106,13 @@ impl Options {
     /// What measuring failed with, and when the report cannot be written.
     pub(crate) fn run<D: Document>(&self, measure: impl FnOnce() -> Result<D>) -> Result<ExitCode> {
         // Before the long run, not after it.
-        let page = self
-            .html
-            .as_ref()
-            .map(|path| std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display())));
-        let page = page.transpose()?;
+        let page = self.html.as_deref().map(PageFile::new).transpose()?;
         let start = Instant::now();
         let mut report = measure()?;
         report.head().parameters.took_seconds = start.elapsed().as_secs_f64();
-        if let Some(mut file) = page {
+        if let Some(file) = page {
             let (title, body) = report.page();
-            file.write_all(page::document(title, &body).as_bytes()).context("cannot write the page")?;
+            file.write(&page::document(title, &body))?;
         }
         let mut out = std::io::stdout().lock();
         if self.json {

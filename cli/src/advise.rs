@@ -212,6 +212,19 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_that_was_cut_is_used_up_to_there() {
+        let text = lines(100, 0.0001);
+        let (_, whole) = found(&text);
+        // In the middle of a line, in a number of several bytes, and between two.
+        for cut in [text.len() - 20, text.len() - 1] {
+            let (runs, registrations) = found(&text[..cut]);
+            assert!(runs.len() == 1 && registrations >= whole - 1, "{cut}");
+        }
+        let bad = text.replacen(" -> ", " ", 1);
+        assert!(runs(trace::read(bad.as_bytes()), 16).is_err(), "but not one that is wrong elsewhere");
+    }
+
+    #[test]
     fn few_or_rare_or_batch_registrations_are_none() {
         assert_eq!(found(&lines(15, 0.0001)).0.len(), 0);
         assert_eq!(found(&lines(100, 1.0)).0.len(), 0);

@@ -20,6 +20,7 @@ use crate::guest::Guest;
 use crate::input::{self, InputArgs};
 use crate::inspect;
 use crate::layout::Layout;
+use crate::memory;
 use crate::report::{Outcome, Output, Report};
 use crate::scatter::{Scatter, DEFAULT};
 use crate::session::{Session, SessionArgs};
@@ -87,6 +88,9 @@ const INTRODUCTION: &str = "A GPU normally sees scattered CPU memory as many sep
 /// # Errors
 ///
 /// What kept it from starting; what fails later is in the report.
+/// What the largest list takes: its buffer, the GPU's copy of it, and the driver.
+const NEEDED: u64 = 560 << 20;
+
 pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     if let Some(Other::Coherent(args)) = &args.other {
         return coherent::run(args);
@@ -95,6 +99,9 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     if args.input.is_given() {
         let session = Session::open(&args.session)?;
         return input::run(&args.input, &session, &output);
+    }
+    if args.session.device.is_none() {
+        memory::require(NEEDED)?;
     }
     let lists = if args.all_lists { Scatter::builtin()? } else { vec![Scatter::load(&args.list)?] };
     let mut guests = Vec::new();

@@ -129,17 +129,20 @@ impl Loaded {
         self.bytes.next_multiple_of(PAGE)
     }
 
-    fn checksum(&self) -> u32 {
+    /// `None` if the file has become shorter.
+    fn checksum(&self) -> Option<u32> {
         let mut hasher = crc32fast::Hasher::new();
         let mut chunk = [0; 16 << 10];
         let mut at = 0;
         while let Some(memory) = self.memory.as_ref().filter(|_| at < self.bytes) {
             let n = usize::try_from(self.bytes - at).unwrap_or(usize::MAX).min(chunk.len());
-            memory.read(at, &mut chunk[..n]);
+            if !memory.try_read(at, &mut chunk[..n]) {
+                return None;
+            }
             hasher.update(&chunk[..n]);
             at += n as u64;
         }
-        hasher.finalize()
+        Some(hasher.finalize())
     }
 }
 
@@ -245,11 +248,8 @@ pub fn run(args: &InputArgs, session: &Session, output: &Output) -> Result<ExitC
 
 /// Refuses what would not fit before it is read.
 fn check_memory(files: &[PathBuf], mmap: bool) -> Result<()> {
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let available = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).map(|kib| kib << 10);
     let total: u64 = files.iter().filter_map(|path| fs::metadata(path).ok()).map(|data| data.len()).sum();
-    match available {
+    match vkfd_host::memory_left() {
         Some(available) if !mmap && total > available => bail!(
             "the files have {} and {} of memory is free: use --mmap, --max-files or a smaller directory",
             bytes(total),
@@ -276,7 +276,8 @@ fn check(args: &InputArgs, session: &Session, report: &mut Report<'_>, files: &[
             let start = Instant::now();
             let options = RegisterOptions { writable: !args.mmap, ..RegisterOptions::default() };
             // SAFETY: the memory is only copied from, never referred to, and not while the GPU works on it.
-            let buffer = unsafe { session.client.register_ranges(&list, &options)? };
+            let buffer = unsafe { session.client.register_ranges(&list, &options) };
+            let buffer = buffer.map_err(|error| blame(files, error.into()))?;
             let (va, total) = (buffer.gpu_va(), buffer.len());
             step.did(format!(
                 "{} registered {} and mapped as one GPU range of {}, {va} to {} ({})",
@@ -311,12 +312,12 @@ fn check(args: &InputArgs, session: &Session, report: &mut Report<'_>, files: &[
             })
             .collect();
         let total = files.iter().map(|file| file.bytes).sum();
-        let (cpu, cpu_time) = by_cpu(files, &output.progress("computing on the CPU", files.len() as u64));
+        let (cpu, cpu_time) = by_cpu(files, &output.progress("computing on the CPU", files.len() as u64))?;
         let mut found = None;
         for gpu in session.client.gpus() {
             let mut engine = Engine::new(&session.client, gpu.id, files.len())?;
             let start = Instant::now();
-            let values = engine.checksums(&segments)?;
+            let values = engine.checksums(&segments).map_err(|error| blame(files, error))?;
             let gpu_time = start.elapsed();
             let how = if engine.has_kernels() { "in one launch" } else { "after copies by the GPU's copy engine" };
             step.did(format!("The GPU computed the CRC-32 of {} {how}", counted(files.len() as u64, "file")));
@@ -357,14 +358,28 @@ fn check(args: &InputArgs, session: &Session, report: &mut Report<'_>, files: &[
     Ok(results)
 }
 
-fn by_cpu(files: &[Loaded], progress: &Progress) -> (Vec<u32>, Duration) {
+/// Names a file that has become shorter since, with `error`: memory of it that was mapped has gone.
+fn blame(files: &[Loaded], error: anyhow::Error) -> anyhow::Error {
+    let now = |file: &Loaded| fs::metadata(&file.path).map_or(0, |data| data.len());
+    match files.iter().find(|file| now(file) < file.bytes) {
+        Some(file) => error.context(format!(
+            "{} became shorter while it was used: {} of {} bytes are left",
+            file.path.display(),
+            now(file),
+            file.bytes
+        )),
+        None => error,
+    }
+}
+
+fn by_cpu(files: &[Loaded], progress: &Progress) -> Result<(Vec<u32>, Duration)> {
     let start = Instant::now();
     let checksum = |file: &Loaded| {
         progress.advance(1);
-        file.checksum()
+        file.checksum().ok_or_else(|| blame(files, anyhow::anyhow!("{} cannot be read", file.path.display())))
     };
-    let values = files.iter().map(checksum).collect();
-    (values, start.elapsed())
+    let values = files.iter().map(checksum).collect::<Result<_>>()?;
+    Ok((values, start.elapsed()))
 }
 
 fn file_json(file: &Loaded, cpu: u32, gpu: u32) -> Value {
@@ -399,12 +414,27 @@ mod tests {
         for mmap in [false, true] {
             let file = Loaded::new(&path, mmap).unwrap();
             // The check value of CRC-32.
-            assert_eq!((file.checksum(), file.bytes, file.padded()), (0xcbf4_3926, 9, PAGE));
+            assert_eq!((file.checksum(), file.bytes, file.padded()), (Some(0xcbf4_3926), 9, PAGE));
             let lines = table(std::slice::from_ref(&file), &[0xcbf4_3926], &[0xcbf4_3927], 20).lines();
             assert!(lines[1].contains("FAILED") && lines[1].contains("a?b"), "{lines:?}");
             assert_eq!(file_json(&file, 1, 2)["ok"], false);
             assert_eq!(file_json(&file, 2, 2)["ok"], true);
         }
+    }
+
+    #[test]
+    fn a_file_that_becomes_shorter_is_named_and_nobody_dies_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shrinking");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let files = [Loaded::new(&path, true).unwrap()];
+        assert!(files[0].checksum().is_some());
+        File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
+        assert_eq!(files[0].checksum(), None);
+        let words = format!("{:#}", blame(&files, anyhow::anyhow!("a page fault")));
+        assert!(words.contains("shrinking became shorter") && words.ends_with("a page fault"), "{words}");
+        File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        assert_eq!(blame(&files, anyhow::anyhow!("other")).to_string(), "other");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd`: shows and checks what the driver does, in this process or on a device.
 //!
-//! Exit codes: 0 all checks held, 1 one did not, 2 wrong usage or a system that lacks something.
+//! Exit codes: 0 all checks held, 1 one did not, 2 wrong usage or a system that lacks something; of `run` the program's, or 125 to 127.
 
 mod advise;
 mod demo;
+mod disasm;
 mod engine;
 mod format;
 mod guest;
@@ -16,6 +17,8 @@ mod report;
 mod run;
 mod scatter;
 mod session;
+mod targets;
+mod virtio_gpu;
 
 use std::io;
 use std::process::ExitCode;
@@ -60,9 +63,21 @@ enum Command {
     /// What the driver warns of is on stderr, such as a queue that stopped and why; the environment variable VKFD_LOG set to info or debug
     /// shows more, off nothing.
     ///
-    /// Exit code: the program's; 128 and the signal's number if a signal ended it; 2 if it could not be run.
+    /// Exit code: the program's; 128 and the signal's number if a signal ended it; 125 if this command failed, 126 if the program is
+    /// there and cannot be run, 127 if it is not there, as of env and timeout.
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(Box<run::RunArgs>),
+    /// Be the virtio-gpu of a virtual machine, whose ROCm stack runs on a machine of GPUs here (native context)
+    ///
+    /// A vhost-user device (virtio id 16) for a VMM that can show a device's shared memory to its guest; QEMU 11.1 can, with
+    /// vhost-user-test-device-pci. The guest's kernel needs nothing: its own virtio-gpu driver carries AMD's context (capability set 8). Each context
+    /// of the guest is a KFD process of its own. The guest's memory must be shared (memory-backend-memfd,share=on).
+    ///
+    /// VKFD_LOG set to warn, info or debug says how much is told on stderr.
+    ///
+    /// Exit code: 0 with --once when the VMM has gone, 2 when the machine or the socket cannot be made.
+    #[command(after_long_help = VIRTIO_GPU_EXAMPLES)]
+    VirtioGpu(Box<virtio_gpu::VirtioGpuArgs>),
     /// Say where a program's many single registrations could have been one batch
     ///
     /// FILE is a trace of `vkfd run --trace FILE`, as text or JSON. The time that a batch would take is measured on this machine, on memory of
@@ -70,6 +85,14 @@ enum Command {
     ///
     /// Exit code: 0, also when there is nothing to say.
     Advise(advise::AdviseArgs),
+    /// List what GPUs can be, and machines by name
+    Targets(targets::TargetsArgs),
+    /// Show what is in a code object: kernels, their descriptors, their instructions
+    ///
+    /// FILE is a code object for AMD GPUs, or a program or bundle with some in it. Known are gfx900, gfx90a, gfx942, gfx1030 and gfx1100.
+    ///
+    /// Exit code: 1 when some words are no instructions, 2 when the file cannot be read.
+    Disasm(disasm::DisasmArgs),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -81,6 +104,7 @@ enum Command {
 enum Bench {
     Userptr(Box<vkfd_bench::Args>),
     Migrate(Box<vkfd_bench::migrate::Args>),
+    Compute(Box<vkfd_bench::compute::Args>),
 }
 
 const EXAMPLES: &str = "\
@@ -91,6 +115,13 @@ Examples:
   vkfd demo --input some/directory      CRC-32 of each file; compare one with
   python3 -c \"import sys, zlib; print('%08x' % zlib.crc32(open(sys.argv[1], 'rb').read()))\" FILE";
 
+const VIRTIO_GPU_EXAMPLES: &str = "\
+Examples:
+  vkfd virtio-gpu --socket /tmp/gpu --gpus 2 --target gfx90a &
+  qemu-system-x86_64 ... -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem \\
+    -chardev socket,id=gpu,path=/tmp/gpu \\
+    -device vhost-user-test-device-pci,chardev=gpu,virtio-id=16,num_vqs=2,config_size=20,vq_size=1024";
+
 const RUN_EXAMPLES: &str = "\
 Examples:
   vkfd run -- rocminfo
@@ -98,7 +129,10 @@ Examples:
   vkfd run --trace calls.txt -- ./my-hip-program && vkfd advise calls.txt";
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let command = match cli.command {
         Some(command) => Some(command),
         None => Cli::parse_from(["vkfd", "demo"]).command,
@@ -108,8 +142,12 @@ fn main() -> ExitCode {
         Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Bench { what: Bench::Userptr(args) }) => vkfd_bench::run(&args),
         Some(Command::Bench { what: Bench::Migrate(args) }) => vkfd_bench::migrate::run(&args),
+        Some(Command::Bench { what: Bench::Compute(args) }) => vkfd_bench::compute::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
-        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Run(args)) => Ok(run::run(&args)),
+        Some(Command::Targets(args)) => targets::run(&args),
+        Some(Command::VirtioGpu(args)) => virtio_gpu::run(&args),
+        Some(Command::Disasm(args)) => disasm::run(&args),
         Some(Command::Completions { shell }) => completions(shell),
         None => Ok(ExitCode::SUCCESS),
     };
@@ -120,6 +158,18 @@ fn main() -> ExitCode {
             eprintln!("vkfd: {error:#}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Says what is wrong with the command line, or what was asked for. `run` has exit codes of its own, so that its program's 2 is known
+/// as such.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let runs = std::env::args_os().nth(1).is_some_and(|name| name == "run");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if runs => ExitCode::from(run::FAILED),
+        code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
     }
 }
 

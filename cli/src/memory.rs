@@ -46,6 +46,19 @@ fn mapped(at: *mut c_void) -> io::Result<NonNull<u8>> {
     NonNull::new(at.cast()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
+/// Refuses to begin what would be killed for want of memory, by the system or by a control group.
+///
+/// # Errors
+///
+/// How much there is.
+pub fn require(bytes: u64) -> anyhow::Result<()> {
+    if let Some(left) = vkfd_host::memory_left().filter(|left| *left < bytes) {
+        let (needed, left) = (crate::format::bytes(bytes), crate::format::bytes(left));
+        anyhow::bail!("this takes about {needed} of memory, and {left} is left to this process (by the system, or by a control group's limit)");
+    }
+    Ok(())
+}
+
 impl Mapping {
     /// Private memory. It costs only what is touched: pages of 4 KiB, whatever the system's policy for huge pages, so that the
     /// untouched gaps of a scattered buffer stay free and results are comparable.
@@ -102,6 +115,13 @@ impl Mapping {
         let from = self.at(offset, into.len() as u64);
         // SAFETY: the span is inside of the mapping; nobody refers to it; holes are not read (see `unmap`).
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+    }
+
+    /// As [`read`](Self::read), of memory that may not be there: a file's whose end has come nearer. Whether it was.
+    pub fn try_read(&self, offset: u64, into: &mut [u8]) -> bool {
+        let from = self.at(offset, into.len() as u64);
+        // SAFETY: the span is inside of the mapping, and nobody refers to it.
+        unsafe { vkfd_raw::copy(into.as_mut_ptr(), from.as_ptr(), into.len()) }.is_ok()
     }
 
     /// Copies bytes in.

@@ -7,43 +7,43 @@
 
 mod directory;
 mod library;
+mod profile;
 mod program;
 mod tree;
 mod wait;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use vkfd_gpu::VRAM_GRANULE;
 use vkfd_host::description::{
-    Description, DIRECTORY_VARIABLE, MACHINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE, OPENED_FILE,
+    PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
-use vkfd_host::Target;
+use vkfd_host::device_file::VRAM_ROOM;
+use vkfd_host::{size, Source, Target};
 
 use self::directory::PrivateDirectory;
 
-/// Most GPUs of a machine.
-const MAX_GPUS: u32 = 32;
+/// Exit codes of `env`, `nohup` and `timeout`: for what is this program's own fault, a program that cannot be run, and one that is not there.
+pub const FAILED: u8 = 125;
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
 
 #[derive(clap::Args)]
 pub struct RunArgs {
-    /// A machine by name; the options below change it
-    #[arg(long, value_enum)]
-    preset: Option<Preset>,
-    /// GPUs, 1 to 32 [default: 1]
-    #[arg(long, value_name = "N")]
-    gpus: Option<u32>,
-    /// What the GPUs are: gfx900, gfx90a, gfx1030, gfx1100 [default: gfx900]
-    #[arg(long, value_parser = clap::value_parser!(Target))]
-    target: Option<Target>,
-    /// Memory of each GPU, such as 512M or 4G [default: 1G]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    vram: Option<u64>,
-    /// GPUs that can retry page faults; the program turns that on
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Afterwards, say what kernels have cost: by time, with waves, instructions and bytes
     #[arg(long)]
-    xnack: bool,
+    profile: bool,
+    /// Afterwards, say which instructions executed only approximate hardware's, or are missing
+    #[arg(long)]
+    fidelity: bool,
     /// Record every call on the devices in FILE
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -58,28 +58,72 @@ pub struct RunArgs {
     program: Vec<OsString>,
 }
 
+/// What machine to make.
+#[derive(clap::Args)]
+pub struct MachineArgs {
+    /// A machine by name; the options below change it
+    #[arg(long, value_enum)]
+    preset: Option<Preset>,
+    /// GPUs [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
+    gpus: Option<u32>,
+    /// What the GPUs are; `vkfd targets` says more [default: gfx900]
+    #[arg(long, value_parser = target())]
+    target: Option<Target>,
+    /// Memory of each GPU, such as 512M or 4G, 2M to 512G; the computer's is used as far as the program uses it [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = vram)]
+    vram: Option<u64>,
+    /// GPUs that can retry page faults; the program turns that on
+    #[arg(long)]
+    xnack: bool,
+    /// Threads of each GPU that run a kernel: 1 for the same order each time [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+}
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Preset {
     /// Four gfx90a in one coherent space with the processors, scaled down
     FrontierNode,
 }
 
-/// Bytes, with a suffix K, M, G or T.
-fn size(text: &str) -> Result<u64, String> {
-    let (number, shift) = match text.trim_end_matches(['B', 'b', 'i']).to_ascii_uppercase() {
-        number if number.ends_with('K') => (number[..number.len() - 1].to_owned(), 10),
-        number if number.ends_with('M') => (number[..number.len() - 1].to_owned(), 20),
-        number if number.ends_with('G') => (number[..number.len() - 1].to_owned(), 30),
-        number if number.ends_with('T') => (number[..number.len() - 1].to_owned(), 40),
-        number => (number, 0),
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    let whole = bytes.filter(|bytes| *bytes != 0 && bytes % (2 << 20) == 0);
-    whole.ok_or_else(|| format!("{text:?} is not a size such as 512M or 4G, in whole 2 MiB"))
+/// Bytes in whole 2 MiB.
+pub fn granules(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        bytes if bytes != 0 && bytes % VRAM_GRANULE == 0 => Ok(bytes),
+        _ => Err(format!("a size in whole {} is wanted", size::show(VRAM_GRANULE))),
+    }
 }
 
-impl RunArgs {
-    fn machine(&self) -> Result<Description> {
+/// A GPU's memory: whole 2 MiB, up to what has room in the machine.
+fn vram(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text)?;
+    if bytes == 0 || bytes % VRAM_GRANULE != 0 || bytes > VRAM_ROOM {
+        let (least, most) = (size::show(VRAM_GRANULE), size::show(VRAM_ROOM));
+        return Err(format!("a GPU has {least} to {most} of memory, in whole {least}"));
+    }
+    Ok(bytes)
+}
+
+/// The targets, so that completions offer them.
+fn target() -> impl TypedValueParser<Value = Target> {
+    let names = Target::ALL.map(|target| PossibleValue::new(target.name()).help(target.product()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Target>())
+}
+
+/// What is said in the environment and would fail only once the program runs.
+fn check_environment() -> Result<()> {
+    Source::Auto.or_from_environment()?;
+    if let Some(level) = std::env::var_os(LOG_VARIABLE) {
+        let known = level.to_str().is_some_and(|level| LOG_LEVELS.iter().any(|name| name.eq_ignore_ascii_case(level)));
+        ensure!(known, "{LOG_VARIABLE}={level:?}: expected one of {}", LOG_LEVELS.join(", "));
+    }
+    Ok(())
+}
+
+impl MachineArgs {
+    /// The machine in words.
+    pub fn description(&self) -> Description {
         let mut machine = match self.preset {
             Some(Preset::FrontierNode) => Description::FRONTIER_NODE,
             None => Description::default(),
@@ -88,21 +132,42 @@ impl RunArgs {
         machine.target = self.target.unwrap_or(machine.target);
         machine.vram = self.vram.unwrap_or(machine.vram);
         machine.xnack |= self.xnack;
-        ensure!((1..=MAX_GPUS).contains(&machine.gpus), "--gpus {}: 1 to {MAX_GPUS} are possible", machine.gpus);
-        Ok(machine)
+        machine.threads = self.threads.map_or(0, usize::from);
+        machine
     }
 }
 
-pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let machine = args.machine()?;
-    let [name, arguments @ ..] = &args.program[..] else { bail!("no program was given") };
-    let library = library::find(args.preload.as_deref())?;
+/// Runs it. What fails before the program does has an exit code of its own.
+pub fn run(args: &RunArgs) -> ExitCode {
+    let failed = |code: u8, error: &anyhow::Error| {
+        eprintln!("vkfd: {error:#}");
+        ExitCode::from(code)
+    };
+    let [name, arguments @ ..] = &args.program[..] else { return ExitCode::from(FAILED) };
     // Before anything is made: a program that cannot be reached runs without a word of ours otherwise.
-    let program = program::find(name)?;
-    program::check(&program)?;
+    let program = match program::find(name) {
+        Ok(program) => program,
+        Err(error) => return failed(NOT_FOUND, &error),
+    };
+    if let Err(error) = program::check(&program) {
+        return failed(CANNOT_RUN, &error);
+    }
+    match start(args, &program, name, arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            let refused = error.downcast_ref::<wait::CannotStart>().is_some();
+            failed(if refused { CANNOT_RUN } else { FAILED }, &error)
+        }
+    }
+}
+
+fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -> Result<ExitCode> {
+    let machine = args.machine.description();
+    check_environment()?;
+    let library = library::find(args.preload.as_deref())?;
     let directory = PrivateDirectory::new()?;
     tree::write(directory.path(), &machine).context("cannot write the machine's files")?;
-    let mut command = Command::new(&program);
+    let mut command = Command::new(program);
     command.arg0(name).args(arguments);
     let preload = library::preload(&library, directory.path(), std::env::var_os("LD_PRELOAD"));
     command.env("LD_PRELOAD", preload.context("cannot give the library another name")?);
@@ -116,9 +181,31 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             command.env(TRACE_JSON_VARIABLE, "1");
         }
     }
+    let costs = profile::directory(directory.path());
+    command.env_remove(PROFILE_VARIABLE);
+    if args.profile || args.fidelity {
+        std::fs::create_dir(&costs).context("cannot make the profile's directory")?;
+        command.env(PROFILE_VARIABLE, &costs);
+    }
     let code = wait::run(command).with_context(|| format!("cannot run {}", program.display()))?;
-    if !directory.path().join(USED_FILE).exists() {
-        eprintln!("vkfd: {} opened no device and read nothing of the machine's", name.to_string_lossy());
+    let has = |mark: &str| directory.path().join(mark).exists();
+    let name = name.to_string_lossy();
+    if !has(USED_FILE) {
+        eprintln!("vkfd: {name} opened no device and read nothing of the machine's");
+    } else if has(OPENED_FILE) && !has(ACQUIRED_FILE) {
+        eprintln!(
+            "vkfd: {name} opened /dev/kfd and used no GPU: its runtime may not know {} (see `vkfd targets`)",
+            machine.target
+        );
+    }
+    if args.profile || args.fidelity {
+        let report = profile::read(&costs).context("cannot read what the kernels have cost")?;
+        if args.profile {
+            eprint!("{}", profile::kernels(&report));
+        }
+        if args.fidelity {
+            eprint!("{}", profile::fidelity(&report));
+        }
     }
     drop(directory);
     Ok(code)

@@ -142,10 +142,57 @@ fn a_program_that_asks_for_nothing_of_the_machine_is_pointed_out() {
     let idle = run(&[], &["sh", "-c", "exit 3"]);
     assert_eq!(idle.status.code(), Some(3));
     assert!(err(&idle).contains(hint), "{}", err(&idle));
-    for busy in ["cat /sys/class/kfd/kfd/topology/generation_id", ": < /dev/kfd", "test -e /dev/dri/renderD128"] {
+    for busy in ["cat /sys/class/kfd/kfd/topology/generation_id", "test -e /dev/dri/renderD128"] {
         let ran = run(&[], &["sh", "-c", busy]);
         assert!(ran.status.success() && err(&ran).is_empty(), "{busy}: {}", err(&ran));
     }
+    // One that opens the device and takes no GPU: its runtime does not know the target, perhaps.
+    let looked = run(&["--target", "gfx942"], &["sh", "-c", ": < /dev/kfd"]);
+    assert!(looked.status.success());
+    assert!(err(&looked).contains("used no GPU: its runtime may not know gfx942"), "{}", err(&looked));
+}
+
+/// What people type first. Behind the descriptor is a file with all of the machine's memory. (`echo` writes by libc itself, in a process that has
+/// the descriptor from its shell.)
+#[test]
+fn devices_cannot_be_read_or_written() {
+    for (command, words) in [
+        ("cat /dev/kfd", "cat: /dev/kfd: Invalid argument"),
+        ("head -c 16 /dev/kfd", "Invalid argument"),
+        ("cat < /dev/kfd", "Invalid argument"),
+        ("/bin/echo hello > /dev/kfd", "Operation not permitted"),
+        ("dd if=/dev/kfd of=/dev/null count=1 status=none", "Invalid argument"),
+    ] {
+        let ran = run(&[], &["timeout", "-s", "KILL", "20", "sh", "-c", command]);
+        assert!(ran.status.code() == Some(1) || ran.status.code() == Some(2), "{command}: {:?}", ran.status);
+        assert!(err(&ran).contains(words) && out(&ran).is_empty(), "{command}: {}", err(&ran));
+    }
+    let listed = run(&[], &["ls", "-la", "/dev/kfd", "/dev/dri"]);
+    assert_eq!((listed.status.code(), err(&listed).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn what_the_environment_says_is_checked_before_the_program_runs() {
+    for (name, value) in [("VKFD_LOG", "banana"), ("VKFD_NOTIFY", "banana")] {
+        let refused = common::command(&["run", "--", "echo", "ran"]).env(name, value).output().unwrap();
+        assert_eq!(refused.status.code(), Some(125), "{name}");
+        assert!(out(&refused).is_empty() && err(&refused).contains("banana"), "{}", err(&refused));
+    }
+    let good = common::command(&["run", "--", "echo", "ran"]).env("VKFD_LOG", "INFO").output().unwrap();
+    assert_eq!(out(&good), "ran\n");
+}
+
+#[test]
+fn targets_and_machines_are_listed() {
+    let listed = common::command(&["targets"]).output().unwrap();
+    for name in ["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100", "frontier-node", "0x74a1"] {
+        assert!(out(&listed).contains(name), "{name}: {}", out(&listed));
+    }
+    let json = common::command(&["targets", "--json"]).output().unwrap();
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["targets"].as_array().map(Vec::len), Some(5));
+    let script = common::command(&["completions", "bash"]).output().unwrap();
+    assert!(out(&script).contains("gfx900 gfx90a gfx942 gfx1030 gfx1100"), "completions offer them");
 }
 
 #[test]
@@ -180,6 +227,7 @@ fn programs_that_cannot_be_reached_are_told_in_words() {
     let native = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
     let fixed = file("static", &elf(2, native), 0o755);
     let script = file("script", format!("#!{fixed} -x\n").as_bytes(), 0o755);
+    let missing = dir.path().join("missing").to_str().unwrap().to_owned();
     for (program, words) in [
         (fixed.clone(), "statically linked"),
         (script, "statically linked"),
@@ -190,25 +238,29 @@ fn programs_that_cannot_be_reached_are_told_in_words() {
         (file("plain", b"#!/bin/sh\n", 0o644), "chmod +x"),
         (file("nowhere", b"#!/no/such/interpreter\n", 0o755), "/no/such/interpreter"),
         ("no-such-program".into(), "PATH"),
-        (dir.path().join("missing").to_str().unwrap().into(), "there is no program"),
+        (missing.clone(), "there is no program"),
     ] {
         let refused = run(&[], &[&program]);
-        assert_eq!(refused.status.code(), Some(2), "{program}");
+        let gone = ["no-such-program", &missing].contains(&program.as_str());
+        assert_eq!(refused.status.code(), Some(if gone { 127 } else { 126 }), "{program}");
         assert!(err(&refused).contains(words), "{program}: {}", err(&refused));
         assert!(out(&refused).is_empty());
     }
     let good = file("good", b"#!/usr/bin/env sh\necho here\n", 0o755);
     assert_eq!(out(&run(&[], &[&good])), "here\n");
     for (options, words) in [
-        (&["--gpus", "0"][..], "--gpus 0"),
-        (&["--gpus", "33"], "--gpus 33"),
+        (&["--gpus", "0"][..], "--gpus"),
+        (&["--gpus", "33"], "1..=32"),
         (&["--target", "gfx803"], "gfx803"),
+        (&["--target", "gfx908"], "gfx90a"),
         (&["--vram", "1M"], "2 MiB"),
+        (&["--vram", "2T"], "512 GiB"),
+        (&["--vram", "1X"], "no size"),
         (&["--preload", "/no/such/library.so"], "/no/such/library.so"),
         (&["--json"], "--trace"),
     ] {
         let refused = run(options, &["true"]);
-        assert_eq!(refused.status.code(), Some(2), "{options:?}");
+        assert_eq!(refused.status.code(), Some(125), "{options:?}");
         assert!(err(&refused).contains(words), "{options:?}: {}", err(&refused));
     }
 }

@@ -47,7 +47,7 @@ const _: () = {
 /// A kernel to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dispatch {
-    /// Address or number of the kernel object.
+    /// GPU address of the kernel's descriptor.
     pub kernel_object: u64,
     /// GPU address of its arguments, 16-aligned.
     pub kernarg: GpuVa,
@@ -55,6 +55,10 @@ pub struct Dispatch {
     pub grid: [u32; 3],
     /// Work items of a work group; at least 1 each.
     pub workgroup: [u16; 3],
+    /// LDS of a work group in bytes, what the kernel has without asking included.
+    pub group_bytes: u32,
+    /// Scratch of a work item in bytes.
+    pub private_bytes: u32,
 }
 
 /// A dispatch that starts when everything before it is done and then decrements the signal at `completion`.
@@ -71,6 +75,8 @@ pub fn dispatch(dispatch: &Dispatch, completion: GpuVa) -> Packet {
     packet[1] = wx | wy << 16;
     packet[2] = wz;
     packet[3..6].copy_from_slice(&dispatch.grid);
+    packet[6] = dispatch.private_bytes;
+    packet[7] = dispatch.group_bytes;
     put(&mut packet, 8, dispatch.kernel_object);
     put(&mut packet, 10, dispatch.kernarg.0);
     put(&mut packet, 14, completion.0);
@@ -114,12 +120,14 @@ mod tests {
                 kernarg: GpuVa(0x7f00_0000_1040),
                 grid: [1024, 2, 1],
                 workgroup: [64, 2, 1],
+                group_bytes: 0x0102_0304,
+                private_bytes: 0x0506,
             },
             GpuVa(0x7f00_0000_2000),
         );
         let mut golden = vec![0x02, 0x15, 2, 0, 64, 0, 2, 0, 1, 0, 0, 0];
         golden.extend([0, 4, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
-        golden.extend([0; 8]);
+        golden.extend([0x06, 0x05, 0, 0, 4, 3, 2, 1]);
         golden.extend(0x1122_3344_5566_7788_u64.to_le_bytes());
         golden.extend(0x7f00_0000_1040_u64.to_le_bytes());
         golden.extend([0; 8]);

@@ -6,13 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use crate::address::{GpuId, GpuVa};
+use crate::address::GpuId;
 use crate::aql::{self, Dispatch, Packet, PACKET_BYTES};
 use crate::buffer::{AllocOptions, Buffer};
 use crate::client::{Client, GpuSet};
+use crate::code_object::{CodeObject, LoadedKernel};
 use crate::error::{ClientError, Result};
 use crate::fence::{Counting, Fence};
-use crate::kernel::{self, Kernel, DESCRIPTOR_BYTES};
+use crate::kernel::Kernel;
 use crate::queue::{Queue, RING_BYTES, RING_LIMIT};
 
 /// Most bytes of a kernel's arguments.
@@ -21,24 +22,26 @@ pub const MAX_ARGS: usize = 256;
 const ARGS_BYTES: u64 = 256;
 const PACKET_WORDS: u64 = PACKET_BYTES / 4;
 
-/// A dispatch packet's content: for kernels other than the built-in ones, and for tests.
+/// A dispatch packet's content.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// GPU address of the kernel object.
-    pub kernel: GpuVa,
+    /// The kernel, from a [`CodeObject`] on the queue's GPU that stays loaded until the launch has finished.
+    pub kernel: LoadedKernel,
     /// The argument block, at most [`MAX_ARGS`] bytes.
     pub args: &'a [u8],
     /// Work items in x, y and z; at least 1 each.
     pub grid: [u32; 3],
     /// Work items of a work group; at least 1 each.
     pub workgroup: [u16; 3],
+    /// LDS of a work group in bytes, beyond what the kernel has without asking.
+    pub dynamic_bytes: u32,
 }
 
 /// A compute queue. Packets run in order.
 pub struct ComputeQueue {
     queue: Queue,
     args: Buffer,
-    descriptors: Buffer,
+    code: CodeObject,
     slots: u64,
 }
 
@@ -47,24 +50,19 @@ impl ComputeQueue {
     ///
     /// # Errors
     ///
-    /// What the calls failed with; [`ClientError::Unsupported`] when the driver is not vkfd: the kernels that this library can launch are
-    /// built into its GPU.
+    /// What the calls failed with; [`ClientError::Unsupported`] for a processor that this library has no kernels for.
     pub fn new(client: &Client, gpu: GpuId) -> Result<Self> {
-        if !client.caps().vkfd {
-            return Err(ClientError::Unsupported(
-                "compute queues need vkfd: its GPU's built-in kernels exist nowhere else".into(),
-            ));
-        }
+        let version = client.gpu(gpu)?.gfx_target_version;
+        let code = vkfd_kernels::code(version).ok_or_else(|| {
+            let [major, minor, step] = [version / 10_000, version / 100 % 100, version % 100];
+            ClientError::Unsupported(format!("there are no kernels for GPU {gpu}, processor {major}.{minor}.{step}"))
+        })?;
         let queue = Queue::new(client, gpu, Counting::Aql, RING_BYTES)?;
         let slots = u64::from(RING_BYTES) / PACKET_BYTES;
         let memory = |bytes| AllocOptions { gpus: GpuSet::from(gpu), ..AllocOptions::gtt(bytes) };
         let args = client.alloc(&memory(slots * ARGS_BYTES))?;
-        let code = AllocOptions { executable: true, ..memory(kernel::COUNT * DESCRIPTOR_BYTES) };
-        let descriptors = client.alloc(&code)?;
-        for number in 1..=kernel::COUNT {
-            descriptors.write((number - 1) * DESCRIPTOR_BYTES, &kernel::descriptor(number))?;
-        }
-        Ok(Self { queue, args, descriptors, slots })
+        let code = CodeObject::load(client, gpu, code)?;
+        Ok(Self { queue, args, code, slots })
     }
 
     /// The GPU it is on.
@@ -73,21 +71,34 @@ impl ComputeQueue {
         self.queue.timeline.gpu()
     }
 
-    /// Submits a built-in kernel, which starts when everything before it is done.
+    /// Submits a computation, which starts when everything before it is done.
     ///
     /// # Errors
     ///
     /// As [`crate::CopyQueue::submit`].
     pub fn launch(&mut self, kernel: &Kernel) -> Result<Fence> {
-        let object = self.descriptors.gpu_va().offset((kernel.number() - 1) * DESCRIPTOR_BYTES);
-        self.dispatch(&Launch { kernel: object, args: &kernel.arguments(), grid: [1; 3], workgroup: [1; 3] })
+        let mut last = None;
+        for step in kernel.steps() {
+            let kernel = self.code.kernel(step.name);
+            let kernel = kernel.ok_or_else(|| ClientError::Invalid(format!("no kernel {}", step.name)))?;
+            let workgroup = [vkfd_kernels::GROUP, 1, 1];
+            last = Some(self.dispatch(&Launch {
+                kernel,
+                args: &step.args,
+                grid: step.grid,
+                workgroup,
+                dynamic_bytes: 0,
+            })?);
+        }
+        last.ok_or_else(|| ClientError::Invalid("nothing to launch".into()))
     }
 
     /// Submits any dispatch, which starts when everything before it is done.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] for a grid or work group with a zero, or too many arguments; otherwise as [`crate::CopyQueue::submit`].
+    /// [`ClientError::Invalid`] for a grid or work group with a zero, too many arguments or too few;
+    /// [`ClientError::Unsupported`] for a kernel that needs scratch; otherwise as [`crate::CopyQueue::submit`].
     pub fn dispatch(&mut self, launch: &Launch<'_>) -> Result<Fence> {
         let bytes = launch.args.len();
         if launch.grid.contains(&0) || launch.workgroup.contains(&0) || bytes > MAX_ARGS {
@@ -96,12 +107,20 @@ impl ComputeQueue {
                 "cannot launch a grid of {grid:?} in groups of {workgroup:?} with {bytes} bytes of arguments"
             )));
         }
+        let LoadedKernel { object, group_bytes, private_bytes, kernarg_bytes } = launch.kernel;
+        if private_bytes > 0 {
+            return Err(ClientError::Unsupported(format!("the kernel needs {private_bytes} bytes of scratch")));
+        }
+        if (bytes as u64) < u64::from(kernarg_bytes) {
+            return Err(ClientError::Invalid(format!("{bytes} bytes of arguments instead of {kernarg_bytes}")));
+        }
         let number = self.next()?;
         let slot = (number - 1) % self.slots * ARGS_BYTES;
         self.args.write(slot, launch.args)?;
         let kernarg = self.args.gpu_va().offset(slot);
-        let Launch { kernel, grid, workgroup, .. } = *launch;
-        let dispatch = Dispatch { kernel_object: kernel.0, kernarg, grid, workgroup };
+        let Launch { grid, workgroup, dynamic_bytes, .. } = *launch;
+        let group_bytes = group_bytes.saturating_add(dynamic_bytes);
+        let dispatch = Dispatch { kernel_object: object.0, kernarg, grid, workgroup, group_bytes, private_bytes };
         self.submit(&aql::dispatch(&dispatch, self.queue.timeline.signal_va()))
     }
 

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use vkfd_client::{
-    AllocOptions, Client, ClientError, ComputeQueue, CopyQueue, Errno, GpuSet, GpuVa, Kernel, Launch, Machine,
-    MachineOptions, RangeFault, RegisterOptions, Strategy, UserptrRange,
+    AllocOptions, Client, ClientError, ComputeQueue, CopyQueue, Errno, GpuSet, GpuVa, Kernel, Launch, LoadedKernel,
+    Machine, MachineOptions, RangeFault, RegisterOptions, Strategy, UserptrRange,
 };
 
 const PAGE: u64 = 4096;
@@ -217,7 +217,8 @@ fn kernels_run_and_bad_ones_stop_the_queue() {
     queue.barrier().unwrap().wait(LONG).unwrap();
     assert_eq!(words(&memory, 0, 1), [2999]);
     // Not a kernel.
-    let launch = Launch { kernel: at, args: &[], grid: [1; 3], workgroup: [1; 3] };
+    let kernel = LoadedKernel { object: at, group_bytes: 0, private_bytes: 0, kernarg_bytes: 0 };
+    let launch = Launch { kernel, args: &[], grid: [1; 3], workgroup: [1; 3], dynamic_bytes: 0 };
     let error = queue.dispatch(&launch).unwrap().wait(LONG).unwrap_err();
     assert!(matches!(error, ClientError::GpuFault { .. } | ClientError::QueueError { .. }), "{error}");
 }

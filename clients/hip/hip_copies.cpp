@@ -360,9 +360,16 @@ int kernel()
     CHECK(hipModuleGetFunction(&function, module, "add_one"));
     int *at = nullptr;
     CHECK(hipMalloc(reinterpret_cast<void **>(&at), 4096));
+    std::vector<int> words(64);
+    for (int i = 0; i < 64; i++)
+        words[i] = 3 * i;
+    CHECK(hipMemcpy(at, words.data(), 256, hipMemcpyHostToDevice));
     void *arguments[] = {&at};
     CHECK(hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, nullptr, arguments, nullptr));
-    CHECK(hipDeviceSynchronize());
+    CHECK(hipMemcpy(words.data(), at, 256, hipMemcpyDeviceToHost));
+    for (int i = 0; i < 64; i++)
+        if (words[i] != 3 * i + 1)
+            fail("the kernel's result");
     std::printf("the kernel has run\n");
     return 0;
 }

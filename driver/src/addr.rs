@@ -4,6 +4,7 @@
 //! The driver knows five: CPU virtual ([`CpuVa`]), GPU virtual ([`GpuVa`]), system physical ([`PhysAddr`], what a
 //! page-table entry with the SYSTEM bit holds), fabric ([`FabricAddr`], VRAM as every GPU of the hive addresses it) and
 //! an offset into one GPU's VRAM ([`VramOffset`]).
+#![expect(clippy::arithmetic_side_effects, reason = "a span does not wrap, which its constructors check")]
 
 use core::fmt;
 
@@ -13,6 +14,16 @@ pub const PAGE: u64 = 4096;
 pub const PAGE_SHIFT: u32 = 12;
 /// Bytes that one page-table block (or one huge entry) covers.
 pub const HUGE: u64 = 2 << 20;
+/// The beginning of the page that an address is in.
+pub const fn page_start(at: u64) -> u64 {
+    at & !(PAGE - 1)
+}
+
+/// The beginning of the aligned [`HUGE`] bytes that an address is in, or that many bytes rounded down to whole ones.
+pub const fn block_start(at: u64) -> u64 {
+    at & !(HUGE - 1)
+}
+
 /// Pages in [`HUGE`].
 pub const HUGE_PAGES: u64 = HUGE / PAGE;
 

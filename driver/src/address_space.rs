@@ -11,6 +11,7 @@
 //! 4. takes its notifier lock, compares the generations, and only then uses the pages.
 //!
 //! With steps 1 and 2 in the other order an invalidation whose callback runs between them would go unnoticed.
+#![expect(clippy::arithmetic_side_effects, reason = "ends of parts of a span are at most its own end")]
 
 use crate::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, VramOffset, PAGE};
 use crate::device_memory::{DeviceMemory, Migration};
@@ -209,6 +210,18 @@ pub trait AddressSpace: Send + Sync {
             more *= 2;
         }
         Some(CpuSpan::between(CpuVa(start), CpuVa(end)))
+    }
+
+    /// How many bytes from the beginning of `span` (whole pages) on no `access` can reach, because nothing is mapped there or all that is forbids it. 0
+    /// where some may be reached, and from a host that cannot tell without looking at each page. O(mappings in it).
+    fn out_of_reach(&self, span: CpuSpan, access: Access) -> u64 {
+        let _ = (span, access);
+        0
+    }
+
+    /// Which user's it is: what there is little of is shared between users ([`crate::share`]).
+    fn user(&self) -> u32 {
+        0
     }
 
     /// Whether the caller of the current ioctl is the process that owns this address space (a forked child that

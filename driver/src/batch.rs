@@ -34,16 +34,18 @@ impl Process {
         let mut step = Vec::filled(UserptrRange::zeroed(), count.min(STEP))?;
         let mut done = 0;
         while done < count {
-            let some = (count - done).min(STEP);
-            let offset = (done * size_of::<UserptrRange>()) as u64;
+            os::interrupted()?;
+            let some = count.saturating_sub(done).min(STEP);
+            let offset = (done as u64).checked_mul(size_of::<UserptrRange>() as u64).ok_or(bad_pointer)?;
             let at = array.checked_add(offset).ok_or(bad_pointer)?;
             os::failpoint("copy")?;
-            let bytes = slice_as_bytes_mut(&mut step[..some]);
+            step.truncate(some);
+            let bytes = slice_as_bytes_mut(&mut step);
             self.mm().read(CpuVa(at), bytes).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
-            for range in &step[..some] {
+            for range in step.iter() {
                 builder.push(CpuVa(range.start), range.size)?;
             }
-            done += some;
+            done = done.saturating_add(some);
         }
         let mut set = builder.build()?;
         if self.sabotage().skew_prefix_sum() {
@@ -55,8 +57,7 @@ impl Process {
     /// A list whose sizes must add up to `total`.
     fn range_list_of(&self, array: u64, count: u32, total: u64) -> Result<RangeSet> {
         let set = self.range_list(array, count)?;
-        // That the sum in bytes does not wrap was checked when the list was read.
-        if set.pages() * PAGE != total {
+        if set.pages().checked_mul(PAGE) != Some(total) {
             return refuse(Errno::EINVAL, Reason::SumMismatch);
         }
         Ok(set)

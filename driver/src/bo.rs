@@ -4,6 +4,10 @@
 //! The *reservation* (a lock of rank `Bo`) serialises mapping, unmapping, restore and freeing of one object; pages are
 //! faulted in under it. It guards [`Inner`]. A userptr object's mappings are with its notifier state instead, because
 //! invalidations need them ([`crate::userptr`]).
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "pages and bytes of an object, of which its span says that they do not wrap, and of the memory that it has"
+)]
 
 use crate::addr::{CpuSpan, FabricAddr, GpuSpan, HUGE_PAGES, PAGE};
 use crate::device::Device;
@@ -125,7 +129,9 @@ pub struct Spec {
     pub mmap_offset: u64,
     /// Its memory.
     pub backing: Backing,
-    /// What it takes of the system-memory limit.
+    /// Where it begins in that memory.
+    pub first_page: u64,
+    /// What registering the client's memory takes of the system-memory limit. Memory of the driver's own has its charge with it.
     pub charge: Option<Charge>,
     /// On how many GPUs it may be mapped.
     pub gpus: usize,
@@ -139,6 +145,7 @@ pub struct Bo {
     flags: u32,
     mmap_offset: u64,
     backing: Backing,
+    first_page: u64,
     inner: Mutex<Inner>,
     /// Registration has succeeded: handles find it.
     ready: AtomicBool,
@@ -147,11 +154,11 @@ pub struct Bo {
 impl Bo {
     /// An object, not mapped anywhere and not ready.
     pub fn new(spec: Spec) -> Result<Arc<Self>> {
-        let Spec { number, device, span, flags, mmap_offset, backing, charge, gpus } = spec;
+        let Spec { number, device, span, flags, mmap_offset, backing, first_page, charge, gpus } = spec;
         let inner = Inner { windows: None, maps: Vec::with_capacity(gpus)?, charge, freed: false };
         let inner = Mutex::new(Rank::Bo, inner)?;
         let ready = AtomicBool::new(false);
-        os::arc(Self { number, device, span, flags, mmap_offset, backing, inner, ready })
+        os::arc(Self { number, device, span, flags, mmap_offset, backing, first_page, inner, ready })
     }
 
     /// Its number in its process.
@@ -253,6 +260,10 @@ impl Bo {
         if self.is_mapped(&inner, vm.gpu_index()) {
             return Ok(());
         }
+        if self.span.start().0 == 0 {
+            // Memory without addresses: it is mapped through what a file of it becomes.
+            return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
+        }
         let leaves = vm.reserve(self.span)?;
         let gpu = &**vm.gpu();
         let mut access = pte::READABLE;
@@ -265,15 +276,19 @@ impl Bo {
         match &self.backing {
             Backing::Dma(memory) => {
                 let pages = self.span.pages();
-                leaves.write(gpu, 0, pages, |i| (Target::System(memory.page(i)), access));
+                leaves.write(gpu, 0, pages, |i| (Target::System(memory.page(self.first_page + i)), access));
             }
             Backing::Vram(blocks) => {
                 let base = blocks.device.properties().vram_base.0;
-                let mut first = 0;
+                let (from, pages) = (self.first_page, self.span.pages());
+                let (mut first, mut before) = (0, 0);
                 for block in blocks.blocks() {
-                    let at = base + block.at.0;
-                    leaves.write(gpu, first, block.pages, |i| (Target::Vram(FabricAddr(at + i * PAGE)), access));
-                    first += block.pages;
+                    let skipped = from.saturating_sub(before).min(block.pages);
+                    before += block.pages;
+                    let here = (block.pages - skipped).min(pages - first);
+                    let at = base + block.at.0 + skipped * PAGE;
+                    leaves.write(gpu, first, here, |i| (Target::Vram(FabricAddr(at + i * PAGE)), access));
+                    first += here;
                 }
             }
             Backing::Userptr(_) => {}
@@ -281,6 +296,13 @@ impl Bo {
         vm.flush();
         inner.maps.push_reserved(Mapping { vm: vm.clone(), leaves });
         Ok(())
+    }
+
+    /// As [`map`](Self::map); SVM memory gives way to page tables, which are VRAM, too: a table for each 2 MiB, and one for each level
+    /// above. Called without locks.
+    pub(crate) fn map_with_room(&self, vm: &Arc<Vm>, deadline: os::Time) -> Result {
+        let tables = self.span.pages().div_ceil(HUGE_PAGES).saturating_add(4);
+        vm.device().with_room(tables, || self.map(vm, deadline))
     }
 
     fn map_userptr(&self, object: &Arc<Userptr>, inner: &Reserved<'_>, vm: &Arc<Vm>, deadline: os::Time) -> Result {

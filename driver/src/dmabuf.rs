@@ -4,10 +4,11 @@
 //! What is shared is the memory, not the object: both may be mapped and freed on their own, and the memory goes with the last of objects
 //! and files. VRAM and GTT memory can be shared; a userptr is the caller's own memory (EPERM, as amdgpu has it).
 //!
-//! Limits: within one machine of this driver; buffers have no metadata.
+//! Limits: within one machine of this driver.
 
-use crate::addr::{GpuSpan, GpuVa};
+use crate::addr::{CpuVa, GpuSpan, GpuVa};
 use crate::bo::{Backing, Bo, Spec};
+use crate::drm::Metadata;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc};
 use crate::page_table::VA_END;
@@ -22,12 +23,29 @@ pub struct DmaBuf {
     gpu_id: u32,
     /// Its type, and whether the CPU may map it.
     flags: u32,
+    /// What was noted about it.
+    metadata: Arc<Metadata>,
 }
 
 impl DmaBuf {
     /// Size in bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// One of a DRM object.
+    pub(crate) const fn of_gem(backing: Backing, bytes: u64, gpu_id: u32, flags: u32, metadata: Arc<Metadata>) -> Self {
+        Self { backing, bytes, gpu_id, flags, metadata }
+    }
+
+    /// Its memory.
+    pub(crate) const fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    /// What was noted about it.
+    pub(crate) const fn metadata(&self) -> &Arc<Metadata> {
+        &self.metadata
     }
 
     /// Whether both are the same memory.
@@ -52,16 +70,26 @@ impl Process {
             bytes: bo.span().bytes(),
             gpu_id: bo.device().id(),
             flags: bo.flags() & (abi::ALLOC_MEM_TYPES | abi::ALLOC_MEM_FLAGS_PUBLIC),
+            metadata: Metadata::new()?,
         };
         args.dmabuf_fd = self.kfd().files().export(&os::arc(buffer)?, args.flags)?;
         Ok(())
     }
 
-    /// Says what a file is.
+    /// Says what a file is, and what was noted about it. EINVAL where that has no room.
     pub(crate) fn dmabuf_info(&self, args: &mut abi::GetDmabufInfoArgs) -> Result {
         let buffer = self.kfd().files().import(args.dmabuf_fd)?;
         args.size = buffer.bytes;
-        args.metadata_size = 0;
+        let noted = buffer.metadata.get();
+        let bytes = noted.bytes.get(..noted.length).unwrap_or_default();
+        if args.metadata_ptr != 0 {
+            if (args.metadata_size as usize) < bytes.len() {
+                return Err(Errno::EINVAL.into());
+            }
+            let written = self.mm().write(CpuVa(args.metadata_ptr), bytes);
+            written.map_err(|error| Error { reason: Reason::BadPointer, ..error })?;
+        }
+        args.metadata_size = u32::try_from(bytes.len()).unwrap_or(0);
         args.gpu_id = buffer.gpu_id;
         args.flags = buffer.flags;
         Ok(())
@@ -86,8 +114,8 @@ impl Process {
         let mmap_offset = self.offsets().take(span.bytes());
         let number = self.reserve_number()?;
         let backing = buffer.backing.share();
-        let bo =
-            Bo::new(Spec { number, device, span, flags, mmap_offset, backing, charge: None, gpus: self.gpu_count() });
+        let gpus = self.gpu_count();
+        let bo = Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus });
         let bo = self.publish(number, bo)?;
         bo.set_ready();
         args.handle = bo.handle();

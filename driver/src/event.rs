@@ -31,6 +31,8 @@ struct Event {
 
 /// Number of the first event without a slot, as in KFD.
 pub const FIRST_OTHER: u32 = 1 << 30;
+/// Most events without a slot, which each exception looks at under the lock. KFD has as many numbers as a positive `int` has.
+const MAX_OTHERS: usize = 1 << 16;
 /// Bytes of the signal page.
 pub const PAGE_BYTES: u64 = abi::SIGNAL_EVENT_LIMIT as u64 * 8;
 /// What a slot has that nothing was written to.
@@ -120,12 +122,15 @@ impl Events {
         // A fresh event has age 1, so that a client that knows nothing yet (age 0) is not confused with one that does.
         let mut table = self.table.lock();
         let (serial, payload) = (table.next_serial, abi::EventPayload::zeroed());
-        table.next_serial += 1;
+        table.next_serial = serial.wrapping_add(1);
         let event = Event { kind, auto_reset, signaled: false, waiters: 0, serial, age: 1, payload };
         if !matches!(kind, abi::EVENT_SIGNAL | abi::EVENT_DEBUG_EVENT) {
+            if table.others.len() >= MAX_OTHERS {
+                return Err(Errno::ENOSPC.into());
+            }
             let number = table.others.reserve()?;
             table.others.fill(number, event);
-            return Ok((FIRST_OTHER + number, false));
+            return Ok((FIRST_OTHER | number, false));
         }
         let number = table.signals.reserve()?;
         if number >= abi::SIGNAL_EVENT_LIMIT {
@@ -146,7 +151,7 @@ impl Events {
             return Err(Errno::EINVAL.into());
         }
         for slot in 0..u64::from(abi::SIGNAL_EVENT_LIMIT) {
-            page.write_u64(slot * 8, UNSIGNALED);
+            page.write_u64(slot.saturating_mul(8), UNSIGNALED);
         }
         table.page = Some(page.clone());
         Ok(())
@@ -259,14 +264,14 @@ impl Events {
         let until = os::now().after(Duration::from_millis(timeout_ms.into()));
         let mut interrupted = false;
         loop {
-            let mut came = 0;
+            let mut came = 0usize;
             for (item, known) in list.iter().zip(known.iter_mut()) {
                 let Some(event) = table.get(item.event_id).filter(|event| event.serial == known.serial) else {
                     return (table, Waited::Destroyed);
                 };
                 known.came |= event.age != known.age;
                 known.age = event.age;
-                came += usize::from(known.came);
+                came = came.saturating_add(known.came.into());
             }
             if came == list.len() || (came > 0 && !all) {
                 return (table, Waited::Complete);
@@ -278,7 +283,8 @@ impl Events {
             if !forever && now >= until {
                 return (table, Waited::Timeout);
             }
-            let left = if forever { Duration::from_secs(3600) } else { Duration::from_nanos(until.0 - now.0) };
+            let left =
+                if forever { Duration::from_secs(3600) } else { Duration::from_nanos(until.0.saturating_sub(now.0)) };
             if interrupted {
                 let left = u32::try_from(left.as_millis()).unwrap_or(u32::MAX - 1);
                 return (table, Waited::Interrupted(if forever { u32::MAX } else { left }));
@@ -294,7 +300,7 @@ impl Events {
         }
         let fresh = gpu.alloc_dma(PAGE_BYTES)?;
         for slot in 0..u64::from(abi::SIGNAL_EVENT_LIMIT) {
-            fresh.write_u64(slot * 8, UNSIGNALED);
+            fresh.write_u64(slot.saturating_mul(8), UNSIGNALED);
         }
         Ok(self.table.lock().page.get_or_insert(fresh).clone())
     }
@@ -302,7 +308,7 @@ impl Events {
     /// How many there are.
     pub fn len(&self) -> usize {
         let table = self.table.lock();
-        table.signals.len() + table.others.len()
+        table.signals.len().saturating_add(table.others.len())
     }
 
     /// Whether there is none.
@@ -310,10 +316,15 @@ impl Events {
         self.len() == 0
     }
 
-    /// Fails all waiters, now and from now on.
+    /// Fails all waiters, now and from now on, and lets the signal page go.
     pub fn close(&self) {
-        self.table.lock().closed = true;
+        let mut table = self.table.lock();
+        table.closed = true;
+        let page = table.page.take();
+        drop(table);
         self.changed.notify_all();
+        // Without the lock: it may be the last who has it.
+        drop(page);
     }
 }
 
@@ -321,7 +332,7 @@ impl Event {
     fn signal(&mut self) {
         // Who waits already sees that the age has changed.
         self.signaled = !self.auto_reset || self.waiters == 0;
-        self.age += 1;
+        self.age = self.age.wrapping_add(1);
     }
 
     /// A waiter comes. Signal events may pass the age they know.
@@ -331,13 +342,13 @@ impl Event {
         if came && self.auto_reset {
             self.signaled = false;
         }
-        self.waiters += 1;
+        self.waiters = self.waiters.saturating_add(1);
         Known { serial: self.serial, age: self.age, came }
     }
 
     /// It goes, and takes along what came.
     fn end_wait(&mut self, item: &mut abi::EventData, known: Known, waited: Waited) {
-        self.waiters -= 1;
+        self.waiters = self.waiters.saturating_sub(1);
         match waited {
             Waited::Complete if known.came => match self.kind {
                 abi::EVENT_MEMORY | abi::EVENT_HW_EXCEPTION => item.payload = self.payload,

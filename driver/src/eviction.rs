@@ -66,7 +66,7 @@ impl Eviction {
     /// Adds a VM; its queues stop at once if the process is evicted.
     pub fn add_vm(&self, gpu: &Arc<dyn Gpu>, vmid: Vmid) -> Result {
         let known = self.lock().vms.len();
-        let mut bigger = Vec::with_capacity(known + 1)?;
+        let mut bigger = Vec::with_capacity(known.saturating_add(1))?;
         let mut state = self.lock();
         for vm in state.vms.iter() {
             bigger.push_reserved(vm.clone());
@@ -83,7 +83,7 @@ impl Eviction {
     /// Bytes of memory held.
     pub fn memory(&self) -> u64 {
         let state = self.lock();
-        state.waiting.memory() + state.vms.memory()
+        state.waiting.memory().saturating_add(state.vms.memory())
     }
 }
 

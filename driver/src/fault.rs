@@ -14,13 +14,57 @@ use crate::process::Process;
 use crate::smi::Event;
 use vkfd_uapi::event::{MemoryExceptionData, MemoryExceptionFailure, MEM_ERR_NO_RAS};
 
-/// Faults that wait for the worker, with the number of their GPU.
-pub struct Faults(Mutex<Vec<(usize, PageFault)>>);
+/// Faults in the order in which they came, with the number of their GPU. There are no more than queues: each waits for its answer.
+struct Waiting {
+    list: Vec<(usize, PageFault)>,
+    /// Which is next; those before it have been taken.
+    next: usize,
+    closed: bool,
+}
+
+/// Faults that wait for the worker.
+pub struct Faults(Mutex<Waiting>);
 
 impl Faults {
     /// None.
     pub fn new() -> Result<Self> {
-        Ok(Self(Mutex::new(Rank::Event, Vec::new())?))
+        Ok(Self(Mutex::new(Rank::Event, Waiting { list: Vec::new(), next: 0, closed: false })?))
+    }
+
+    /// Appends one. ENOMEM; ESRCH once the process ends.
+    fn push(&self, gpu: usize, fault: PageFault) -> Result {
+        let mut waiting = self.0.lock();
+        if waiting.closed {
+            return Err(Errno::ESRCH.into());
+        }
+        // Taken ones give way before the list grows, or one that never runs empty would grow for ever.
+        if waiting.list.len() == waiting.list.capacity() && waiting.next > 0 {
+            let (taken, left) = (waiting.next, waiting.list.len().saturating_sub(waiting.next));
+            waiting.list.rotate_left(taken);
+            waiting.list.truncate(left);
+            waiting.next = 0;
+        }
+        waiting.list.push((gpu, fault))
+    }
+
+    /// Takes the first.
+    fn pop(&self) -> Option<(usize, PageFault)> {
+        let mut waiting = self.0.lock();
+        let first = waiting.list.get(waiting.next).copied();
+        waiting.next = waiting.next.saturating_add(1);
+        if waiting.next >= waiting.list.len() {
+            waiting.list.clear();
+            waiting.next = 0;
+        }
+        first
+    }
+
+    /// Forgets all of them, and those to come: their queues end.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.0.lock();
+        waiting.closed = true;
+        waiting.list.clear();
+        waiting.next = 0;
     }
 }
 
@@ -35,8 +79,8 @@ impl Process {
             self.tell_gpus(1 << gpu, Event::VmFault, true);
             return;
         }
-        if self.faults().0.lock().push((gpu, fault)).is_err() {
-            // No memory to remember it: the device must not wait for ever.
+        if self.faults().push(gpu, fault).is_err() {
+            // No memory to remember it, or nobody to serve it: the device must not wait for ever.
             self.answer(gpu, &fault, false);
             return;
         }
@@ -48,7 +92,7 @@ impl Process {
         // Invalidations that unmap ask for this worker as well. What could not be dropped is with the next call.
         let _ = self.svm_sweep();
         loop {
-            let Some((gpu, fault)) = self.faults().0.lock().pop() else { return };
+            let Some((gpu, fault)) = self.faults().pop() else { return };
             let served = self.serve_fault(gpu, &fault);
             self.answer(gpu, &fault, served);
         }
@@ -61,7 +105,7 @@ impl Process {
         }
         let found = {
             let inner = self.lock();
-            let hit = inner.gpu_va.first_overlap(fault.va.0, fault.va.0 + 1);
+            let hit = inner.gpu_va.first_overlap(fault.va.0, fault.va.0.saturating_add(1));
             hit.and_then(|(start, _, number)| Some((start, inner.bos.get(number)?.clone())))
         };
         let deadline = os::now().after(self.kfd().options().register_deadline);
@@ -69,7 +113,7 @@ impl Process {
             Some((start, bo)) => {
                 let page = fault.va.0 / PAGE;
                 self.tell_gpus(1 << gpu, Event::FaultStart { page, write: fault.write }, true);
-                let served = bo.serve_fault(gpu, (fault.va.0 - start) / PAGE, fault.write, deadline);
+                let served = bo.serve_fault(gpu, fault.va.0.saturating_sub(start) / PAGE, fault.write, deadline);
                 self.tell_gpus(1 << gpu, Event::FaultEnd { page, migrated: false }, true);
                 served
             }

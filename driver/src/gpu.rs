@@ -9,9 +9,29 @@ use crate::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset};
 use crate::errno::Result;
 use crate::os::Arc;
 
-/// A VM's number on its GPU.
+/// A VM on its GPU: the number of its address space there, and a generation that tells it from the VMs that had the number before.
+///
+/// A device works with numbers. It reports with the generation that the queue was made with, because a report may be under way for longer than its
+/// process lives: what came late is nobody's, and not the next owner's. Generations come again after 2^24 VMs with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Vmid(pub u32);
+
+impl Vmid {
+    /// Numbers are below 2^8.
+    const NUMBER_BITS: u32 = 8;
+    /// Most numbers a GPU can have.
+    pub const MAX: u32 = 1 << Self::NUMBER_BITS;
+
+    /// `number`, which is below [`MAX`](Self::MAX), in the `generation`th use, which wraps.
+    pub const fn new(number: u32, generation: u32) -> Self {
+        Self((number & (Self::MAX - 1)) | generation << Self::NUMBER_BITS)
+    }
+
+    /// The number of the address space.
+    pub const fn number(self) -> u32 {
+        self.0 & (Self::MAX - 1)
+    }
+}
 
 /// A queue's number on its GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -141,6 +161,10 @@ pub trait Gpu: Send + Sync {
     /// reports the fault once more, with `retry` off.
     fn fault_done(&self, vmid: Vmid, va: GpuVa, served: bool);
 
+    /// How many queues there can be at a time.
+    fn max_queues(&self) -> usize {
+        256
+    }
     /// Starts a queue.
     fn add_queue(&self, spec: &QueueSpec) -> Result<HwQueue>;
     /// Changes a queue's ring, or pauses it.

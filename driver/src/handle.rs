@@ -32,10 +32,12 @@ impl<T> Handles<T> {
     pub fn reserve(&mut self) -> Result<u32> {
         if self.free != END {
             let number = self.free;
-            if let Slot::Free(next) = self.slots[number as usize] {
+            // What the list of free numbers names is free.
+            let slot = self.slots.get_mut(number as usize).ok_or(Errno::ENOMEM)?;
+            if let Slot::Free(next) = *slot {
                 self.free = next;
             }
-            self.slots[number as usize] = Slot::Reserved;
+            *slot = Slot::Reserved;
             return Ok(number);
         }
         let number = u32::try_from(self.slots.len()).ok().filter(|n| *n != END).ok_or(Errno::ENOMEM)?;
@@ -47,7 +49,7 @@ impl<T> Handles<T> {
     pub fn fill(&mut self, number: u32, object: T) {
         if let Some(slot @ Slot::Reserved) = self.slots.get_mut(number as usize) {
             *slot = Slot::Used(object);
-            self.used += 1;
+            self.used = self.used.saturating_add(1);
         }
     }
 
@@ -77,7 +79,7 @@ impl<T> Handles<T> {
         self.free = number;
         match was {
             Slot::Used(object) => {
-                self.used -= 1;
+                self.used = self.used.saturating_sub(1);
                 Some(object)
             }
             _ => None,
@@ -89,11 +91,12 @@ impl<T> Handles<T> {
         self.iter_from(0)
     }
 
-    /// Objects and their numbers, from a number on.
+    /// Objects and their numbers, from a number on; any number, also where there never was one.
     pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &T)> {
         let slots = self.slots.get(first as usize..).unwrap_or(&[]);
-        (first..).zip(slots).filter_map(|(number, slot)| match slot {
-            Slot::Used(object) => Some((number, object)),
+        // Not `(first..)`, which counts on behind the last number before it finds that there is no object.
+        slots.iter().enumerate().filter_map(move |(offset, slot)| match slot {
+            Slot::Used(object) => Some((first.checked_add(u32::try_from(offset).ok()?)?, object)),
             _ => None,
         })
     }
@@ -145,5 +148,18 @@ mod tests {
         assert_eq!(h.reserve().unwrap(), a);
         h.fill(99, 'x');
         assert!(h.is_empty());
+    }
+
+    #[test]
+    fn objects_are_found_from_any_number_on() {
+        let mut h = Handles::new();
+        for object in 0..3 {
+            let number = h.reserve().unwrap();
+            h.fill(number, object);
+        }
+        h.remove(1);
+        let from = |first| h.iter_from(first).map(|(number, object)| (number, *object)).last();
+        assert_eq!((from(0), from(1), from(2)), (Some((2, 2)), Some((2, 2)), Some((2, 2))));
+        assert_eq!((from(3), from(u32::MAX - 1), from(u32::MAX)), (None, None, None));
     }
 }

@@ -6,6 +6,11 @@
 //! fallible and happens before the tree changes, so a failed insert leaves nothing behind.
 //!
 //! Not locked: its owner's lock guards it.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "numbers of nodes of the tree itself; intervals are given with their ends"
+)]
 
 use crate::errno::Result;
 use crate::os::Vec;

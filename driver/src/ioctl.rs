@@ -102,7 +102,7 @@ impl Process {
             Some(c::RUNTIME_ENABLE) => call.with(|a| self.runtime_enable(a)),
             Some(c::SET_CU_MASK) => call.with(|a| self.set_cu_mask(a)),
             Some(c::GET_QUEUE_WAVE_STATE) => call.with(|a: &mut queue::GetQueueWaveStateArgs| self.wave_state(a)),
-            Some(c::ALLOC_QUEUE_GWS) => call.with(|a: &mut queue::AllocQueueGwsArgs| self.alloc_gws(a.queue_id)),
+            Some(c::ALLOC_QUEUE_GWS) => call.with(|a: &mut queue::AllocQueueGwsArgs| self.alloc_gws(a)),
             Some(c::GET_DMABUF_INFO) => call.with(|a| self.dmabuf_info(a)),
             Some(c::IMPORT_DMABUF) => call.with(|a| self.import_dmabuf(a)),
             Some(c::EXPORT_DMABUF) => call.with(|a| self.export_dmabuf(a)),
@@ -145,7 +145,24 @@ impl Process {
                 device.gpu().ring();
             }
             Ok(())
-        } else if is(vkfd::SET_WINDOWS) {
+        } else if [vkfd::SET_WINDOWS, vkfd::MEASURE, vkfd::MOVE].into_iter().any(is) {
+            // Before anything is looked at: who may not have them learns no more than that.
+            if !self.kfd().options().diagnosis {
+                return Err(Errno::EPERM.into());
+            }
+            self.diagnose(command, call)
+        } else {
+            Err(Errno::ENOTTY.into())
+        }
+    }
+
+    /// Calls for tests and benchmarks ([`Options::diagnosis`](crate::kfd::Options)).
+    fn diagnose(self: &Arc<Self>, command: Command, call: &Call<'_>) -> Result {
+        if command.same_call(vkfd::MEASURE) {
+            call.with(|a| self.measure(a))
+        } else if command.same_call(vkfd::MOVE) {
+            call.with(|a| self.move_pages(a))
+        } else {
             call.with(|a: &mut vkfd::WindowsArgs| {
                 if a.per_range > 1 || a.pad != 0 {
                     return Err(Errno::EINVAL.into());
@@ -154,16 +171,11 @@ impl Process {
                 self.lock().windows = if a.per_range == 1 { WindowPolicy::PerRange } else { clustered };
                 Ok(())
             })
-        } else if is(vkfd::MEASURE) {
-            call.with(|a| self.measure(a))
-        } else if is(vkfd::MOVE) {
-            call.with(|a| self.move_pages(a))
-        } else {
-            Err(Errno::ENOTTY.into())
         }
     }
 
     fn caps(&self) -> vkfd::CapsArgs {
+        self.kfd().files().forget_closed();
         let options = self.kfd().options();
         let millis = |d: core::time::Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
         let xnack = self.kfd().devices().iter().all(|d| d.properties().xnack_capable);
@@ -181,7 +193,8 @@ impl Process {
                 | vkfd::CAP_SNAPSHOT
                 | vkfd::CAP_QUEUES
                 | vkfd::CAP_SVM
-                | if xnack { vkfd::CAP_XNACK } else { 0 },
+                | if xnack { vkfd::CAP_XNACK } else { 0 }
+                | if options.diagnosis { vkfd::CAP_DIAGNOSIS } else { 0 },
             max_ranges: options.max_ranges.into(),
             max_bytes: self.kfd().limit().available(),
             page_size: PAGE,
@@ -212,6 +225,7 @@ impl Process {
             match bo.backing() {
                 Backing::Dma(memory) if bo.flags() & memory::ALLOC_MEM_FLAGS_GTT != 0 => {
                     self.events().bring_page(memory)?;
+                    self.lock().signal_page = Some(bo.handle());
                 }
                 _ => return Err(Error::new(Errno::EINVAL, Reason::BadHandle)),
             }
@@ -280,8 +294,8 @@ impl Process {
 
     fn apertures(&self, args: &mut process::GetProcessAperturesArgs) -> Result {
         let count = self.gpu_count().min(process::NUM_OF_SUPPORTED_GPUS);
-        for gpu in 0..count {
-            args.process_apertures[gpu] = self.aperture(gpu);
+        for (gpu, aperture) in args.process_apertures.iter_mut().enumerate().take(count) {
+            *aperture = self.aperture(gpu);
         }
         args.num_of_nodes = u32::try_from(count).unwrap_or(0);
         Ok(())
@@ -291,8 +305,8 @@ impl Process {
         let all = self.gpu_count();
         let count = (args.num_of_nodes as usize).min(all);
         for gpu in 0..count {
-            let offset = (gpu * size_of::<process::ProcessDeviceApertures>()) as u64;
-            let at = args.kfd_process_device_apertures_ptr.checked_add(offset);
+            let offset = (gpu as u64).checked_mul(size_of::<process::ProcessDeviceApertures>() as u64);
+            let at = offset.and_then(|offset| args.kfd_process_device_apertures_ptr.checked_add(offset));
             let at = at.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
             self.mm().write(CpuVa(at), self.aperture(gpu).as_bytes())?;
         }
@@ -312,25 +326,33 @@ impl Call<'_> {
     /// Copies the argument in, runs `f`, copies it back.
     fn with<T: Pod>(&self, f: impl FnOnce(&mut T) -> Result) -> Result {
         let mut value = T::zeroed();
-        let bytes = self.command.size().min(size_of::<T>());
+        let declared = self.command.size();
         let mm = self.process.mm();
         let bad_pointer = |e: Error| Error { reason: Reason::BadPointer, ..e };
-        mm.read(self.arg, &mut value.as_bytes_mut()[..bytes]).map_err(bad_pointer)?;
+        let read = |bytes: &mut [u8]| match bytes.get_mut(..declared) {
+            Some(bytes) => mm.read(self.arg, bytes),
+            None => mm.read(self.arg, bytes),
+        };
+        let write = |bytes: &[u8]| mm.write(self.arg, bytes.get(..declared).unwrap_or(bytes));
+        read(value.as_bytes_mut()).map_err(bad_pointer)?;
         let returns = matches!(self.command.direction(), Direction::Read | Direction::ReadWrite);
         if returns {
             // Where the result cannot go, nothing must have been done: the caller would never learn its handle.
-            mm.write(self.arg, &value.as_bytes()[..bytes]).map_err(bad_pointer)?;
+            write(value.as_bytes()).map_err(bad_pointer)?;
         }
         let result = f(&mut value);
         if returns {
-            mm.write(self.arg, &value.as_bytes()[..bytes]).map_err(bad_pointer)?;
+            write(value.as_bytes()).map_err(bad_pointer)?;
         }
         result
     }
 
     fn svm(&self) -> Result {
         self.with(|args: &mut svm::SvmArgs| {
-            if args.nattr > MAX_LIST {
+            let listed = (args.nattr as usize).checked_mul(size_of::<svm::SvmAttribute>());
+            let whole = listed.and_then(|bytes| bytes.checked_add(size_of::<svm::SvmArgs>()));
+            // As KFD: the word says how long the call is, list and all.
+            if args.nattr > MAX_LIST || whole.is_none_or(|whole| self.command.size() < whole) {
                 return Err(Errno::EINVAL.into());
             }
             let mm = self.process.mm();

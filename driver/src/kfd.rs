@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::sabotage::Sabotage;
 use crate::svm::damping::Damping;
 use crate::window::WindowPolicy;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 
 /// At most so many GPUs: a mapping's GPUs are a bitmap of this width.
@@ -36,6 +36,9 @@ pub struct Options {
     pub device_memory: device_memory::Kind,
     /// What to do about memory that goes to and fro.
     pub damping: Damping,
+    /// Whether clients may have what is there for tests and benchmarks only: MEASURE, MOVE, SET_WINDOWS. EPERM otherwise. Each lets a
+    /// client hold what others need (references to pages, VRAM, notifiers), so a machine with strangers on it has it off.
+    pub diagnosis: bool,
     /// What is broken on purpose (nothing, unless built for that).
     pub sabotage: Sabotage,
 }
@@ -50,6 +53,7 @@ impl Default for Options {
             ram: 16 << 30,
             device_memory: device_memory::Kind::default(),
             damping: Damping::default(),
+            diagnosis: false,
             sabotage: Sabotage::default(),
         }
     }
@@ -62,6 +66,17 @@ pub struct Kfd {
     limit: Arc<Limit>,
     files: Arc<dyn Files>,
     next_process: AtomicU64,
+    /// Somebody pins pages to measure that.
+    pinning: AtomicBool,
+}
+
+/// The right to pin pages, until this is dropped.
+pub(crate) struct Pinning<'a>(&'a AtomicBool);
+
+impl Drop for Pinning<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl Kfd {
@@ -80,13 +95,25 @@ impl Kfd {
             devices.push(os::arc(Device::new(index, gpu, options.device_memory)?)?)?;
         }
         let limit = os::arc(Limit::new(Limit::of_ram(options.ram)))?;
-        os::arc(Self { devices, options, limit, files, next_process: AtomicU64::new(1) })
+        os::arc(Self {
+            devices,
+            options,
+            limit,
+            files,
+            next_process: AtomicU64::new(1),
+            pinning: AtomicBool::new(false),
+        })
     }
 
     /// A process opens the device: an object with no VM yet.
     pub fn open(self: &Arc<Self>, mm: Arc<dyn AddressSpace>) -> Result<Arc<Process>> {
         let number = self.next_process.fetch_add(1, Ordering::Relaxed);
         Process::new(self, number, mm)
+    }
+
+    /// The right to pin pages; one at a time.
+    pub(crate) fn begin_pinning(&self) -> Option<Pinning<'_>> {
+        (!self.pinning.swap(true, Ordering::AcqRel)).then(|| Pinning(&self.pinning))
     }
 
     /// The GPUs.

@@ -38,13 +38,16 @@ impl LastErrors {
     pub fn record(&self, error: Error) {
         let thread = os::thread_id();
         let mut table = self.0.lock();
-        table.clock += 1;
+        table.clock = table.clock.wrapping_add(1);
         let age = table.clock;
         let own = table.entries.iter().position(|e| e.is_some_and(|e| e.thread == thread));
         let slot = own.or_else(|| table.entries.iter().position(Option::is_none));
-        let oldest = || (0..THREADS).min_by_key(|i| table.entries[*i].map_or(0, |e| e.age));
-        if let Some(slot) = slot.or_else(oldest) {
-            table.entries[slot] = Some(Entry { thread, age, error });
+        let entry = match slot {
+            Some(slot) => table.entries.get_mut(slot),
+            None => table.entries.iter_mut().min_by_key(|entry| entry.map_or(0, |e| e.age)),
+        };
+        if let Some(entry) = entry {
+            *entry = Some(Entry { thread, age, error });
         }
     }
 

@@ -17,6 +17,20 @@
 //! [`window`] (their notifiers), [`revalidate`] (faulting and committing), [`eviction`] and `process` (restore), [`fault`]
 //! (XNACK); what libdrm asks a render node is answered in [`drm`]. Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].
 #![no_std]
+// In a kernel that is built with overflow checks each of these is its end. A module that has some of them left says why they cannot happen; those that a
+// client's arguments come into have none.
+#![warn(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::todo,
+    clippy::unimplemented,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
 pub mod addr;
 pub mod address_space;
@@ -53,6 +67,7 @@ pub mod range_set;
 pub mod revalidate;
 pub mod sabotage;
 pub mod settings;
+pub mod share;
 pub mod smi;
 pub mod snapshot;
 pub mod svm;

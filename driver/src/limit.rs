@@ -2,9 +2,14 @@
 //! The system-memory limit: what all processes together may have registered or allocated as GTT memory.
 //!
 //! As in KFD: RAM less 1/64 of it less 1.5 GiB, counted per byte asked for, also where ranges overlap.
+//!
+//! Memory of the driver's own is charged as long as it is there, whoever has it by then: the object that it was allocated for, files of it, objects made
+//! of those, the events whose signal page it is, a client's mapping ([`ChargedDma`]). The client's memory is charged as long as it is registered.
 
+use crate::addr::PhysAddr;
 use crate::errno::{Errno, Error, Reason, Result};
-use crate::os::Arc;
+use crate::gpu::DmaMemory;
+use crate::os::{self, Arc};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The account.
@@ -19,10 +24,46 @@ pub struct Charge {
     bytes: u64,
 }
 
+/// System memory of the driver's, with its charge.
+pub struct ChargedDma {
+    memory: Arc<dyn DmaMemory>,
+    /// After the memory: what is charged is never less than what there is.
+    _charge: Charge,
+}
+
+impl ChargedDma {
+    /// Charges `memory`.
+    pub fn charged(memory: Arc<dyn DmaMemory>, charge: Charge) -> Result<Arc<dyn DmaMemory>> {
+        let charged: Arc<dyn DmaMemory> = os::arc(Self { memory, _charge: charge })?;
+        Ok(charged)
+    }
+}
+
+impl DmaMemory for ChargedDma {
+    fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+    fn page(&self, index: u64) -> PhysAddr {
+        self.memory.page(index)
+    }
+    fn write_u64(&self, at: u64, value: u64) {
+        self.memory.write_u64(at, value);
+    }
+    fn read_u64(&self, at: u64) -> u64 {
+        self.memory.read_u64(at)
+    }
+    fn mmap_offset(&self) -> Option<u64> {
+        self.memory.mmap_offset()
+    }
+    fn as_any(&self) -> &dyn core::any::Any {
+        self.memory.as_any()
+    }
+}
+
 impl Limit {
     /// The limit of a machine with `ram` bytes.
     pub const fn of_ram(ram: u64) -> u64 {
-        (ram - ram / 64).saturating_sub(3 << 29)
+        ram.saturating_sub(ram / 64).saturating_sub(3 << 29)
     }
 
     /// An account of `bytes`.
@@ -32,11 +73,8 @@ impl Limit {
 
     /// Charges `bytes`. ENOMEM (reason `MemoryLimit`) when they do not fit.
     pub fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge> {
-        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.bytes);
-        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => Ok(Charge { limit: self.clone(), bytes }),
-            Err(_) => Err(Error::new(Errno::ENOMEM, Reason::MemoryLimit)),
-        }
+        self.take(bytes)?;
+        Ok(Charge { limit: self.clone(), bytes })
     }
 
     /// Bytes charged.
@@ -46,7 +84,37 @@ impl Limit {
 
     /// Bytes that can still be charged.
     pub fn available(&self) -> u64 {
-        self.bytes - self.used()
+        self.bytes.saturating_sub(self.used())
+    }
+
+    fn take(&self, bytes: u64) -> Result {
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.bytes);
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        taken.map(drop).map_err(|_| Error::new(Errno::ENOMEM, Reason::MemoryLimit))
+    }
+}
+
+impl Charge {
+    /// Charges nothing yet.
+    pub fn none(limit: &Arc<Limit>) -> Self {
+        Self { limit: limit.clone(), bytes: 0 }
+    }
+
+    /// Bytes charged by it.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Charges `bytes` in all from now on. ENOMEM (reason `MemoryLimit`), and as before, when they do not fit; less always fits.
+    pub fn set(&mut self, bytes: u64) -> Result {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.limit.take(more)?,
+            None => {
+                self.limit.used.fetch_sub(self.bytes.saturating_sub(bytes), Ordering::Relaxed);
+            }
+        }
+        self.bytes = bytes;
+        Ok(())
     }
 }
 
@@ -67,7 +135,14 @@ mod tests {
         assert!(limit.charge(41).is_err() && limit.charge(u64::MAX).is_err());
         let b = limit.charge(40).unwrap();
         assert_eq!(limit.available(), 0);
-        drop((a, b));
+        let mut c = Charge::none(&limit);
+        assert!(c.set(1).is_err() && c.bytes() == 0);
+        drop(b);
+        c.set(40).unwrap();
+        assert!(c.set(41).is_err() && limit.used() == 100);
+        c.set(10).unwrap();
+        assert_eq!(limit.used(), 70);
+        drop((a, c));
         assert_eq!(limit.used(), 0);
         assert_eq!(Limit::of_ram(64 << 30), (64 << 30) - (1 << 30) - (3 << 29));
         assert_eq!(Limit::of_ram(1 << 30), 0);

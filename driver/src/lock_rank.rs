@@ -2,6 +2,7 @@
 //! The order of all locks. A thread takes a lock only when its rank is above every rank it already holds.
 //!
 //! ```text
+//! Gem        a render file's objects and their mappings
 //! Process    handles, GPU address reservations, queues, accounting of one process
 //! Sweep      the dropping of SVM ranges whose memory has gone
 //! Bo         the reservation of one buffer object: its mappings; held over faulting pages in
@@ -29,6 +30,7 @@
 #[repr(u8)]
 #[allow(missing_docs)] // the module documentation is the table
 pub enum Rank {
+    Gem,
     Process,
     Sweep,
     Bo,

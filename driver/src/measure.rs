@@ -4,8 +4,10 @@
 //!
 //! Faulting goes as for a registration ([`crate::revalidate`]): the same windows, the same order, the same chunks. An invalidation meanwhile does not matter,
 //! because nobody uses the pages.
+//!
+//! Only where diagnosis is on ([`crate::kfd::Options`]); what is measured is charged to the memory limit meanwhile, and one call at a time pins.
 
-use crate::addr::{index, CpuSpan, CpuVa};
+use crate::addr::{index, CpuSpan, CpuVa, PAGE};
 use crate::address_space::{Access, Invalidate, Page};
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
@@ -15,6 +17,12 @@ use crate::revalidate::{CHUNK_PAGES, CHUNK_RANGES};
 use crate::window::Windows;
 use core::time::Duration;
 use vkfd_uapi::vkfd as abi;
+
+/// Most pages pinned at a time on a machine: with 1,024 references each half of what a page's count can hold, all of one page.
+const MAX_PINNED: u64 = 1 << 20;
+
+/// Bytes of a chunk.
+const CHUNK_BYTES: u64 = CHUNK_PAGES * PAGE;
 
 /// Whom no invalidation concerns.
 struct Nobody;
@@ -32,9 +40,16 @@ impl Process {
             return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
         }
         let ranges = self.range_list(args.ranges_ptr, args.num_ranges)?;
+        // As long as the call lasts, as a registration would be.
+        let _charge = self.kfd().limit().charge(ranges.pages().saturating_mul(PAGE))?;
         let took = match args.what {
             abi::MEASURE_FAULT => self.measure_fault(&ranges)?,
             abi::MEASURE_PIN => {
+                if ranges.pages() > MAX_PINNED {
+                    return Err(Error::new(Errno::EINVAL, Reason::TooManyRanges));
+                }
+                // Each pin is a thousand references to its page, and all of them may be to the same: not two calls' at a time.
+                let _only = self.kfd().begin_pinning().ok_or(Errno::EBUSY)?;
                 let mut spans = Vec::with_capacity(ranges.len())?;
                 for number in 0..ranges.len() {
                     spans.push(ranges.span(number))?;
@@ -56,6 +71,7 @@ impl Process {
         let start = os::now();
         let mut left = ranges.by_cpu();
         while let Some(first) = left.first() {
+            os::interrupted()?;
             spans.clear();
             let mut room = CHUNK_PAGES;
             let number = |number: &u32| index(u64::from(*number));
@@ -66,15 +82,16 @@ impl Process {
                 if !here || span.pages() > room || !spans.push_reserved(span) {
                     break;
                 }
-                room -= span.pages();
+                room = room.saturating_sub(span.pages());
             }
-            left = &left[spans.len().max(1)..];
+            left = left.get(spans.len().max(1)..).unwrap_or_default();
             if spans.is_empty() {
                 // Longer than a chunk: piece by piece.
                 let span = ranges.span(number(first));
                 let mut at = span.start();
                 while at < span.end() {
-                    let end = CpuVa(span.end().0.min(at.0 + CHUNK_PAGES * crate::addr::PAGE));
+                    os::interrupted()?;
+                    let end = CpuVa(span.end().0.min(at.0.saturating_add(CHUNK_BYTES)));
                     self.fault_for_measure(&**watch, &[CpuSpan::between(at, end)], &mut pages)?;
                     at = end;
                 }
@@ -94,10 +111,13 @@ impl Process {
         let deadline = self.deadline();
         let mut done = 0;
         while done < spans.len() {
-            let wanted: u64 = spans[done..].iter().map(|s| s.pages()).sum();
-            let pages = &mut pages[..index(wanted)];
-            let faulted = self.mm().fault(watch, watch.read_begin(), &spans[done..], Access::Write, pages);
-            done += faulted.spans;
+            os::interrupted()?;
+            let spans = spans.get(done..).unwrap_or_default();
+            let wanted = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.pages()));
+            // A chunk at most.
+            let pages = pages.get_mut(..index(wanted)).ok_or(Errno::EINVAL)?;
+            let faulted = self.mm().fault(watch, watch.read_begin(), spans, Access::Write, pages);
+            done = done.saturating_add(faulted.spans);
             match faulted.error {
                 None => break,
                 Some(Errno::EBUSY | Errno::EAGAIN) if os::now() < deadline => {}

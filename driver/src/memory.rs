@@ -9,6 +9,8 @@ use crate::address_space::Access;
 use crate::bo::{Backing, Bo, Spec, VramMemory};
 use crate::device::Device;
 use crate::errno::{Errno, Error, Reason, Result};
+use crate::kfd::MAX_GPUS;
+use crate::limit::{Charge, ChargedDma};
 use crate::mmap::Shown;
 use crate::os::{self, Arc, Time};
 use crate::page_table::VA_END;
@@ -18,6 +20,7 @@ use crate::userptr::Userptr;
 use crate::vm::DOORBELL_BYTES;
 use crate::window::Windows;
 use vkfd_uapi::memory as abi;
+use vkfd_uapi::pod::slice_as_bytes_mut;
 
 /// What is to be allocated.
 pub struct Request {
@@ -71,7 +74,8 @@ impl Process {
         let Some(span) = rounded.and_then(|bytes| GpuSpan::new(GpuVa(va), bytes)) else {
             return refuse(Errno::EINVAL, Reason::Wraps);
         };
-        if va == 0 || !span.is_whole_pages() {
+        // Memory of the driver's may have no GPU addresses: what a file of it becomes is mapped.
+        if va == 0 && !whole || !span.is_whole_pages() {
             return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
         }
         if span.end().0 > VA_END {
@@ -92,7 +96,7 @@ impl Process {
 
     /// Neither the GPU addresses nor any CPU range may be an SVM range's. O(ranges log SVM ranges) where there are any.
     fn check_svm(&self, _: &Inner, span: GpuSpan, ranges: Option<&RangeSet>) -> Result {
-        if self.svm().conflict(self.mm(), span.start().0, span.end().0) {
+        if span.start().0 != 0 && self.svm().conflict(self.mm(), span.start().0, span.end().0) {
             return refuse(Errno::EADDRINUSE, Reason::GpuRangeBusy);
         }
         let Some(ranges) = ranges else { return Ok(()) };
@@ -115,11 +119,14 @@ impl Process {
         let inner = &mut *inner;
         let (number, span) = (bo.number(), bo.span());
         self.check_svm(inner, span, bo.userptr().map(|o| o.ranges()))?;
-        let (start, end) = (span.start().0, span.end().0);
-        if inner.gpu_va.first_overlap(start, end).is_some() {
-            return refuse(Errno::EADDRINUSE, Reason::GpuRangeBusy);
+        // One without addresses takes none.
+        let (start, end) = if span.start().0 == 0 { (0, 0) } else { (span.start().0, span.end().0) };
+        if start < end {
+            if inner.gpu_va.first_overlap(start, end).is_some() {
+                return refuse(Errno::EADDRINUSE, Reason::GpuRangeBusy);
+            }
+            inner.gpu_va.insert(start, end, number)?;
         }
-        inner.gpu_va.insert(start, end, number)?;
         let hull = bo.userptr().map(|o| o.ranges().hull());
         if let Some(hull) = hull {
             if let Err(e) = inner.cpu_hulls.insert(hull.start().0, hull.end().0, number) {
@@ -152,7 +159,6 @@ impl Process {
 
     fn alloc_backed(self: &Arc<Self>, device: &Arc<Device>, span: GpuSpan, flags: u32, kind: u32) -> Result<Allocated> {
         let gpus = self.gpu_count();
-        let mut charge = None;
         let mut mmap_offset = 0;
         let (backing, returned_offset) = match kind {
             abi::ALLOC_MEM_FLAGS_VRAM => {
@@ -161,9 +167,9 @@ impl Process {
                 (Backing::Vram(memory), mmap_offset)
             }
             abi::ALLOC_MEM_FLAGS_GTT => {
-                charge = Some(self.kfd().limit().charge(span.bytes())?);
+                let charge = self.charge(span.bytes())?;
                 os::failpoint("dma")?;
-                let memory = device.gpu().alloc_dma(span.bytes())?;
+                let memory = ChargedDma::charged(device.gpu().alloc_dma(span.bytes())?, charge)?;
                 mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
                 (Backing::Dma(memory), mmap_offset)
             }
@@ -178,15 +184,24 @@ impl Process {
                 if span.bytes() != PAGE {
                     return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
                 }
-                (Backing::Dma(device.mmio().clone()), device.mmio_mmap_offset())
+                let vm = self.vm(device.index())?;
+                (Backing::Dma(vm.mmio().clone()), vm.mmio_mmap_offset())
             }
         };
         let number = self.reserve_number()?;
         let device = device.clone();
-        let bo = Bo::new(Spec { number, device, span, flags, mmap_offset, backing, charge, gpus });
+        let bo = Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus });
         let bo = self.publish(number, bo)?;
         bo.set_ready();
         Ok(Allocated { handle: bo.handle(), mmap_offset: returned_offset })
+    }
+
+    /// Charges `bytes`, also what files that have been closed have had.
+    fn charge(&self, bytes: u64) -> Result<Charge> {
+        self.kfd().limit().charge(bytes).or_else(|_| {
+            self.kfd().files().forget_closed();
+            self.kfd().limit().charge(bytes)
+        })
     }
 
     fn alloc_userptr(
@@ -196,14 +211,15 @@ impl Process {
         flags: u32,
         ranges: RangeSet,
     ) -> Result<Allocated> {
-        let charge = self.kfd().limit().charge(span.bytes())?;
+        let charge = self.charge(span.bytes())?;
         let access = if flags & abi::ALLOC_MEM_FLAGS_WRITABLE != 0 { Access::Write } else { Access::Read };
         let executable = flags & abi::ALLOC_MEM_FLAGS_EXECUTABLE != 0;
         let number = self.reserve_number()?;
         let bo = Userptr::new(self, number, span.start(), access, executable, ranges).and_then(|object| {
             let backing = Backing::Userptr(object);
             let (device, gpus) = (device.clone(), self.gpu_count());
-            Bo::new(Spec { number, device, span, flags, mmap_offset: 0, backing, charge: Some(charge), gpus })
+            let charge = Some(charge);
+            Bo::new(Spec { number, device, span, flags, mmap_offset: 0, backing, first_page: 0, charge, gpus })
         });
         let bo = self.publish(number, bo)?;
         match self.build_userptr(&bo) {
@@ -229,43 +245,45 @@ impl Process {
         bo.register(windows, self.deadline())
     }
 
-    /// Frees an object. EBUSY while it is mapped, EINVAL for a handle that is none.
+    /// Frees an object. EBUSY while it is mapped, EPERM if it is the signal page, EINVAL for a handle that is none.
     pub(crate) fn free(&self, handle: u64) -> Result {
         let bo = self.bo(handle)?;
+        if self.lock().signal_page == Some(handle) {
+            return Err(Errno::EPERM.into());
+        }
         bo.free()?;
         self.forget(&bo);
         Ok(())
     }
 
-    fn device_id(&self, array: u64, index: u32) -> Result<u32> {
-        let mut id = [0; 4];
-        let at = array.checked_add(u64::from(index) * 4);
-        let at = at.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
-        self.mm().read(CpuVa(at), &mut id).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
-        Ok(u32::from_ne_bytes(id))
+    /// Copies a list of `gpu_id`s in, once: what it says does not change afterwards. EFAULT before anything has
+    /// happened, EINVAL for more than there can be. Without an allocation, because UNMAP must not fail for want of memory.
+    fn device_ids(&self, array: u64, count: u32) -> Result<[u32; MAX_GPUS]> {
+        let mut ids = [0; MAX_GPUS];
+        let wanted = ids.get_mut(..count as usize).ok_or(Errno::EINVAL)?;
+        let bad_pointer = |e: Error| Error { reason: Reason::BadPointer, ..e };
+        self.mm().read(CpuVa(array), slice_as_bytes_mut(wanted)).map_err(bad_pointer)?;
+        Ok(ids)
     }
 
     /// Maps or unmaps an object on the listed GPUs from number `done` on, which counts up with each success, so that
-    /// a call can be resumed.
+    /// a call can be resumed. EINVAL for a list that is longer than any machine has GPUs: it would name one twice.
     pub(crate) fn map(&self, handle: u64, array: u64, count: u32, done: &mut u32, map: bool) -> Result {
         if count == 0 || *done > count {
             return Err(Errno::EINVAL.into());
         }
+        let ids = self.device_ids(array, count)?;
         let bo = self.bo(handle)?;
-        while *done < count {
-            let device = self.kfd().device(self.device_id(array, *done)?)?;
+        for id in ids.iter().take(count as usize).skip(*done as usize) {
+            os::interrupted()?;
+            let device = self.kfd().device(*id)?;
             if map {
                 let vm = self.vm(device.index())?;
-                // Page tables are VRAM, too.
-                while let Err(e) = bo.map(&vm, self.deadline()) {
-                    if e.reason != Reason::NoVram || !device.make_room(bo.span().pages().div_ceil(512) + 4)? {
-                        return Err(e);
-                    }
-                }
+                bo.map_with_room(&vm, self.deadline())?;
             } else {
                 bo.unmap(device.index())?;
             }
-            *done += 1;
+            *done = done.saturating_add(1);
         }
         Ok(())
     }

@@ -8,7 +8,8 @@
 //! can be mapped is in a table with a lock of its own (rank `Offset`).
 
 use crate::addr::{VramOffset, PAGE};
-use crate::bo::{Backing, Bo};
+use crate::bo::{Backing, Bo, VramMemory};
+use crate::drm::GemObject;
 use crate::errno::{Errno, Result};
 use crate::gpu::DmaMemory;
 use crate::interval::IntervalMap;
@@ -25,8 +26,10 @@ const FIRST_OFFSET: u64 = 4 << 30;
 pub enum Shown {
     /// A VRAM or GTT object.
     Object(Arc<Bo>),
-    /// A GPU's doorbells.
-    Doorbells(Arc<dyn DmaMemory>),
+    /// A VM's doorbells, or its registers.
+    Page(Arc<dyn DmaMemory>),
+    /// An object of a render file's.
+    Gem(Arc<GemObject>),
 }
 
 impl PartialEq for Shown {
@@ -34,7 +37,8 @@ impl PartialEq for Shown {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Object(a), Self::Object(b)) => Arc::ptr_eq(a, b),
-            (Self::Doorbells(a), Self::Doorbells(b)) => core::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
+            (Self::Gem(a), Self::Gem(b)) => Arc::ptr_eq(a, b),
+            (Self::Page(a), Self::Page(b)) => core::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
             _ => false,
         }
     }
@@ -51,8 +55,13 @@ pub struct Offsets(Mutex<Table>);
 impl Offsets {
     /// Nothing.
     pub fn new() -> Result<Self> {
+        Self::beginning_at(FIRST_OFFSET)
+    }
+
+    /// Nothing, with offsets of its own from `first` on.
+    pub(crate) fn beginning_at(first: u64) -> Result<Self> {
         let shown = IntervalMap::seeded(os::random());
-        Ok(Self(Mutex::new(Rank::Offset, Table { shown, next: FIRST_OFFSET })?))
+        Ok(Self(Mutex::new(Rank::Offset, Table { shown, next: first })?))
     }
 
     /// An offset for an object of `bytes` that nothing else had.
@@ -81,10 +90,11 @@ impl Offsets {
     }
 
     /// What has all of `bytes` from `offset` on, and where that begins in it.
-    fn find(&self, offset: u64, bytes: u64) -> Option<(Shown, u64)> {
+    pub(crate) fn find(&self, offset: u64, bytes: u64) -> Option<(Shown, u64)> {
         let end = offset.checked_add(bytes)?;
         let (start, last, what) = self.0.lock().shown.first_overlap(offset, end)?;
-        (start <= offset && end <= last).then_some((what, offset - start))
+        let from = offset.checked_sub(start)?;
+        (end <= last).then_some((what, from))
     }
 
     /// Bytes of memory held.
@@ -103,9 +113,34 @@ pub enum Mapped {
         gpu_id: u32,
         /// Where, and how many bytes.
         pieces: Vec<(VramOffset, u64)>,
-        /// Whose object it is: as long as somebody has this, the VRAM is nobody else's, also when the object is freed.
-        object: Arc<Bo>,
+        /// As long as somebody has this, the VRAM is nobody else's, also when the object is freed.
+        memory: Arc<VramMemory>,
     },
+}
+
+impl Mapped {
+    /// `bytes` of an object's memory, `from` on. EINVAL for the caller's own.
+    pub(crate) fn of(backing: &Backing, from: u64, bytes: u64) -> Result<Self> {
+        match backing {
+            Backing::Dma(memory) => Ok(Self::Dma(memory.clone(), from)),
+            Backing::Vram(memory) => {
+                let mut pieces = Vec::with_capacity(memory.blocks().len())?;
+                let mut at = 0u64;
+                let wanted_end = from.saturating_add(bytes);
+                for block in memory.blocks() {
+                    let end = block.pages.saturating_mul(PAGE).saturating_add(at);
+                    let (first, last) = (from.max(at), wanted_end.min(end));
+                    if first < last {
+                        let within = first.saturating_sub(at);
+                        pieces.push((VramOffset(block.at.0.saturating_add(within)), last.saturating_sub(first)))?;
+                    }
+                    at = end;
+                }
+                Ok(Self::Vram { gpu_id: memory.device().id(), pieces, memory: memory.clone() })
+            }
+            Backing::Userptr(_) => Err(Errno::EINVAL.into()),
+        }
+    }
 }
 
 impl Process {
@@ -120,12 +155,7 @@ impl Process {
         };
         match abi::mmap_type(offset) {
             abi::MMAP_TYPE_DOORBELL => {
-                let id = device(offset).ok_or(Errno::EINVAL)?.id();
-                match self.offsets().find(abi::encode(abi::MMAP_TYPE_DOORBELL, id), PAGE) {
-                    Some((Shown::Doorbells(memory), _)) => whole(memory, bytes),
-                    // Before ACQUIRE_VM there are none.
-                    _ => Err(Errno::ENODEV.into()),
-                }
+                self.page_at(abi::encode(abi::MMAP_TYPE_DOORBELL, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
             }
             abi::MMAP_TYPE_EVENTS => {
                 let device = self.kfd().devices().first().ok_or(Errno::EINVAL)?;
@@ -133,42 +163,26 @@ impl Process {
             }
             abi::MMAP_TYPE_RESERVED_MEM => Err(Errno::EINVAL.into()),
             _ if offset >> abi::MMAP_GPU_ID_SHIFT != 0 => {
-                whole(device(offset).ok_or(Errno::EINVAL)?.mmio().clone(), bytes)
+                self.page_at(abi::encode(abi::MMAP_TYPE_MMIO, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
             }
             _ => self.mmap_bo(offset, bytes),
         }
     }
 
-    fn mmap_bo(&self, offset: u64, bytes: u64) -> Result<Mapped> {
-        let (bo, from) = match self.offsets().find(offset, bytes) {
-            Some((Shown::Object(bo), from)) => (bo, from),
-            Some((Shown::Doorbells(memory), from)) => return Ok(Mapped::Dma(memory, from)),
-            None => return self.mmap_registers(offset, bytes),
-        };
-        match bo.backing() {
-            Backing::Dma(memory) => Ok(Mapped::Dma(memory.clone(), from)),
-            Backing::Vram(memory) => {
-                let mut pieces = Vec::with_capacity(memory.blocks().len())?;
-                let mut at = 0;
-                for block in memory.blocks() {
-                    let (first, last) = (from.max(at), (from + bytes).min(at + block.pages * PAGE));
-                    if first < last {
-                        pieces.push((VramOffset(block.at.0 + (first - at)), last - first))?;
-                    }
-                    at += block.pages * PAGE;
-                }
-                Ok(Mapped::Vram { gpu_id: memory.device().id(), pieces, object: bo.clone() })
-            }
-            Backing::Userptr(_) => Err(Errno::EINVAL.into()),
+    /// Doorbells or registers. ENODEV before ACQUIRE_VM, when there are none.
+    fn page_at(&self, offset: u64, bytes: u64) -> Result<Mapped> {
+        match self.offsets().find(offset, PAGE) {
+            Some((Shown::Page(memory), _)) => whole(memory, bytes),
+            _ => Err(Errno::ENODEV.into()),
         }
     }
-}
 
-impl Process {
-    /// Registers in a file of the host's.
-    fn mmap_registers(&self, offset: u64, bytes: u64) -> Result<Mapped> {
-        let device = self.kfd().devices().iter().find(|device| device.mmio().mmap_offset() == Some(offset));
-        whole(device.ok_or(Errno::EINVAL)?.mmio().clone(), bytes)
+    fn mmap_bo(&self, offset: u64, bytes: u64) -> Result<Mapped> {
+        match self.offsets().find(offset, bytes) {
+            Some((Shown::Object(bo), from)) => Mapped::of(bo.backing(), from, bytes),
+            Some((Shown::Page(memory), from)) => Ok(Mapped::Dma(memory, from)),
+            _ => Err(Errno::EINVAL.into()),
+        }
     }
 }
 

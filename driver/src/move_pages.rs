@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! MOVE: pages to a GPU's memory and back, on request and without any policy. For diagnosis and tests.
+//! MOVE: pages to a GPU's memory and back, on request and without any policy. For diagnosis and tests, and only where that is on
+//! ([`crate::kfd::Options`]).
 //!
 //! What is there is evicted like SVM memory when VRAM runs out, and faulted in from there by whoever has the addresses registered. It is for
 //! memory that is in no SVM range: of a range, SVM itself has to know where its pages are.
@@ -10,7 +11,8 @@
 //! registered or restored; objects come in the order of their numbers, so that two moves do not wait for each other. An object that is made meanwhile is not kept, and
 //! has its pages where it finds them.
 
-use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use crate::addr::{block_start, index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use crate::address_space::Access;
 use crate::bo::Bo;
 use crate::device::Device;
 use crate::device_memory::DeviceMemory;
@@ -65,11 +67,22 @@ impl Process {
     fn move_to_gpu(&self, device: &Arc<Device>, span: CpuSpan) -> Result<u64> {
         device.residency().prepare(device.vram().pages())?;
         let mut places: Vec<Option<VramOffset>> = Vec::with_capacity(index(span.pages().min(HUGE / PAGE)))?;
-        let (mut at, mut moved) = (span.start().0, 0);
+        let (mut at, mut moved) = (span.start().0, 0u64);
         while at < span.end().0 {
-            let next = (at / HUGE * HUGE).saturating_add(HUGE).min(span.end().0);
+            // What has moved until then has moved.
+            if moved > 0 && os::killed() {
+                break;
+            }
+            os::interrupted()?;
+            // Where there is no memory there is nothing to move.
+            let none = self.mm().out_of_reach(CpuSpan::between(CpuVa(at), span.end()), Access::Read);
+            if none >= HUGE {
+                at = at.saturating_add(block_start(none));
+                continue;
+            }
+            let next = block_start(at).saturating_add(HUGE).min(span.end().0);
             match self.move_part_to_gpu(device, CpuSpan::between(CpuVa(at), CpuVa(next)), &mut places) {
-                Ok(count) => moved += count,
+                Ok(count) => moved = count.saturating_add(moved),
                 Err(error) if moved == 0 => return Err(error),
                 Err(_) => break,
             }
@@ -108,16 +121,18 @@ impl Process {
         part: CpuSpan,
         places: &mut Vec<Option<VramOffset>>,
     ) -> Result<u64> {
-        let base = CpuVa(part.start().0 / HUGE * HUGE);
+        let base = CpuVa(block_start(part.start().0));
         let whole = CpuSpan::new(base, HUGE).ok_or(Errno::EINVAL)?;
         let counters = os::arc(Counters::default())?;
         let granule = Granule::new(self.mm_arc().clone(), self.who(), whole, self.gpu_count(), counters)?;
         let vram = device.alloc_vram(part.pages(), Contents::Any)?;
         places.clear();
-        for at in vram.iter().flat_map(|block| (0..block.pages).map(|page| VramOffset(block.at.0 + page * PAGE))) {
-            places.push_reserved(Some(at));
+        for block in vram.iter() {
+            for page in 0..block.pages {
+                places.push_reserved(Some(VramOffset(page.saturating_mul(PAGE).saturating_add(block.at.0))));
+            }
         }
-        if let Err(error) = device.residency().enter(&granule, (part.start().0 - base.0) / PAGE, places) {
+        if let Err(error) = device.residency().enter(&granule, part.start().0.saturating_sub(base.0) / PAGE, places) {
             device.vram().give_back(&vram);
             return Err(error);
         }

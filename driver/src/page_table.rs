@@ -14,6 +14,11 @@
 //!
 //! The tree is guarded by the VM's lock (rank `Vm`). `Leaves` are written under the lock of the object that owns them.
 //! Costs: reserve and detach O(2 MiB blocks of the span); writing O(entries), one device access a run.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "indices are masked to a table, addresses are of spans below VA_END, which whoever makes a reservation checks, and counts are of pages in them"
+)]
 
 use crate::addr::{index, GpuSpan, GpuVa, VramOffset, HUGE as BLOCK, HUGE_PAGES, PAGE, PAGE_SHIFT};
 use crate::address_space::Page;
@@ -166,6 +171,20 @@ impl PageTable {
         self.gpu.read_entry(self.entry(table, Self::slot(va.0, 0)))
     }
 
+    /// The first address of each last-level table.
+    pub fn blocks(&self) -> impl Iterator<Item = GpuVa> + '_ {
+        let last_level = |table: &&Table| table.children.is_empty() && table.at != FREED;
+        self.tables.iter().filter(last_level).map(|table| {
+            let (mut va, mut level, mut at) = (0, 1, table);
+            while at.parent != NIL {
+                va += u64::from(at.slot) << (PAGE_SHIFT + 9 * level);
+                level += 1;
+                at = &self.tables[at.parent as usize];
+            }
+            GpuVa(va)
+        })
+    }
+
     /// Detaches `table` and its ancestors as far as nobody uses them.
     fn prune(&mut self, mut table: u32) {
         while table != 0 && self.tables[table as usize].users == 0 {
@@ -265,6 +284,17 @@ impl Leaves {
     fn point_at_table(gpu: &dyn Gpu, leaf: Leaf) {
         let base = gpu.properties().vram_base;
         gpu.write_entries(leaf.pde, pte::directory(crate::addr::FabricAddr(base.0 + leaf.ptb.0)), 0, 1);
+    }
+
+    /// The entry of a page of the span; of a huge entry the part that maps the page. For tests.
+    pub fn entry(&self, gpu: &dyn Gpu, page: u64) -> u64 {
+        let mut entry = 0;
+        self.each_block(page, 1, |leaf, within, _, _| {
+            let pde = gpu.read_entry(leaf.pde);
+            let small = || gpu.read_entry(VramOffset(leaf.ptb.0 + within * ENTRY_BYTES));
+            entry = if pde & pte::HUGE != 0 { pde + within * PAGE } else { small() };
+        });
+        entry
     }
 
     /// Calls `f` for the part of pages `[first, first + count)` in each block: the leaf, the page within the block, the

@@ -5,7 +5,7 @@
 //! queues. It is never held while pages are faulted in: an object is entered under it, built without it, and becomes
 //! visible at the end. Objects point back at their process; [`Process::release`] breaks that circle.
 
-use crate::addr::CpuSpan;
+use crate::addr::{CpuSpan, PAGE};
 use crate::address_space::AddressSpace;
 use crate::bo::Bo;
 use crate::counters::Counters;
@@ -48,6 +48,8 @@ pub struct Inner {
     pub(crate) windows: WindowPolicy,
     /// The runtime has announced itself.
     pub(crate) runtime_enabled: bool,
+    /// Handle of the object that the client brought for the signal page. It stays as long as the process, as KFD has it.
+    pub(crate) signal_page: Option<u64>,
 }
 
 /// A process.
@@ -89,6 +91,7 @@ impl Process {
             queues: Queues::new(gpus)?,
             windows: kfd.options().windows,
             runtime_enabled: false,
+            signal_page: None,
         };
         let (pid, name) = crate::os::process();
         crate::os::arc(Self {
@@ -102,7 +105,7 @@ impl Process {
             errors: LastErrors::new()?,
             counters: Counters::default(),
             faults: Faults::new()?,
-            svm: Svm::new()?,
+            svm: Svm::new(kfd.limit())?,
             name,
             pid,
             xnack: AtomicBool::new(false),
@@ -130,6 +133,11 @@ impl Process {
     /// Its CPU memory, to keep.
     pub(crate) const fn mm_arc(&self) -> &Arc<dyn AddressSpace> {
         &self.mm
+    }
+
+    /// Which user's it is.
+    pub fn user(&self) -> u32 {
+        self.mm.user()
     }
 
     /// Its SVM memory.
@@ -236,14 +244,17 @@ impl Process {
         bo.cloned().ok_or(Error::new(Errno::EINVAL, Reason::BadHandle))
     }
 
+    /// The first object from number `number` on, with its number. O(numbers without an object in between).
+    pub(crate) fn bo_from(&self, number: u32) -> Option<(u32, Arc<Bo>)> {
+        let inner = self.lock();
+        let (number, bo) = inner.bos.iter_from(number).next()?;
+        Some((number, bo.clone()))
+    }
+
     /// Makes the VM of a GPU; again is no error. What SVM memory it may use is mapped.
     pub fn acquire_vm(self: &Arc<Self>, gpu_id: u32) -> Result {
         let device: Arc<Device> = self.kfd.device(gpu_id)?.clone();
-        while let Err(e) = self.make_vm(&device) {
-            if e.reason != Reason::NoVram || !device.make_room(8)? {
-                return Err(e);
-            }
-        }
+        device.with_room(8, || self.make_vm(&device))?;
         self.svm_reapply();
         Ok(())
     }
@@ -253,11 +264,13 @@ impl Process {
         let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
         if slot.is_none() {
             let vm = Vm::new(self, device, self.xnack())?;
-            let offset = vm.doorbells_mmap_offset();
-            let doorbells = Shown::Doorbells(vm.doorbells().clone());
-            self.offsets.show(offset, DOORBELL_BYTES, doorbells.clone())?;
-            if let Err(e) = self.eviction.add_vm(vm.gpu(), vm.vmid()) {
-                self.offsets.hide(offset, DOORBELL_BYTES, &doorbells);
+            let doorbells = (vm.doorbells_mmap_offset(), DOORBELL_BYTES, Shown::Page(vm.doorbells().clone()));
+            let registers = (vm.mmio_mmap_offset(), PAGE, Shown::Page(vm.mmio().clone()));
+            let shown = [doorbells, registers];
+            let show = || shown.iter().try_for_each(|(at, bytes, what)| self.offsets.show(*at, *bytes, what.clone()));
+            if let Err(e) = show().and_then(|()| self.eviction.add_vm(vm.gpu(), vm.vmid())) {
+                // What was not shown is not there to be hidden.
+                shown.iter().for_each(|(at, bytes, what)| self.offsets.hide(*at, *bytes, what));
                 return Err(e);
             }
             *slot = Some(vm);
@@ -265,15 +278,19 @@ impl Process {
         Ok(())
     }
 
-    /// Turns retry of page faults on or off. EPERM if a GPU cannot, EBUSY while there are queues.
+    /// Turns retry of page faults on or off. EPERM if a GPU cannot, EBUSY while there are queues, ENOMEM where SVM memory, which all counts when
+    /// it is off, is beyond the limit.
     pub fn set_xnack(self: &Arc<Self>, on: bool) -> Result {
         if on && !self.kfd.devices().iter().all(|d| d.properties().xnack_capable) {
             return Err(Errno::EPERM.into());
         }
+        // What was unmapped does not count.
+        self.svm_sweep()?;
         let inner = self.lock();
         if !inner.queues.is_empty() {
             return Err(Errno::EBUSY.into());
         }
+        self.svm.switch_charge(on)?;
         self.xnack.store(on, Ordering::Release);
         for vm in inner.vms.iter().flatten() {
             vm.set_retry(on);
@@ -299,7 +316,7 @@ impl Process {
     /// Runs the restore worker after a pause that doubles with each restore in a row that did not finish. Allowed in reclaim.
     pub(crate) fn schedule_restore(self: &Arc<Self>) {
         let tries = self.restore_tries.load(Ordering::Relaxed).min(16);
-        let pause = (RESTORE_PAUSE * (1 << tries)).min(self.kfd.options().restore_pause);
+        let pause = RESTORE_PAUSE.saturating_mul(1 << tries).min(self.kfd.options().restore_pause);
         self.restore.schedule(self, pause);
     }
 
@@ -341,7 +358,7 @@ impl Process {
         }
         // In a statement of its own: the lock is not held over the restore.
         let svm = self.eviction.lock().take_svm();
-        if svm && !matches!(self.svm_restore(), Ok(false)) {
+        if svm && self.svm_restore() {
             self.eviction.lock().wait_svm();
         }
         let mut eviction = self.eviction.lock();
@@ -365,14 +382,24 @@ impl Process {
     /// Ends the process: queues, mappings, objects, VMs, all of it. Nothing of it runs any more when this returns.
     pub fn release(&self) {
         self.restore.stop();
+        // Served is what has begun, and no more.
+        self.faults.close();
         self.fault_work.stop();
         self.events.close();
         self.kfd.devices().iter().for_each(|device| device.smi().forget(self.number));
         let queues = core::mem::take(&mut self.lock().queues);
         queues.destroy_all();
+        // From number to number, not from the first again each time: O(objects). Once more from the first at the end, to be sure.
+        let mut next = 0;
         loop {
-            let bo = self.lock().bos.iter().next().map(|(_, bo)| bo.clone());
-            let Some(bo) = bo else { break };
+            let Some((number, bo)) = self.bo_from(next) else {
+                if next == 0 {
+                    break;
+                }
+                next = 0;
+                continue;
+            };
+            next = number.saturating_add(1);
             for gpu in 0..self.gpu_count() {
                 // Errors here mean that it is gone already.
                 let _ = bo.unmap(gpu);
@@ -380,7 +407,7 @@ impl Process {
             let _ = bo.free();
             self.forget(&bo);
         }
-        self.svm_release();
+        self.svm.release();
         self.offsets.clear();
         drop(self.eviction.lock().take_vms());
         let mut vms = Vec::new();

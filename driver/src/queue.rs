@@ -3,11 +3,15 @@
 //!
 //! Guarded by the process lock, except that a hardware queue is ended without it: that waits for the queue.
 //!
-//! What a queue uses must be mapped on its GPU when it is made: the ring, both pointers, and a compute queue's end-of-pipe buffer and save
-//! area if it has them. KFD also wants each to be a whole object (since 6.12; before it did not look at all); here they may be parts of one,
+//! What a queue uses must be mapped on its GPU when it is made: the ring, both pointers, and a compute
+//! queue's end-of-pipe buffer and save area if it has them. As in KFD it is looked for among the buffer
+//! objects first, and then in SVM memory that the GPU has entries for without a fault (GPU_ALWAYS_MAPPED):
+//! there ROCR has put the save area since 6.1. KFD also wants each to be a whole object, and only the save
+//! area in SVM (since 6.12; before it did not look at all); here each may be a part of an object, or in SVM,
 //! so that runtimes of both times work. Nothing is saved in the save area, as there are no waves.
 
 use crate::addr::{CpuVa, GpuVa};
+use crate::device::QueueShare;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::{FaultReason, HwQueue, PageFault, QueueKind, QueueSpec};
 use crate::handle::Handles;
@@ -41,6 +45,9 @@ pub struct Queue {
     ring: GpuVa,
     ring_bytes: u64,
     state: State,
+    /// It has the GPU's global wave sync.
+    gws: bool,
+    _share: QueueShare,
 }
 
 /// A process's queues.
@@ -69,6 +76,13 @@ impl Queues {
     /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
         self.queues.is_empty()
+    }
+
+    /// Gives a doorbell back.
+    fn give_doorbell(&mut self, gpu: usize, doorbell: u32) {
+        if let Some(doorbells) = self.doorbells.get_mut(gpu) {
+            doorbells.remove(doorbell);
+        }
     }
 
     /// Ends all of them. Without any lock.
@@ -167,6 +181,7 @@ impl Process {
                 self.check_mapped(device.index(), va, bytes.max(1))?;
             }
         }
+        let share = device.take_queue(self.user())?;
         let (number, doorbell) = {
             let mut inner = self.lock();
             let doorbell = inner.queues.doorbells.get_mut(device.index()).ok_or(Errno::EINVAL)?.reserve()?;
@@ -175,7 +190,7 @@ impl Process {
                 if let Ok(number) = number {
                     inner.queues.queues.remove(number);
                 }
-                inner.queues.doorbells[device.index()].remove(doorbell);
+                inner.queues.give_doorbell(device.index(), doorbell);
                 return Err(number.err().unwrap_or(Error::new(Errno::ENOSPC, Reason::None)));
             }
             (number?, doorbell)
@@ -197,7 +212,17 @@ impl Process {
         match hw {
             Ok(hw) => {
                 let (kind, ring, ring_bytes) = (args.queue_type, spec.ring, spec.ring_bytes);
-                let queue = Queue { vm, hw, kind, doorbell, ring, ring_bytes, state: State::Running };
+                let queue = Queue {
+                    vm,
+                    hw,
+                    kind,
+                    doorbell,
+                    ring,
+                    ring_bytes,
+                    state: State::Running,
+                    gws: false,
+                    _share: share,
+                };
                 inner.queues.queues.fill(number, queue);
                 args.queue_id = number;
                 args.doorbell_offset = offset | spec.doorbell;
@@ -205,25 +230,28 @@ impl Process {
             }
             Err(e) => {
                 inner.queues.queues.remove(number);
-                inner.queues.doorbells[device.index()].remove(doorbell);
+                inner.queues.give_doorbell(device.index(), doorbell);
                 Err(e)
             }
         }
     }
 
-    /// Whether `bytes` from `va` on are in one object that is mapped on GPU number `gpu`. EINVAL if not.
-    fn check_mapped(&self, gpu: usize, va: u64, bytes: u64) -> Result {
+    /// Whether `bytes` from `va` on are in one object that is mapped on GPU number `gpu`, or in SVM memory that
+    /// the GPU always has entries for. EINVAL if not.
+    fn check_mapped(self: &Arc<Self>, gpu: usize, va: u64, bytes: u64) -> Result {
         let end = va.checked_add(bytes).ok_or(Error::new(Errno::EINVAL, Reason::Wraps))?;
         let bo = {
             let inner = self.lock();
-            match inner.gpu_va.first_overlap(va, va + 1) {
+            match inner.gpu_va.first_overlap(va, va.saturating_add(1)) {
                 Some((_, last, number)) if va != 0 && end <= last => inner.bos.get(number).cloned(),
                 _ => None,
             }
         };
         match bo {
             Some(bo) if bo.mapped_gpus() & 1 << gpu != 0 => Ok(()),
-            _ => misfit(),
+            Some(_) => misfit(),
+            None if self.svm_always_mapped(gpu, va, end)? => Ok(()),
+            None => misfit(),
         }
     }
 
@@ -250,7 +278,7 @@ impl Process {
     }
 
     /// Changes a queue's ring, or turns it off (percentage or ring 0). EFAULT when there is no such queue, or no ring there.
-    pub(crate) fn update_queue(&self, args: &abi::UpdateQueueArgs) -> Result {
+    pub(crate) fn update_queue(self: &Arc<Self>, args: &abi::UpdateQueueArgs) -> Result {
         let base = args.ring_base_address;
         let ring_bytes = check_ring(base, args.ring_size, args.queue_percentage, args.queue_priority)?;
         let enabled = args.queue_percentage & 0xff > 0 && args.ring_size > 0 && base != 0;
@@ -307,10 +335,21 @@ impl Process {
         Err(Errno::EINVAL.into())
     }
 
-    /// Global wave sync for a queue: the GPU has none (ENODEV). EINVAL when there is no such queue.
-    pub(crate) fn alloc_gws(&self, number: u32) -> Result {
-        self.lock().queues.queues.get(number).ok_or(Errno::EINVAL)?;
-        Err(Errno::ENODEV.into())
+    /// Global wave sync for a queue, or no longer. EINVAL when there is no such queue or nothing to give back, EBUSY when a queue of the
+    /// process has the GPU's already.
+    pub(crate) fn alloc_gws(&self, args: &mut abi::AllocQueueGwsArgs) -> Result {
+        let mut inner = self.lock();
+        let gpu = inner.queues.queues.get(args.queue_id).ok_or(Errno::EINVAL)?.vm.device().id();
+        let taken = inner.queues.queues.iter().any(|(_, queue)| queue.gws && queue.vm.device().id() == gpu);
+        match (args.num_gws, taken) {
+            (0, false) => return Err(Errno::EINVAL.into()),
+            (1.., true) => return Err(Errno::EBUSY.into()),
+            _ => {}
+        }
+        let queue = inner.queues.queues.get_mut(args.queue_id).ok_or(Errno::EINVAL)?;
+        queue.gws = args.num_gws != 0;
+        args.first_gws = 0;
+        Ok(())
     }
 }
 

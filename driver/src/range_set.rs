@@ -5,6 +5,11 @@
 //! address with the highest end of each subtree (an implicit interval tree over the sorted array: the middle element is
 //! the root of its stretch) answers "which ranges does this CPU interval touch" in O(log n + hits); ranges may overlap,
 //! repeat and come in any order. 28 bytes a range.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "numbers of ranges that are there; pages and bytes of all together were summed with checks when the list was read"
+)]
 
 use crate::addr::{CpuSpan, CpuVa, PAGE};
 use crate::errno::{Errno, Error, RangeAt, Reason, Result};

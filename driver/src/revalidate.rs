@@ -18,6 +18,11 @@
 //!
 //! A range of more than a chunk goes piece by piece under one generation. The caller holds the object's reservation
 //! (rank `Bo`), so no two revalidations of an object run at once. O(pages of the ranges taken), one chunk of memory.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "numbers of ranges and pages of a set that was checked; a host answers with no more spans than it was given"
+)]
 
 use crate::addr::{index, CpuSpan, CpuVa, HUGE_PAGES, PAGE};
 use crate::address_space::{Page, Seq, Watch};
@@ -86,8 +91,8 @@ fn is_invalid(state: &State, range: usize) -> bool {
     matches!(state.range(range).1, Status::Invalid | Status::Filling)
 }
 
-/// One pass over the ranges that are invalid now and wanted. `Err` only with [`Missing::Fail`], or for want of memory; the ranges
-/// not dealt with are back on the list then.
+/// One pass over the ranges that are invalid now and wanted. `Err` only with [`Missing::Fail`], for want of memory, or in a thread that is being killed;
+/// the ranges not dealt with are back on the list then.
 pub fn pass(object: &Userptr, _: &Reserved<'_>, windows: &Windows, missing: Missing, wanted: Wanted) -> Result {
     let (mut list, ranges, pages) = {
         let mut state = object.lock();
@@ -241,6 +246,8 @@ impl<'a> Pass<'a> {
     fn run(&mut self, list: &mut InvalidList) -> Result {
         let object = self.object;
         loop {
+            // Before anything is picked: all that is left is on the list.
+            os::interrupted()?;
             let Some(first) = object.lock().peek(list) else { return Ok(()) };
             let watch = self.windows.of(first, object.ranges().span(first).start());
             self.pick(list, &**watch);
@@ -318,6 +325,7 @@ impl<'a> Pass<'a> {
     fn chunk(&mut self, watch: &dyn Watch, seq: Seq) -> Result {
         let mut from = 0;
         while from < self.picks.len() {
+            os::interrupted()?;
             let spans = &self.spans[from..];
             let wanted: u64 = spans.iter().map(|s| s.pages()).sum();
             let mm = self.object.process().mm();
@@ -380,6 +388,7 @@ impl<'a> Pass<'a> {
         let start = object.ranges().span(pick.range).start();
         let mut done = 0;
         while done < pages {
+            os::interrupted()?;
             // Pieces end where 2 MiB blocks of the GPU range end: a block is written as a whole or not at all.
             let va_page = object.va().0 / PAGE + first + done;
             let piece = (CHUNK_PAGES - va_page % HUGE_PAGES).min(pages - done);

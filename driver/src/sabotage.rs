@@ -43,6 +43,18 @@ pub struct Sabotage {
     /// A single range is that at its GPU address, as if GPU and CPU addresses were the same.
     #[cfg(feature = "sabotage")]
     pub identity: bool,
+    /// A block of SVM memory that had no ranges for a moment ends, also when it has some again.
+    #[cfg(feature = "sabotage")]
+    pub block_end: bool,
+    /// Who has a block of SVM memory that has ended finds the next one at its addresses.
+    #[cfg(feature = "sabotage")]
+    pub block_identity: bool,
+    /// What is the matter with other memory of a block that an SVM call maps is the call's error.
+    #[cfg(feature = "sabotage")]
+    pub others_errors: bool,
+    /// Memory that leaves the SVM ranges while it is being mapped gets entries.
+    #[cfg(feature = "sabotage")]
+    pub forgotten: bool,
     /// Called between faulting pages in and committing them, with the first range of the lot: the place for a race that a
     /// test wants to happen every time.
     #[cfg(feature = "sabotage")]
@@ -90,6 +102,14 @@ questions! {
     skip_range_end = range_end;
     /// Whether CPU addresses are ignored.
     identity_translation = identity;
+    /// Whether a block's end is not called off where there are ranges again.
+    end_used_blocks = block_end;
+    /// Whether a block is found by its addresses alone.
+    confuse_blocks = block_identity;
+    /// Whether an SVM call looks at more than it names.
+    fail_for_others = others_errors;
+    /// Whether what has left the SVM ranges is mapped.
+    keep_forgotten = forgotten;
     /// Whether a prefix sum is wrong.
     skew_prefix_sum = prefix_sum;
 }

@@ -50,7 +50,7 @@ impl Process {
     /// Writes so many words of zero to the caller.
     fn zeroes(&self, at: u64, words: u32) -> Result<u32> {
         let zeroes = [0; TILE_MODES as usize * 4];
-        let bytes = zeroes.get(..words as usize * 4).ok_or(Errno::EINVAL)?;
+        let bytes = (words as usize).checked_mul(4).and_then(|bytes| zeroes.get(..bytes)).ok_or(Errno::EINVAL)?;
         if !bytes.is_empty() {
             self.mm().write(CpuVa(at), bytes).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
         }

@@ -15,6 +15,7 @@ use crate::files::EventStream;
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
 use crate::process::Process;
+use crate::share;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 use vkfd_uapi::smi as abi;
@@ -164,10 +165,11 @@ struct Line {
 
 impl Write for Line {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        let room = &mut self.text[self.len..];
-        let fits = s.len().min(room.len());
-        room[..fits].copy_from_slice(&s.as_bytes()[..fits]);
-        self.len += fits;
+        let room = self.text.get_mut(self.len..).unwrap_or_default();
+        for (to, from) in room.iter_mut().zip(s.as_bytes()) {
+            *to = *from;
+            self.len = self.len.saturating_add(1);
+        }
         Ok(())
     }
 }
@@ -175,12 +177,19 @@ impl Write for Line {
 /// Someone who reads a GPU's events.
 struct Client {
     process: u64,
-    stream: Arc<dyn EventStream>,
+    user: u32,
+    /// `None` until its file has been made.
+    stream: Option<Arc<dyn EventStream>>,
 }
 
 impl Client {
     fn wants(&self, number: u32, process: u64) -> bool {
-        process == self.process && self.stream.mask() & abi::event_mask(number) != 0
+        let mask = self.stream.as_ref().map_or(0, |stream| stream.mask());
+        process == self.process && mask & abi::event_mask(number) != 0
+    }
+
+    fn is_closed(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| stream.is_closed())
     }
 }
 
@@ -197,18 +206,20 @@ impl Clients {
         Ok(Self { list: Mutex::new(Rank::Smi, Vec::new())?, count: AtomicU64::new(0) })
     }
 
-    /// Adds a client of process number `process`, which hears nothing until it selects something, and forgets those whose file is closed.
-    /// ENOSPC for too many. O(clients).
-    pub fn add(&self, process: u64, stream: Arc<dyn EventStream>) -> Result {
+    /// Takes a place for a client of process number `process` and forgets those whose file is closed. ENOSPC when there is none left, or those that are
+    /// left are for other users ([`share`]). O(clients).
+    pub fn reserve(&self, process: u64, user: u32) -> Result {
         let mut kept = Vec::with_capacity(MAX_CLIENTS)?;
         let mut closed = Vec::with_capacity(MAX_CLIENTS)?;
         let mut list = self.list.lock();
         while let Some(client) = list.pop() {
-            let to = if client.stream.is_closed() { &mut closed } else { &mut kept };
+            let to = if client.is_closed() { &mut closed } else { &mut kept };
             // The list is never longer than either has room for.
             to.push_reserved(client);
         }
-        let room = kept.push_reserved(Client { process, stream });
+        let own = kept.iter().filter(|client: &&Client| client.user == user).count();
+        let room = share::allows(MAX_CLIENTS, MAX_CLIENTS.saturating_sub(kept.len()), own)
+            && kept.push_reserved(Client { process, user, stream: None });
         core::mem::swap(&mut *list, &mut kept);
         self.count.store(list.len() as u64, Ordering::Release);
         drop(list);
@@ -219,6 +230,25 @@ impl Clients {
         } else {
             Err(Errno::ENOSPC.into())
         }
+    }
+
+    /// Gives a reserved place of the process its file, which hears nothing until it selects something; or gives the place back.
+    pub fn fill(&self, process: u64, stream: Option<Arc<dyn EventStream>>) {
+        let mut list = self.list.lock();
+        let at = list.iter().position(|client| client.process == process && client.stream.is_none());
+        let removed = match (at, stream) {
+            (Some(at), None) => Some(list.swap_remove(at)),
+            (Some(at), stream) => {
+                if let Some(client) = list.get_mut(at) {
+                    client.stream = stream;
+                }
+                None
+            }
+            _ => None,
+        };
+        self.count.store(list.len() as u64, Ordering::Release);
+        drop(list);
+        drop(removed);
     }
 
     /// Process number `process` has gone.
@@ -249,7 +279,9 @@ impl Clients {
         // A line takes whatever is written to it.
         let _ = event.write(&mut line, gpu_id, who);
         for client in wanted {
-            client.stream.write(&line.text[..line.len]);
+            if let Some(stream) = &client.stream {
+                stream.write(line.text.get(..line.len).unwrap_or_default());
+            }
         }
     }
 }
@@ -258,10 +290,18 @@ impl Process {
     /// Opens a file of events of a GPU: its descriptor.
     pub(crate) fn open_smi(&self, gpu_id: u32) -> Result<u32> {
         let device = self.kfd().device(gpu_id)?;
-        let (file, stream) = self.kfd().files().event_stream()?;
-        // A file that is not on the list says nothing, and is the caller's to close.
-        device.smi().add(self.number(), stream)?;
-        Ok(file)
+        // The file last: nobody could take it back.
+        device.smi().reserve(self.number(), self.user())?;
+        match self.kfd().files().event_stream() {
+            Ok((file, stream)) => {
+                device.smi().fill(self.number(), Some(stream));
+                Ok(file)
+            }
+            Err(error) => {
+                device.smi().fill(self.number(), None);
+                Err(error)
+            }
+        }
     }
 }
 
@@ -294,6 +334,12 @@ mod tests {
         }
     }
 
+    fn add(clients: &Clients, process: u64, user: u32, file: Arc<File>) -> Result {
+        clients.reserve(process, user)?;
+        clients.fill(process, Some(file));
+        Ok(())
+    }
+
     fn who() -> Who {
         Who { process: 1, pid: 77, name: *b"task\0\0\0\0\0\0\0\0\0\0\0\0" }
     }
@@ -303,7 +349,7 @@ mod tests {
         let clients = Clients::new().unwrap();
         let [mine, other] = [1, 2].map(|process| {
             let file = Arc::new(File::default());
-            clients.add(process, file.clone()).unwrap();
+            add(&clients, process, 0, file.clone()).unwrap();
             file
         });
         let evicted = Event::Evicted { trigger: abi::QUEUE_EVICTION_TRIGGER_SVM };
@@ -327,12 +373,28 @@ mod tests {
     fn closed_files_make_room() {
         let clients = Clients::new().unwrap();
         let files: [_; MAX_CLIENTS] = core::array::from_fn(|_| Arc::new(File::default()));
-        files.iter().for_each(|file| clients.add(1, file.clone()).unwrap());
-        let one_more = || clients.add(1, Arc::new(File::default()));
+        // A user each, as the last ones are only for users who have none.
+        (0..).zip(&files).for_each(|(user, file)| add(&clients, 1, user, file.clone()).unwrap());
+        let one_more = || add(&clients, 1, 3, Arc::new(File::default()));
         assert_eq!(one_more().unwrap_err().errno, Errno::ENOSPC);
         files[3].closed.store(true, Ordering::SeqCst);
         one_more().unwrap();
         assert_eq!(Arc::strong_count(&files[3]), 1);
+    }
+
+    #[test]
+    fn one_user_does_not_take_all_and_a_place_comes_back() {
+        let clients = Clients::new().unwrap();
+        let taken = (0..).take_while(|_| clients.reserve(1, 1).is_ok()).count();
+        assert_eq!(taken, MAX_CLIENTS * 3 / 4);
+        add(&clients, 2, 2, Arc::new(File::default())).unwrap();
+        assert_eq!(clients.reserve(1, 1).unwrap_err().errno, Errno::ENOSPC);
+        // The file could not be made.
+        clients.fill(1, None);
+        clients.fill(1, None);
+        clients.reserve(1, 1).unwrap();
+        clients.forget(1);
+        assert_eq!(clients.list.lock().len(), 1);
     }
 
     #[test]

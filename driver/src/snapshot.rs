@@ -2,29 +2,36 @@
 //! A process's state as its client can read it: counters, objects, ranges, and the entries its GPUs walk.
 //!
 //! Lists are copied out a step at a time with no lock held over the copy, so that each entry is true at its time and
-//! the list need not be of one moment. O(entries asked for), plus finding where to begin.
+//! the list need not be of one moment. O(entries asked for), at most `MAX_ITEMS`, plus finding where to begin; a call looks at signals
+//! between steps.
 
 use crate::addr::{CpuVa, GpuVa, PAGE};
 use crate::bo::{Backing, Bo};
 use crate::errno::{Errno, Error, Reason, Result};
-use crate::os::{Arc, Vec};
+use crate::os::{self, Arc, Vec};
+use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::userptr::Status;
 use vkfd_uapi::pod::{slice_as_bytes, Pod};
 use vkfd_uapi::vkfd as abi;
 
 const STEP: usize = 32;
+/// Most records in one call: as many as a batch may have ranges. What comes next can be asked for by the next call.
+const MAX_ITEMS: u32 = 1 << 20;
 
 impl Process {
     /// The SNAPSHOT call.
     pub(crate) fn snapshot(&self, args: &mut abi::SnapshotArgs) -> Result {
+        if args.capacity > MAX_ITEMS {
+            return Err(Errno::EINVAL.into());
+        }
         match args.op {
             abi::SNAPSHOT_PROCESS => self.copy_out_one(args, &self.info()?),
             abi::SNAPSHOT_BOS => self.snapshot_bos(args),
             abi::SNAPSHOT_RANGES => self.snapshot_ranges(args),
             abi::SNAPSHOT_PAGES => self.snapshot_pages(args),
             abi::SNAPSHOT_QUEUES => self.snapshot_queues(args),
-            abi::SNAPSHOT_SVM => self.copy_out_one(args, &self.svm_info()),
+            abi::SNAPSHOT_SVM => self.copy_out_one(args, &self.svm_info()?),
             abi::SNAPSHOT_SVM_RANGES => self.snapshot_svm_ranges(args),
             _ => Err(Errno::EINVAL.into()),
         }
@@ -47,36 +54,33 @@ impl Process {
         args: &mut abi::SnapshotArgs,
         mut item: impl FnMut(u64) -> Result<Option<T>>,
     ) -> Result {
+        let bad_pointer = Error::new(Errno::EFAULT, Reason::BadPointer);
         // Not an array: too large for a kernel's stack.
-        let mut step = Vec::filled(T::zeroed(), STEP)?;
-        let mut done = 0u32;
+        let mut step = Vec::with_capacity(STEP)?;
+        let mut done = 0u64;
         loop {
-            let mut filled = 0;
-            while filled < STEP && done + u32::try_from(filled).unwrap_or(0) < args.capacity {
-                match item(u64::from(done) + filled as u64)? {
-                    Some(value) => step[filled] = value,
-                    None => break,
+            os::interrupted()?;
+            step.clear();
+            while step.len() < STEP {
+                let number = done.saturating_add(step.len() as u64);
+                if number >= u64::from(args.capacity) {
+                    break;
                 }
-                filled += 1;
+                let Some(value) = item(number)? else { break };
+                step.push_reserved(value);
             }
-            let at = args.buffer.checked_add(u64::from(done) * size_of::<T>() as u64);
-            let at = at.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
-            if filled > 0 {
-                self.mm().write(CpuVa(at), slice_as_bytes(&step[..filled]))?;
+            let offset = done.checked_mul(size_of::<T>() as u64);
+            let at = offset.and_then(|offset| args.buffer.checked_add(offset)).ok_or(bad_pointer)?;
+            if !step.is_empty() {
+                self.mm().write(CpuVa(at), slice_as_bytes(&step))?;
             }
-            done += u32::try_from(filled).unwrap_or(0);
-            if filled < STEP {
-                args.count = done;
+            done = done.saturating_add(step.len() as u64);
+            if step.len() < STEP {
+                // At most the capacity.
+                args.count = u32::try_from(done).unwrap_or(args.capacity);
                 return Ok(());
             }
         }
-    }
-
-    /// The first object from number `number` on, with its number.
-    fn bo_from(&self, number: u32) -> Option<(u32, Arc<Bo>)> {
-        let inner = self.lock();
-        let (number, bo) = inner.bos.iter_from(number).next()?;
-        Some((number, bo.clone()))
     }
 
     fn snapshot_bos(&self, args: &mut abi::SnapshotArgs) -> Result {
@@ -85,7 +89,7 @@ impl Process {
         let mut number = args.index;
         let result = self.copy_out(args, |_| {
             let Some((at, bo)) = self.bo_from(number) else { return Ok(None) };
-            number = at + 1;
+            number = at.saturating_add(1);
             Ok(Some(bo_info(&bo)))
         });
         args.index = number;
@@ -98,7 +102,7 @@ impl Process {
         let result = self.copy_out(args, |_| {
             let next = self.lock().queues.info_from(number);
             Ok(next.map(|(at, info)| {
-                number = at + 1;
+                number = at.saturating_add(1);
                 info
             }))
         });
@@ -113,7 +117,8 @@ impl Process {
         args.total = ranges.len() as u64;
         let first = args.index as usize;
         self.copy_out(args, |i| {
-            let Some(range) = usize::try_from(i).ok().map(|i| first + i).filter(|r| *r < ranges.len()) else {
+            let range = usize::try_from(i).ok().and_then(|i| first.checked_add(i));
+            let Some(range) = range.filter(|range| *range < ranges.len()) else {
                 return Ok(None);
             };
             let (generation, status) = object.lock().range(range);
@@ -121,7 +126,7 @@ impl Process {
             Ok(Some(abi::RangeInfo {
                 cpu_start: span.start().0,
                 size: span.bytes(),
-                gpu_va: object.va().0 + ranges.place(range).0 * PAGE,
+                gpu_va: ranges.place(range).0.saturating_mul(PAGE).saturating_add(object.va().0),
                 generation: generation.into(),
                 state: match status {
                     Status::Invalid | Status::Filling => abi::RANGE_INVALID,
@@ -140,8 +145,9 @@ impl Process {
         let start = args.handle;
         args.total = args.capacity.into();
         self.copy_out(args, |i| {
-            let va = i.checked_mul(PAGE).and_then(|o| o.checked_add(start)).ok_or(Errno::EINVAL)?;
-            Ok(Some(vm.entry_at(GpuVa(va))))
+            let va = i.checked_mul(PAGE).and_then(|o| o.checked_add(start));
+            // There is nothing beyond what tables can say.
+            Ok(va.filter(|va| *va < VA_END).map(|va| vm.entry_at(GpuVa(va))))
         })
     }
 
@@ -149,35 +155,38 @@ impl Process {
         let mut info = abi::ProcessInfo::zeroed();
         let mut number = 0;
         loop {
+            os::interrupted()?;
             let Some((at, bo)) = self.bo_from(number) else { break };
-            number = at + 1;
+            number = at.saturating_add(1);
             let bo = bo_info(&bo);
-            info.bos += 1;
+            info.bos = info.bos.saturating_add(1);
             match bo.kind {
-                abi::BO_KIND_VRAM => info.vram_bytes += bo.size,
-                abi::BO_KIND_GTT => info.gtt_bytes += bo.size,
+                abi::BO_KIND_VRAM => info.vram_bytes = info.vram_bytes.saturating_add(bo.size),
+                abi::BO_KIND_GTT => info.gtt_bytes = info.gtt_bytes.saturating_add(bo.size),
                 abi::BO_KIND_USERPTR => {
-                    info.userptr_bos += 1;
-                    info.userptr_ranges += bo.ranges;
-                    info.userptr_bytes += bo.size;
-                    info.notifiers += bo.windows;
+                    info.userptr_bos = info.userptr_bos.saturating_add(1);
+                    info.userptr_ranges = info.userptr_ranges.saturating_add(bo.ranges);
+                    info.userptr_bytes = info.userptr_bytes.saturating_add(bo.size);
+                    info.notifiers = info.notifiers.saturating_add(bo.windows);
                 }
                 _ => {}
             }
-            info.driver_bytes += bo.driver_bytes;
+            info.driver_bytes = info.driver_bytes.saturating_add(bo.driver_bytes);
         }
         let inner = self.lock();
         info.queues = inner.queues.len() as u64;
         for vm in inner.vms.iter().flatten() {
-            info.vms += 1;
-            info.page_table_bytes += vm.table_bytes();
-            info.tlb_flushes += vm.flushes();
+            info.vms = info.vms.saturating_add(1);
+            info.page_table_bytes = info.page_table_bytes.saturating_add(vm.table_bytes());
+            info.tlb_flushes = info.tlb_flushes.saturating_add(vm.flushes());
         }
-        info.driver_bytes += inner.bos.memory() + inner.gpu_va.memory() + inner.cpu_hulls.memory();
+        let tables = [inner.bos.memory(), inner.gpu_va.memory(), inner.cpu_hulls.memory()];
+        info.driver_bytes = tables.iter().fold(info.driver_bytes, |sum, bytes| sum.saturating_add(*bytes));
         drop(inner);
-        info.notifiers += self.svm().window_count() as u64;
-        info.driver_bytes += self.svm().memory();
-        info.driver_bytes += self.eviction().memory() + self.offsets().memory();
+        info.notifiers = info.notifiers.saturating_add(self.svm().window_count() as u64);
+        info.driver_bytes = info.driver_bytes.saturating_add(self.svm().memory());
+        info.driver_bytes = info.driver_bytes.saturating_add(self.eviction().memory());
+        info.driver_bytes = info.driver_bytes.saturating_add(self.offsets().memory());
         info.events = self.events().len() as u64;
         let counters = self.counters();
         // Under the lock that stops and resumes, so that counters and state are of one moment.

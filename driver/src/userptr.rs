@@ -15,6 +15,11 @@
 //!
 //! The notifier lock (rank `Notifier`, one an object) guards [`State`]. It is taken in reclaim. Cost of an invalidation:
 //! O(log n + ranges hit), with XNACK on also O(pages of these); a callback that hits no range takes no lock.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "numbers of ranges and pages of a set that was checked; what a host names is cut to it"
+)]
 
 use crate::addr::{index, CpuSpan, CpuVa, GpuVa, PAGE};
 use crate::address_space::{Access, Invalidate, Page};

@@ -2,8 +2,12 @@
 //! A VM: one process's address space on one GPU: a VMID, page tables, a page of doorbells.
 //!
 //! The page-table tree is guarded by a lock of rank `Vm`; entries belong to the objects that reserved them.
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "where a table is in VRAM, of which the device was checked to say no nonsense"
+)]
 
-use crate::addr::{FabricAddr, GpuSpan, GpuVa};
+use crate::addr::{FabricAddr, GpuSpan, GpuVa, PAGE};
 use crate::device::Device;
 use crate::errno::Result;
 use crate::gpu::{DmaMemory, Gpu, Vmid};
@@ -23,6 +27,8 @@ pub struct Vm {
     vmid: Vmid,
     table: Mutex<PageTable>,
     doorbells: Arc<dyn DmaMemory>,
+    /// The page that MMIO_REMAP maps (the HDP flush registers). Nothing follows from what is written there, and nobody else sees it.
+    mmio: Arc<dyn DmaMemory>,
     flushes: AtomicU64,
     skip_flush: bool,
 }
@@ -43,9 +49,11 @@ impl Vm {
         let root = FabricAddr(gpu.properties().vram_base.0 + table.root().0);
         let table = Mutex::new(Rank::Vm, table)?;
         let doorbells = gpu.alloc_doorbells(DOORBELL_BYTES)?;
+        let mmio = gpu.alloc_dma(PAGE)?;
         let vmid = device.take_vmid(process)?;
         let skip_flush = process.sabotage().skip_tlb_flush();
-        let this = Self { device: device.clone(), vmid, table, doorbells, flushes: AtomicU64::new(0), skip_flush };
+        let this =
+            Self { device: device.clone(), vmid, table, doorbells, mmio, flushes: AtomicU64::new(0), skip_flush };
         let this = crate::os::arc(this)?;
         gpu.set_root(vmid, Some(root), retry);
         Ok(this)
@@ -82,6 +90,16 @@ impl Vm {
         own.unwrap_or(mmap::encode(mmap::MMAP_TYPE_DOORBELL, self.device.id()))
     }
 
+    /// The process's remapped registers on this GPU.
+    pub const fn mmio(&self) -> &Arc<dyn DmaMemory> {
+        &self.mmio
+    }
+
+    /// Where clients map them.
+    pub fn mmio_mmap_offset(&self) -> u64 {
+        self.mmio.mmap_offset().unwrap_or(mmap::encode(mmap::MMAP_TYPE_MMIO, self.device.id()))
+    }
+
     /// Makes the page tables of a span. O(2 MiB blocks).
     pub fn reserve(&self, span: GpuSpan) -> Result<Leaves> {
         let mut table = self.table.lock();
@@ -104,6 +122,13 @@ impl Vm {
     /// The leaf entry of an address as the GPU walks to it; 0 where there is none.
     pub fn entry_at(&self, va: GpuVa) -> u64 {
         self.table.lock().entry_at(va)
+    }
+
+    /// Calls `f` with the tree and the first address of each of its last-level tables, until it gives something. For tests.
+    pub fn each_block<R>(&self, mut f: impl FnMut(&PageTable, GpuVa) -> Option<R>) -> Option<R> {
+        let table = self.table.lock();
+        let found = table.blocks().find_map(|at| f(&table, at));
+        found
     }
 
     /// Drops cached translations; waits for accesses in flight.

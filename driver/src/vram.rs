@@ -8,6 +8,11 @@
 //! One process never sees another's data. Buffers and page tables are wiped when they come back. Pages that SVM memory was in come back as they are and
 //! their blocks are *used*: they are wiped when they are handed out, except to what overwrites them all, which is again a migration. A used
 //! block makes what it merges with used. The lock (rank `Vram`) guards the lists; wiping happens outside of it.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "pages are below their number, which fits 32 bits, and blocks are those of the allocator itself"
+)]
 
 use crate::addr::{index, VramOffset, PAGE};
 use crate::errno::{Errno, Error, Reason, Result};

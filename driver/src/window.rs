@@ -5,6 +5,7 @@
 //! registration. So ranges that lie near each other share one: sorted by CPU address, a gap above the threshold starts a
 //! new window, and the threshold doubles until there are at most [`MAX_WINDOWS`]. What the window's callback hears of the
 //! gaps it filters with the range index. `PerRange` gives each range a notifier of its own, to compare with.
+#![expect(clippy::indexing_slicing, reason = "there is a window for each range")]
 
 use crate::addr::{CpuSpan, CpuVa};
 use crate::address_space::{AddressSpace, Invalidate, Watch};

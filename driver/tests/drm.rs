@@ -6,7 +6,7 @@ mod sim;
 use sim::{Rig, GPU_ID};
 use std::cell::RefCell;
 use vkfd_driver::addr::CpuVa;
-use vkfd_driver::drm::{ioctl, Caller};
+use vkfd_driver::drm::{Caller, RenderFile};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::kfd::Options;
 
@@ -56,7 +56,8 @@ fn command(number: u32, bytes: u32) -> u32 {
 }
 
 fn call(rig: &Rig, memory: &Memory, command: u32) -> std::result::Result<(), Errno> {
-    ioctl(rig.process.kfd(), 0, memory, command, CpuVa(BASE)).map_err(|error| error.errno)
+    let file = RenderFile::new(rig.process.kfd(), 0).unwrap();
+    file.ioctl(memory, None, command, CpuVa(BASE)).map_err(|error| error.errno)
 }
 
 #[test]
@@ -92,6 +93,17 @@ fn answers_are_no_longer_than_the_caller_has_room_for() {
     let vram = rig.process.kfd().device(GPU_ID).unwrap().properties().vram_bytes;
     assert_eq!((u64::from_ne_bytes(memory.get(256)), memory.get::<1>(264)), (vram, [0xee]));
     assert_eq!(ask(0x777, 8), Err(Errno::EINVAL));
+    // What there is to submit to: a block of each kind, and no ring.
+    for (kind, count) in [(0_u32, 1), (1, 1), (2, 1), (3, 0), (8, 0)] {
+        memory.put(16, &kind.to_ne_bytes());
+        assert_eq!(ask(0x03, 4), Ok(()));
+        assert_eq!(u32::from_ne_bytes(memory.get(256)), count, "{kind}");
+        assert_eq!(ask(0x02, 32), Ok(()));
+        let (major, rings) = (u32::from_ne_bytes(memory.get(256)), u32::from_ne_bytes(memory.get(280)));
+        assert_eq!((major, rings), (9 * count, 0), "{kind}");
+    }
+    memory.put(16, &9_u32.to_ne_bytes());
+    assert_eq!(ask(0x03, 4), Err(Errno::EINVAL));
     memory.put(0, &0_u64.to_ne_bytes());
     memory.put(12, &0_u32.to_ne_bytes());
     assert_eq!(call(&rig, &memory, command(0x45, 32)), Err(Errno::EFAULT));
@@ -106,8 +118,8 @@ fn what_is_not_there_is_said_so() {
     assert_eq!(u32::from_ne_bytes(memory.get(4)), 1);
     memory.put(0, &1_u32.to_ne_bytes());
     assert_eq!(call(&rig, &memory, command(0x05, 40)), Err(Errno::EINVAL));
-    // DRM's own memory, and another driver's commands.
-    assert_eq!(call(&rig, &memory, command(0x40, 32)), Err(Errno::EOPNOTSUPP));
+    // A context to render in, and another driver's commands.
+    assert_eq!(call(&rig, &memory, command(0x42, 16)), Err(Errno::EOPNOTSUPP));
     assert_eq!(call(&rig, &memory, 0x4b01), Err(Errno::ENOTTY));
-    assert_eq!(ioctl(rig.process.kfd(), 9, &memory, command(0x45, 32), CpuVa(BASE)).unwrap_err().errno, Errno::ENODEV);
+    assert_eq!(RenderFile::new(rig.process.kfd(), 9).err().map(|error| error.errno), Some(Errno::ENODEV));
 }

@@ -53,7 +53,9 @@ impl EventStream for Events {
 impl Events {
     fn of(rig: &Rig) -> Arc<Self> {
         let events = Arc::new(Self::default());
-        rig.process.kfd().devices()[0].smi().add(rig.process.number(), events.clone()).unwrap();
+        let smi = rig.process.kfd().devices()[0].smi();
+        smi.reserve(rig.process.number(), 0).unwrap();
+        smi.fill(rig.process.number(), Some(events.clone()));
         events
     }
 

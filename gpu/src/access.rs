@@ -18,6 +18,7 @@ use crate::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
 use crate::walk::{extend, walk, walk_leaf, Translation};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Most bytes touched in one access: what suspending waits for.
 pub(crate) const CHUNK: usize = 256 << 10;
@@ -96,10 +97,11 @@ impl Piece {
     }
 }
 
-/// Memory as one queue sees it. Owned by the queue's thread.
+/// Memory as one queue sees it, on one thread.
 pub(crate) struct Port {
     pub(crate) shared: Arc<Shared>,
     pub(crate) control: Arc<Control>,
+    slot: SlotClaim,
     tlb: Tlb,
     /// TLB hits and walks of the access under way; counted when it ends, because an atomic addition waits for the copies before it.
     hits: u64,
@@ -107,17 +109,23 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(shared: Arc<Shared>, control: Arc<Control>) -> Port {
+    /// The port of a thread whose slot is `slot`.
+    pub(crate) fn new(shared: Arc<Shared>, control: Arc<Control>, slot: SlotClaim) -> Port {
         let tlb = Tlb::new(shared.config.tlb_entries);
-        Port { shared, control, tlb, hits: 0, walks: 0 }
+        slot.bind(control.vmid.0, control.id);
+        Port { shared, control, slot, tlb, hits: 0, walks: 0 }
     }
 
-    fn vmid(&self) -> &VmidState {
+    /// The port is that of another queue from now on. What the TLB has stays good: epochs tell VMIDs apart.
+    pub(crate) fn bind(&mut self, control: &Arc<Control>) {
+        if !Arc::ptr_eq(&self.control, control) {
+            self.slot.bind(control.vmid.0, control.id);
+            self.control = control.clone();
+        }
+    }
+
+    pub(crate) fn vmid(&self) -> &VmidState {
         self.shared.vmid_of(&self.control)
-    }
-
-    fn slot(&self) -> &SlotClaim {
-        &self.control.slot
     }
 
     /// Whether the queue is being removed.
@@ -132,23 +140,50 @@ impl Port {
     /// Begins an access; waits while the VMID is suspended or the queue disabled.
     fn enter(&self) -> Result<Epoch, Stop> {
         loop {
-            self.check_removed()?;
-            self.slot().begin();
-            match self.vmid().open() {
-                Some(epoch) if self.control.enabled.load(SeqCst) => return Ok(epoch),
-                _ => self.slot().end(),
+            if let Some(epoch) = self.enter_within(None)? {
+                return Ok(epoch);
             }
-            let control = &self.control;
-            self.vmid().park_while(|| {
-                let closed = self.vmid().open().is_none() || !control.enabled.load(SeqCst);
-                closed && !control.removed.load(SeqCst)
-            });
         }
     }
 
+    /// Begins an access; waits while the VMID is suspended or the queue disabled, but no longer than `patience`.
+    pub(crate) fn enter_within(&self, patience: Option<Duration>) -> Result<Option<Epoch>, Stop> {
+        loop {
+            if let Some(epoch) = self.try_enter()? {
+                return Ok(Some(epoch));
+            }
+            let control = &self.control;
+            let in_time = self.vmid().park_while_within(patience, || {
+                let closed = self.vmid().open().is_none() || !control.enabled.load(SeqCst);
+                closed && !control.removed.load(SeqCst)
+            });
+            if !in_time {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Begins an access, if the VMID is not suspended and the queue not disabled.
+    fn try_enter(&self) -> Result<Option<Epoch>, Stop> {
+        self.check_removed()?;
+        self.slot.begin();
+        match self.vmid().open() {
+            Some(epoch) if self.control.enabled.load(SeqCst) => Ok(Some(epoch)),
+            _ => {
+                self.slot.end();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether the access under way is to end soon.
+    pub(crate) fn wanted(&self) -> bool {
+        self.slot.wanted()
+    }
+
     /// Ends an access.
-    fn leave(&mut self) {
-        self.slot().end();
+    pub(crate) fn leave(&mut self) {
+        self.slot.end();
         for (tally, cell) in
             [(&mut self.hits, &self.shared.counters.tlb_hits), (&mut self.walks, &self.shared.counters.walks)]
         {
@@ -238,22 +273,45 @@ impl Port {
         let mut fault = PageFault { vmid, va: side.va, access: side.access, reason, retry, queue };
         if retry {
             count(&self.shared.counters.retries, 1);
-            self.vmid().begin_fault(queue, side.va);
+            let waiter = self.slot.index();
+            self.vmid().begin_fault(waiter, side.va);
             self.shared.irq.page_fault(fault);
             let control = self.control.clone();
-            match self.vmid().wait_fault(queue, || control.removed.load(SeqCst)) {
+            match self.vmid().wait_fault(waiter, || control.removed.load(SeqCst)) {
                 Some(FaultOutcome::Retry) => return Ok(()),
                 Some(FaultOutcome::Fail) => fault.retry = false,
                 None => return Err(Stop::Removed),
             }
         }
-        count(&self.shared.counters.faults, 1);
-        if reason == FaultReason::Stale {
-            count(&self.shared.counters.stale, 1);
-        }
-        tracing::debug!(gpu = self.shared.index, %fault, "page fault");
-        self.shared.irq.page_fault(fault);
+        // Reported by the queue's thread when it halts: several may fault at once.
         Err(QueueError::Fault(fault).into())
+    }
+
+    /// Host memory behind `va`, as much as one access may touch. Only within an access.
+    pub(crate) fn span(&mut self, epoch: Epoch, va: u64, access: Access) -> Result<HostSpan, FaultReason> {
+        match self.locate(epoch, Side { va, access }, CHUNK) {
+            Ok(place) => Ok(place.span),
+            Err(Miss::Fault(reason)) => Err(reason),
+            Err(Miss::Lost(_)) => Err(FaultReason::NoMemory),
+        }
+    }
+
+    /// Deals with a fault, outside of any access.
+    pub(crate) fn settle_fault(&mut self, va: u64, access: Access, reason: FaultReason) -> Result<(), Stop> {
+        self.fault(Side { va, access }, reason)
+    }
+
+    /// Deals with host memory that vanished under `va`, for the `lost`th time in a row, outside of any access.
+    pub(crate) fn settle_lost(&mut self, va: u64, access: Access, lost: &mut u32) -> Result<(), Stop> {
+        let side = Side { va, access };
+        let epoch = self.enter()?;
+        let found = self.block(epoch, side, 1);
+        self.leave();
+        let miss = match found {
+            Ok((target, _)) => Miss::Lost(target),
+            Err(miss) => miss,
+        };
+        self.settle(side, &miss, lost)
     }
 
     /// Runs `op` on the memory at `side` within an access, until it succeeds. An `op` that can do a part
@@ -536,12 +594,6 @@ impl Port {
     pub(crate) fn signal_event(&self, event_id: u32) {
         count(&self.shared.counters.events, 1);
         self.shared.irq.signal_event(self.control.vmid, event_id);
-    }
-}
-
-impl Drop for Port {
-    fn drop(&mut self) {
-        self.slot().close();
     }
 }
 

@@ -2,8 +2,8 @@
 //! The AQL packet processor.
 //!
 //! Packets are those of the HSA runtime specification 1.2, section 2.9, and `amd_hsa_queue.h`. Implemented:
-//! kernel dispatch of built-in kernels ([`kernel`]), barrier-AND, barrier-OR, and AMD's barrier-value packet
-//! and indirect buffers of PM4 ([`pm4`](crate::pm4)). Agent dispatch halts the queue, and so does a kernel that is not built in.
+//! kernel dispatch ([`compute`]), barrier-AND, barrier-OR, and AMD's barrier-value packet
+//! and indirect buffers of PM4 ([`pm4`](crate::pm4)). Agent dispatch halts the queue.
 //! A runtime whose queue has halted learns it from the queue's structure (`amd_queue_t`), as the firmware tells it: see [`Aql::failed`].
 //!
 //! Packets run one after the other, so the barrier bit always holds, and all memory is coherent, so fences do
@@ -11,12 +11,13 @@
 //! for the signal may free the ring.
 
 use crate::access::{Port, Stop};
-use crate::counters::count;
-use crate::gpu::{clock, Family};
-use crate::kernel;
+use crate::compute::{self, Compute};
+use crate::gpu::{clock, Config};
+use crate::hsa_queue::HsaQueue;
 use crate::pm4::Pm4;
-use crate::queue::{ring, QueueError};
+use crate::queue::{ring, KernelError, QueueError};
 use crate::signal;
+use vkfd_cu::launch::LaunchError;
 
 const PACKET_BYTES: u64 = 64;
 
@@ -32,16 +33,16 @@ const AMD_BARRIER_VALUE: u8 = 2;
 const AMD_PM4_IB: u8 = 1;
 const INDIRECT_BUFFER: u32 = 0xc002_3f00;
 
-/// Byte offsets in `amd_queue_t`: the two indices, what says where in it the second is, and the signal for errors.
-const WRITE_INDEX: u64 = 56;
-const READ_INDEX: u64 = 128;
-const READ_INDEX_OFFSET: u64 = 136;
-const INACTIVE_SIGNAL: u64 = 192;
 /// What the signal for errors is set to.
+const INVALID_DIMENSION: u64 = 2;
+const INVALID_GROUP_MEMORY: u64 = 4;
 const INVALID_CODE: u64 = 8;
 const INVALID_PACKET: u64 = 32;
 const INVALID_ARGUMENT: u64 = 64;
+const OUT_OF_REGISTERS: u64 = 128;
 const APERTURE_VIOLATION: u64 = 0x2000_0000;
+const ILLEGAL_INSTRUCTION: u64 = 0x4000_0000;
+const TRAP: u64 = 0x8000_0000;
 
 /// State of an AQL queue.
 pub(crate) struct Aql {
@@ -50,8 +51,8 @@ pub(crate) struct Aql {
     /// One past the last packet submitted, as far as known.
     limit: u64,
     doorbell: u64,
-    buffer: kernel::Buffer,
     pm4: Pm4,
+    compute: Compute,
 }
 
 struct Packet([u8; 64]);
@@ -71,8 +72,9 @@ impl Packet {
 }
 
 impl Aql {
-    pub(crate) fn new(family: Family) -> Aql {
-        Aql { rptr: 0, limit: 0, doorbell: u64::MAX, buffer: kernel::Buffer::new(), pm4: Pm4::new(family) }
+    pub(crate) fn new(config: &Config) -> Aql {
+        let (pm4, compute) = (Pm4::new(config.family), Compute::new(config));
+        Aql { rptr: 0, limit: 0, doorbell: u64::MAX, pm4, compute }
     }
 
     /// The queue has halted on `error`: tells a runtime that keeps an `amd_queue_t` around the two pointers. Its signal for that gets a
@@ -80,25 +82,29 @@ impl Aql {
     ///
     /// A page fault is not told here: the driver's memory exception says more.
     pub(crate) fn failed(port: &mut Port, error: &QueueError) -> Result<(), Stop> {
-        let (rptr, wptr) = (port.control.rptr_va, port.control.wptr_va);
         let code = match error {
-            QueueError::UnknownKernel { .. } => INVALID_CODE,
+            QueueError::UnknownKernel { .. } | QueueError::NoScratch { .. } => INVALID_CODE,
+            QueueError::Launch { error, .. } => match error {
+                LaunchError::Dimensions { .. } => INVALID_DIMENSION,
+                LaunchError::GroupTooLarge(_) => INVALID_ARGUMENT,
+                LaunchError::Lds(_) => INVALID_GROUP_MEMORY,
+                LaunchError::Registers { .. } => OUT_OF_REGISTERS,
+                LaunchError::Code(_) => INVALID_CODE,
+            },
+            QueueError::Kernel { cause, .. } => match cause {
+                KernelError::Fault(_) => return Ok(()),
+                KernelError::Illegal(_) | KernelError::Unsupported(_) | KernelError::Register => ILLEGAL_INSTRUCTION,
+                KernelError::Aperture(_) => APERTURE_VIOLATION,
+                KernelError::Trap { .. } => TRAP,
+            },
             QueueError::BadPacket { .. } | QueueError::BadDoorbell { .. } => INVALID_PACKET,
-            QueueError::BadArguments { .. } => INVALID_ARGUMENT,
             QueueError::Unaligned { .. } => APERTURE_VIOLATION,
             QueueError::Fault(_) | QueueError::DoorbellLost(_) => return Ok(()),
         };
-        if rptr == 0 || rptr.checked_sub(wptr) != Some(READ_INDEX - WRITE_INDEX) {
-            return Ok(());
-        }
-        let base = rptr - READ_INDEX;
-        let (mut own_offset, mut signal) = ([0; 4], [0; 8]);
-        let found = port.peek(base + READ_INDEX_OFFSET, &mut own_offset)?
-            && u64::from(u32::from_le_bytes(own_offset)) == READ_INDEX
-            && port.peek(base + INACTIVE_SIGNAL, &mut signal)?;
-        match u64::from_le_bytes(signal) {
-            signal if found && signal != 0 => signal::raise(port, signal, code),
-            _ => Ok(()),
+        let Some(queue) = HsaQueue::peek(port)? else { return Ok(()) };
+        match queue.inactive_signal(port)? {
+            Some(signal) => signal::raise(port, signal, code),
+            None => Ok(()),
         }
     }
 
@@ -118,7 +124,7 @@ impl Aql {
         let mut packet = Packet([0; 64]);
         port.read(va, &mut packet.0)?;
         let start = clock();
-        self.execute(port, &packet, offset)?;
+        self.execute(port, &packet, va, offset)?;
         let end = clock();
         port.write(va, &1u16.to_le_bytes())?;
         self.rptr = self.rptr.wrapping_add(1);
@@ -144,16 +150,24 @@ impl Aql {
         Ok(())
     }
 
-    fn execute(&mut self, port: &mut Port, packet: &Packet, offset: u64) -> Result<(), Stop> {
+    fn execute(&mut self, port: &mut Port, packet: &Packet, va: u64, offset: u64) -> Result<(), Stop> {
         let bad = |message: String| Err(QueueError::BadPacket { offset, message }.into());
         let header = packet.u32(0);
         match header & 0xff {
             KERNEL_DISPATCH => {
-                let grid = [12, 16, 20].map(|offset| packet.u32(offset));
-                let dispatch = kernel::Dispatch { object: packet.u64(32), kernarg: packet.u64(40), grid };
-                kernel::dispatch(port, &mut self.buffer, &dispatch)?;
-                count(&port.shared.counters.kernels, 1);
-                Ok(())
+                let half = |offset| u32::from(u16::from_le_bytes(packet.array(offset)));
+                let dispatch = compute::Packet {
+                    va,
+                    id: self.rptr,
+                    dimensions: half(2) & 3,
+                    group: [4, 6, 8].map(half),
+                    grid: [12, 16, 20].map(|offset| packet.u32(offset)),
+                    private: packet.u32(24),
+                    lds: packet.u32(28),
+                    object: packet.u64(32),
+                    kernarg: packet.u64(40),
+                };
+                self.compute.dispatch(port, &dispatch)
             }
             BARRIER_AND => {
                 for index in 0..5 {
@@ -184,7 +198,7 @@ impl Aql {
                     AMD_BARRIER_VALUE => {}
                     AMD_PM4_IB if packet.u32(4) == INDIRECT_BUFFER => {
                         let words = u64::from(packet.u32(16) & 0xf_ffff);
-                        return self.pm4.indirect(port, packet.u64(8) & !3, words, offset, 1);
+                        return self.pm4.indirect(port, &mut self.compute, packet.u64(8) & !3, words, offset, 1);
                     }
                     _ => return bad(format!("vendor packet of format {format} is not supported")),
                 }

@@ -8,6 +8,8 @@ use crate::bell::Bell;
 use crate::bus::{Bus, Interrupts, Vmid};
 use crate::counters::{count, CounterCells, Counters};
 use crate::fabric::{Fabric, FabricAddr};
+use crate::pool::Pool;
+use crate::profile::Profile;
 use crate::queue::{Control, Queue, QueueConfig, QueueId, Ring};
 use crate::raw;
 use crate::vmid::{lock, FaultOutcome, Slots, VmidState, MAX_QUEUES};
@@ -17,6 +19,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use vkfd_isa::Target;
 
 /// Ticks per second of [`clock`].
 pub const CLOCK_HZ: u64 = 100_000_000;
@@ -55,13 +58,32 @@ pub struct Config {
     pub tlb_entries: usize,
     /// Packet format.
     pub family: Family,
+    /// Whose machine code it executes; without, it executes none.
+    pub target: Option<Target>,
+    /// Kernels run on the reference engine, which says what instructions mean and is slow.
+    pub reference: bool,
+    /// Threads that run a kernel, the queue's own included; 0 for as many as there are processors. With 1, the order in which a
+    /// kernel's work-groups run is always the same.
+    pub threads: usize,
+    /// Where kernels' costs are added up.
+    pub profile: Arc<Profile>,
     /// Name in logs.
     pub name: String,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { vram_bytes: 1 << 30, vmids: 16, tlb_entries: 1024, family: Family::Gfx9, name: "gfx9".into() }
+        Config {
+            vram_bytes: 1 << 30,
+            vmids: 16,
+            tlb_entries: 1024,
+            family: Family::Gfx9,
+            target: Some(Target::Gfx900),
+            reference: false,
+            threads: 0,
+            profile: Arc::new(Profile::new(None)),
+            name: "gfx900".into(),
+        }
     }
 }
 
@@ -107,8 +129,8 @@ pub struct Sabotage {
     pub skip_tlb_flush: AtomicBool,
     /// Copies leave their last byte out.
     pub short_copy: AtomicBool,
-    /// HIP's programs, which copy and fill within a GPU, leave the last byte out.
-    pub short_blit: AtomicBool,
+    /// The last work-item of a launch does not run.
+    pub short_grid: AtomicBool,
 }
 
 /// The part of a GPU that its queue threads use.
@@ -120,9 +142,10 @@ pub(crate) struct Shared {
     pub(crate) irq: Arc<dyn Interrupts>,
     /// Never empty, and every queue's VMID was checked to be below its length.
     vmids: Box<[VmidState]>,
-    slots: Arc<Slots>,
+    pub(crate) slots: Arc<Slots>,
     pub(crate) counters: CounterCells,
     pub(crate) bell: Bell,
+    pub(crate) pool: Pool,
     #[cfg(feature = "sabotage")]
     pub(crate) sabotage: Sabotage,
 }
@@ -165,9 +188,14 @@ impl Gpu {
         }
         raw::install();
         tracing::debug!(index, name = config.name, vram = vram.size(), "new GPU");
+        let threads = match config.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
         let shared = Shared {
             index,
-            vmids: (0..config.vmids).map(|_| VmidState::new()).collect(),
+            pool: Pool::new(threads),
+            vmids: (0..config.vmids).map(|vmid| VmidState::new(u8::try_from(vmid).unwrap_or(0))).collect(),
             config,
             fabric,
             bus,
@@ -279,8 +307,8 @@ impl Gpu {
         if let Some(&bad) = [config.rptr_va, config.wptr_va].iter().find(|&&va| va % 8 != 0) {
             return Err(GpuError::BadPointer(bad));
         }
-        let slot = self.shared.slots.claim(config.vmid.0).ok_or(GpuError::NoQueue)?;
         let id = QueueId(self.next_queue.fetch_add(1, SeqCst));
+        let slot = self.shared.slots.claim(config.vmid.0, id).ok_or(GpuError::NoQueue)?;
         let control = Control {
             id,
             vmid: config.vmid,
@@ -289,13 +317,12 @@ impl Gpu {
             rptr_va: config.rptr_va,
             wptr_va: config.wptr_va,
             doorbell: config.doorbell,
-            slot,
             enabled: AtomicBool::new(config.enabled),
             removed: AtomicBool::new(false),
         };
         // Held over the start, so that an interrupt of the new thread finds the queue in the table.
         let mut queues = lock(&self.queues);
-        let queue = Queue::start(&self.shared, Arc::new(control))?;
+        let queue = Queue::start(&self.shared, Arc::new(control), slot)?;
         queues.insert(id, queue);
         Ok(id)
     }
@@ -314,7 +341,7 @@ impl Gpu {
         if enabled {
             self.shared.vmid_of(&control).wake_all();
         } else {
-            control.slot.wait();
+            self.shared.slots.drain_queue(id);
         }
         Ok(())
     }
@@ -341,6 +368,11 @@ impl Gpu {
         self.shared.counters.snapshot()
     }
 
+    /// What its kernels have cost.
+    pub fn profile(&self) -> &Profile {
+        &self.shared.config.profile
+    }
+
     /// Walks the page tables for inspection; the TLBs are neither used nor changed.
     ///
     /// # Errors
@@ -356,5 +388,6 @@ impl Drop for Gpu {
         for queue in queues.into_values() {
             queue.stop(&self.shared);
         }
+        self.shared.pool.stop();
     }
 }

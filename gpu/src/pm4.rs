@@ -4,17 +4,20 @@
 //! Packets are those of `soc15d.h` (gfx9) and `nvd.h` (gfx10 and later). Implemented: NOP, INDIRECT_BUFFER (nested twice, chained),
 //! WRITE_DATA, COPY_DATA, WAIT_REG_MEM, RELEASE_MEM; SET_SH_REG and SET_UCONFIG_REG are written down ([`registers`](crate::registers));
 //! ACQUIRE_MEM, PFP_SYNC_ME and EVENT_WRITE of events without data do nothing, as there are no caches and no work is ever outstanding.
-//! A dispatch halts the queue with an error that names the kernel. Everything else halts it, too.
+//! DISPATCH_DIRECT and DISPATCH_INDIRECT launch what the registers describe ([`compute`]). Everything else halts the queue.
 //!
-//! A queue of PM4 counts 32-bit words: its doorbell and its read pointer are words since the beginning, and only grow.
+//! A queue of PM4 counts 32-bit words: its doorbell is words since the beginning, and only grows. The read pointer that it
+//! reports is the place in the ring, in 32 bits, as the hardware's is also where doorbells have 64.
 
 use crate::access::{Port, Stop};
+use crate::compute::{self, Compute};
 use crate::gpu::{clock, Family};
-use crate::kernel;
+use crate::hsa_queue::ring_size;
 use crate::poll;
 use crate::queue::{ring, QueueError};
-use crate::registers::{Registers, SHADER, USER_CONFIG};
+use crate::registers::{compute as registers, Registers, SHADER, USER_CONFIG};
 use crate::stream::{Stream, Words};
+use vkfd_cu::launch::{Launch, Program, Scratch, Sizes};
 
 mod op {
     pub const NOP: u32 = 0x10;
@@ -41,6 +44,11 @@ const MAX_DEPTH: u32 = 2;
 /// In the size of an indirect buffer: it takes the place of the one that has this packet.
 const CHAIN: u32 = 1 << 20;
 
+/// Bits of a dispatch's initiator.
+const FORCE_START_AT_000: u32 = 1 << 2;
+const USE_THREAD_DIMENSIONS: u32 = 1 << 5;
+const WAVE32: u32 = 1 << 15;
+
 /// What follows a packet.
 enum Next {
     /// The packet so many words on.
@@ -65,7 +73,7 @@ impl Pm4 {
     }
 
     /// Processes one packet of the ring; false if there is none, or not the whole of it.
-    pub(crate) fn step(&mut self, port: &mut Port) -> Result<bool, Stop> {
+    pub(crate) fn step(&mut self, port: &mut Port, compute: &mut Compute) -> Result<bool, Stop> {
         let wptr = port.control.doorbell.load()?;
         let ring = ring(port);
         let pending = wptr.wrapping_sub(self.rptr);
@@ -77,12 +85,13 @@ impl Pm4 {
         }
         let (pos, end) = (self.rptr.wrapping_mul(4), wptr.wrapping_mul(4));
         let stream = Stream { va: ring.va, pos, end, wrap: Some(ring.bytes), offset: pos & (ring.bytes - 1) };
-        let Next::Words(words) = self.packet(port, stream, 0)? else {
+        let Next::Words(words) = self.packet(port, compute, stream, 0)? else {
             return Ok(false);
         };
         self.rptr = self.rptr.wrapping_add(words);
         if port.control.rptr_va != 0 {
-            port.store_u64(port.control.rptr_va, self.rptr)?;
+            let place = self.rptr & (ring.bytes / 4 - 1);
+            port.store_u32(port.control.rptr_va, u32::try_from(place).unwrap_or(0))?;
         }
         Ok(true)
     }
@@ -91,6 +100,7 @@ impl Pm4 {
     pub(crate) fn indirect(
         &mut self,
         port: &mut Port,
+        compute: &mut Compute,
         va: u64,
         words: u64,
         offset: u64,
@@ -99,7 +109,7 @@ impl Pm4 {
         let mut stream = Stream::indirect(va, words * 4, offset);
         while stream.left() > 0 {
             port.check_removed()?;
-            match self.packet(port, stream, depth)? {
+            match self.packet(port, compute, stream, depth)? {
                 Next::Words(words) => stream.pos += words * 4,
                 Next::Chain(va, words) => stream = Stream::indirect(va, words * 4, offset),
                 // A buffer is all there: what does not fit is an error.
@@ -110,7 +120,7 @@ impl Pm4 {
     }
 
     /// Executes the packet at the start of `stream`.
-    fn packet(&mut self, port: &mut Port, stream: Stream, depth: u32) -> Result<Next, Stop> {
+    fn packet(&mut self, port: &mut Port, compute: &mut Compute, stream: Stream, depth: u32) -> Result<Next, Stop> {
         let words = stream.fetch(port, 0)?;
         let header = words.get(0);
         if header == FILLER {
@@ -134,6 +144,7 @@ impl Pm4 {
             op::COPY_DATA => 5,
             op::INDIRECT_BUFFER => 3,
             op::DISPATCH_DIRECT => 4,
+            op::DISPATCH_INDIRECT => 3,
             op::SET_SH_REG | op::SET_UCONFIG_REG => 2,
             op::ACQUIRE_MEM if self.family == Family::Gfx9 => 6,
             op::ACQUIRE_MEM => 7,
@@ -163,17 +174,74 @@ impl Pm4 {
                 if depth >= MAX_DEPTH {
                     return Err(stream.bad(format!("indirect buffers nested more than {MAX_DEPTH} deep")));
                 }
-                self.indirect(port, va, count, stream.offset, depth + 1)?;
+                self.indirect(port, compute, va, count, stream.offset, depth + 1)?;
             }
-            op::DISPATCH_DIRECT | op::DISPATCH_INDIRECT => {
-                return Err(match self.registers.program() {
-                    Some(program) => kernel::unknown(port, program)?.into(),
-                    None => stream.bad("a dispatch without a program".into()),
-                });
+            op::DISPATCH_DIRECT => {
+                let dimensions = [1, 2, 3].map(|index| words.get(index));
+                self.dispatch(port, compute, &stream, dimensions, words.get(4))?;
+            }
+            op::DISPATCH_INDIRECT => {
+                let mut dimensions = [0; 3];
+                for (size, index) in dimensions.iter_mut().zip(0..) {
+                    *size = port.load_u32(words.wide(1).wrapping_add(4 * index))?;
+                }
+                self.dispatch(port, compute, &stream, dimensions, words.get(3))?;
             }
             _ => return Err(refused()),
         }
         Ok(Next::Words(body + 1))
+    }
+
+    /// Launches the program that the registers describe.
+    fn dispatch(
+        &mut self,
+        port: &mut Port,
+        compute: &mut Compute,
+        stream: &Stream,
+        dimensions: [u32; 3],
+        initiator: u32,
+    ) -> Result<(), Stop> {
+        let Some(object) = self.registers.program() else {
+            return Err(stream.bad("a dispatch without a program".into()));
+        };
+        let target = compute.target(port, object)?;
+        let register = |number| self.registers.shader(number);
+        let three = |first: u32| [first, first + 1, first + 2].map(register);
+        let rsrc3 = if target.is_gfx9() { registers::RSRC3_GFX9 } else { registers::RSRC3 };
+        let rsrc = [registers::RSRC1, registers::RSRC2, rsrc3].map(register);
+        // The upper halves are the sizes of partial groups, which follow from the grid.
+        let group = three(registers::NUM_THREAD).map(|size| size & 0xffff);
+        let start = match initiator & FORCE_START_AT_000 {
+            0 => three(registers::START),
+            _ => [0; 3],
+        };
+        let grid = match initiator & USE_THREAD_DIMENSIONS {
+            0 => [0, 1, 2].map(|axis: usize| dimensions[axis].saturating_mul(group[axis])),
+            _ => dimensions,
+        };
+        if dimensions.contains(&0) {
+            // Hardware has nothing to do, and does it.
+            return Ok(());
+        }
+        let launch = Program::new(target, object, rsrc, initiator & WAVE32 != 0).and_then(|program| {
+            let (waves, wave_bytes) = ring_size(target, register(registers::TMPRING_SIZE));
+            let [low, high] = [registers::SCRATCH_BASE, registers::SCRATCH_BASE + 1].map(register).map(u64::from);
+            let base = (low | (high & 0xff) << 32) << 8;
+            let user = (0..u32::from(program.user_sgprs).min(16)).map(|index| register(registers::USER_DATA + index));
+            Ok(Launch {
+                sizes: Sizes::new(3, grid, group)?,
+                start,
+                user: user.collect(),
+                lds: program.lds,
+                scratch: (program.scratch && waves > 0).then_some(Scratch { base, wave_bytes, waves }),
+                apertures: compute::APERTURES,
+                program,
+            })
+        });
+        match launch {
+            Ok(launch) => compute.run(port, object, launch),
+            Err(error) => Err(compute::refused(port, object, error)?),
+        }
     }
 
     /// SET_*_REG: the registers' number, counted from `base`, then their values.

@@ -10,19 +10,22 @@
 use crate::access::{Port, Stop};
 use crate::aql::Aql;
 use crate::bell::Idle;
-use crate::bus::{PageFault, Vmid};
+use crate::bus::{FaultReason, PageFault, Vmid};
+use crate::compute::Compute;
 use crate::counters::count;
 use crate::gpu::{GpuError, Shared};
 use crate::pm4::Pm4;
+use crate::pool;
 use crate::raw;
 use crate::sdma::Sdma;
 use crate::vmid::{lock, SlotClaim};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use vkfd_cu::launch::LaunchError;
 
 /// A queue of one GPU. Not reused while the GPU lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +44,7 @@ pub enum QueueKind {
     Sdma,
     /// AQL packets. The doorbell is the index of the last packet, the pointers are indices and only grow.
     Aql,
-    /// PM4 packets. Doorbell and pointers count 32-bit words and only grow.
+    /// PM4 packets. The doorbell counts 32-bit words and only grows; the read pointer is the place in the ring, 32 bits.
     Pm4,
 }
 
@@ -88,7 +91,7 @@ pub struct QueueConfig {
     pub ring_va: u64,
     /// Size of the ring in bytes; a power of two, at least 256.
     pub ring_bytes: u64,
-    /// Where the 8-byte read pointer is written; 0 for nowhere.
+    /// Where the read pointer is written, 8 bytes, of PM4 the lower 4; 0 for nowhere.
     pub rptr_va: u64,
     /// Where the client keeps its 8-byte write pointer; 0 for nowhere. Read by AQL queues only, when the
     /// doorbell changes: with several producers the doorbell alone may step back.
@@ -111,22 +114,37 @@ pub enum QueueError {
         /// What is wrong with it.
         message: String,
     },
-    /// A dispatch of something else than a built-in kernel: a program in AMD's instruction set.
-    #[error("cannot run kernel {} at GPU address {object:#x}: this GPU does not execute AMD's instruction set",
-        .name.as_deref().unwrap_or("(of unknown name)"))]
+    /// A dispatch on a GPU whose target's instruction set is not known.
+    #[error("cannot run kernel {kernel}: this GPU does not execute its target's instruction set")]
     UnknownKernel {
-        /// GPU address of the kernel object (AQL) or of the program (PM4).
-        object: u64,
-        /// The kernel's name in the code object that it was loaded with, if that can be found.
-        name: Option<String>,
+        /// What was to run.
+        kernel: KernelName,
     },
-    /// A kernel's arguments make no sense.
-    #[error("kernel arguments at GPU address {kernarg:#x}: {message}")]
-    BadArguments {
-        /// GPU address of the arguments.
-        kernarg: u64,
-        /// What is wrong with them.
-        message: &'static str,
+    /// A launch that hardware refuses.
+    #[error("cannot launch kernel {kernel}: {error}")]
+    Launch {
+        /// What was to run.
+        kernel: KernelName,
+        /// What is wrong.
+        error: LaunchError,
+    },
+    /// A kernel that uses scratch on a queue without memory for it.
+    #[error("kernel {kernel} needs {bytes} bytes of scratch for each work-item, and the queue has none")]
+    NoScratch {
+        /// What was to run.
+        kernel: KernelName,
+        /// Bytes of a work-item.
+        bytes: u32,
+    },
+    /// A kernel did something that ends it.
+    #[error("kernel {kernel}, {at}: {cause}")]
+    Kernel {
+        /// What ran.
+        kernel: KernelName,
+        /// Which wave, and where.
+        at: WaveAt,
+        /// What happened.
+        cause: KernelError,
     },
     /// A page fault that was not recovered.
     #[error("page fault: {0}")]
@@ -152,6 +170,79 @@ pub enum QueueError {
     /// The doorbell's memory is gone.
     #[error("the doorbell cannot be read: {0}")]
     DoorbellLost(raw::Faulted),
+}
+
+impl QueueError {
+    /// The page fault that this is about, if any.
+    pub(crate) fn fault(&self) -> Option<&PageFault> {
+        match self {
+            QueueError::Fault(fault) | QueueError::Kernel { cause: KernelError::Fault(fault), .. } => Some(fault),
+            _ => None,
+        }
+    }
+}
+
+/// A kernel, as far as its name is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelName {
+    /// GPU address of the kernel object (AQL) or of the program (PM4).
+    pub object: u64,
+    /// Its name in the code object that it was loaded with, if that can be found.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for KernelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_deref().unwrap_or("(of unknown name)");
+        write!(f, "{name} at GPU address {:#x}", self.object)
+    }
+}
+
+/// A wave of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaveAt {
+    /// Index of its work-group.
+    pub group: [u32; 3],
+    /// Its index in the work-group.
+    pub wave: u16,
+    /// Its program counter.
+    pub pc: u64,
+    /// The same, from the program's begin.
+    pub offset: u64,
+}
+
+impl fmt::Display for WaveAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [x, y, z] = self.group;
+        let WaveAt { wave, pc, offset, .. } = self;
+        write!(f, "work-group ({x}, {y}, {z}), wave {wave}, pc {pc:#x} (+{offset:#x})")
+    }
+}
+
+/// What ends a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KernelError {
+    /// A page fault that was not recovered.
+    #[error("page fault: {0}")]
+    Fault(PageFault),
+    /// No instruction of the target.
+    #[error("illegal instruction {0:#010x}")]
+    Illegal(u32),
+    /// An instruction that this GPU does not execute.
+    #[error("instruction {0} is not implemented")]
+    Unsupported(String),
+    /// A register that the wave does not have.
+    #[error("a register beyond those that the kernel asked for")]
+    Register,
+    /// An access outside of LDS or scratch, or one that is not aligned.
+    #[error("memory aperture violation at {0:#x}")]
+    Aperture(u64),
+    /// `s_trap`: assertions and the compilers' traps.
+    #[error("trap {number}{}", if *number == 2 { " (abort: an assertion or a trap in the kernel's source)" } else { "" })]
+    Trap {
+        /// Its number.
+        number: u8,
+    },
 }
 
 /// Where a ring is.
@@ -180,9 +271,27 @@ pub(crate) struct Control {
     pub(crate) rptr_va: u64,
     pub(crate) wptr_va: u64,
     pub(crate) doorbell: DoorbellPtr,
-    pub(crate) slot: SlotClaim,
     pub(crate) enabled: AtomicBool,
     pub(crate) removed: AtomicBool,
+}
+
+impl Control {
+    /// What stands in for a queue where there is none.
+    pub(crate) fn nowhere() -> Arc<Control> {
+        let slot = Arc::new(AtomicU64::new(0));
+        let doorbell = DoorbellPtr { ptr: NonNull::from(&*slot).cast(), _keeper: slot.clone() };
+        Arc::new(Control {
+            id: QueueId(u32::MAX),
+            vmid: Vmid(0),
+            kind: QueueKind::Aql,
+            ring: Mutex::new(Ring { va: 0, bytes: 256 }),
+            rptr_va: 0,
+            wptr_va: 0,
+            doorbell,
+            enabled: AtomicBool::new(false),
+            removed: AtomicBool::new(true),
+        })
+    }
 }
 
 /// A running queue.
@@ -193,7 +302,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Starts the queue's thread.
-    pub(crate) fn start(shared: &Arc<Shared>, control: Arc<Control>) -> Result<Queue, GpuError> {
+    pub(crate) fn start(shared: &Arc<Shared>, control: Arc<Control>, slot: SlotClaim) -> Result<Queue, GpuError> {
         let initial = if control.kind == QueueKind::Aql { u64::MAX } else { 0 };
         control.doorbell.store(initial).map_err(GpuError::Doorbell)?;
         let kind = match control.kind {
@@ -202,19 +311,21 @@ impl Queue {
             QueueKind::Pm4 => "pm4",
         };
         let name = format!("gpu{}-{kind}-{}", shared.index, control.id.0);
-        let port = Port::new(shared.clone(), control.clone());
+        let port = Port::new(shared.clone(), control.clone(), slot);
         let mask = SignalMask::block_asynchronous();
         let thread = thread::Builder::new().name(name).spawn(move || run(port)).map_err(GpuError::Thread)?;
         drop(mask);
         Ok(Queue { control, thread })
     }
 
-    /// Makes the thread end, and waits for it unless this is the thread itself.
+    /// Makes the thread end, and waits for it unless this is the thread itself, or one that it would have to wait for.
     pub(crate) fn stop(self, shared: &Shared) {
         self.control.removed.store(true, SeqCst);
+        shared.slots.want_queue(self.control.id);
         shared.vmid_of(&self.control).wake_all();
         shared.bell.ring();
-        if self.thread.thread().id() != thread::current().id() && self.thread.join().is_err() {
+        let own = self.thread.thread().id() == thread::current().id() || pool::serves(shared.index, self.control.id);
+        if !own && self.thread.join().is_err() {
             tracing::error!(queue = self.control.id.0, "queue thread panicked");
         }
     }
@@ -222,10 +333,10 @@ impl Queue {
 
 /// Blocks the signals that a process sends or gets from outside, so that a thread spawned meanwhile never
 /// runs the program's handlers for them. Restores the mask when dropped.
-struct SignalMask(libc::sigset_t);
+pub(crate) struct SignalMask(libc::sigset_t);
 
 impl SignalMask {
-    fn block_asynchronous() -> SignalMask {
+    pub(crate) fn block_asynchronous() -> SignalMask {
         // SAFETY: plain calls on local structures.
         unsafe {
             let mut block = std::mem::zeroed();
@@ -251,22 +362,25 @@ impl Drop for SignalMask {
 enum Engine {
     Sdma(Sdma),
     Aql(Box<Aql>),
-    Pm4(Pm4),
+    Pm4(Box<(Pm4, Compute)>),
 }
 
 fn run(mut port: Port) {
     let (control, shared) = (port.control.clone(), port.shared.clone());
     let mut engine = match control.kind {
-        QueueKind::Aql => Engine::Aql(Box::new(Aql::new(shared.config.family))),
+        QueueKind::Aql => Engine::Aql(Box::new(Aql::new(&shared.config))),
         QueueKind::Sdma => Engine::Sdma(Sdma::new(shared.config.family)),
-        QueueKind::Pm4 => Engine::Pm4(Pm4::new(shared.config.family)),
+        QueueKind::Pm4 => {
+            let config = &shared.config;
+            Engine::Pm4(Box::new((Pm4::new(config.family), Compute::new(config))))
+        }
     };
     let mut idle = Idle::new(&shared.bell);
     let stop = loop {
         let worked = port.check_removed().and_then(|()| match &mut engine {
             Engine::Sdma(sdma) => sdma.step(&mut port),
             Engine::Aql(aql) => aql.step(&mut port),
-            Engine::Pm4(pm4) => pm4.step(&mut port),
+            Engine::Pm4(both) => both.0.step(&mut port, &mut both.1),
         });
         match worked {
             Ok(true) => {
@@ -278,6 +392,13 @@ fn run(mut port: Port) {
         }
     };
     if let Stop::Error(error) = stop {
+        if let Some(fault) = error.fault() {
+            count(&shared.counters.faults, 1);
+            if fault.reason == FaultReason::Stale {
+                count(&shared.counters.stale, 1);
+            }
+            shared.irq.page_fault(*fault);
+        }
         count(&shared.counters.queue_errors, 1);
         tracing::debug!(gpu = shared.index, queue = control.id.0, %error, "queue halted");
         // The event first: whoever the runtime's signal wakes finds the queue's state.

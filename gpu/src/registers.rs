@@ -15,6 +15,25 @@ pub(crate) const USER_CONFIG: Range<u32> = 0xc000..0x1_0000;
 /// Address of the compute shader's first instruction, in units of 256 bytes: low and high half.
 const PROGRAM: [u32; 2] = [SHADER.start + 0x20c, SHADER.start + 0x20d];
 
+/// Registers of a compute launch, from the begin of the shader's.
+pub(crate) mod compute {
+    /// First work-group in each dimension.
+    pub(crate) const START: u32 = 0x204;
+    /// Work-items of a work-group in each dimension.
+    pub(crate) const NUM_THREAD: u32 = 0x207;
+    /// Address of scratch, in units of 256 bytes, two halves.
+    pub(crate) const SCRATCH_BASE: u32 = 0x210;
+    /// What hardware is told of the program; the third lies elsewhere.
+    pub(crate) const RSRC1: u32 = 0x212;
+    pub(crate) const RSRC2: u32 = 0x213;
+    pub(crate) const TMPRING_SIZE: u32 = 0x218;
+    /// The third, where gfx9 and where later GPUs have it.
+    pub(crate) const RSRC3_GFX9: u32 = 0x22d;
+    pub(crate) const RSRC3: u32 = 0x228;
+    /// The first of sixteen user SGPRs.
+    pub(crate) const USER_DATA: u32 = 0x240;
+}
+
 /// A queue's registers.
 #[derive(Default)]
 pub(crate) struct Registers(BTreeMap<u32, u32>);
@@ -33,6 +52,11 @@ impl Registers {
     /// What was set; 0 before.
     pub(crate) fn get(&self, number: u32) -> u32 {
         self.0.get(&number).copied().unwrap_or(0)
+    }
+
+    /// What one of the shader's was set to, counted from their begin.
+    pub(crate) fn shader(&self, number: u32) -> u32 {
+        self.get(SHADER.start + number)
     }
 
     /// Where the compute shader's code begins; `None` if that was not set.

@@ -3,29 +3,40 @@
 //!
 //! # The access protocol
 //!
-//! A queue thread touches memory only within an *access*: it makes its slot's word odd, then reads the gate
+//! A thread touches memory only within an *access*: it makes its slot's word odd, then reads the gate
 //! of its VMID. If the gate is suspended it makes the word even again and parks. Otherwise it translates,
-//! touches at most one chunk, and makes the word even. No lock is taken.
+//! touches at most one chunk, and makes the word even. No lock is taken. A thread that runs a kernel keeps its access open
+//! over many instructions, and asks all the while whether its slot is *wanted*.
 //!
-//! [`VmidState::suspend`] and [`VmidState::flush`] change the gate and then wait for each slot of the VMID
-//! whose word is odd until the word has changed once. All these operations are sequentially consistent, so
+//! [`VmidState::suspend`] and [`VmidState::flush`] change the gate and then want each slot of the VMID
+//! whose word is odd, and wait until the word has changed once. All these operations are sequentially consistent, so
 //! for each access one of two things holds: it read the new gate, or its odd word was seen and waited for.
 //! Either way, when they return, no access is in flight that began with an older gate.
 //!
 //! Both are called from memory reclaim: they take no lock, allocate nothing, and wait for at most one chunk
-//! per queue. They spin and yield, as the time is that of a copy of at most 256 KiB.
+//! per queue, or the instructions up to where a kernel's thread looks. They spin and yield, as the time is that of a copy of at
+//! most 256 KiB.
+//!
+//! A queue's own thread has a slot of the first [`MAX_QUEUES`]; threads that run kernels for any queue have the others, and
+//! move them from one queue to the next between accesses.
 //!
 //! The mutex of a VMID guards its pending retry faults and orders parking against waking; resuming and
 //! answering faults take it, suspending and flushing do not.
 
 use crate::fabric::FabricAddr;
+use crate::gws::Gws;
 use crate::pte::PAGE_BYTES;
 use crate::queue::QueueId;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Number of queues a GPU can have at a time.
 pub const MAX_QUEUES: usize = 256;
+
+/// Number of threads besides the queues' own that run kernels.
+pub(crate) const MAX_WORKERS: usize = 256;
 
 /// Locks a mutex whose data stays consistent even if a holder panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -46,13 +57,16 @@ pub enum FaultOutcome {
 }
 
 struct PendingFault {
-    queue: QueueId,
+    /// Slot of the thread that waits.
+    waiter: usize,
     page: u64,
     outcome: Option<FaultOutcome>,
 }
 
 const SUSPENDED: u64 = 1;
 const EPOCH: u64 = 2;
+/// Where in an epoch its VMID is; what counts below never gets there.
+const VMID_SHIFT: u32 = 56;
 const NO_ROOT: u64 = u64::MAX;
 
 /// One GPU address space.
@@ -62,18 +76,21 @@ pub(crate) struct VmidState {
     root: AtomicU64,
     retry_faults: AtomicBool,
     faults: Mutex<Vec<PendingFault>>,
+    pub(crate) gws: Gws,
     wake: Condvar,
 }
 
 impl VmidState {
-    pub(crate) fn new() -> VmidState {
+    /// Address space number `vmid`. Its number is in its epochs, so that a thread may keep translations of several.
+    pub(crate) fn new(vmid: u8) -> VmidState {
         VmidState {
-            gate: AtomicU64::new(0),
+            gate: AtomicU64::new(u64::from(vmid) << VMID_SHIFT),
             root: AtomicU64::new(NO_ROOT),
             retry_faults: AtomicBool::new(false),
-            // Room for one fault of every queue: nothing is ever allocated under the mutex.
-            faults: Mutex::new(Vec::with_capacity(MAX_QUEUES)),
+            // Room for one fault of every thread: nothing is ever allocated under the mutex.
+            faults: Mutex::new(Vec::with_capacity(MAX_QUEUES + MAX_WORKERS)),
             wake: Condvar::new(),
+            gws: Gws::new(),
         }
     }
 
@@ -124,23 +141,34 @@ impl VmidState {
 
     /// Parks until `blocked` is false. Whoever makes it false calls [`VmidState::wake_all`] afterwards.
     pub(crate) fn park_while(&self, blocked: impl Fn() -> bool) {
+        self.park_while_within(None, blocked);
+    }
+
+    /// The same, but no longer than `patience`. Whether `blocked` is false.
+    pub(crate) fn park_while_within(&self, patience: Option<Duration>, blocked: impl Fn() -> bool) -> bool {
+        let end = patience.map(|patience| Instant::now() + patience);
         let mut guard = lock(&self.faults);
         while blocked() {
-            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            guard = match end.map(|end| end.saturating_duration_since(Instant::now())) {
+                None => self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return false,
+                Some(left) => self.wake.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
         }
+        true
     }
 
-    /// Notes that `queue` is about to report a retry fault at `va`; before the report, so that an early
+    /// Notes that the thread of slot `waiter` is about to report a retry fault at `va`; before the report, so that an early
     /// answer finds it.
-    pub(crate) fn begin_fault(&self, queue: QueueId, va: u64) {
-        lock(&self.faults).push(PendingFault { queue, page: va & !(PAGE_BYTES - 1), outcome: None });
+    pub(crate) fn begin_fault(&self, waiter: usize, va: u64) {
+        lock(&self.faults).push(PendingFault { waiter, page: va & !(PAGE_BYTES - 1), outcome: None });
     }
 
-    /// Waits for the answer to `queue`'s fault; `None` if `cancelled` first.
-    pub(crate) fn wait_fault(&self, queue: QueueId, cancelled: impl Fn() -> bool) -> Option<FaultOutcome> {
+    /// Waits for the answer to the fault of `waiter`; `None` if `cancelled` first.
+    pub(crate) fn wait_fault(&self, waiter: usize, cancelled: impl Fn() -> bool) -> Option<FaultOutcome> {
         let mut faults = lock(&self.faults);
         loop {
-            let index = faults.iter().position(|fault| fault.queue == queue)?;
+            let index = faults.iter().position(|fault| fault.waiter == waiter)?;
             let outcome = faults.get(index).and_then(|fault| fault.outcome);
             if outcome.is_some() || cancelled() {
                 faults.swap_remove(index);
@@ -160,20 +188,24 @@ impl VmidState {
     }
 }
 
-/// A queue thread's mark. Aligned so that two threads do not share a cache line.
+/// A thread's mark. Aligned so that two threads do not share a cache line.
 #[repr(align(128))]
 struct Slot {
     /// Odd while an access is in flight; grows by one at its begin and its end.
     word: AtomicU64,
+    /// The access in flight is to end soon. Set by whoever waits for that; may be set too often, never too rarely.
+    wanted: AtomicBool,
+    /// Whose accesses these are. Changes only while none is in flight.
     vmid: AtomicU32,
+    queue: AtomicU32,
     claimed: AtomicBool,
 }
 
-/// The slots of all queues of a GPU; a fixed table, so that waiting needs no lock.
+/// The slots of all threads of a GPU; a fixed table, so that waiting needs no lock.
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
-    /// One past the highest slot ever claimed.
-    high: AtomicUsize,
+    /// One past the highest slot ever claimed, of queues and of other threads.
+    high: [AtomicUsize; 2],
 }
 
 /// A claimed slot; given back when dropped.
@@ -182,26 +214,67 @@ pub(crate) struct SlotClaim {
     index: usize,
 }
 
+/// Slots of queues' own threads, and of those that run kernels.
+const RANGES: [Range<usize>; 2] = [0..MAX_QUEUES, MAX_QUEUES..MAX_QUEUES + MAX_WORKERS];
+
 impl Slots {
     pub(crate) fn new() -> Slots {
-        let slot = || Slot { word: AtomicU64::new(0), vmid: AtomicU32::new(0), claimed: AtomicBool::new(false) };
-        Slots { slots: (0..MAX_QUEUES).map(|_| slot()).collect(), high: AtomicUsize::new(0) }
+        let slot = || Slot {
+            word: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
+            vmid: AtomicU32::new(0),
+            queue: AtomicU32::new(0),
+            claimed: AtomicBool::new(false),
+        };
+        let high = RANGES.map(|range| AtomicUsize::new(range.start));
+        Slots { slots: (0..MAX_QUEUES + MAX_WORKERS).map(|_| slot()).collect(), high }
     }
 
-    /// Claims a slot for a queue of `vmid`; `None` if all are taken.
-    pub(crate) fn claim(self: &std::sync::Arc<Slots>, vmid: u32) -> Option<SlotClaim> {
-        let free = |slot: &Slot| slot.claimed.compare_exchange(false, true, SeqCst, SeqCst).is_ok();
-        let index = self.slots.iter().position(free)?;
-        let claim = SlotClaim { slots: self.clone(), index };
-        claim.slot().vmid.store(vmid, SeqCst);
-        self.high.fetch_max(index + 1, SeqCst);
+    /// Claims a slot for the thread of `queue` in `vmid`; `None` if all are taken.
+    pub(crate) fn claim(self: &std::sync::Arc<Slots>, vmid: u32, queue: QueueId) -> Option<SlotClaim> {
+        let claim = self.claim_in(0)?;
+        claim.bind(vmid, queue);
         Some(claim)
+    }
+
+    /// Claims a slot for a thread that runs kernels of any queue; `None` if all are taken.
+    pub(crate) fn claim_worker(self: &std::sync::Arc<Slots>) -> Option<SlotClaim> {
+        self.claim_in(1)
+    }
+
+    fn claim_in(self: &std::sync::Arc<Slots>, kind: usize) -> Option<SlotClaim> {
+        let free = |index: &usize| {
+            let slot = self.slots.get(*index);
+            slot.is_some_and(|slot| slot.claimed.compare_exchange(false, true, SeqCst, SeqCst).is_ok())
+        };
+        let index = RANGES.get(kind)?.clone().find(free)?;
+        self.high.get(kind)?.fetch_max(index + 1, SeqCst);
+        Some(SlotClaim { slots: self.clone(), index })
+    }
+
+    fn in_use(&self) -> impl Iterator<Item = &Slot> {
+        let used = |(range, high): (&Range<usize>, &AtomicUsize)| range.start..high.load(SeqCst);
+        RANGES.iter().zip(&self.high).map(used).flat_map(|range| self.slots.get(range).unwrap_or_default())
     }
 
     /// Waits until every access of `vmid` that is in flight now has ended.
     fn drain(&self, vmid: u32) {
-        for slot in self.slots.iter().take(self.high.load(SeqCst)) {
+        for slot in self.in_use() {
             slot.wait(|slot| slot.vmid.load(SeqCst) == vmid);
+        }
+    }
+
+    /// Waits until every access for `queue` that is in flight now has ended.
+    pub(crate) fn drain_queue(&self, queue: QueueId) {
+        for slot in self.in_use() {
+            slot.wait(|slot| slot.queue.load(SeqCst) == queue.0);
+        }
+    }
+
+    /// Makes every access for `queue` that is in flight end soon.
+    pub(crate) fn want_queue(&self, queue: QueueId) {
+        for slot in self.in_use().filter(|slot| slot.queue.load(SeqCst) == queue.0) {
+            slot.wanted.store(true, SeqCst);
         }
     }
 }
@@ -212,6 +285,7 @@ impl Slot {
         if word % 2 == 0 || !concerns(self) {
             return;
         }
+        self.wanted.store(true, SeqCst);
         let mut spins = 0u32;
         while self.word.load(SeqCst) == word {
             spins += 1;
@@ -230,14 +304,33 @@ impl SlotClaim {
         &self.slots.slots[self.index]
     }
 
+    /// Its number.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Accesses are those of `queue` in `vmid` from now on. Only for the slot's own thread, outside of an access.
+    pub(crate) fn bind(&self, vmid: u32, queue: QueueId) {
+        self.slot().vmid.store(vmid, SeqCst);
+        self.slot().queue.store(queue.0, SeqCst);
+    }
+
     /// Marks the begin of an access.
     pub(crate) fn begin(&self) {
-        self.slot().word.fetch_add(1, SeqCst);
+        let slot = self.slot();
+        // Before the word: who sees it odd sets this afterwards.
+        slot.wanted.store(false, Relaxed);
+        slot.word.fetch_add(1, SeqCst);
     }
 
     /// Marks the end of an access.
     pub(crate) fn end(&self) {
         self.slot().word.fetch_add(1, SeqCst);
+    }
+
+    /// Whether the access in flight is to end soon.
+    pub(crate) fn wanted(&self) -> bool {
+        self.slot().wanted.load(Relaxed)
     }
 
     /// Ends an access that a panic left open: nobody may wait for it forever. Only for the slot's own thread.
@@ -246,15 +339,11 @@ impl SlotClaim {
             self.end();
         }
     }
-
-    /// Waits until the access in flight now, if any, has ended.
-    pub(crate) fn wait(&self) {
-        self.slot().wait(|_| true);
-    }
 }
 
 impl Drop for SlotClaim {
     fn drop(&mut self) {
+        self.close();
         self.slot().claimed.store(false, SeqCst);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A machine in words, such as `gpus=4 target=gfx90a vram=1073741824 coherent xnack`: what `vkfd run` tells the library that it loads into
+//! A machine in words, such as `gpus=4 target=gfx90a vram=1073741824 threads=0 coherent xnack`: what `vkfd run` tells the library that it loads into
 //! a program, through an environment variable.
 
 use crate::error::HostError;
@@ -14,10 +14,21 @@ pub const MACHINE_VARIABLE: &str = "VKFD_MACHINE";
 pub const DIRECTORY_VARIABLE: &str = "VKFD_DIRECTORY";
 /// The file in it that is there once the program has asked for something of the machine.
 pub const USED_FILE: &str = "used";
+/// The file in it that is there once the program has opened KFD's device.
+pub const OPENED_FILE: &str = "opened";
+/// The file in it that is there once the program has taken a GPU.
+pub const ACQUIRED_FILE: &str = "acquired";
 /// The variable that has the path of the file to record calls in, if they are to be.
 pub const TRACE_VARIABLE: &str = "VKFD_TRACE";
 /// The variable that is set when that file has JSON lines.
 pub const TRACE_JSON_VARIABLE: &str = "VKFD_TRACE_JSON";
+
+/// The variable that says how much of the driver's messages is shown.
+pub const LOG_VARIABLE: &str = "VKFD_LOG";
+/// What it may be.
+pub const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// The variable that has the path of the file for kernels' costs, if they are to be written.
+pub const PROFILE_VARIABLE: &str = "VKFD_PROFILE";
 
 /// What a machine is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,12 +43,14 @@ pub struct Description {
     pub xnack: bool,
     /// Whether the topology shows processors and GPUs as one coherent space.
     pub coherent: bool,
+    /// Threads of each GPU that run a kernel; 0 for as many as there are processors.
+    pub threads: usize,
 }
 
 impl Default for Description {
     /// One gfx900 with 1 GiB.
     fn default() -> Self {
-        Self { gpus: 1, target: Target::GFX900, vram: 1 << 30, xnack: false, coherent: false }
+        Self { gpus: 1, target: Target::GFX900, vram: 1 << 30, xnack: false, coherent: false, threads: 0 }
     }
 }
 
@@ -45,7 +58,7 @@ impl Description {
     /// Four GPUs of a node whose processors and GPUs share one coherent space; 512 GiB of system and 256 GiB of GPU memory in the
     /// original, scaled down.
     pub const FRONTIER_NODE: Self =
-        Self { gpus: 4, target: Target::GFX90A, vram: 1 << 30, xnack: true, coherent: true };
+        Self { gpus: 4, target: Target::GFX90A, vram: 1 << 30, xnack: true, coherent: true, threads: 0 };
 
     /// Options for such a machine, for programs that open devices by path.
     pub fn options(&self) -> MachineOptions {
@@ -55,6 +68,7 @@ impl Description {
             target: self.target,
             xnack_capable: self.xnack,
             device_file: true,
+            threads: self.threads,
             ..MachineOptions::default()
         }
     }
@@ -62,8 +76,8 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpus, target, vram, xnack, coherent } = self;
-        write!(f, "gpus={gpus} target={target} vram={vram}")?;
+        let Self { gpus, target, vram, xnack, coherent, threads } = self;
+        write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}")?;
         write!(f, "{}{}", if *xnack { " xnack" } else { "" }, if *coherent { " coherent" } else { "" })
     }
 }
@@ -77,6 +91,7 @@ impl FromStr for Description {
             let bad = || HostError::Option(format!("{word:?} describes nothing of a machine"));
             match word.split_once('=') {
                 Some(("gpus", value)) => described.gpus = value.parse().map_err(|_| bad())?,
+                Some(("threads", value)) => described.threads = value.parse().map_err(|_| bad())?,
                 Some(("vram", value)) => described.vram = value.parse().map_err(|_| bad())?,
                 Some(("target", value)) => described.target = value.parse()?,
                 None if word == "xnack" => described.xnack = true,
@@ -97,7 +112,7 @@ mod tests {
         for described in [
             Description::default(),
             Description::FRONTIER_NODE,
-            Description { gpus: 2, target: Target::GFX1100, vram: 2 << 20, xnack: false, coherent: true },
+            Description { gpus: 2, target: Target::GFX1100, vram: 2 << 20, xnack: false, coherent: true, threads: 3 },
         ] {
             assert_eq!(described.to_string().parse::<Description>().unwrap(), described);
         }

@@ -10,7 +10,7 @@ use crate::device_file::DeviceFile;
 use crate::dma::SharedMemory;
 use crate::mm::{Mm, Pause};
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use vkfd_driver::addr::{index, FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::errno::{Errno, Result};
@@ -56,12 +56,32 @@ impl vkfd_gpu::Bus for HostBus {
 pub struct InterruptLine {
     gpu_id: u32,
     driver: OnceLock<Weak<dyn seam::Interrupts>>,
+    /// By the number of the address space: the [`Vmid`] of the VM that has made queues there last.
+    vms: [AtomicU32; Vmid::MAX as usize],
 }
 
 impl InterruptLine {
     /// A line that leads nowhere yet.
     pub fn new(gpu_id: u32) -> Self {
-        Self { gpu_id, driver: OnceLock::new() }
+        Self { gpu_id, driver: OnceLock::new(), vms: [const { AtomicU32::new(0) }; Vmid::MAX as usize] }
+    }
+
+    /// A queue of this VM is about to be made: what comes from its address space from now on is of it. All queues of the VM before have ended.
+    fn begin(&self, vmid: Vmid) {
+        if let Some(vm) = self.vms.get(vmid.number() as usize) {
+            vm.store(vmid.0, Ordering::Release);
+        }
+    }
+
+    /// The VM of an address space.
+    fn vm(&self, vmid: vkfd_gpu::Vmid) -> Vmid {
+        let vm = self.vms.get(vmid.0 as usize).map_or(0, |vm| vm.load(Ordering::Acquire));
+        // Without a queue nothing comes from there but what a test says.
+        if vm == 0 {
+            Vmid(vmid.0)
+        } else {
+            Vmid(vm)
+        }
     }
 
     /// Connects it; the first call counts.
@@ -83,7 +103,7 @@ impl vkfd_gpu::Interrupts for InterruptLine {
             vkfd_gpu::FaultReason::NoMemory => seam::FaultReason::NoMemory,
         };
         let fault = seam::PageFault {
-            vmid: Vmid(fault.vmid.0),
+            vmid: self.vm(fault.vmid),
             queue: HwQueue(fault.queue.0),
             va: GpuVa(fault.va / PAGE * PAGE),
             write: fault.access == vkfd_gpu::Access::Write,
@@ -97,13 +117,13 @@ impl vkfd_gpu::Interrupts for InterruptLine {
 
     fn signal_event(&self, vmid: vkfd_gpu::Vmid, event_id: u32) {
         if let Some(driver) = self.driver() {
-            driver.signal_event(self.gpu_id, Vmid(vmid.0), event_id);
+            driver.signal_event(self.gpu_id, self.vm(vmid), event_id);
         }
     }
 
     fn queue_error(&self, vmid: vkfd_gpu::Vmid, queue: QueueId, error: QueueError) {
         if let Some(driver) = self.driver() {
-            driver.queue_error(self.gpu_id, Vmid(vmid.0), HwQueue(queue.0), &error.to_string());
+            driver.queue_error(self.gpu_id, self.vm(vmid), HwQueue(queue.0), &error.to_string());
         }
     }
 }
@@ -121,6 +141,7 @@ struct Holds {
 pub struct HostGpu {
     mm: &'static Mm,
     gpu: Arc<vkfd_gpu::Gpu>,
+    line: Arc<InterruptLine>,
     properties: GpuProperties,
     /// Where its VRAM and its DMA memory are, if clients open it by path.
     file: Option<Arc<DeviceFile>>,
@@ -131,15 +152,16 @@ pub struct HostGpu {
 }
 
 impl HostGpu {
-    /// Puts `gpu` behind the driver's interface.
+    /// Puts `gpu`, whose interrupts go through `line`, behind the driver's interface.
     pub fn new(
         mm: &'static Mm,
         gpu: Arc<vkfd_gpu::Gpu>,
+        line: Arc<InterruptLine>,
         properties: GpuProperties,
         file: Option<Arc<DeviceFile>>,
     ) -> Self {
         let holds = (0..properties.vmids).map(|_| Mutex::default()).collect();
-        Self { mm, gpu, properties, file, holds, suspends: AtomicU64::new(0) }
+        Self { mm, gpu, line, properties, file, holds, suspends: AtomicU64::new(0) }
     }
 
     /// What it has done. `suspends` are the driver's.
@@ -153,7 +175,7 @@ impl HostGpu {
     }
 
     fn holds(&self, vmid: Vmid) -> Option<MutexGuard<'_, Holds>> {
-        let holds = self.holds.get(vmid.0 as usize)?;
+        let holds = self.holds.get(vmid.number() as usize)?;
         Some(holds.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -167,7 +189,7 @@ impl Pause for HostGpu {
             holds.pauses += 1;
             // Also when the driver holds it already: its call may still be waiting for the last access.
             if holds.used {
-                self.gpu.suspend(vkfd_gpu::Vmid(vmid.0));
+                self.gpu.suspend(vkfd_gpu::Vmid(vmid.number()));
             }
         }
     }
@@ -179,7 +201,7 @@ impl Pause for HostGpu {
             };
             holds.pauses = holds.pauses.saturating_sub(1);
             if holds.used && holds.pauses == 0 && !holds.driver {
-                self.gpu.resume(vkfd_gpu::Vmid(vmid.0));
+                self.gpu.resume(vkfd_gpu::Vmid(vmid.number()));
             }
         }
     }
@@ -233,26 +255,26 @@ impl seam::Gpu for HostGpu {
 
     fn set_root(&self, vmid: Vmid, root: Option<FabricAddr>, retry: bool) {
         if let Some(mut holds) = self.holds(vmid) {
-            self.gpu.set_root(vkfd_gpu::Vmid(vmid.0), root.map(|at| vkfd_gpu::FabricAddr(at.0)), retry);
+            self.gpu.set_root(vkfd_gpu::Vmid(vmid.number()), root.map(|at| vkfd_gpu::FabricAddr(at.0)), retry);
             // From here on it takes part in pauses; before, one may have begun.
             holds.used = root.is_some();
             if holds.used && (holds.pauses != 0 || holds.driver) {
-                self.gpu.suspend(vkfd_gpu::Vmid(vmid.0));
+                self.gpu.suspend(vkfd_gpu::Vmid(vmid.number()));
             } else {
-                self.gpu.resume(vkfd_gpu::Vmid(vmid.0));
+                self.gpu.resume(vkfd_gpu::Vmid(vmid.number()));
             }
         }
     }
 
     fn flush_tlb(&self, vmid: Vmid) {
-        self.gpu.flush_tlb(vkfd_gpu::Vmid(vmid.0));
+        self.gpu.flush_tlb(vkfd_gpu::Vmid(vmid.number()));
     }
 
     fn suspend(&self, vmid: Vmid) {
         if let Some(mut holds) = self.holds(vmid) {
             self.suspends.fetch_add(1, Ordering::Relaxed);
             holds.driver = true;
-            self.gpu.suspend(vkfd_gpu::Vmid(vmid.0));
+            self.gpu.suspend(vkfd_gpu::Vmid(vmid.number()));
         }
     }
 
@@ -260,14 +282,18 @@ impl seam::Gpu for HostGpu {
         if let Some(mut holds) = self.holds(vmid) {
             holds.driver = false;
             if holds.pauses == 0 {
-                self.gpu.resume(vkfd_gpu::Vmid(vmid.0));
+                self.gpu.resume(vkfd_gpu::Vmid(vmid.number()));
             }
         }
     }
 
     fn fault_done(&self, vmid: Vmid, va: GpuVa, served: bool) {
         let outcome = if served { vkfd_gpu::FaultOutcome::Retry } else { vkfd_gpu::FaultOutcome::Fail };
-        self.gpu.fault_done(vkfd_gpu::Vmid(vmid.0), va.0, outcome);
+        self.gpu.fault_done(vkfd_gpu::Vmid(vmid.number()), va.0, outcome);
+    }
+
+    fn max_queues(&self) -> usize {
+        vkfd_gpu::MAX_QUEUES
     }
 
     fn add_queue(&self, spec: &QueueSpec) -> Result<HwQueue> {
@@ -276,7 +302,7 @@ impl seam::Gpu for HostGpu {
         let doorbell = memory.word_pointer(spec.doorbell).ok_or(Errno::EINVAL)?;
         let keeper: Arc<dyn Any + Send + Sync> = Arc::new(spec.doorbells.clone());
         let config = vkfd_gpu::QueueConfig {
-            vmid: vkfd_gpu::Vmid(spec.vmid.0),
+            vmid: vkfd_gpu::Vmid(spec.vmid.number()),
             kind: match spec.kind {
                 seam::QueueKind::Sdma => vkfd_gpu::QueueKind::Sdma,
                 seam::QueueKind::Aql => vkfd_gpu::QueueKind::Aql,
@@ -290,6 +316,7 @@ impl seam::Gpu for HostGpu {
             doorbell: unsafe { vkfd_gpu::DoorbellPtr::new(doorbell, keeper) },
             enabled: true,
         };
+        self.line.begin(spec.vmid);
         self.gpu.add_queue(config).map(|id| HwQueue(id.0)).map_err(|e| refused(&e))
     }
 

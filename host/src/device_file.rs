@@ -25,12 +25,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vkfd_driver::addr::PAGE;
 
 const VRAM_BEGIN: u64 = 8 << 40;
-const VRAM_ROOM: u64 = 512 << 30;
+/// Most VRAM of a GPU.
+pub const VRAM_ROOM: u64 = 512 << 30;
 const DOORBELLS_BEGIN: u64 = 24 << 40;
 const DOORBELLS_APART: u64 = 4 << 30;
 const DMA_BEGIN: u64 = 32 << 40;
 /// KFD's encoded offsets begin here: bits that name a GPU.
 const END: u64 = 1 << vkfd_uapi::mmap::MMAP_GPU_ID_SHIFT;
+
+/// What `/proc` shows as the name of such a file, in every process that has it.
+pub const SHOWN_NAME: &[u8] = b"/memfd:vkfd (deleted)";
 
 /// The file.
 #[derive(Debug)]
@@ -80,6 +84,9 @@ impl DeviceFile {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
+        // At the end there is nothing to read and no room to write: for who reads or writes past what could refuse it. The descriptor is new.
+        // SAFETY: a call on a descriptor that is ours.
+        unsafe { libc::lseek(fd, i64::try_from(END).unwrap_or(i64::MAX), libc::SEEK_SET) };
         // SAFETY: just made, and nobody else's.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
@@ -144,6 +151,15 @@ mod tests {
         file.give(second, 2 << 20);
         assert!(file.take(PAGE, PAGE).unwrap() >= second + (2 << 20));
         assert_eq!(file.take(END, PAGE), None);
+    }
+
+    #[test]
+    fn a_descriptor_is_neither_read_nor_written_by_chance() {
+        let file = DeviceFile::new().unwrap();
+        let mut other = File::from(file.open(libc::O_CLOEXEC).unwrap());
+        let mut bytes = [1; 16];
+        assert_eq!(io::Read::read(&mut other, &mut bytes).unwrap(), 0);
+        assert_eq!(io::Write::write(&mut other, &bytes).unwrap_err().raw_os_error(), Some(libc::EPERM));
     }
 
     #[test]

@@ -30,9 +30,9 @@ pub enum HostError {
     /// `VKFD_NOTIFY` has a value that means nothing.
     #[error("VKFD_NOTIFY={0:?}: expected uffd, interpose or none")]
     BadVariable(String),
-    /// The process was forked after its first machine was made; its threads are not here.
-    #[error("this process was forked from one that has a machine: exec first")]
-    Forked,
+    /// The process uses the memory of the one that it comes from (vfork), or was made past the C library (a raw `clone`).
+    #[error("this process has its memory from another in a way that the C library does not know of: exec first")]
+    Borrowed,
     /// A GPU could not be made.
     #[error("cannot make GPU {index}: {why}")]
     Gpu {

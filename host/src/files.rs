@@ -3,7 +3,7 @@
 //!
 //! Both are real descriptors: they can be duplicated, polled and closed by whatever means. That one has been closed shows in what the kernel
 //! keeps of it. A buffer's file is locked (flock) through the description that the program has, so that the lock goes when the last
-//! duplicate is closed; we look when the next file is made or taken, and memory of closed files is given back then. An event socket's other
+//! duplicate is closed; we look when the next file is made or taken, or memory is short, and memory of closed files is given back then. An event socket's other
 //! end says so itself.
 //!
 //! Limits: a buffer's file has its size, for lseek, but not its contents: it cannot be mapped. It stands for the buffer only in this process.
@@ -93,7 +93,9 @@ impl Files for HostFiles {
         });
         let (ours, theirs) = pair.map_err(|e| errno(&e))?;
         let stream = Socket { ours, mask: AtomicU64::new(0), closed: AtomicBool::new(false) };
-        Ok((number(theirs.into()), os::arc(stream)?))
+        // The number last: from then on the file is the program's.
+        let stream = os::arc(stream)?;
+        Ok((number(theirs.into()), stream))
     }
 
     fn export(&self, buffer: &Arc<DmaBuf>, flags: u32) -> Result<u32> {
@@ -103,6 +105,10 @@ impl Files for HostFiles {
         let (theirs, exported) = Self::make(buffer, flags).map_err(|e| errno(&e))?;
         all.push(exported);
         Ok(number(theirs))
+    }
+
+    fn forget_closed(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|exported| !exported.is_closed());
     }
 
     fn import(&self, file: u32) -> Result<Arc<DmaBuf>> {

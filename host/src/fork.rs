@@ -2,8 +2,8 @@
 //! fork: the kernel write-protects everything for copy-on-write, so every watch is invalidated around it.
 //!
 //! Through `pthread_atfork`, where userfaultfd does not tell (its fork event needs CAP_SYS_PTRACE). Raw `clone` calls go unseen.
-//! Nothing of the host runs in the child: its threads are not there, and whatever lock they held stays locked. [`Mm::current`]
-//! compares process ids, so that nothing in the child gets past it.
+//! Nothing of the parent's host runs in the child: its threads are not there, and whatever lock they held stays locked. [`Mm::current`]
+//! is the child's own ([`crate::per_process`]), from when it makes a machine.
 
 use crate::mm::{everything, Invalidation, Mm};
 use std::cell::RefCell;

@@ -11,6 +11,8 @@
 //! | `files` | files that calls give to the program |
 //! | [`device`] | the software GPU as the driver's device |
 //! | [`device_file`], [`description`] | for programs that open devices by path: one file with all memory, and a machine in words |
+//! | [`size`], `memory_left` | sizes as people write them; how much memory there is for this process |
+//! | [`per_process`] | what a forked child does not inherit |
 //! | [`machine`] | GPUs and driver put together: what programs use |
 
 pub mod description;
@@ -24,10 +26,13 @@ pub mod frame;
 pub mod interpose;
 pub mod machine;
 mod maps;
+mod memory_left;
 pub mod migrate;
 pub mod mm;
 mod pagemap;
+pub mod per_process;
 mod populate;
+pub mod size;
 pub mod source;
 mod sys;
 mod table;
@@ -37,6 +42,7 @@ pub mod watch;
 
 pub use description::Description;
 pub use error::HostError;
-pub use machine::{KfdFile, Machine, MachineOptions};
+pub use machine::{KfdFile, Machine, MachineOptions, RenderFile};
+pub use memory_left::memory_left;
 pub use source::{Capabilities, Source};
 pub use target::Target;

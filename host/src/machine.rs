@@ -2,7 +2,7 @@
 //! A machine: GPUs with a driver, in this process. [`Machine::open`] is `open("/dev/kfd")`, [`KfdFile`] the open file.
 //!
 //! After a fork the child has the handles but none of the threads. Calls on its files return EBADF, as KFD's do, and dropping a handle there
-//! frees nothing.
+//! frees nothing. It can make a machine of its own, as a child can open KFD's device again.
 
 use crate::device::{HostBus, HostGpu, InterruptLine};
 use crate::device_file::DeviceFile;
@@ -15,9 +15,12 @@ use crate::sys;
 use crate::target::Target;
 use crate::watch::ProcessMemory;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Weak};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, FabricAddr, PAGE};
+use vkfd_driver::address_space::AddressSpace;
+use vkfd_driver::drm;
 use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::{Gpu, GpuProperties, Interrupts};
 use vkfd_driver::kfd::{Kfd, Options};
@@ -43,6 +46,10 @@ pub struct MachineOptions {
     pub source: Source,
     /// Whether all memory that clients map is in one file ([`Machine::device_file`]), for clients that open devices by path.
     pub device_file: bool,
+    /// Threads of each GPU that run a kernel; 0 for as many as there are processors.
+    pub threads: usize,
+    /// Where kernels' costs are added up.
+    pub profile: Arc<vkfd_gpu::Profile>,
     /// The driver's own options.
     pub driver: Options,
 }
@@ -63,6 +70,8 @@ impl Default for MachineOptions {
             xnack_capable: true,
             source: Source::Auto,
             device_file: false,
+            threads: 0,
+            profile: Arc::new(vkfd_gpu::Profile::new(None)),
             driver,
         }
     }
@@ -120,6 +129,78 @@ impl Inner {
         }
         child
     }
+
+    /// Maps driver memory, whole pages.
+    ///
+    /// # Safety
+    /// As for mmap.
+    unsafe fn map(
+        &self,
+        mapped: &Mapped,
+        hint: *mut c_void,
+        bytes: u64,
+        prot: i32,
+        flags: i32,
+    ) -> Result<*mut c_void, i32> {
+        let fixed = flags & libc::MAP_FIXED != 0;
+        let hint = hint.expose_provenance() as u64;
+        if fixed && hint % PAGE != 0 {
+            return Err(libc::EINVAL);
+        }
+        let at = if fixed { hint } else { reserve(hint, bytes, flags)? };
+        let span = CpuSpan::new(CpuVa(at), bytes).ok_or(libc::EINVAL)?;
+        let mm = self.mm;
+        // The host's own calls pass no hook, so what they replace is announced here. userfaultfd shows it by itself.
+        let under_way = (mm.source() == Source::Interposed && mm.is_watched(span)).then(|| mm.invalidation(span));
+        // SAFETY: the area is reserved for this call, or the caller gave it away with MAP_FIXED.
+        let result = unsafe { self.place(mapped, span, prot) };
+        if under_way.is_some() {
+            mm.memory_gone(span);
+        }
+        drop(under_way);
+        match result {
+            Ok(()) => Ok(std::ptr::with_exposed_provenance_mut(index(at))),
+            Err(errno) => {
+                if !fixed {
+                    // SAFETY: the area was reserved by this call, and nobody has seen it.
+                    unsafe { sys::unmap(at, bytes) };
+                }
+                Err(errno)
+            }
+        }
+    }
+
+    /// Maps `mapped` at `span`.
+    ///
+    /// # Safety
+    /// Nothing that Rust relies on is at `span`.
+    unsafe fn place(&self, mapped: &Mapped, span: CpuSpan, prot: i32) -> Result<(), i32> {
+        let errno = |e: std::io::Error| e.raw_os_error().unwrap_or(libc::ENOMEM);
+        match mapped {
+            Mapped::Dma(memory, offset) => {
+                let memory = memory.as_any().downcast_ref::<SharedMemory>().ok_or(libc::EINVAL)?;
+                // SAFETY: forwarded to the caller.
+                unsafe { memory.map_again(*offset, span.bytes(), prot, Some(span.start())) }.map(drop).map_err(errno)
+            }
+            Mapped::Vram { gpu_id, pieces, .. } => {
+                let gpu = self.gate.0.iter().find(|g| g.properties().gpu_id == *gpu_id).ok_or(libc::ENODEV)?;
+                let memory = gpu.software().vram();
+                let vram = memory.as_fd().as_raw_fd();
+                let mut at = span.start().0;
+                for (offset, bytes) in pieces.iter() {
+                    if at + bytes > span.end().0 {
+                        return Err(libc::EINVAL);
+                    }
+                    let offset = i64::try_from(memory.start() + offset.0).map_err(|_| Errno::EINVAL.0)?;
+                    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+                    // SAFETY: forwarded to the caller; the piece lies inside `span`.
+                    unsafe { sys::mmap(at, *bytes, prot, flags, vram, offset) }.map_err(errno)?;
+                    at += bytes;
+                }
+                Ok(())
+            }
+        }
+    }
 }
 
 /// A machine.
@@ -157,6 +238,9 @@ impl Machine {
             let config = vkfd_gpu::Config {
                 vram_bytes: options.vram_bytes,
                 family: options.target.family(),
+                target: options.target.machine_code(),
+                threads: options.threads,
+                profile: options.profile.clone(),
                 name: options.target.to_string(),
                 ..vkfd_gpu::Config::default()
             };
@@ -164,8 +248,8 @@ impl Machine {
             let properties = GpuProperties { vram_base, vmids: config.vmids, ..options.gpu_properties(i) };
             let gpu = vkfd_gpu::Gpu::new(config, index(i.into()), fabric.clone(), bus.clone(), line.clone())
                 .map_err(|e| HostError::Gpu { index: i, why: e.to_string() })?;
-            lines.push(line);
-            gpus.push(Arc::new(HostGpu::new(mm, gpu, properties, file.clone())));
+            lines.push(line.clone());
+            gpus.push(Arc::new(HostGpu::new(mm, gpu, line, properties, file.clone())));
         }
         let kfd = Self::start_driver(&gpus, options.driver).map_err(|e| HostError::Driver(e.errno.name().into()))?;
         for line in lines {
@@ -199,6 +283,18 @@ impl Machine {
         let memory = os::arc(ProcessMemory::with_gpus(self.inner.mm, self.gpus())).map_err(|e| e.errno.0)?;
         let process = self.inner.kfd.open(memory).map_err(|e| e.errno.0)?;
         Ok(KfdFile { process, inner: self.inner.clone() })
+    }
+
+    /// Opens the render node of GPU number `index`.
+    ///
+    /// # Errors
+    /// The errno.
+    pub fn open_render(&self, index: usize) -> Result<RenderFile, i32> {
+        if !self.inner.mm.is_current() {
+            return Err(libc::EBADF);
+        }
+        let file = drm::RenderFile::new(&self.inner.kfd, index).map_err(|e| e.errno.0)?;
+        Ok(RenderFile { file: ManuallyDrop::new(file), inner: self.inner.clone() })
     }
 
     /// The driver, to inspect it.
@@ -277,64 +373,8 @@ impl KfdFile {
         }
         let bytes = (bytes as u64).checked_next_multiple_of(PAGE).ok_or(libc::ENOMEM)?;
         let mapped = self.process.mmap(offset, bytes).map_err(|e| e.errno.0)?;
-        let fixed = flags & libc::MAP_FIXED != 0;
-        let hint = hint.expose_provenance() as u64;
-        if fixed && hint % PAGE != 0 {
-            return Err(libc::EINVAL);
-        }
-        let at = if fixed { hint } else { reserve(hint, bytes, flags)? };
-        let span = CpuSpan::new(CpuVa(at), bytes).ok_or(libc::EINVAL)?;
-        let mm = self.inner.mm;
-        // The host's own calls pass no hook, so what they replace is announced here. userfaultfd shows it by itself.
-        let under_way = (mm.source() == Source::Interposed && mm.is_watched(span)).then(|| mm.invalidation(span));
-        // SAFETY: the area is reserved for this call, or the caller gave it away with MAP_FIXED.
-        let result = unsafe { self.place(&mapped, span, prot) };
-        if under_way.is_some() {
-            mm.memory_gone(span);
-        }
-        drop(under_way);
-        match result {
-            Ok(()) => Ok(std::ptr::with_exposed_provenance_mut(index(at))),
-            Err(errno) => {
-                if !fixed {
-                    // SAFETY: the area was reserved by this call, and nobody has seen it.
-                    unsafe { sys::unmap(at, bytes) };
-                }
-                Err(errno)
-            }
-        }
-    }
-
-    /// Maps `mapped` at `span`.
-    ///
-    /// # Safety
-    /// Nothing that Rust relies on is at `span`.
-    unsafe fn place(&self, mapped: &Mapped, span: CpuSpan, prot: i32) -> Result<(), i32> {
-        let errno = |e: std::io::Error| e.raw_os_error().unwrap_or(libc::ENOMEM);
-        match mapped {
-            Mapped::Dma(memory, offset) => {
-                let memory = memory.as_any().downcast_ref::<SharedMemory>().ok_or(libc::EINVAL)?;
-                // SAFETY: forwarded to the caller.
-                unsafe { memory.map_again(*offset, span.bytes(), prot, Some(span.start())) }.map(drop).map_err(errno)
-            }
-            Mapped::Vram { gpu_id, pieces, .. } => {
-                let gpu = self.inner.gate.0.iter().find(|g| g.properties().gpu_id == *gpu_id).ok_or(libc::ENODEV)?;
-                let memory = gpu.software().vram();
-                let vram = memory.as_fd().as_raw_fd();
-                let mut at = span.start().0;
-                for (offset, bytes) in pieces.iter() {
-                    if at + bytes > span.end().0 {
-                        return Err(libc::EINVAL);
-                    }
-                    let offset = i64::try_from(memory.start() + offset.0).map_err(|_| Errno::EINVAL.0)?;
-                    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-                    // SAFETY: forwarded to the caller; the piece lies inside `span`.
-                    unsafe { sys::mmap(at, *bytes, prot, flags, vram, offset) }.map_err(errno)?;
-                    at += bytes;
-                }
-                Ok(())
-            }
-        }
+        // SAFETY: forwarded to the caller.
+        unsafe { self.inner.map(&mapped, hint, bytes, prot, flags) }
     }
 
     /// The driver's process, to inspect it.
@@ -358,6 +398,76 @@ impl Drop for KfdFile {
             std::mem::forget(self.process.clone());
         } else {
             self.process.release();
+        }
+    }
+}
+
+/// An open render node, with DRM's objects. Dropping it ends them, with what is mapped on GPUs by it.
+pub struct RenderFile {
+    file: ManuallyDrop<drm::RenderFile>,
+    inner: Arc<Inner>,
+}
+
+/// Who calls a render node: this process.
+struct Caller(ProcessMemory);
+
+impl drm::Caller for Caller {
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> vkfd_driver::errno::Result {
+        self.0.read(from, to)
+    }
+
+    fn write(&self, to: CpuVa, from: &[u8]) -> vkfd_driver::errno::Result {
+        self.0.write(to, from)
+    }
+}
+
+impl RenderFile {
+    /// An ioctl; `bound` is the file that ACQUIRE_VM was called on with this one.
+    ///
+    /// # Errors
+    /// The errno.
+    ///
+    /// # Safety
+    /// As for [`KfdFile::ioctl`].
+    pub unsafe fn ioctl(&self, bound: Option<&KfdFile>, command: u32, argument: *mut c_void) -> Result<(), i32> {
+        if !self.inner.mm.is_current() {
+            return Err(libc::EBADF);
+        }
+        let caller = Caller(ProcessMemory::new(self.inner.mm));
+        let at = CpuVa(argument.expose_provenance() as u64);
+        self.file.ioctl(&caller, bound.map(KfdFile::process), command, at).map_err(|e| e.errno.0)
+    }
+
+    /// Maps an object of this file, as [`KfdFile::mmap`] does; `None` if none is at the offset.
+    ///
+    /// # Errors
+    /// The errno.
+    ///
+    /// # Safety
+    /// As for [`KfdFile::mmap`].
+    pub unsafe fn mmap(
+        &self,
+        hint: *mut c_void,
+        bytes: usize,
+        prot: i32,
+        flags: i32,
+        offset: u64,
+    ) -> Option<Result<*mut c_void, i32>> {
+        let bytes = (bytes as u64).checked_next_multiple_of(PAGE)?;
+        let mapped = match self.file.mmap(offset, bytes)? {
+            Ok(mapped) => mapped,
+            Err(error) => return Some(Err(error.errno.0)),
+        };
+        // SAFETY: forwarded to the caller.
+        Some(unsafe { self.inner.map(&mapped, hint, bytes, prot, flags) })
+    }
+}
+
+impl Drop for RenderFile {
+    fn drop(&mut self) {
+        if !self.inner.keep_in_child() {
+            // SAFETY: here alone, and never used again.
+            unsafe { ManuallyDrop::drop(&mut self.file) };
         }
     }
 }

@@ -28,9 +28,9 @@ use crate::error::HostError;
 use crate::fork;
 use crate::frame::{Frames, Resolved};
 use crate::migrate::Mover;
+use crate::per_process::{Identity, PerProcess};
 use crate::populate::Populate;
 use crate::source::{Capabilities, Source};
-use crate::sys;
 use crate::uffd::Uffd;
 use crate::watch::{Told, UserWatch};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,7 +62,7 @@ pub trait Pause: Send + Sync {
 
 /// The process's memory.
 pub struct Mm {
-    pid: i32,
+    process: Identity,
     frames: Frames,
     populate: Populate,
     source: Source,
@@ -98,7 +98,7 @@ pub struct Invalidation<'a> {
     slot: usize,
 }
 
-static MM: OnceLock<Result<&'static Mm, HostError>> = OnceLock::new();
+static MM: PerProcess<Result<&'static Mm, HostError>> = PerProcess::new();
 
 impl Mm {
     /// The process's one. The first call decides the source.
@@ -106,10 +106,7 @@ impl Mm {
     /// # Errors
     /// [`HostError`]; what the first call met stays so for the life of the process.
     pub fn get(wanted: Source) -> Result<&'static Self, HostError> {
-        let mm = MM.get_or_init(|| Self::start(wanted)).clone()?;
-        if !mm.is_current() {
-            return Err(HostError::Forked);
-        }
+        let mm = MM.get_or_init(|| Self::start(wanted)).ok_or(HostError::Borrowed)?.clone()?;
         match wanted.or_from_environment()? {
             Source::Auto => Ok(mm),
             wanted if wanted == mm.source => Ok(mm),
@@ -117,10 +114,9 @@ impl Mm {
         }
     }
 
-    /// The process's one if there is one and this process is the one that made it.
+    /// The process's one if there is one.
     pub(crate) fn current() -> Option<&'static Self> {
-        let mm = *MM.get()?.as_ref().ok()?;
-        mm.is_current().then_some(mm)
+        MM.get()?.as_ref().ok().copied()
     }
 
     fn start(wanted: Source) -> Result<&'static Self, HostError> {
@@ -147,7 +143,7 @@ impl Mm {
         let frames = Frames::new().map_err(|e| HostError::AddressSpace(e.to_string()))?;
         // Lives as long as the process: the reader thread and the fork handlers have no end.
         let mm: &'static Self = Box::leak(Box::new(Self {
-            pid: sys::pid(),
+            process: Identity::current(),
             frames,
             populate: Populate::new(),
             source,
@@ -202,7 +198,7 @@ impl Mm {
 
     /// Whether this is the process that the watches are about, and not a child it forked.
     pub fn is_current(&self) -> bool {
-        sys::pid() == self.pid
+        self.process.is_current()
     }
 
     /// Waits until the changes of all calls that have returned were told to the driver.

@@ -40,7 +40,10 @@ impl fmt::Display for Source {
 
 impl Source {
     /// This source, or what the environment says in place of [`Source::Auto`].
-    pub(crate) fn or_from_environment(self) -> Result<Self, HostError> {
+    ///
+    /// # Errors
+    /// [`HostError::BadVariable`].
+    pub fn or_from_environment(self) -> Result<Self, HostError> {
         match (self, std::env::var("VKFD_NOTIFY")) {
             (Self::Auto, Ok(value)) => match value.as_str() {
                 "" | "auto" => Ok(Self::Auto),

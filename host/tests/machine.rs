@@ -172,6 +172,40 @@ fn a_forked_child_has_a_bad_file_and_can_drop_it() {
     ioctl(&rig.file, c::GET_VERSION, &mut p::GetVersionArgs::zeroed()).unwrap();
 }
 
+/// A child's machine works beside its parent's, on memory that its parent's watches too, and is told of its own changes.
+#[test]
+fn a_forked_child_can_have_a_machine_of_its_own() {
+    let _one = serial();
+    let mut rig = Rig::new();
+    let area = Area::new(512);
+    fill(&area, 77);
+    rig.register(&area);
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let works = std::panic::catch_unwind(|| {
+            let mut own = Rig::new();
+            own.register(&area);
+            for round in 0..20 {
+                if round > 0 {
+                    remap(&area);
+                    fill(&area, round * 1_000_000);
+                }
+                own.copy(USER, VRAM, 2 * MIB);
+                let first = if round == 0 { 77 } else { round * 1_000_000 };
+                assert!((0..2 * MIB / 8).all(|i| own.vram.get(i) == first + i), "round {round}");
+            }
+            let counters = own.machine.counters()[0];
+            assert_eq!((counters.stale, counters.faults), (0, 0));
+        });
+        unsafe { libc::_exit(if works.is_ok() { 7 } else { 1 }) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status:#x}");
+    rig.copy(USER, VRAM, 2 * MIB);
+    assert!((0..2 * MIB / 8).all(|i| rig.vram.get(i) == 77 + i), "the parent's memory is as it was");
+}
+
 #[test]
 fn machines_come_and_go_and_leave_nothing() {
     let _one = serial();

@@ -134,10 +134,12 @@ fn fork_tells_every_watch_and_the_child_can_exit() {
     let pages = w.fault(area.all(), Access::Write);
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // The child is another process to the driver, and must not get stuck on what its parent's threads held.
-        let refused = !mm.is_current() && vkfd_host::mm::Mm::get(Source::Auto).is_err();
+        // The child is another process to the driver: its parent's memory is not its own, and it has one of its own. It
+        // must not get stuck on what its parent's threads held.
+        let own = vkfd_host::mm::Mm::get(Source::Auto);
+        let another = !mm.is_current() && own.is_ok_and(|own| own.is_current());
         drop(w);
-        unsafe { libc::_exit(if refused { 7 } else { 1 }) };
+        unsafe { libc::_exit(if another { 7 } else { 1 }) };
     }
     let mut status = 0;
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);

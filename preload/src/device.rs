@@ -7,19 +7,19 @@
 //! The lock of a file guards what it has of the driver, and is never held during a call.
 
 use crate::redirect::Device;
+use crate::setting::{self, Mark};
 use crate::trace::Trace;
 use crate::{machine, table};
 use libc::{c_int, c_void};
 use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use vkfd_driver::addr::CpuVa;
-use vkfd_driver::address_space::AddressSpace;
-use vkfd_driver::drm;
-use vkfd_driver::errno;
 use vkfd_driver::gpu::Gpu;
-use vkfd_host::watch::ProcessMemory;
-use vkfd_host::{KfdFile, Machine};
+use vkfd_host::device_file::SHOWN_NAME;
+use vkfd_host::per_process::Identity;
+use vkfd_host::{KfdFile, RenderFile};
 use vkfd_uapi::command::ACQUIRE_VM;
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::pod::Pod;
@@ -29,29 +29,18 @@ use vkfd_uapi::process::AcquireVmArgs;
 pub(crate) struct OpenFile {
     device: Device,
     /// Who opened it.
-    pid: libc::pid_t,
+    opener: Identity,
     descriptors: AtomicUsize,
-    /// The driver's side: of a render node, once it is bound.
-    process: Mutex<Option<Arc<KfdFile>>>,
+    driver: Mutex<Driver>,
 }
 
-/// Who calls a render node: this process.
-struct Caller(ProcessMemory);
-
-impl drm::Caller for Caller {
-    fn read(&self, from: CpuVa, to: &mut [u8]) -> errno::Result {
-        self.0.read(from, to)
-    }
-
-    fn write(&self, to: CpuVa, from: &[u8]) -> errno::Result {
-        self.0.write(to, from)
-    }
-}
-
-fn render_ioctl(machine: &Machine, index: u32, command: u32, argument: *mut c_void) -> Result<(), c_int> {
-    let caller = Caller(ProcessMemory::new(machine.memory()));
-    let at = CpuVa(argument.expose_provenance() as u64);
-    drm::ioctl(machine.driver(), index as usize, &caller, command, at).map_err(|error| error.errno.0)
+/// The driver's side of an open device.
+#[derive(Clone, Default)]
+struct Driver {
+    /// KFD's file: of a render node, once it is bound.
+    process: Option<Arc<KfdFile>>,
+    /// DRM's file, of a render node.
+    render: Option<Arc<RenderFile>>,
 }
 
 /// Opens a device: the descriptor.
@@ -66,23 +55,23 @@ pub(crate) fn open(device: Device, flags: c_int) -> Result<c_int, c_int> {
 }
 
 fn open_new(device: Device, flags: c_int) -> Result<c_int, c_int> {
-    let process = match device {
-        Device::Kfd => Some(machine::open()?),
-        Device::Render(_) => None,
+    let driver = match device {
+        Device::Kfd => {
+            setting::mark(Mark::Opened);
+            Driver { process: Some(machine::open()?), render: None }
+        }
+        Device::Render(index) => {
+            let render = machine::get()?.open_render(index as usize)?;
+            Driver { process: None, render: Some(Arc::new(render)) }
+        }
     };
     let memory = machine::get()?.device_file().ok_or(libc::ENODEV)?;
     let fd = memory.open(flags).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
     // Lives as long as the process: see `table`.
-    let file = Box::leak(Box::new(OpenFile {
-        device,
-        // SAFETY: no preconditions.
-        pid: unsafe { libc::getpid() },
-        descriptors: AtomicUsize::new(0),
-        process: Mutex::new(process),
-    }));
+    let file = Box::leak(Box::new(OpenFile::new(device, Identity::current(), driver)));
     let fd = fd.into_raw_fd();
     if let Err(errno) = table::set(fd, file) {
-        file.lock().take();
+        drop(std::mem::take(&mut *file.lock()));
         // SAFETY: the descriptor is this function's own.
         unsafe { libc::close(fd) };
         return Err(errno);
@@ -90,15 +79,34 @@ fn open_new(device: Device, flags: c_int) -> Result<c_int, c_int> {
     Ok(fd)
 }
 
+/// Descriptors that another process opened and left to this program, such as a shell for `< /dev/kfd`: KFD refuses their calls
+/// (EBADF), and what lies behind them is the other process's. Which device it was is not known.
+pub(crate) fn find_inherited() {
+    if setting::get().is_none() {
+        return;
+    }
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<c_int>().ok());
+    for fd in numbers {
+        let shown = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+        if shown.as_os_str().as_bytes() == SHOWN_NAME && table::get(fd).is_none() {
+            let _ = table::set(fd, Box::leak(Box::new(OpenFile::new(Device::Kfd, Identity::NONE, Driver::default()))));
+        }
+    }
+}
+
 impl OpenFile {
+    fn new(device: Device, opener: Identity, driver: Driver) -> Self {
+        Self { device, opener, descriptors: AtomicUsize::new(0), driver: Mutex::new(driver) }
+    }
+
     pub(crate) fn device(&self) -> Device {
         self.device
     }
 
     /// Whether this process opened it, and not the one that this was forked from.
     pub(crate) fn is_ours(&self) -> bool {
-        // SAFETY: no preconditions.
-        self.pid == unsafe { libc::getpid() }
+        self.opener.is_current()
     }
 
     pub(crate) fn add_descriptor(&self) {
@@ -107,22 +115,28 @@ impl OpenFile {
 
     pub(crate) fn remove_descriptor(&self) {
         if self.descriptors.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let process = self.lock().take();
+            let driver = std::mem::take(&mut *self.lock());
             Trace::begin().close(self.device);
             // Without the lock: this may be the driver's release, which waits for its threads.
-            drop(process);
+            drop(driver);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<KfdFile>>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Driver> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The driver's side as it is now. EBADF in another process.
+    fn driver(&self) -> Result<Driver, c_int> {
+        if self.is_ours() {
+            Ok(self.lock().clone())
+        } else {
+            Err(libc::EBADF)
+        }
     }
 
     fn process(&self) -> Result<Arc<KfdFile>, c_int> {
-        if !self.is_ours() {
-            return Err(libc::EBADF);
-        }
-        self.lock().clone().ok_or(match self.device {
+        self.driver()?.process.ok_or(match self.device {
             Device::Kfd => libc::EBADF,
             Device::Render(_) => libc::EINVAL,
         })
@@ -137,13 +151,11 @@ impl OpenFile {
         let result = match self.device {
             // SAFETY: forwarded to the caller.
             Device::Kfd => unsafe { self.kfd_ioctl(command, argument) },
-            Device::Render(index) => {
-                if self.is_ours() {
-                    machine::get().and_then(|machine| render_ioctl(machine, index, command, argument))
-                } else {
-                    Err(libc::EBADF)
-                }
-            }
+            Device::Render(_) => self.driver().and_then(|driver| {
+                let render = driver.render.ok_or(libc::EBADF)?;
+                // SAFETY: forwarded to the caller.
+                unsafe { render.ioctl(driver.process.as_deref(), command, argument) }
+            }),
         };
         trace.ioctl(self.device, command, argument, result);
         result.map(|()| 0)
@@ -153,6 +165,7 @@ impl OpenFile {
         let process = self.process()?;
         if Command(command).same_call(ACQUIRE_VM) {
             bind_render_file(&process, argument)?;
+            setting::mark(Mark::Acquired);
         }
         // SAFETY: forwarded to the caller.
         unsafe { process.ioctl(command, argument) }
@@ -173,11 +186,18 @@ impl OpenFile {
         let trace = Trace::begin();
         // The driver's encoded offsets have their highest bit set: the same bits.
         let offset = u64::from_ne_bytes(offset.to_ne_bytes());
-        let result = self.process().and_then(|process| {
+        let result = self.driver().and_then(|driver| {
             // A private mapping would not show the device what is written to it.
             if flags & libc::MAP_TYPE == libc::MAP_PRIVATE && prot & libc::PROT_WRITE != 0 {
                 return Err(libc::EINVAL);
             }
+            if let Some(render) = &driver.render {
+                // SAFETY: forwarded to the caller.
+                if let Some(mapped) = unsafe { render.mmap(at, bytes, prot, flags, offset) } {
+                    return mapped;
+                }
+            }
+            let process = self.process()?;
             // SAFETY: forwarded to the caller.
             unsafe { process.mmap(at, bytes, prot, flags, offset) }
         });
@@ -200,7 +220,7 @@ fn bind_render_file(process: &Arc<KfdFile>, argument: *mut c_void) -> Result<(),
     if render.device != Device::Render(u32::try_from(index).unwrap_or(u32::MAX)) {
         return Err(libc::EINVAL);
     }
-    match &mut *render.lock() {
+    match &mut render.lock().process {
         Some(bound) if !Arc::ptr_eq(bound, process) => Err(libc::EBUSY),
         bound => {
             bound.get_or_insert_with(|| process.clone());

@@ -27,8 +27,8 @@
 //! # Limits
 //!
 //! Raw system calls that open, and libc's internal calls (glob, nftw, `posix_spawn`'s file actions), see the real system. A path through `..`
-//! out of a directory of ours leads nowhere. Each process has a machine of its own; memory is not shared between processes. A child that
-//! was forked after the device was opened cannot open it; one that execs can.
+//! out of a directory of ours leads nowhere. Each process has a machine of its own, forked children
+//! too; memory is not shared between processes. A child of vfork, or of a raw `clone`, cannot open a device; what it executes can.
 
 mod device;
 mod hooks;

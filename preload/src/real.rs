@@ -4,7 +4,7 @@
 //! All are looked up when the library's constructor runs, so that no hook does it later, in the middle of malloc. A hook that is called
 //! before looks up its own. The stat family is missing by these names in older libcs, and is the system call.
 
-use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, mode_t, off_t, size_t, ssize_t};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 macro_rules! functions {
@@ -51,6 +51,44 @@ functions! {
     dup2: fn(c_int, c_int) -> c_int;
     dup3: fn(c_int, c_int, c_int) -> c_int;
     close_range: fn(c_uint, c_uint, c_int) -> c_int;
+    read: fn(c_int, *mut c_void, size_t) -> ssize_t;
+    __read_chk: fn(c_int, *mut c_void, size_t, size_t) -> ssize_t;
+    readv: fn(c_int, *const libc::iovec, c_int) -> ssize_t;
+    pread: fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
+    pread64: fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
+    __pread_chk: fn(c_int, *mut c_void, size_t, off_t, size_t) -> ssize_t;
+    __pread64_chk: fn(c_int, *mut c_void, size_t, off_t, size_t) -> ssize_t;
+    preadv: fn(c_int, *const libc::iovec, c_int, off_t) -> ssize_t;
+    preadv64: fn(c_int, *const libc::iovec, c_int, off_t) -> ssize_t;
+    preadv2: fn(c_int, *const libc::iovec, c_int, off_t, c_int) -> ssize_t;
+    preadv64v2: fn(c_int, *const libc::iovec, c_int, off_t, c_int) -> ssize_t;
+    write: fn(c_int, *const c_void, size_t) -> ssize_t;
+    writev: fn(c_int, *const libc::iovec, c_int) -> ssize_t;
+    pwrite: fn(c_int, *const c_void, size_t, off_t) -> ssize_t;
+    pwrite64: fn(c_int, *const c_void, size_t, off_t) -> ssize_t;
+    pwritev: fn(c_int, *const libc::iovec, c_int, off_t) -> ssize_t;
+    pwritev64: fn(c_int, *const libc::iovec, c_int, off_t) -> ssize_t;
+    pwritev2: fn(c_int, *const libc::iovec, c_int, off_t, c_int) -> ssize_t;
+    pwritev64v2: fn(c_int, *const libc::iovec, c_int, off_t, c_int) -> ssize_t;
+    lseek: fn(c_int, off_t, c_int) -> off_t;
+    lseek64: fn(c_int, off_t, c_int) -> off_t;
+    ftruncate: fn(c_int, off_t) -> c_int;
+    ftruncate64: fn(c_int, off_t) -> c_int;
+    fallocate: fn(c_int, c_int, off_t, off_t) -> c_int;
+    fallocate64: fn(c_int, c_int, off_t, off_t) -> c_int;
+    posix_fallocate: fn(c_int, off_t, off_t) -> c_int;
+    posix_fallocate64: fn(c_int, off_t, off_t) -> c_int;
+    sendfile: fn(c_int, c_int, *mut off_t, size_t) -> ssize_t;
+    copy_file_range: fn(c_int, *mut off_t, c_int, *mut off_t, size_t, c_uint) -> ssize_t;
+    splice: fn(c_int, *mut off_t, c_int, *mut off_t, size_t, c_uint) -> ssize_t;
+    getxattr: fn(*const c_char, *const c_char, *mut c_void, size_t) -> ssize_t;
+    lgetxattr: fn(*const c_char, *const c_char, *mut c_void, size_t) -> ssize_t;
+    listxattr: fn(*const c_char, *mut c_char, size_t) -> ssize_t;
+    llistxattr: fn(*const c_char, *mut c_char, size_t) -> ssize_t;
+    setxattr: fn(*const c_char, *const c_char, *const c_void, size_t, c_int) -> c_int;
+    lsetxattr: fn(*const c_char, *const c_char, *const c_void, size_t, c_int) -> c_int;
+    removexattr: fn(*const c_char, *const c_char) -> c_int;
+    lremovexattr: fn(*const c_char, *const c_char) -> c_int;
 }
 
 /// For functions of libc that an old one does not have.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Paths. What KFD and DRM show of themselves below `/sys`, `/dev` and `/proc` is below the private directory under the same names.
 
-use crate::setting::{self, Setting};
+use crate::setting::{self, Mark, Setting};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
@@ -68,7 +68,7 @@ impl Path {
         let found = unsafe { find(path) };
         match found {
             Some((setting, tidy, length)) => {
-                setting.mark_used();
+                setting.mark(Mark::Used);
                 let device = device(setting, &tidy[..length]);
                 Self { original: path, replaced: below(setting, &tidy[..length]), device }
             }

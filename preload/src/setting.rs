@@ -10,19 +10,33 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use vkfd_host::description::{
-    Description, DIRECTORY_VARIABLE, MACHINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE,
+    TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 
 /// The setting.
 pub(crate) struct Setting {
     /// The private directory.
     pub(crate) directory: PathBuf,
-    /// The file in it that says that the machine was used.
-    used: CString,
+    /// The files in it that say what of the machine was used.
+    marks: [CString; 3],
     /// The machine to make.
     pub(crate) machine: Description,
+    /// Where kernels' costs are written.
+    pub(crate) profile: Option<PathBuf>,
     /// Where calls are recorded, and whether as JSON.
     pub(crate) trace: Option<(PathBuf, bool)>,
+}
+
+/// How far a run has come in using its machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mark {
+    /// A path was looked at.
+    Used,
+    /// KFD's device was opened.
+    Opened,
+    /// A GPU was taken (ACQUIRE_VM).
+    Acquired,
 }
 
 const UNKNOWN: u8 = 0;
@@ -71,16 +85,27 @@ fn from_environment() -> Option<Setting> {
         }
     };
     let directory = PathBuf::from(directory);
-    let used = CString::new(directory.join(USED_FILE).into_os_string().into_vec()).ok()?;
+    let file = |name| CString::new(directory.join(name).into_os_string().into_vec()).ok();
+    let marks = [file(USED_FILE)?, file(OPENED_FILE)?, file(ACQUIRED_FILE)?];
     let trace = variable(TRACE_VARIABLE).map(|path| (path.into(), variable(TRACE_JSON_VARIABLE).is_some()));
-    Some(Setting { directory, used, machine, trace })
+    // Each process has its own.
+    let profile = variable(PROFILE_VARIABLE).map(|path| PathBuf::from(path).join(std::process::id().to_string()));
+    Some(Setting { directory, marks, machine, profile, trace })
+}
+
+/// Notes something for `vkfd run`, which finds a file. Once a process; leaves errno alone.
+pub(crate) fn mark(what: Mark) {
+    if let Some(setting) = get() {
+        setting.mark(what);
+    }
 }
 
 impl Setting {
-    /// Something of the machine was asked for: `vkfd run` finds a file. Leaves errno alone.
-    pub(crate) fn mark_used(&self) {
-        static MARKED: AtomicBool = AtomicBool::new(false);
-        if MARKED.swap(true, Ordering::Relaxed) {
+    /// As [`mark`].
+    pub(crate) fn mark(&self, what: Mark) {
+        static MARKED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+        let number = what as usize;
+        if MARKED[number].swap(true, Ordering::Relaxed) {
             return;
         }
         // SAFETY: a C string; all of it is async-signal-safe. Without the file there is a hint too many.
@@ -88,7 +113,7 @@ impl Setting {
             let errno = libc::__errno_location();
             let before = *errno;
             let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
-            let fd = real::open()(self.used.as_ptr(), flags, 0o600 as libc::mode_t);
+            let fd = real::open()(self.marks[number].as_ptr(), flags, 0o600 as libc::mode_t);
             if fd >= 0 {
                 real::close()(fd);
             }

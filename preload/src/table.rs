@@ -5,12 +5,12 @@
 //! that is closed, not with a pointer to nothing.
 //!
 //! After a fork the child has a copy of the table, in which it may forget descriptors as it likes. A child made by vfork has its parent's
-//! table and must not touch it; what tells them apart is that fork handlers run for the first only.
+//! table and must not touch it ([`Identity::owns_memory`]).
 
 use crate::device::OpenFile;
 use libc::c_int;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use vkfd_host::per_process::Identity;
 
 /// Descriptors at or above are never devices'.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
@@ -19,8 +19,6 @@ pub(crate) const DESCRIPTORS: usize = 1 << 16;
 static TABLE: [AtomicPtr<OpenFile>; DESCRIPTORS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
 /// No descriptor from here on was ever a device's.
 static END: AtomicUsize = AtomicUsize::new(0);
-/// Set in forked children.
-static FORKED: AtomicBool = AtomicBool::new(false);
 
 fn slot(fd: c_int) -> Option<&'static AtomicPtr<OpenFile>> {
     TABLE.get(usize::try_from(fd).ok()?)
@@ -36,11 +34,6 @@ pub(crate) fn get(fd: c_int) -> Option<&'static OpenFile> {
 
 /// A descriptor is a device's from now on; the file counts it. EMFILE for a number beyond the table.
 pub(crate) fn set(fd: c_int, file: &'static OpenFile) -> Result<(), c_int> {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handler only stores.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
     let number = usize::try_from(fd).map_err(|_| libc::EBADF)?;
     let slot = TABLE.get(number).ok_or(libc::EMFILE)?;
     END.fetch_max(number + 1, Ordering::AcqRel);
@@ -49,13 +42,11 @@ pub(crate) fn set(fd: c_int, file: &'static OpenFile) -> Result<(), c_int> {
     // SAFETY: as in `get`.
     if let Some(before) = unsafe { before.as_ref() } {
         // Closed behind our back, by a raw system call.
-        before.remove_descriptor();
+        if before.is_ours() {
+            before.remove_descriptor();
+        }
     }
     Ok(())
-}
-
-extern "C" fn in_child() {
-    FORKED.store(true, Ordering::Release);
 }
 
 /// A descriptor is about to be closed. To be called before, as its number may be another file's right after.
@@ -67,7 +58,7 @@ pub(crate) fn forget(fd: c_int) {
                 file.remove_descriptor();
             }
         }
-    } else if FORKED.load(Ordering::Acquire) {
+    } else if Identity::current().owns_memory() {
         if let Some(slot) = slot(fd) {
             slot.store(std::ptr::null_mut(), Ordering::Release);
         }
@@ -85,7 +76,7 @@ pub(crate) fn forget_range(first: u32, last: u32) {
 /// `fd` has become another descriptor of what `of` is.
 pub(crate) fn duplicated(of: &'static OpenFile, fd: c_int) {
     // Beyond the table it is an ordinary file, of the same memory.
-    if of.is_ours() {
+    if of.is_ours() || Identity::current().owns_memory() {
         let _ = set(fd, of);
     }
 }

@@ -17,6 +17,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
+#include <sys/xattr.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -215,6 +218,46 @@ static void duplicates(void)
     close(copies[0]);
 }
 
+#define REFUSED(call, code) REQUIRE((errno = 0, (call) == -1) && errno == (code))
+
+/* KFD's file has neither bytes nor a position. */
+static void transfers(void)
+{
+    int kfd = open(KFD, O_RDWR), render = open(RENDER, O_RDWR | O_NONBLOCK), file = open("/dev/zero", O_RDWR);
+    char bytes[16] = "abc";
+    struct iovec list = {bytes, sizeof bytes};
+    off_t at = 0;
+    for (int i = 0; i < 2; i++) {
+        int fd = i ? render : kfd, reading = i ? EAGAIN : EINVAL;
+        REFUSED(read(fd, bytes, 4), reading);
+        REFUSED(pread(fd, bytes, 4, 0), reading);
+        REFUSED(pread64(fd, bytes, 4, 1ll << 43), reading);
+        REFUSED(readv(fd, &list, 1), reading);
+        REFUSED(preadv(fd, &list, 1, 0), reading);
+        REFUSED(write(fd, bytes, 4), EINVAL);
+        REFUSED(pwrite(fd, bytes, 4, 0), EINVAL);
+        REFUSED(pwrite64(fd, bytes, 4, 1ll << 43), EINVAL);
+        REFUSED(writev(fd, &list, 1), EINVAL);
+        REFUSED(pwritev(fd, &list, 1, 0), EINVAL);
+        REFUSED(lseek(fd, 0, SEEK_END), ESPIPE);
+        REFUSED(lseek64(fd, 1, SEEK_SET), ESPIPE);
+        REFUSED(sendfile(fd, file, &at, 4), EINVAL);
+        REFUSED(sendfile(file, fd, &at, 4), EINVAL);
+        REFUSED(copy_file_range(fd, &at, file, NULL, 4, 0), EINVAL);
+        REFUSED(ftruncate(fd, 0), EINVAL);
+        REFUSED(fallocate(fd, 0, 0, 4096), ENODEV);
+        REQUIRE(posix_fallocate(fd, 0, 4096) == ENODEV);
+    }
+    /* Others' are as they were. */
+    REQUIRE(read(file, bytes, 4) == 4 && pread(file, bytes, 4, 0) == 4 && write(file, bytes, 4) == 4 && lseek(file, 0, SEEK_CUR) >= 0);
+    REFUSED(getxattr(KFD, "user.none", bytes, sizeof bytes), ENODATA);
+    REFUSED(lgetxattr(NODES "/1/gpu_id", "user.none", bytes, sizeof bytes), ENODATA);
+    REQUIRE(listxattr(RENDER, bytes, 0) >= 0 && llistxattr(KFD, bytes, 0) >= 0);
+    close(file);
+    close(render);
+    close(kfd);
+}
+
 static uint32_t first_gpu(void)
 {
     char text[32] = "";
@@ -272,9 +315,21 @@ static void children(const char *self)
     pid_t child = fork();
     if (child == 0) {
         REQUIRE(is_closed(fd));
-        REQUIRE(open(KFD, O_RDWR) == -1 && errno == ENODEV);
+        /* It has a machine of its own, and what it was given of its parent's stays refused. */
+        int own = open(KFD, O_RDWR);
+        REQUIRE(own >= 0 && is_kfd(own) && is_closed(fd));
         /* Its number may be another file's, which is nobody's device. */
         close(fd);
+        REQUIRE(is_kfd(own));
+        close(own);
+        mapping();
+        /* So has its own child. */
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            mapping();
+            _exit(0);
+        }
+        REQUIRE(waitpid(grandchild, &status, 0) == grandchild && status == 0);
         int next = open("/dev/null", O_RDONLY);
         REQUIRE(next == fd && !is_kfd(next) && errno == ENOTTY);
         /* What it executes has a machine of its own. */
@@ -285,6 +340,8 @@ static void children(const char *self)
     REQUIRE(is_kfd(fd));
     child = vfork();
     if (child == 0) {
+        if (open(KFD, O_RDWR) != -1 || errno != ENODEV)
+            _exit(1);
         close(fd);
         dup2(0, fd);
         _exit(0);
@@ -358,6 +415,7 @@ int main(int argc, char **argv)
     reading();
     statuses();
     duplicates();
+    transfers();
     mapping();
     children(argv[0]);
     signals();

@@ -100,7 +100,7 @@ impl Engine {
         self.copies.submit()?.wait(LIMIT)
     }
 
-    /// Adds up 64-bit words, wrapping, with the GPU's built-in kernel.
+    /// Adds up 64-bit words, wrapping, with a kernel of the client library's.
     ///
     /// # Errors
     ///

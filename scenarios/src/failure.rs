@@ -404,6 +404,8 @@ fn opening() -> Result<(), Stop> {
     for n in 0..ENOUGH {
         let process = world.transport()?;
         acquire(&*process, 1)?;
+        // Opening the render node, which may fail as well, is not what is tried here.
+        let _ = process.render_fd(world.gpu(0));
         let (result, reached) = world.fail_nth(n, || acquire(&*process, 0))?;
         ensure!(result == Ok(()) || (reached && result == Err(Errno::NOMEM)), "ACQUIRE_VM at point {n}: {result:?}");
         ensure_eq!(acquire(&*process, 0), Ok(()), "again after point {n}");

@@ -15,6 +15,7 @@ pub mod coherence;
 mod engine;
 mod failure;
 mod geometry;
+mod hostile;
 mod kernel;
 mod limits;
 mod maps;
@@ -45,7 +46,7 @@ pub struct Scenario {
 /// All scenarios, in the order in which they are best read.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
-    let rest = [limits::SCENARIOS, failure::SCENARIOS, coherence::SCENARIOS];
+    let rest = [limits::SCENARIOS, hostile::SCENARIOS, failure::SCENARIOS, coherence::SCENARIOS];
     [abi::scenarios(), geometry::scenarios(), rest.concat(), svm::scenarios()].concat()
 }
 

@@ -198,8 +198,13 @@ pub(crate) fn unmap(client: &Client, handle: u64, gpus: &[u32], done: u32) -> (u
 
 /// Makes CPU memory an SVM range, by setting an attribute that changes nothing else.
 pub(crate) fn register_svm(client: &Client, range: UserptrRange) -> Result<(), Errno> {
+    set_svm(client, range, SVM_ATTR_GRANULARITY, 9)
+}
+
+/// Sets one attribute of memory.
+pub(crate) fn set_svm(client: &Client, range: UserptrRange, attribute: u32, value: u32) -> Result<(), Errno> {
     let op_and_count = u64::from(SVM_OP_SET_ATTR) | 1 << 32;
-    let mut words = [range.start, range.size, op_and_count, u64::from(SVM_ATTR_GRANULARITY) | 9 << 32];
+    let mut words = [range.start, range.size, op_and_count, u64::from(attribute) | u64::from(value) << 32];
     let size = svm::args_size(1).unwrap_or(0);
     ioctl(client, command::SVM.with_size(size).unwrap_or(command::SVM), &mut words)
 }

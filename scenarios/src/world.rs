@@ -43,6 +43,8 @@ pub struct WorldSpec {
     pub device_memory: device_memory::Kind,
     /// Moves not further apart than this are to and fro. A kernel's driver has what it has.
     pub bounce: Option<Duration>,
+    /// Whether there are the calls for tests and benchmarks (MOVE and its like). Off is how a driver is shipped.
+    pub diagnosis: bool,
     /// What is broken on purpose.
     pub sabotage: Sabotage,
 }
@@ -58,6 +60,7 @@ impl Default for WorldSpec {
             register_deadline: None,
             device_memory: device_memory::Kind::Coherent,
             bounce: None,
+            diagnosis: true,
             sabotage: Sabotage::default(),
         }
     }
@@ -73,6 +76,8 @@ impl WorldSpec {
         options.extend(self.ram.map(|bytes| format!("ram={bytes}")));
         options.extend(self.register_deadline.map(|d| format!("register_deadline_ms={}", d.as_millis())));
         options.extend((self.device_memory == device_memory::Kind::Private).then(|| "memory=2".to_owned()));
+        // Whoever runs the suite has loaded the module with it on.
+        options.extend((!self.diagnosis).then(|| "diagnosis=0".to_owned()));
         (self.sabotage == Sabotage::default()).then(|| options.join(" "))
     }
 
@@ -91,6 +96,7 @@ impl WorldSpec {
         if let Some(bounce) = self.bounce {
             options.driver.damping.window = bounce;
         }
+        options.driver.diagnosis = self.diagnosis;
         options.driver.sabotage = self.sabotage;
         Ok(Machine::new(&options).map_err(|error| anyhow::anyhow!("the machine: {error}"))?)
     }

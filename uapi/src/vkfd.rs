@@ -19,11 +19,12 @@ pub const LAST_ERROR: Command = Command::iowr::<LastErrorArgs>(TYPE, 0xe1);
 pub const SNAPSHOT: Command = Command::iowr::<SnapshotArgs>(TYPE, 0xe2);
 /// "A doorbell was written": lets a sleeping software GPU wake. A hint; hardware needs none and does not have the command.
 pub const RINGED: Command = Command::io(TYPE, 0xe3);
-/// How ranges registered from now on by this process share notifiers. Argument: [`WindowsArgs`].
+/// How ranges registered from now on by this process share notifiers. For benchmarks ([`CAP_DIAGNOSIS`]). Argument: [`WindowsArgs`].
 pub const SET_WINDOWS: Command = Command::iow::<WindowsArgs>(TYPE, 0xe4);
-/// What the host alone takes for the pages of a list of ranges. Argument: [`MeasureArgs`].
+/// What the host alone takes for the pages of a list of ranges. For benchmarks ([`CAP_DIAGNOSIS`]). Argument: [`MeasureArgs`].
 pub const MEASURE: Command = Command::iowr::<MeasureArgs>(TYPE, 0xe5);
-/// Moves pages to a GPU's memory or back, for diagnosis: what the driver does by itself with SVM ranges. Argument: [`MoveArgs`].
+/// Moves pages to a GPU's memory or back: what the driver does by itself with SVM ranges. For tests ([`CAP_DIAGNOSIS`]). Argument:
+/// [`MoveArgs`].
 pub const MOVE: Command = Command::iowr::<MoveArgs>(TYPE, 0xe8);
 
 const _: () = assert!(QUERY_CAPS.0 == 0xc040_4be0);
@@ -149,6 +150,8 @@ pub const CAP_SNAPSHOT: u64 = 1 << 4;
 pub const CAP_QUEUES: u64 = 1 << 5;
 /// SVM ranges are mapped to GPUs, and snapshots show them ([`SNAPSHOT_SVM`]).
 pub const CAP_SVM: u64 = 1 << 6;
+/// [`SET_WINDOWS`], [`MEASURE`] and [`MOVE`] are allowed; EPERM otherwise.
+pub const CAP_DIAGNOSIS: u64 = 1 << 7;
 
 pod! {
     /// Argument of [`LAST_ERROR`]: the last failure of a memory call by the calling thread in this process.

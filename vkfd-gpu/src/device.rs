@@ -65,6 +65,8 @@ pub struct Model {
     pub target: Target,
     /// Whether they can retry page faults.
     pub xnack_capable: bool,
+    /// Threads of each that run kernels; 0 for as many as there are processors.
+    pub threads: usize,
     /// [`Sabotage::skip_tlb_flush`](vkfd_gpu::Sabotage::skip_tlb_flush).
     #[cfg(feature = "sabotage")]
     pub skip_tlb_flush: bool,
@@ -82,6 +84,7 @@ impl Default for Model {
             vram_in_ram: None,
             target: Target::GFX900,
             xnack_capable: true,
+            threads: 0,
             #[cfg(feature = "sabotage")]
             skip_tlb_flush: false,
             #[cfg(feature = "sabotage")]
@@ -181,6 +184,8 @@ impl Device {
         let config = Config {
             vram_bytes: model.vram_bytes,
             family: model.target.family(),
+            target: model.target.machine_code(),
+            threads: model.threads,
             name: model.target.to_string(),
             ..Config::default()
         };

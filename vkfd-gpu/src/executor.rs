@@ -166,7 +166,7 @@ impl Executor {
                 let id = self.queue(queue)?;
                 gpu.remove_queue(id).map_err(|error| errno_of(&error))?;
                 self.queues.remove(&queue.0);
-                self.parts.names.hold().remove(&id);
+                self.parts.names.hold().queues.remove(&id);
             }
             Command::Clear { at, bytes } => {
                 gpu.vram()
@@ -183,7 +183,7 @@ impl Executor {
     }
 
     fn vmid(&self, vmid: Vmid) -> Result<vkfd_gpu::Vmid, Errno> {
-        (vmid.0 < self.parts.vmids).then_some(vkfd_gpu::Vmid(vmid.0)).ok_or(Errno::EINVAL)
+        (vmid.number() < self.parts.vmids).then_some(vkfd_gpu::Vmid(vmid.number())).ok_or(Errno::EINVAL)
     }
 
     fn queue(&self, queue: HwQueue) -> Result<QueueId, Errno> {
@@ -210,7 +210,7 @@ impl Executor {
 
     fn set_vmid(&mut self, vmid: Vmid, state: VmidState) -> Answer {
         let id = self.vmid(vmid)?;
-        let last = self.states.get_mut(vmid.0 as usize).ok_or(Errno::EINVAL)?;
+        let last = self.states.get_mut(vmid.number() as usize).ok_or(Errno::EINVAL)?;
         if last.is_some_and(|last| !state.is_newer_than(last)) {
             return Ok(0);
         }
@@ -252,7 +252,8 @@ impl Executor {
         };
         let mut names = self.parts.names.hold();
         let id = self.parts.gpu.add_queue(config).map_err(|error| errno_of(&error))?;
-        names.insert(id, new.queue);
+        names.queues.insert(id, new.queue);
+        names.vms.insert(vmid.0, new.vmid);
         self.queues.insert(new.queue.0, id);
         Ok(0)
     }

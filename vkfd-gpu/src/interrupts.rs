@@ -58,19 +58,32 @@ pub(crate) fn take_signals(fd: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// The driver's numbers of the GPU's queues.
+/// What the driver calls the GPU's queues and address spaces.
 #[derive(Default)]
-pub struct Names(Mutex<BTreeMap<QueueId, HwQueue>>);
+pub struct Table {
+    /// Its numbers of the queues.
+    pub queues: BTreeMap<QueueId, HwQueue>,
+    /// By address space, the VM that the newest of its queues is of. All queues of the VM before have ended by then.
+    pub vms: BTreeMap<u32, Vmid>,
+}
+
+/// The names of what interrupts are of.
+#[derive(Default)]
+pub struct Names(Mutex<Table>);
 
 impl Names {
     /// The names, held: interrupts of a queue that is being added wait until it has its name.
-    pub fn hold(&self) -> MutexGuard<'_, BTreeMap<QueueId, HwQueue>> {
+    pub fn hold(&self) -> MutexGuard<'_, Table> {
         lock(&self.0)
     }
 
-    fn of(&self, queue: QueueId) -> HwQueue {
+    fn queue(&self, queue: QueueId) -> HwQueue {
         // Without a name it is on its way out, and the driver has forgotten it.
-        self.hold().get(&queue).copied().unwrap_or(HwQueue(0))
+        self.hold().queues.get(&queue).copied().unwrap_or(HwQueue(0))
+    }
+
+    fn vm(&self, vmid: vkfd_gpu::Vmid) -> Vmid {
+        self.hold().vms.get(&vmid.0).copied().unwrap_or(Vmid(vmid.0))
     }
 }
 
@@ -197,8 +210,8 @@ impl vkfd_gpu::Interrupts for InterruptLine {
             vkfd_gpu::FaultReason::NoMemory => FaultReason::NoMemory,
         };
         self.line.raise(Interrupt::Fault(PageFault {
-            vmid: Vmid(fault.vmid.0),
-            queue: self.names.of(fault.queue),
+            vmid: self.names.vm(fault.vmid),
+            queue: self.names.queue(fault.queue),
             va: GpuVa(fault.va),
             write: fault.access == Access::Write,
             reason,
@@ -209,12 +222,12 @@ impl vkfd_gpu::Interrupts for InterruptLine {
     fn signal_event(&self, vmid: vkfd_gpu::Vmid, event_id: u32) {
         // The driver has no others, and what a client may invent must not fill the backlog.
         if event_id < SIGNAL_EVENT_LIMIT {
-            self.line.raise(Interrupt::Event { vmid: Vmid(vmid.0), event: event_id });
+            self.line.raise(Interrupt::Event { vmid: self.names.vm(vmid), event: event_id });
         }
     }
 
     fn queue_error(&self, vmid: vkfd_gpu::Vmid, queue: QueueId, error: QueueError) {
         let message = Message::new(&error.to_string());
-        self.line.raise(Interrupt::Error { vmid: Vmid(vmid.0), queue: self.names.of(queue), message });
+        self.line.raise(Interrupt::Error { vmid: self.names.vm(vmid), queue: self.names.queue(queue), message });
     }
 }

@@ -23,7 +23,6 @@
 //! | [`interrupts`] | the GPU's interrupts on their way into the ring |
 //! | [`device`] | all GPUs of a device process |
 //! | [`server`] | the server |
-//! | [`size`] | sizes on the command line |
 
 pub mod device;
 pub mod executor;
@@ -32,4 +31,3 @@ pub mod ivshmem;
 pub mod ram;
 pub mod registers;
 pub mod server;
-pub mod size;

@@ -4,6 +4,7 @@
 //! Exit codes: 0 the guests have gone (`--once`) or the server has, 1 something failed, 2 wrong usage.
 
 use anyhow::{bail, Context, Result};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use std::io::IsTerminal;
 use std::os::unix::net::UnixStream;
@@ -12,11 +13,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 use vkfd_device::device::{Device, Model};
+use vkfd_device::ivshmem;
 use vkfd_device::ram::{BelowFourGib, GuestRam};
 use vkfd_device::server::{device_socket, guest_socket, Options, Server};
-use vkfd_device::{ivshmem, size};
 use vkfd_gpu::{PhysAddr, VRAM_GRANULE};
-use vkfd_host::Target;
+use vkfd_host::{size, Target};
 
 /// A software GPU as a PCI device of a QEMU guest
 ///
@@ -52,12 +53,15 @@ struct Cli {
     /// Number of GPUs, a PCI device each, in one fabric
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     gpus: u32,
-    /// What they are: gfx900, gfx90a, gfx942, gfx1030, ...
-    #[arg(long, value_name = "NAME", default_value = "gfx900")]
+    /// What they are
+    #[arg(long, value_name = "NAME", default_value = "gfx900", value_parser = target())]
     target: Target,
     /// They cannot retry page faults
     #[arg(long)]
     no_xnack: bool,
+    /// Threads of each GPU that run kernels [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// QEMU's -machine: says how much of the RAM is below 4 GiB
     #[arg(long, value_enum, default_value_t = Machine::Pc)]
     machine: Machine,
@@ -124,6 +128,11 @@ enum Sabotage {
     ShortCopy,
 }
 
+fn target() -> impl TypedValueParser<Value = Target> {
+    let names = Target::ALL.map(|target| PossibleValue::new(target.name()).help(target.product()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Target>())
+}
+
 fn vram(text: &str) -> Result<u64, String> {
     let bytes = size::parse(text)?;
     if bytes == 0 || bytes % VRAM_GRANULE != 0 || bytes > 1 << 40 {
@@ -147,6 +156,7 @@ impl Cli {
             vram_in_ram: self.vram_in_ram.map(PhysAddr),
             target: self.target,
             xnack_capable: !self.no_xnack,
+            threads: self.threads.unwrap_or(0).into(),
             #[cfg(feature = "sabotage")]
             skip_tlb_flush: self.sabotage.contains(&Sabotage::SkipTlbFlush),
             #[cfg(feature = "sabotage")]

@@ -20,7 +20,7 @@ pub type Words = [u64; WORDS];
 pub struct NewQueue {
     /// The driver's number for it, which nothing else had in this epoch.
     pub queue: HwQueue,
-    /// Address space.
+    /// Address space, and whose: what the queue raises has this.
     pub vmid: Vmid,
     /// Packets.
     pub kind: QueueKind,

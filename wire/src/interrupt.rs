@@ -3,7 +3,7 @@
 //!
 //! The driver decodes a copy of the entry and believes nothing: what makes no sense is no interrupt ([`Interrupt::decode`]).
 
-use vkfd_driver::addr::{GpuVa, PAGE};
+use vkfd_driver::addr::{page_start, GpuVa};
 use vkfd_driver::gpu::{FaultReason, HwQueue, PageFault, Vmid};
 
 /// Words of an entry.
@@ -36,7 +36,7 @@ impl Message {
     pub fn new(text: &str) -> Self {
         let mut len = text.len().min(MESSAGE_BYTES);
         while !text.is_char_boundary(len) {
-            len -= 1;
+            len = len.saturating_sub(1);
         }
         let mut bytes = [0; MESSAGE_BYTES];
         for (to, from) in bytes.iter_mut().zip(text.as_bytes().iter().take(len)) {
@@ -141,7 +141,7 @@ impl Interrupt {
                 Some(Self::Fault(PageFault {
                     vmid: Vmid(high),
                     queue: HwQueue(low),
-                    va: GpuVa(words[2] / PAGE * PAGE),
+                    va: GpuVa(page_start(words[2])),
                     write: words[3] & WRITE != 0,
                     reason,
                     retry: words[3] & RETRY != 0,

@@ -12,11 +12,12 @@
 //!
 //! A writer publishes by writing one word last (release), a reader reads that word first (acquire). Nobody but the writer named above
 //! writes a word; a mailbox has a part for each side.
+#![expect(clippy::arithmetic_side_effects, reason = "of constants and of a mailbox or an entry that there is")]
 
 /// "vkfd-gpu" as little-endian bytes.
 pub const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"vkfd-gpu");
 /// Version of everything in this crate; the two sides must agree.
-pub const VERSION_VALUE: u64 = 2;
+pub const VERSION_VALUE: u64 = 3;
 
 /// [`MAGIC_VALUE`], written when the rest of the server's words are there.
 pub const MAGIC: u64 = 0x00;
@@ -99,7 +100,7 @@ pub const REGISTER_BYTES: u64 = 0x1_0000;
 pub const VRAM_ALIGN: u64 = 2 << 20;
 
 /// Most VMIDs a GPU can have.
-pub const MAX_VMIDS: u32 = 256;
+pub const MAX_VMIDS: u32 = vkfd_driver::gpu::Vmid::MAX;
 /// Most queues a GPU can have at a time.
 pub const MAX_QUEUES: u32 = 256;
 

@@ -26,6 +26,20 @@
 //!
 //! Limits: no live migration, at most [`layout::MAX_VMIDS`] address spaces and [`layout::MAX_QUEUES`] queues a GPU.
 #![no_std]
+// In a kernel that is built with overflow checks each of these is its end. A module that has some of them left says why they cannot happen; those that a
+// client's arguments come into have none.
+#![warn(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::todo,
+    clippy::unimplemented,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
 pub mod bar;
 pub mod command;

@@ -10,6 +10,9 @@ mod clients;
 mod counts;
 mod fuzz;
 mod interleavings;
+mod isa;
+mod kernels;
+mod pseudocode;
 mod stray;
 mod stress;
 mod tree;
@@ -37,6 +40,9 @@ struct Cli {
 enum Task {
     Abi(abi::Args),
     Interleavings(interleavings::Args),
+    Isa(isa::Args),
+    Kernels(kernels::Args),
+    Pseudocode(pseudocode::Args),
     Stray(stray::Args),
     Stress(stress::Args),
     Fuzz(fuzz::Args),
@@ -58,6 +64,9 @@ fn main() -> ExitCode {
     let verdict = match Cli::parse().task {
         Task::Abi(args) => abi::run(&args),
         Task::Interleavings(args) => interleavings::run(&args),
+        Task::Isa(args) => isa::run(&args),
+        Task::Kernels(args) => kernels::run(&args),
+        Task::Pseudocode(args) => pseudocode::run(&args),
         Task::Stray(args) => stray::run(&args),
         Task::Stress(args) => stress::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),

@@ -36,15 +36,30 @@ pub enum What {
     Other,
 }
 
-/// The calls in order. What is no line of a trace is an error that says which.
-pub fn read(from: impl BufRead) -> impl Iterator<Item = Result<Call>> {
-    from.lines().enumerate().filter(|(_, line)| line.as_ref().map_or(true, |line| !line.trim().is_empty())).map(
-        |(number, line)| {
-            let line = line?;
-            let parsed = if line.starts_with('{') { json(&line) } else { text(&line) };
-            parsed.with_context(|| format!("line {} is not of a trace: {line:?}", number + 1))
-        },
-    )
+/// The calls in order. What is no line of a trace is an error that says which; a last line that was cut, with its program or by a full
+/// disk, is told of and left out.
+pub fn read(mut from: impl BufRead) -> impl Iterator<Item = Result<Call>> {
+    let mut number = 0;
+    std::iter::from_fn(move || loop {
+        let mut line = Vec::new();
+        match from.read_until(b'\n', &mut line) {
+            Err(error) => return Some(Err(error.into())),
+            Ok(0) => return None,
+            Ok(_) => number += 1,
+        }
+        let whole = line.ends_with(b"\n");
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches('\n');
+        if line.trim().is_empty() {
+            continue;
+        }
+        let parsed = if line.starts_with('{') { json(line) } else { text(line) };
+        if parsed.is_none() && !whole {
+            eprintln!("vkfd: the trace was cut: line {number} is not whole, and left out");
+            return None;
+        }
+        return Some(parsed.with_context(|| format!("line {number} is not of a trace: {line:?}")));
+    })
 }
 
 /// Named values.

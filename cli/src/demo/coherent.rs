@@ -18,7 +18,7 @@ use vkfd_driver::device_memory::Kind;
 use super::conclude;
 use crate::engine::{Comparison, Engine, Segment};
 use crate::format::{self, bytes, count, rate, time};
-use crate::memory::Mapping;
+use crate::memory::{self, Mapping};
 use crate::report::{Output, Report, Step};
 use crate::session::{Session, SessionArgs, PATIENCE};
 
@@ -44,6 +44,9 @@ pub struct CoherentArgs {
     json: bool,
 }
 
+/// What the run takes besides its buffer: it fills the GPU's memory.
+const NEEDED: u64 = 1100 << 20;
+
 /// MiB in whole segments.
 fn even(text: &str) -> Result<u64, String> {
     match text.parse() {
@@ -61,6 +64,9 @@ const INTRODUCTION: &str = "A buffer moves to a GPU's memory and keeps its addre
 ///
 /// What kept it from starting; what fails later is in the report.
 pub fn run(args: &CoherentArgs) -> Result<ExitCode> {
+    if args.session.device.is_none() {
+        memory::require(NEEDED + (args.size << 20))?;
+    }
     let output = Output::new(args.json);
     let kind = if args.private { Kind::Private } else { Kind::Coherent };
     let session = Session::with_memory(&args.session, kind)?;

@@ -21,8 +21,13 @@ extern "C" fn pass_on(signal: i32) {
     }
 }
 
+/// The program is there and could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CannotStart(io::Error);
+
 /// Runs it to its end.
-pub fn run(mut command: Command) -> io::Result<ExitCode> {
+pub fn run(mut command: Command) -> anyhow::Result<ExitCode> {
     for signal in PASSED_ON.into_iter().chain(SURVIVED) {
         let handler: extern "C" fn(i32) = pass_on;
         // SAFETY: the handler only stores, loads and calls kill. Handlers are reset in the program when it is executed.
@@ -40,7 +45,7 @@ pub fn run(mut command: Command) -> io::Result<ExitCode> {
             Ok(())
         });
     }
-    let mut child = command.spawn()?;
+    let mut child = command.spawn().map_err(CannotStart)?;
     CHILD.store(i32::try_from(child.id()).unwrap_or(0), Ordering::Relaxed);
     let status = child.wait()?;
     CHILD.store(0, Ordering::Relaxed);

@@ -261,7 +261,7 @@ impl Transport for Fake {
 
     fn topology(&self) -> Result<Vec<Node>, ClientError> {
         let node = |number: u32, gpu: Option<GpuInfo>| Node { number, gpu, ..Default::default() };
-        let gpu = |id, node| GpuInfo { id, node, gfx_target_version: 90_000, xcc: 1, ..Default::default() };
+        let gpu = |id, node| GpuInfo { id, node, gfx_target_version: 90_006, xcc: 1, ..Default::default() };
         Ok(vec![node(0, None), node(1, Some(gpu(GPUS[0], 1))), node(2, Some(gpu(GPUS[1], 2)))])
     }
 

@@ -32,6 +32,7 @@ unsafe extern "C" {
     fn vkfd_reclaim_begin();
     fn vkfd_reclaim_end();
     fn vkfd_fatal_signal_pending() -> bool;
+    fn vkfd_cond_resched();
 }
 
 /// All of the driver's memory is held for some client: charged to its memory cgroup, and a failure is the client's to know,
@@ -181,6 +182,7 @@ type Class = (&'static CStr, Pin<&'static LockClassKey>);
 #[inline(never)]
 fn class(rank: Rank) -> Class {
     match rank {
+        Rank::Gem => (c"vkfd_gem", kernel::static_lock_class!()),
         Rank::Process => (c"vkfd_process", kernel::static_lock_class!()),
         Rank::Sweep => (c"vkfd_sweep", kernel::static_lock_class!()),
         Rank::Bo => (c"vkfd_bo", kernel::static_lock_class!()),
@@ -300,6 +302,16 @@ pub fn process() -> (u32, [u8; 16]) {
 pub fn killed() -> bool {
     // SAFETY: looks at the current task only.
     unsafe { vkfd_fatal_signal_pending() }
+}
+
+/// For each turn of a loop whose length a client chooses: EINTR once this thread is being killed. Lets others run.
+pub fn interrupted() -> Result {
+    // SAFETY: callers may sleep.
+    unsafe { vkfd_cond_resched() };
+    if killed() {
+        return Err(Errno::EINTR.into());
+    }
+    Ok(())
 }
 
 /// A number that clients cannot foresee.

@@ -9,6 +9,7 @@
 //! | [`Work`] | a function run later on a thread of the host, at most once at a time |
 //! | [`now`], [`sleep`] | a monotonic clock |
 //! | [`thread_id`], [`killed`] | who is calling, and whether it is being killed |
+//! | [`interrupted`] | EINTR if so, and a breath for others: in every loop whose length a client chooses |
 //! | [`random`] | numbers that clients cannot foresee, where clients are strangers |
 //! | [`failpoint`] | where a test makes an allocation or a host call fail |
 //! | [`warn`] | a line in the log |

@@ -2,6 +2,11 @@
 //! `os` for the user host: std behind the interface that the kernel can also offer.
 //!
 //! [`fault_injection`] makes the n-th fallible operation of a thread fail, which is how tests walk every failure path.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "locks of a thread, fewer than there is room for; this host is no kernel"
+)]
 
 extern crate std;
 
@@ -138,6 +143,7 @@ prim::thread_local! {
     /// Ranks held by this thread, ascending. Fixed size: taking a lock must not allocate.
     static HELD: RefCell<([Option<Rank>; 12], usize)> = const { RefCell::new(([None; 12], 0)) };
     static FAIL: Cell<Option<u64>> = const { Cell::new(None) };
+    static KILL: Cell<Option<u64>> = const { Cell::new(None) };
     static POINTS: Cell<u64> = const { Cell::new(0) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
@@ -319,9 +325,24 @@ pub fn process() -> (u32, [u8; 16]) {
 }
 
 /// Whether this thread is being killed: what it waits for will not matter to anyone. In a process of one's own such a thread
-/// does not run any more.
-pub const fn killed() -> bool {
-    false
+/// does not run any more, so it is only when a test says so ([`fault_injection::kill_after`]).
+pub fn killed() -> bool {
+    KILL.with(|kill| match kill.get() {
+        None => false,
+        Some(0) => true,
+        Some(n) => {
+            kill.set(Some(n - 1));
+            false
+        }
+    })
+}
+
+/// For each turn of a loop whose length a client chooses: EINTR once this thread is being killed.
+pub fn interrupted() -> Result {
+    if killed() {
+        return Err(Errno::EINTR.into());
+    }
+    Ok(())
 }
 
 /// A number that clients cannot foresee. Here the client is the process itself, which has nobody to protect from: always the same.
@@ -362,7 +383,15 @@ pub fn failpoint(site: &'static str) -> Result {
 
 /// Making this thread's driver calls fail.
 pub mod fault_injection {
-    use super::{Cell, FAIL, POINTS};
+    use super::{Cell, FAIL, KILL, POINTS};
+
+    /// Runs `f` on a thread that is killed when it has asked for that `n` times. Returns what `f` returned, and whether it asked so often.
+    pub fn kill_after<R>(n: u64, f: impl FnOnce() -> R) -> (R, bool) {
+        KILL.with(|kill| kill.set(Some(n)));
+        let r = f();
+        let reached = KILL.with(|kill| kill.replace(None)) == Some(0);
+        (r, reached)
+    }
 
     /// Runs `f` with its `n`-th (from 0) failpoint failing once. Returns what `f` returned, and whether the point was reached.
     pub fn fail_nth<R>(n: u64, f: impl FnOnce() -> R) -> (R, bool) {

@@ -5,12 +5,14 @@
 //! once. As in KFD what fails in the last two steps is reported and not taken back: the attributes stay.
 
 use super::attributes::{Attributes, Common};
-use super::block::{Block, Want};
+use super::block::Block;
+use super::fetch::Want;
 use super::page_bits::PageBits;
 use super::{not_mapped, Vms};
-use crate::addr::{CpuSpan, CpuVa, HUGE, PAGE};
+use crate::addr::{block_start, CpuSpan, CpuVa, HUGE, PAGE};
+use crate::address_space::Access;
 use crate::errno::{Errno, Error, Reason, Result};
-use crate::os::{Arc, Vec};
+use crate::os::{self, Arc, Vec};
 use crate::process::Process;
 use vkfd_uapi::smi::MIGRATE_TRIGGER_PREFETCH;
 use vkfd_uapi::svm as abi;
@@ -52,18 +54,19 @@ impl Process {
             self.svm_check(*item)?;
         }
         // What has been unmapped is not what is to be set.
-        self.svm_sweep()?;
+        self.svm_sweep_in(span)?;
         if !self.mm().mapped(span) {
             return Err(not_mapped());
         }
         // What may fail for want of memory of its own does so before anything has changed.
-        let vms = self.svm_vms()?;
+        let mut vms = self.svm_room_for_vms()?;
         let entered = self.svm_enter(span, list);
         if entered.is_err() {
             // Windows that were made for nothing.
-            self.svm_prune(span);
+            self.svm().prune(span);
         }
         entered?;
+        self.svm_vms(&mut vms);
         let mut result = self.svm_confirm(span);
         if list.iter().any(|item| item.attr_type == abi::SVM_ATTR_PREFETCH_LOC) {
             result = result.and(self.svm_prefetch(span));
@@ -77,6 +80,7 @@ impl Process {
             let applied = self.svm_apply(span, &vms, list.iter().any(flags), true);
             result = result.and(applied);
         }
+        self.check_svm_blocks(span);
         result
     }
 
@@ -91,13 +95,22 @@ impl Process {
             if !svm.has_windows(span) {
                 continue;
             }
-            return svm.ranges.replace(span.start().0, span.end().0, &mut |old| {
+            let svm = &mut *svm;
+            let charged = svm.charge.bytes();
+            if !self.xnack() {
+                svm.charge.set(charged.saturating_add(svm.ranges.gaps(span.start().0, span.end().0)))?;
+            }
+            let entered = svm.ranges.replace(span.start().0, span.end().0, &mut |old| {
                 let mut a = old.unwrap_or(unset);
                 for item in list {
                     a.apply(*item, self.gpu_bit(item.value).unwrap_or(0));
                 }
                 Some(a)
             });
+            if entered.is_err() {
+                svm.charge.set(charged)?;
+            }
+            return entered;
         }
     }
 
@@ -123,6 +136,7 @@ impl Process {
     fn svm_prefetch(self: &Arc<Self>, span: CpuSpan) -> Result {
         let mut at = span.start().0;
         while at < span.end().0 {
+            os::interrupted()?;
             let piece = self.svm().inner.lock().ranges.within(at, span.end().0).first().copied();
             let Some(range) = piece else { break };
             let part = CpuSpan::between(CpuVa(range.start.max(at)), CpuVa(range.end.min(span.end().0)));
@@ -147,27 +161,48 @@ impl Process {
     /// was prefetched or is used in place, which a fault would do otherwise.
     pub(super) fn svm_apply(self: &Arc<Self>, span: CpuSpan, vms: &Vms, changed: bool, eager: bool) -> Result {
         let mut result = Ok(());
-        let mut at = span.start().0 / HUGE * HUGE;
+        let mut at = block_start(span.start().0);
         while at < span.end().0 {
+            os::interrupted()?;
             let block = if self.svm_needs_block(span, at, eager) {
                 self.svm().block(self, at)?
             } else {
                 // On to the next that there is.
-                match self.svm().next_block(at, (at + HUGE).min(span.end().0)) {
+                match self.svm().next_block(at, at.saturating_add(HUGE).min(span.end().0)) {
                     Some(block) => Some(block),
                     None => {
-                        at = self.svm_next_change(at + HUGE, span, eager);
+                        at = self.svm_next_change(at.saturating_add(HUGE), span, eager);
                         continue;
                     }
                 }
             };
             if let Some(block) = block {
-                let applied = self.svm_apply_block(&block, vms, block.pages_of(span), changed, eager);
-                result = result.and(applied);
+                match self.svm_apply_block(&block, vms, block.pages_of(span), changed, eager) {
+                    Ok(true) => {}
+                    // Its ranges have gone, and there may be others since: whatever is there now.
+                    Ok(false) => continue,
+                    // Whatever comes next would not do better.
+                    Err(e) if matches!(e.errno, Errno::ENOMEM | Errno::ESRCH | Errno::EINTR) => return Err(e),
+                    Err(e) => {
+                        // A reservation, however long it is, is one miss.
+                        at = at.max(self.svm_beyond_reach(&block, span));
+                        result = result.and(Err(e));
+                    }
+                }
             }
-            at += HUGE;
+            at = at.saturating_add(HUGE);
         }
         result
+    }
+
+    /// The beginning of the last 2 MiB, from those of a block on, of which nothing in `span` can be reached.
+    fn svm_beyond_reach(&self, block: &Block, span: CpuSpan) -> u64 {
+        let next = block.span().end();
+        if next >= span.end() {
+            return block.span().start().0;
+        }
+        let none = self.mm().out_of_reach(CpuSpan::between(next, span.end()), Access::Read);
+        block_start(next.0.saturating_add(none)).saturating_sub(HUGE)
     }
 
     /// GPUs that a range's pages are mapped on without a fault.
@@ -184,7 +219,7 @@ impl Process {
 
     fn svm_needs_block(&self, span: CpuSpan, at: u64, eager: bool) -> bool {
         let inner = self.svm().inner.lock();
-        let end = (at + HUGE).min(span.end().0);
+        let end = at.saturating_add(HUGE).min(span.end().0);
         let mut ranges = inner.ranges.within(at.max(span.start().0), end).iter();
         ranges.any(|range| self.svm_is_mapped(&range.attributes, eager))
     }
@@ -196,9 +231,10 @@ impl Process {
         let inner = self.svm().inner.lock();
         let mut ranges = inner.ranges.within(at.min(end), end).iter();
         let needed = ranges.find(|range| self.svm_is_mapped(&range.attributes, eager));
-        needed.map_or(existing, |range| existing.min(range.start.max(at) / HUGE * HUGE))
+        needed.map_or(existing, |range| existing.min(block_start(range.start.max(at))))
     }
 
+    /// Of the pages that are touched, and no others. `Ok(false)` if the block ended before it was done.
     fn svm_apply_block(
         self: &Arc<Self>,
         block: &Block,
@@ -206,24 +242,25 @@ impl Process {
         touched: PageBits,
         changed: bool,
         eager: bool,
-    ) -> Result {
+    ) -> Result<bool> {
+        let touched = if self.sabotage().fail_for_others() { PageBits::ALL } else { touched };
         // Page tables first, because making room for them wants no lock held.
         let view = self.svm().view(self, block)?;
         let mut extra = Vec::filled(PageBits::NONE, vms.len())?;
-        for (gpu, vm) in vms.iter().enumerate() {
+        for ((gpu, vm), extra) in vms.iter().enumerate().zip(extra.iter_mut()) {
             let Some(vm) = vm else { continue };
             if eager {
-                extra[gpu] = self.svm_eager_pages(block, gpu) & touched;
+                *extra = self.svm_eager_pages(block, gpu) & touched;
             }
-            if !(view.kept(gpu) | extra[gpu]).is_empty() && !self.svm_map_on(block, vm)? {
-                return Ok(());
+            if !((view.kept(gpu) & touched) | *extra).is_empty() && !self.svm_map_on(block, vm)? {
+                return Ok(false);
             }
         }
-        let Some(reserved) = block.reserve() else { return Ok(()) };
+        let Some(reserved) = block.reserve() else { return Ok(false) };
         // As they are now: another call may have changed them meanwhile.
         let view = self.svm().view_to_map(self, block, &reserved)?;
         block.update(&reserved, &view, touched, changed);
-        let wanted = block.state(|b| b.wanted()).unwrap_or_default();
+        let wanted = block.state(|b| b.wanted()).unwrap_or_default() & touched;
         let pages = extra.iter().fold(wanted, |bits, more| bits | *more) & view.known;
         let want = Want { view: &view, pages, extra: &extra, write: false };
         let fetched = block.fetch(&reserved, &want, self.deadline());
@@ -233,7 +270,8 @@ impl Process {
                 if !(fetched.left & wanted).is_empty() {
                     self.svm_request_restore();
                 }
-                fetched.error.map_or(Ok(()), |errno| Err(block.error(errno)))
+                let live = block.state(|_| ()).is_some();
+                fetched.error.map_or(Ok(live), |errno| Err(block.error(errno)))
             }
             Err(e) => {
                 self.svm_request_restore();
@@ -256,7 +294,7 @@ impl Process {
 
     /// What holds for all ranges of the span; what holds for unset memory where there are none.
     fn svm_get(self: &Arc<Self>, span: CpuSpan, list: &mut [abi::SvmAttribute]) -> Result {
-        self.svm_sweep()?;
+        self.svm_sweep_in(span)?;
         if !self.mm().mapped(span) {
             return Err(not_mapped());
         }

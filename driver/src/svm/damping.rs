@@ -7,6 +7,7 @@
 //! forgiven, and what is known of pages goes with their memory.
 //!
 //! Guarded by the notifier lock ([`super::window`]).
+#![expect(clippy::arithmetic_side_effects, reason = "a count that is bounded where it is used")]
 
 use super::page_bits::PageBits;
 use crate::os::Time;

@@ -5,10 +5,11 @@
 //! Beyond that: what is READ_MOSTLY and already in some GPU's memory is read there, and what bounces rests ([`super::damping`]).
 
 use super::attributes::Attributes;
-use super::block::{Block, Want};
+use super::block::Block;
+use super::fetch::Want;
 use super::page_bits::PageBits;
 use super::ranges::Range;
-use crate::addr::{CpuSpan, CpuVa, HUGE, PAGE};
+use crate::addr::{block_start, page_start, CpuSpan, CpuVa, HUGE, PAGE};
 use crate::device::Device;
 use crate::errno::{Errno, Result};
 use crate::gpu::PageFault;
@@ -35,8 +36,8 @@ impl Process {
         if !self.xnack() {
             return Ok(false);
         }
-        self.svm_sweep()?;
-        let at = fault.va.0 / PAGE * PAGE;
+        let at = page_start(fault.va.0);
+        self.svm_sweep_in(CpuSpan::between(CpuVa(at), CpuVa(at.saturating_add(PAGE))))?;
         let Some(device) = self.kfd().devices().get(gpu).cloned() else { return Ok(false) };
         let vm = self.vm(gpu)?;
         let Some(range) = self.svm_range_at(at)? else { return Ok(false) };
@@ -48,6 +49,7 @@ impl Process {
         self.tell(device.id(), Event::FaultStart { page: at / PAGE, write: fault.write });
         let moved = self.svm_place(granule, &a, &device, at, fault.write);
         let served = self.svm_map_granule(granule, &vm, at, fault.write, deadline);
+        self.check_svm_blocks(granule);
         self.tell(device.id(), Event::FaultEnd { page: at / PAGE, migrated: moved });
         if matches!(served, Ok(true)) {
             self.svm().counters().faults.add(1);
@@ -57,11 +59,11 @@ impl Process {
 
     /// The range at `at`; made if there is none and memory is. `None` where there is no memory, or something else has the address.
     fn svm_range_at(self: &Arc<Self>, at: u64) -> Result<Option<Range>> {
-        let find = || self.svm().inner.lock().ranges.within(at, at + PAGE).first().copied();
+        let find = || self.svm().inner.lock().ranges.within(at, at.saturating_add(PAGE)).first().copied();
         if let Some(range) = find() {
             return Ok(Some(range));
         }
-        let (mut start, mut end) = (at / HUGE * HUGE, (at / HUGE * HUGE).saturating_add(HUGE));
+        let (mut start, mut end) = (block_start(at), block_start(at).saturating_add(HUGE));
         // Page 0 is no memory.
         start = start.max(PAGE);
         for range in self.svm().inner.lock().ranges.within(start, end) {
@@ -80,7 +82,7 @@ impl Process {
                 break;
             }
             // Half of it, with the page.
-            let middle = start + (end - start) / 2 / PAGE * PAGE;
+            let middle = page_start((end.saturating_sub(start) / 2).saturating_add(start));
             if at < middle {
                 end = middle;
             } else {
@@ -97,7 +99,7 @@ impl Process {
             let inner = self.lock();
             if self.svm_conflicts(&inner, span).is_err() {
                 drop(inner);
-                self.svm_prune(span);
+                self.svm().prune(span);
                 return Ok(false);
             }
             let mut svm = self.svm().inner.lock();
@@ -167,14 +169,16 @@ impl Process {
         let mut served = Ok(false);
         let mut start = granule.start().0;
         while start < granule.end().0 {
-            let next = (start / HUGE * HUGE).saturating_add(HUGE).min(granule.end().0);
+            let next = block_start(start).saturating_add(HUGE).min(granule.end().0);
             let part = CpuSpan::between(CpuVa(start), CpuVa(next));
             let here = part.contains(CpuVa(at)).then_some((at % HUGE / PAGE, write));
-            if let Some(block) = self.svm().block(self, start)? {
-                let mapped = self.svm_map_part(&block, part, vm, here, deadline);
-                if here.is_some() {
-                    served = mapped;
-                }
+            let mapped = match self.svm().block(self, start)? {
+                Some(block) => self.svm_map_part(&block, part, vm, here, deadline),
+                // Its ranges have gone just now, as below.
+                None => Ok(true),
+            };
+            if here.is_some() {
+                served = mapped;
             }
             start = next;
         }
@@ -199,8 +203,10 @@ impl Process {
         let view = self.svm().view_to_map(self, block, &reserved)?;
         let pages = block.pages_of(part) & view.allowed(gpu);
         block.state(|b| b.missing &= !pages);
-        let mut extra = Vec::filled(PageBits::NONE, gpu + 1)?;
-        extra[gpu] = pages;
+        let mut extra = Vec::filled(PageBits::NONE, gpu.saturating_add(1))?;
+        if let Some(own) = extra.get_mut(gpu) {
+            *own = pages;
+        }
         if let Some((page, true)) = page {
             let only = PageBits::page(page);
             let upgrade = block.state(|b| b.unshare(page)).unwrap_or(false);
@@ -219,13 +225,16 @@ impl Process {
         let there = block.state(|b| !b.missing.has(page) && (!write || !b.valid.has(page) || b.is_writable(page)));
         drop(reserved);
         self.svm_touch(block);
-        Ok(there.unwrap_or(true) && pages.has(page))
+        // It was unmapped just now: what is there next is looked at when the device asks again.
+        let gone = !view.known.has(page);
+        Ok(gone || (there.unwrap_or(true) && pages.has(page)))
     }
 }
 
 /// What migrates with the page at `at`: the aligned 2^granularity pages around it, as far as they are in its range.
 fn granule(range: &Range, at: u64) -> CpuSpan {
     let bytes = PAGE << range.attributes.granularity.min(LARGEST);
-    let start = at / bytes * bytes;
+    // A power of two.
+    let start = at & bytes.wrapping_neg();
     CpuSpan::between(CpuVa(start.max(range.start)), CpuVa(start.saturating_add(bytes).min(range.end)))
 }

@@ -5,6 +5,11 @@
 //! for, and offers it; the host moves what it can, and what did not move goes back. Nothing is locked meanwhile, only faulting in what
 //! moves waits, and other moves of the same block to a GPU do: whoever uses the memory hears of it as of any invalidation, and finds out where it is by
 //! faulting. So a migration that fails half way leaves some pages here and some there, each whole.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "a batch is 2 MiB times a constant at addresses that a range has; places are of its pages"
+)]
 
 use super::attributes::Attributes;
 use super::block::{Block, Moving};
@@ -137,6 +142,11 @@ impl Process {
         let (mut at, end) = (span.start().0, span.end().0);
         let mut moved = 0;
         while at < end {
+            // What has moved is reported as what it is: no failure.
+            if moved > 0 && os::killed() {
+                break;
+            }
+            os::interrupted()?;
             let next = (at / BATCH * BATCH).saturating_add(BATCH).min(end);
             moved += f(CpuSpan::between(CpuVa(at), CpuVa(next)))?;
             at = next;

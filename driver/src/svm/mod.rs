@@ -6,8 +6,13 @@
 //! | [`attributes`] | what a process has said of a range, and what KFD makes of it |
 //! | [`ranges`] | the ranges: disjoint, split and merged by calls |
 //! | `call` | the ioctl: set and get |
+//! | `always_mapped` | whether a queue can rely on memory |
+//! | [`table`] | which windows and blocks there are, and what always holds |
 //! | [`window`] | notifiers over 512 MiB, and what invalidations change |
 //! | [`block`] | 2 MiB that are faulted in and mapped together |
+//! | [`block_state`] | what is known of their pages, and their entries |
+//! | [`fetch`] | faulting them in |
+//! | [`audit`] | page tables against all of that |
 //! | `fault` | GPU page faults (XNACK on) |
 //! | `restore` | what invalidations have stopped queues for; ranges whose memory has gone |
 //! | `migration` | moving pages to a GPU's memory and back |
@@ -15,24 +20,31 @@
 //! | [`damping`] | pages that go to and fro |
 //! | `snapshot` | what a client can read of all this |
 //!
-//! Attributes are of ranges, and ranges split and merge as calls have it. Everything that costs is of blocks and windows, which are
-//! aligned and stay. So an attribute that changes in the middle of a range moves no page-table entry outside of it.
+//! Attributes are of ranges, and ranges split and merge as calls have it. Everything that costs is
+//! of blocks and windows, which are aligned and stay. So an attribute that changes in the middle of
+//! a range moves no page-table entry outside of it.
 //!
-//! The lock of rank `Svm` guards the ranges and the tables of windows and blocks. It is taken under a block's reservation, to read the
-//! attributes as they are at the moment; no CPU memory is looked at under it.
+//! The lock of rank `Svm` guards the ranges and the tables of windows and blocks. It is taken under
+//! a block's reservation, to read the attributes as they are at the moment; no CPU memory is looked
+//! at under it.
 
+mod always_mapped;
 pub mod attributes;
+pub mod audit;
 pub mod block;
+pub mod block_state;
 mod call;
 pub mod counters;
 pub mod damping;
 mod fault;
+pub mod fetch;
 mod migration;
 pub mod page_bits;
 pub mod ranges;
 pub mod residency;
 mod restore;
 mod snapshot;
+pub mod table;
 pub mod view;
 pub mod window;
 
@@ -40,35 +52,28 @@ use self::block::{Block, Reserved};
 use self::counters::Counters;
 use self::page_bits::PageBits;
 use self::ranges::SvmRanges;
-use self::residency::Granule;
+use self::table::Watched;
 use self::view::View;
-use self::window::{windows_of, BlockState, Window, BLOCKS, WINDOW};
-use crate::addr::{index, CpuSpan, CpuVa, HUGE};
-use crate::address_space::{AddressSpace, Invalidate, Watch};
+use self::window::{windows_of, Window};
+use crate::addr::{CpuSpan, CpuVa};
+use crate::address_space::AddressSpace;
 use crate::errno::{Errno, Result};
+use crate::limit::{Charge, Limit};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
 use crate::process::Process;
 use crate::vm::Vm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A window with its notifier and its blocks.
-struct Watched {
-    window: Arc<Window>,
-    watch: Arc<dyn Watch>,
-    blocks: Vec<Option<Arc<Block>>>,
-}
-
-impl Watched {
-    fn base(&self) -> u64 {
-        self.window.span().start().0
-    }
-}
-
 struct Inner {
     ranges: SvmRanges,
+    /// With XNACK off all memory of ranges is to be there at a time, and counts as registered
+    /// memory does, as in KFD. With XNACK on: nothing.
+    charge: Charge,
     /// By address.
     windows: Vec<Watched>,
+    /// The process has ended: there are no windows any more.
+    ended: bool,
 }
 
 /// A process's SVM memory.
@@ -87,10 +92,12 @@ pub type Vms = Vec<Option<Arc<Vm>>>;
 impl Svm {
     /// Memory of ranges was unmapped.
     pub const DROPS: u32 = 1;
+    /// Ranges have gone, and their blocks and windows perhaps with them.
+    pub const UNUSED: u32 = 2;
 
     /// None.
-    pub fn new() -> Result<Self> {
-        let inner = Inner { ranges: SvmRanges::new(), windows: Vec::new() };
+    pub fn new(limit: &Arc<Limit>) -> Result<Self> {
+        let inner = Inner { ranges: SvmRanges::new(), charge: Charge::none(limit), windows: Vec::new(), ended: false };
         Ok(Self {
             inner: Mutex::new(Rank::Svm, inner)?,
             counters: os::arc(Counters::default())?,
@@ -109,8 +116,8 @@ impl Svm {
         self.notes.fetch_or(what, Ordering::AcqRel);
     }
 
-    /// Whether a range shares a byte with `[start, end)`. Ranges whose memory there has gone, and whose host could not tell, are dropped first.
-    /// O(log ranges) where there is none.
+    /// Whether a range shares a byte with `[start, end)`. Ranges whose memory there has gone, and
+    /// whose host could not tell, are dropped first. O(log ranges) where there is none.
     pub fn conflict(&self, mm: &dyn AddressSpace, start: u64, end: u64) -> bool {
         loop {
             let hit = self.inner.lock().ranges.within(start, end).first().copied();
@@ -120,11 +127,13 @@ impl Svm {
             if mm.first_mapped(span).is_some() || self.drop_span(span).is_err() {
                 return true;
             }
+            // Not here, where the caller has locks.
+            self.note(Self::UNUSED);
         }
     }
 
-    /// Drops the ranges of `span`, whose memory has gone: first their entries, so that nothing of theirs is left where another
-    /// object may be mapped next.
+    /// Drops the ranges of `span`, whose memory has gone: first their entries, so that nothing of
+    /// theirs is left where another object may be mapped next.
     fn drop_span(&self, span: CpuSpan) -> Result {
         if span.bytes() == 0 {
             return Ok(());
@@ -132,96 +141,56 @@ impl Svm {
         self.inner.lock().drop_span(&self.counters, span)
     }
 
-    /// Makes windows for all of `span`. Called without locks.
-    fn make_windows(&self, process: &Arc<Process>, span: CpuSpan) -> Result {
-        for base in windows_of(span) {
-            if self.inner.lock().window(base).is_some() {
-                continue;
-            }
-            let window = Window::new(process, base)?;
-            let client: Arc<dyn Invalidate> = window.clone();
-            os::failpoint("watch")?;
-            let watch = process.mm().watch(window.span(), client)?;
-            let blocks = Vec::filled(None, BLOCKS)?;
-            let mut surplus = Some(Watched { window, watch, blocks });
-            let result = self.inner.lock().add_window(&mut surplus);
-            // If another made it meanwhile; not dropped under the lock that its callback's worker takes.
-            drop(surplus);
-            result?;
-        }
-        Ok(())
-    }
-
-    /// The block at `at`, made if there is a window. `None` where no range has ever been.
-    fn block(&self, process: &Process, at: u64) -> Result<Option<Arc<Block>>> {
+    /// Drops the ranges of what a window has noted first at or above `from`. Which that is. ENOMEM
+    /// leaves it noted.
+    fn drop_noted(&self, window: &Arc<Window>, from: CpuVa) -> Result<Option<CpuSpan>> {
         let mut inner = self.inner.lock();
-        let Some(watched) = inner.window_mut(at) else { return Ok(None) };
-        let slot = index(at % WINDOW / HUGE);
-        if let Some(block) = &watched.blocks[slot] {
-            return Ok(Some(block.clone()));
+        // Of one that has ended: there may be ranges again, and another window for them.
+        if !inner.window(window.span().start().0).is_some_and(|watched| Arc::ptr_eq(&watched.window, window)) {
+            return Ok(None);
         }
-        let start = at / HUGE * HUGE;
-        let span = CpuSpan::between(CpuVa(start), CpuVa(start.saturating_add(HUGE)));
-        let gpus = process.gpu_count();
-        let granule = Granule::new(process.mm_arc().clone(), process.who(), span, gpus, self.counters.clone())?;
-        let block = Block::new(&watched.window, &watched.watch, slot, granule)?;
-        watched.window.add(BlockState::new(slot, gpus)?)?;
-        watched.blocks[slot] = Some(block.clone());
-        Ok(Some(block))
+        let Some(span) = window.take_drop(from) else { return Ok(None) };
+        inner.drop_span(&self.counters, span).inspect_err(|_| window.put_back_drop(span))?;
+        Ok(Some(span))
     }
 
-    /// The block at `at`, if there is one.
-    pub(crate) fn find_block(&self, at: u64) -> Option<Arc<Block>> {
-        self.inner.lock().window(at)?.blocks[index(at % WINDOW / HUGE)].clone()
-    }
-
-    /// The first block at or above `at` and below `end`.
-    fn next_block(&self, at: u64, end: u64) -> Option<Arc<Block>> {
-        let inner = self.inner.lock();
-        let first = inner.windows.partition_point(|w| w.base() + (WINDOW - 1) < at);
-        for watched in &inner.windows[first..] {
-            if watched.base() >= end {
-                return None;
-            }
-            let from = index(at.saturating_sub(watched.base()) / HUGE);
-            if let Some(block) = watched.blocks[from..].iter().flatten().next() {
-                return Some(block.clone()).filter(|block| block.span().start().0 < end);
-            }
-        }
-        None
-    }
-
-    /// What the ranges say of a block now.
+    /// What the ranges say of a block now. What was unmapped is of none, also as long as that is
+    /// still to be noted in the ranges.
     fn view(&self, process: &Process, block: &Block) -> Result<View> {
-        self.look(process, block, |_| ())
+        self.look(process, block, |block| block.window().dropped(block))
     }
 
-    /// As [`view`](Self::view), for who maps the block by it: what leaves the ranges from now on is noted in the block, and gets no entries.
+    /// As [`view`](Self::view), for who maps the block by it: what leaves the ranges from now on is
+    /// noted in the block, and gets no entries.
     fn view_to_map(&self, process: &Process, block: &Block, _: &Reserved<'_>) -> Result<View> {
-        self.look(process, block, |block| {
-            block.state(|b| b.forgotten = PageBits::NONE);
-        })
+        self.look(process, block, |block| block.window().begin_look(block))
     }
 
-    fn look(&self, process: &Process, block: &Block, begin: impl FnOnce(&Block)) -> Result<View> {
+    fn look(&self, process: &Process, block: &Block, begin: impl FnOnce(&Block) -> PageBits) -> Result<View> {
         let mut view = View::new(process.gpu_count())?;
         let xnack = process.xnack();
         let inner = self.inner.lock();
         // Under the lock that ranges leave under.
-        begin(block);
+        let dropped = begin(block);
         let span = block.span();
         for range in inner.ranges.within(span.start().0, span.end().0) {
             let own = CpuSpan::between(CpuVa(range.start), CpuVa(range.end));
-            view.add(block.pages_of(own), &range.attributes, xnack);
+            view.add(block.pages_of(own) & !dropped, &range.attributes, xnack);
         }
         Ok(view)
+    }
+
+    /// XNACK is about to be switched: what the ranges are charged changes. ENOMEM, and nothing has
+    /// changed, when they do not fit.
+    pub(crate) fn switch_charge(&self, xnack: bool) -> Result {
+        self.inner.lock().settle_charge(xnack)
     }
 
     /// Bytes of memory held.
     pub fn memory(&self) -> u64 {
         let inner = self.inner.lock();
-        let windows = inner.windows.iter().map(|w| w.blocks.memory() + w.window.lock().memory());
-        inner.ranges.memory() + inner.windows.memory() + windows.sum::<u64>()
+        let windows = inner.windows.iter().map(|w| w.window.lock().memory());
+        windows.fold(inner.ranges.memory().saturating_add(inner.windows.memory()), u64::saturating_add)
     }
 
     /// How many notifiers there are.
@@ -231,32 +200,10 @@ impl Svm {
 }
 
 impl Inner {
-    fn position(&self, at: u64) -> core::result::Result<usize, usize> {
-        self.windows.binary_search_by_key(&(at / WINDOW * WINDOW), Watched::base)
-    }
-
-    fn window(&self, at: u64) -> Option<&Watched> {
-        self.position(at).ok().map(|i| &self.windows[i])
-    }
-
-    fn window_mut(&mut self, at: u64) -> Option<&mut Watched> {
-        self.position(at).ok().map(|i| &mut self.windows[i])
-    }
-
-    /// Whether there are windows for all of `span`.
-    fn has_windows(&self, span: CpuSpan) -> bool {
-        windows_of(span).all(|base| self.window(base).is_some())
-    }
-
-    fn add_window(&mut self, watched: &mut Option<Watched>) -> Result {
-        let Some(base) = watched.as_ref().map(Watched::base) else { return Ok(()) };
-        let Err(at) = self.position(base) else { return Ok(()) };
-        self.windows.reserve(1)?;
-        if let Some(watched) = watched.take() {
-            self.windows.push_reserved(watched);
-            self.windows[at..].rotate_right(1);
-        }
-        Ok(())
+    /// Charges for the ranges as they are, if XNACK is off. ENOMEM, and the charge as before, when
+    /// they do not fit; fewer always do.
+    fn settle_charge(&mut self, xnack: bool) -> Result {
+        self.charge.set(if xnack { 0 } else { self.ranges.bytes() })
     }
 
     fn drop_span(&mut self, counters: &Counters, span: CpuSpan) -> Result {
@@ -268,18 +215,26 @@ impl Inner {
         self.ranges.replace(span.start().0, span.end().0, &mut |old| {
             counters.dropped.add(u64::from(old.is_some()));
             None
-        })
+        })?;
+        // Fewer bytes than were charged, if any were.
+        let left = self.charge.bytes().min(self.ranges.bytes());
+        self.charge.set(left)
     }
 }
 
 impl Process {
-    /// The VMs, by GPU number.
-    fn svm_vms(&self) -> Result<Vms> {
-        let mut vms = Vec::with_capacity(self.gpu_count())?;
+    /// Room for the VMs, by GPU number.
+    fn svm_room_for_vms(&self) -> Result<Vms> {
+        Vec::with_capacity(self.gpu_count())
+    }
+
+    /// The VMs there are now. Who makes one later looks at the ranges after that, so this is called
+    /// after they have changed.
+    fn svm_vms(&self, room: &mut Vms) {
+        room.clear();
         for vm in self.lock().vms.iter() {
-            vms.push_reserved(vm.clone());
+            room.push_reserved(vm.clone());
         }
-        Ok(vms)
     }
 
     /// The bit of a GPU that a call names. EINVAL when there is none.
@@ -287,18 +242,13 @@ impl Process {
         Ok(1 << self.kfd().device(gpu_id)?.index())
     }
 
-    /// Makes page tables of a block on a GPU; evicts SVM memory if VRAM is short. `Ok(false)` once the block has gone. Called without locks.
+    /// Makes page tables of a block on a GPU; evicts SVM memory if VRAM is short. `Ok(false)` once
+    /// the block has gone. Called without locks.
     fn svm_map_on(&self, block: &Block, vm: &Arc<Vm>) -> Result<bool> {
-        loop {
+        vm.device().with_room(4, || {
             let Some(reserved) = block.reserve() else { return Ok(false) };
-            let result = block.map_on(&reserved, vm);
-            drop(reserved);
-            match result {
-                Err(e) if residency::wants_room(&e) && vm.device().make_room(4)? => {}
-                Err(e) => return Err(e),
-                Ok(()) => return Ok(true),
-            }
-        }
+            block.map_on(&reserved, vm).map(|()| true)
+        })
     }
 }
 

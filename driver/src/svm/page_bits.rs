@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which of a block's 512 pages: a set that is copied, combined and walked by runs.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "512 bits, of which callers name those of a block"
+)]
 
 use crate::addr::HUGE_PAGES;
 use core::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not};

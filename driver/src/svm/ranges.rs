@@ -35,7 +35,21 @@ impl SvmRanges {
 
     /// Those that share a byte with `[start, end)`.
     pub fn within(&self, start: u64, end: u64) -> &[Range] {
-        &self.0[self.overlapping(start, end)]
+        self.0.get(self.overlapping(start, end)).unwrap_or_default()
+    }
+
+    /// Bytes of all ranges together.
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().fold(0, |sum: u64, r| sum.saturating_add(r.end.saturating_sub(r.start)))
+    }
+
+    /// Bytes of `[start, end)` that are in no range. O(ranges there).
+    pub fn gaps(&self, start: u64, end: u64) -> u64 {
+        let taken = self
+            .within(start, end)
+            .iter()
+            .fold(0, |sum: u64, r| sum.saturating_add(r.end.min(end).saturating_sub(r.start.max(start))));
+        end.saturating_sub(start).saturating_sub(taken)
     }
 
     fn overlapping(&self, start: u64, end: u64) -> core::ops::Range<usize> {
@@ -53,7 +67,7 @@ impl SvmRanges {
     ) -> Result {
         let hits = self.overlapping(start, end);
         // Every hit becomes at most three, and every gap one more.
-        let mut next = Vec::with_capacity(self.0.len() + 2 * hits.len() + 3)?;
+        let mut next = Vec::with_capacity(hits.len().saturating_mul(2).saturating_add(self.0.len()).saturating_add(3))?;
         let mut add = |start: u64, end: u64, attributes: Option<Attributes>| {
             let Some(attributes) = attributes.filter(|_| start < end) else { return };
             match next.last_mut() {
@@ -63,11 +77,11 @@ impl SvmRanges {
                 }
             }
         };
-        for range in &self.0[..hits.start] {
+        for range in self.0.get(..hits.start).unwrap_or_default() {
             add(range.start, range.end, Some(range.attributes));
         }
         let mut at = start;
-        for range in &self.0[hits.clone()] {
+        for range in self.0.get(hits.clone()).unwrap_or_default() {
             add(range.start, start, Some(range.attributes));
             if at < range.start {
                 add(at, range.start, f(None));
@@ -83,7 +97,7 @@ impl SvmRanges {
             // A last hit that reached beyond has been added already, and then there is no gap.
             add(at, end, f(None));
         }
-        for range in &self.0[hits.end..] {
+        for range in self.0.get(hits.end..).unwrap_or_default() {
             add(range.start, range.end, Some(range.attributes));
         }
         self.0 = next;
@@ -125,5 +139,6 @@ mod tests {
         assert_eq!(state(&s), [(5, 50, 1)]);
         s.replace(20, 30, &mut |_| None).unwrap();
         assert_eq!(state(&s), [(5, 20, 1), (30, 50, 1)]);
+        assert_eq!((s.bytes(), s.gaps(0, 60), s.gaps(10, 20), s.gaps(19, 31)), (35, 25, 0, 10));
     }
 }

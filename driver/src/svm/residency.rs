@@ -13,10 +13,15 @@
 //! process elsewhere, after mremap): it is evicted by place, for which the VRAM pages of a seat are linked.
 //!
 //! The lock (rank `Vram`) guards the list and the pages' seats: 16 bytes a VRAM page, made with the first migration.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "pages of VRAM and of granules, which seats know; nothing in here is a client's number"
+)]
 
+use super::block_state::BLOCK_PAGES;
 use super::counters::Counters;
 use super::page_bits::PageBits;
-use super::window::BLOCK_PAGES;
 use crate::addr::{index, CpuSpan, VramOffset, PAGE};
 use crate::address_space::AddressSpace;
 use crate::device::Device;
@@ -37,6 +42,8 @@ const NIL: u32 = u32::MAX;
 const LOT: usize = 16;
 /// Most lots in one call.
 const LOTS: usize = 256;
+/// How long a call goes on making room that others take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// 2 MiB of a process's addresses, as far as VRAM is concerned.
 pub struct Granule {
@@ -211,7 +218,7 @@ impl Residency {
             state.unlink(number);
             state.link(number);
         }
-        for (page, place) in (first..).zip(places) {
+        for (page, place) in places.iter().enumerate().map(|(page, place)| (first.saturating_add(page as u64), place)) {
             let Some(at) = place else { continue };
             state.own(index(at.0 / PAGE), number, page);
         }
@@ -264,8 +271,11 @@ impl Residency {
         let owners = state.owners.get(index(at.0 / PAGE)..)?;
         let first = owners.first()?;
         let granule = state.seats.get(first.seat)?.granule.clone();
-        let follows = |(owner, page): &(&Owner, u32)| owner.seat == first.seat && owner.page == *page;
-        let run = owners.iter().take(index(pages)).zip(first.page..).take_while(follows).count();
+        let follows = |(at, owner): &(usize, &Owner)| {
+            let page = u32::try_from(*at).ok().and_then(|at| first.page.checked_add(at));
+            owner.seat == first.seat && Some(owner.page) == page
+        };
+        let run = owners.iter().take(index(pages)).enumerate().take_while(follows).count();
         Some((granule, first.page.into(), run as u64))
     }
 
@@ -408,17 +418,38 @@ impl State {
 impl Device {
     /// `pages` pages of VRAM, in as few blocks as there are; SVM memory makes room if need be. Called without locks.
     pub fn alloc_vram(&self, pages: u64, contents: Contents) -> Result<Vec<VramBlock>> {
+        self.try_with_room(|| self.vram().alloc(&**self.gpu(), pages, contents), || pages)
+    }
+
+    /// Calls `f`, which needs `pages` pages of VRAM at most, and again as long as that fails for want of VRAM and SVM memory can give way. Who makes
+    /// room may find it taken by others who do the same: EINTR for a thread that is being killed, and not for ever. Called without locks.
+    pub(crate) fn with_room<R>(&self, pages: u64, f: impl FnMut() -> Result<R>) -> Result<R> {
+        // It may need less than that, so less is worth making room for.
+        self.try_with_room(f, || pages.min(self.most_room()))
+    }
+
+    fn try_with_room<R>(&self, mut f: impl FnMut() -> Result<R>, pages: impl Fn() -> u64) -> Result<R> {
+        let until = os::now().after(PATIENCE);
         loop {
-            match self.vram().alloc(&**self.gpu(), pages, contents) {
-                // Not for what there could never be.
-                Err(e) if e.reason == Reason::NoVram && pages <= self.vram().pages() && self.make_room(pages)? => {}
+            match f() {
+                Err(e) if wants_room(&e) && os::now() < until && self.make_room(pages())? => os::interrupted()?,
                 result => return result,
             }
         }
     }
 
-    /// Evicts SVM memory until `pages` pages of VRAM are free or none is left to evict: whether anything came back. Called without locks.
+    /// Pages of VRAM that would be free if all SVM memory were evicted.
+    fn most_room(&self) -> u64 {
+        let (evictable, _) = self.residency().hosted();
+        (self.vram().available() / PAGE).saturating_add(evictable)
+    }
+
+    /// Evicts SVM memory until `pages` pages of VRAM are free or none is left to evict: whether anything came back. Nothing is evicted for what there
+    /// could not be even then: the rest is what objects have, and page tables. Called without locks.
     pub fn make_room(&self, pages: u64) -> Result<bool> {
+        if pages > self.most_room() {
+            return Ok(false);
+        }
         let eviction = self.residency().next_eviction();
         let mut any = false;
         for _ in 0..LOTS {
@@ -427,13 +458,15 @@ impl Device {
                 break;
             }
             for (_, granule) in lot.iter() {
+                os::interrupted()?;
                 let before = self.vram().available();
-                if before >= pages * PAGE && any {
+                let wanted = pages.saturating_mul(PAGE);
+                if before >= wanted && any {
                     return Ok(true);
                 }
                 let moved = self.evict(granule);
                 any |= moved > 0;
-                self.await_release((before + moved * PAGE).min(pages * PAGE));
+                self.await_release(moved.saturating_mul(PAGE).saturating_add(before).min(wanted));
             }
         }
         Ok(any)

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What follows an invalidation: wanted pages become valid again before the queues go on, and ranges go whose memory has gone.
+//! What follows an invalidation: wanted pages become valid again before the queues go on, and
+//! ranges go whose memory has gone.
 //!
-//! SVM waits in the same place as userptr objects ([`crate::eviction`]), once a process, and the same worker serves it; the queues go
-//! on when nothing waits. Windows know which of their blocks are restless.
+//! SVM waits in the same place as userptr objects ([`crate::eviction`]), once a process, and the
+//! same worker serves it; the queues go on when nothing waits. Windows know which of their blocks
+//! are restless.
 
-use super::block::{Block, Want};
-use super::window::{windows_of, Window, BLOCKS, WINDOW};
-use super::{Inner, Svm, Watched};
-use crate::addr::{CpuSpan, CpuVa, HUGE};
+use super::block::Block;
+use super::fetch::Want;
+use super::window::{windows_of, Window, WINDOW};
+use super::Svm;
+use crate::addr::{CpuSpan, CpuVa};
 use crate::errno::Result;
-use crate::os::{self, Arc, Vec};
+use crate::os::{self, Arc};
 use crate::process::Process;
 use core::sync::atomic::Ordering;
 use vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_SVM;
@@ -25,41 +28,35 @@ impl Process {
     }
 
     /// Makes wanted pages valid, block by block. Whether something is left to do.
-    pub(crate) fn svm_restore(self: &Arc<Self>) -> Result<bool> {
+    pub(crate) fn svm_restore(self: &Arc<Self>) -> bool {
         // What could not be dropped is not wanted either.
         let _ = self.svm_sweep();
         let mut before = usize::MAX;
         loop {
-            let left = self.svm_restore_pass()?;
+            let left = self.svm_restore_pass();
             // As with userptr: once more at once as long as each pass leaves less.
             if left == 0 || left >= before {
-                return Ok(left > 0);
+                return left > 0;
             }
             before = left;
         }
     }
 
-    fn svm_restore_pass(self: &Arc<Self>) -> Result<usize> {
+    fn svm_restore_pass(self: &Arc<Self>) -> usize {
         let mut left = 0;
         let mut base = 0;
         loop {
             let window = self.svm().inner.lock().window_from(base);
-            let Some(window) = window else { return Ok(left) };
+            let Some(window) = window else { return left };
             let mut slot = 0;
-            while let Some(found) = window.restless(slot) {
-                let at = window.span().start().0 + found as u64 * HUGE;
-                match self.svm().find_block(at) {
-                    Some(block) => left += usize::from(self.svm_restore_block(&block)?),
-                    None => window.lock().set_restless(found, false),
-                }
-                slot = found + 1;
-                if slot >= BLOCKS {
-                    break;
-                }
+            while let Some(block) = window.restless(slot) {
+                // Without memory for one the others go on.
+                left = usize::from(self.svm_restore_block(&block).unwrap_or(true)).saturating_add(left);
+                slot = block.slot().saturating_add(1);
             }
             match window.span().start().0.checked_add(WINDOW) {
                 Some(next) => base = next,
-                None => return Ok(left),
+                None => return left,
             }
         }
     }
@@ -72,19 +69,22 @@ impl Process {
         let want = Want { view: &view, pages: wanted, extra: &[], write: false };
         let fetched = block.fetch(&reserved, &want, os::now())?;
         drop(reserved);
+        self.check_svm_blocks(block.span());
         self.counters().ranges_restored.add(1);
         self.svm_touch(block);
         Ok(!fetched.left.is_empty())
     }
 
-    /// Drops ranges whose memory was unmapped, with the blocks and windows that go with them. Also what another thread is just dropping
-    /// has gone when this returns. ENOMEM leaves what could not be dropped noted. Called without locks. O(windows) with something to drop,
-    /// else O(1).
+    /// Drops ranges whose memory was unmapped, with the blocks and windows that go with them. Also
+    /// what another thread is just dropping has gone when this returns. ENOMEM leaves what could
+    /// not be dropped noted. Called without locks. O(windows) with something to drop, else O(1).
     pub(crate) fn svm_sweep(self: &Arc<Self>) -> Result {
-        // What a client unmapped before it mapped other memory there is not to be found later, when that memory has ranges.
+        // What a client unmapped before it mapped other memory there is not to be found later, when
+        // that memory has ranges.
         self.mm().settle();
         let _one = self.svm().sweep.lock();
-        if self.svm().notes.fetch_and(!Svm::DROPS, Ordering::AcqRel) & Svm::DROPS == 0 {
+        let notes = self.svm().notes.swap(0, Ordering::AcqRel);
+        if notes == 0 {
             return Ok(());
         }
         let mut result = Ok(());
@@ -92,7 +92,7 @@ impl Process {
         loop {
             let window = self.svm().inner.lock().window_from(base);
             let Some(window) = window else { return result };
-            if let Err(error) = self.svm_sweep_window(&window) {
+            if let Err(error) = self.svm_sweep_window(&window, notes & Svm::UNUSED != 0) {
                 self.svm().note(Svm::DROPS);
                 result = Err(error);
             }
@@ -103,26 +103,38 @@ impl Process {
         }
     }
 
-    fn svm_sweep_window(&self, window: &Window) -> Result {
+    /// As [`svm_sweep`](Self::svm_sweep), for who wants to know what is in `span`: what could not
+    /// be dropped elsewhere is not its affair.
+    pub(super) fn svm_sweep_in(self: &Arc<Self>, span: CpuSpan) -> Result {
+        let swept = self.svm_sweep();
+        let left = |base| {
+            let inner = self.svm().inner.lock();
+            inner.window(base).is_some_and(|watched| watched.window.has_drop(span))
+        };
+        match swept {
+            Err(error) if windows_of(span).any(left) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn svm_sweep_window(&self, window: &Arc<Window>, prune: bool) -> Result {
         let mut at = window.span().start();
-        while let Some(span) = window.take_drop(at) {
-            if let Err(error) = self.svm().drop_span(span) {
-                window.put_back_drop(span);
-                return Err(error);
-            }
+        while let Some(span) = self.svm().drop_noted(window, at)? {
             at = span.end();
         }
-        if at > window.span().start() {
-            self.svm_prune(window.span());
+        if prune || at > window.span().start() {
+            self.svm().prune(window.span());
         }
         Ok(())
     }
 
-    /// Ranges have just been made in `span`, which was mapped a moment ago. What was unmapped before they were there, when nobody listened
-    /// or what was told of had been dealt with already, is not a range's. O(mappings) where all is mapped.
+    /// Ranges have just been made in `span`, which was mapped a moment ago. What was unmapped
+    /// before they were there, when nobody listened or what was told of had been dealt with
+    /// already, is not a range's. O(mappings) where all is mapped.
     pub(super) fn svm_confirm(&self, span: CpuSpan) -> Result {
         // Some hosts tell of an unmap before it is done.
         for base in windows_of(span) {
+            os::interrupted()?;
             let watch = self.svm().inner.lock().window(base).map(|watched| watched.watch.clone());
             if let Some(watch) = watch {
                 watch.read_begin();
@@ -133,44 +145,20 @@ impl Process {
         }
         let mut at = span.start();
         while at < span.end() {
+            os::interrupted()?;
             let rest = CpuSpan::between(at, span.end());
             let mapped = self.mm().first_mapped(rest).unwrap_or(CpuSpan::between(rest.end(), rest.end()));
             self.svm().drop_span(CpuSpan::between(at, mapped.start()))?;
             at = mapped.end();
         }
-        self.svm_prune(span);
+        self.svm().prune(span);
         Ok(())
-    }
-
-    /// Ends blocks of `within` in which there is no range any more, and windows. O(blocks there).
-    pub(super) fn svm_prune(&self, within: CpuSpan) {
-        let mut at = within.start().0;
-        while let Some(block) = self.svm().next_block(at, within.end().0) {
-            let span = block.span();
-            let mut inner = self.svm().inner.lock();
-            let unused = inner.ranges.within(span.start().0, span.end().0).is_empty();
-            let taken = if unused { inner.take_block(&block) } else { None };
-            drop(inner);
-            if let Some(block) = taken {
-                block.end();
-            }
-            match span.start().0.checked_add(HUGE) {
-                Some(next) => at = next,
-                None => break,
-            }
-        }
-        loop {
-            // A notifier is waited for when it goes: not under the lock.
-            let window = self.svm().inner.lock().take_unused_window(within);
-            if window.is_none() {
-                return;
-            }
-        }
     }
 
     /// A GPU has got a VM, or XNACK was switched: what must be mapped has changed.
     pub(crate) fn svm_reapply(self: &Arc<Self>) {
-        let Ok(vms) = self.svm_vms() else { return };
+        let Ok(mut vms) = self.svm_room_for_vms() else { return };
+        self.svm_vms(&mut vms);
         let mut at = 0;
         loop {
             let found = self.svm().inner.lock().ranges.within(at, u64::MAX).first().copied();
@@ -178,33 +166,11 @@ impl Process {
             let part = CpuSpan::between(CpuVa(range.start.max(at)), CpuVa(range.end));
             // What cannot be had now stays out until it is asked for.
             let _ = self.svm_apply(part, &vms, false, false);
+            if os::killed() {
+                return;
+            }
             at = part.end().0;
         }
-    }
-
-    /// The process ends: memory comes back from VRAM, notifiers, entries and page tables go.
-    pub(crate) fn svm_release(&self) {
-        let mut ranges = super::SvmRanges::new();
-        let mut windows = Vec::new();
-        {
-            let mut inner = self.svm().inner.lock();
-            core::mem::swap(&mut inner.ranges, &mut ranges);
-            core::mem::swap(&mut inner.windows, &mut windows);
-        }
-        for watched in windows {
-            let Watched { window, watch, blocks } = watched;
-            for block in blocks.iter().flatten() {
-                block.end();
-                if block.granule().is_resident() {
-                    // If its memory has gone, nothing is to be brought back.
-                    let _ = block.granule().bring_back(block.span());
-                }
-            }
-            drop(blocks);
-            drop(watch);
-            drop(window);
-        }
-        drop(ranges);
     }
 
     /// A block was used by a GPU just now.
@@ -212,31 +178,5 @@ impl Process {
         for device in self.kfd().devices() {
             device.residency().touch(block.granule());
         }
-    }
-}
-
-impl Inner {
-    /// The first window at or above `base`.
-    fn window_from(&self, base: u64) -> Option<Arc<Window>> {
-        let at = self.windows.partition_point(|w| w.base() < base);
-        self.windows.get(at).map(|w| w.window.clone())
-    }
-
-    fn take_block(&mut self, block: &Arc<Block>) -> Option<Arc<Block>> {
-        let watched = self.window_mut(block.span().start().0)?;
-        watched.blocks.get_mut(block.slot())?.take()
-    }
-
-    fn take_unused_window(&mut self, within: CpuSpan) -> Option<Watched> {
-        let first = self.windows.partition_point(|w| w.window.span().end() <= within.start());
-        let mut near = self.windows[first..].iter().take_while(|w| w.window.span().start() < within.end());
-        let at = first
-            + near.position(|w| {
-                let span = w.window.span();
-                let unused = self.ranges.within(span.start().0, span.end().0).is_empty();
-                unused && w.blocks.iter().all(Option::is_none)
-            })?;
-        self.windows[at..].rotate_left(1);
-        self.windows.pop()
     }
 }

@@ -8,12 +8,13 @@ use super::ranges::Range;
 use crate::addr::{CpuSpan, CpuVa};
 use crate::device_memory::Kind;
 use crate::errno::Result;
+use crate::os;
 use crate::process::Process;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd as abi;
 
 impl Process {
-    pub(crate) fn svm_info(&self) -> abi::SvmInfo {
+    pub(crate) fn svm_info(&self) -> Result<abi::SvmInfo> {
         let counters = self.svm().counters();
         let mut info = abi::SvmInfo {
             notifiers: self.svm().window_count() as u64,
@@ -33,12 +34,12 @@ impl Process {
         };
         let mut at = 0;
         while let Some(range) = self.svm_range_from(at) {
-            info.ranges += 1;
-            info.bytes += range.end - range.start;
-            info.vram_pages += self.svm_residency(&range).1;
+            info.ranges = info.ranges.saturating_add(1);
+            info.bytes = info.bytes.saturating_add(range.end.saturating_sub(range.start));
+            info.vram_pages = info.vram_pages.saturating_add(self.svm_residency(&range)?.1);
             at = range.end;
         }
-        info
+        Ok(info)
     }
 
     fn svm_memory_kind(&self) -> u32 {
@@ -56,11 +57,12 @@ impl Process {
     }
 
     /// Which GPUs have pages of a range, how many pages, and how many pages are known to the driver. O(blocks).
-    fn svm_residency(&self, range: &Range) -> (u32, u64, u64) {
+    fn svm_residency(&self, range: &Range) -> Result<(u32, u64, u64)> {
         let span = CpuSpan::between(CpuVa(range.start), CpuVa(range.end));
-        let (mut gpus, mut vram, mut valid) = (0, 0, 0);
+        let (mut gpus, mut vram, mut valid) = (0, 0u64, 0u64);
         let mut at = range.start;
         while let Some(block) = self.svm().next_block(at, range.end) {
+            os::interrupted()?;
             let own = block.pages_of(span);
             let mut here = PageBits::NONE;
             for device in self.kfd().devices() {
@@ -70,11 +72,11 @@ impl Process {
                     here |= pages;
                 }
             }
-            vram += here.count();
-            valid += block.state(|b| (b.valid & own).count()).unwrap_or(0);
+            vram = here.count().saturating_add(vram);
+            valid = block.state(|b| (b.valid & own).count()).unwrap_or(0).saturating_add(valid);
             at = block.span().end().0;
         }
-        (gpus, vram, valid)
+        Ok((gpus, vram, valid))
     }
 
     pub(crate) fn snapshot_svm_ranges(&self, args: &mut abi::SnapshotArgs) -> Result {
@@ -84,10 +86,10 @@ impl Process {
             let Some(range) = self.svm_range_from(at) else { return Ok(None) };
             at = range.end;
             let a = range.attributes;
-            let (on_gpus, vram_pages, valid_pages) = self.svm_residency(&range);
+            let (on_gpus, vram_pages, valid_pages) = self.svm_residency(&range)?;
             Ok(Some(abi::SvmRangeInfo {
                 start: range.start,
-                size: range.end - range.start,
+                size: range.end.saturating_sub(range.start),
                 preferred: a.preferred,
                 prefetch: a.prefetch,
                 flags: a.flags,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A block's pages as its ranges' attributes have them at one moment.
+#![expect(clippy::indexing_slicing, reason = "by GPU number, of those that the process was made with")]
 
 use super::attributes::Attributes;
 use super::page_bits::PageBits;

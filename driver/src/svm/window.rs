@@ -1,31 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Windows: 512 MiB of addresses under one interval notifier, and what an invalidation changes there.
+//! Windows: 512 MiB of addresses under one interval notifier, the table of the blocks in it, and
+//! what an invalidation changes there.
 //!
-//! SVM ranges are small or large, split and merge; their notifiers do neither. A window is made with the first range in it and
-//! goes with the last, so there are as many notifiers as 512 MiB of addresses in use, however many ranges. It is made of *blocks*
-//! of 2 MiB, each with its own page tables on each GPU that uses it, reserved when it is first mapped there: so any pages of it can be
-//! written and cleared later, on any GPU, without an allocation and without a sleeping lock.
+//! SVM ranges are small or large, split and merge; their notifiers do neither. A window is made
+//! with the first range in it and goes with the last, so there are as many notifiers as 512 MiB of
+//! addresses in use, however many ranges. It is made of *blocks* of 2 MiB, each with its own page
+//! tables on each GPU that uses it, reserved when it is first mapped there: so any pages of it can
+//! be written and cleared later, on any GPU, without an allocation and without a sleeping lock.
 //!
-//! Of each page a block knows whether it is *valid* (faulted in, and not invalidated since) and on each GPU whether the entry is
-//! *current* and whether it is *wanted*: wanted entries must be right as long as the process's queues run (XNACK off, or
-//! ALWAYS_MAPPED). An invalidation of wanted pages stops the queues and asks for a restore; entries of others are cleared and the
-//! TLB is flushed. Entries of memory that is unmapped are cleared in any case, and its ranges are noted to be dropped.
+//! The window's table has, by address, each [`Block`] together with what is known of it
+//! ([`BlockState`]), and it is the only place that has either: a block is live as long as it is in
+//! there, and its state is found by the block itself. Whoever kept a block that has ended finds
+//! nothing by it, also when there is another at its addresses.
 //!
-//! The notifier lock (rank `Notifier`, one a window) guards [`State`]. It is taken in reclaim. Cost of an invalidation: O(blocks hit),
-//! plus the entries cleared.
+//! An invalidation of wanted pages stops the queues and asks for a restore; entries of others are
+//! cleared and the TLB is flushed. Entries of memory that is unmapped are cleared in any case, and
+//! its ranges are noted to be dropped.
+//!
+//! The notifier lock (rank `Notifier`, one a window) guards [`State`]. It is taken in reclaim. Cost
+//! of an invalidation: O(blocks hit), plus the entries cleared.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "a window is 256 blocks; what invalidations name is cut to it"
+)]
 
-use super::damping::Bounces;
+use super::block::Block;
+use super::block_state::{BlockState, Map};
 use super::page_bits::PageBits;
 use super::Svm;
 use crate::addr::{index, CpuSpan, CpuVa, HUGE, HUGE_PAGES, PAGE};
-use crate::address_space::{Invalidate, Page};
-use crate::errno::Result;
+use crate::address_space::Invalidate;
+use crate::errno::{Errno, Result};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
-use crate::page_table::Leaves;
 use crate::process::Process;
 use crate::smi::Event;
-use crate::vm::Vm;
 use vkfd_uapi::smi as abi;
 
 /// Bytes that a notifier watches.
@@ -40,111 +50,21 @@ pub fn windows_of(span: CpuSpan) -> impl Iterator<Item = u64> {
     (span.start().0 / WINDOW..span.end().0.div_ceil(WINDOW)).map(|number| number * WINDOW)
 }
 
-/// A block's entries on one GPU.
-pub struct Map {
-    /// The GPU's VM.
-    pub vm: Arc<Vm>,
-    /// Where the entries are.
-    pub leaves: Leaves,
-    /// Pages that have an entry, right or not.
-    pub entries: PageBits,
-    /// Pages whose entry is right.
-    pub current: PageBits,
-    /// Pages whose entry must be right while the queues run.
-    pub wanted: PageBits,
+/// A block that is live.
+struct Live {
+    block: Arc<Block>,
+    state: BlockState,
 }
-
-impl Map {
-    /// Clears entries of `pages` where there are any. Whether there were.
-    pub fn clear(&mut self, pages: PageBits) -> bool {
-        let gone = self.entries & pages;
-        let gpu = self.vm.gpu();
-        gone.runs(|first, count| self.leaves.clear_part(&**gpu, first, count));
-        self.entries &= !pages;
-        self.current &= !pages;
-        !gone.is_empty()
-    }
-}
-
-/// What is known of a block.
-pub struct BlockState {
-    slot: usize,
-    /// The pages, where valid.
-    pub pages: Vec<Page>,
-    /// Faulted in and not invalidated since.
-    pub valid: PageBits,
-    /// Not there, or not permitted, when last looked at.
-    pub missing: PageBits,
-    /// Invalidated since the fault under way began.
-    pub moved: PageBits,
-    /// Of no range any more since who holds the reservation looked at the ranges: whatever it saw there, these get no entries.
-    pub forgotten: PageBits,
-    /// How it goes to and fro.
-    pub bounces: Bounces,
-    /// By GPU, in the order they were mapped.
-    pub maps: Vec<Map>,
-}
-
-impl BlockState {
-    /// Nothing known of block number `slot`.
-    pub fn new(slot: usize, gpus: usize) -> Result<Self> {
-        Ok(Self {
-            slot,
-            pages: Vec::filled(Page::default(), BLOCK_PAGES)?,
-            valid: PageBits::NONE,
-            missing: PageBits::NONE,
-            moved: PageBits::NONE,
-            forgotten: PageBits::NONE,
-            bounces: Bounces::new(),
-            maps: Vec::with_capacity(gpus)?,
-        })
-    }
-
-    /// Pages that must be valid while the queues run.
-    pub fn wanted(&self) -> PageBits {
-        self.maps.iter().fold(PageBits::NONE, |bits, map| bits | map.wanted)
-    }
-
-    /// Of these, what is not, and can be.
-    pub fn outstanding(&self) -> PageBits {
-        self.wanted() & !(self.valid | self.missing)
-    }
-
-    /// Whether a valid page may be written to.
-    pub fn is_writable(&self, page: u64) -> bool {
-        self.valid.has(page) && self.pages[index(page)].writable()
-    }
-
-    /// A page is to be written that may be valid for reading only: then it is to be faulted in again. Whether it is.
-    pub fn unshare(&mut self, page: u64) -> bool {
-        let only = PageBits::page(page);
-        if !self.valid.has(page) || self.is_writable(page) {
-            return false;
-        }
-        self.valid &= !only;
-        for map in self.maps.iter_mut() {
-            map.current &= !only;
-        }
-        true
-    }
-
-    /// The mapping on GPU number `gpu`.
-    pub fn map(&mut self, gpu: usize) -> Option<&mut Map> {
-        self.maps.iter_mut().find(|map| map.vm.gpu_index() == gpu)
-    }
-}
-
-/// Pages in a block, as an array has them.
-pub const BLOCK_PAGES: usize = 512;
 
 /// What the notifier lock guards.
 pub struct State {
-    /// By block number: which of `blocks`.
+    /// By address: which of `live`.
     slots: Vec<u16>,
-    blocks: Vec<BlockState>,
-    /// Blocks with outstanding pages, by number.
+    live: Vec<Live>,
+    /// Blocks that may have outstanding pages, by number.
     restless: [u64; BLOCKS / 64],
-    /// Pages that were unmapped and whose ranges are still there, by block number, whether there is a block or not.
+    /// Pages that were unmapped and whose ranges are still there, by block number, whether there is
+    /// a block or not.
     drops: Vec<PageBits>,
 }
 
@@ -163,7 +83,7 @@ impl Window {
     pub fn new(process: &Arc<Process>, base: u64) -> Result<Arc<Self>> {
         let state = State {
             slots: Vec::filled(EMPTY, BLOCKS)?,
-            blocks: Vec::new(),
+            live: Vec::new(),
             restless: [0; BLOCKS / 64],
             drops: Vec::filled(PageBits::NONE, BLOCKS)?,
         };
@@ -186,62 +106,104 @@ impl Window {
         self.state.lock()
     }
 
-    /// Adds a block. The caller holds the lock of all windows.
-    pub fn add(&self, block: BlockState) -> Result {
-        let wanted = self.lock().blocks.len() + 1;
+    /// The block of number `slot`, if there is one.
+    pub fn find(&self, slot: usize) -> Option<Arc<Block>> {
+        self.lock().at(slot).map(|live| live.block.clone())
+    }
+
+    /// The first block from number `from` on.
+    pub fn next(&self, from: usize) -> Option<Arc<Block>> {
+        let mut state = self.lock();
+        (from..BLOCKS).find_map(|slot| state.at(slot).map(|live| live.block.clone()))
+    }
+
+    /// Whether there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.lock().live.is_empty()
+    }
+
+    /// Adds a block, which is live from now on. EADDRINUSE where there is one. The caller holds the
+    /// lock of all windows.
+    pub fn add(&self, block: &Arc<Block>, state: BlockState) -> Result {
+        let mut live = Some(Live { block: block.clone(), state });
+        let wanted = self.lock().live.len() + 1;
         // Allocated outside of the lock; what is replaced is freed outside of it, too.
-        let mut bigger = if self.lock().blocks.capacity() < wanted {
+        let mut bigger = if self.lock().live.capacity() < wanted {
             Vec::with_capacity(wanted.next_power_of_two())?
         } else {
             Vec::new()
         };
         let mut guard = self.lock();
-        let state = &mut *guard;
-        if bigger.capacity() > 0 {
-            core::mem::swap(&mut state.blocks, &mut bigger);
-            while let Some(old) = bigger.pop() {
-                state.slots[old.slot] = u16::try_from(state.blocks.len()).unwrap_or(EMPTY);
-                state.blocks.push_reserved(old);
-            }
-        }
-        // At most 256.
-        state.slots[block.slot] = u16::try_from(state.blocks.len()).unwrap_or(EMPTY);
-        state.blocks.push_reserved(block);
+        let added = guard.add(block.slot(), &mut live, &mut bigger);
         drop(guard);
-        Ok(())
+        added
     }
 
-    /// Takes a block out.
-    pub fn remove(&self, slot: usize) -> Option<BlockState> {
+    /// The end of a block: nobody finds anything of it any more. Its entries are cleared, its page
+    /// tables are the caller's to give back. `None` if it has ended before. The caller holds the
+    /// lock of all windows.
+    pub fn take(&self, block: &Block) -> Option<BlockState> {
         let mut state = self.lock();
+        state.of(block)?.clear();
+        let slot = block.slot();
         let at = core::mem::replace(state.slots.get_mut(slot)?, EMPTY);
-        if at == EMPTY {
-            return None;
-        }
-        state.set_restless(slot, false);
-        let removed = state.blocks.swap_remove(at.into());
-        if let Some(moved) = state.blocks.get(usize::from(at)).map(|block| block.slot) {
+        // The block itself is the caller's, too: it is not freed here.
+        let Live { state: taken, block: taken_block } = state.live.swap_remove(at.into());
+        if let Some(moved) = state.live.get(usize::from(at)).map(|live| live.block.slot()) {
             state.slots[moved] = at;
         }
-        Some(removed)
+        drop(state);
+        drop(taken_block);
+        Some(taken)
     }
 
-    /// Clears all entries of `span`, whose ranges are about to go, on all GPUs. The caller holds the lock of all windows.
+    /// Whoever has a block's reservation is about to look at its ranges: what leaves from now on is
+    /// noted in the block. Pages of it whose ranges have to be dropped still, and are none any
+    /// more. The caller holds the lock of all windows.
+    pub fn begin_look(&self, block: &Block) -> PageBits {
+        let mut state = self.lock();
+        if let Some(known) = block.of(&mut state) {
+            known.forgotten = PageBits::NONE;
+        }
+        state.dropped(block)
+    }
+
+    /// As [`begin_look`](Self::begin_look), for who maps nothing by it.
+    pub fn dropped(&self, block: &Block) -> PageBits {
+        self.lock().dropped(block)
+    }
+
+    /// Clears all entries of `span`, whose ranges are about to go, on all GPUs. The caller holds
+    /// the lock of all windows.
     pub fn forget(&self, span: CpuSpan) {
         let mut state = self.lock();
         state.clear(self.span, span, &mut |_| PageBits::ALL);
-        state.each_block(self.span, span, &mut |block, pages| {
+        state.each_block(self.span, span, &mut |_, block, pages| {
             block.valid &= !pages;
-            block.forgotten |= pages;
+            if !self.process.sabotage().keep_forgotten() {
+                block.forgotten |= pages;
+            }
             for map in block.maps.iter_mut() {
                 map.wanted &= !pages;
             }
+            block.check();
         });
     }
 
-    /// The first unmapped pages in a row from `from` on that were not taken yet.
+    /// The first unmapped pages in a row from `from` on that were not taken yet. The caller holds
+    /// the lock of all windows, and drops their ranges under it.
     pub fn take_drop(&self, from: CpuVa) -> Option<CpuSpan> {
         self.lock().take_drop(self.span, from)
+    }
+
+    /// Whether pages of `span` were unmapped and not taken yet.
+    pub fn has_drop(&self, span: CpuSpan) -> bool {
+        self.lock().has_drop(self.span, span)
+    }
+
+    /// There are no ranges here, so nothing is to be dropped.
+    pub fn forget_drops(&self) {
+        self.lock().drops.fill(PageBits::NONE);
     }
 
     /// What was taken could not be dealt with.
@@ -250,9 +212,18 @@ impl Window {
     }
 
     /// The first block from number `from` on that has outstanding pages.
-    pub fn restless(&self, from: usize) -> Option<usize> {
-        let state = self.lock();
-        (from..BLOCKS).find(|slot| state.restless[slot / 64] >> (slot % 64) & 1 != 0)
+    pub fn restless(&self, from: usize) -> Option<Arc<Block>> {
+        let mut state = self.lock();
+        for slot in from..BLOCKS {
+            if state.restless[slot / 64] >> (slot % 64) & 1 == 0 {
+                continue;
+            }
+            match state.at(slot).filter(|live| !live.state.outstanding().is_empty()) {
+                Some(live) => return Some(live.block.clone()),
+                None => state.restless[slot / 64] &= !(1 << (slot % 64)),
+            }
+        }
+        None
     }
 
     /// `trigger`: `SVM_UNMAP_TRIGGER_*`.
@@ -267,7 +238,7 @@ impl Window {
         };
         let state = &mut *state;
         let (mut stop, mut hit) = (false, 0);
-        state.each_block(self.span, span, &mut |block, pages| {
+        state.each_block(self.span, span, &mut |_, block, pages| {
             hit += 1;
             let known = block.valid | block.missing;
             let relied_on = |map: &Map| !(map.wanted & (map.entries | known) & pages).is_empty();
@@ -283,7 +254,7 @@ impl Window {
             },
         };
         let mut restless = [0u64; BLOCKS / 64];
-        state.each_block(self.span, span, &mut |block, pages| {
+        state.each_block(self.span, span, &mut |slot, block, pages| {
             block.moved |= pages;
             block.valid &= !pages;
             block.missing &= !pages;
@@ -295,9 +266,12 @@ impl Window {
             }
             if unmapped {
                 block.bounces.forget(pages);
+                if !process.sabotage().keep_forgotten() {
+                    block.forgotten |= pages;
+                }
             }
             if !block.outstanding().is_empty() {
-                restless[block.slot / 64] |= 1 << (block.slot % 64);
+                restless[slot / 64] |= 1 << (slot % 64);
             }
         });
         for (all, new) in state.restless.iter_mut().zip(restless) {
@@ -305,6 +279,9 @@ impl Window {
         }
         // Stopped queues are the barrier where entries are wanted; elsewhere it is the flush.
         let gpus = state.clear(self.span, span, &mut |map| !map.wanted);
+        if cfg!(debug_assertions) {
+            state.each_block(self.span, span, &mut |_, block, _| block.check());
+        }
         if hit > 0 {
             process.counters().invalidations.add(1);
             process.counters().ranges_invalidated.add(hit);
@@ -342,25 +319,58 @@ impl Invalidate for Window {
 }
 
 impl State {
-    /// Block number `slot`.
-    pub fn block(&mut self, slot: usize) -> Option<&mut BlockState> {
+    fn at(&mut self, slot: usize) -> Option<&mut Live> {
         let at = *self.slots.get(slot)?;
-        self.blocks.get_mut(usize::from(at))
+        self.live.get_mut(usize::from(at))
     }
 
-    /// Calls `f` for each block that `span` touches in the window at `window`, with the pages touched.
-    pub fn each_block(&mut self, window: CpuSpan, span: CpuSpan, f: &mut dyn FnMut(&mut BlockState, PageBits)) {
+    /// What is known of a block, as long as it is live.
+    pub fn of(&mut self, block: &Block) -> Option<&mut BlockState> {
+        let live = self.at(block.slot())?;
+        core::ptr::eq(Arc::as_ptr(&live.block), block).then_some(&mut live.state)
+    }
+
+    /// What is known of whatever block has a number. Not to be asked for by who has a block.
+    pub fn of_slot(&mut self, slot: usize) -> Option<&mut BlockState> {
+        self.at(slot).map(|live| &mut live.state)
+    }
+
+    /// `bigger` is empty, or takes the place of what is too small and holds that afterwards.
+    /// Nothing is freed here.
+    fn add(&mut self, slot: usize, live: &mut Option<Live>, bigger: &mut Vec<Live>) -> Result {
+        if self.slots.get(slot) != Some(&EMPTY) {
+            return Err(Errno::EADDRINUSE.into());
+        }
+        if bigger.capacity() > 0 {
+            core::mem::swap(&mut self.live, bigger);
+            while let Some(old) = bigger.pop() {
+                // At most 256.
+                self.slots[old.block.slot()] = u16::try_from(self.live.len()).unwrap_or(EMPTY);
+                self.live.push_reserved(old);
+            }
+        }
+        if let Some(live) = live.take() {
+            self.slots[slot] = u16::try_from(self.live.len()).unwrap_or(EMPTY);
+            self.live.push_reserved(live);
+        }
+        Ok(())
+    }
+
+    /// Calls `f` for each block that `span` touches in the window at `window`, with its number and
+    /// the pages touched.
+    pub fn each_block(&mut self, window: CpuSpan, span: CpuSpan, f: &mut dyn FnMut(usize, &mut BlockState, PageBits)) {
         each_slot(window, span, &mut |slot, pages| {
-            if let Some(block) = self.block(slot) {
-                f(block, pages);
+            if let Some(live) = self.at(slot) {
+                f(slot, &mut live.state, pages);
             }
         });
     }
 
-    /// Clears entries of `span`, on each GPU those of the pages that `which` gives, and flushes. Which GPUs had any.
+    /// Clears entries of `span`, on each GPU those of the pages that `which` gives, and flushes.
+    /// Which GPUs had any.
     fn clear(&mut self, window: CpuSpan, span: CpuSpan, which: &mut dyn FnMut(&Map) -> PageBits) -> u32 {
         let mut gpus = 0u32;
-        self.each_block(window, span, &mut |block, pages| {
+        self.each_block(window, span, &mut |_, block, pages| {
             for map in block.maps.iter_mut() {
                 let pages = pages & which(map);
                 if map.clear(pages) {
@@ -369,7 +379,7 @@ impl State {
             }
         });
         let mut flushed = 0u32;
-        self.each_block(window, span, &mut |block, _| {
+        self.each_block(window, span, &mut |_, block, _| {
             for map in block.maps.iter() {
                 let bit = 1 << map.vm.gpu_index();
                 if gpus & bit != 0 && flushed & bit == 0 {
@@ -381,12 +391,18 @@ impl State {
         gpus
     }
 
-    /// Notes whether a block has outstanding pages.
-    pub fn set_restless(&mut self, slot: usize, restless: bool) {
-        let bit = 1 << (slot % 64);
-        if let Some(word) = self.restless.get_mut(slot / 64) {
-            *word = if restless { *word | bit } else { *word & !bit };
+    /// A block has changed: if it has outstanding pages a restore finds it.
+    pub fn changed(&mut self, block: &Block) {
+        let slot = block.slot();
+        let Some(state) = self.of(block) else { return };
+        state.check();
+        if !state.outstanding().is_empty() {
+            self.restless[slot / 64] |= 1 << (slot % 64);
         }
+    }
+
+    fn dropped(&self, block: &Block) -> PageBits {
+        self.drops.get(block.slot()).copied().unwrap_or_default()
     }
 
     fn note_drop(&mut self, window: CpuSpan, span: CpuSpan) {
@@ -420,16 +436,21 @@ impl State {
         start.map(|start| CpuSpan::between(CpuVa(base + start), CpuVa(base + at)))
     }
 
+    fn has_drop(&self, window: CpuSpan, span: CpuSpan) -> bool {
+        let mut any = false;
+        each_slot(window, span, &mut |slot, pages| any |= !(self.drops[slot] & pages).is_empty());
+        any
+    }
+
     /// Bytes of memory held.
     pub fn memory(&self) -> u64 {
-        let blocks = self.blocks.iter().map(|block| {
-            block.pages.memory() + block.maps.memory() + block.maps.iter().map(|map| map.leaves.memory()).sum::<u64>()
-        });
-        self.slots.memory() + self.blocks.memory() + self.drops.memory() + blocks.sum::<u64>()
+        let blocks = self.live.iter().map(|live| live.state.memory());
+        self.slots.memory() + self.live.memory() + self.drops.memory() + blocks.sum::<u64>()
     }
 }
 
-/// Calls `f` with the number of each block that `span` touches in the window at `window`, and its pages.
+/// Calls `f` with the number of each block that `span` touches in the window at `window`, and its
+/// pages.
 fn each_slot(window: CpuSpan, span: CpuSpan, f: &mut dyn FnMut(usize, PageBits)) {
     let base = window.start().0;
     let mut at = span.start().0.max(base) - base;

@@ -3,6 +3,7 @@
 //!
 //! A software GPU has no compute units. It is described as a small part of its generation, with one shader array, because runtimes divide
 //! by these numbers and size scratch and save areas by them. Per-unit figures (waves, LDS, wave size, caches) are the generation's.
+#![expect(clippy::arithmetic_side_effects, reason = "of the machine's description, no part of which is a client's")]
 
 /// What shares a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,6 +134,35 @@ pub const GFX90A: Model = Model {
     ],
 };
 
+/// MI300.
+pub const GFX942: Model = Model {
+    version: 90_402,
+    device_id: 0x74a1,
+    revision: 0,
+    family: 141,
+    external_revision: 0x47,
+    units: 8,
+    simd_per_unit: 4,
+    waves_per_simd: 8,
+    wave_size: 64,
+    scratch_slots: 32,
+    gds_kib: 0,
+    sdma_engines: 2,
+    sdma_xgmi_engines: 14,
+    sdma_queues: 8,
+    clock_mhz: 2100,
+    memory_mhz: 1300,
+    memory_bits: 8192,
+    firmware: 166,
+    sdma_firmware: 22,
+    caches: &[
+        cache(1, 32, 128, true, Sharing::Unit),
+        cache(1, 64, 128, false, Sharing::Gpu),
+        cache(2, 4096, 128, true, Sharing::Gpu),
+        cache(3, 262_144, 64, true, Sharing::Gpu),
+    ],
+};
+
 /// Navi 21.
 pub const GFX1030: Model = Model {
     version: 100_300,
@@ -192,7 +222,7 @@ pub const GFX1100: Model = Model {
 };
 
 /// All of them, oldest first.
-pub const MODELS: [&Model; 4] = [&GFX900, &GFX90A, &GFX1030, &GFX1100];
+pub const MODELS: [&Model; 5] = [&GFX900, &GFX90A, &GFX942, &GFX1030, &GFX1100];
 
 impl Model {
     /// The one of this `gfx_target_version`, or the newest that is not newer than it: a target without an entry of its own looks like
@@ -230,7 +260,9 @@ mod tests {
             (90_000, 90_000),
             (90_006, 90_000),
             (90_010, 90_010),
-            (90_402, 90_010),
+            (90_008, 90_000),
+            (90_400, 90_010),
+            (90_402, 90_402),
             (100_300, 100_300),
             (120_001, 110_000),
         ] {

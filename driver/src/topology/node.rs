@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The text of a node's files. Each type's `Display` is one file.
+#![expect(clippy::arithmetic_side_effects, reason = "of the machine's description, no part of which is a client's")]
 
 use super::{location, Gpu, Machine, Model, Sharing, VENDOR};
 use core::fmt::{self, Display, Formatter};
@@ -22,6 +23,8 @@ const DOORBELL_8_BYTES: u64 = 2 << 12;
 const COHERENT_HOST_ACCESS: u64 = 1 << 28;
 /// `HSA_CAP_SVMAPI_SUPPORTED`: without it runtimes do not make SVM calls. Whether memory can also move is another matter, which they do not ask.
 const SVM_CALLS: u64 = 1 << 27;
+/// Global wave sync resources of a GPU.
+const GWS: u64 = 64;
 /// KFD numbers the SIMDs of GPUs from here on.
 const FIRST_SIMD: u64 = 0x8000_0000;
 const SIMDS_APART: u64 = 0x1000;
@@ -160,7 +163,7 @@ impl Display for Node<'_> {
                 ("max_waves_per_simd", model.waves_per_simd.into()),
                 ("lds_size_in_kb", 64),
                 ("gds_size_in_kb", model.gds_kib.into()),
-                ("num_gws", 0),
+                ("num_gws", GWS),
                 ("wave_front_size", model.wave_size.into()),
                 ("array_count", 1),
                 ("simd_arrays_per_engine", 1),

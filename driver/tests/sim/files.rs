@@ -10,6 +10,13 @@ use vkfd_driver::files::Files;
 #[derive(Default)]
 pub struct OneFile(Mutex<Option<Arc<DmaBuf>>>);
 
+impl OneFile {
+    /// Closes it.
+    pub fn close(&self) {
+        self.0.lock().unwrap().take();
+    }
+}
+
 impl Files for OneFile {
     fn export(&self, buffer: &Arc<DmaBuf>, _: u32) -> Result<u32> {
         *self.0.lock().unwrap() = Some(buffer.clone());

@@ -64,9 +64,14 @@ impl SimMm {
         let first = span.start().0 / PAGE;
         let mut left = Vec::new();
         self.change(Change::Place, first, span.pages(), || {
-            for number in first..first + span.pages() {
-                let on_device = self.pages.lock().unwrap().get(&number).is_some_and(|page| page.device.is_some());
-                if on_device && !self.pinned.lock().unwrap().contains(&number) {
+            // Not each address: the span may be as long as a client likes.
+            let pages = self.pages.lock().unwrap();
+            let here = pages.range(first..first + span.pages());
+            let on_device: Vec<u64> =
+                here.filter(|(_, page)| page.device.is_some()).map(|(number, _)| *number).collect();
+            drop(pages);
+            for number in on_device {
+                if !self.pinned.lock().unwrap().contains(&number) {
                     let frame = 0x1000 + self.next.fetch_add(1, Ordering::SeqCst);
                     left.extend(self.put(number, frame, None));
                 }

@@ -16,9 +16,11 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_uapi::pod::Pod;
 
-mod files;
+mod dma;
+pub mod files;
 pub mod migrate;
 pub mod svm;
+pub mod user;
 
 #[derive(Clone)]
 struct CpuPage {
@@ -73,6 +75,8 @@ pub struct SimMm {
     /// Migrations to this memory only: none is not able to.
     pub kind: Mutex<Option<Kind>>,
     pub moves: AtomicU64,
+    /// The only caller's memory that can be read and written, where a test names addresses that are none. Real pointers otherwise.
+    pub caller: Mutex<Option<std::ops::Range<u64>>>,
     /// What the next move to a GPU ends with, when pages have moved.
     pub move_error: Mutex<Option<Errno>>,
 }
@@ -190,6 +194,12 @@ impl SimMm {
         self.let_go(gone);
     }
 
+    /// Takes all pages away, when nobody listens any more.
+    pub fn end(&self) {
+        let pages = std::mem::take(&mut *self.pages.lock().unwrap());
+        self.let_go(pages.into_values().collect());
+    }
+
     /// Gives pages new frames, as a discard or a migration does.
     pub fn renew(&self, first: u64, count: u64) {
         self.change(Change::Pages, first, count, || {
@@ -201,6 +211,18 @@ impl SimMm {
             }
             self.let_go(old);
         });
+    }
+
+    /// EFAULT for what is not the caller's, as far as that is known.
+    fn check_caller(&self, at: CpuVa, bytes: usize) -> Result {
+        let inside = match &*self.caller.lock().unwrap() {
+            Some(caller) => at.0 >= caller.start && at.0.checked_add(bytes as u64).is_some_and(|end| end <= caller.end),
+            None => at.0 >= PAGE,
+        };
+        if bytes > 0 && !inside {
+            return Err(Errno::EFAULT.into());
+        }
+        Ok(())
     }
 
     /// Whether some page has this frame.
@@ -239,18 +261,14 @@ impl SimMm {
 
 impl AddressSpace for Mm {
     fn read(&self, from: CpuVa, to: &mut [u8]) -> Result {
-        if from.0 < PAGE {
-            return Err(Errno::EFAULT.into());
-        }
-        // SAFETY: tests pass pointers to their own live memory, or null, which was refused above.
+        self.0.check_caller(from, to.len())?;
+        // SAFETY: tests pass pointers to their own live memory, or ones that were refused above.
         unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, to.as_mut_ptr(), to.len()) };
         Ok(())
     }
 
     fn write(&self, to: CpuVa, from: &[u8]) -> Result {
-        if to.0 < PAGE {
-            return Err(Errno::EFAULT.into());
-        }
+        self.0.check_caller(to, from.len())?;
         // SAFETY: as in `read`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.0 as *mut u8, from.len()) };
         Ok(())
@@ -339,31 +357,18 @@ impl AddressSpace for Mm {
         (span.start().0 / PAGE..span.end().0.div_ceil(PAGE)).all(|p| pages.contains_key(&p))
     }
 
+    fn out_of_reach(&self, span: CpuSpan, access: Access) -> u64 {
+        let pages = self.0.pages.lock().unwrap();
+        let faults = self.0.faults.lock().unwrap();
+        // What faults with EPERM is as PROT_NONE.
+        let forbidden = |page: u64| faults.get(&page) == Some(&Errno::EPERM);
+        let reached = |(page, p): &(&u64, &CpuPage)| (p.writable || access == Access::Read) && !forbidden(**page);
+        let first = pages.range(span.start().0 / PAGE..span.end().0 / PAGE).find(reached);
+        first.map_or(span.bytes(), |(page, _)| page * PAGE - span.start().0)
+    }
+
     fn is_current(&self) -> bool {
         true
-    }
-}
-
-struct SimDma {
-    words: Vec<AtomicU64>,
-    first: u64,
-}
-
-impl DmaMemory for SimDma {
-    fn bytes(&self) -> u64 {
-        self.words.len() as u64 * 8
-    }
-    fn page(&self, index: u64) -> PhysAddr {
-        PhysAddr(self.first + index * PAGE)
-    }
-    fn write_u64(&self, at: u64, value: u64) {
-        self.words[usize::try_from(at / 8).unwrap()].store(value, Ordering::SeqCst);
-    }
-    fn read_u64(&self, at: u64) -> u64 {
-        self.words[usize::try_from(at / 8).unwrap()].load(Ordering::SeqCst)
-    }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
     }
 }
 
@@ -516,7 +521,7 @@ impl Gpu for Device {
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
         os::failpoint("dma")?;
         let first = self.0.next_dma.fetch_add(bytes, Ordering::SeqCst);
-        Ok(Arc::new(SimDma { words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect(), first }))
+        Ok(Arc::new(dma::SimDma::new(bytes, first)))
     }
 }
 
@@ -527,6 +532,7 @@ pub struct Rig {
     pub gpu: Arc<SimGpu>,
     pub gpus: Vec<Arc<SimGpu>>,
     pub process: Arc<Process>,
+    pub files: Arc<files::OneFile>,
 }
 
 pub const GPU_ID: u32 = 5;
@@ -537,8 +543,22 @@ impl Rig {
         Self::with_gpus(options, 1, 2048)
     }
 
-    /// GPUs [`GPU_ID`], `GPU_ID + 1` and so on, each with `vram` pages.
+    /// GPUs [`GPU_ID`], `GPU_ID + 1` and so on, each with `vram` pages. With the calls that only tests use.
     pub fn with_gpus(options: Options, count: u32, vram: u64) -> Self {
+        Self::with_vms(options, count, vram, count)
+    }
+
+    /// The same, with VMs on the first `vms` GPUs only.
+    pub fn with_vms(options: Options, count: u32, vram: u64, vms: u32) -> Self {
+        Self::made(Options { diagnosis: true, ..options }, count, vram, vms)
+    }
+
+    /// As [`with_gpus`](Self::with_gpus), with these options and no others.
+    pub fn as_shipped(options: Options, count: u32, vram: u64) -> Self {
+        Self::made(options, count, vram, count)
+    }
+
+    fn made(options: Options, count: u32, vram: u64, vms: u32) -> Self {
         let mm = Arc::new(SimMm::default());
         *mm.kind.lock().unwrap() = Some(options.device_memory);
         let gpus: Vec<_> = (GPU_ID..GPU_ID + count).map(|id| SimGpu::new(id, vram)).collect();
@@ -546,12 +566,13 @@ impl Rig {
         for gpu in &gpus {
             own.push(Arc::new(Device(gpu.clone()))).unwrap();
         }
-        let kfd = Kfd::with_files(own, options, Arc::new(files::OneFile::default())).unwrap();
+        let files = Arc::new(files::OneFile::default());
+        let kfd = Kfd::with_files(own, options, files.clone()).unwrap();
         let process = kfd.open(Arc::new(Mm(mm.clone()))).unwrap();
-        for gpu in &gpus {
-            process.acquire_vm(gpu.properties.gpu_id).unwrap();
+        for gpu_id in GPU_ID..GPU_ID + vms {
+            process.acquire_vm(gpu_id).unwrap();
         }
-        Self { mm, gpu: gpus[0].clone(), gpus, process }
+        Self { mm, gpu: gpus[0].clone(), gpus, process, files }
     }
 
     pub fn call<T: Pod>(&self, command: u32, args: &mut T) -> std::result::Result<(), Errno> {
@@ -629,6 +650,7 @@ impl Rig {
     pub fn settle(&self) {
         for _ in 0..60_000 {
             if self.info().evicted == 0 {
+                self.audit();
                 return;
             }
             os::sleep(std::time::Duration::from_millis(1));
@@ -650,6 +672,9 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.audit();
+        }
         self.process.release();
     }
 }

@@ -44,11 +44,21 @@ impl Rig {
             *to = SvmAttribute { attr_type: *attr_type, value: *value };
         }
         let at = CpuVa(std::ptr::from_mut(&mut call) as u64);
-        let result = self.process.ioctl(vkfd_uapi::command::SVM.0, at).map_err(|e| e.errno);
+        // The word says how long the call is, with its list.
+        let command = vkfd_uapi::command::SVM.0 + (u32::try_from(size_of_val(&call.1[..list.len()])).unwrap() << 16);
+        let result = self.process.ioctl(command, at).map_err(|e| e.errno);
         for (from, to) in call.1.iter().zip(list) {
             *to = (from.attr_type, from.value);
         }
+        self.audit();
         result
+    }
+
+    /// The page tables have what the driver knows of and nothing else. Right at any time, whatever else goes on.
+    #[track_caller]
+    pub fn audit(&self) {
+        let flaw = self.process.audit_svm();
+        assert!(flaw.is_none(), "{flaw:x?}");
     }
 
     /// Sets attributes `(type, value)` of pages.

@@ -4,6 +4,14 @@
 use crate::rig::*;
 use std::sync::atomic::Ordering::SeqCst;
 use vkfd_gpu::*;
+use vkfd_kernels::{code, Image};
+
+/// Where real kernels are.
+const CODE: u64 = 12 << 20;
+
+fn image() -> Image {
+    Image::new(code(90_000).unwrap()).unwrap()
+}
 
 fn survive(kind: QueueKind, seed: u64, shape: impl Fn(&mut Vec<u8>)) {
     let rig = Rig::with(Config::default(), seed % 2 == 0);
@@ -12,6 +20,7 @@ fn survive(kind: QueueKind, seed: u64, shape: impl Fn(&mut Vec<u8>)) {
     // Random descriptors and arguments, too.
     rig.write(0, &bytes);
     rig.write(SCRATCH, &noise(seed + 1, 0x10000));
+    rig.write(CODE, &image().at(VA + CODE));
     let queue = rig.queue(kind);
     let random = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     queue.slot.store(if seed % 3 == 0 { random } else { 0x8000 }, SeqCst);
@@ -70,19 +79,18 @@ fn random_pm4_rings() {
 
 #[test]
 fn random_aql_rings() {
+    let image = image();
     for seed in 0..40 {
         survive(QueueKind::Aql, seed, |bytes| {
             for chunk in bytes.chunks_exact_mut(64) {
                 chunk[0] %= 6;
                 if seed % 4 == 1 {
-                    let object = VA + 0x8000 + 0x40 * u64::from(chunk[1] % 8);
+                    let kernel = &image.kernels()[usize::from(chunk[1] % 8)];
+                    let object = VA + CODE + kernel.descriptor;
                     let kernarg = VA + SCRATCH + u64::from(chunk[2]);
                     chunk[32..40].copy_from_slice(&object.to_le_bytes());
                     chunk[40..48].copy_from_slice(&kernarg.to_le_bytes());
                 }
-            }
-            for (slot, kernel) in kernel::BuiltinKernel::ALL.into_iter().enumerate() {
-                bytes[0x8000 + slot * 64..][..64].copy_from_slice(&kernel::descriptor(kernel));
             }
         });
     }

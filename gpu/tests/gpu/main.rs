@@ -3,7 +3,9 @@
 
 mod access;
 mod aql;
+mod code_objects;
 mod garbage;
+mod kernels;
 mod pm4;
 mod queues;
 mod rig;

@@ -257,13 +257,18 @@ impl Rig {
 
     /// A queue whose ring is at `offset` and whose pointers are at `rptr` and `wptr`.
     pub fn queue_with_pointers(&self, kind: QueueKind, offset: u64, rptr: u64, wptr: u64) -> TestQueue<'_> {
+        self.queue_in(VMID, kind, offset, rptr, wptr)
+    }
+
+    /// The same, in any address space.
+    pub fn queue_in(&self, vmid: Vmid, kind: QueueKind, offset: u64, rptr: u64, wptr: u64) -> TestQueue<'_> {
         let slot = Arc::new(AtomicU64::new(77));
         let ptr = NonNull::new(slot.as_ptr()).unwrap();
         // SAFETY: the Arc keeps the slot in place.
         let doorbell = unsafe { DoorbellPtr::new(ptr, slot.clone()) };
         self.write_u64(rptr, 0);
         let config = QueueConfig {
-            vmid: VMID,
+            vmid,
             kind,
             ring_va: VA + offset,
             ring_bytes: RING_BYTES,
@@ -316,7 +321,9 @@ impl TestQueue<'_> {
     /// Waits until all that was submitted has been processed.
     pub fn wait(&self) {
         let start = Instant::now();
-        while self.rptr() != self.wptr {
+        // PM4 reports the place in the ring.
+        let end = if self.unit == 4 { self.wptr % (RING_BYTES / 4) } else { self.wptr };
+        while self.rptr() != end {
             if let Ok(event) = self.rig.events.try_recv() {
                 panic!("unexpected {event:?} at {:#x} of {:#x}", self.rptr(), self.wptr);
             }

@@ -61,7 +61,7 @@ pub fn rig_of(coherent: bool, vram: u64, gpus: u32) -> Option<Vec<Rig>> {
 
 /// As [`rig_of`], each on a machine like this.
 pub fn rig_on(coherent: bool, options: &MachineOptions) -> Option<Vec<Rig>> {
-    let options = MachineOptions { source: Source::Userfaultfd, ..*options };
+    let options = MachineOptions { source: Source::Userfaultfd, ..options.clone() };
     let rigs = (0..options.gpus).map(|i| {
         let machine = match Machine::new(&options) {
             Ok(machine) => machine,

@@ -17,7 +17,7 @@ use vkfd_uapi::vkfd;
 
 use crate::model::{self, Op, Piece, Shape, Step, Trouble};
 use crate::sim::memory::{Change, SimMemory, CALLER, FIRST_PAGE};
-use crate::sim::{Form, Rig};
+use crate::sim::{Form, Rig, FIRST_GPU_ID};
 
 pub use packets::{aql_packets, pm4_packets, sdma_packets};
 pub use walk::page_walk;
@@ -38,21 +38,58 @@ pub const TARGETS: &[Target] = &[
 /// Bytes of an argument: no structure is longer.
 const ARGUMENT_BYTES: usize = 256;
 
+/// Values at the ends of types and of what the driver tells apart, which bytes by chance hardly ever are.
+const EDGES: [u64; 32] = [
+    0,
+    1,
+    u64::MAX,
+    u64::MAX - 1,
+    u32::MAX as u64,
+    u32::MAX as u64 - 1,
+    1 << 32,
+    (u32::MAX as u64) << 32,
+    i64::MAX as u64,
+    1 << 63,
+    u64::MAX - 4095,
+    (1 << 47) - 4096,
+    1 << 47,
+    (1 << 47) + 1,
+    1 << 48,
+    4095,
+    4096,
+    4097,
+    1 << 21,
+    1 << 30,
+    1 << 31,
+    i32::MAX as u64,
+    FIRST_GPU_ID as u64,
+    (FIRST_GPU_ID as u64) << 32,
+    FIRST_GPU_ID as u64 | (FIRST_GPU_ID as u64) << 32,
+    CALLER,
+    CALLER + 0x1000,
+    CALLER + 0x8ff8,
+    FIRST_PAGE * 4096,
+    (FIRST_PAGE + 63) * 4096,
+    FIRST_GPU_ID as u64 | (1 << 31 | 2) << 32,
+    FIRST_GPU_ID as u64 | (1 << 31 | 4) << 32,
+];
+
 /// A byte chooses a command (or says that a whole command word follows), then comes the length of the argument, then the argument;
-/// and so on. The bytes are also what lists in the callers' memory consist of.
+/// and so on. With the byte's high bit set a byte for each 8 bytes of the argument says whether they are one of `EDGES` or follow. The bytes are also what
+/// lists in the callers' memory consist of.
 pub fn ioctl_decode(data: &[u8]) {
     let memory = SimMemory::new(64);
     memory.map(FIRST_PAGE, 48, true);
     // The limit that follows from this is half a GiB: no call takes long.
-    let rig = Rig::new(memory, 1, Options { ram: 2 << 30, ..Rig::options() });
+    let rig = Rig::new(memory, 1, Options { ram: 2 << 30, diagnosis: true, ..Rig::options() });
     let mut input = Unstructured::new(data);
     rig.memory.put(CALLER + 0x1000, &data[..data.len().min(0x8000)]);
     for _ in 0..64 {
-        let Ok(command) = command(&mut input) else { break };
-        let len = input.arbitrary::<u8>().map_or(0, usize::from);
+        let Ok((command, at_edges)) = command(&mut input) else { break };
         let mut argument = [0; ARGUMENT_BYTES];
-        let len = len.min(input.len()).min(ARGUMENT_BYTES);
-        if input.fill_buffer(&mut argument[..len]).is_err() {
+        let filled =
+            if at_edges { fill_with_edges(&mut input, &mut argument) } else { fill(&mut input, &mut argument) };
+        if filled.is_err() {
             break;
         }
         if command.number() == command::WAIT_EVENTS.number() {
@@ -69,14 +106,33 @@ pub fn ioctl_decode(data: &[u8]) {
     }
 }
 
-fn command(input: &mut Unstructured<'_>) -> Result<Command> {
+fn fill(input: &mut Unstructured<'_>, argument: &mut [u8; ARGUMENT_BYTES]) -> Result<()> {
+    let len = input.arbitrary::<u8>().map_or(0, usize::from).min(input.len()).min(ARGUMENT_BYTES);
+    input.fill_buffer(&mut argument[..len])
+}
+
+fn fill_with_edges(input: &mut Unstructured<'_>, argument: &mut [u8; ARGUMENT_BYTES]) -> Result<()> {
+    for word in argument.chunks_exact_mut(8).take(8) {
+        let choice = usize::from(input.arbitrary::<u8>()?);
+        match EDGES.get(choice % (EDGES.len() + 8)) {
+            Some(edge) => word.copy_from_slice(&edge.to_le_bytes()),
+            None => input.fill_buffer(word)?,
+        }
+    }
+    Ok(())
+}
+
+/// Which command, and whether its argument is at the edges.
+fn command(input: &mut Unstructured<'_>) -> Result<(Command, bool)> {
     let own = [vkfd::QUERY_CAPS, vkfd::LAST_ERROR, vkfd::SNAPSHOT, vkfd::RINGED];
     let batch = vkfd_uapi::batch::ALLOC_MEMORY_OF_GPU_BATCH;
-    let known: Vec<Command> = ALL.iter().map(|known| known.command).chain(own).chain([batch]).collect();
-    let choice = usize::from(input.arbitrary::<u8>()?);
-    match known.get(choice % (known.len() + 4)) {
-        Some(command) => Ok(*command),
-        None => Ok(Command(input.arbitrary()?)),
+    let tests = [vkfd::SET_WINDOWS, vkfd::MEASURE, vkfd::MOVE];
+    let known: Vec<Command> = ALL.iter().map(|known| known.command).chain(own).chain([batch]).chain(tests).collect();
+    let choice = input.arbitrary::<u8>()?;
+    let at_edges = choice & 0x80 != 0;
+    match known.get(usize::from(choice & 0x7f) % (known.len() + 4)) {
+        Some(command) => Ok((*command, at_edges)),
+        None => Ok((Command(input.arbitrary()?), at_edges)),
     }
 }
 

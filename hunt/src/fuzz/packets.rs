@@ -9,9 +9,11 @@ use std::time::Instant;
 
 use vkfd_gpu::pte::{Entry, EntryFlags, Level, Target};
 use vkfd_gpu::{
-    kernel, raw, Bus, BusError, Config, DoorbellPtr, Fabric, FabricAddr, Gpu, HostSpan, Interrupts, PageFault,
-    PhysAddr, QueueConfig, QueueError, QueueId, QueueKind, Vmid,
+    raw, Bus, BusError, Config, DoorbellPtr, Fabric, FabricAddr, Gpu, HostSpan, Interrupts, PageFault, PhysAddr,
+    QueueConfig, QueueError, QueueId, QueueKind, Vmid,
 };
+
+use vkfd_kernels::Image;
 
 use super::PATIENCE;
 
@@ -24,8 +26,17 @@ const VA: u64 = 0x4000_0000;
 const RING_BYTES: u64 = 0x1000;
 const RPTR: u64 = 0x2000;
 const WPTR: u64 = 0x2008;
-/// Descriptors of the built-in kernels.
-const KERNELS: u64 = 0x3000;
+/// Code of real kernels.
+const KERNELS: u64 = 0x8_0000;
+
+/// Kernels of gfx900, laid out once.
+fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let code = vkfd_kernels::code(90_000).expect("gfx900's kernels");
+        Image::new(code).expect("a code object")
+    })
+}
 
 struct Host {
     words: Vec<AtomicU64>,
@@ -102,9 +113,7 @@ impl Bench {
         self.host.halted.store(false, Ordering::SeqCst);
         self.put(0, &[0; 0x4000]);
         self.put(0, ring);
-        for (slot, kernel) in kernel::BuiltinKernel::ALL.into_iter().enumerate() {
-            self.put(KERNELS + slot as u64 * 64, &kernel::descriptor(kernel));
-        }
+        self.put(KERNELS, &image().at(VA + KERNELS));
         let doorbell = Arc::new(AtomicU64::new(0));
         let ptr = NonNull::new(doorbell.as_ptr()).expect("an address");
         // SAFETY: the Arc keeps the doorbell in place.
@@ -188,7 +197,8 @@ pub fn aql_packets(data: &[u8]) {
     packets.truncate(packets.len() / 64 * 64);
     for packet in packets.chunks_exact_mut(64).filter(|_| mode % 2 == 0) {
         packet[0] %= 6;
-        let kernel = VA + KERNELS + 64 * u64::from(packet[2] % 8);
+        let kernels = image().kernels();
+        let kernel = VA + KERNELS + kernels[usize::from(packet[2]) % kernels.len()].descriptor;
         packet[32..40].copy_from_slice(&kernel.to_le_bytes());
         let arguments = VA + u64::from(packet[3]) * 0x400;
         packet[40..48].copy_from_slice(&arguments.to_le_bytes());

@@ -4,10 +4,12 @@
 //! Variadic functions are defined with their last arguments in place: where integers are passed in registers, on x86-64 and aarch64 Linux,
 //! a caller cannot tell.
 
+mod attribute;
 mod descriptor;
 mod path;
 mod signal;
 mod status;
+mod transfer;
 
 use libc::c_int;
 
@@ -22,7 +24,9 @@ fn done(result: Result<c_int, c_int>) -> c_int {
 
 /// Runs when the library is loaded.
 extern "C" fn start() {
+    vkfd_host::per_process::watch_forks();
     vkfd_host::interpose::set_mapper(crate::device::map);
+    crate::device::find_inherited();
 }
 
 #[used]

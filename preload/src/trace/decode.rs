@@ -25,14 +25,56 @@ pub(super) fn name(device: Device, command: u32) -> String {
         Device::Render(_) => match number {
             0x00 => "DRM_VERSION".into(),
             0x05 => "DRM_GET_CLIENT".into(),
+            0x09 => "DRM_GEM_CLOSE".into(),
+            0x0c => "DRM_GET_CAP".into(),
+            0x2d => "DRM_PRIME_HANDLE_TO_FD".into(),
+            0x2e => "DRM_PRIME_FD_TO_HANDLE".into(),
+            0x40 => "AMDGPU_GEM_CREATE".into(),
+            0x41 => "AMDGPU_GEM_MMAP".into(),
             0x45 => "AMDGPU_INFO".into(),
+            0x46 => "AMDGPU_GEM_METADATA".into(),
+            0x47 => "AMDGPU_GEM_WAIT_IDLE".into(),
+            0x48 => "AMDGPU_GEM_VA".into(),
+            0x50 => "AMDGPU_GEM_OP".into(),
             _ => format!("DRM_{number:#x}"),
         },
     }
 }
 
+const fn field(name: &'static str, offset: usize, size: usize) -> Field {
+    Field { name, offset, size }
+}
+
+/// What libdrm's calls on a render node begin with (`drm.h`, `amdgpu_drm.h`).
+const DRM: &[(u32, &[Field])] = &[
+    (0x09, &[field("handle", 0, 4)]),
+    (0x0c, &[field("capability", 0, 8), field("value", 8, 8)]),
+    (0x2d, &[field("handle", 0, 4), field("fd", 8, 4)]),
+    (0x2e, &[field("handle", 0, 4), field("fd", 8, 4)]),
+    (0x40, &[field("size", 0, 8), field("domains", 16, 8), field("create", 24, 8)]),
+    (0x41, &[field("mmap_offset", 0, 8)]),
+    (0x45, &[field("size", 8, 4), field("query", 12, 4)]),
+    (0x46, &[field("handle", 0, 4), field("op", 4, 4)]),
+    (
+        0x48,
+        &[
+            field("handle", 0, 4),
+            field("op", 8, 4),
+            field("access", 12, 4),
+            field("va_addr", 16, 8),
+            field("bo_offset", 24, 8),
+            field("size", 32, 8),
+        ],
+    ),
+    (0x50, &[field("handle", 0, 4), field("op", 4, 4)]),
+];
+
 /// The fields of a call's argument.
 fn fields(command: Command) -> &'static [Field] {
+    if command.kind() == b'd' {
+        let known = DRM.iter().find(|(number, _)| *number == u32::from(command.number()));
+        return known.map_or(&[], |(_, fields)| fields);
+    }
     if command == ALLOC_MEMORY_OF_GPU_BATCH {
         return AllocMemoryOfGpuBatchArgs::FIELDS;
     }

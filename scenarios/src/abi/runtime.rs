@@ -526,11 +526,22 @@ fn settings() -> Result<(), Stop> {
     ] {
         ensure_eq!(runtime.call(command::SET_CU_MASK, &mut args), result, "{args:?}");
     }
-    for (queue_id, waves, gws) in [(queue.id, Errno::INVAL, Errno::NODEV), (999, Errno::FAULT, Errno::INVAL)] {
+    for (queue_id, waves) in [(queue.id, Errno::INVAL), (999, Errno::FAULT)] {
         let mut state = GetQueueWaveStateArgs { queue_id, ..GetQueueWaveStateArgs::zeroed() };
         ensure_eq!(runtime.call(command::GET_QUEUE_WAVE_STATE, &mut state), Err(waves));
-        let mut sync = AllocQueueGwsArgs { queue_id, num_gws: 1, ..AllocQueueGwsArgs::zeroed() };
-        ensure_eq!(runtime.call(command::ALLOC_QUEUE_GWS, &mut sync), Err(gws));
+    }
+    // Global wave sync: one queue of a process has a GPU's.
+    for (queue_id, num_gws, result) in [
+        (999, 1, Err(Errno::INVAL)),
+        (queue.id, 0, Err(Errno::INVAL)),
+        (queue.id, 1, Ok(())),
+        (queue.id, 1, Err(Errno::BUSY)),
+        (queue.id, 0, Ok(())),
+        (queue.id, 1, Ok(())),
+    ] {
+        let mut sync = AllocQueueGwsArgs { queue_id, num_gws, first_gws: 77, ..AllocQueueGwsArgs::zeroed() };
+        ensure_eq!(runtime.call(command::ALLOC_QUEUE_GWS, &mut sync), result, "{sync:?}");
+        ensure_eq!(sync.first_gws, if result.is_ok() { 0 } else { 77 });
     }
     queue.destroy()?;
     let mut argument = [0_u64; 8];

@@ -7,6 +7,7 @@
 //! | `swap` | memory pressure; half of what is registered fits |
 //! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
+//! | `hostile` | clients without rights, that ask for what they must not get |
 //! | `kill` | a client is killed, by a signal or for want of memory |
 //! | `device_pages`, `device_users`, `device_children`, `device_svm`, `device_rdma` | pages are in a GPU's memory |
 //! | `mapping` | a client's mapping of VRAM fails |
@@ -29,6 +30,7 @@ mod device_stage;
 mod device_svm;
 mod device_users;
 mod fork;
+mod hostile;
 mod huge;
 mod kill;
 mod ksm;
@@ -81,6 +83,15 @@ const ROLES: &[(&str, Role)] = &[
     ("device_parent", device_children::parent_role),
     ("device_parent_closing", device_children::closing_parent_role),
     ("pressure", pressure::client_role),
+    ("hostile_svm", hostile::svm_role),
+    ("hostile_reservation", hostile::reservation_role),
+    ("hostile_registration", hostile::registration_role),
+    ("hostile_snapshot", hostile::snapshot_role),
+    ("hostile_vmids", hostile::vmids_role),
+    ("hostile_other_user", hostile::other_user_role),
+    ("hostile_gtt", hostile::gtt_role),
+    ("hostile_registers_writer", hostile::registers_writer_role),
+    ("hostile_registers_reader", hostile::registers_reader_role),
 ];
 
 macro_rules! scenarios {
@@ -198,6 +209,20 @@ scenarios! {
         "memory whose page faults a thread of the process serves is registered, is SVM memory, and moves to the GPU's memory";
     device_faults_wait_for_no_thread: user_faults::of_the_gpu,
         "the GPU's own fault does not wait for a thread that serves page faults, and uses what the CPU has had served";
+    killed_in_an_svm_call: hostile::svm,
+        "SIGKILL ends a client whose SVM call is about terabytes";
+    killed_in_registrations: hostile::registration,
+        "SIGKILL ends a client that registers as much as it may, one page again and again";
+    killed_in_snapshots: hostile::snapshot,
+        "SIGKILL ends a client that looks at as many entries as it may";
+    reservation_is_one_miss: hostile::reservation,
+        "an SVM call about 8 GiB that nothing may access is short; with XNACK off they would be charged";
+    vmids_for_other_users: hostile::vmids,
+        "one user takes all VMIDs that it gets, and another one still gets one";
+    gtt_in_the_memory_cgroup: hostile::gtt,
+        "system memory of a client's is charged to its memory cgroup, also in pieces of 2 MiB";
+    registers_of_each_client: hostile::registers,
+        "a page of registers that one user writes to is not another user's";
     mapping_fails_half_way: mapping::fails_half_way,
         "a mapping of VRAM in several pieces fails at each of them: nothing is left of it";
     pressure_on_two_processes: pressure::two_processes,

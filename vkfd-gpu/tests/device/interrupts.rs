@@ -30,6 +30,31 @@ fn an_event_arrives_and_a_queue_error_says_why() {
     });
 }
 
+/// What a queue of one VM raised is of that VM, also when the driver takes it after the next VM has got the number.
+#[test]
+fn an_interrupt_says_whose_it_is_however_late_it_comes() {
+    Machine::each(|machine| {
+        let (before, after) = (Vmid::new(7, 0), Vmid::new(7, 1));
+        let busy = Arc::new(Mutex::new(()));
+        let held = busy.lock().unwrap();
+        let gate = busy.clone();
+        *machine.sink.hook.lock().unwrap() = Some(Box::new(move |_| drop(gate.lock())));
+        let first = Space::new(machine, before.0, false);
+        let mut queue = first.queue(QueueKind::Sdma, 0);
+        queue.submit(&[TRAP, 41, TRAP, 42]);
+        queue.wait();
+        drop(queue);
+        let second = Space::with_vram(machine, after.0, false, first.vram.clone());
+        let mut queue = second.queue(QueueKind::Sdma, 1);
+        queue.submit(&[TRAP, 43]);
+        queue.wait();
+        drop(held);
+        let reports = [41, 42, 43].map(|_| machine.report());
+        let wanted = [Report::Event(before, 41), Report::Event(before, 42), Report::Event(after, 43)];
+        assert_eq!(reports, wanted);
+    });
+}
+
 #[test]
 fn more_events_than_the_ring_holds_wait_for_the_driver_and_hold_up_nobody() {
     Machine::each(|machine| {

@@ -228,7 +228,7 @@ fn wrong_usage_is_explained() {
     for (arguments, expected) in [
         (&["--vram", "3M"][..], "not a multiple of 2M"),
         (&["--vram", "lots"], "write for instance 512M"),
-        (&["--target", "gfx803"], "gfx9 or later"),
+        (&["--target", "gfx803"], "gfx900, gfx90a, gfx942, gfx1030, gfx1100"),
         (&["--gpus", "0"], "0 is not in 1..=32"),
     ] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_vkfd-gpu"));

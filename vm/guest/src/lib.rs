@@ -39,6 +39,9 @@ pub struct Module {
     pub file: PathBuf,
     /// `name=value`, separated by spaces.
     pub parameters: String,
+    /// It is not unloaded at the end.
+    #[serde(default)]
+    pub stays: bool,
 }
 
 /// A program to run.

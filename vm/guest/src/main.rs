@@ -68,7 +68,7 @@ fn do_job(job: &Job, report: &Report) -> Result<()> {
     for module in &job.modules {
         let error = modules::load(module).err().map(|error| format!("{error:#}"));
         complete &= error.is_none();
-        if error.is_none() {
+        if error.is_none() && !module.stays {
             loaded.push(module);
         }
         report.send(&Record::Loaded { module: module.name.clone(), error });

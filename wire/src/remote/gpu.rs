@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The device as the driver sees it: [`Gpu`] in terms of the BAR and of commands.
+#![expect(clippy::arithmetic_side_effects, reason = "entries lie in VRAM, which is checked before")]
 
 use super::{Phase, Remote};
 use crate::bar::Bar;
@@ -22,6 +23,11 @@ impl<B: Bar> Remote<B> {
         debug_assert!(inside, "{count} entries at {at} of VRAM");
         inside.then_some(self.vram_at + at.0)
     }
+}
+
+/// The address space alone, as the device has it. Only with queues it learns whose it is.
+const fn space(vmid: Vmid) -> Vmid {
+    Vmid::new(vmid.number(), 0)
 }
 
 impl<B: Bar> Gpu for Remote<B> {
@@ -61,7 +67,7 @@ impl<B: Bar> Gpu for Remote<B> {
     fn flush_tlb(&self, vmid: Vmid) {
         // Entries were written before: either they are seen here, or by a device that starts with an empty TLB.
         self.bar.fence();
-        self.tell_any(&Command::FlushTlb { vmid });
+        self.tell_any(&Command::FlushTlb { vmid: space(vmid) });
     }
 
     fn suspend(&self, vmid: Vmid) {
@@ -73,7 +79,11 @@ impl<B: Bar> Gpu for Remote<B> {
     }
 
     fn fault_done(&self, vmid: Vmid, va: GpuVa, served: bool) {
-        self.tell_any(&Command::FaultDone { vmid, va, served });
+        self.tell_any(&Command::FaultDone { vmid: space(vmid), va, served });
+    }
+
+    fn max_queues(&self) -> usize {
+        layout::MAX_QUEUES as usize
     }
 
     fn add_queue(&self, spec: &QueueSpec) -> Result<HwQueue> {

@@ -7,6 +7,7 @@
 //!
 //! How long a call waits is bounded ([`Patience`]) by the device's heartbeat, and in all. Time is counted in small steps, so that a guest
 //! that stood still for a while does not take that for the device's silence.
+#![expect(clippy::arithmetic_side_effects, reason = "of constants and of a mailbox that there is")]
 
 use super::life::Phase;
 use super::{Loss, Remote};

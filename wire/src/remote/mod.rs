@@ -10,6 +10,7 @@
 //! What a lost device means: calls with a result fail with ENODEV; suspending and flushing succeed at once, for nothing is in flight; each
 //! queue is reported as stopped. The device process that comes next gets the address spaces as they are wanted by then, and new
 //! queues can be made. VRAM keeps its contents.
+#![expect(clippy::arithmetic_side_effects, reason = "places in VRAM, which lies in the BAR")]
 
 mod gpu;
 mod life;
@@ -383,6 +384,7 @@ impl<B: Bar> Remote<B> {
 
     /// Changes what is wanted of an address space, and tells the device.
     fn set_vmid(&self, vmid: Vmid, change: impl Fn(VmidState) -> VmidState) {
+        let vmid = Vmid::new(vmid.number(), 0);
         let Some(wanted) = self.vmids.get(vmid.0 as usize) else {
             debug_assert!(false, "VMID {} of {}", vmid.0, self.vmids.len());
             return;

@@ -2,6 +2,7 @@
 //! What the host has done from time to time: handing interrupts on, noticing that the device has gone, taking the next one over.
 //!
 //! One thread at a time does it; others that call meanwhile leave it more to do and return.
+#![expect(clippy::arithmetic_side_effects, reason = "words of an entry that there is")]
 
 use super::{properties, ready_epoch, same, Loss, Phase, Remote};
 use crate::bar::Bar;
@@ -115,7 +116,7 @@ impl<B: Bar> Remote<B> {
             self.seen.store(number.wrapping_add(1), SeqCst);
             self.bar.write(layout::INTERRUPTS_SEEN, number.wrapping_add(1));
             let Some(interrupt) = Interrupt::decode(&words) else { return false };
-            let known = |vmid: Vmid| (1..self.properties.vmids).contains(&vmid.0);
+            let known = |vmid: Vmid| (1..self.properties.vmids).contains(&vmid.number());
             match interrupt {
                 Interrupt::Fault(fault) if known(fault.vmid) => driver.page_fault(self.id(), fault),
                 Interrupt::Event { vmid, event } if known(vmid) => driver.signal_event(self.id(), vmid, event),

@@ -18,7 +18,7 @@ pub(crate) const PROGRAM: Source = Source { file: "clients/rocr/copies.c", argum
 /// The program that uses SVM.
 pub(crate) const SVM: Source = Source { file: "clients/rocr/svm.c", arguments: &["-lhsa-runtime64"] };
 
-/// What [`SVM`] says where a GPU leaves the last byte of a copy out.
+/// What [`SVM`] says where a GPU leaves a part of a copy out.
 pub(crate) const SVM_SHORT: &str = "FAILED: a GPU: word";
 
 const BUFFERS: &str = "2000";
@@ -56,8 +56,8 @@ fn check_svm(stand: &Stand, report: &mut Report) -> Result<()> {
         let what = format!("ROCR, {}: SVM memory prefetched to each GPU, used there in place", options.join(" "));
         report.expect(right, &what, &ran);
     }
-    let short = stand.broken("copy", &[], &program, &["2"])?;
+    let short = stand.broken("grid", &[], &program, &["2"])?;
     let noticed = short.code == Some(1) && short.stdout.contains(SVM_SHORT);
-    report.expect(noticed, "control: a GPU that leaves the last byte of a copy out is noticed in SVM memory", &short);
+    report.expect(noticed, "control: a GPU that leaves the last work-item out is noticed in SVM memory", &short);
     Ok(())
 }

@@ -8,7 +8,7 @@ use anyhow::{ensure, Context, Result};
 
 use crate::tree;
 
-/// A program in C or C++.
+/// A program in C, C++ or HIP.
 pub(crate) struct Source {
     /// Relative to the tree.
     pub(crate) file: &'static str,
@@ -21,7 +21,11 @@ impl Source {
     pub(crate) fn compile(&self, directory: &Path) -> Result<PathBuf> {
         let source = tree::root().join(self.file);
         let program = directory.join(source.file_stem().unwrap_or_default());
-        let compiler = if source.extension().is_some_and(|e| e == "c") { "cc" } else { "c++" };
+        let compiler = match source.extension().and_then(|extension| extension.to_str()) {
+            Some("c") => "cc",
+            Some("hip") => "hipcc",
+            _ => "c++",
+        };
         let mut command = Command::new(compiler);
         command.args(["-O1", "-Wall", "-o"]).arg(&program).arg(&source).args(self.arguments);
         let status = command.status().with_context(|| format!("run {compiler}"))?;

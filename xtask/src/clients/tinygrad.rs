@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! tinygrad from PyPI: copies to one and two GPUs and back. It speaks to KFD itself, with queues of PM4 and SDMA.
+//! tinygrad from PyPI: copies to one and two GPUs and back, and operations on them, compiled by LLVM. It speaks to KFD itself, with queues of PM4 and SDMA.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,8 @@ use anyhow::{ensure, Context, Result};
 use super::{Client, Report, Stand};
 use crate::tree;
 
-pub(crate) const CLIENT: Client = Client { name: "tinygrad", packages: &["python3", "python3-venv"], check };
+pub(crate) const CLIENT: Client =
+    Client { name: "tinygrad", packages: &["python3", "python3-venv", "libllvm19"], check };
 
 const PACKAGES: [&str; 2] = ["tinygrad==0.14.0", "numpy<3"];
 
@@ -20,6 +21,14 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
         let ran = stand.run(&["--target", "gfx1100", "--gpus", gpus], &python, &[&script, gpus], &[])?;
         let right = ran.succeeded() && ran.stdout.contains("all bytes right") && ran.stdout.ends_with("ok\n");
         report.expect(right, &format!("tinygrad, gfx1100, {gpus} GPUs: copies to each and back"), &ran);
+    }
+    let script_of_kernels = tree::root().join("clients/tinygrad/compute.py").display().to_string();
+    let compiler = &[("DEV", "AMD:LLVM")][..];
+    for gpus in ["1", "2"] {
+        let options = ["--target", "gfx1100", "--gpus", gpus];
+        let ran = stand.run(&options, &python, &[&script_of_kernels, gpus], compiler)?;
+        let right = ran.succeeded() && ran.stdout.ends_with("ok\n");
+        report.expect(right, &format!("tinygrad, gfx1100, {gpus} GPUs: operations, as numpy has them"), &ran);
     }
     let options = ["--target", "gfx1100"];
     // The same library unbroken: what follows is the sabotage's doing.

@@ -43,7 +43,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Verdict> {
     let flavor = args.flavor.flavor();
     let parts = Parts::build(flavor, Module::Vkfd, &[VKFD])?;
-    let (mut initrd, mut job) = parts.guest(&args.parameters)?;
+    let (mut initrd, mut job) = parts.guest_for_tests(&args.parameters)?;
     let path = initrd.add_program(parts.programs.path(VKFD)?)?;
     let mut arguments = vec!["bench"];
     arguments.extend(args.arguments.iter().map(String::as_str));

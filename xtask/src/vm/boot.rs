@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,7 +67,11 @@ impl Directory {
     /// Below the target directory.
     pub fn new(kernel: &Kernel, name: &str) -> Result<Self> {
         let path = std::path::absolute(tree::target()).context("make the target directory absolute")?;
-        let path = path.join("vm").join(kernel.flavor.name()).join(name);
+        Self::at(path.join("vm").join(kernel.flavor.name()).join(name))
+    }
+
+    /// This one.
+    pub fn at(path: PathBuf) -> Result<Self> {
         fs::create_dir_all(&path).with_context(|| format!("create {}", path.display()))?;
         let lock = File::create(path.join("lock")).with_context(|| format!("create a file in {}", path.display()))?;
         ensure!(
@@ -113,51 +117,83 @@ impl Boot<'_> {
         // What an earlier boot has left must not be taken for this one's.
         fs::write(&console_path, "").with_context(|| format!("write {}", console_path.display()))?;
         let complaints_path = directory.path.join("qemu.log");
-        let complaints =
-            File::create(&complaints_path).with_context(|| format!("create {}", complaints_path.display()))?;
-        let mut command = machine.command();
-        let began = Instant::now();
-        // QEMU disconnects the report's port when its standard input ends, so that is a pipe which stays open.
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints).spawn().context("start QEMU")?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("QEMU's process number")?;
-        let output = child.stdout.take().context("QEMU's output")?;
+        let all = |record: &Record| {
+            on_record(record);
+            true
+        };
+        let watched = watch(machine.command(), &complaints_path, self.limit, all)?;
+        watched.outcome(&console_path, &complaints_path, gpus.as_mut().map_or_else(Vec::new, Gpus::troubles))
+    }
+}
 
-        // The guest's end closes the output, and the channel tells the watch to go home before the process is waited for, so
-        // its number is still its own whenever the watch uses it.
-        let (ended, watched) = mpsc::channel::<()>();
-        let limit = self.limit;
-        let watch = thread::spawn(move || {
-            let timed_out = watched.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
-            if timed_out {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-            timed_out
-        });
-        let (mut records, mut garbled) = (Vec::new(), Vec::new());
-        for line in BufReader::new(output).split(b'\n') {
-            let line = line.context("read the guest's report")?;
-            match serde_json::from_slice(&line) {
-                Ok(record) => {
-                    on_record(&record);
-                    records.push(record);
-                }
-                Err(_) => garbled.push(String::from_utf8_lossy(&line).into_owned()),
-            }
+/// A virtual machine's run, by what came of it.
+pub struct Watched {
+    end: End,
+    records: Vec<Record>,
+    garbled: Vec<String>,
+    took: Duration,
+}
+
+/// Runs `command`, whose output is the guest's report; hands over records as they come. It is killed after `limit`, or when `on_record` says
+/// that it does not want to go on.
+pub fn watch(
+    mut command: Command,
+    complaints_path: &Path,
+    limit: Duration,
+    mut on_record: impl FnMut(&Record) -> bool,
+) -> Result<Watched> {
+    let complaints = File::create(complaints_path).with_context(|| format!("create {}", complaints_path.display()))?;
+    let began = Instant::now();
+    // QEMU disconnects the report's port when its standard input ends, so that is a pipe which stays open.
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints).spawn().context("start QEMU")?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("QEMU's process number")?;
+    let output = child.stdout.take().context("QEMU's output")?;
+
+    // The guest's end closes the output, and the channel tells the watch to go home before the process is waited for, so
+    // its number is still its own whenever the watch uses it.
+    let (ended, watched) = mpsc::channel::<()>();
+    let watch = thread::spawn(move || {
+        let timed_out = watched.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+        if timed_out {
+            let _ = kill_process(pid, Signal::KILL);
         }
-        drop(ended);
-        let timed_out = watch.join().unwrap_or(false);
-        let status = child.wait().context("wait for QEMU")?;
-        let took = began.elapsed();
+        timed_out
+    });
+    let (mut records, mut garbled) = (Vec::new(), Vec::new());
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("read the guest's report")?;
+        match serde_json::from_slice(&line) {
+            Ok(record) => {
+                if !on_record(&record) {
+                    // It has not been waited for, so the number is its own.
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+                records.push(record);
+            }
+            Err(_) => garbled.push(String::from_utf8_lossy(&line).into_owned()),
+        }
+    }
+    drop(ended);
+    let timed_out = watch.join().unwrap_or(false);
+    let status = child.wait().context("wait for QEMU")?;
+    let took = began.elapsed();
+    let end = if timed_out { End::TimedOut(limit) } else { End::Exited(status) };
+    Ok(Watched { end, records, garbled, took })
+}
+
+impl Watched {
+    /// With what is in the files.
+    pub fn outcome(self, console: &Path, complaints: &Path, gpu_troubles: Vec<String>) -> Result<Outcome> {
         Ok(Outcome {
-            end: if timed_out { End::TimedOut(limit) } else { End::Exited(status) },
-            records,
-            garbled,
-            console: String::from_utf8_lossy(&fs::read(&console_path).context("read the console's log")?).into_owned(),
-            console_path,
-            complaints: fs::read_to_string(&complaints_path).unwrap_or_default(),
-            gpu_troubles: gpus.as_mut().map_or_else(Vec::new, Gpus::troubles),
-            took,
+            end: self.end,
+            records: self.records,
+            garbled: self.garbled,
+            console: String::from_utf8_lossy(&fs::read(console).context("read the console's log")?).into_owned(),
+            console_path: console.into(),
+            complaints: fs::read_to_string(complaints).unwrap_or_default(),
+            gpu_troubles,
+            took: self.took,
         })
     }
 }

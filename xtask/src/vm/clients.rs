@@ -134,7 +134,8 @@ fn clients(directory: &Path) -> Result<Vec<Client>> {
             program: svm,
             arguments: arguments(&["4"]),
             right: |said, _| said.all_right(),
-            on_short_copies: Some(rocr::SVM_SHORT),
+            // Its copies are kernels, which that leaves alone.
+            on_short_copies: None,
         },
         Client {
             name: "HIP, copies of every kind, 100 registered buffers a GPU",

@@ -87,8 +87,14 @@ impl Parts {
     pub fn guest(&self, parameters: &str) -> Result<(Initrd, Job)> {
         let mut initrd = Initrd::new(self.programs.path(INIT)?)?;
         let file = initrd.add_module(&self.module_file)?;
-        let module = vkfd_guest::Module { name: self.module.name().into(), file, parameters: parameters.into() };
+        let module =
+            vkfd_guest::Module { name: self.module.name().into(), file, parameters: parameters.into(), stays: false };
         Ok((initrd, Job { modules: vec![module], ..Job::default() }))
+    }
+
+    /// As [`guest`](Self::guest), with the calls that only tests and benchmarks use.
+    pub fn guest_for_tests(&self, parameters: &str) -> Result<(Initrd, Job)> {
+        self.guest(format!("diagnosis=1 {parameters}").trim_end())
     }
 
     /// The GPUs of `size`.

@@ -7,6 +7,7 @@
 //! the guest's memory and an ivshmem connection.
 
 mod accelerator;
+mod apt;
 mod bench;
 mod bindgen;
 mod boot;
@@ -21,6 +22,7 @@ mod initrd;
 mod kernel;
 mod kernel_log;
 mod module;
+mod native;
 mod packages;
 mod programs;
 mod progress;
@@ -59,6 +61,7 @@ enum Action {
     Bench(bench::Args),
     Clients(clients::Args),
     Shell(shell::Args),
+    Native(native::Args),
 }
 
 /// Which of the two kernels.
@@ -115,5 +118,6 @@ pub fn run(args: &Args) -> Result<Verdict> {
         Action::Bench(args) => bench::run(args),
         Action::Clients(args) => clients::run(args),
         Action::Shell(args) => shell::run(args),
+        Action::Native(args) => native::run(args),
     }
 }

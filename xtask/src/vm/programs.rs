@@ -19,16 +19,23 @@ pub struct Binary {
     package: &'static str,
     /// Built with the switches that break it, in a directory of its own: what is built with a feature would replace what is built without.
     sabotaged: bool,
+    /// Linked with its libraries, in a directory of its own, too.
+    whole: bool,
 }
 
 /// The guest's first process.
-pub const INIT: Binary = Binary { name: "vkfd-init", package: "vkfd-guest", sabotaged: false };
+pub const INIT: Binary = Binary { name: "vkfd-init", package: "vkfd-guest", sabotaged: false, whole: false };
 /// The scenario suite.
-pub const SCENARIOS: Binary = Binary { name: "vkfd-scenarios", package: "vkfd-scenarios", sabotaged: false };
+pub const SCENARIOS: Binary =
+    Binary { name: "vkfd-scenarios", package: "vkfd-scenarios", sabotaged: false, whole: false };
 /// The command line.
-pub const VKFD: Binary = Binary { name: "vkfd", package: "vkfd", sabotaged: false };
+pub const VKFD: Binary = Binary { name: "vkfd", package: "vkfd", sabotaged: false, whole: false };
 /// The GPU outside of the guest.
-pub const GPU: Binary = Binary { name: "vkfd-gpu", package: "vkfd-device", sabotaged: false };
+pub const GPU: Binary = Binary { name: "vkfd-gpu", package: "vkfd-device", sabotaged: false, whole: false };
+/// The command line, whose `virtio-gpu` has `--sabotage`.
+pub const VKFD_SABOTAGED: Binary = Binary { sabotaged: true, ..VKFD };
+/// The guest's side of native context, which runs in any guest.
+pub const NATIVE: Binary = Binary { name: "vkfd-native", package: "vkfd-native", sabotaged: false, whole: true };
 /// The same, with `--sabotage`.
 pub const SABOTAGED_GPU: Binary = Binary { sabotaged: true, ..GPU };
 
@@ -70,6 +77,12 @@ impl Binary {
         if self.sabotaged {
             let target = std::path::absolute(tree::target()).context("make the target directory absolute")?;
             cargo.args(["--features", "sabotage", "--target-dir"]).arg(target.join("vm/sabotage"));
+        }
+        if self.whole {
+            let target = std::path::absolute(tree::target()).context("make the target directory absolute")?;
+            // With a target that is named, the flag is not for what runs here, such as procedural macros.
+            cargo.args(["--target", "x86_64-unknown-linux-gnu", "--target-dir"]).arg(target.join("vm/whole"));
+            cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
         }
         let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start cargo")?;
         ensure!(output.status.success(), "cargo could not build {} (its messages are above)", self.name);

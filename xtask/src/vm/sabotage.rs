@@ -71,7 +71,7 @@ pub fn run(flavor: Flavor) -> Result<Vec<String>> {
     let parts = Parts::build(flavor, Module::Sabotaged, &[SCENARIOS])?;
     let mut findings = Vec::new();
     for (what, number, scenarios) in CONTROLS {
-        let (mut initrd, mut job) = parts.guest(&format!("sabotage={number}"))?;
+        let (mut initrd, mut job) = parts.guest_for_tests(&format!("sabotage={number}"))?;
         let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
         for name in scenarios {
             let time = parts.scaled(LIMIT);
@@ -108,7 +108,7 @@ pub fn run(flavor: Flavor) -> Result<Vec<String>> {
 /// Runs one of [`BEHIND_THE_BACK`] with invalidations ignored. It has noticed if it fails, or if the kernel complains; not if it does not
 /// come to an end.
 fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<String>> {
-    let (mut initrd, mut job) = parts.guest("sabotage=1")?;
+    let (mut initrd, mut job) = parts.guest_for_tests("sabotage=1")?;
     job.swap_mib = Size::default().memory_mib() / 2;
     let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
     let time = parts.scaled(KERNEL_LIMIT);

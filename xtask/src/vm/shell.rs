@@ -45,7 +45,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Verdict> {
     ensure!(std::io::stdin().is_terminal(), "a shell needs a terminal; `cargo xtask vm test` does without");
     let parts = Parts::build(args.flavor.flavor(), Module::Vkfd, &[SCENARIOS, VKFD])?;
-    let (mut initrd, mut job) = parts.guest(&args.parameters)?;
+    let (mut initrd, mut job) = parts.guest_for_tests(&args.parameters)?;
     for program in [SCENARIOS, VKFD] {
         initrd.add_program(parts.programs.path(program)?)?;
     }

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The kernel's source, from Debian's package of it.
 //!
-//! Mechanism: the package is in a suite that the machine's apt need not know. An apt configuration of its own, in the cache, gets it from the
-//! archive that the machine uses anyway, and apt checks the signatures as always. The machine's configuration is not touched.
+//! Mechanism: the package is in a suite that the machine's apt need not know, see [`super::apt`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
+use super::apt::{quiet, Apt};
 use super::cache::{self, Cache};
-use super::packages;
 
 /// The kernel that the module is written for; the kernel's Rust API is another one in every version.
 pub const VERSION: &str = "7.3";
 
 const SUITE: &str = "trixie-backports";
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// An unpacked kernel.
 pub struct Source {
@@ -53,7 +51,7 @@ pub fn get(cache: &Cache) -> Result<Source> {
     cache.ensure_room(5)?;
     let package = format!("linux-source-{VERSION}");
     println!("fetching {package} from {SUITE}");
-    let apt = Apt::new(cache.apt())?;
+    let apt = Apt::new(cache.apt(), &[SUITE])?;
     apt.run("apt-get", &["update"])?;
     let policy = apt.run("apt-cache", &["show", "--no-all-versions", &package])?;
     let version = policy.lines().find_map(|line| line.strip_prefix("Version: ")).with_context(|| {
@@ -95,83 +93,4 @@ fn check_version(directory: &Path) -> Result<()> {
     let found = format!("{}.{}", number("VERSION").unwrap_or("?"), number("PATCHLEVEL").unwrap_or("?"));
     ensure!(found == VERSION, "{} has Linux {found}; the module is written for {VERSION}", directory.display());
     Ok(())
-}
-
-/// apt with a configuration and state of its own.
-struct Apt {
-    directory: PathBuf,
-    options: Vec<String>,
-}
-
-impl Apt {
-    fn new(directory: PathBuf) -> Result<Self> {
-        for part in ["lists/partial", "archives/partial"] {
-            let path = directory.join(part);
-            fs::create_dir_all(&path).with_context(|| format!("create {}", path.display()))?;
-        }
-        let list = directory.join("sources.list");
-        let signed = if Path::new(KEYRING).exists() { format!("[signed-by={KEYRING}] ") } else { String::new() };
-        let address = match archive()? {
-            Some(address) => address,
-            // Without lists apt knows addresses and not whose they are.
-            None => {
-                packages::update()?;
-                archive()?.context(
-                    "apt knows no archive that calls itself \"Debian\": add one to its sources and run `apt-get update`",
-                )?
-            }
-        };
-        let line = format!("deb {signed}{address} {SUITE} main\n");
-        fs::write(&list, line).with_context(|| format!("write {}", list.display()))?;
-        let options = [
-            format!("Dir::Etc::SourceList={}", list.display()),
-            "Dir::Etc::SourceParts=-".into(),
-            format!("Dir::State::Lists={}", directory.join("lists").display()),
-            format!("Dir::Cache::Archives={}", directory.join("archives").display()),
-            packages::RETRIES.into(),
-            "Dir::Cache::PkgCache=".into(),
-            "Dir::Cache::SrcPkgCache=".into(),
-            // The user that apt downloads as cannot write into this user's cache.
-            "APT::Sandbox::User=root".into(),
-        ];
-        Ok(Self { directory, options: options.into() })
-    }
-
-    fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(program);
-        command.current_dir(&self.directory).args(["--quiet=2"]);
-        command.args(self.options.iter().flat_map(|option| ["--option", option]));
-        quiet(command.args(arguments))
-    }
-
-    fn downloaded(&self, package: &str) -> Result<PathBuf> {
-        let entries = fs::read_dir(&self.directory).with_context(|| format!("list {}", self.directory.display()))?;
-        let mut files = entries.flatten().map(|entry| entry.path());
-        let prefix = format!("{package}_");
-        let is_it = |path: &PathBuf| {
-            path.extension().is_some_and(|extension| extension == "deb")
-                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
-        };
-        files.find(is_it).with_context(|| format!("apt-get has left no {prefix}*.deb in {}", self.directory.display()))
-    }
-}
-
-/// The address of the Debian archive that this machine uses, if apt has its lists.
-fn archive() -> Result<Option<String>> {
-    let targets = quiet(Command::new("apt-get").args([
-        "indextargets",
-        "--format",
-        "$(LABEL)|$(REPO_URI)",
-        "Created-By: Packages",
-    ]))?;
-    Ok(targets.lines().find_map(|line| line.strip_prefix("Debian|")).map(Into::into))
-}
-
-/// Runs `command` and gives its output; its error output is part of the error.
-fn quiet(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{name}: {}", errors.trim());
-    String::from_utf8(output.stdout).with_context(|| format!("output of {name} that is not UTF-8"))
 }

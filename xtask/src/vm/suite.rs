@@ -102,7 +102,7 @@ impl Results {
 pub fn run(args: &Args) -> Result<Verdict> {
     let flavor = args.flavor.flavor();
     let parts = Parts::build(flavor, Module::Vkfd, &[SCENARIOS])?;
-    let (mut initrd, mut job) = parts.guest(&args.parameters)?;
+    let (mut initrd, mut job) = parts.guest_for_tests(&args.parameters)?;
     let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
     let times = args.times.to_string();
     let mut arguments = vec!["run", "--json", "--times", &times];

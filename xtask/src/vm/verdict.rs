@@ -109,7 +109,10 @@ fn missing(outcome: &Outcome, job: &Job) -> Vec<String> {
         if !records.iter().any(|record| matches!(record, Record::Loaded { module: name, .. } if *name == module.name)) {
             missing.push(format!("{} was not loaded", module.name));
         }
-        if !records.iter().any(|record| matches!(record, Record::Unloaded { module: name, .. } if *name == module.name))
+        if !module.stays
+            && !records
+                .iter()
+                .any(|record| matches!(record, Record::Unloaded { module: name, .. } if *name == module.name))
         {
             missing.push(format!("{} was not unloaded", module.name));
         }
@@ -134,7 +137,8 @@ mod tests {
     use super::*;
 
     fn job() -> Job {
-        let module = Module { name: "vkfd".into(), file: "/vkfd/vkfd.ko".into(), parameters: String::new() };
+        let module =
+            Module { name: "vkfd".into(), file: "/vkfd/vkfd.ko".into(), parameters: String::new(), stays: false };
         let program = Program { name: "suite".into(), argv: vec!["/bin/suite".into()], env: Vec::new(), seconds: 1 };
         Job { modules: vec![module], programs: vec![program], ..Job::default() }
     }

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `vkfd bench compute`: how fast the software GPU computes, by what the host does itself.
+//!
+//! The engine runs by itself, one wave on one thread, on memory without a driver. Each yardstick runs in the same rounds.
+//!
+//! | module | |
+//! |---|---|
+//! | `code` | the kernels' machine code (its source: `kernels/`) |
+//! | `host` | the yardsticks |
+//! | `machine` | a wave and its memory |
+//!
+//! Limits: launches, workgroups and several threads are not in it.
+
+mod code;
+mod host;
+mod machine;
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{ensure, Result};
+use serde::Serialize;
+use vkfd_isa::Target;
+
+use crate::goal::Goal;
+use crate::progress::Progress;
+use crate::report::Head;
+use crate::run::{Document, Options};
+use crate::spread::{Samples, Spread};
+use crate::{page, text};
+use machine::Machine;
+
+/// Measure how fast the software GPU computes, against the host's own instructions
+///
+/// One thread runs kernels of machine code: a chain of FMAs, a mix of instructions, filling and copying 192 MiB, a product of matrices by matrix
+/// instructions. Yardsticks are the host's AVX2 FMAs, memset and memcpy, and the reference engine, in the same rounds.
+///
+/// With --json the output is one object: schema (1), version, host and parameters as of `vkfd bench userptr`, targets (what, bound, measured, met),
+/// left_out (what, why), measurements (what, unit, per_second, yardstick, yardstick_per_second), published (what, value, source).
+///
+/// Exit code: 0 when the run completed, 3 with --check when a target was missed.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// One kind of work.
+#[derive(Clone, Debug, Serialize)]
+struct Measurement {
+    /// What.
+    what: &'static str,
+    /// What is counted.
+    unit: &'static str,
+    /// How much of it in a second.
+    per_second: Spread,
+    /// What it is compared with.
+    yardstick: &'static str,
+    /// How much that does.
+    yardstick_per_second: Spread,
+}
+
+/// What others have published of such work.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Published {
+    what: &'static str,
+    value: &'static str,
+    source: &'static str,
+}
+
+const PUBLISHED: [Published; 3] = [
+    Published {
+        what: "AMD's rocjitsu, FP8 GEMM 1024^3 on gfx950, one thread",
+        value: "4.21 s, 0.51 GFLOPS",
+        source: "ROCm/rocm-systems, emulation/rocjitsu/docs/async-thread-scaling.md (Threadripper PRO 9995WX)",
+    },
+    Published {
+        what: "AMD's rocjitsu, filling 192 MiB, eight cores",
+        value: "1.07 s, 0.19 GB/s",
+        source: "ROCm/rocm-systems, pull request 11679",
+    },
+    Published {
+        what: "AMD's rocjitsu, v_add_u32 of 64 lanes, scalar",
+        value: "1902 ns",
+        source: "ROCm/rocm-systems, pull request 11730",
+    },
+];
+
+/// A run.
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    head: Head,
+    measurements: Vec<Measurement>,
+    published: [Published; 3],
+}
+
+/// Runs the benchmark and reports.
+///
+/// # Errors
+///
+/// When a kernel's result is wrong, or the report cannot be written.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    args.options.run(|| measure(&args.options))
+}
+
+/// Who takes a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    Engine,
+    Yardstick,
+}
+
+/// Adds what both did in the rounds, each its amount in its times, and the goal.
+fn add(
+    report: &mut Report,
+    samples: &Samples<Who>,
+    what: &'static str,
+    unit: &'static str,
+    yardstick: &'static str,
+    amounts: [f64; 2],
+    limit: f64,
+) {
+    let spread = |who| samples.spreads().find(|(cell, _)| *cell == who).map(|(_, spread)| spread);
+    let (Some(engine), Some(other)) = (spread(Who::Engine), spread(Who::Yardstick)) else { return };
+    report.measurements.push(Measurement {
+        what,
+        unit,
+        per_second: engine.inverted().scaled(amounts[0]),
+        yardstick,
+        yardstick_per_second: other.inverted().scaled(amounts[1]),
+    });
+    let ratio = samples.ratio(Who::Yardstick, Who::Engine).map(|ratio| ratio.scaled(amounts[0] / amounts[1]));
+    report.head.targets.push(Goal::at_least(what, limit, ratio));
+}
+
+const FMA: &str = "chain of FMAs of 64 lanes, a thread: by the host's AVX2 FMAs";
+const MIX: &str = "4 FMAs, addition, SALU, comparison, load: times as fast as the reference engine";
+const FILL: &str = "filling 192 MiB, one thread: by memset";
+const COPY: &str = "copying 192 MiB, one thread: by memcpy";
+const GEMM: &str = "f16 MFMA product of 1024 x 1024 matrices, one thread: by the host's AVX2 FMAs";
+
+fn measure(options: &Options) -> Result<Report> {
+    let progress = Progress::new();
+    let mut report =
+        Report { head: options.head(0, "none".to_owned()), measurements: Vec::new(), published: PUBLISHED };
+    let rounds = options.rounds();
+    let bar = progress.bar("computing", 4 * rounds);
+    fma(&mut report, rounds, || bar.advance());
+    mix(&mut report, rounds, || bar.advance());
+    memory(&mut report, rounds, || bar.advance())?;
+    gemm(&mut report, rounds.min(if options.quick { 2 } else { 5 }), || bar.advance())?;
+    for what in
+        ["tiled matrix product against naive C", "launch to signal", "suspending under load", "scattered ranges"]
+    {
+        report.head.leave_out(what, "needs launches, which this benchmark does not make yet");
+    }
+    Ok(report)
+}
+
+fn fma(report: &mut Report, rounds: usize, advance: impl Fn()) {
+    let mut samples = Samples::default();
+    let mut machine = Machine::new(Target::Gfx900, code::FMA, 1);
+    let turns = 20_000;
+    let flops = host::fma_flops(500_000);
+    for round in 0..rounds {
+        let time = machine.run(|wave| {
+            wave.scalar[0] = turns;
+            // What are offsets otherwise would be denormal factors.
+            (wave.rows[2], wave.rows[3]) = (wave.rows[0], wave.rows[0]);
+        });
+        samples.add_to(round, Who::Engine, time);
+        samples.add_to(round, Who::Yardstick, host::fma(500_000));
+        advance();
+    }
+    add(report, &samples, FMA, "flop", "AVX2 FMAs", [f64::from(turns) * 32.0 * 128.0, flops], 0.2);
+}
+
+fn mix(report: &mut Report, rounds: usize, advance: impl Fn()) {
+    let mut samples = Samples::default();
+    let mut machine = Machine::new(Target::Gfx900, code::MIX, 1);
+    let turns = [10_000, 20];
+    for round in 0..rounds {
+        samples.add_to(round, Who::Engine, machine.run(|wave| wave.scalar[0] = turns[0]));
+        samples.add_to(round, Who::Yardstick, machine.run_reference(|wave| wave.scalar[0] = turns[1]));
+        advance();
+    }
+    let amounts = turns.map(|turns| f64::from(turns) * 32.0);
+    add(report, &samples, MIX, "instructions", "reference engine", amounts, 50.0);
+}
+
+fn memory(report: &mut Report, rounds: usize, advance: impl Fn()) -> Result<()> {
+    let bytes: usize = 192 << 20;
+    let lines = u32::try_from(bytes / 1024)?;
+    let (mut from, mut to) = (vec![1u8; bytes], vec![2u8; bytes]);
+    let (mut fills, mut copies) = (Samples::default(), Samples::default());
+    let mut fill = Machine::new(Target::Gfx900, code::FILL, bytes / 4096);
+    let mut copy = Machine::new(Target::Gfx900, code::COPY, 2 * bytes / 4096);
+    let source = machine::DATA + bytes as u64;
+    for round in 0..rounds {
+        fills.add_to(round, Who::Engine, fill.run(|wave| wave.scalar[0] = lines));
+        fills.add_to(round, Who::Yardstick, host::timed(|| to.fill(std::hint::black_box(3))));
+        let time = copy.run(|wave| {
+            wave.scalar[0] = lines;
+            wave.set_pair(6, source);
+        });
+        copies.add_to(round, Who::Engine, time);
+        copies.add_to(round, Who::Yardstick, host::timed(|| to.copy_from_slice(std::hint::black_box(&from))));
+        from[round] = to[round];
+        advance();
+    }
+    let last = machine::DATA + bytes as u64 - 16;
+    ensure!(fill.words(last, 4) == [machine::FILLED; 4], "the fill kernel's result is wrong");
+    let amount = [bytes as f64; 2];
+    add(report, &fills, FILL, "bytes", "memset", amount, 0.5);
+    add(report, &copies, COPY, "bytes", "memcpy", amount, 0.5);
+    Ok(())
+}
+
+/// Rows, columns and length of the sums.
+const SIZE: usize = 1024;
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "of a product of one size")]
+fn gemm(report: &mut Report, rounds: usize, advance: impl Fn()) -> Result<()> {
+    let mut samples = Samples::default();
+    let bytes = SIZE * SIZE * 2;
+    let mut machine = Machine::new(Target::Gfx90a, code::GEMM, (2 * bytes + 2 * SIZE * SIZE * 2) / 4096);
+    let (a, b, c) = (machine::DATA, machine::DATA + bytes as u64, machine::DATA + 2 * bytes as u64);
+    // Small integers: all sums are exact in any order.
+    let element = |row: usize, k: usize, add: usize| ((row * 3 + k * 5 + add) % 7) as f32 - 3.0;
+    let half = |value: f32| -> u16 {
+        let magnitude = match value.abs() as u32 {
+            0 => 0,
+            1 => 0x3c00,
+            2 => 0x4000,
+            _ => 0x4200,
+        };
+        magnitude | if value < 0.0 { 0x8000 } else { 0 }
+    };
+    for (base, add) in [(a, 0), (b, 2)] {
+        for row in 0..SIZE {
+            let line: Vec<u8> = (0..SIZE).flat_map(|k| half(element(row, k, add)).to_le_bytes()).collect();
+            machine.write(base + (row * SIZE * 2) as u64, &line);
+        }
+    }
+    // A lane's offsets in a matrix: its row, and the half of each 16 of k that it has.
+    let offset = |lane: usize, tile: usize| ((tile * 32 + lane % 32) * SIZE * 2 + lane / 32 * 16) as u32;
+    for round in 0..rounds {
+        let mut time = Duration::ZERO;
+        for tile in 0..(SIZE / 64) * (SIZE / 64) {
+            let (row, column) = (tile / (SIZE / 64) * 64, tile % (SIZE / 64) * 64);
+            time += machine.run(|wave| {
+                wave.scalar[0] = (SIZE / 16) as u32;
+                wave.set_pair(4, a + (row * SIZE * 2) as u64);
+                wave.set_pair(6, b + (column * SIZE * 2) as u64);
+                wave.set_pair(8, c + (tile * 64 * 64 * 4) as u64);
+                for lane in 0..64 {
+                    for (register, tile) in [0, 1, 0, 1].into_iter().enumerate() {
+                        wave.rows[register].0[lane] = offset(lane, tile);
+                    }
+                    wave.rows[4].0[lane] = 4 * lane as u32;
+                }
+            });
+        }
+        samples.add_to(round, Who::Engine, time);
+        samples.add_to(round, Who::Yardstick, host::fma(5_000_000));
+        advance();
+    }
+    for sample in 0..200 {
+        let (row, column) = (sample * 37 % SIZE, sample * 101 % SIZE);
+        let expected: f32 = (0..SIZE).map(|k| element(row, k, 0) * element(column, k, 2)).sum();
+        let (tile, i, j) = (row / 64 * (SIZE / 64) + column / 64, row % 64, column % 64);
+        // Which of the four products, the register in it, and the lane.
+        let product = i / 32 * 2 + j / 32;
+        let (register, lane) = (i % 32 / 8 * 4 + i % 4, j % 32 + i % 8 / 4 * 32);
+        let at = c + ((tile * 64 + product * 16 + register) * 256 + 4 * lane) as u64;
+        let found = machine.words(at, 1).first().copied().map(f32::from_bits);
+        ensure!(found == Some(expected), "element {row}, {column} of the product is {found:?}, not {expected}");
+    }
+    let amounts = [2.0 * (SIZE * SIZE * SIZE) as f64, host::fma_flops(5_000_000)];
+    add(report, &samples, GEMM, "flop", "AVX2 FMAs", amounts, 0.2);
+    Ok(())
+}
+
+impl Document for Report {
+    fn head(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        let mut out = text::head(&self.head);
+        text::heading(&mut out, "One thread");
+        let rows: Vec<Vec<String>> = self
+            .measurements
+            .iter()
+            .map(|m| {
+                let rate = |spread: Spread| format!("{:.3} G{}/s", spread.median / 1e9, m.unit);
+                let what = m.what.split(':').next().unwrap_or(m.what);
+                vec![what.to_owned(), rate(m.per_second), format!("{} ({})", rate(m.yardstick_per_second), m.yardstick)]
+            })
+            .collect();
+        text::table(&mut out, &["  work", "speed", "yardstick"], &rows);
+        text::heading(&mut out, "Published by others");
+        for published in &self.published {
+            let _ = writeln!(out, "  {}: {} ({})", published.what, published.value, published.source);
+        }
+        text::tail(&self.head, &mut out);
+        out
+    }
+
+    fn page(&self) -> (&'static str, String) {
+        let mut body = String::from("<p>What the software GPU computes in a second, by what the host does itself.</p>");
+        page::head(&self.head, &mut body);
+        page::targets(&self.head, &mut body);
+        page::left_out(&self.head, &mut body);
+        ("vkfd bench compute", body)
+    }
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `vkfd virtio-gpu`: the machine as a virtio-gpu of a virtual machine.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use tracing_subscriber::filter::LevelFilter;
+use vkfd_virtio_gpu::device::register::Method;
+use vkfd_virtio_gpu::device::Options;
+use vkfd_virtio_gpu::server;
+
+use crate::run::{granules, MachineArgs};
+
+#[derive(clap::Args)]
+pub struct VirtioGpuArgs {
+    /// Where the VMM finds the device: a unix socket, which is made
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// How the guest's scattered memory is registered
+    #[arg(long, value_enum, default_value = "batch")]
+    register: Register,
+    /// Addresses for host memory that the guest maps; costs memory only where it is used
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = granules)]
+    window: u64,
+    /// End when the VMM has gone. Otherwise wait for the next one, which finds a fresh machine
+    #[arg(long)]
+    once: bool,
+    /// Break the device on purpose, to see that a test notices
+    #[cfg(feature = "sabotage")]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    sabotage: Option<Sabotage>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Register {
+    /// One batch call
+    Batch,
+    /// One call for each range
+    PerRange,
+    /// Moved into one range first (mremap), which is registered
+    Remap,
+}
+
+#[cfg(feature = "sabotage")]
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Sabotage {
+    LastRange,
+    Swapped,
+    Shifted,
+    FirstOnly,
+    FreedEarly,
+    EarlyFence,
+}
+
+#[cfg(feature = "sabotage")]
+impl From<Sabotage> for vkfd_virtio_gpu::device::Sabotage {
+    fn from(sabotage: Sabotage) -> Self {
+        match sabotage {
+            Sabotage::LastRange => Self::LastRange,
+            Sabotage::Swapped => Self::Swapped,
+            Sabotage::Shifted => Self::Shifted,
+            Sabotage::FirstOnly => Self::FirstOnly,
+            Sabotage::FreedEarly => Self::FreedEarly,
+            Sabotage::EarlyFence => Self::EarlyFence,
+        }
+    }
+}
+
+pub fn run(args: &VirtioGpuArgs) -> anyhow::Result<ExitCode> {
+    let level = std::env::var("VKFD_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+    let options = Options {
+        machine: args.machine.description(),
+        window: args.window,
+        method: match args.register {
+            Register::Batch => Method::Batch,
+            Register::PerRange => Method::PerRange,
+            Register::Remap => Method::Remap,
+        },
+        #[cfg(feature = "sabotage")]
+        sabotage: args.sabotage.map(Into::into),
+    };
+    server::serve(&args.socket, options, args.once).with_context(|| args.socket.display().to_string())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Why an engine stops running a wave, and why a wave cannot go on.
+
+use crate::world::Access;
+use vkfd_isa::Op;
+
+/// An access that did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Miss {
+    /// First byte that could not be accessed.
+    pub va: u64,
+    /// What was attempted.
+    pub access: Access,
+    /// The address translated, but the host's memory had gone when it was touched.
+    pub lost: bool,
+    /// For the world's own use: why the translation failed.
+    pub reason: u32,
+}
+
+/// The queue is being removed, or a fault has ended it; whoever said so knows more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop;
+
+/// What this GPU does not execute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The words are no instruction of the target.
+    Illegal {
+        /// The first word.
+        word: u32,
+    },
+    /// An operation that is not implemented.
+    Unsupported(Op),
+    /// A register beyond what the wave has.
+    Register,
+    /// A FLAT access outside of every aperture's size, an LDS address that is not aligned where it must be.
+    Aperture {
+        /// The address.
+        va: u64,
+    },
+}
+
+/// Why an engine has stopped running a wave. The program counter is at the instruction that runs next: for `Miss` and `Refused`
+/// the same one, whose registers and memory are as before (except for lanes noted in [`Wave::done`](crate::Wave::done)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The budget is used up, or the gate is wanted.
+    Yield,
+    /// `s_barrier`.
+    Barrier,
+    /// `s_sleep`, and waits that found nothing.
+    Sleep,
+    /// `s_endpgm`.
+    End,
+    /// An access has to be settled first.
+    Miss(Miss),
+    /// `s_trap` with its number (not 0).
+    Trap(u8),
+    /// `s_sendmsg MSG_INTERRUPT`, with M0.
+    Interrupt(u32),
+    /// Not executable.
+    Refused(Refusal),
+}

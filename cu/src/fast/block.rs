@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Blocks: straight pieces of machine code, pre-decoded.
+//!
+//! A block ends after a branch, whatever leaves the engine, 64 instructions, or its page. It is built for waves of one
+//! [`Layout`]: handlers rely on the registers that were checked then. What has no handler is a step that the reference engine
+//! executes. The words are kept, to be compared when the code may have changed.
+
+use super::constants::Constants;
+use super::step::{Run, Source, Step, ROW};
+use super::{lane, matrix, memory, ops, scalar, special, vector, wide};
+use crate::exit::{Exit, Refusal};
+use crate::fidelity::{fidelity, Fidelity};
+use crate::wave::Wave;
+use crate::world::{Access, World};
+use vkfd_isa::{decode, DecodeError, Extension, Format, Inst, Op, Operand, Target, MAX_WORDS};
+
+/// Most instructions of a block.
+const LENGTH: usize = 64;
+
+/// What waves have in common that run the same steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Layout {
+    pub(super) target: Target,
+    pub(super) lanes: u8,
+    pub(super) rows: usize,
+    pub(super) acc: u16,
+    pub(super) sgprs: u8,
+}
+
+impl Layout {
+    pub(super) fn of(wave: &Wave) -> Layout {
+        Layout { target: wave.target, lanes: wave.lanes, rows: wave.rows.len(), acc: wave.acc, sgprs: wave.sgprs }
+    }
+
+    /// The first of `count` rows, if the wave has them.
+    pub(super) fn row(&self, operand: Operand, count: usize) -> Option<usize> {
+        let split = usize::from(self.acc).min(self.rows);
+        let (first, end) = match operand {
+            Operand::Vgpr(n) if self.target.is_cdna() => (usize::from(n), split),
+            Operand::Vgpr(n) => (usize::from(n), self.rows),
+            Operand::Agpr(n) => (split + usize::from(n), self.rows),
+            _ => return None,
+        };
+        (first + count <= end).then_some(first)
+    }
+
+    /// The first of `count` scalar registers, if the wave has them and they are ordinary.
+    pub(super) fn scalar(&self, operand: Operand, count: u8) -> Option<u8> {
+        let Operand::Scalar(n) = operand else { return None };
+        let end = u16::from(n) + u16::from(count);
+        let (general, special) =
+            if self.target.is_gfx9() { (102.min(self.sgprs), Operand::FLAT_SCRATCH) } else { (106, 106) };
+        let is_null = n <= Operand::NULL && end > u16::from(Operand::NULL);
+        (!is_null && (n >= special && end <= 128 || end <= u16::from(general))).then_some(n)
+    }
+}
+
+/// The bits of a constant in an operation of 32 bits.
+pub(super) fn constant32(operand: Operand) -> Option<u32> {
+    Some(match operand {
+        Operand::Int(value) => i32::from(value) as u32,
+        Operand::Literal(value) => value,
+        Operand::Float(code) => match code {
+            240 => 0x3f00_0000,
+            241 => 0xbf00_0000,
+            242 => 0x3f80_0000,
+            243 => 0xbf80_0000,
+            244 => 0x4000_0000,
+            245 => 0xc000_0000,
+            246 => 0x4080_0000,
+            247 => 0xc080_0000,
+            248 => 0x3e22_f983,
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// A straight piece of code.
+pub(super) struct Block {
+    pub(super) pc: u64,
+    pub(super) layout: Layout,
+    pub(super) steps: Vec<Step>,
+    pub(super) insts: Vec<Inst>,
+    /// Those of them whose results only approximate hardware's.
+    pub(super) inexact: Vec<Op>,
+    /// The words that were decoded.
+    words: Vec<u32>,
+    /// Where they were on the host: the first and the last one.
+    host: [usize; 2],
+    /// When the words were last known to be these: the engine's count of runs, and of invalidations.
+    pub(super) run: u64,
+    epoch: u64,
+}
+
+/// One word of code.
+fn fetch(world: &mut dyn World, pc: u64) -> Result<(u32, usize), Exit> {
+    let span = world.translate(pc, Access::Execute).map_err(Exit::Miss)?;
+    if span.len < 4 || pc % 4 != 0 || span.ptr.addr() % 4 != 0 {
+        return Err(Exit::Refused(Refusal::Illegal { word: 0 }));
+    }
+    // SAFETY: an aligned word of a span, while the gate is open; nothing refers to it (World).
+    let word = unsafe { vkfd_raw::load_u32(span.ptr.cast()) };
+    let lost = crate::exit::Miss { va: pc, access: Access::Execute, lost: true, reason: 0 };
+    Ok((word.map_err(|_| Exit::Miss(lost))?, span.ptr.addr()))
+}
+
+impl Block {
+    /// Decodes what is at `pc`.
+    pub(super) fn build(
+        world: &mut dyn World,
+        layout: Layout,
+        pc: u64,
+        avx2: bool,
+        constants: &mut Constants,
+        (run, epoch): (u64, u64),
+    ) -> Result<Block, Exit> {
+        let mut block = Block {
+            pc,
+            layout,
+            steps: Vec::new(),
+            insts: Vec::new(),
+            inexact: Vec::new(),
+            words: Vec::new(),
+            host: [0; 2],
+            run,
+            epoch,
+        };
+        let mut at = pc;
+        let mut builder = Builder { layout, avx2, constants };
+        loop {
+            let inst = match block.next(world, at) {
+                Ok(inst) => inst,
+                // The first one is to be reported; others when they are reached.
+                Err(exit) if block.insts.is_empty() => return Err(exit),
+                Err(_) => break,
+            };
+            let offset = (at.wrapping_sub(pc)) as u32;
+            let place = Place { inst: block.insts.len() as u32, offset, bytes: inst.bytes.into() };
+            builder.steps(&inst, place, &mut block.steps);
+            at = at.wrapping_add(inst.bytes.into());
+            let last = ends(inst.op);
+            if let Fidelity::Approximate(_) = fidelity(inst.op, layout.target) {
+                block.inexact.push(inst.op);
+            }
+            block.insts.push(inst);
+            if last || block.insts.len() == LENGTH || at / 4096 != pc / 4096 {
+                break;
+            }
+        }
+        // Every block ends with a jump.
+        let place = Place { inst: block.insts.len() as u32, offset: at.wrapping_sub(pc) as u32, bytes: 0 };
+        block.steps.push(place.step(scalar::fall));
+        Ok(block)
+    }
+
+    /// The instruction at an address, whose words are kept.
+    fn next(&mut self, world: &mut dyn World, at: u64) -> Result<Inst, Exit> {
+        let mut words = [0; MAX_WORDS];
+        let mut hosts = [0; MAX_WORDS];
+        let mut count = 0;
+        // Not more is fetched than the instruction has: what follows it may not be there.
+        while let (Some(word), Some(host)) = (words.get_mut(count), hosts.get_mut(count)) {
+            (*word, *host) = fetch(world, at.wrapping_add(4 * count as u64))?;
+            count += 1;
+            let code = words.get(..count).unwrap_or_default();
+            match decode(self.layout.target, code) {
+                Ok(inst) => {
+                    if self.words.is_empty() {
+                        self.host[0] = hosts[0];
+                    }
+                    self.host[1] = hosts[count - 1];
+                    self.words.extend(code);
+                    return Ok(inst);
+                }
+                Err(DecodeError::Truncated(_)) => {}
+                // The second word may tell what the first one is.
+                Err(DecodeError::Unknown(..)) if count == 1 => {}
+                Err(_) => break,
+            }
+        }
+        Err(Exit::Refused(Refusal::Illegal { word: words[0] }))
+    }
+
+    /// The address after the last instruction.
+    pub(super) fn end(&self) -> u64 {
+        self.pc.wrapping_add(4 * self.words.len() as u64)
+    }
+
+    /// Whether the code is still what was decoded, for a wave that comes here first in a run. If it is where it was and nobody
+    /// has invalidated the instruction cache, it is not looked at.
+    pub(super) fn still(&mut self, world: &mut dyn World, (run, epoch): (u64, u64)) -> Result<bool, Exit> {
+        let last = self.end().wrapping_sub(4);
+        let place = |world: &mut dyn World, pc| {
+            world.translate(pc, Access::Execute).map(|span| span.ptr.addr()).map_err(Exit::Miss)
+        };
+        let host = [place(world, self.pc)?, place(world, last)?];
+        if host != self.host || epoch != self.epoch {
+            for (index, word) in self.words.iter().enumerate() {
+                if fetch(world, self.pc.wrapping_add(4 * index as u64))?.0 != *word {
+                    return Ok(false);
+                }
+            }
+            self.host = host;
+        }
+        (self.run, self.epoch) = (run, epoch);
+        Ok(true)
+    }
+}
+
+#[cfg(feature = "sabotage")]
+impl Block {
+    /// Puts a step that spoils the result behind each handler of an operation.
+    pub(super) fn spoil(&mut self, op: Option<Op>) {
+        for index in (0..self.steps.len()).rev() {
+            let step = &self.steps[index];
+            let Some(inst) = self.insts.get(step.inst as usize) else { continue };
+            let last = self.steps.get(index + 1).is_none_or(|next| next.inst != step.inst);
+            if Some(inst.op) != op || !last || std::ptr::fn_addr_eq(step.run, scalar::slow as Run) {
+                continue;
+            }
+            let place = Place { inst: step.inst, offset: step.offset, bytes: step.bytes };
+            let scalar = matches!(inst.format, Format::Sop1 | Format::Sop2 | Format::Sopk);
+            let step = Step { dst: step.dst, imm: scalar.into(), ..place.step(lane::spoil) };
+            self.steps.insert(index + 1, step);
+        }
+    }
+}
+
+/// Whether a block ends with this operation.
+fn ends(op: Op) -> bool {
+    scalar::branch(op).is_some()
+        || scalar::leave(op).is_some()
+        || matches!(
+            op,
+            Op::SSetpcB64
+                | Op::SSwappcB64
+                | Op::SCallB64
+                | Op::SRfeB64
+                | Op::SCbranchIFork
+                | Op::SCbranchGFork
+                | Op::SCbranchJoin
+                | Op::SSetregB32
+                | Op::SSetregImm32B32
+                | Op::SDenormMode
+                | Op::SRoundMode
+                | Op::SSetvskip
+                | Op::SSetGprIdxOn
+                | Op::SSetGprIdxOff
+                | Op::SSetGprIdxMode
+                | Op::SSetGprIdxIdx
+                | Op::SSleep
+                | Op::STrap
+                | Op::SSendmsg
+                | Op::SSendmsghalt
+                | Op::SIcacheInv
+                | Op::SEndpgmSaved
+                | Op::SSubvectorLoopBegin
+                | Op::SSubvectorLoopEnd
+        )
+}
+
+/// Which instruction a step is.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) inst: u32,
+    pub(super) offset: u32,
+    pub(super) bytes: u32,
+}
+
+impl Place {
+    /// A step without operands.
+    pub(super) fn step(self, run: Run) -> Step {
+        Step {
+            run,
+            dst: 0,
+            src: [Source::register(0); 3],
+            scalar: [0; 4],
+            imm: 0,
+            inst: self.inst,
+            offset: self.offset,
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// Makes steps of instructions.
+pub(super) struct Builder<'a> {
+    pub(super) layout: Layout,
+    pub(super) avx2: bool,
+    pub(super) constants: &'a mut Constants,
+}
+
+/// What a source of 32 bits is.
+enum Kind {
+    Row(Source),
+    Scalar(u8),
+}
+
+impl Builder<'_> {
+    /// Adds an instruction's steps.
+    fn steps(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) {
+        let before = steps.len();
+        if self.translate(inst, place, steps).is_none() {
+            steps.truncate(before);
+            steps.push(place.step(scalar::slow));
+        }
+    }
+
+    fn translate(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+        if let Some(run) = scalar::branch(inst.op) {
+            let imm = i64::from(place.offset) + 4 + i64::from(inst.imm) * 4;
+            steps.push(Step { imm, ..place.step(run) });
+            return Some(());
+        }
+        if let Some(run) = scalar::leave(inst.op) {
+            steps.push(place.step(run));
+            return Some(());
+        }
+        if matches!(
+            inst.op,
+            Op::SNop
+                | Op::SWaitcnt
+                | Op::SWaitcntVscnt
+                | Op::SWaitcntDepctr
+                | Op::SClause
+                | Op::SDelayAlu
+                | Op::SInstPrefetch
+                | Op::SSetprio
+        ) {
+            return Some(());
+        }
+        match inst.format {
+            Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc => self.scalar(inst, place, steps),
+            Format::Vop1 | Format::Vop2 | Format::Vopc | Format::Vop3 | Format::Vop3p => {
+                if inst.extension != Extension::None || inst.pair.is_some() {
+                    return None;
+                }
+                self.vector(inst, place, steps)
+                    .or_else(|| lane::translate(self, inst, place, steps))
+                    .or_else(|| special::translate(self, inst, place, steps))
+                    .or_else(|| wide::translate(self, inst, place, steps))
+                    .or_else(|| matrix::translate(self, inst, place, steps))
+            }
+            _ => memory::translate(self, inst, place, steps),
+        }
+    }
+
+    fn scalar(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+        let (shape, run) = scalar::handler(inst.op)?;
+        let mut step = place.step(run);
+        if shape.dst != 0 {
+            step.dst = self.layout.scalar(inst.dst, shape.dst)?.into();
+        }
+        if shape.immediate {
+            let tied = if shape.dst == 0 { inst.src[0] } else { inst.dst };
+            // Comparisons with an immediate have their register where the destination would be.
+            let register = [tied, inst.dst, inst.src[0]].into_iter().find(|operand| *operand != Operand::None)?;
+            step.src[0] = self.scalar_source(register, 1)?;
+            step.src[1] = self.constants.word64(i64::from(inst.imm) as u64);
+        } else {
+            for (index, words) in shape.src.into_iter().enumerate().filter(|(_, words)| *words != 0) {
+                step.src[index] = self.scalar_source(inst.src[index], words)?;
+            }
+        }
+        steps.push(step);
+        Some(())
+    }
+
+    /// A source of a scalar operation.
+    pub(super) fn scalar_source(&mut self, operand: Operand, words: u8) -> Option<Source> {
+        match operand {
+            Operand::Scalar(_) => Some(Source::register(usize::from(self.layout.scalar(operand, words)?) * 4)),
+            Operand::Int(value) => Some(self.constants.word64(i64::from(value) as u64)),
+            Operand::Literal(value) if words == 1 => Some(self.constants.word64(value.into())),
+            Operand::Float(_) if words == 1 => Some(self.constants.word64(constant32(operand)?.into())),
+            _ => None,
+        }
+    }
+
+    fn source(&mut self, operand: Operand) -> Option<Kind> {
+        Some(match operand {
+            Operand::Vgpr(_) | Operand::Agpr(_) => Kind::Row(Source::register(self.layout.row(operand, 1)? * ROW)),
+            Operand::Scalar(_) => Kind::Scalar(self.layout.scalar(operand, 1)?),
+            _ => Kind::Row(self.constants.row(constant32(operand)?)),
+        })
+    }
+
+    /// A source that has to be a row, by a step that makes one if it is not, or has a modifier.
+    pub(super) fn row_source(
+        &mut self,
+        operand: Operand,
+        (abs, neg): (bool, bool),
+        slot: usize,
+        place: Place,
+        steps: &mut Vec<Step>,
+    ) -> Option<Source> {
+        let kind = self.source(operand)?;
+        if let (Kind::Row(source), false, false) = (&kind, abs, neg) {
+            return Some(*source);
+        }
+        let (address, temporary) = self.constants.temporary(slot);
+        let mut step = place.step(lane::modify);
+        match kind {
+            Kind::Row(source) => step.src[0] = source,
+            Kind::Scalar(n) => (step.scalar[0], step.scalar[1]) = (n, 1),
+        }
+        step.dst = address;
+        step.imm = i64::from(abs) | i64::from(neg) << 1;
+        steps.push(step);
+        Some(temporary)
+    }
+
+    /// Operations of 32 bits.
+    fn vector(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+        let mods = inst.mods;
+        if mods.clamp || mods.omod != 0 || mods.op_sel != 0 {
+            return None;
+        }
+        let choose = inst.op == Op::VCndmaskB32;
+        let (shape, _) =
+            if choose { (ops::Shape::Binary, scalar::slow as Run) } else { ops::handler(inst.op, self.avx2, 0)? };
+        let count = match shape {
+            ops::Shape::Unary => 1,
+            ops::Shape::Ternary => 3,
+            _ => 2,
+        };
+        if (mods.abs | mods.neg) != 0 && !ops::is_float(inst.op) {
+            return None;
+        }
+        let mut kinds = Vec::with_capacity(3);
+        for index in 0..count {
+            kinds.push((self.source(inst.src[index])?, mods.abs >> index & 1 != 0, mods.neg >> index & 1 != 0));
+        }
+        // One source at most is read from a scalar register by the handler itself.
+        let mut kind = vector::ROWS;
+        let mut step = place.step(scalar::slow);
+        for (index, (source, abs, neg)) in kinds.into_iter().enumerate() {
+            match source {
+                Kind::Row(source) if !abs && !neg => step.src[index] = source,
+                Kind::Scalar(n) if !abs && !neg && kind == vector::ROWS => {
+                    kind = index as u8 + 1;
+                    step.scalar[index] = n;
+                }
+                _ => step.src[index] = self.row_source(inst.src[index], (abs, neg), index, place, steps)?,
+            }
+        }
+        match shape {
+            ops::Shape::Compare { exec } => {
+                step.scalar[3] = self.layout.scalar(inst.dst, 2)?;
+                step.imm = exec.into();
+            }
+            ops::Shape::Carry { inward } => {
+                step.dst = self.layout.row(inst.dst, 1)? * ROW;
+                step.scalar[3] = self.layout.scalar(inst.sdst, 2)?;
+                if inward {
+                    step.scalar[2] = self.layout.scalar(inst.src[2], 2)?;
+                }
+            }
+            _ => step.dst = self.layout.row(inst.dst, 1)? * ROW,
+        }
+        step.run = if choose {
+            step.scalar[2] = self.layout.scalar(inst.src[2], 2)?;
+            vector::choose_run::<vector::ByMask>(self.avx2, kind)?
+        } else {
+            ops::handler(inst.op, self.avx2, kind)?.1
+        };
+        steps.push(step);
+        Some(())
+    }
+}

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! GLOBAL and FLAT loads and stores.
+//!
+//! Lanes side by side in memory are one copy; lanes at one address one access; others one by one, after all of them have been
+//! translated. Lanes in FLAT's apertures, and accesses across pages lane by lane, are the reference engine's.
+
+use super::{both, merge, Words};
+use crate::fast::block::{Builder, Place};
+use crate::fast::cache::PAGE;
+use crate::fast::simd::Simd;
+use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::reference::memory::{kind, Extend, Kind};
+use vkfd_isa::{Format, Inst, Operand};
+use vkfd_raw as raw;
+
+/// No scalar base.
+const NO_BASE: u8 = 255;
+
+/// The addresses of the lanes.
+struct Addresses {
+    low: Words,
+    /// The high halves; of a scalar base with offsets, zeros.
+    high: Words,
+    base: u64,
+    /// Lane n is n times this many bytes from lane 0, for all lanes; 0: all are at one address.
+    stride: Option<u64>,
+}
+
+impl Addresses {
+    #[inline(always)]
+    unsafe fn of(step: &Step, cx: &Cx, exec: u64, bytes: u32) -> Addresses {
+        // SAFETY: the step's rows and registers exist.
+        unsafe {
+            let row = cx.row(step.src[0]).cast::<Words>();
+            let low = row.read();
+            let with_base = step.scalar[0] != NO_BASE;
+            let (high, base) = if with_base {
+                ([0; 64], cx.pair(step.scalar[0]).wrapping_add(step.imm as u64))
+            } else {
+                (row.add(1).read(), step.imm as u64)
+            };
+            // The lanes that are active decide; those that are not are taken to go along.
+            let first = exec.trailing_zeros() as usize % 64;
+            let start = low[first].wrapping_sub(bytes.wrapping_mul(first as u32));
+            let (mut apart, mut same) = (0, 0);
+            if exec == u64::MAX {
+                for lane in 0..64 {
+                    apart |= low[lane] ^ start.wrapping_add(bytes.wrapping_mul(lane as u32));
+                    same |= low[lane] ^ low[0];
+                }
+                if !with_base {
+                    for lane in 0..64 {
+                        apart |= high[lane] ^ high[0];
+                        same |= high[lane] ^ high[0];
+                    }
+                }
+                // The low halves must not wrap on the way.
+                apart |= u32::from(low[0].checked_add(63 * bytes).is_none());
+            } else {
+                (apart, same) = (1, 1);
+            }
+            let stride = if apart == 0 {
+                Some(bytes.into())
+            } else if same == 0 {
+                Some(0)
+            } else {
+                None
+            };
+            Addresses { low, high, base, stride }
+        }
+    }
+
+    #[inline(always)]
+    fn va(&self, lane: usize) -> u64 {
+        self.base.wrapping_add(u64::from(self.low[lane]) | u64::from(self.high[lane]) << 32)
+    }
+
+    /// Host pointers of the active lanes, and how many they are.
+    #[inline(always)]
+    fn pointers(
+        &self,
+        cx: &mut Cx,
+        exec: u64,
+        bytes: u64,
+        write: bool,
+        flat: bool,
+        out: &mut [*mut u8; 64],
+    ) -> Option<usize> {
+        // All lanes in one page: one translation.
+        if exec == u64::MAX {
+            let mut vas = [0u64; 64];
+            let (mut differ, mut furthest) = (0, 0);
+            for lane in 0..64 {
+                vas[lane] = self.va(lane);
+            }
+            for lane in 0..64 {
+                differ |= vas[lane] ^ vas[0];
+                furthest = furthest.max(vas[lane] % PAGE);
+            }
+            if differ < PAGE && furthest + bytes <= PAGE {
+                if flat && in_aperture(cx, vas[0]) {
+                    return None;
+                }
+                let host = cx.cache.page(cx.world, vas[0] & !(PAGE - 1), write)?;
+                for lane in 0..64 {
+                    out[lane] = host.wrapping_add((vas[lane] % PAGE) as usize);
+                }
+                return Some(64);
+            }
+        }
+        let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
+        let mut rest = exec;
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let va = self.va(lane);
+            let page = va & !(PAGE - 1);
+            if page != last {
+                if flat && in_aperture(cx, va) {
+                    return None;
+                }
+                host = cx.cache.page(cx.world, page, write)?;
+                last = page;
+            }
+            if va - page + bytes > PAGE {
+                return None;
+            }
+            out[count] = host.wrapping_add((va - page) as usize);
+            count += 1;
+        }
+        Some(count)
+    }
+}
+
+#[inline(always)]
+fn in_aperture(cx: &Cx, va: u64) -> bool {
+    let high = (va >> 32) as u32;
+    high == cx.group.apertures.shared || high == cx.group.apertures.private
+}
+
+/// Reads or writes `len` bytes of memory from `va` on, by pages.
+#[inline(always)]
+unsafe fn transfer(cx: &mut Cx, va: u64, local: *mut u8, len: usize, write: bool) -> Option<()> {
+    let mut done = 0;
+    let mut parts = [(std::ptr::null_mut::<u8>(), 0, 0); 3];
+    let mut count = 0;
+    while done < len {
+        let at = va.wrapping_add(done as u64);
+        let host = cx.cache.page(cx.world, at, write)?;
+        let part = ((PAGE - at % PAGE) as usize).min(len - done);
+        *parts.get_mut(count)? = (host, done, part);
+        count += 1;
+        done += part;
+    }
+    for (host, at, part) in parts.into_iter().take(count) {
+        let local = local.wrapping_add(at);
+        let (to, from) = if write { (host, local.cast_const()) } else { (local, host.cast_const()) };
+        // SAFETY: spans of the world while the gate is open, and a buffer of the caller's.
+        unsafe {
+            if part % 64 == 0 {
+                raw::copy_lines(to, from, part / 64).ok()?;
+            } else {
+                raw::copy(to, from, part).ok()?;
+            }
+        }
+    }
+    Some(())
+}
+
+/// Loads `N` registers of each lane.
+#[inline(always)]
+unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    if exec == 0 {
+        return Flow::Next;
+    }
+    // SAFETY: the step's rows and registers exist; buffers have room.
+    unsafe {
+        let addresses = Addresses::of(step, cx, exec, 4 * N as u32);
+        let mut data = [[0u32; N]; 64];
+        match addresses.stride {
+            Some(_) if FLAT && (in_aperture(cx, addresses.va(0)) || in_aperture(cx, addresses.va(63))) => {
+                return Flow::Slow
+            }
+            Some(0) => {
+                let mut one = [0u32; N];
+                let Some(()) = transfer(cx, addresses.va(0), one.as_mut_ptr().cast(), 4 * N, false) else {
+                    return Flow::Slow;
+                };
+                data = [one; 64];
+            }
+            Some(_) => {
+                let Some(()) = transfer(cx, addresses.va(0), data.as_mut_ptr().cast(), 256 * N, false) else {
+                    return Flow::Slow;
+                };
+            }
+            None => {
+                let mut pointers = [std::ptr::null_mut(); 64];
+                let Some(count) = addresses.pointers(cx, exec, 4 * N as u64, false, FLAT, &mut pointers) else {
+                    return Flow::Slow;
+                };
+                let Some(()) = gather::<N>(&pointers, count, exec, &mut data) else { return Flow::Slow };
+            }
+        }
+        for word in 0..N {
+            let mut row = [0; 64];
+            for lane in 0..64 {
+                row[lane] = data[lane][word];
+            }
+            merge::<S>(cx, step.dst + word * ROW, &row, exec);
+        }
+    }
+    cx.cache.moved += u64::from(exec.count_ones()) * 4 * N as u64;
+    Flow::Next
+}
+
+/// Pieces of `N` words: bytes of each, and how many. Lane by lane, for stores may overlap.
+const fn pieces(words: usize) -> (usize, usize) {
+    match words {
+        1 => (4, 1),
+        2 => (8, 1),
+        3 => (4, 3),
+        _ => (8, 2),
+    }
+}
+
+/// Room for the pieces of all lanes.
+const PIECES: usize = 3 * 64;
+
+/// The pointers of all pieces.
+#[inline(always)]
+fn spread<const N: usize>(pointers: &[*mut u8; 64], count: usize) -> ([*mut u8; PIECES], usize) {
+    let (bytes, each) = pieces(N);
+    let mut all = [std::ptr::null_mut(); PIECES];
+    for index in 0..count {
+        for piece in 0..each {
+            all[index * each + piece] = pointers[index].wrapping_add(piece * bytes);
+        }
+    }
+    (all, count * each)
+}
+
+/// Loads `N` words from each of `count` pointers into the active lanes.
+#[inline(always)]
+unsafe fn gather<const N: usize>(
+    pointers: &[*mut u8; 64],
+    count: usize,
+    exec: u64,
+    data: &mut [[u32; N]; 64],
+) -> Option<()> {
+    let mut loaded = [[0u32; N]; 64];
+    let to = loaded.as_mut_ptr().cast();
+    // SAFETY: the pointers are of spans while the gate is open; the buffer has room for all lanes.
+    unsafe {
+        if N <= 2 {
+            raw::load_each(to, pointers.get(..count)?, 4 * N).ok()?;
+        } else {
+            let (all, count) = spread::<N>(pointers, count);
+            raw::load_each(to, all.get(..count)?, pieces(N).0).ok()?;
+        }
+    }
+    if exec == u64::MAX {
+        *data = loaded;
+        return Some(());
+    }
+    let mut rest = exec;
+    for value in loaded.into_iter().take(count) {
+        data[rest.trailing_zeros() as usize % 64] = value;
+        rest &= rest.wrapping_sub(1);
+    }
+    Some(())
+}
+
+/// Stores `N` registers of each lane.
+#[inline(always)]
+unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    if exec == 0 {
+        return Flow::Next;
+    }
+    // SAFETY: the step's rows and registers exist; buffers have room.
+    unsafe {
+        let addresses = Addresses::of(step, cx, exec, 4 * N as u32);
+        let rows = cx.row(step.src[1]).cast::<Words>();
+        if addresses.stride.is_some_and(|stride| stride != 0) {
+            if FLAT && (in_aperture(cx, addresses.va(0)) || in_aperture(cx, addresses.va(63))) {
+                return Flow::Slow;
+            }
+            let done = if N == 1 {
+                transfer(cx, addresses.va(0), rows.cast_mut().cast(), 256, true)
+            } else {
+                let mut data = [[0u32; N]; 64];
+                for word in 0..N {
+                    let row = rows.add(word).read();
+                    for lane in 0..64 {
+                        data[lane][word] = row[lane];
+                    }
+                }
+                transfer(cx, addresses.va(0), data.as_mut_ptr().cast(), 256 * N, true)
+            };
+            if done.is_none() {
+                return Flow::Slow;
+            }
+            cx.cache.moved += 256 * N as u64;
+            return Flow::Next;
+        }
+        let mut pointers = [std::ptr::null_mut(); 64];
+        let Some(count) = addresses.pointers(cx, exec, 4 * N as u64, true, FLAT, &mut pointers) else {
+            return Flow::Slow;
+        };
+        let mut data = [[0u32; N]; 64];
+        let mut rest = exec;
+        for slot in data.iter_mut().take(count) {
+            let lane = rest.trailing_zeros() as usize % 64;
+            rest &= rest.wrapping_sub(1);
+            for word in 0..N {
+                slot[word] = (*rows.add(word))[lane];
+            }
+        }
+        let from = data.as_ptr().cast();
+        let done = if N <= 2 {
+            raw::store_each(from, &pointers[..count], 4 * N)
+        } else {
+            let (all, count) = spread::<N>(&pointers, count);
+            raw::store_each(from, &all[..count], pieces(N).0)
+        };
+        // Stores that are done are done again.
+        if done.is_err() {
+            return Flow::Slow;
+        }
+    }
+    cx.cache.moved += u64::from(exec.count_ones()) * 4 * N as u64;
+    Flow::Next
+}
+
+/// Loads bytes or halves; `scalar[1]` is the size, `scalar[2]` how they are extended.
+#[inline(always)]
+unsafe fn load_short<S: Simd, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    let bytes = step.scalar[1];
+    // SAFETY: the step's rows and registers exist; buffers have room.
+    unsafe {
+        let addresses = Addresses::of(step, cx, exec, u32::from(bytes));
+        let mut pointers = [std::ptr::null_mut(); 64];
+        let Some(count) = addresses.pointers(cx, exec, bytes.into(), false, FLAT, &mut pointers) else {
+            return Flow::Slow;
+        };
+        let mut loaded = [0u32; 64];
+        if raw::load_each(loaded.as_mut_ptr().cast(), &pointers[..count], bytes.into()).is_err() {
+            return Flow::Slow;
+        }
+        let row = cx.row_mut(step.dst);
+        let extend = EXTENDS[usize::from(step.scalar[2]) % EXTENDS.len()];
+        let mut rest = exec;
+        for value in loaded.into_iter().take(count) {
+            let slot = row.add(rest.trailing_zeros() as usize % 64);
+            rest &= rest.wrapping_sub(1);
+            slot.write(extend.apply(value, bytes, slot.read()));
+        }
+    }
+    cx.cache.moved += u64::from(exec.count_ones()) * u64::from(bytes);
+    Flow::Next
+}
+
+const EXTENDS: [Extend; 6] = [Extend::Zero, Extend::Sign, Extend::Low, Extend::LowSign, Extend::High, Extend::HighSign];
+
+/// Stores bytes or halves; `scalar[1]` is the size, `scalar[2]` whether they are in the high half.
+#[inline(always)]
+unsafe fn store_short<S: Simd, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    let bytes = step.scalar[1];
+    let shift = if step.scalar[2] != 0 { 16 } else { 0 };
+    // SAFETY: the step's rows and registers exist; buffers have room.
+    unsafe {
+        let addresses = Addresses::of(step, cx, exec, u32::from(bytes));
+        let mut pointers = [std::ptr::null_mut(); 64];
+        let Some(count) = addresses.pointers(cx, exec, bytes.into(), true, FLAT, &mut pointers) else {
+            return Flow::Slow;
+        };
+        let row = cx.row(step.src[1]);
+        let mut data = [0u32; 64];
+        let mut rest = exec;
+        for slot in data.iter_mut().take(count) {
+            *slot = row.add(rest.trailing_zeros() as usize % 64).read() >> shift;
+            rest &= rest.wrapping_sub(1);
+        }
+        if raw::store_each(data.as_ptr().cast(), &pointers[..count], bytes.into()).is_err() {
+            return Flow::Slow;
+        }
+    }
+    cx.cache.moved += u64::from(exec.count_ones()) * u64::from(bytes);
+    Flow::Next
+}
+
+/// Makes a step of a load or store.
+pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let flat = inst.format == Format::Flat;
+    let memory = &inst.memory;
+    if memory.lds || memory.tfe {
+        return None;
+    }
+    let (run, words): (Run, usize) = match (kind(inst.op)?, flat) {
+        (Kind::Load { bytes: 4, extend: Extend::Zero }, false) => (both!(builder.avx2, load::<1, false>), 1),
+        (Kind::Load { bytes: 8, .. }, false) => (both!(builder.avx2, load::<2, false>), 2),
+        (Kind::Load { bytes: 12, .. }, false) => (both!(builder.avx2, load::<3, false>), 3),
+        (Kind::Load { bytes: 16, .. }, false) => (both!(builder.avx2, load::<4, false>), 4),
+        (Kind::Load { bytes: 4, extend: Extend::Zero }, true) => (both!(builder.avx2, load::<1, true>), 1),
+        (Kind::Load { bytes: 8, .. }, true) => (both!(builder.avx2, load::<2, true>), 2),
+        (Kind::Load { bytes: 12, .. }, true) => (both!(builder.avx2, load::<3, true>), 3),
+        (Kind::Load { bytes: 16, .. }, true) => (both!(builder.avx2, load::<4, true>), 4),
+        (Kind::Load { bytes: 1 | 2, .. }, false) => (both!(builder.avx2, load_short::<false>), 1),
+        (Kind::Load { bytes: 1 | 2, .. }, true) => (both!(builder.avx2, load_short::<true>), 1),
+        (Kind::Store { bytes: 4, high: false }, false) => (both!(builder.avx2, store::<1, false>), 1),
+        (Kind::Store { bytes: 8, .. }, false) => (both!(builder.avx2, store::<2, false>), 2),
+        (Kind::Store { bytes: 12, .. }, false) => (both!(builder.avx2, store::<3, false>), 3),
+        (Kind::Store { bytes: 16, .. }, false) => (both!(builder.avx2, store::<4, false>), 4),
+        (Kind::Store { bytes: 4, high: false }, true) => (both!(builder.avx2, store::<1, true>), 1),
+        (Kind::Store { bytes: 8, .. }, true) => (both!(builder.avx2, store::<2, true>), 2),
+        (Kind::Store { bytes: 12, .. }, true) => (both!(builder.avx2, store::<3, true>), 3),
+        (Kind::Store { bytes: 16, .. }, true) => (both!(builder.avx2, store::<4, true>), 4),
+        (Kind::Store { bytes: 1 | 2, .. }, false) => (both!(builder.avx2, store_short::<false>), 1),
+        (Kind::Store { bytes: 1 | 2, .. }, true) => (both!(builder.avx2, store_short::<true>), 1),
+        _ => return None,
+    };
+    let mut step = place.step(run);
+    step.imm = memory.offset.into();
+    let has_base = !matches!(memory.base, Operand::None | Operand::Scalar(Operand::NULL));
+    step.scalar[0] = if has_base && !flat { builder.layout.scalar(memory.base, 2)? } else { NO_BASE };
+    let address = builder.layout.row(memory.vaddr, if step.scalar[0] == NO_BASE { 2 } else { 1 })?;
+    step.src[0] = Source::register(address * ROW);
+    match kind(inst.op)? {
+        Kind::Load { bytes, extend } => {
+            step.dst = builder.layout.row(inst.dst, words)? * ROW;
+            step.scalar[1] = bytes;
+            step.scalar[2] = EXTENDS.iter().position(|other| *other == extend)? as u8;
+        }
+        Kind::Store { bytes, high } => {
+            step.src[1] = Source::register(builder.layout.row(memory.data, words)? * ROW);
+            step.scalar[1] = bytes;
+            step.scalar[2] = high.into();
+        }
+        _ => return None,
+    }
+    if matches!(inst.op, vkfd_isa::Op::GlobalLoadDwordAddtid | vkfd_isa::Op::GlobalStoreDwordAddtid) {
+        return None;
+    }
+    steps.push(step);
+    Some(())
+}

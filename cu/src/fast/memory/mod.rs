@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Memory: the common shapes of access. Everything else, and whatever misses, is the reference engine's.
+//!
+//! | module | |
+//! |---|---|
+//! | `global` | GLOBAL and FLAT: lanes side by side in memory, all at one address, or anywhere |
+//! | `local` | LDS |
+//! | `uniform` | SMEM |
+
+mod global;
+mod local;
+mod uniform;
+
+use super::block::{Builder, Place};
+use super::simd::Simd;
+use super::step::{Cx, Step};
+use vkfd_isa::{Format, Inst};
+
+/// Makes a step of a memory instruction.
+pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    match inst.format {
+        Format::Global | Format::Flat => global::translate(builder, inst, place, steps),
+        Format::Ds => local::translate(builder, inst, place, steps),
+        Format::Smem => uniform::translate(builder, inst, place, steps),
+        _ => None,
+    }
+}
+
+/// A handler compiled with and without AVX2.
+macro_rules! both {
+    ($avx2:expr, $body:ident $(::<$($generic:tt),*>)?) => {{
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c")]
+        unsafe fn wide(step: &Step, cx: &mut Cx) -> Flow {
+            // SAFETY: the caller's.
+            unsafe { $body::<crate::fast::avx2::Avx2, $($($generic),*)?>(step, cx) }
+        }
+        unsafe fn narrow(step: &Step, cx: &mut Cx) -> Flow {
+            // SAFETY: the caller's.
+            unsafe { $body::<crate::fast::simd::Portable, $($($generic),*)?>(step, cx) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        let run: Run = if $avx2 { wide } else { narrow };
+        #[cfg(not(target_arch = "x86_64"))]
+        let run: Run = narrow;
+        run
+    }};
+}
+use both;
+
+/// A row's words.
+type Words = [u32; 64];
+
+/// Writes the active lanes of a row. By vectors, and stored whole: a loop would become masked stores, which some processors do
+/// in microcode.
+#[inline(always)]
+unsafe fn merge<S: Simd>(cx: &Cx, offset: usize, value: &Words, exec: u64) {
+    let (to, from) = (cx.row_mut(offset), value.as_ptr());
+    // SAFETY: the row exists; nothing refers to it.
+    unsafe {
+        for i in 0..8 {
+            let mut new = S::load(from.add(8 * i));
+            if exec != u64::MAX {
+                new = S::select(S::lanes((exec >> (8 * i)) as u8), S::load(to.add(8 * i)), new);
+            }
+            S::store(to.add(8 * i), new);
+        }
+    }
+}

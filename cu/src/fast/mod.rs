@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The fast engine: pre-decoded blocks, all lanes of a wave at once.
+//!
+//! Machine code is decoded once into blocks of steps: a handler and where its operands are. Handlers do 64 lanes by vectors of
+//! eight; they exist in two forms, for AVX2 and for any processor, that give the same bits. What has no handler, and what a
+//! handler finds too hard (NaNs, an unusual MODE, an access that misses), the reference engine executes; so this engine is
+//! complete, and the reference is right where they differ, which the lock-step tests would show.
+//!
+//! The code is compared with what was decoded when the instruction cache was invalidated or the code lies elsewhere. The gate is
+//! asked for at the begin of each block.
+//!
+//! | module | |
+//! |---|---|
+//! | `step`, `block`, `constants` | pre-decoded instructions |
+//! | `simd`, `avx2` | vectors of eight lanes |
+//! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
+//! | `special` | reciprocals and the like, divisions, pairs: their ordinary cases |
+//! | `wide` | operations of 64 bits |
+//! | `lane` | between scalar registers and lanes |
+//! | `matrix` | matrix operations |
+//! | `scalar` | SALU and branches |
+//! | `memory`, `cache` | memory, and the host pointers of pages |
+//!
+//! Limits: SDWA, DPP, VOPD, output modifiers and 16-bit operations are the reference's. An engine belongs to one thread.
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
+#![allow(clippy::needless_range_loop, reason = "lanes of several rows at once")]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod block;
+mod cache;
+mod constants;
+mod lane;
+mod matrix;
+mod memory;
+mod ops;
+mod scalar;
+mod simd;
+mod special;
+mod step;
+mod vector;
+mod wide;
+
+use crate::exit::{Exit, Miss, Stop};
+use crate::group::Group;
+use crate::reference;
+use crate::wave::Wave;
+use crate::world::{Access, Span, World};
+use block::{Block, Layout};
+use cache::Cache;
+use constants::Constants;
+use std::collections::HashMap;
+use step::{Cx, Flow};
+use vkfd_isa::{Op, Target};
+
+/// Blocks that are found without hashing.
+const RECENT: usize = 1024;
+/// Blocks and constants that are kept at most.
+const LIMIT: usize = 1 << 16;
+/// Bits of MODE that change what every vector operation is: GPR_IDX_EN and VSKIP.
+const STRANGE: u32 = 3 << 27;
+
+/// A world behind a reference, as the reference engine wants it.
+struct Seam<'a>(&'a mut dyn World);
+
+impl World for Seam<'_> {
+    fn enter(&mut self) -> Result<(), Stop> {
+        self.0.enter()
+    }
+
+    fn leave(&mut self) {
+        self.0.leave();
+    }
+
+    fn wanted(&self) -> bool {
+        self.0.wanted()
+    }
+
+    fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss> {
+        self.0.translate(va, access)
+    }
+
+    fn settle(&mut self, miss: &Miss) -> Result<(), Stop> {
+        self.0.settle(miss)
+    }
+
+    fn interrupt(&mut self, event: u32) {
+        self.0.interrupt(event);
+    }
+
+    fn clock(&self) -> u64 {
+        self.0.clock()
+    }
+
+    fn retired(&mut self, instructions: u64) {
+        self.0.retired(instructions);
+    }
+
+    fn moved(&mut self, bytes: u64) {
+        self.0.moved(bytes);
+    }
+
+    fn gws_init(&mut self, resource: u32, value: u32) {
+        self.0.gws_init(resource, value);
+    }
+
+    fn gws_arrive(&mut self, resource: u32, value: u32) -> u64 {
+        self.0.gws_arrive(resource, value)
+    }
+
+    fn gws_passed(&mut self, resource: u32, ticket: u64) -> bool {
+        self.0.gws_passed(resource, ticket)
+    }
+
+    fn inexact(&mut self, op: Op) {
+        self.0.inexact(op);
+    }
+}
+
+/// An engine, for one thread.
+pub struct Engine {
+    target: Target,
+    avx2: bool,
+    blocks: HashMap<(u64, Layout), Box<Block>>,
+    /// Blocks that were used last, by address.
+    recent: Vec<*mut Block>,
+    constants: Constants,
+    cache: Cache,
+    runs: u64,
+    epoch: u64,
+    #[cfg(feature = "sabotage")]
+    broken: Option<Op>,
+}
+
+// SAFETY: the pointers of `recent` are to the engine's own blocks, those in blocks to its own constants: they move with it, on
+// the heap, and only its thread uses them.
+unsafe impl Send for Engine {}
+
+impl Engine {
+    /// An engine that uses what the processor has.
+    #[must_use]
+    pub fn new(target: Target) -> Engine {
+        #[cfg(target_arch = "x86_64")]
+        let avx2 =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        #[cfg(not(target_arch = "x86_64"))]
+        let avx2 = false;
+        Engine::with(target, avx2)
+    }
+
+    /// An engine that uses nothing but plain Rust: the same results, slower.
+    #[must_use]
+    pub fn portable(target: Target) -> Engine {
+        Engine::with(target, false)
+    }
+
+    fn with(target: Target, avx2: bool) -> Engine {
+        Engine {
+            target,
+            avx2,
+            blocks: HashMap::new(),
+            recent: vec![std::ptr::null_mut(); RECENT],
+            constants: Constants::new(),
+            cache: Cache::new(),
+            runs: 0,
+            epoch: 0,
+            #[cfg(feature = "sabotage")]
+            broken: None,
+        }
+    }
+
+    /// Breaks the handler of an operation: the lowest bit of lane 5 of its destination (a scalar destination's lowest bit) is
+    /// wrong. Only what is decoded from now on.
+    #[cfg(feature = "sabotage")]
+    pub fn break_handler(&mut self, op: Op) {
+        self.broken = Some(op);
+    }
+
+    /// Invalidates the instruction cache: code is compared with memory when it is next used.
+    pub fn invalidate(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// The block at an address, decoded if need be.
+    fn block(&mut self, world: &mut dyn World, layout: Layout, pc: u64) -> Result<*mut Block, Exit> {
+        let now = (self.runs, self.epoch);
+        let slot = (pc >> 2) as usize % RECENT;
+        let recent = self.recent[slot];
+        // SAFETY: null, or a block in `blocks`: `recent` is emptied whenever one goes.
+        if let Some(block) = unsafe { recent.as_mut() } {
+            if block.pc == pc && block.run == now.0 && block.layout == layout {
+                return Ok(recent);
+            }
+        }
+        self.find(world, layout, pc, slot, now)
+    }
+
+    #[cold]
+    fn find(
+        &mut self,
+        world: &mut dyn World,
+        layout: Layout,
+        pc: u64,
+        slot: usize,
+        now: (u64, u64),
+    ) -> Result<*mut Block, Exit> {
+        if self.blocks.len() + self.constants.len() > LIMIT {
+            self.forget();
+        }
+        let key = (pc, layout);
+        let known = match self.blocks.get_mut(&key) {
+            Some(block) => block.still(world, now)?,
+            None => false,
+        };
+        if !known {
+            #[allow(unused_mut, reason = "of a sabotage build only")]
+            let mut block = Block::build(world, layout, pc, self.avx2, &mut self.constants, now)?;
+            #[cfg(feature = "sabotage")]
+            block.spoil(self.broken);
+            self.recent.fill(std::ptr::null_mut());
+            self.blocks.insert(key, Box::new(block));
+        }
+        let block: *mut Block = self.blocks.get_mut(&key).map_or(std::ptr::null_mut(), |block| &raw mut **block);
+        self.recent[slot] = block;
+        Ok(block)
+    }
+
+    fn forget(&mut self) {
+        self.recent.fill(std::ptr::null_mut());
+        self.blocks.clear();
+        self.constants = Constants::new();
+    }
+
+    /// Runs a wave for about `budget` instructions, until it is left for another reason, or the gate is wanted. The gate is open.
+    pub fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+        self.runs += 1;
+        self.cache.clear();
+        let mut done = 0;
+        let exit = self.turn(wave, group, world, budget, &mut done);
+        world.retired(done);
+        world.moved(std::mem::take(&mut self.cache.moved));
+        exit
+    }
+
+    fn turn(&mut self, wave: &mut Wave, group: &mut Group, world: &mut dyn World, budget: u32, done: &mut u64) -> Exit {
+        if wave.target != self.target {
+            return Exit::Refused(crate::exit::Refusal::Illegal { word: 0 });
+        }
+        let mut layout = Layout::of(wave);
+        loop {
+            if *done >= budget.into() || world.wanted() {
+                return Exit::Yield;
+            }
+            if wave.mode.0 & STRANGE != 0 || wave.done != 0 {
+                // The reference engine alone knows what these mean.
+                let exit = reference::fetch(wave, &mut Seam(world))
+                    .and_then(|inst| reference::execute(&inst, wave, group, &mut Seam(world)));
+                match exit {
+                    Ok(()) => *done += 1,
+                    Err(exit) => return exit,
+                }
+                layout = Layout::of(wave);
+                continue;
+            }
+            let block = match self.block(world, layout, wave.pc) {
+                Ok(block) => block,
+                Err(exit) => return exit,
+            };
+            // SAFETY: a block of `blocks`, none of which goes before the next call of `block`. Handlers do not reach it.
+            let block = unsafe { &*block };
+            let exit = run_block(block, wave, group, world, &mut self.cache, done);
+            for &op in &block.inexact {
+                world.inexact(op);
+            }
+            match exit {
+                Some(Exit::Yield) | None => {}
+                Some(exit) => return exit,
+            }
+            if block.insts.last().is_some_and(|inst| inst.op == Op::SIcacheInv) {
+                self.runs += 1;
+                self.invalidate();
+            }
+        }
+    }
+}
+
+/// Runs a block; the wave's program counter is where it goes on. `done` counts its instructions.
+fn run_block(
+    block: &Block,
+    wave: &mut Wave,
+    group: &mut Group,
+    world: &mut dyn World,
+    cache: &mut Cache,
+    done: &mut u64,
+) -> Option<Exit> {
+    let mut cx = Cx::new(wave, group, world, cache);
+    cx.pc = block.pc;
+    let mut step = block.steps.as_ptr();
+    loop {
+        // SAFETY: the block was built for this processor and for waves with as many registers as this one. Its last step jumps,
+        // so that there is one after every other.
+        let flow = unsafe { ((*step).run)(&*step, &mut cx) };
+        if flow == Flow::Next {
+            // SAFETY: as above.
+            step = unsafe { step.add(1) };
+            continue;
+        }
+        // SAFETY: as above.
+        let here = unsafe { &*step };
+        match flow {
+            Flow::Next => {}
+            Flow::Jump => {
+                *done += block.insts.len() as u64;
+                cx.wave.pc = cx.next;
+                return None;
+            }
+            Flow::Slow => {
+                let inst = block.insts.get(here.inst as usize)?;
+                cx.wave.pc = block.pc.wrapping_add(here.offset.into());
+                let result = reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world));
+                if let Err(exit) = result {
+                    *done += u64::from(here.inst) + u64::from(!matches!(exit, Exit::Miss(_) | Exit::Refused(_)));
+                    return Some(exit);
+                }
+                if here.inst as usize + 1 == block.insts.len() {
+                    *done += block.insts.len() as u64;
+                    return None;
+                }
+                cx.refresh();
+                // The steps after this instruction's; the last step belongs to none.
+                // SAFETY: as above.
+                while unsafe { (*step).inst } == here.inst {
+                    // SAFETY: as above.
+                    step = unsafe { step.add(1) };
+                }
+            }
+            Flow::Exit => {
+                *done += u64::from(here.inst) + 1;
+                cx.wave.pc = block.pc.wrapping_add(u64::from(here.offset + here.bytes));
+                return Some(cx.exit);
+            }
+        }
+    }
+}
+
+impl crate::launch::Engine for Engine {
+    fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+        Engine::run(self, wave, group, world, budget)
+    }
+}

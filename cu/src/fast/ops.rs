@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Vector operations of 32 bits, on eight lanes, and which handler an instruction gets.
+
+use super::simd::Simd;
+use super::step::Run;
+use super::vector::{
+    binary_run, carry_run, compare_run, ternary_run, unary_run, Binary, Carry, Check, Compare, Ternary, Unary,
+};
+use vkfd_isa::Op;
+
+/// An operation's shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Unary,
+    Binary,
+    /// Three sources; the third may be the destination or a literal.
+    Ternary,
+    /// `exec`: EXEC is written, too.
+    Compare {
+        exec: bool,
+    },
+    /// `inward`: there is a carry in.
+    Carry {
+        inward: bool,
+    },
+}
+
+const SIGN: u32 = 1 << 31;
+
+#[inline(always)]
+fn signed24(a: u32) -> i32 {
+    (a << 8) as i32 >> 8
+}
+
+#[inline(always)]
+fn unsigned24(a: u32) -> u32 {
+    a & 0xff_ffff
+}
+
+/// Operations and the names of what they do.
+macro_rules! operations {
+    ($(
+        $trait:ident $check:ident |$s:ident, $args:tt| { $($op:ident => $body:expr;)* }
+    )*) => {
+        $($(operations!(@ impl $trait $check $s $args $op $body);)*)*
+
+        /// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none is).
+        fn plain(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+            match op {
+                $($(Op::$op => Some((Shape::$trait, operations!(@ $trait $op avx2 kind)?)),)*)*
+                _ => None,
+            }
+        }
+    };
+    (@ impl $trait:ident $check:ident $s:ident ($($arg:ident),+) $op:ident $body:expr) => {
+        struct $op;
+        impl $trait for $op {
+            const CHECK: Check = Check::$check;
+            #[inline(always)]
+            #[allow(unused_unsafe, reason = "a move does nothing")]
+            unsafe fn f<$s: Simd>($($arg: $s::V),+) -> $s::V {
+                // SAFETY: the caller's.
+                unsafe { $body }
+            }
+        }
+    };
+    (@ Unary $op:ident $avx2:ident $kind:ident) => { unary_run::<$op>($avx2, $kind) };
+    (@ Binary $op:ident $avx2:ident $kind:ident) => { binary_run::<$op>($avx2, $kind) };
+    (@ Ternary $op:ident $avx2:ident $kind:ident) => { ternary_run::<$op>($avx2, $kind) };
+}
+
+operations! {
+    Unary Never |S, (a)| {
+        VMovB32 => a;
+        VNotB32 => S::xor(a, S::splat(u32::MAX));
+        VBfrevB32 => S::map(a, u32::reverse_bits);
+        VFfbhU32 => S::map(a, |a| if a == 0 { u32::MAX } else { a.leading_zeros() });
+        VFfblB32 => S::map(a, |a| if a == 0 { u32::MAX } else { a.trailing_zeros() });
+        VAccvgprReadB32 => a;
+        VAccvgprWriteB32 => a;
+    }
+    Unary Result |S, (a)| {
+        VCvtF32I32 => S::from_signed(a);
+        VCvtF32U32 => S::map(a, |a| (a as f32).to_bits());
+        VCvtF32Ubyte0 => S::from_signed(S::and(a, S::splat(0xff)));
+        VCvtF32Ubyte1 => S::from_signed(S::and(S::shr(a, S::splat(8)), S::splat(0xff)));
+        VCvtF32Ubyte2 => S::from_signed(S::and(S::shr(a, S::splat(16)), S::splat(0xff)));
+        VCvtF32Ubyte3 => S::from_signed(S::shr(a, S::splat(24)));
+        VFloorF32 => S::floor(a);
+        VCeilF32 => S::ceil(a);
+        VTruncF32 => S::trunc(a);
+        VRndneF32 => S::round_even(a);
+        VSqrtF32 => S::fsqrt(a);
+    }
+    Unary Operands |S, (a)| {
+        VCvtU32F32 => S::map(a, |a| f32::from_bits(a) as u32);
+        VCvtI32F32 => S::map(a, |a| f32::from_bits(a) as i32 as u32);
+    }
+    Binary Never |S, (a, b)| {
+        VAndB32 => S::and(a, b);
+        VOrB32 => S::or(a, b);
+        VXorB32 => S::xor(a, b);
+        VXnorB32 => S::xor(S::xor(a, b), S::splat(u32::MAX));
+        VAddU32 => S::add(a, b);
+        VSubU32 => S::sub(a, b);
+        VSubrevU32 => S::sub(b, a);
+        VLshlrevB32 => S::shl(b, a);
+        VLshrrevB32 => S::shr(b, a);
+        VAshrrevI32 => S::sar(b, a);
+        VMinI32 => S::min_i(a, b);
+        VMaxI32 => S::max_i(a, b);
+        VMinU32 => S::min_u(a, b);
+        VMaxU32 => S::max_u(a, b);
+        VMulLoU32 => S::mul(a, b);
+        VMulHiU32 => S::map2(a, b, |a, b| ((u64::from(a) * u64::from(b)) >> 32) as u32);
+        VMulHiI32 => S::map2(a, b, |a, b| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32);
+        VMulU32U24 => S::mul(S::and(a, S::splat(0xff_ffff)), S::and(b, S::splat(0xff_ffff)));
+        VMulI32I24 => S::map2(a, b, |a, b| signed24(a).wrapping_mul(signed24(b)) as u32);
+        VMulHiU32U24 => S::map2(a, b, |a, b| ((u64::from(unsigned24(a)) * u64::from(unsigned24(b))) >> 32) as u32);
+        VMulHiI32I24 => S::map2(a, b, |a, b| ((i64::from(signed24(a)) * i64::from(signed24(b))) >> 32) as u32);
+        VBfmB32 => S::map2(a, b, |a, b| ((1u32 << (a & 31)) - 1) << (b & 31));
+        VBcntU32B32 => S::map2(a, b, |a, b| a.count_ones().wrapping_add(b));
+    }
+    Binary Result |S, (a, b)| {
+        VAddF32 => S::fadd(a, b);
+        VSubF32 => S::fsub(a, b);
+        VSubrevF32 => S::fsub(b, a);
+        VMulF32 => S::fmul(a, b);
+    }
+    // Of zeros, the negative one is the smaller.
+    Binary Operands |S, (a, b)| {
+        VMinF32 => S::or(S::fmin(a, b), S::fmin(b, a));
+        VMaxF32 => S::and(S::fmax(a, b), S::fmax(b, a));
+    }
+    Ternary Never |S, (a, b, c)| {
+        VAdd3U32 => S::add(S::add(a, b), c);
+        VLshlAddU32 => S::add(S::shl(a, b), c);
+        VAddLshlU32 => S::shl(S::add(a, b), c);
+        VLshlOrB32 => S::or(S::shl(a, b), c);
+        VAndOrB32 => S::or(S::and(a, b), c);
+        VOr3B32 => S::or(S::or(a, b), c);
+        VXor3B32 => S::xor(S::xor(a, b), c);
+        VXadU32 => S::add(S::xor(a, b), c);
+        VMadU32U24 => S::add(S::mul(S::and(a, S::splat(0xff_ffff)), S::and(b, S::splat(0xff_ffff))), c);
+        VMadI32I24 => S::map3(a, b, c, |a, b, c| (signed24(a).wrapping_mul(signed24(b)) as u32).wrapping_add(c));
+        VBfiB32 => S::xor(c, S::and(a, S::xor(b, c)));
+        VBfeU32 => S::map3(a, b, c, |a, b, c| {
+            let (shift, width) = (b & 31, c & 31);
+            a >> shift & ((1u32 << width) - 1)
+        });
+        VBfeI32 => S::map3(a, b, c, |a, b, c| {
+            let (shift, width) = (b & 31, c & 31);
+            let value = a as i32 >> shift;
+            // The sign of the field goes up.
+            if width == 0 { 0 } else { (value << (32 - width) >> (32 - width)) as u32 }
+        });
+        VAlignbitB32 => S::map3(a, b, c, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32);
+        VAlignbyteB32 => S::map3(a, b, c, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (c % 4 * 8)) as u32);
+        VMin3I32 => S::min_i(S::min_i(a, b), c);
+        VMax3I32 => S::max_i(S::max_i(a, b), c);
+        VMin3U32 => S::min_u(S::min_u(a, b), c);
+        VMax3U32 => S::max_u(S::max_u(a, b), c);
+        VMed3I32 => S::max_i(S::min_i(a, b), S::min_i(S::max_i(a, b), c));
+        VMed3U32 => S::max_u(S::min_u(a, b), S::min_u(S::max_u(a, b), c));
+    }
+    Ternary Result |S, (a, b, c)| {
+        VFmaF32 => S::fma(a, b, c);
+        VFmacF32 => S::fma(a, b, c);
+        VFmamkF32 => S::fma(a, b, c);
+        VFmaakF32 => S::fma(a, b, c);
+    }
+}
+
+/// Comparisons.
+macro_rules! comparisons {
+    ($($float:literal |$s:ident, $a:ident, $b:ident| { $($op:ident $x:ident => $body:expr;)* })*) => {
+        $($(
+            struct $op;
+            impl Compare for $op {
+                const FLOAT: bool = $float;
+                #[inline(always)]
+                unsafe fn f<$s: Simd>($a: $s::V, $b: $s::V) -> $s::V {
+                    // SAFETY: the caller's.
+                    unsafe { $body }
+                }
+            }
+        )*)*
+
+        fn compare(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+            Some(match op {
+                $($(
+                    Op::$op => (Shape::Compare { exec: false }, compare_run::<$op>(avx2, kind)?),
+                    Op::$x => (Shape::Compare { exec: true }, compare_run::<$op>(avx2, kind)?),
+                )*)*
+                _ => return None,
+            })
+        }
+    };
+}
+
+comparisons! {
+    false |S, a, b| {
+        VCmpEqU32 VCmpxEqU32 => S::eq(a, b);
+        VCmpNeU32 VCmpxNeU32 => S::xor(S::eq(a, b), S::splat(SIGN));
+        VCmpLtU32 VCmpxLtU32 => S::gt(S::xor(b, S::splat(SIGN)), S::xor(a, S::splat(SIGN)));
+        VCmpGtU32 VCmpxGtU32 => S::gt(S::xor(a, S::splat(SIGN)), S::xor(b, S::splat(SIGN)));
+        VCmpLeU32 VCmpxLeU32 => S::eq(S::min_u(a, b), a);
+        VCmpGeU32 VCmpxGeU32 => S::eq(S::max_u(a, b), a);
+        VCmpEqI32 VCmpxEqI32 => S::eq(a, b);
+        VCmpNeI32 VCmpxNeI32 => S::xor(S::eq(a, b), S::splat(SIGN));
+        VCmpLtI32 VCmpxLtI32 => S::gt(b, a);
+        VCmpGtI32 VCmpxGtI32 => S::gt(a, b);
+        VCmpLeI32 VCmpxLeI32 => S::eq(S::min_i(a, b), a);
+        VCmpGeI32 VCmpxGeI32 => S::eq(S::max_i(a, b), a);
+    }
+    true |S, a, b| {
+        VCmpLtF32 VCmpxLtF32 => S::flt(a, b);
+        VCmpLeF32 VCmpxLeF32 => S::fle(a, b);
+        VCmpGtF32 VCmpxGtF32 => S::flt(b, a);
+        VCmpGeF32 VCmpxGeF32 => S::fle(b, a);
+        VCmpEqF32 VCmpxEqF32 => S::feq(a, b);
+        VCmpLgF32 VCmpxLgF32 => S::or(S::flt(a, b), S::flt(b, a));
+        VCmpOF32 VCmpxOF32 => S::xor(S::unordered(a, b), S::splat(SIGN));
+        VCmpUF32 VCmpxUF32 => S::unordered(a, b);
+        VCmpNltF32 VCmpxNltF32 => S::xor(S::flt(a, b), S::splat(SIGN));
+        VCmpNleF32 VCmpxNleF32 => S::xor(S::fle(a, b), S::splat(SIGN));
+        VCmpNgtF32 VCmpxNgtF32 => S::xor(S::flt(b, a), S::splat(SIGN));
+        VCmpNgeF32 VCmpxNgeF32 => S::xor(S::fle(b, a), S::splat(SIGN));
+        VCmpNeqF32 VCmpxNeqF32 => S::xor(S::feq(a, b), S::splat(SIGN));
+        VCmpNlgF32 VCmpxNlgF32 => S::or(S::feq(a, b), S::unordered(a, b));
+    }
+}
+
+/// Sums and differences with carries.
+macro_rules! carries {
+    ($($op:ident $inward:literal |$s:ident, $a:ident, $b:ident, $carry:ident| $body:expr;)*) => {
+        $(
+            struct $op;
+            impl Carry for $op {
+                const IN: bool = $inward;
+                #[inline(always)]
+                unsafe fn f<$s: Simd>($a: $s::V, $b: $s::V, $carry: $s::V) -> ($s::V, $s::V) {
+                    // SAFETY: the caller's.
+                    unsafe { $body }
+                }
+            }
+        )*
+
+        fn carry(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+            Some(match op {
+                $(Op::$op => (Shape::Carry { inward: $inward }, carry_run::<$op>(avx2, kind)?),)*
+                _ => return None,
+            })
+        }
+    };
+}
+
+/// All ones where `a < b`, unsigned.
+#[inline(always)]
+unsafe fn below<S: Simd>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe { S::gt(S::xor(b, S::splat(SIGN)), S::xor(a, S::splat(SIGN))) }
+}
+
+#[inline(always)]
+unsafe fn add<S: Simd>(a: S::V, b: S::V, carry: S::V) -> (S::V, S::V) {
+    // SAFETY: the caller's.
+    unsafe {
+        let sum = S::add(a, b);
+        // All ones are minus one.
+        let value = S::sub(sum, carry);
+        (value, S::or(below::<S>(sum, a), below::<S>(value, sum)))
+    }
+}
+
+#[inline(always)]
+unsafe fn subtract<S: Simd>(a: S::V, b: S::V, borrow: S::V) -> (S::V, S::V) {
+    // SAFETY: the caller's.
+    unsafe {
+        let difference = S::sub(a, b);
+        let value = S::add(difference, borrow);
+        (value, S::or(below::<S>(a, b), below::<S>(difference, value)))
+    }
+}
+
+carries! {
+    VAddCoU32 false |S, a, b, carry| add::<S>(a, b, carry);
+    VSubCoU32 false |S, a, b, carry| subtract::<S>(a, b, carry);
+    VSubrevCoU32 false |S, a, b, carry| subtract::<S>(b, a, carry);
+    VAddcCoU32 true |S, a, b, carry| add::<S>(a, b, carry);
+    VSubbCoU32 true |S, a, b, carry| subtract::<S>(a, b, carry);
+    VSubbrevCoU32 true |S, a, b, carry| subtract::<S>(b, a, carry);
+}
+
+/// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none is).
+pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+    plain(op, avx2, kind).or_else(|| compare(op, avx2, kind)).or_else(|| carry(op, avx2, kind))
+}
+
+/// Whether the sources are floating-point numbers, which modifiers change.
+pub(super) fn is_float(op: Op) -> bool {
+    matches!(
+        op,
+        Op::VFloorF32
+            | Op::VCeilF32
+            | Op::VTruncF32
+            | Op::VRndneF32
+            | Op::VSqrtF32
+            | Op::VCvtU32F32
+            | Op::VCvtI32F32
+            | Op::VAddF32
+            | Op::VSubF32
+            | Op::VSubrevF32
+            | Op::VMulF32
+            | Op::VMinF32
+            | Op::VMaxF32
+            | Op::VFmaF32
+            | Op::VFmacF32
+    )
+}

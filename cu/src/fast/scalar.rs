@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Scalar operations and branches.
+//!
+//! Sources are found as rows are, in the scalar registers or at a constant of 64 bits. The last step of a block jumps.
+
+use super::step::{Cx, Flow, Run, Step};
+use crate::exit::Exit;
+use vkfd_isa::{Op, Operand};
+
+/// Widths of an operation, for the check of its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Registers of the destination; 0: there is none.
+    pub(super) dst: u8,
+    /// Registers of the sources; 0: there is none.
+    pub(super) src: [u8; 2],
+    /// The second source is the instruction's immediate.
+    pub(super) immediate: bool,
+    /// The destination is a source, too.
+    pub(super) tied: bool,
+}
+
+/// A source of 32 bits.
+#[inline(always)]
+unsafe fn read32(step: &Step, cx: &Cx, index: usize) -> u32 {
+    // SAFETY: the step's registers exist.
+    unsafe { scalar_source(step, cx, index).read_unaligned() }
+}
+
+/// A source of 64 bits.
+#[inline(always)]
+unsafe fn read64(step: &Step, cx: &Cx, index: usize) -> u64 {
+    // SAFETY: the step's registers exist.
+    unsafe { scalar_source(step, cx, index).cast::<u64>().read_unaligned() }
+}
+
+#[inline(always)]
+fn scalar_source(step: &Step, cx: &Cx, index: usize) -> *const u32 {
+    step.src[index].pointer(cx.scalars.cast())
+}
+
+#[inline(always)]
+unsafe fn write32(step: &Step, cx: &mut Cx, value: u32) {
+    // SAFETY: the step's register exists.
+    unsafe { cx.scalars.add(step.dst).write(value) };
+}
+
+#[inline(always)]
+unsafe fn write64(step: &Step, cx: &mut Cx, value: u64) {
+    // SAFETY: the step's registers exist.
+    unsafe { cx.scalars.add(step.dst).cast::<u64>().write_unaligned(value) };
+}
+
+/// Operations: how they read and write, and what they do. `scc` is SCC before, and the value after it is what SCC becomes.
+macro_rules! operations {
+    ($(
+        $dst:tt $src:tt $immediate:literal $tied:literal { $($op:ident => |$a:ident, $b:ident, $scc:ident| $body:expr;)* }
+    )*) => {
+        #[allow(unused_variables, clippy::too_many_lines, reason = "not every operation uses all; a table")]
+        fn plain(op: Op) -> Option<(Shape, Run)> {
+            Some(match op {
+                $($(Op::$op => {
+                    unsafe fn run(step: &Step, cx: &mut Cx) -> Flow {
+                        // SAFETY: the step's registers exist.
+                        unsafe {
+                            let $a = operations!(@ read $src 0 step cx);
+                            let $b = operations!(@ read $src 1 step cx);
+                            let $scc = cx.wave.scc;
+                            let (value, scc) = $body;
+                            operations!(@ write $dst step cx value);
+                            cx.wave.scc = scc;
+                        }
+                        Flow::Next
+                    }
+                    (Shape { dst: $dst, src: $src, immediate: $immediate, tied: $tied }, run as Run)
+                })*)*
+                _ => return None,
+            })
+        }
+    };
+    (@ read [1, $x:tt] 0 $step:ident $cx:ident) => { read32($step, $cx, 0) };
+    (@ read [2, $x:tt] 0 $step:ident $cx:ident) => { read64($step, $cx, 0) };
+    (@ read [$x:tt, 0] 1 $step:ident $cx:ident) => { 0u32 };
+    (@ read [$x:tt, 1] 1 $step:ident $cx:ident) => { read32($step, $cx, 1) };
+    (@ read [$x:tt, 2] 1 $step:ident $cx:ident) => { read64($step, $cx, 1) };
+    (@ write 0 $step:ident $cx:ident $value:ident) => {{
+        let () = $value;
+    }};
+    (@ write 1 $step:ident $cx:ident $value:ident) => { write32($step, $cx, $value) };
+    (@ write 2 $step:ident $cx:ident $value:ident) => { write64($step, $cx, $value) };
+}
+
+#[inline(always)]
+fn logic(value: u32) -> (u32, bool) {
+    (value, value != 0)
+}
+
+#[inline(always)]
+fn logic64(value: u64) -> (u64, bool) {
+    (value, value != 0)
+}
+
+#[inline(always)]
+fn signed((value, overflow): (i32, bool)) -> (u32, bool) {
+    (value as u32, overflow)
+}
+
+/// A bit field, by the control word of `s_bfe`.
+#[inline(always)]
+fn field(value: u32, control: u32) -> u32 {
+    let (from, count) = (control & 31, control >> 16 & 127);
+    let moved = value >> from;
+    if count >= 32 {
+        moved
+    } else {
+        moved & ((1 << count) - 1)
+    }
+}
+
+operations! {
+    1 [1, 0] false false {
+        SMovB32 => |a, b, scc| (a, scc);
+        SNotB32 => |a, b, scc| logic(!a);
+        SBrevB32 => |a, b, scc| (a.reverse_bits(), scc);
+        SBcnt1I32B32 => |a, b, scc| logic(a.count_ones());
+        SBcnt0I32B32 => |a, b, scc| logic(a.count_zeros());
+        SFf1I32B32 => |a, b, scc| (if a == 0 { u32::MAX } else { a.trailing_zeros() }, scc);
+        SFlbitI32B32 => |a, b, scc| (if a == 0 { u32::MAX } else { a.leading_zeros() }, scc);
+        SSextI32I8 => |a, b, scc| (a as u8 as i8 as u32, scc);
+        SSextI32I16 => |a, b, scc| (a as u16 as i16 as u32, scc);
+        SAbsI32 => |a, b, scc| logic((a as i32).unsigned_abs());
+    }
+    1 [2, 0] false false {
+        SBcnt1I32B64 => |a, b, scc| logic(a.count_ones());
+        SFf1I32B64 => |a, b, scc| (if a == 0 { u32::MAX } else { a.trailing_zeros() }, scc);
+        SFlbitI32B64 => |a, b, scc| (if a == 0 { u32::MAX } else { a.leading_zeros() }, scc);
+    }
+    2 [2, 0] false false {
+        SMovB64 => |a, b, scc| (a, scc);
+        SNotB64 => |a, b, scc| logic64(!a);
+    }
+    1 [1, 1] false false {
+        SAddU32 => |a, b, scc| a.overflowing_add(b);
+        SSubU32 => |a, b, scc| a.overflowing_sub(b);
+        SAddI32 => |a, b, scc| signed((a as i32).overflowing_add(b as i32));
+        SSubI32 => |a, b, scc| signed((a as i32).overflowing_sub(b as i32));
+        SAddcU32 => |a, b, scc| {
+            let sum = u64::from(a) + u64::from(b) + u64::from(scc);
+            (sum as u32, sum >> 32 != 0)
+        };
+        SSubbU32 => |a, b, scc| {
+            let difference = u64::from(a).wrapping_sub(u64::from(b)).wrapping_sub(scc.into());
+            (difference as u32, difference >> 32 != 0)
+        };
+        SMinI32 => |a, b, scc| ((a as i32).min(b as i32) as u32, (a as i32) < b as i32);
+        SMinU32 => |a, b, scc| (a.min(b), a < b);
+        SMaxI32 => |a, b, scc| ((a as i32).max(b as i32) as u32, a as i32 >= b as i32);
+        SMaxU32 => |a, b, scc| (a.max(b), a >= b);
+        SCselectB32 => |a, b, scc| (if scc { a } else { b }, scc);
+        SAndB32 => |a, b, scc| logic(a & b);
+        SOrB32 => |a, b, scc| logic(a | b);
+        SXorB32 => |a, b, scc| logic(a ^ b);
+        SAndn2B32 => |a, b, scc| logic(a & !b);
+        SOrn2B32 => |a, b, scc| logic(a | !b);
+        SNandB32 => |a, b, scc| logic(!(a & b));
+        SNorB32 => |a, b, scc| logic(!(a | b));
+        SXnorB32 => |a, b, scc| logic(!(a ^ b));
+        SLshlB32 => |a, b, scc| logic(a << (b & 31));
+        SLshrB32 => |a, b, scc| logic(a >> (b & 31));
+        SAshrI32 => |a, b, scc| logic((a as i32 >> (b & 31)) as u32);
+        SBfmB32 => |a, b, scc| (((1u32 << (a & 31)) - 1) << (b & 31), scc);
+        SMulI32 => |a, b, scc| (a.wrapping_mul(b), scc);
+        SMulHiU32 => |a, b, scc| (((u64::from(a) * u64::from(b)) >> 32) as u32, scc);
+        SMulHiI32 => |a, b, scc| (((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32, scc);
+        SBfeU32 => |a, b, scc| logic(field(a, b));
+        SLshl1AddU32 => |a, b, scc| shifted(a, 1, b);
+        SLshl2AddU32 => |a, b, scc| shifted(a, 2, b);
+        SLshl3AddU32 => |a, b, scc| shifted(a, 3, b);
+        SLshl4AddU32 => |a, b, scc| shifted(a, 4, b);
+        SPackLlB32B16 => |a, b, scc| (a & 0xffff | b << 16, scc);
+        SPackLhB32B16 => |a, b, scc| (a & 0xffff | b & 0xffff_0000, scc);
+        SPackHhB32B16 => |a, b, scc| (a >> 16 | b & 0xffff_0000, scc);
+    }
+    2 [2, 2] false false {
+        SCselectB64 => |a, b, scc| (if scc { a } else { b }, scc);
+        SAndB64 => |a, b, scc| logic64(a & b);
+        SOrB64 => |a, b, scc| logic64(a | b);
+        SXorB64 => |a, b, scc| logic64(a ^ b);
+        SAndn2B64 => |a, b, scc| logic64(a & !b);
+        SOrn2B64 => |a, b, scc| logic64(a | !b);
+        SNandB64 => |a, b, scc| logic64(!(a & b));
+        SNorB64 => |a, b, scc| logic64(!(a | b));
+        SXnorB64 => |a, b, scc| logic64(!(a ^ b));
+    }
+    2 [2, 1] false false {
+        SLshlB64 => |a, b, scc| logic64(a << (b & 63));
+        SLshrB64 => |a, b, scc| logic64(a >> (b & 63));
+        SAshrI64 => |a, b, scc| logic64((a as i64 >> (b & 63)) as u64);
+    }
+    1 [1, 1] true true {
+        SMovkI32 => |a, b, scc| (b, scc);
+        SCmovkI32 => |a, b, scc| (if scc { b } else { a }, scc);
+        SAddkI32 => |a, b, scc| signed((a as i32).overflowing_add(b as i32));
+        SMulkI32 => |a, b, scc| (a.wrapping_mul(b), scc);
+    }
+    0 [1, 1] false false {
+        SCmpEqI32 => |a, b, scc| ((), a == b);
+        SCmpEqU32 => |a, b, scc| ((), a == b);
+        SCmpLgI32 => |a, b, scc| ((), a != b);
+        SCmpLgU32 => |a, b, scc| ((), a != b);
+        SCmpGtI32 => |a, b, scc| ((), a as i32 > b as i32);
+        SCmpGeI32 => |a, b, scc| ((), a as i32 >= b as i32);
+        SCmpLtI32 => |a, b, scc| ((), (a as i32) < b as i32);
+        SCmpLeI32 => |a, b, scc| ((), a as i32 <= b as i32);
+        SCmpGtU32 => |a, b, scc| ((), a > b);
+        SCmpGeU32 => |a, b, scc| ((), a >= b);
+        SCmpLtU32 => |a, b, scc| ((), a < b);
+        SCmpLeU32 => |a, b, scc| ((), a <= b);
+        SBitcmp0B32 => |a, b, scc| ((), a >> (b & 31) & 1 == 0);
+        SBitcmp1B32 => |a, b, scc| ((), a >> (b & 31) & 1 == 1);
+    }
+    0 [2, 2] false false {
+        SCmpEqU64 => |a, b, scc| ((), a == b);
+        SCmpLgU64 => |a, b, scc| ((), a != b);
+    }
+    0 [1, 1] true true {
+        SCmpkEqI32 => |a, b, scc| ((), a == b);
+        SCmpkLgI32 => |a, b, scc| ((), a != b);
+        SCmpkGtI32 => |a, b, scc| ((), a as i32 > b as i32);
+        SCmpkGeI32 => |a, b, scc| ((), a as i32 >= b as i32);
+        SCmpkLtI32 => |a, b, scc| ((), (a as i32) < b as i32);
+        SCmpkLeI32 => |a, b, scc| ((), a as i32 <= b as i32);
+        SCmpkEqU32 => |a, b, scc| ((), a == b & 0xffff);
+        SCmpkLgU32 => |a, b, scc| ((), a != b & 0xffff);
+        SCmpkGtU32 => |a, b, scc| ((), a > b & 0xffff);
+        SCmpkGeU32 => |a, b, scc| ((), a >= b & 0xffff);
+        SCmpkLtU32 => |a, b, scc| ((), a < b & 0xffff);
+        SCmpkLeU32 => |a, b, scc| ((), a <= b & 0xffff);
+    }
+}
+
+#[inline(always)]
+fn shifted(a: u32, by: u32, b: u32) -> (u32, bool) {
+    let sum = (u64::from(a) << by) + u64::from(b);
+    (sum as u32, sum >> 32 != 0)
+}
+
+/// EXEC is saved and combined with the source; SCC: whether the new one is not zero.
+fn save(op: Op) -> Option<Run> {
+    macro_rules! by {
+        (|$a:ident, $exec:ident| $new:expr) => {{
+            unsafe fn run(step: &Step, cx: &mut Cx) -> Flow {
+                // SAFETY: EXEC's registers exist, and the step's.
+                unsafe {
+                    let ($a, $exec) = (read64(step, cx, 0), cx.pair(Operand::EXEC));
+                    let new: u64 = $new;
+                    write64(step, cx, $exec);
+                    cx.set_pair(Operand::EXEC, new);
+                    cx.wave.scc = new != 0;
+                }
+                Flow::Next
+            }
+            run as Run
+        }};
+    }
+    Some(match op {
+        Op::SAndSaveexecB64 => by!(|a, exec| a & exec),
+        Op::SOrSaveexecB64 => by!(|a, exec| a | exec),
+        Op::SXorSaveexecB64 => by!(|a, exec| a ^ exec),
+        Op::SAndn2SaveexecB64 => by!(|a, exec| a & !exec),
+        Op::SOrn2SaveexecB64 => by!(|a, exec| a | !exec),
+        Op::SNandSaveexecB64 => by!(|a, exec| !(a & exec)),
+        Op::SNorSaveexecB64 => by!(|a, exec| !(a | exec)),
+        Op::SXnorSaveexecB64 => by!(|a, exec| !(a ^ exec)),
+        _ => return None,
+    })
+}
+
+/// The shape and handler of a scalar operation.
+pub(super) fn handler(op: Op) -> Option<(Shape, Run)> {
+    let shape = Shape { dst: 2, src: [2, 0], immediate: false, tied: false };
+    save(op).map(|run| (shape, run)).or_else(|| plain(op))
+}
+
+/// The handler of a branch; `imm` is the target's offset in the block.
+pub(super) fn branch(op: Op) -> Option<Run> {
+    macro_rules! when {
+        (|$cx:ident| $taken:expr) => {{
+            unsafe fn run(step: &Step, $cx: &mut Cx) -> Flow {
+                let offset = if $taken { step.imm as u64 } else { u64::from(step.offset + step.bytes) };
+                $cx.next = $cx.pc.wrapping_add(offset);
+                Flow::Jump
+            }
+            run as Run
+        }};
+    }
+    Some(match op {
+        Op::SBranch => when!(|cx| true),
+        Op::SCbranchScc0 => when!(|cx| !cx.wave.scc),
+        Op::SCbranchScc1 => when!(|cx| cx.wave.scc),
+        Op::SCbranchVccz => when!(|cx| cx.wave.vcc() & cx.all == 0),
+        Op::SCbranchVccnz => when!(|cx| cx.wave.vcc() & cx.all != 0),
+        Op::SCbranchExecz => when!(|cx| cx.exec() == 0),
+        Op::SCbranchExecnz => when!(|cx| cx.exec() != 0),
+        _ => return None,
+    })
+}
+
+/// `s_endpgm` and `s_barrier`.
+pub(super) fn leave(op: Op) -> Option<Run> {
+    unsafe fn end(_: &Step, cx: &mut Cx) -> Flow {
+        cx.exit = Exit::End;
+        Flow::Exit
+    }
+    unsafe fn barrier(_: &Step, cx: &mut Cx) -> Flow {
+        cx.exit = Exit::Barrier;
+        Flow::Exit
+    }
+    match op {
+        Op::SEndpgm => Some(end),
+        Op::SBarrier => Some(barrier),
+        _ => None,
+    }
+}
+
+/// On to the instruction after the block.
+pub(super) unsafe fn fall(step: &Step, cx: &mut Cx) -> Flow {
+    cx.next = cx.pc.wrapping_add(step.offset.into());
+    Flow::Jump
+}
+
+/// What leaves everything to the reference engine.
+pub(super) unsafe fn slow(_: &Step, _: &mut Cx) -> Flow {
+    Flow::Slow
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Eight lanes at once, in two ways that give the same bits: AVX2, chosen when the processor has it, and plain Rust.
+//!
+//! Handlers are written once, generic over [`Simd`], and compiled for each: everything is inlined into a function that has the
+//! features. Nothing depends on how wide the host's vectors are.
+//!
+//! Masked results are merged as `old ^ (old ^ new) & mask` and stored whole: what looks like blend and store becomes a masked
+//! store, which some processors do in microcode.
+
+use crate::reference::memory::{from_half, to_half};
+
+/// Lanes of a vector.
+pub(super) const WIDTH: usize = 8;
+
+/// Operations on eight 32-bit words.
+///
+/// # Safety
+/// Every operation needs a processor with the implementation's features; loads and stores need 32 bytes there.
+pub(super) trait Simd: Copy + 'static {
+    /// Eight words.
+    type V: Copy;
+
+    unsafe fn load(from: *const u32) -> Self::V;
+    unsafe fn store(to: *mut u32, value: Self::V);
+    unsafe fn splat(value: u32) -> Self::V;
+    unsafe fn to_array(value: Self::V) -> [u32; WIDTH];
+    unsafe fn from_array(value: [u32; WIDTH]) -> Self::V;
+    /// All ones in the lanes of a mask.
+    unsafe fn lanes(mask: u8) -> Self::V;
+    /// The highest bit of each lane.
+    unsafe fn mask(value: Self::V) -> u8;
+
+    unsafe fn and(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn or(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn xor(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
+    /// Shifts by the low five bits.
+    unsafe fn shl(a: Self::V, by: Self::V) -> Self::V;
+    unsafe fn shr(a: Self::V, by: Self::V) -> Self::V;
+    unsafe fn sar(a: Self::V, by: Self::V) -> Self::V;
+    unsafe fn min_i(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn max_i(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn min_u(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn max_u(a: Self::V, b: Self::V) -> Self::V;
+    /// All ones where equal.
+    unsafe fn eq(a: Self::V, b: Self::V) -> Self::V;
+    /// All ones where `a > b`, signed.
+    unsafe fn gt(a: Self::V, b: Self::V) -> Self::V;
+
+    unsafe fn fadd(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn fsub(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn fmul(a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once.
+    unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The smaller; `b` if they are equal. No operand is NaN.
+    unsafe fn fmin(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn fmax(a: Self::V, b: Self::V) -> Self::V;
+    /// All ones where one is NaN.
+    unsafe fn unordered(a: Self::V, b: Self::V) -> Self::V;
+    /// All ones where so; not if one is NaN.
+    unsafe fn flt(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn fle(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn feq(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn fsqrt(a: Self::V) -> Self::V;
+    unsafe fn fdiv(a: Self::V, b: Self::V) -> Self::V;
+    /// Singles of the halves in the low 16 bits; what is above is zero. No half is NaN.
+    unsafe fn widen(a: Self::V) -> Self::V;
+    /// Singles rounded to halves, in the low 16 bits. None is NaN.
+    unsafe fn narrow(a: Self::V) -> Self::V;
+    unsafe fn floor(a: Self::V) -> Self::V;
+    unsafe fn ceil(a: Self::V) -> Self::V;
+    unsafe fn trunc(a: Self::V) -> Self::V;
+    unsafe fn round_even(a: Self::V) -> Self::V;
+    unsafe fn from_signed(a: Self::V) -> Self::V;
+
+    /// `b` where the mask is ones, `a` elsewhere.
+    #[inline(always)]
+    unsafe fn select(mask: Self::V, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: forwarded.
+        unsafe { Self::xor(a, Self::and(Self::xor(a, b), mask)) }
+    }
+
+    #[inline(always)]
+    unsafe fn map(a: Self::V, f: impl Fn(u32) -> u32) -> Self::V {
+        // SAFETY: forwarded.
+        unsafe { Self::from_array(Self::to_array(a).map(f)) }
+    }
+
+    #[inline(always)]
+    unsafe fn map2(a: Self::V, b: Self::V, f: impl Fn(u32, u32) -> u32) -> Self::V {
+        // SAFETY: forwarded.
+        unsafe {
+            let (a, b) = (Self::to_array(a), Self::to_array(b));
+            let mut r = [0; WIDTH];
+            for i in 0..WIDTH {
+                r[i] = f(a[i], b[i]);
+            }
+            Self::from_array(r)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn map3(a: Self::V, b: Self::V, c: Self::V, f: impl Fn(u32, u32, u32) -> u32) -> Self::V {
+        // SAFETY: forwarded.
+        unsafe {
+            let (a, b, c) = (Self::to_array(a), Self::to_array(b), Self::to_array(c));
+            let mut r = [0; WIDTH];
+            for i in 0..WIDTH {
+                r[i] = f(a[i], b[i], c[i]);
+            }
+            Self::from_array(r)
+        }
+    }
+}
+
+/// Plain Rust.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+#[inline(always)]
+fn map2(a: [u32; 8], b: [u32; 8], f: impl Fn(u32, u32) -> u32) -> [u32; 8] {
+    std::array::from_fn(|i| f(a[i], b[i]))
+}
+
+#[inline(always)]
+fn float2(a: [u32; 8], b: [u32; 8], f: impl Fn(f32, f32) -> f32) -> [u32; 8] {
+    map2(a, b, |a, b| f(f32::from_bits(a), f32::from_bits(b)).to_bits())
+}
+
+#[inline(always)]
+fn float(a: [u32; 8], f: impl Fn(f32) -> f32) -> [u32; 8] {
+    a.map(|a| f(f32::from_bits(a)).to_bits())
+}
+
+#[inline(always)]
+fn test2(a: [u32; 8], b: [u32; 8], f: impl Fn(f32, f32) -> bool) -> [u32; 8] {
+    map2(a, b, |a, b| if f(f32::from_bits(a), f32::from_bits(b)) { u32::MAX } else { 0 })
+}
+
+impl Simd for Portable {
+    type V = [u32; 8];
+
+    #[inline(always)]
+    unsafe fn load(from: *const u32) -> [u32; 8] {
+        // SAFETY: the caller's.
+        unsafe { from.cast::<[u32; 8]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut u32, value: [u32; 8]) {
+        // SAFETY: the caller's.
+        unsafe { to.cast::<[u32; 8]>().write_unaligned(value) };
+    }
+    #[inline(always)]
+    unsafe fn splat(value: u32) -> [u32; 8] {
+        [value; 8]
+    }
+    #[inline(always)]
+    unsafe fn to_array(value: [u32; 8]) -> [u32; 8] {
+        value
+    }
+    #[inline(always)]
+    unsafe fn from_array(value: [u32; 8]) -> [u32; 8] {
+        value
+    }
+    #[inline(always)]
+    unsafe fn lanes(mask: u8) -> [u32; 8] {
+        std::array::from_fn(|i| if mask >> i & 1 != 0 { u32::MAX } else { 0 })
+    }
+    #[inline(always)]
+    unsafe fn mask(value: [u32; 8]) -> u8 {
+        value.iter().enumerate().fold(0, |mask, (i, value)| mask | ((value >> 31) as u8) << i)
+    }
+    #[inline(always)]
+    unsafe fn and(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, |a, b| a & b)
+    }
+    #[inline(always)]
+    unsafe fn or(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, |a, b| a | b)
+    }
+    #[inline(always)]
+    unsafe fn xor(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, |a, b| a ^ b)
+    }
+    #[inline(always)]
+    unsafe fn add(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, u32::wrapping_add)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, u32::wrapping_sub)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, u32::wrapping_mul)
+    }
+    #[inline(always)]
+    unsafe fn shl(a: [u32; 8], by: [u32; 8]) -> [u32; 8] {
+        map2(a, by, |a, by| a << (by & 31))
+    }
+    #[inline(always)]
+    unsafe fn shr(a: [u32; 8], by: [u32; 8]) -> [u32; 8] {
+        map2(a, by, |a, by| a >> (by & 31))
+    }
+    #[inline(always)]
+    unsafe fn sar(a: [u32; 8], by: [u32; 8]) -> [u32; 8] {
+        map2(a, by, |a, by| (a as i32 >> (by & 31)) as u32)
+    }
+    #[inline(always)]
+    unsafe fn min_i(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, |a, b| (a as i32).min(b as i32) as u32)
+    }
+    #[inline(always)]
+    unsafe fn max_i(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, |a, b| (a as i32).max(b as i32) as u32)
+    }
+    #[inline(always)]
+    unsafe fn min_u(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, u32::min)
+    }
+    #[inline(always)]
+    unsafe fn max_u(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, u32::max)
+    }
+    #[inline(always)]
+    unsafe fn eq(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, |a, b| if a == b { u32::MAX } else { 0 })
+    }
+    #[inline(always)]
+    unsafe fn gt(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, |a, b| if a as i32 > b as i32 { u32::MAX } else { 0 })
+    }
+    #[inline(always)]
+    unsafe fn fadd(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        float2(a, b, |a, b| a + b)
+    }
+    #[inline(always)]
+    unsafe fn fsub(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        float2(a, b, |a, b| a - b)
+    }
+    #[inline(always)]
+    unsafe fn fmul(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        float2(a, b, |a, b| a * b)
+    }
+    #[inline(always)]
+    unsafe fn fma(a: [u32; 8], b: [u32; 8], c: [u32; 8]) -> [u32; 8] {
+        let one = |i: usize| f32::from_bits(a[i]).mul_add(f32::from_bits(b[i]), f32::from_bits(c[i])).to_bits();
+        std::array::from_fn(one)
+    }
+    #[inline(always)]
+    unsafe fn fmin(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        float2(a, b, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
+    unsafe fn fmax(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        float2(a, b, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    unsafe fn unordered(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        test2(a, b, |a, b| a.is_nan() || b.is_nan())
+    }
+    #[inline(always)]
+    unsafe fn flt(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        test2(a, b, |a, b| a < b)
+    }
+    #[inline(always)]
+    unsafe fn fle(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        test2(a, b, |a, b| a <= b)
+    }
+    #[inline(always)]
+    unsafe fn feq(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        test2(a, b, |a, b| a == b)
+    }
+    #[inline(always)]
+    unsafe fn fdiv(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        float2(a, b, |a, b| a / b)
+    }
+    #[inline(always)]
+    unsafe fn widen(a: [u32; 8]) -> [u32; 8] {
+        a.map(|a| from_half(a as u16).to_bits())
+    }
+    #[inline(always)]
+    unsafe fn narrow(a: [u32; 8]) -> [u32; 8] {
+        a.map(|a| to_half(f32::from_bits(a)).into())
+    }
+    #[inline(always)]
+    unsafe fn fsqrt(a: [u32; 8]) -> [u32; 8] {
+        float(a, f32::sqrt)
+    }
+    #[inline(always)]
+    unsafe fn floor(a: [u32; 8]) -> [u32; 8] {
+        float(a, f32::floor)
+    }
+    #[inline(always)]
+    unsafe fn ceil(a: [u32; 8]) -> [u32; 8] {
+        float(a, f32::ceil)
+    }
+    #[inline(always)]
+    unsafe fn trunc(a: [u32; 8]) -> [u32; 8] {
+        float(a, f32::trunc)
+    }
+    #[inline(always)]
+    unsafe fn round_even(a: [u32; 8]) -> [u32; 8] {
+        float(a, f32::round_ties_even)
+    }
+    #[inline(always)]
+    unsafe fn from_signed(a: [u32; 8]) -> [u32; 8] {
+        a.map(|a| (a as i32 as f32).to_bits())
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! One pre-decoded instruction, and what its handler works on.
+//!
+//! A step has a handler and the places of its operands. Registers of a source are found by one mask and one addition: a row of
+//! the wave (its offset from the first), or a row of constants (its address, with no mask). That the wave has the rows is
+//! checked when its block is entered; handlers do not check again.
+
+use super::cache::Cache;
+use crate::exit::Exit;
+use crate::group::Group;
+use crate::wave::{Mode, Row, Wave};
+use crate::world::World;
+use vkfd_isa::Operand;
+
+/// Where execution goes after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Flow {
+    /// To the next step.
+    Next,
+    /// Nothing was done: the reference engine is to execute the instruction.
+    Slow,
+    /// To the block at [`Cx::next`].
+    Jump,
+    /// Out of the engine, with [`Cx::exit`], at the instruction after this one.
+    Exit,
+}
+
+/// A handler.
+///
+/// # Safety
+/// The processor has the features that the handler was compiled with, and the wave has the rows and scalar registers that the
+/// step names.
+pub(super) type Run = unsafe fn(&Step, &mut Cx) -> Flow;
+
+/// A row or scalar register, or a constant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    mask: usize,
+    offset: usize,
+}
+
+impl Source {
+    /// Row or register, by bytes from the first.
+    pub(super) const fn register(offset: usize) -> Source {
+        Source { mask: usize::MAX, offset }
+    }
+
+    /// A constant at an address.
+    pub(super) const fn constant(address: usize) -> Source {
+        Source { mask: 0, offset: address }
+    }
+
+    /// The place, given where registers begin. Constants come with their exposed address.
+    #[inline(always)]
+    pub(super) fn pointer(self, registers: *mut u8) -> *const u32 {
+        let base = registers.expose_provenance() & self.mask;
+        std::ptr::with_exposed_provenance(base.wrapping_add(self.offset))
+    }
+}
+
+/// A pre-decoded instruction.
+pub(super) struct Step {
+    pub(super) run: Run,
+    /// Bytes from the first row to the destination; for scalar instructions, the number of the register.
+    pub(super) dst: usize,
+    /// Sources that are rows or constants; for scalar instructions, scalar registers or constants.
+    pub(super) src: [Source; 3],
+    /// Numbers of the scalar registers among the sources of vector instructions, and of a mask that is read or written.
+    pub(super) scalar: [u8; 4],
+    /// What else there is: a branch's target, an offset.
+    pub(super) imm: i64,
+    /// Index of the instruction in its block.
+    pub(super) inst: u32,
+    /// Bytes from the block's begin to the instruction.
+    pub(super) offset: u32,
+    /// Its length.
+    pub(super) bytes: u32,
+}
+
+/// What handlers work on.
+pub(super) struct Cx<'a> {
+    /// The first row.
+    pub(super) rows: *mut u8,
+    /// The first scalar register.
+    pub(super) scalars: *mut u32,
+    pub(super) wave: &'a mut Wave,
+    pub(super) group: &'a mut Group,
+    pub(super) world: &'a mut dyn World,
+    pub(super) cache: &'a mut Cache,
+    /// Lanes there are.
+    pub(super) all: u64,
+    /// MODE has nothing that the host does otherwise: rounds to nearest, keeps denormals.
+    pub(super) plain: bool,
+    /// Address of the block.
+    pub(super) pc: u64,
+    /// Where a jump goes.
+    pub(super) next: u64,
+    /// Why the engine is left.
+    pub(super) exit: Exit,
+}
+
+impl<'a> Cx<'a> {
+    pub(super) fn new(
+        wave: &'a mut Wave,
+        group: &'a mut Group,
+        world: &'a mut dyn World,
+        cache: &'a mut Cache,
+    ) -> Cx<'a> {
+        let all = wave.all();
+        let mut cx = Cx {
+            rows: std::ptr::null_mut(),
+            scalars: std::ptr::null_mut(),
+            wave,
+            group,
+            world,
+            cache,
+            all,
+            plain: false,
+            pc: 0,
+            next: 0,
+            exit: Exit::Yield,
+        };
+        cx.refresh();
+        cx
+    }
+
+    /// After the wave was used as a whole: pointers into it, and what MODE says.
+    pub(super) fn refresh(&mut self) {
+        self.rows = self.wave.rows.as_mut_ptr().cast();
+        self.scalars = self.wave.scalar.as_mut_ptr();
+        // Round and denormal fields, and FP16_OVFL.
+        self.plain = self.wave.mode.0 & 0x80_00ff == Mode::DEFAULT.0 & 0x80_00ff;
+    }
+
+    /// A source row.
+    #[inline(always)]
+    pub(super) fn row(&self, source: Source) -> *const u32 {
+        source.pointer(self.rows)
+    }
+
+    /// A destination row.
+    #[inline(always)]
+    pub(super) fn row_mut(&self, offset: usize) -> *mut u32 {
+        self.rows.wrapping_add(offset).cast()
+    }
+
+    /// A scalar register.
+    ///
+    /// # Safety
+    /// There are 128.
+    #[inline(always)]
+    pub(super) unsafe fn scalar(&self, index: u8) -> u32 {
+        debug_assert!(index < 128);
+        // SAFETY: in the array, the caller says.
+        unsafe { *self.scalars.add(index.into()) }
+    }
+
+    /// Two scalar registers.
+    ///
+    /// # Safety
+    /// Both are below 128.
+    #[inline(always)]
+    pub(super) unsafe fn pair(&self, index: u8) -> u64 {
+        debug_assert!(index < 127);
+        // SAFETY: as in `scalar`; words need no alignment together.
+        unsafe { self.scalars.add(index.into()).cast::<u64>().read_unaligned() }
+    }
+
+    /// Sets two scalar registers.
+    ///
+    /// # Safety
+    /// Both are below 128.
+    #[inline(always)]
+    pub(super) unsafe fn set_pair(&mut self, index: u8, value: u64) {
+        debug_assert!(index < 127);
+        // SAFETY: as in `pair`.
+        unsafe { self.scalars.add(index.into()).cast::<u64>().write_unaligned(value) };
+    }
+
+    /// Sets a mask of lanes: one register or two, as the wave has lanes.
+    ///
+    /// # Safety
+    /// As for `set_pair`.
+    #[inline(always)]
+    pub(super) unsafe fn set_mask(&mut self, index: u8, value: u64) {
+        // SAFETY: as in `pair`.
+        unsafe {
+            if self.all == u64::MAX {
+                self.set_pair(index, value);
+            } else {
+                *self.scalars.add(index.into()) = value as u32;
+            }
+        }
+    }
+
+    /// EXEC, of the lanes that there are.
+    #[inline(always)]
+    pub(super) fn exec(&self) -> u64 {
+        // SAFETY: both registers are in the array.
+        unsafe { self.pair(Operand::EXEC) & self.all }
+    }
+}
+
+/// Bytes of a row.
+pub(super) const ROW: usize = size_of::<Row>();

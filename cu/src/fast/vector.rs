@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Vector operations of 32 bits: shapes of handlers, for one, two and three sources, comparisons and carries.
+//!
+//! An operation is a function of vectors of eight lanes. A shape makes handlers of it: with all sources in rows, or one of them
+//! in a scalar register; each with all lanes active or some. Floating-point operations leave to the reference engine whatever
+//! the host may do otherwise: another MODE, and NaNs in results (or operands, where the result hides them).
+
+use super::simd::Simd;
+use super::step::{Cx, Flow, Run, Step};
+
+/// When a handler gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    /// Never: integers.
+    Never,
+    /// Another MODE than the usual, or an active lane's result is NaN.
+    Result,
+    /// Another MODE, or an active lane's operand is NaN.
+    Operands,
+    /// Another MODE, or an active lane is what the operation's `bad` says.
+    Custom,
+}
+
+/// An operation with one source.
+pub(super) trait Unary: 'static {
+    const CHECK: Check;
+    unsafe fn f<S: Simd>(a: S::V) -> S::V;
+    /// The highest bit of a lane that the reference engine is to do.
+    #[inline(always)]
+    unsafe fn bad<S: Simd>(a: S::V) -> S::V {
+        let _ = a;
+        // SAFETY: the caller's.
+        unsafe { S::splat(0) }
+    }
+}
+
+/// An operation with two sources.
+pub(super) trait Binary: 'static {
+    const CHECK: Check;
+    unsafe fn f<S: Simd>(a: S::V, b: S::V) -> S::V;
+}
+
+/// An operation with three sources.
+pub(super) trait Ternary: 'static {
+    const CHECK: Check;
+    unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V;
+    /// The highest bit of a lane that the reference engine is to do.
+    #[inline(always)]
+    unsafe fn bad<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
+        let _ = (a, b, c);
+        // SAFETY: the caller's.
+        unsafe { S::splat(0) }
+    }
+}
+
+/// A comparison: the highest bit of each lane is the result.
+pub(super) trait Compare: 'static {
+    const FLOAT: bool;
+    unsafe fn f<S: Simd>(a: S::V, b: S::V) -> S::V;
+}
+
+/// A sum or difference with a carry: from the result and the operands, whether there is a carry out.
+pub(super) trait Carry: 'static {
+    /// There is a carry in.
+    const IN: bool;
+    /// Result and carry, given the carry in as all ones.
+    unsafe fn f<S: Simd>(a: S::V, b: S::V, carry: S::V) -> (S::V, S::V);
+}
+
+/// A choice between two sources by a mask; there is one.
+pub(super) trait Choice: 'static {}
+
+/// `v_cndmask`.
+pub(super) struct ByMask;
+
+impl Choice for ByMask {}
+
+/// No source is in a scalar register.
+pub(super) const ROWS: u8 = 0;
+
+/// The vectors of a result, in registers until it is known that they can be stored.
+type Eight<V> = [V; 8];
+
+/// Stores what a step made, or gives up. A macro, for closures are not always inlined, and vectors are not passed well.
+macro_rules! finish {
+    ($s:ident, $cx:ident, $to:expr, $check:expr, |$i:ident| $value:expr) => {{
+        let (exec, to) = ($cx.exec(), $to);
+        if $check == Check::Never {
+            if exec == u64::MAX {
+                for $i in 0..8 {
+                    $s::store(to.add(8 * $i), $value.0);
+                }
+            } else {
+                for $i in 0..8 {
+                    let mask = $s::lanes((exec >> (8 * $i)) as u8);
+                    let value = $value.0;
+                    $s::store(to.add(8 * $i), $s::select(mask, $s::load(to.add(8 * $i)), value));
+                }
+            }
+            return Flow::Next;
+        }
+        if !$cx.plain {
+            return Flow::Slow;
+        }
+        let mut values: Eight<$s::V> = [$s::splat(0); 8];
+        let mut bad = $s::splat(0);
+        if exec == u64::MAX {
+            for $i in 0..8 {
+                let (value, here) = $value;
+                values[$i] = value;
+                if $check != Check::Result {
+                    bad = $s::or(bad, here);
+                }
+            }
+            if $check == Check::Result {
+                for i in 0..4 {
+                    bad = $s::or(bad, $s::unordered(values[2 * i], values[2 * i + 1]));
+                }
+            }
+            if $s::mask(bad) != 0 {
+                return Flow::Slow;
+            }
+            for i in 0..8 {
+                $s::store(to.add(8 * i), values[i]);
+            }
+        } else {
+            for $i in 0..8 {
+                let (value, here) = $value;
+                values[$i] = value;
+                let here = if $check == Check::Result { $s::unordered(value, value) } else { here };
+                bad = $s::or(bad, $s::and(here, $s::lanes((exec >> (8 * $i)) as u8)));
+            }
+            if $s::mask(bad) != 0 {
+                return Flow::Slow;
+            }
+            for i in 0..8 {
+                let mask = $s::lanes((exec >> (8 * i)) as u8);
+                $s::store(to.add(8 * i), $s::select(mask, $s::load(to.add(8 * i)), values[i]));
+            }
+        }
+        Flow::Next
+    }};
+}
+
+#[inline(always)]
+unsafe fn unary<S: Simd, O: Unary, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let row = cx.row(step.src[0]);
+        let scalar = S::splat(if K == 1 { cx.scalar(step.scalar[0]) } else { 0 });
+        finish!(S, cx, cx.row_mut(step.dst), O::CHECK, |i| {
+            let a = if K == 1 { scalar } else { S::load(row.add(8 * i)) };
+            let bad = match O::CHECK {
+                Check::Operands => S::unordered(a, a),
+                Check::Custom => O::bad::<S>(a),
+                _ => a,
+            };
+            (O::f::<S>(a), bad)
+        })
+    }
+}
+
+#[inline(always)]
+unsafe fn binary<S: Simd, O: Binary, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
+        let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
+        finish!(S, cx, cx.row_mut(step.dst), O::CHECK, |i| {
+            let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
+            let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
+            let bad = if O::CHECK == Check::Operands { S::unordered(a, b) } else { a };
+            (O::f::<S>(a, b), bad)
+        })
+    }
+}
+
+#[inline(always)]
+unsafe fn ternary<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
+        let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
+        finish!(S, cx, cx.row_mut(step.dst), O::CHECK, |i| {
+            let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
+            let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
+            let c = if K == 3 { scalar } else { S::load(rows[2].add(8 * i)) };
+            let bad = match O::CHECK {
+                Check::Operands => S::or(S::unordered(a, b), S::unordered(c, c)),
+                Check::Custom => O::bad::<S>(a, b, c),
+                _ => a,
+            };
+            (O::f::<S>(a, b, c), bad)
+        })
+    }
+}
+
+/// An operation on both words of pairs of rows.
+#[inline(always)]
+unsafe fn pair<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
+    if !cx.plain {
+        return Flow::Slow;
+    }
+    let exec = cx.exec();
+    // SAFETY: the step's rows exist, and those that follow them.
+    unsafe {
+        let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
+        let mut values = [S::splat(0); 16];
+        let mut bad = S::splat(0);
+        for at in 0..16 {
+            let value =
+                O::f::<S>(S::load(rows[0].add(8 * at)), S::load(rows[1].add(8 * at)), S::load(rows[2].add(8 * at)));
+            values[at] = value;
+            let here = S::unordered(value, value);
+            bad = S::or(bad, S::and(here, S::lanes((exec >> (8 * (at % 8))) as u8)));
+        }
+        if S::mask(bad) != 0 {
+            return Flow::Slow;
+        }
+        let to = cx.row_mut(step.dst);
+        for at in 0..16 {
+            let mask = S::lanes((exec >> (8 * (at % 8))) as u8);
+            S::store(to.add(8 * at), S::select(mask, S::load(to.add(8 * at)), values[at]));
+        }
+    }
+    Flow::Next
+}
+
+/// A comparison; `X`: the result goes to EXEC, too.
+#[inline(always)]
+unsafe fn compare<S: Simd, O: Compare, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
+    if O::FLOAT && !cx.plain {
+        return Flow::Slow;
+    }
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
+        let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
+        let mut mask = 0;
+        for i in 0..8 {
+            let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
+            let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
+            mask |= u64::from(S::mask(O::f::<S>(a, b))) << (8 * i);
+        }
+        mask &= cx.exec();
+        cx.set_mask(step.scalar[3], mask);
+        if step.imm != 0 {
+            cx.set_mask(vkfd_isa::Operand::EXEC, mask);
+        }
+    }
+    Flow::Next
+}
+
+/// The carry in is a mask in `scalar[2]`, the carry out one in `scalar[3]`.
+#[inline(always)]
+unsafe fn carry<S: Simd, O: Carry, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
+        let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
+        let carry_in = if O::IN { cx.pair(step.scalar[2]) } else { 0 };
+        let exec = cx.exec();
+        let to = cx.row_mut(step.dst);
+        let mut out = 0;
+        for i in 0..8 {
+            let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
+            let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
+            let carry = if O::IN { S::lanes((carry_in >> (8 * i)) as u8) } else { S::splat(0) };
+            let (value, carry) = O::f::<S>(a, b, carry);
+            out |= u64::from(S::mask(carry)) << (8 * i);
+            let mask = S::lanes((exec >> (8 * i)) as u8);
+            S::store(to.add(8 * i), S::select(mask, S::load(to.add(8 * i)), value));
+        }
+        cx.set_mask(step.scalar[3], out & exec);
+    }
+    Flow::Next
+}
+
+/// `b` in the lanes of a mask (in `scalar[2]`), `a` in the others.
+#[inline(always)]
+unsafe fn choose<S: Simd, O: Choice, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
+        let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
+        let which = cx.pair(step.scalar[2]);
+        finish!(S, cx, cx.row_mut(step.dst), Check::Never, |i| {
+            let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
+            let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
+            let value = S::select(S::lanes((which >> (8 * i)) as u8), a, b);
+            (value, value)
+        })
+    }
+}
+
+/// A handler for each way to compile it.
+macro_rules! shape {
+    ($name:ident, $generic:ident, $trait:ident, [$($kind:literal),*]) => {
+        /// The handler of an operation, if one of its sources is in a scalar register, or none.
+        pub(super) fn $name<O: $trait>(avx2: bool, kind: u8) -> Option<Run> {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma,f16c")]
+                unsafe fn wide<O: $trait, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
+                    // SAFETY: the caller's.
+                    unsafe { $generic::<super::avx2::Avx2, O, K>(step, cx) }
+                }
+                if avx2 {
+                    return match kind {
+                        $($kind => Some(wide::<O, $kind>),)*
+                        _ => None,
+                    };
+                }
+            }
+            let _ = avx2;
+            unsafe fn narrow<O: $trait, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
+                // SAFETY: the caller's.
+                unsafe { $generic::<super::simd::Portable, O, K>(step, cx) }
+            }
+            match kind {
+                $($kind => Some(narrow::<O, $kind>),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+shape!(unary_run, unary, Unary, [0, 1]);
+shape!(binary_run, binary, Binary, [0, 1, 2]);
+shape!(ternary_run, ternary, Ternary, [0, 1, 2, 3]);
+shape!(pair_run, pair, Ternary, [0]);
+shape!(compare_run, compare, Compare, [0, 1, 2]);
+shape!(carry_run, carry, Carry, [0, 1, 2]);
+shape!(choose_run, choose, Choice, [0, 1, 2]);

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the waves of a workgroup share. One thread runs a workgroup at a time, so LDS is ordinary memory.
+
+/// Where FLAT addresses are not global memory: the high halves of the two apertures' addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Apertures {
+    /// Bits 63:32 of addresses in LDS.
+    pub shared: u32,
+    /// Bits 63:32 of addresses in scratch.
+    pub private: u32,
+}
+
+/// A workgroup.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Local data share: as many bytes as the dispatch packet asks for.
+    pub lds: Vec<u8>,
+    /// The apertures.
+    pub apertures: Apertures,
+    /// HW_ID's compute unit, for programs that ask where they run.
+    pub unit: u32,
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A launch under way on any number of threads: which work-group runs next.
+//!
+//! Groups start in the order of their numbers. One that does not end in its turn goes to the end of the resident ones, and as long
+//! as there is room, another is started before it comes round again: so groups that wait for ones not yet started get on, as far
+//! as a GPU of [`RESIDENT_WAVES`] would take them in at once. The mutex guards everything that changes; a thread holds it to take
+//! a group or to give it back, never while one runs.
+//!
+//! Limits: groups beyond what is resident start only when others end, as on hardware.
+
+use super::grid::Launch;
+use super::workgroup::Workgroup;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Waves that may have begun and not ended at a time: 64 compute units of 40 waves, as Vega 10 has.
+const RESIDENT_WAVES: u64 = 2560;
+
+/// What a thread is to do.
+#[derive(Debug)]
+pub enum Next {
+    /// Run this.
+    Run(Box<Workgroup>),
+    /// Nothing now: the groups that are left run on other threads.
+    Wait,
+    /// Nothing any more.
+    Finished,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Number of the next group to start.
+    next: u64,
+    parked: VecDeque<Box<Workgroup>>,
+    /// Groups that threads have.
+    running: u64,
+    /// Scratch slots that nobody has.
+    slots: Vec<u32>,
+    /// The last group taken was a new one.
+    started: bool,
+    /// Turns in a row in which groups only waited.
+    waiting: u64,
+}
+
+/// A launch under way.
+#[derive(Debug)]
+pub struct Dispatch {
+    launch: Launch,
+    groups: u64,
+    resident: u64,
+    stopped: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Dispatch {
+    /// Begins a launch that was checked.
+    pub fn new(launch: Launch) -> Dispatch {
+        let waves = u64::from(launch.group_waves().max(1));
+        let mut resident = (RESIDENT_WAVES / waves).max(1);
+        let mut slots = Vec::new();
+        if let Some(scratch) = launch.scratch {
+            resident = resident.min(u64::from(scratch.waves) / waves).max(1);
+            // Only as many as can ever be taken, lowest last: it is the next to be.
+            let most = u64::from(scratch.waves).min(resident * waves);
+            slots.extend((0..u32::try_from(most).unwrap_or(u32::MAX)).rev());
+        }
+        let groups = launch.groups();
+        let (parked, next, running, waiting) = (VecDeque::new(), 0, 0, 0);
+        let state = State { next, parked, running, slots, started: false, waiting };
+        Dispatch { launch, groups, resident, stopped: AtomicBool::new(false), state: Mutex::new(state) }
+    }
+
+    /// The launch.
+    pub fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a group to run.
+    pub fn take(&self) -> Next {
+        let mut state = self.state();
+        if self.is_stopped() {
+            return if state.running == 0 { Next::Finished } else { Next::Wait };
+        }
+        let begun = state.running + state.parked.len() as u64;
+        // While groups wait, one that waits alternates with a new one.
+        let resume = state.started && state.waiting > 0 && !state.parked.is_empty();
+        state.started = !resume && state.next < self.groups && begun < self.resident;
+        if state.started {
+            let number = state.next;
+            state.next += 1;
+            state.running += 1;
+            let left = match self.launch.scratch {
+                Some(_) => state.slots.len().saturating_sub(usize::try_from(self.launch.group_waves()).unwrap_or(0)),
+                None => state.slots.len(),
+            };
+            let slots = state.slots.split_off(left);
+            drop(state);
+            let unit = u32::try_from(number % 64).unwrap_or(0);
+            return Next::Run(Box::new(self.launch.workgroup(number, slots, unit)));
+        }
+        match state.parked.pop_front() {
+            Some(group) => {
+                state.running += 1;
+                Next::Run(group)
+            }
+            None if state.running == 0 && state.next >= self.groups => Next::Finished,
+            None => Next::Wait,
+        }
+    }
+
+    /// Gives back a group that is to run on. Whether all groups have done nothing but wait since each last ran: time to pause.
+    pub fn park(&self, group: Box<Workgroup>, waiting: bool) -> bool {
+        let mut state = self.state();
+        state.running -= 1;
+        state.parked.push_back(group);
+        state.waiting = if waiting { state.waiting + 1 } else { 0 };
+        let begun = state.running + state.parked.len() as u64;
+        let more = state.next < self.groups && begun < self.resident;
+        !more && state.waiting >= begun
+    }
+
+    /// Gives back a group that has ended.
+    pub fn finish(&self, group: Workgroup) {
+        let mut state = self.state();
+        state.running -= 1;
+        state.waiting = 0;
+        state.slots.extend(group.into_slots());
+    }
+
+    /// Gives back a group that cannot go on, and with it the launch: no group runs any more.
+    pub fn stop(&self) {
+        self.stopped.store(true, SeqCst);
+        self.state().running -= 1;
+    }
+
+    /// Ends the launch from outside.
+    pub fn cancel(&self) {
+        self.stopped.store(true, SeqCst);
+    }
+
+    /// Whether the launch was ended early: groups that still run are not needed.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
+    /// How many groups could run now that do not: 0, 1, or more.
+    pub fn idle_groups(&self) -> usize {
+        let state = self.state();
+        if self.is_stopped() {
+            return 0;
+        }
+        let begun = state.running + state.parked.len() as u64;
+        let room = self.resident.saturating_sub(begun).min(self.groups - state.next);
+        state.parked.len() + usize::try_from(room).unwrap_or(usize::MAX).min(2)
+    }
+
+    /// Whether no group is left, running or not.
+    pub fn is_finished(&self) -> bool {
+        let state = self.state();
+        state.running == 0 && (self.is_stopped() || state.parked.is_empty() && state.next >= self.groups)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::grid::tests::launch;
+    use super::super::grid::{Scratch, Sizes};
+    use super::super::workgroup::tests::{Toy, Void};
+    use super::super::workgroup::Turn;
+    use super::*;
+    use crate::exit::Exit;
+    use crate::wave::Wave;
+    use std::sync::atomic::AtomicU64;
+    use vkfd_isa::Target;
+
+    /// Runs all groups of a launch on `threads` threads.
+    fn run(launch: Launch, threads: usize, step: impl Fn(&mut Wave) -> Exit + Sync) {
+        let dispatch = Dispatch::new(launch);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let mut engine = Toy(|wave: &mut Wave, _: &mut _| step(wave));
+                    loop {
+                        match dispatch.take() {
+                            Next::Finished => break,
+                            Next::Wait => std::thread::yield_now(),
+                            Next::Run(mut group) => match group.run(&mut engine, &mut Void::default(), 1) {
+                                Turn::Done => dispatch.finish(*group),
+                                Turn::More { waiting } => {
+                                    dispatch.park(group, waiting);
+                                }
+                                Turn::Stop { .. } => {
+                                    dispatch.stop();
+                                }
+                            },
+                        }
+                    }
+                });
+            }
+        });
+        assert!(dispatch.is_finished());
+    }
+
+    /// A grid of `groups` groups of one wave.
+    fn grid(groups: u32) -> Launch {
+        launch(Target::Gfx900, [groups * 64, 1, 1], [64, 1, 1])
+    }
+
+    #[test]
+    fn every_group_runs_once() {
+        for threads in [1, 4] {
+            let (sum, count) = (AtomicU64::new(0), AtomicU64::new(0));
+            run(grid(1000), threads, |wave| {
+                sum.fetch_add(wave.scalar[2].into(), SeqCst);
+                count.fetch_add(1, SeqCst);
+                Exit::End
+            });
+            assert_eq!((sum.into_inner(), count.into_inner()), (999 * 500, 1000));
+        }
+    }
+
+    #[test]
+    fn groups_that_wait_for_later_ones_get_on() {
+        for (threads, exit) in [(1, Exit::Sleep), (1, Exit::Yield), (3, Exit::Sleep), (3, Exit::Yield)] {
+            let arrived = AtomicU64::new(0);
+            let mut launch = grid(500);
+            launch.scratch = Some(Scratch { base: 0, wave_bytes: 1024, waves: 2560 });
+            run(launch, threads, |wave| {
+                wave.pc += 1;
+                if wave.pc == 0x101 {
+                    arrived.fetch_add(1, SeqCst);
+                }
+                if arrived.load(SeqCst) == 500 {
+                    Exit::End
+                } else {
+                    exit
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn waves_that_run_side_by_side_have_scratch_of_their_own() {
+        let taken: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
+        let mut launch = launch(Target::Gfx900, [128 * 300, 1, 1], [128, 1, 1]);
+        launch.scratch = Some(Scratch { base: 0, wave_bytes: 64, waves: 7 });
+        run(launch, 4, |wave| {
+            wave.pc += 1;
+            let slot = &taken[usize::try_from(wave.scalar[6] / 64).unwrap()];
+            match wave.pc - 0x100 {
+                1 => {
+                    assert_eq!(slot.fetch_add(1, SeqCst), 0, "two waves have it");
+                    Exit::Yield
+                }
+                2 => Exit::Barrier,
+                _ => {
+                    slot.fetch_sub(1, SeqCst);
+                    Exit::End
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_launch_that_stopped_starts_nothing_more() {
+        let started = AtomicU64::new(0);
+        run(grid(1000), 2, |_| if started.fetch_add(1, SeqCst) == 10 { Exit::Trap(2) } else { Exit::End });
+        assert!(started.into_inner() < 20);
+    }
+
+    #[test]
+    fn a_grid_of_any_size_begins() {
+        let mut huge = grid(1);
+        huge.sizes = Sizes::new(3, [u32::MAX; 3], [1; 3]).unwrap();
+        assert_eq!(huge.groups(), u64::MAX, "more than can be counted");
+        let dispatch = Dispatch::new(huge);
+        assert!(matches!(dispatch.take(), Next::Run(_)));
+        dispatch.cancel();
+        assert!(matches!(dispatch.take(), Next::Wait));
+        dispatch.stop();
+        assert!(matches!(dispatch.take(), Next::Finished));
+    }
+}

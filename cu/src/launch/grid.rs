@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A launch: a program, the sizes of its grid, its arguments and its scratch, and the state in which its waves begin.
+//!
+//! Work-items are numbered with the first dimension fastest, over the work-group's actual size: where the grid is no multiple of
+//! the work-group, the last one of a dimension has what remains. Source: AMDGPUUsage, "Initial Kernel Execution State".
+
+use super::program::{LaunchError, Program};
+use super::workgroup::Workgroup;
+use crate::group::{Apertures, Group};
+use crate::wave::{Row, Wave};
+use vkfd_isa::Operand;
+
+/// Most work-items of a work-group.
+pub const MAX_GROUP: u64 = 1024;
+/// Most LDS of a work-group, in bytes.
+pub const MAX_LDS: u64 = 64 << 10;
+
+/// Sizes of a launch in work-items, each dimension at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The grid.
+    pub grid: [u32; 3],
+    /// A work-group, but for the last of each dimension.
+    pub group: [u32; 3],
+}
+
+impl Sizes {
+    /// Sizes of `dimensions` dimensions; those beyond count as 1.
+    ///
+    /// # Errors
+    /// [`LaunchError::Dimensions`], [`LaunchError::GroupTooLarge`].
+    pub fn new(dimensions: u32, grid: [u32; 3], group: [u32; 3]) -> Result<Sizes, LaunchError> {
+        let bad = LaunchError::Dimensions { grid, group, dimensions };
+        let sizes = match dimensions {
+            1 => Sizes { grid: [grid[0], 1, 1], group: [group[0], 1, 1] },
+            2 => Sizes { grid: [grid[0], grid[1], 1], group: [group[0], group[1], 1] },
+            3 => Sizes { grid, group },
+            _ => return Err(bad),
+        };
+        if sizes.grid.contains(&0) || sizes.group.contains(&0) {
+            return Err(bad);
+        }
+        match product(sizes.group) {
+            items if items > u128::from(MAX_GROUP) => {
+                Err(LaunchError::GroupTooLarge(u64::try_from(items).unwrap_or(u64::MAX)))
+            }
+            _ => Ok(sizes),
+        }
+    }
+
+    /// Work-groups in each dimension.
+    pub fn groups(&self) -> [u32; 3] {
+        std::array::from_fn(|axis| self.grid[axis].div_ceil(self.group[axis].max(1)))
+    }
+
+    /// The work-group's own size.
+    fn of(&self, at: [u32; 3]) -> [u32; 3] {
+        std::array::from_fn(|axis| {
+            let start = u64::from(at[axis]) * u64::from(self.group[axis]);
+            let left = u64::from(self.grid[axis]).saturating_sub(start);
+            u32::try_from(left).unwrap_or(u32::MAX).min(self.group[axis])
+        })
+    }
+}
+
+fn product(sizes: [u32; 3]) -> u128 {
+    sizes.into_iter().map(u128::from).product()
+}
+
+/// Scratch memory of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scratch {
+    /// Its address.
+    pub base: u64,
+    /// Bytes of each wave.
+    pub wave_bytes: u32,
+    /// Waves for which there is room.
+    pub waves: u32,
+}
+
+/// A launch: all that its work-groups have in common.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program.
+    pub program: Program,
+    /// Sizes.
+    pub sizes: Sizes,
+    /// Index of the first work-group in each dimension.
+    pub start: [u32; 3],
+    /// User SGPRs.
+    pub user: Vec<u32>,
+    /// LDS of a work-group in bytes.
+    pub lds: u32,
+    /// Scratch, if the program uses any.
+    pub scratch: Option<Scratch>,
+    /// Where FLAT finds LDS and scratch.
+    pub apertures: Apertures,
+}
+
+impl Launch {
+    /// Checks what firmware checks.
+    ///
+    /// # Errors
+    /// [`LaunchError`].
+    pub fn check(&self) -> Result<(), LaunchError> {
+        if u64::from(self.lds) > MAX_LDS {
+            return Err(LaunchError::Lds(self.lds.into()));
+        }
+        if self.program.acc > self.program.vgprs || self.user.len() > 32 {
+            return Err(LaunchError::Code("the registers overlap"));
+        }
+        let waves = self.waves(self.sizes.group);
+        if !self.program.fits(waves) {
+            return Err(LaunchError::Registers { waves, vgprs: self.program.vgprs.into() });
+        }
+        match self.scratch {
+            Some(scratch) if scratch.waves < waves => Err(LaunchError::Code("less scratch than a work-group needs")),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many work-groups there are.
+    pub fn groups(&self) -> u64 {
+        // Three numbers of 32 bits may have a product that no machine ever counts to.
+        u64::try_from(product(self.sizes.groups())).unwrap_or(u64::MAX)
+    }
+
+    /// Waves of a work-group of this size.
+    fn waves(&self, size: [u32; 3]) -> u32 {
+        u32::try_from(product(size).div_ceil(u128::from(self.program.lanes))).unwrap_or(u32::MAX)
+    }
+
+    /// Waves of the largest work-group.
+    pub fn group_waves(&self) -> u32 {
+        self.waves(self.sizes.group)
+    }
+
+    /// Work-group number `number`, with scratch for its waves at `slots`, on compute unit `unit`.
+    pub fn workgroup(&self, number: u64, slots: Vec<u32>, unit: u32) -> Workgroup {
+        let groups = self.sizes.groups().map(u64::from);
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let (x, rest) = (number % groups[0], number / groups[0]);
+        let at = [x, rest % groups[1], rest / groups[1]].map(narrow);
+        let size = self.sizes.of(at);
+        let id = [0, 1, 2].map(|axis: usize| self.start[axis].wrapping_add(at[axis]));
+        let waves = self.waves(size);
+        let group = Group { lds: vec![0; usize::try_from(self.lds).unwrap_or(0)], apertures: self.apertures, unit };
+        let states = (0..waves).map(|index| {
+            let slot = slots.get(usize::try_from(index).unwrap_or(usize::MAX)).copied().unwrap_or(0);
+            self.wave(id, size, index, waves, slot)
+        });
+        Workgroup::new(id, group, states.collect(), slots)
+    }
+
+    /// Wave `index` of `waves` of a work-group of this id and size.
+    fn wave(&self, id: [u32; 3], size: [u32; 3], index: u32, waves: u32, slot: u32) -> Wave {
+        let program = &self.program;
+        let mut wave = Wave {
+            target: program.target,
+            lanes: program.lanes,
+            pc: program.entry,
+            scalar: [0; 128],
+            scc: false,
+            mode: program.mode,
+            rows: vec![Row::ZERO; program.vgprs.into()],
+            acc: program.acc,
+            sgprs: program.sgprs,
+            flat_scratch: 0,
+            trapsts: 0,
+            done: 0,
+            index: u16::try_from(index).unwrap_or(u16::MAX),
+        };
+        let offset = self.scratch.map_or(0, |scratch| scratch.wave_bytes.wrapping_mul(slot));
+        let mut system = Vec::with_capacity(5);
+        system.extend(id.iter().zip(program.group_ids).filter(|(_, wanted)| *wanted).map(|(id, _)| *id));
+        if program.group_info {
+            system.push(u32::from(index == 0) << 31 | waves & 0x3f);
+        }
+        match self.scratch {
+            Some(scratch) if program.target.has_architected_scratch() => {
+                wave.flat_scratch = scratch.base.wrapping_add(offset.into());
+            }
+            _ if program.scratch && !program.target.has_architected_scratch() => system.push(offset),
+            _ => {}
+        }
+        for (register, word) in wave.scalar.iter_mut().zip(&self.user) {
+            *register = *word;
+        }
+        for (register, word) in wave.scalar.iter_mut().skip(program.user_sgprs.into()).zip(system) {
+            *register = word;
+        }
+        self.item_ids(&mut wave, size, index);
+        wave
+    }
+
+    /// EXEC and the work-item ids of wave `index` of a work-group of this size.
+    fn item_ids(&self, wave: &mut Wave, size: [u32; 3], index: u32) {
+        let lanes = u32::from(self.program.lanes);
+        let items = u32::try_from(product(size)).unwrap_or(u32::MAX);
+        let mut exec = 0;
+        for lane in 0..lanes {
+            let item = index * lanes + lane;
+            if item >= items {
+                break;
+            }
+            exec |= 1u64 << lane;
+            let mut ids = [item % size[0], item / size[0] % size[1], item / size[0] / size[1]];
+            for (axis, id) in ids.iter_mut().enumerate() {
+                if axis >= self.program.item_ids.into() {
+                    *id = 0;
+                }
+            }
+            if self.program.target.packs_work_item_ids() {
+                ids = [ids[0] | ids[1] << 10 | ids[2] << 20, 0, 0];
+            }
+            for (row, id) in wave.rows.iter_mut().zip(ids) {
+                if let Some(slot) = row.0.get_mut(usize::try_from(lane).unwrap_or(usize::MAX)) {
+                    *slot = id;
+                }
+            }
+        }
+        wave.set_pair(Operand::EXEC, exec);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use vkfd_isa::Target;
+
+    /// A launch on `target` that asks for everything.
+    pub(crate) fn launch(target: Target, grid: [u32; 3], group: [u32; 3]) -> Launch {
+        let rsrc2 = 1 | 2 << 1 | 0xf << 7 | 2 << 11;
+        let program = Program::new(target, 0x100, [0, rsrc2, 0], target.is_rdna()).unwrap();
+        Launch {
+            program,
+            sizes: Sizes::new(3, grid, group).unwrap(),
+            start: [0; 3],
+            user: vec![0xaaaa, 0xbbbb],
+            lds: 0,
+            scratch: Some(Scratch { base: 0x10_0000, wave_bytes: 1024, waves: 32 }),
+            apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+        }
+    }
+
+    #[test]
+    fn a_partial_group_has_what_remains() {
+        let launch = launch(Target::Gfx900, [70, 3, 5], [32, 2, 2]);
+        assert_eq!((launch.groups(), launch.group_waves()), (3 * 2 * 3, 2));
+        let corner = launch.workgroup(17, vec![3, 5], 0);
+        let [wave] = corner.waves() else { panic!() };
+        assert_eq!(wave.exec(), 0x3f, "six columns, a row, a layer");
+        assert_eq!(wave.rows[0].0[..7], [0, 1, 2, 3, 4, 5, 0]);
+        assert_eq!(wave.scalar[..8], [0xaaaa, 0xbbbb, 2, 1, 2, 1 << 31 | 1, 3 * 1024, 0]);
+        let first = launch.workgroup(0, vec![0, 1], 0);
+        let [_, second] = first.waves() else { panic!() };
+        assert_eq!(second.scalar[5], 2);
+        let lane = |row: usize| second.rows[row].0[33];
+        assert_eq!([lane(0), lane(1), lane(2)], [1, 1, 1]);
+        assert_eq!(second.exec(), u64::MAX);
+    }
+
+    #[test]
+    fn ids_are_packed_where_the_target_packs_them() {
+        let launch = launch(Target::Gfx1100, [8, 8, 8], [4, 4, 4]);
+        let group = launch.workgroup(7, vec![2, 3], 0);
+        let [_, second] = group.waves() else { panic!() };
+        assert_eq!((second.rows[0].0[31], second.rows[1].0[31]), (3 | 3 << 10 | 3 << 20, 0));
+        assert_eq!(second.flat_scratch, 0x10_0000 + 3 * 1024);
+        assert_eq!(second.scalar[2..7], [1, 1, 1, 2, 0], "no scratch offset in a register");
+        assert_eq!((second.exec(), second.lanes), (0xffff_ffff, 32));
+    }
+
+    #[test]
+    fn what_firmware_refuses_is_refused() {
+        assert!(matches!(Sizes::new(0, [1; 3], [1; 3]), Err(LaunchError::Dimensions { .. })));
+        assert!(matches!(Sizes::new(1, [0, 1, 1], [1; 3]), Err(LaunchError::Dimensions { .. })));
+        assert!(matches!(Sizes::new(2, [1; 3], [1, 0, 1]), Err(LaunchError::Dimensions { .. })));
+        assert_eq!(Sizes::new(3, [1; 3], [1024, 2, 1]), Err(LaunchError::GroupTooLarge(2048)));
+        assert!(Sizes::new(1, [9, 0, 0], [4, 0, 0]).is_ok());
+        let mut big = launch(Target::Gfx900, [1024, 1, 1], [1024, 1, 1]);
+        assert_eq!(big.check(), Ok(()));
+        big.program.vgprs = 68;
+        assert_eq!(big.check(), Err(LaunchError::Registers { waves: 16, vgprs: 68 }));
+        big.program.vgprs = 64;
+        big.lds = 65537;
+        assert_eq!(big.check(), Err(LaunchError::Lds(65537)));
+        big.lds = 65536;
+        big.scratch = Some(Scratch { base: 0, wave_bytes: 1024, waves: 15 });
+        assert!(matches!(big.check(), Err(LaunchError::Code(_))));
+    }
+}

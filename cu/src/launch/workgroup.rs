@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A work-group under way: its waves, their barriers, and a turn on a thread.
+//!
+//! A wave runs until it ends, waits, or its budget is used up; then the next one runs. So the waves of a group that wait for each
+//! other get on, and a turn ends after each wave had its budget, so that groups that wait for each other do, too. Between two
+//! runs the gate is left.
+
+use crate::exit::{Exit, Refusal};
+use crate::group::Group;
+use crate::wave::Wave;
+use crate::world::World;
+
+/// What runs waves. One per thread.
+pub trait Engine {
+    /// Runs `wave` for about `budget` instructions, within the gate.
+    fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit;
+}
+
+/// What a wave did that ends its launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Something that is not executed.
+    Refused(Refusal),
+    /// `s_trap` with this number.
+    Trap(u8),
+    /// The world said stop; it knows why.
+    World,
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// All waves have ended.
+    Done,
+    /// There is more to do. Waiting: no wave did anything but sleep, for something outside of the group.
+    More {
+        /// Only sleeping.
+        waiting: bool,
+    },
+    /// The launch cannot go on.
+    Stop {
+        /// Why.
+        cause: Cause,
+        /// Index of the wave in the group.
+        wave: u16,
+        /// Its program counter.
+        pc: u64,
+    },
+}
+
+/// Barriers, misses and interrupts of a turn.
+const ROUNDS: u32 = 1024;
+/// Debugger's breakpoint without a debugger: nothing.
+const DEBUGTRAP: u8 = 3;
+/// Valid bits of an event's id in M0.
+const EVENT: u32 = 0x7f_ffff;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    Barrier,
+    Ended,
+}
+
+/// A work-group under way.
+#[derive(Debug)]
+pub struct Workgroup {
+    /// Its index in each dimension.
+    pub id: [u32; 3],
+    group: Group,
+    waves: Vec<Wave>,
+    states: Vec<State>,
+    slots: Vec<u32>,
+}
+
+impl Workgroup {
+    pub(super) fn new(id: [u32; 3], group: Group, waves: Vec<Wave>, slots: Vec<u32>) -> Workgroup {
+        let states = vec![State::Ready; waves.len()];
+        Workgroup { id, group, waves, states, slots }
+    }
+
+    /// Its waves.
+    pub fn waves(&self) -> &[Wave] {
+        &self.waves
+    }
+
+    /// The scratch slots that it occupies.
+    pub(super) fn into_slots(self) -> Vec<u32> {
+        self.slots
+    }
+
+    /// Runs each wave for up to `budget` instructions at a time, until all have ended or had theirs.
+    pub fn run<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32) -> Turn {
+        let mut worked = false;
+        // Waves that have used up their budget, or sleep, do not run again in this turn.
+        let mut resting = vec![false; self.waves.len()];
+        for _ in 0..ROUNDS {
+            let mut ran = false;
+            for ((wave, state), resting) in self.waves.iter_mut().zip(&mut self.states).zip(&mut resting) {
+                if *state != State::Ready || *resting {
+                    continue;
+                }
+                ran = true;
+                let stop = |cause, wave: &Wave| Turn::Stop { cause, wave: wave.index, pc: wave.pc };
+                if world.enter().is_err() {
+                    return stop(Cause::World, wave);
+                }
+                let exit = engine.run(wave, &mut self.group, world, budget);
+                world.leave();
+                worked |= exit != Exit::Sleep;
+                match exit {
+                    Exit::Yield | Exit::Sleep => *resting = true,
+                    Exit::Barrier => *state = State::Barrier,
+                    Exit::End => *state = State::Ended,
+                    Exit::Interrupt(event) => world.interrupt(event & EVENT),
+                    Exit::Trap(DEBUGTRAP) => {}
+                    Exit::Trap(number) => return stop(Cause::Trap(number), wave),
+                    Exit::Refused(refusal) => return stop(Cause::Refused(refusal), wave),
+                    Exit::Miss(miss) => {
+                        if world.settle(&miss).is_err() {
+                            return stop(Cause::World, wave);
+                        }
+                    }
+                }
+            }
+            // A wave that has ended is no longer waited for.
+            if !self.states.contains(&State::Ready) {
+                if !self.states.contains(&State::Barrier) {
+                    return Turn::Done;
+                }
+                for state in self.states.iter_mut().filter(|state| **state == State::Barrier) {
+                    *state = State::Ready;
+                }
+            } else if !ran {
+                return Turn::More { waiting: !worked };
+            }
+        }
+        Turn::More { waiting: false }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::grid::tests::launch;
+    use super::*;
+    use crate::exit::{Miss, Stop};
+    use crate::world::{Access, Span};
+    use vkfd_isa::Target;
+
+    /// An engine that asks a function what a wave does next.
+    pub(crate) struct Toy<F>(pub F);
+
+    impl<F: FnMut(&mut Wave, &mut Group) -> Exit> Engine for Toy<F> {
+        fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, _: &mut W, _: u32) -> Exit {
+            (self.0)(wave, group)
+        }
+    }
+
+    /// A world without memory, which counts.
+    #[derive(Default)]
+    pub(crate) struct Void {
+        open: bool,
+        settled: u32,
+        events: Vec<u32>,
+    }
+
+    impl World for Void {
+        fn enter(&mut self) -> Result<(), Stop> {
+            assert!(!std::mem::replace(&mut self.open, true));
+            Ok(())
+        }
+        fn leave(&mut self) {
+            assert!(std::mem::take(&mut self.open));
+        }
+        fn wanted(&self) -> bool {
+            false
+        }
+        fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss> {
+            Err(Miss { va, access, lost: false, reason: 0 })
+        }
+        fn settle(&mut self, miss: &Miss) -> Result<(), Stop> {
+            assert!(!self.open);
+            self.settled += 1;
+            if miss.va == 0 {
+                Err(Stop)
+            } else {
+                Ok(())
+            }
+        }
+        fn interrupt(&mut self, event: u32) {
+            assert!(!self.open);
+            self.events.push(event);
+        }
+        fn clock(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Runs one group of four waves of 64.
+    fn group(step: impl FnMut(&mut Wave, &mut Group) -> Exit) -> (Turn, Void) {
+        let mut group = launch(Target::Gfx900, [256, 1, 1], [256, 1, 1]).workgroup(0, vec![0, 1, 2, 3], 0);
+        let mut world = Void::default();
+        (group.run(&mut Toy(step), &mut world, 1), world)
+    }
+
+    #[test]
+    fn a_barrier_holds_until_all_that_live_are_there() {
+        let mut log = Vec::new();
+        let (turn, _) = group(|wave, _| {
+            wave.pc += 1;
+            log.push((wave.pc - 0x100, wave.index));
+            match (wave.pc - 0x100, wave.index) {
+                (1, 3) => Exit::End,
+                (1 | 2, _) => Exit::Barrier,
+                _ => Exit::End,
+            }
+        });
+        assert_eq!(turn, Turn::Done);
+        let expected = [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2)];
+        assert_eq!(log, expected);
+    }
+
+    #[test]
+    fn a_wave_that_spins_does_not_keep_the_others() {
+        let (turn, _) = group(|wave, _| if wave.index == 0 { Exit::Yield } else { Exit::End });
+        assert_eq!(turn, Turn::More { waiting: false });
+        let (turn, _) = group(|wave, _| if wave.index == 0 { Exit::Sleep } else { Exit::Barrier });
+        assert_eq!(turn, Turn::More { waiting: false }, "three came to the barrier");
+        let (turn, _) = group(|_, _| Exit::Sleep);
+        assert_eq!(turn, Turn::More { waiting: true });
+        let (turn, _) = group(|_, _| Exit::Barrier);
+        assert_eq!(turn, Turn::More { waiting: false }, "barriers without end");
+    }
+
+    #[test]
+    fn misses_are_settled_and_interrupts_delivered_outside_of_the_gate() {
+        let miss = |va| Exit::Miss(Miss { va, access: Access::Read, lost: false, reason: 0 });
+        let (turn, world) = group(|wave, _| {
+            wave.pc += 1;
+            match wave.pc - 0x100 {
+                1 => miss(4096),
+                2 => Exit::Interrupt(0xff80_0007),
+                3 => Exit::Trap(3),
+                _ => Exit::End,
+            }
+        });
+        assert_eq!((turn, world.settled, world.events), (Turn::Done, 4, vec![7; 4]));
+        let (turn, _) = group(|wave, _| if wave.index == 2 { miss(0) } else { Exit::Sleep });
+        assert_eq!(turn, Turn::Stop { cause: Cause::World, wave: 2, pc: 0x100 });
+        for number in [0, 1, 2, 4] {
+            let (turn, _) = group(|_, _| Exit::Trap(number));
+            assert_eq!(turn, Turn::Stop { cause: Cause::Trap(number), wave: 0, pc: 0x100 });
+        }
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A compute unit: waves of AMD machine code, executed.
+//!
+//! Machine code is input from a client: no code and no descriptor makes anything here panic, and memory is reached only
+//! through [`World`]. Two engines give one meaning: `reference`, one lane at a time in the order of AMD's manuals, never
+//! optimised, the oracle; and `fast`, pre-decoded, all lanes at once, compared with it in lock-step.
+//!
+//! | module | |
+//! |---|---|
+//! | `wave` | the state of a wave |
+//! | `group` | what the waves of a workgroup share |
+//! | `world` | what a wave needs of the GPU around it: memory, time, interrupts |
+//! | `flat` | a world without a GPU, for tests and benchmarks |
+//! | `fidelity` | how near results are to hardware's |
+//! | `exit` | why an engine stops running a wave |
+//! | [`mod@reference`] | the engine that says what an instruction means |
+//! | [`fast`] | the engine that is quick; what it lacks it gives to the reference engine |
+//! | [`launch`] | kernel descriptors, workgroups, barriers, threads |
+
+mod exit;
+pub mod fast;
+mod fidelity;
+mod flat;
+mod group;
+
+pub mod launch;
+pub mod reference;
+mod wave;
+mod world;
+
+pub use exit::{Exit, Miss, Refusal, Stop};
+pub use fidelity::{fidelity, Fidelity};
+pub use flat::{Flat, Rights};
+pub use group::{Apertures, Group};
+pub use wave::{Mode, Round, Row, Wave, LANES};
+pub use world::{Access, Span, World};

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The reference engine: what an instruction means, one lane at a time.
+//!
+//! Written from AMD's manuals and in their order, never optimised: who wants to know what an instruction does reads it here,
+//! and the other engine is compared with it. Floating point is exact integer arithmetic (`float`), so that neither the host's
+//! vector width nor its floating-point modes have a part in results.
+//!
+//! | module | |
+//! |---|---|
+//! | `scalar`, `flow`, `hwreg` | SALU; branches, messages, waits; hardware registers |
+//! | `vector` | how a vector operation runs: sources, modifiers, results |
+//! | `semantics` | how an operation's meaning is written down |
+//! | `vop1`, `vop2`, `vop3` | the meanings of operations on one lane |
+//! | `compare`, `carry`, `cross`, `packed` | comparisons; carries and selection; lane exchange; packed halves and words |
+//! | `sdwa`, `dpp` | encodings' ways with sources |
+//! | `matrix`, `wmma` | matrix operations of CDNA and gfx11 |
+//! | `float`, `transcendental`, `convert`, `dot`, `kind` | arithmetic |
+//! | `operand` | registers and constants |
+//! | `memory` | instructions that reach memory |
+//!
+//! What is not implemented is refused by name, before anything has changed.
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
+
+mod carry;
+mod compare;
+mod convert;
+mod cross;
+mod dot;
+mod dpp;
+mod float;
+mod flow;
+mod hwreg;
+mod kind;
+mod matrix;
+pub mod memory;
+mod operand;
+mod packed;
+mod scalar;
+mod sdwa;
+mod semantics;
+mod transcendental;
+mod vector;
+mod vop1;
+mod vop2;
+mod vop3;
+mod wmma;
+
+use crate::exit::{Exit, Refusal};
+use crate::fidelity::{fidelity, Fidelity};
+use crate::group::Group;
+use crate::launch::Engine;
+use crate::wave::Wave;
+use crate::world::{Access, World};
+use flow::Next;
+use vkfd_isa::{decode, Format, Inst, Op, MAX_WORDS};
+
+/// Instructions between two questions whether the gate is wanted.
+const BATCH: u32 = 64;
+
+/// The engine as a thread has it; it keeps nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reference;
+
+impl Engine for Reference {
+    fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+        run(wave, group, world, budget)
+    }
+}
+
+/// Runs a wave for `budget` instructions, until it is left for another reason, or the gate is wanted. The gate is open.
+pub fn run<W: World>(wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+    let mut done = 0;
+    let exit = loop {
+        if done >= budget || done % BATCH == 0 && world.wanted() {
+            break Exit::Yield;
+        }
+        let result = fetch(wave, world).and_then(|inst| {
+            execute(&inst, wave, group, world)?;
+            if let Fidelity::Approximate(_) = fidelity(inst.op, wave.target) {
+                world.inexact(inst.op);
+            }
+            Ok(())
+        });
+        match result {
+            Ok(()) => done += 1,
+            Err(exit @ (Exit::Miss(_) | Exit::Refused(_))) => break exit,
+            Err(exit) => {
+                done += 1;
+                break exit;
+            }
+        }
+    };
+    world.retired(done.into());
+    exit
+}
+
+/// The instruction at the program counter.
+///
+/// # Errors
+/// [`Exit::Miss`] if its bytes are not there, [`Exit::Refused`] if they are no instruction.
+pub fn fetch<W: World>(wave: &Wave, world: &mut W) -> Result<Inst, Exit> {
+    let mut words = [0; MAX_WORDS];
+    if let Some(first) = words.first_mut() {
+        *first = fetch_word(wave.pc, world)?;
+    }
+    let mut count = 1;
+    // More than the first word is fetched only as far as the instruction goes: what follows it may not be there.
+    loop {
+        match decode(wave.target, words.get(..count).unwrap_or(&[])) {
+            Ok(inst) => return Ok(inst),
+            // Fixed bits may lie in a word that is not there yet, so an unknown beginning is no verdict.
+            Err(_) if count < MAX_WORDS => {
+                let word = fetch_word(wave.pc.wrapping_add(4 * count as u64), world)?;
+                if let Some(slot) = words.get_mut(count) {
+                    *slot = word;
+                }
+                count += 1;
+            }
+            Err(_) => {
+                let word = words.first().copied().unwrap_or(0);
+                return Err(Exit::Refused(Refusal::Illegal { word }));
+            }
+        }
+    }
+}
+
+fn fetch_word<W: World>(pc: u64, world: &mut W) -> Result<u32, Exit> {
+    let span = world.translate(pc, Access::Execute).map_err(Exit::Miss)?;
+    let lost = |_| Exit::Miss(crate::exit::Miss { va: pc, access: Access::Execute, lost: true, reason: 0 });
+    let mut bytes = [0u8; 4];
+    if span.len < 4 || pc % 4 != 0 {
+        // No instruction lies across pages, nor at an odd address.
+        return Err(Exit::Refused(Refusal::Illegal { word: 0 }));
+    }
+    // SAFETY: the span is the world's, good until the gate is left, and may vanish; the destination is this frame's.
+    unsafe { vkfd_raw::copy(bytes.as_mut_ptr(), span.ptr, bytes.len()) }.map_err(lost)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+/// Executes a decoded instruction. Afterwards the program counter is at the instruction that runs next: for
+/// [`Exit::Miss`] and [`Exit::Refused`] the same one, else the following one or a branch's target.
+///
+/// # Errors
+/// Why the wave is left.
+pub fn execute<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group, world: &mut W) -> Result<(), Exit> {
+    let next = step(inst, wave, group, world)?;
+    wave.pc = match next {
+        Next::At(pc) => pc,
+        Next::Following | Next::Leave(_) => wave.pc.wrapping_add(inst.bytes.into()),
+    };
+    match next {
+        Next::Leave(exit) => Err(exit),
+        _ => Ok(()),
+    }
+}
+
+fn step<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group, world: &mut W) -> Result<Next, Exit> {
+    if let Some(result) = flow::execute(inst, wave, group, world) {
+        return result;
+    }
+    match inst.format {
+        Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc => scalar::execute(inst, wave, group)?,
+        Format::Vop1 | Format::Vop2 | Format::Vopc | Format::Vop3 | Format::Vop3p | Format::Vopd => {
+            if !vector::skips(wave) {
+                vector::execute(inst, wave, group)?;
+            }
+        }
+        Format::Ds | Format::Flat | Format::Global | Format::Scratch | Format::Mubuf | Format::Mtbuf
+            if vector::skips(wave) => {}
+        Format::Smem | Format::Ds | Format::Flat | Format::Global | Format::Scratch | Format::Mubuf | Format::Mtbuf => {
+            memory::execute(inst, wave, group, world)?
+        }
+        Format::Sopp | Format::Vintrp | Format::Ldsdir | Format::Mimg | Format::Exp => {
+            return Err(Exit::Refused(Refusal::Unsupported(inst.op)));
+        }
+    }
+    Ok(Next::Following)
+}
+
+/// Whether the operation is implemented.
+pub(crate) fn knows(op: Op) -> bool {
+    flow::knows(op)
+        || scalar::knows(op)
+        || semantics::semantics(op).is_some()
+        || compare::question(op).is_some()
+        || carry::knows(op)
+        || cross::knows(op)
+        || packed::knows(op)
+        || matrix::shape(op).is_some()
+        || wmma::knows(op)
+        || memory::knows(op)
+        || memory::gws::knows(op)
+}
+
+/// Whether it is a matrix operation of gfx11.
+pub(crate) fn is_wmma(op: Op) -> bool {
+    wmma::knows(op)
+}
+
+/// Whether it is a sparse matrix operation.
+pub(crate) fn is_sparse(op: Op) -> bool {
+    matrix::shape(op).is_some_and(|shape| shape.sparse)
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Vector operations, one lane at a time.
+//!
+//! Sources are read for all lanes, then modified as the encoding says (SDWA, DPP, halves, absolute value, negation); the
+//! operation's function is asked for each active lane; the results are multiplied, clamped, and written. Nothing is written
+//! before every lane is computed, so a destination may be a source of any lane, and a refusal leaves the wave as it was.
+
+use super::dpp::{permutation, Permutation};
+use super::float::Fpu;
+use super::kind::{low32, Kind};
+use super::operand::{self, NO_REGISTER};
+use super::semantics::{semantics, two, Env, Half, Semantics};
+use super::{carry, compare, cross, matrix, packed, sdwa};
+use crate::exit::{Exit, Refusal};
+use crate::group::Group;
+use crate::wave::{Mode, Wave, LANES};
+use vkfd_isa::{Extension, Format, Inst, Mods, Op, Operand};
+
+/// One value a lane.
+pub(crate) type Values = [u64; LANES];
+
+/// MODE.GPR_IDX_EN: vector registers are M0 further on (gfx9).
+const GPR_IDX_EN: u32 = 1 << 27;
+
+/// MODE.VSKIP: vector instructions are not executed (gfx9).
+const VSKIP: u32 = 1 << 28;
+
+/// Whether vector instructions are being skipped.
+pub(crate) fn skips(wave: &Wave) -> bool {
+    wave.target.is_gfx9() && wave.mode.0 & VSKIP != 0
+}
+
+/// An operand's register moved on by M0.
+fn moved(operand: Operand, by: u16) -> Operand {
+    match operand {
+        Operand::Vgpr(n) => Operand::Vgpr(n.saturating_add(by)),
+        other => other,
+    }
+}
+
+/// The instruction with its registers where `s_set_gpr_idx_on` puts them.
+fn indexed(inst: &Inst, wave: &Wave) -> Option<Inst> {
+    if !wave.target.is_gfx9() || wave.mode.0 & GPR_IDX_EN == 0 {
+        return None;
+    }
+    let m0 = wave.scalar.get(usize::from(Operand::M0)).copied().unwrap_or(0);
+    let by = u16::try_from(m0 & 0xff).unwrap_or(0);
+    let mut inst = inst.clone();
+    for (n, src) in inst.src.iter_mut().enumerate() {
+        if m0 >> (12 + n) & 1 == 1 {
+            *src = moved(*src, by);
+        }
+    }
+    if m0 >> 15 & 1 == 1 {
+        inst.dst = moved(inst.dst, by);
+    }
+    Some(inst)
+}
+
+/// Executes a vector operation.
+pub(crate) fn execute(inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(), Exit> {
+    let indexed = indexed(inst, wave);
+    let inst = indexed.as_ref().unwrap_or(inst);
+    if inst.format == Format::Vopd {
+        return dual(inst, wave, group);
+    }
+    if let Some(result) = cross::execute(inst, wave, group) {
+        return result;
+    }
+    if let Some(result) = compare::execute(inst, wave, group) {
+        return result;
+    }
+    if let Some(result) = carry::execute(inst, wave, group) {
+        return result;
+    }
+    if let Some(result) = matrix::execute(inst, wave, group) {
+        return result;
+    }
+    if let Some(result) = packed::execute(inst, wave, group) {
+        return result;
+    }
+    let out = compute(inst, semantics(inst.op), wave, group)?;
+    out.write(wave);
+    Ok(())
+}
+
+/// Both halves of a dual instruction read before either writes.
+fn dual(inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(), Exit> {
+    let half = |inst: &Inst| compute(inst, meaning_in_pair(inst.op), wave, group);
+    let first = half(inst)?;
+    let second = inst.pair.as_deref().map(half).transpose()?;
+    first.write(wave);
+    if let Some(second) = second {
+        second.write(wave);
+    }
+    Ok(())
+}
+
+/// The meaning in a dual instruction, where a selection takes its bits from VCC.
+fn meaning_in_pair(op: Op) -> Option<Semantics> {
+    if op == Op::VCndmaskB32 {
+        return two(Kind::B32, Kind::B32, Kind::B32, |env, a, b| if env.vcc { b } else { a });
+    }
+    semantics(op)
+}
+
+/// A vector result that is not written yet.
+pub(crate) struct Pending {
+    row: usize,
+    words: u16,
+    values: Values,
+    active: u64,
+}
+
+impl Pending {
+    /// Results of `kind` for the instruction's destination.
+    pub(crate) fn new(wave: &Wave, dst: Operand, kind: Kind, values: Values, active: u64) -> Result<Pending, Exit> {
+        Ok(Pending { row: operand::row(wave, dst, kind.words())?, words: kind.words(), values, active })
+    }
+
+    pub(crate) fn write(self, wave: &mut Wave) {
+        for (lane, value) in self.values.into_iter().enumerate() {
+            if self.active >> lane & 1 == 0 {
+                continue;
+            }
+            operand::set_lane(wave, self.row, lane, low32(value));
+            if self.words > 1 {
+                operand::set_lane(wave, self.row + 1, lane, low32(value >> 32));
+            }
+        }
+    }
+}
+
+/// An operation that is a function of one lane.
+fn compute(inst: &Inst, meaning: Option<Semantics>, wave: &Wave, group: &Group) -> Result<Pending, Exit> {
+    let Some(meaning) = meaning else {
+        return Err(Exit::Refused(Refusal::Unsupported(inst.op)));
+    };
+    let sources = Sources::read(inst, wave, group, &meaning.src, meaning.sources(), meaning.tied)?;
+    let active = wave.exec() & sources.write;
+    let vcc = wave.vcc();
+    let first = operand::row(wave, inst.dst, meaning.dst.words())?;
+    let mut values = [0; LANES];
+    for (lane, value) in values.iter_mut().enumerate() {
+        if active >> lane & 1 == 0 {
+            continue;
+        }
+        let env = env(wave, lane, vcc);
+        let result = meaning.lane(&env, sources.lane(lane), inst.mods.clamp);
+        let result = finish(result, meaning.dst, &inst.mods, wave.mode);
+        let old = operand::lane(wave, first, lane);
+        let clears = meaning.half == Half::Clear;
+        *value = placed(inst, wave, meaning.dst, clears, old, result);
+    }
+    Pending::new(wave, inst.dst, meaning.dst, values, active)
+}
+
+/// A result in its register, of which it may be a part.
+pub(crate) fn placed(inst: &Inst, wave: &Wave, kind: Kind, clears: bool, old: u32, result: u64) -> u64 {
+    match inst.extension {
+        Extension::Sdwa(sdwa) => sdwa::insert(old, result, sdwa.dst, sdwa.unused).into(),
+        _ if kind.bits() == 16 => halves(old, result, inst.mods, clears && wave.target.is_gfx9()),
+        _ => result,
+    }
+}
+
+/// A 16-bit result in its register.
+pub(crate) fn halves(old: u32, result: u64, mods: Mods, clears: bool) -> u64 {
+    let (result, old) = (result & 0xffff, u64::from(old));
+    if mods.op_sel & 8 != 0 {
+        result << 16 | old & 0xffff
+    } else if clears {
+        result
+    } else {
+        result | old & 0xffff_0000
+    }
+}
+
+/// What a lane's function may ask for.
+pub(crate) fn env(wave: &Wave, lane: usize, vcc: u64) -> Env {
+    Env { mode: wave.mode, target: wave.target, lane: u32::try_from(lane).unwrap_or(0), vcc: vcc >> lane & 1 == 1 }
+}
+
+/// Output multiplier and clamp.
+pub(crate) fn finish(result: u64, kind: Kind, mods: &Mods, mode: Mode) -> u64 {
+    let Some(format) = kind.format() else {
+        return result;
+    };
+    let fpu = Fpu::new(format, mode);
+    let mut result = result;
+    // The multiplier works only without denormals and without IEEE mode, and knows no negative zero.
+    if mods.omod != 0 && !mode.ieee() && !fpu.denorm_out {
+        let by = match mods.omod {
+            1 => 1,
+            2 => 2,
+            _ => -1,
+        };
+        result = fpu.mul(result, format.power(by));
+        if format.is_zero(result) {
+            result = 0;
+        }
+    }
+    if mods.clamp {
+        result = if format.is_nan(result) {
+            if mode.dx10_clamp() {
+                0
+            } else {
+                result
+            }
+        } else if format.negative(result) {
+            0
+        } else {
+            result.min(format.one())
+        };
+    }
+    result
+}
+
+/// Modified sources of an instruction.
+pub(crate) struct Sources {
+    values: [Values; 3],
+    /// Lanes that DPP lets be written.
+    pub(crate) write: u64,
+}
+
+impl Sources {
+    pub(crate) fn lane(&self, lane: usize) -> [u64; 3] {
+        let [a, b, c] = &self.values;
+        [a, b, c].map(|values| values.get(lane).copied().unwrap_or(0))
+    }
+
+    /// Reads `count` sources; the third of a tied operation is its destination.
+    pub(crate) fn read(
+        inst: &Inst,
+        wave: &Wave,
+        group: &Group,
+        kinds: &[Kind; 3],
+        count: usize,
+        tied: bool,
+    ) -> Result<Sources, Exit> {
+        let mut sources = Sources { values: [[0; LANES]; 3], write: u64::MAX };
+        let mut permuted: Option<Permutation> = None;
+        if let Extension::Dpp(dpp) = &inst.extension {
+            let permutation = permutation(dpp, wave);
+            sources.write = permutation.write;
+            permuted = Some(permutation);
+        }
+        for (n, values) in sources.values.iter_mut().enumerate().take(count) {
+            let (Some(&kind), Some(&src)) = (kinds.get(n), inst.src.get(n)) else {
+                return Err(NO_REGISTER);
+            };
+            let src = if tied && n == 2 { inst.dst } else { src };
+            let mut all = operand::source(wave, group, src, kind)?;
+            if let (0, Some(permutation)) = (n, &permuted) {
+                all = permutation.apply(&all);
+            }
+            for value in &mut all {
+                *value = modified(*value, n, kind, inst);
+            }
+            *values = all;
+        }
+        Ok(sources)
+    }
+}
+
+/// Source `n` after part selection, absolute value and negation.
+fn modified(value: u64, n: usize, kind: Kind, inst: &Inst) -> u64 {
+    let mods = &inst.mods;
+    let mut value = value;
+    if let Extension::Sdwa(sdwa) = &inst.extension {
+        if let (Some(&which), Some(&sext)) = (sdwa.src.get(n), sdwa.sext.get(n)) {
+            value = sdwa::select(value, which, sext);
+        }
+    } else if kind.bits() == 16 && mods.op_sel >> n & 1 == 1 {
+        value >>= 16;
+    }
+    value &= kind.mask();
+    if let Some(format) = kind.format() {
+        if mods.abs >> n & 1 == 1 {
+            value = format.magnitude(value);
+        }
+        if mods.neg >> n & 1 == 1 {
+            value ^= format.sign_bit();
+        }
+    }
+    value
+}

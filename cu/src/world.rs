@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The seam: what a wave needs of the GPU around it.
+//!
+//! # The gate
+//!
+//! Memory may be touched only while the gate of the address space is held open ([`World::enter`] to [`World::leave`]). Suspending
+//! and flushing wait for that. The scheduler enters, has an engine run a wave for a bounded batch of instructions, and leaves as
+//! soon as somebody waits ([`World::wanted`], which engines ask at each branch and at least every 64 instructions).
+//!
+//! A [`Span`] is good until the gate is left: an engine may keep spans that long and no longer, so that a cache of them on top of
+//! the TLB never hides a flush that the driver forgot.
+
+use crate::exit::{Miss, Stop};
+use vkfd_isa::Op;
+
+/// What an access wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read.
+    Read,
+    /// Write, or an atomic operation.
+    Write,
+    /// Fetch an instruction.
+    Execute,
+}
+
+/// Host memory behind a GPU virtual address. Others write it, and it may vanish: it is accessed by `vkfd_raw` alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The byte at the address asked for.
+    pub ptr: *mut u8,
+    /// Contiguous bytes from there, at least 1. Both the address and the pointer go on in step.
+    pub len: usize,
+}
+
+/// The GPU around a wave, as one thread sees it.
+pub trait World {
+    /// Opens the gate; waits while the address space is suspended.
+    ///
+    /// # Errors
+    /// [`Stop`] when the queue is being removed.
+    fn enter(&mut self) -> Result<(), Stop>;
+
+    /// Closes it. Spans are good no longer.
+    fn leave(&mut self);
+
+    /// Whether somebody waits for the gate to be left, or the queue is to stop. Cheap.
+    fn wanted(&self) -> bool;
+
+    /// Host memory behind `va`. Only while the gate is held.
+    ///
+    /// # Errors
+    /// [`Miss`]: nothing was touched; the scheduler settles it with the gate left.
+    fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss>;
+
+    /// Deals with a miss: reports the fault, or waits until the driver has brought the memory back. Only with the gate left.
+    ///
+    /// # Errors
+    /// [`Stop`] when the wave cannot go on: the fault was fatal and is reported, or the queue is being removed.
+    fn settle(&mut self, miss: &Miss) -> Result<(), Stop>;
+
+    /// Interrupts the driver with an event's id (`s_sendmsg MSG_INTERRUPT`).
+    fn interrupt(&mut self, event: u32);
+
+    /// The GPU's clock, 100 MHz, which `s_memtime` and `s_memrealtime` tell.
+    fn clock(&self) -> u64;
+
+    /// So many instructions have been executed; an engine says it when it stops running a wave.
+    fn retired(&mut self, instructions: u64) {
+        let _ = instructions;
+    }
+
+    /// So many bytes of memory are about to be read or written by vector instructions.
+    fn moved(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
+
+    /// Sets a global wave sync resource: the next `value` waves at its barrier wait for the one after them.
+    fn gws_init(&mut self, resource: u32, value: u32) {
+        let _ = (resource, value);
+    }
+
+    /// Arrives at a resource's barrier, whose next round is of `value` waves and one more. What to wait for, or 0: all have come.
+    fn gws_arrive(&mut self, resource: u32, value: u32) -> u64 {
+        let _ = (resource, value);
+        0
+    }
+
+    /// Whether what a wave waits for has come.
+    fn gws_passed(&mut self, resource: u32, ticket: u64) -> bool {
+        let _ = (resource, ticket);
+        true
+    }
+
+    /// An operation was executed whose result only approximates hardware's.
+    fn inexact(&mut self, op: Op) {
+        let _ = op;
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Userptr objects of several threads under shuttle, as [`svm_block_interleavings`] has it for SVM:
+//! each thread registers, maps, unmaps and frees objects on memory of its own as chance has it,
+//! while memory of the same 2 MiB is moved to the GPU and back by MOVE, evicted, replaced, unmapped
+//! and restored. A call about memory that is there succeeds, and what is mapped is what the CPU
+//! has, or the queues are stopped until it is.
+//!
+//! Built only with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
+#![cfg(vkfd_shuttle)]
+
+mod sim;
+
+use shuttle::rand::{thread_rng, Rng};
+use shuttle::thread;
+use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use vkfd_driver::device_memory::Kind;
+use vkfd_driver::gpu::FaultReason;
+use vkfd_driver::kfd::Options;
+use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::vram::Contents;
+use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE};
+use vkfd_uapi::vkfd::{MoveArgs, MOVE, MOVE_TO_GPU, MOVE_TO_SYSTEM};
+
+/// Each thread's memory: of one 2 MiB, in two pieces.
+const OWN: [[(u64, u64); 2]; 3] =
+    [[(0x10_0000, 2), (0x10_0010, 1)], [(0x10_0004, 2), (0x10_0020, 1)], [(0x10_01ff, 2), (0x10_0030, 1)]];
+/// Pages of it.
+const PAGES: u64 = 3;
+/// Where each thread's object is: the first two in one 2 MiB, too.
+const VA: [u64; 3] = [0x10_0000_0000, 0x10_0000_8000, 0x10_001f_f000];
+
+fn with(rig: &Arc<Rig>, f: impl FnOnce(&Rig) + Send + 'static) -> thread::JoinHandle<()> {
+    let rig = rig.clone();
+    thread::spawn(move || f(&rig))
+}
+
+fn runs() -> usize {
+    std::env::var("VKFD_INTERLEAVINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000)
+}
+
+fn check(body: impl Fn() + Send + Sync + 'static) {
+    // Random and not by priorities: threads here wait for others in loops, which only a fair
+    // scheduler ends.
+    shuttle::check_random(body, runs());
+}
+
+/// What is broken is found sooner or later.
+fn until_found(body: impl Fn() + Send + Sync + 'static) {
+    shuttle::check_random(body, runs().max(10_000));
+}
+
+struct Owner<'a> {
+    rig: &'a Rig,
+    number: usize,
+    xnack: bool,
+    there: bool,
+    object: Option<(u64, bool)>,
+}
+
+impl Owner<'_> {
+    /// The pages in the order of the object.
+    fn pages(&self) -> impl Iterator<Item = u64> {
+        OWN[self.number].into_iter().flat_map(|(first, count)| first..first + count)
+    }
+
+    fn holds(&self) {
+        for (page, place) in self.pages().zip(0..) {
+            let va = VA[self.number] + place * 4096;
+            match self.object {
+                Some((_, true)) => self.rig.gpu.access(va, |frame| {
+                    // With retried faults an entry may be missing, never wrong.
+                    let lacks = self.xnack && frame.is_none();
+                    assert!(lacks || frame == self.rig.mm.frame(page), "page {page:#x}: {frame:x?}");
+                }),
+                _ => assert!(self.rig.gpu.walk(va).is_none(), "page {page:#x} is mapped nowhere"),
+            }
+        }
+    }
+
+    fn move_pages(&self, direction: u32) {
+        let (start, size) = (OWN[self.number][0].0 * 4096, OWN[self.number][0].1 * 4096);
+        let mut args = MoveArgs { start, size, gpu_id: GPU_ID, direction, moved: 0, resident: 0, released: 0 };
+        // Without room in VRAM it is refused.
+        let _ = self.rig.call(MOVE.0, &mut args);
+    }
+
+    /// A buffer of the driver's memory.
+    fn buffer(&self, kind: u32) {
+        let rig = self.rig;
+        let va_addr = VA[self.number] + (1 << 30);
+        let flags = kind | ALLOC_MEM_FLAGS_WRITABLE;
+        let mut args = AllocMemoryOfGpuArgs { va_addr, size: 8192, handle: 0, mmap_offset: 0, gpu_id: GPU_ID, flags };
+        if rig.call(vkfd_uapi::command::ALLOC_MEMORY_OF_GPU.0, &mut args).is_err() {
+            return;
+        }
+        if rig.map(args.handle).is_ok() {
+            assert!(rig.gpu.walk(va_addr).is_some() && rig.gpu.walk(va_addr + 4096).is_some());
+            rig.unmap(args.handle).unwrap();
+        }
+        rig.free(args.handle).unwrap();
+        assert!(rig.gpu.walk(va_addr).is_none());
+    }
+
+    fn act(&mut self) {
+        let (rig, own) = (self.rig, OWN[self.number]);
+        if !self.there {
+            own.iter().for_each(|(first, count)| rig.mm.map(*first, *count, true));
+            self.there = true;
+        }
+        match thread_rng().gen_range(0..12) {
+            0..=3 => match self.object {
+                None => {
+                    let handle = rig.register(VA[self.number], &own, WRITABLE_USERPTR).unwrap();
+                    self.object = Some((handle, false));
+                }
+                Some((handle, false)) => {
+                    rig.map(handle).unwrap();
+                    self.object = Some((handle, true));
+                }
+                Some((handle, true)) => {
+                    rig.unmap(handle).unwrap();
+                    self.object = Some((handle, false));
+                }
+            },
+            4 => {
+                if let Some((handle, mapped)) = self.object.take() {
+                    if mapped {
+                        rig.unmap(handle).unwrap();
+                    }
+                    rig.free(handle).unwrap();
+                }
+            }
+            5 | 6 => rig.mm.renew(own[0].0, 1),
+            7 => {
+                rig.mm.unmap(own[0].0, own[0].1);
+                rig.mm.map(own[0].0, own[0].1, true);
+                // It has no mapping for a moment, and is looked at again with the next call.
+                if let Some((handle, true)) = self.object {
+                    rig.map(handle).unwrap();
+                }
+            }
+            8 => self.move_pages(MOVE_TO_GPU),
+            9 => self.move_pages(MOVE_TO_SYSTEM),
+            10 => {
+                let device = &rig.process.kfd().devices()[0];
+                if let Ok(blocks) = device.alloc_vram(40, Contents::Zero) {
+                    device.vram().free(&**device.gpu(), &blocks);
+                }
+            }
+            _ => self.buffer([ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_GTT][thread_rng().gen_range(0..2)]),
+        }
+        self.holds();
+        rig.audit();
+    }
+}
+
+fn threads_at_random(threads: usize, xnack: bool, options: Options) {
+    let device_memory = [Kind::Coherent, Kind::Private][thread_rng().gen_range(0..2)];
+    let rig = Arc::new(Rig::with_gpus(Options { device_memory, ..options }, 1, 64));
+    rig.process.set_xnack(xnack).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (running, mut at) = (stop.clone(), 0);
+    let accesses = with(&rig, move |rig| {
+        while !running.load(Ordering::SeqCst) {
+            let va = VA[at % VA.len()] + at as u64 % PAGES * 4096;
+            let mut missing = false;
+            rig.gpu.access(va, |frame| {
+                missing = frame.is_none();
+                let live = frame.is_none_or(|frame| rig.mm.is_live(frame));
+                assert!(live, "the GPU reached a frame that was taken away");
+            });
+            if missing && xnack {
+                rig.fault(0, va / 4096, true, FaultReason::NotPresent);
+            }
+            at += 1;
+            thread::yield_now();
+        }
+    });
+    let work: Vec<_> = (0..threads)
+        .map(|number| {
+            with(&rig, move |rig| {
+                let mut owner = Owner { rig, number, xnack, there: false, object: None };
+                (0..6).for_each(|_| owner.act());
+            })
+        })
+        .collect();
+    work.into_iter().for_each(|thread| thread.join().unwrap());
+    stop.store(true, Ordering::SeqCst);
+    accesses.join().unwrap();
+    rig.settle();
+    rig.process.release();
+    rig.mm.end();
+    assert_eq!((rig.mm.watch_count(), rig.vram_used(0), rig.process.kfd().limit().used()), (0, 0, 0));
+}
+
+#[test]
+fn two_threads_without_faults() {
+    check(|| threads_at_random(2, false, Options::default()));
+}
+
+#[test]
+fn three_threads_without_faults() {
+    check(|| threads_at_random(3, false, Options::default()));
+}
+
+#[test]
+fn two_threads_with_faults() {
+    check(|| threads_at_random(2, true, Options::default()));
+}
+
+mod planted {
+    use super::*;
+
+    #[test]
+    #[should_panic]
+    fn a_lost_invalidation_is_found() {
+        let sabotage = Sabotage { invalidation: true, ..Sabotage::default() };
+        until_found(move || threads_at_random(2, false, Options { sabotage, ..Options::default() }));
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Launches of kernels, as packet processors make them: of AQL's dispatch packets and of PM4's registers.
+//!
+//! What firmware does before a launch is done here: the kernel object is read, user SGPRs are filled, and a queue of the HSA
+//! runtime is asked for scratch ([`HsaQueue::scratch`]). Then the launch is checked and run; why it failed becomes a [`QueueError`]
+//! with the kernel's name.
+
+use crate::access::{Port, Stop};
+use crate::counters::count;
+use crate::engine::Engine;
+use crate::gpu::Config;
+use crate::hsa_queue::HsaQueue;
+use crate::pool::{Failed, Failure, Pool};
+use crate::queue::{KernelError, KernelName, QueueError, WaveAt};
+use crate::symbol;
+use crate::world::Tally;
+#[cfg(feature = "sabotage")]
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, DESCRIPTOR_BYTES};
+use vkfd_cu::{Apertures, Refusal};
+use vkfd_isa::Target;
+
+/// High halves of the addresses at which FLAT finds LDS and scratch, as KFD sets them.
+pub(crate) const APERTURES: Apertures = Apertures { shared: 1 << 16, private: 2 << 16 };
+
+/// A kernel dispatch packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    /// Its address.
+    pub(crate) va: u64,
+    /// Its index in the queue.
+    pub(crate) id: u64,
+    pub(crate) dimensions: u32,
+    pub(crate) group: [u32; 3],
+    pub(crate) grid: [u32; 3],
+    /// Scratch of a work-item in bytes.
+    pub(crate) private: u32,
+    /// LDS of a work-group in bytes.
+    pub(crate) lds: u32,
+    pub(crate) object: u64,
+    pub(crate) kernarg: u64,
+}
+
+/// A queue's compute unit: what its own thread keeps between launches.
+pub(crate) struct Compute {
+    target: Option<Target>,
+    engine: Engine,
+}
+
+impl Compute {
+    pub(crate) fn new(config: &Config) -> Compute {
+        Compute { target: config.target, engine: Engine::new(config.target, config.reference) }
+    }
+
+    /// The target, if its machine code can be executed.
+    pub(crate) fn target(&self, port: &mut Port, object: u64) -> Result<Target, Stop> {
+        match self.target {
+            Some(target) => Ok(target),
+            None => Err(QueueError::UnknownKernel { kernel: named(port, object)? }.into()),
+        }
+    }
+
+    /// Runs the kernel of a dispatch packet.
+    pub(crate) fn dispatch(&mut self, port: &mut Port, packet: &Packet) -> Result<(), Stop> {
+        let Packet { object, dimensions, grid, group, .. } = *packet;
+        let target = self.target(port, object)?;
+        let mut bytes = [0; DESCRIPTOR_BYTES];
+        port.read_code(object, &mut bytes)?;
+        let read = Descriptor::parse(target, object, &bytes);
+        let (descriptor, sizes) = match read.and_then(|read| Ok((read, Sizes::new(dimensions, grid, group)?))) {
+            Ok(both) => both,
+            Err(error) => return Err(refused(port, object, error)?),
+        };
+        let queue = HsaQueue::of(port)?;
+        let mut memory = None;
+        if descriptor.program.scratch && packet.private != 0 {
+            let lanes = descriptor.program.lanes.into();
+            memory = match queue {
+                Some(queue) => queue.scratch(port, target, packet.private, lanes)?,
+                None => None,
+            };
+            if memory.is_none() {
+                return Err(QueueError::NoScratch { kernel: named(port, object)?, bytes: packet.private }.into());
+            }
+        }
+        let mut user = User::default();
+        if descriptor.wants(Descriptor::PRIVATE_BUFFER) {
+            user.words(&memory.map_or([0; 4], |memory| memory.buffer));
+        }
+        for (property, value) in [
+            (Descriptor::DISPATCH_PTR, packet.va),
+            (Descriptor::QUEUE_PTR, queue.map_or(0, |queue| queue.base())),
+            (Descriptor::KERNARG_PTR, packet.kernarg),
+            (Descriptor::DISPATCH_ID, packet.id),
+            (Descriptor::FLAT_SCRATCH, memory.map_or(0, |memory| memory.scratch.base)),
+        ] {
+            if descriptor.wants(property) {
+                user.wide(value);
+            }
+        }
+        if descriptor.wants(Descriptor::PRIVATE_SIZE) {
+            user.words(&[packet.private]);
+        }
+        for index in 0..descriptor.preload.words {
+            let mut word = [0; 4];
+            let offset = u64::from(descriptor.preload.offset) + u64::from(index);
+            port.read(packet.kernarg.wrapping_add(offset * 4), &mut word)?;
+            user.words(&[u32::from_le_bytes(word)]);
+        }
+        let launch = Launch {
+            program: descriptor.program,
+            sizes,
+            start: [0; 3],
+            user: user.0,
+            lds: packet.lds,
+            scratch: memory.map(|memory| memory.scratch),
+            apertures: APERTURES,
+        };
+        self.run(port, object, launch)?;
+        match queue {
+            Some(queue) if memory.is_some() => queue.scratch_used(port),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a launch of the kernel whose object or program is at `object`.
+    pub(crate) fn run(&mut self, port: &mut Port, object: u64, launch: Launch) -> Result<(), Stop> {
+        if let Err(error) = launch.check() {
+            return Err(refused(port, object, error)?);
+        }
+        #[cfg(feature = "sabotage")]
+        let launch = shortened(port, launch);
+        let Program { entry, target, .. } = launch.program;
+        let begun = Instant::now();
+        let (result, tally) = Pool::run(port, &mut self.engine, launch);
+        let took = begun.elapsed();
+        count(&port.shared.counters.kernels, 1);
+        let result = result.or_else(|failed| {
+            if let Failure::Wave(Cause::Refused(Refusal::Unsupported(op))) = failed.failure {
+                port.shared.config.profile.missing(op);
+            }
+            Err(explained(port, object, entry, failed)?)
+        });
+        match result {
+            Err(Stop::Removed) => {}
+            _ => note(port, object, target, &tally, took)?,
+        }
+        result
+    }
+}
+
+/// Adds a launch to the profile.
+fn note(port: &mut Port, object: u64, target: Target, tally: &Tally, took: Duration) -> Result<(), Stop> {
+    let profile = port.shared.config.profile.clone();
+    let mut bytes = [0; DESCRIPTOR_BYTES];
+    // Another kernel may have been loaded where one was.
+    port.peek(object, &mut bytes)?;
+    let object = (port.shared.index, port.control.vmid.0, object, bytes);
+    let name = match profile.name(&object) {
+        Some(name) => name,
+        None => symbol::name(port, object.2)?.unwrap_or_else(|| format!("(at GPU address {:#x})", object.2)),
+    };
+    profile.add(object, name, target, tally, took);
+    Ok(())
+}
+
+/// The launch without the last work-item of each row, if that is broken.
+#[cfg(feature = "sabotage")]
+fn shortened(port: &Port, mut launch: Launch) -> Launch {
+    if port.shared.sabotage.short_grid.load(SeqCst) && launch.sizes.grid[0] > 1 {
+        launch.sizes.grid[0] -= 1;
+    }
+    launch
+}
+
+/// User SGPRs being filled.
+#[derive(Default)]
+struct User(Vec<u32>);
+
+impl User {
+    fn words(&mut self, words: &[u32]) {
+        self.0.extend_from_slice(words);
+    }
+
+    fn wide(&mut self, value: u64) {
+        let half = |value: u64| u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0);
+        self.words(&[half(value), half(value >> 32)]);
+    }
+}
+
+/// The name of the kernel at `object`.
+pub(crate) fn named(port: &mut Port, object: u64) -> Result<KernelName, Stop> {
+    Ok(KernelName { object, name: symbol::name(port, object)? })
+}
+
+/// The error of a launch that is not made.
+pub(crate) fn refused(port: &mut Port, object: u64, error: LaunchError) -> Result<Stop, Stop> {
+    Ok(QueueError::Launch { kernel: named(port, object)?, error }.into())
+}
+
+/// The error of a launch that failed.
+fn explained(port: &mut Port, object: u64, entry: u64, failed: Failed) -> Result<Stop, Stop> {
+    let cause = match failed.failure {
+        Failure::Stop(Stop::Error(QueueError::Fault(fault))) => KernelError::Fault(fault),
+        Failure::Stop(stop) => return Ok(stop),
+        Failure::Wave(Cause::Trap(number)) => KernelError::Trap { number },
+        Failure::Wave(Cause::Refused(refusal)) => match refusal {
+            Refusal::Illegal { word } => KernelError::Illegal(word),
+            Refusal::Unsupported(op) => KernelError::Unsupported(format!("{op:?}")),
+            Refusal::Register => KernelError::Register,
+            Refusal::Aperture { va } => KernelError::Aperture(va),
+        },
+        // A world that stops says why.
+        Failure::Wave(Cause::World) => return Ok(Stop::Removed),
+    };
+    let Failed { group, wave, pc, .. } = failed;
+    let at = WaveAt { group, wave, pc, offset: pc.wrapping_sub(entry) };
+    Ok(QueueError::Kernel { kernel: named(port, object)?, at, cause }.into())
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What kernels have cost, and which of their operations only approximate hardware's or are missing.
+//!
+//! One [`Profile`] may serve several GPUs. Threads count for themselves while a kernel runs and add up when it has ended; only then is the
+//! mutex taken, and the kernel's name looked up, once for each kernel object.
+//!
+//! With a path, the sums are written there, for whoever started the process ([`Report`] reads them): when a kernel ends, at most
+//! every [`PAUSE`], and when [`Profile::write`] is called at the end. A forked child writes nothing.
+
+use crate::vmid::lock;
+use crate::world::Tally;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use vkfd_cu::launch::DESCRIPTOR_BYTES;
+use vkfd_cu::{fidelity, Fidelity};
+use vkfd_isa::{Op, Target};
+
+/// Time between two writes while kernels run.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a kernel has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCost {
+    /// Launches.
+    pub launches: u64,
+    /// Work-groups that have ended.
+    pub groups: u64,
+    /// Waves of these.
+    pub waves: u64,
+    /// Instructions that waves have executed.
+    pub instructions: u64,
+    /// Bytes that vector instructions have read and written in memory.
+    pub bytes: u64,
+    /// Nanoseconds from launch to end.
+    pub nanoseconds: u64,
+}
+
+impl KernelCost {
+    fn fields(&self) -> [u64; 6] {
+        let KernelCost { launches, groups, waves, instructions, bytes, nanoseconds } = *self;
+        [launches, groups, waves, instructions, bytes, nanoseconds]
+    }
+
+    fn from_fields(fields: [u64; 6]) -> KernelCost {
+        let [launches, groups, waves, instructions, bytes, nanoseconds] = fields;
+        KernelCost { launches, groups, waves, instructions, bytes, nanoseconds }
+    }
+
+    fn add(&mut self, other: &KernelCost) {
+        let (a, b) = (self.fields(), other.fields());
+        *self = KernelCost::from_fields(std::array::from_fn(|index| a[index].saturating_add(b[index])));
+    }
+}
+
+/// The sums.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// By kernel.
+    pub kernels: BTreeMap<String, KernelCost>,
+    /// Operations executed that approximate hardware's: how often, and how.
+    pub approximate: BTreeMap<String, (u64, String)>,
+    /// Operations that ended a kernel because they are missing.
+    pub missing: BTreeMap<String, u64>,
+}
+
+impl Report {
+    /// Adds another one's sums.
+    pub fn add(&mut self, other: &Report) {
+        for (name, cost) in &other.kernels {
+            self.kernels.entry(name.clone()).or_default().add(cost);
+        }
+        for (name, (times, why)) in &other.approximate {
+            self.approximate.entry(name.clone()).or_insert_with(|| (0, why.clone())).0 += times;
+        }
+        for (name, times) in &other.missing {
+            *self.missing.entry(name.clone()).or_default() += times;
+        }
+    }
+}
+
+/// One line for each entry, its fields divided by tabulators.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, cost) in &self.kernels {
+            write!(f, "kernel\t{name}")?;
+            cost.fields().iter().try_for_each(|field| write!(f, "\t{field}"))?;
+            f.write_char('\n')?;
+        }
+        for (name, (times, why)) in &self.approximate {
+            writeln!(f, "approximate\t{name}\t{times}\t{why}")?;
+        }
+        self.missing.iter().try_for_each(|(name, times)| writeln!(f, "missing\t{name}\t{times}"))
+    }
+}
+
+/// A line that is none of a report's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no line of a profile")]
+pub struct BadReport(String);
+
+impl FromStr for Report {
+    type Err = BadReport;
+
+    fn from_str(text: &str) -> Result<Report, BadReport> {
+        let mut report = Report::default();
+        for line in text.lines() {
+            let bad = || BadReport(line.into());
+            let number = |text: &str| text.parse::<u64>().map_err(|_| bad());
+            match line.split('\t').collect::<Vec<_>>()[..] {
+                ["kernel", name, ref fields @ ..] => {
+                    let fields = fields.iter().map(|field| number(field)).collect::<Result<Vec<_>, _>>()?;
+                    let fields = fields.try_into().map_err(|_| bad())?;
+                    report.kernels.insert(name.into(), KernelCost::from_fields(fields));
+                }
+                ["approximate", name, times, why] => {
+                    report.approximate.insert(name.into(), (number(times)?, why.into()));
+                }
+                ["missing", name, times] => {
+                    report.missing.insert(name.into(), number(times)?);
+                }
+                _ => return Err(bad()),
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// A kernel object: GPU, VMID, address, bytes.
+pub(crate) type Object = (usize, u32, u64, [u8; DESCRIPTOR_BYTES]);
+
+#[derive(Debug, Default)]
+struct State {
+    names: HashMap<Object, String>,
+    report: Report,
+    written: Option<Instant>,
+}
+
+/// Sums over all launches.
+#[derive(Debug)]
+pub struct Profile {
+    path: Option<PathBuf>,
+    process: u32,
+    state: Mutex<State>,
+}
+
+impl Profile {
+    /// Sums that are also written to `path`, if there is one.
+    pub fn new(path: Option<PathBuf>) -> Profile {
+        Profile { path, process: std::process::id(), state: Mutex::default() }
+    }
+
+    /// The sums so far.
+    pub fn report(&self) -> Report {
+        lock(&self.state).report.clone()
+    }
+
+    /// Writes the sums. Nothing happens without a path, or in a forked child. Errors are for nobody: the program has no part in this.
+    pub fn write(&self) {
+        let mut state = lock(&self.state);
+        if let Some(path) = self.path.as_ref().filter(|_| std::process::id() == self.process) {
+            state.written = Some(Instant::now());
+            // Whole or not at all.
+            let text = state.report.to_string();
+            let new = path.with_extension("new");
+            if std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path)).is_err() {
+                tracing::warn!(path = %path.display(), "the profile cannot be written");
+            }
+        }
+    }
+
+    /// The name of a kernel object that was seen before.
+    pub(crate) fn name(&self, object: &Object) -> Option<String> {
+        lock(&self.state).names.get(object).cloned()
+    }
+
+    /// Adds a launch.
+    pub(crate) fn add(&self, object: Object, name: String, target: Target, tally: &Tally, took: Duration) {
+        let due = {
+            let mut state = lock(&self.state);
+            let cost = KernelCost {
+                launches: 1,
+                groups: tally.groups,
+                waves: tally.waves,
+                instructions: tally.instructions,
+                bytes: tally.bytes,
+                nanoseconds: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            };
+            state.report.kernels.entry(name.clone()).or_default().add(&cost);
+            state.names.insert(object, name);
+            for (&op, times) in &tally.inexact {
+                let entry =
+                    state.report.approximate.entry(mnemonic(op)).or_insert_with(|| match fidelity(op, target) {
+                        Fidelity::Approximate(why) => (0, why.to_owned()),
+                        _ => (0, String::new()),
+                    });
+                entry.0 += times;
+            }
+            state.written.is_none_or(|written| written.elapsed() > PAUSE)
+        };
+        if due {
+            self.write();
+        }
+    }
+
+    /// A kernel ended for want of `op`.
+    pub(crate) fn missing(&self, op: Op) {
+        *lock(&self.state).report.missing.entry(mnemonic(op)).or_default() += 1;
+        self.write();
+    }
+}
+
+/// What the assembler of gfx9 calls an operation.
+pub(crate) fn mnemonic(op: Op) -> String {
+    op.name().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut report = Report::default();
+        let cost = KernelCost { launches: 1, groups: 2, waves: 3, instructions: 4, bytes: 5, nanoseconds: 6 };
+        report.kernels.insert("void f<int>(int *)".into(), cost);
+        report.approximate.insert("v_rcp_f32".into(), (7, "for a reason".into()));
+        report.missing.insert("image_sample".into(), 1);
+        let mut read: Report = report.to_string().parse().unwrap();
+        assert_eq!(read, report);
+        read.add(&report);
+        assert_eq!(read.kernels["void f<int>(int *)"].instructions, 8);
+        assert_eq!((read.approximate["v_rcp_f32"].0, read.missing["image_sample"]), (14, 2));
+        for bad in ["kernel\tx\t1", "kernel\tx\t1\t2\t3\t4\t5\tsix", "what", "missing\tx"] {
+            assert!(bad.parse::<Report>().is_err(), "{bad}");
+        }
+    }
+}

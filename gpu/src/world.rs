@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The memory, the time and the interrupts of a queue, as a wave of one of its kernels sees them on one thread.
+//!
+//! This is `vkfd_cu`'s [`World`] on a [`Port`]: every translation goes through the port's TLB and the page tables behind it, an
+//! access is open while an engine runs, and faults are settled as any queue's. An access stays open over many instructions;
+//! whoever waits for it wants the slot, which engines ask.
+
+use crate::access::{Port, Stop};
+use crate::bus::{Access, FaultReason};
+use crate::gpu::clock;
+use crate::vmid::Epoch;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use vkfd_cu::launch::Dispatch;
+use vkfd_cu::{Miss, Span, World};
+use vkfd_isa::Op;
+
+/// How long a thread that could work for other queues waits for a suspended VMID.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// Why a wave does not go on.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// For the queue's reasons.
+    Stop(Stop),
+    /// The VMID is suspended, or the queue disabled, for longer than this thread waits.
+    Closed,
+    /// Another thread has ended the launch.
+    Ended,
+}
+
+/// What a thread has counted.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Instructions executed.
+    pub(crate) instructions: u64,
+    /// Bytes that vector instructions reached.
+    pub(crate) bytes: u64,
+    /// Work-groups that have ended, and their waves.
+    pub(crate) groups: u64,
+    pub(crate) waves: u64,
+    /// Operations executed that only approximate hardware's, and how often.
+    pub(crate) inexact: BTreeMap<Op, u64>,
+}
+
+impl Tally {
+    /// Adds another thread's.
+    pub(crate) fn add(&mut self, other: Tally) {
+        let Tally { instructions, bytes, groups, waves, inexact } = other;
+        self.instructions += instructions;
+        self.bytes += bytes;
+        self.groups += groups;
+        self.waves += waves;
+        for (op, times) in inexact {
+            *self.inexact.entry(op).or_insert(0) += times;
+        }
+    }
+}
+
+/// A queue's world on one thread.
+pub(crate) struct Surroundings<'a> {
+    port: &'a mut Port,
+    dispatch: &'a Dispatch,
+    /// Wait as long as it takes.
+    patient: bool,
+    epoch: Option<Epoch>,
+    /// Address that was last lost, and how often in a row.
+    lost: (u64, u32),
+    /// Why the last call said stop.
+    pub(crate) halt: Option<Halt>,
+    pub(crate) tally: Tally,
+}
+
+impl<'a> Surroundings<'a> {
+    pub(crate) fn new(port: &'a mut Port, dispatch: &'a Dispatch, patient: bool) -> Surroundings<'a> {
+        Surroundings { port, dispatch, patient, epoch: None, lost: (0, 0), halt: None, tally: Tally::default() }
+    }
+
+    fn halt(&mut self, halt: Halt) -> vkfd_cu::Stop {
+        self.halt = Some(halt);
+        vkfd_cu::Stop
+    }
+}
+
+fn access(access: vkfd_cu::Access) -> Access {
+    match access {
+        vkfd_cu::Access::Read => Access::Read,
+        vkfd_cu::Access::Write => Access::Write,
+        vkfd_cu::Access::Execute => Access::Execute,
+    }
+}
+
+/// The reasons of faults, by the number that stands for them in a [`Miss`].
+const REASONS: [FaultReason; 4] =
+    [FaultReason::NotPresent, FaultReason::Permission, FaultReason::Stale, FaultReason::NoMemory];
+
+impl World for Surroundings<'_> {
+    fn enter(&mut self) -> Result<(), vkfd_cu::Stop> {
+        if self.dispatch.is_stopped() {
+            return Err(self.halt(Halt::Ended));
+        }
+        let patience = (!self.patient).then_some(PATIENCE);
+        match self.port.enter_within(patience) {
+            Ok(Some(epoch)) => {
+                self.epoch = Some(epoch);
+                Ok(())
+            }
+            Ok(None) => Err(self.halt(Halt::Closed)),
+            Err(stop) => Err(self.halt(Halt::Stop(stop))),
+        }
+    }
+
+    fn leave(&mut self) {
+        self.epoch = None;
+        self.port.leave();
+    }
+
+    fn wanted(&self) -> bool {
+        self.port.wanted()
+    }
+
+    fn translate(&mut self, va: u64, wanted: vkfd_cu::Access) -> Result<Span, Miss> {
+        let miss = |reason: u32| Miss { va, access: wanted, lost: false, reason };
+        let Some(epoch) = self.epoch else { return Err(miss(0)) };
+        match self.port.span(epoch, va, access(wanted)) {
+            Ok(span) => Ok(Span { ptr: span.ptr, len: span.len }),
+            Err(reason) => {
+                let number = REASONS.iter().position(|&other| other == reason).unwrap_or(0);
+                Err(miss(u32::try_from(number).unwrap_or(0)))
+            }
+        }
+    }
+
+    fn settle(&mut self, miss: &Miss) -> Result<(), vkfd_cu::Stop> {
+        let access = access(miss.access);
+        let settled = if miss.lost {
+            let times = if self.lost.0 == miss.va { self.lost.1 } else { 0 };
+            let mut times = times;
+            let settled = self.port.settle_lost(miss.va, access, &mut times);
+            self.lost = (miss.va, times);
+            settled
+        } else {
+            let reason = usize::try_from(miss.reason).ok().and_then(|reason| REASONS.get(reason));
+            self.port.settle_fault(miss.va, access, reason.copied().unwrap_or(FaultReason::NotPresent))
+        };
+        settled.map_err(|stop| self.halt(Halt::Stop(stop)))
+    }
+
+    fn interrupt(&mut self, event: u32) {
+        self.port.signal_event(event);
+    }
+
+    fn clock(&self) -> u64 {
+        clock()
+    }
+
+    fn retired(&mut self, instructions: u64) {
+        self.tally.instructions += instructions;
+    }
+
+    fn moved(&mut self, bytes: u64) {
+        self.tally.bytes += bytes;
+    }
+
+    fn gws_init(&mut self, resource: u32, value: u32) {
+        self.port.vmid().gws.init(resource, value);
+    }
+
+    fn gws_arrive(&mut self, resource: u32, value: u32) -> u64 {
+        self.port.vmid().gws.arrive(resource, value)
+    }
+
+    fn gws_passed(&mut self, resource: u32, ticket: u64) -> bool {
+        self.port.vmid().gws.passed(resource, ticket)
+    }
+
+    fn inexact(&mut self, op: Op) {
+        *self.tally.inexact.entry(op).or_insert(0) += 1;
+    }
+}

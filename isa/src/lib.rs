@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The instruction sets of AMD's GPUs: what a word of machine code says.
+//!
+//! A decoder turns the words at a program counter into an [`Inst`]: an operation ([`Op`]), its operands, and the modifiers of
+//! its encoding. Nothing here executes anything, reads memory or knows of a driver.
+//!
+//! One [`Op`] stands for one meaning on all targets: gfx11's `global_load_b32` and gfx9's `global_load_dword` are the same
+//! operation. What the assembler calls it on a target is the disassembler's business.
+//!
+//! | module | |
+//! |---|---|
+//! | `target` | the processors |
+//! | `op` | the operations of all targets |
+//! | `inst`, `operand` | decoded instructions |
+//! | `decode`, `tree` | from words to instructions |
+//! | `disasm`, `names` | their text |
+//! | `encodings` | the tables as data, for generators of code |
+//! | `table`, `tables` | the generated tables, and their form |
+
+mod decode;
+mod disasm;
+mod encodings;
+mod inst;
+mod names;
+mod op;
+mod operand;
+mod table;
+mod tables;
+mod target;
+mod tree;
+
+pub use decode::{decode, DecodeError, MAX_WORDS};
+pub use disasm::disassemble;
+pub use encodings::{encodings, BitField, Encoding};
+pub use inst::{Dpp, DppKind, Extension, Format, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
+pub use op::Op;
+pub use operand::{Operand, Special};
+pub use target::{Target, UnknownTarget};

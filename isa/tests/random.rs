@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Words without structure: the decoder and the disassembler end with an instruction or an error, whatever they are given.
+//!
+//! `VKFD_ISA_WORDS` says how many.
+
+use vkfd_isa::{decode, disassemble, encodings, Target, MAX_WORDS};
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn words(&mut self) -> [u32; 6] {
+        let [a, b, c] = [self.next(), self.next(), self.next()].map(u64::to_le_bytes);
+        let word =
+            |bytes: [u8; 8], at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        [word(a, 0), word(a, 4), word(b, 0), word(b, 4), word(c, 0), word(c, 4)]
+    }
+}
+
+fn count() -> u64 {
+    std::env::var("VKFD_ISA_WORDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1_000_000)
+}
+
+#[test]
+fn any_words_are_an_instruction_or_an_error() {
+    let mut random = Random(0x1234_5678_9abc_def1);
+    let mut decoded = [0u64; 5];
+    for n in 0..count() {
+        let words = random.words();
+        for target in Target::ALL {
+            // Every length, also those that end inside of an instruction.
+            let words = &words[..usize::try_from(n % 7).unwrap_or(0).min(6)];
+            let Ok(inst) = decode(target, words) else { continue };
+            decoded[target as usize] += 1;
+            assert!(inst.bytes % 4 == 0 && (4..=20).contains(&inst.bytes), "{inst:?}");
+            assert!(usize::from(inst.bytes) <= words.len() * 4, "{inst:?} is longer than its words");
+            if n % 16 == 0 {
+                assert!(!inst.text(target, words).is_empty());
+            }
+        }
+    }
+    // Most words are something; a decoder that knows nothing would pass what is above.
+    assert!(decoded.iter().all(|n| *n > count() / 4), "{decoded:?}");
+}
+
+#[test]
+fn every_encoding_is_decoded_as_itself() {
+    for target in Target::ALL {
+        let mut other = 0;
+        let all: Vec<_> = encodings(target).collect();
+        for encoding in &all {
+            match disassemble(target, &encoding.value[..MAX_WORDS]) {
+                Ok((inst, text)) => {
+                    other += usize::from(inst.op != encoding.op);
+                    assert!(text.len() > 2, "{text}");
+                }
+                Err(_) => other += 1,
+            }
+        }
+        // All operands zero: not possible in some, and another form of precedence in others.
+        assert!(other * 50 < all.len(), "{target}: {other} of {}", all.len());
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The guest's memory, as this process sees it.
+//!
+//! Mechanism: each file that the VMM backs guest memory with is mapped once, as a whole, and stays mapped as long as anybody uses it. Which
+//! guest-physical addresses lie where in the files changes while a guest starts; a new [`Ram`] has the new table and the old mappings. So a
+//! registration keeps its addresses whatever the table does.
+//!
+//! Limits: the VMM is trusted not to cut its files short.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use vkfd_client::UserptrRange;
+
+use super::window::{map, size};
+use crate::protocol::blob::Run;
+
+/// Where a part of guest memory is.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// Its first guest-physical address.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The file.
+    pub file: &'a File,
+    /// Where in the file it begins.
+    pub offset: u64,
+}
+
+/// A mapped file.
+#[derive(Debug)]
+struct Mapping {
+    /// Device, inode.
+    identity: (u64, u64),
+    at: NonNull<c_void>,
+    bytes: u64,
+}
+
+// SAFETY: the mapping makes no reference to its memory.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; the fields are only read.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `Ram` made this mapping, and its last user is gone.
+        unsafe { libc::munmap(self.at.as_ptr(), size(self.bytes)) };
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Region {
+    address: u64,
+    bytes: u64,
+    mapping: Arc<Mapping>,
+    offset: u64,
+}
+
+/// The guest's memory at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Ram {
+    regions: Vec<Region>,
+}
+
+impl Ram {
+    /// The memory of `parts`, with the mappings of `self` where they are of the same files. A part of the file `apart` is none of the guest's own.
+    ///
+    /// # Errors
+    /// The system's, and InvalidInput for a part that its file has not.
+    pub fn replaced(&self, parts: &[Part<'_>], apart: &File) -> io::Result<Self> {
+        let apart = identity(apart)?.0;
+        let mut new = Self::default();
+        for part in parts {
+            let (identity, length) = identity(part.file)?;
+            if identity == apart {
+                continue;
+            }
+            if part.offset.checked_add(part.bytes).is_none_or(|end| end > length) {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let known = self.regions.iter().chain(&new.regions).map(|region| &region.mapping);
+            let mapping = known.clone().find(|mapping| mapping.identity == identity && mapping.bytes == length);
+            let mapping = match mapping {
+                Some(mapping) => mapping.clone(),
+                None => Arc::new(Mapping { identity, at: map(part.file, length)?, bytes: length }),
+            };
+            new.regions.push(Region { address: part.address, bytes: part.bytes, mapping, offset: part.offset });
+        }
+        Ok(new)
+    }
+
+    /// Where the runs are here, in their order; `None` when one of them is not wholly the guest's memory.
+    pub fn find(&self, runs: &[Run]) -> Option<GuestMemory> {
+        let mut memory = GuestMemory { ranges: Vec::with_capacity(runs.len()), bytes: 0, mappings: Vec::new() };
+        for run in runs {
+            let (mut address, end) = (run.address, run.address.checked_add(run.bytes)?);
+            // One run in two regions that touch is two ranges.
+            while address < end {
+                let inside = |region: &&Region| address.wrapping_sub(region.address) < region.bytes;
+                let region = self.regions.iter().find(inside)?;
+                let skip = address - region.address;
+                let bytes = (end - address).min(region.bytes - skip);
+                let start = region.mapping.at.as_ptr().expose_provenance() as u64 + region.offset + skip;
+                memory.ranges.push(UserptrRange { start, size: bytes });
+                memory.bytes += bytes;
+                if !memory.mappings.iter().any(|known| Arc::ptr_eq(known, &region.mapping)) {
+                    memory.mappings.push(region.mapping.clone());
+                }
+                address += bytes;
+            }
+        }
+        Some(memory)
+    }
+}
+
+fn identity(file: &File) -> io::Result<((u64, u64), u64)> {
+    let data = file.metadata()?;
+    Ok(((data.dev(), data.ino()), data.len()))
+}
+
+/// Memory of the guest by its addresses in this process, which stay valid as long as this lives.
+#[derive(Debug)]
+pub struct GuestMemory {
+    ranges: Vec<UserptrRange>,
+    bytes: u64,
+    mappings: Vec<Arc<Mapping>>,
+}
+
+impl GuestMemory {
+    /// The ranges in the guest's order.
+    pub fn ranges(&self) -> &[UserptrRange] {
+        &self.ranges
+    }
+
+    /// Their sum.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// For tests that need to break the list.
+    #[cfg(feature = "sabotage")]
+    pub fn ranges_mut(&mut self) -> &mut Vec<UserptrRange> {
+        &mut self.ranges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::window::Window;
+    use super::*;
+    use crate::protocol::PAGE;
+
+    fn file(pages: u64) -> File {
+        Window::new(pages * PAGE).unwrap().file().try_clone().unwrap()
+    }
+
+    #[test]
+    fn addresses_stay_when_the_table_changes() {
+        let (ram, window) = (file(16), file(4));
+        let part = |address: u64, pages: u64, offset: u64| Part {
+            address: address * PAGE,
+            bytes: pages * PAGE,
+            file: &ram,
+            offset: offset * PAGE,
+        };
+        let first = Ram::default().replaced(&[part(0, 16, 0)], &window).unwrap();
+        let run = Run { address: 3 * PAGE, bytes: 2 * PAGE };
+        let before = first.find(&[run]).unwrap();
+        let shown = Part { address: 100 * PAGE, bytes: 4 * PAGE, file: &window, offset: 0 };
+        let second = first.replaced(&[part(0, 4, 0), part(4, 12, 4), shown], &window).unwrap();
+        drop(first);
+        let after = second.find(&[run]).unwrap();
+        assert_eq!(after.bytes(), before.bytes());
+        assert_eq!(after.ranges()[0].start, before.ranges()[0].start);
+        // Cut where the regions touch, without a gap.
+        assert_eq!(after.ranges().iter().map(|r| r.size).collect::<Vec<_>>(), [PAGE, PAGE]);
+        assert_eq!(after.ranges()[0].start + PAGE, after.ranges()[1].start);
+        // The window is no memory of the guest's.
+        assert!(second.find(&[Run { address: 100 * PAGE, bytes: PAGE }]).is_none());
+    }
+
+    #[test]
+    fn what_is_not_wholly_memory_is_refused() {
+        let (ram, window) = (file(16), file(1));
+        let part = Part { address: 16 * PAGE, bytes: 8 * PAGE, file: &ram, offset: 8 * PAGE };
+        let ram_table = Ram::default().replaced(&[part], &window).unwrap();
+        let run = |address: u64, pages: u64| ram_table.find(&[Run { address, bytes: pages * PAGE }]);
+        assert!(run(16 * PAGE, 8).is_some());
+        for (address, pages) in [(15 * PAGE, 1), (15 * PAGE, 2), (16 * PAGE, 9), (24 * PAGE, 1), (u64::MAX - 4095, 1)] {
+            assert!(run(address, pages).is_none(), "{address:#x} {pages}");
+        }
+        let outside = Part { address: 0, bytes: 9 * PAGE, file: &ram, offset: 8 * PAGE };
+        assert!(Ram::default().replaced(&[outside], &window).is_err());
+    }
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The fuzz targets on bytes by chance, for every run of the tests.
+
+use proptest::prelude::*;
+use vkfd_virtio_gpu::fuzz;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fuzz::codecs(&bytes);
+    }
+
+    #[test]
+    fn any_guest_leaves_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
+        fuzz::device(&bytes);
+    }
+}

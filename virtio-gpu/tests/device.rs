@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The device as a guest sees it, without a virtual machine.
+
+mod guest;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use guest::{code, fence, scattered, Guest, Library, MAPPED, OK, PAGE, RAM_AT, RAM_BYTES};
+use vkfd_virtio_gpu::device::register::Method;
+use vkfd_virtio_gpu::device::Options;
+use vkfd_virtio_gpu::protocol::blob::Run;
+use vkfd_virtio_gpu::protocol::control::{Command, ErrorCode, Header};
+use vkfd_virtio_gpu::protocol::hsakmt::event::Event;
+use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
+use vkfd_virtio_gpu::protocol::hsakmt::query::Query;
+use vkfd_virtio_gpu::protocol::hsakmt::Request;
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Words that say which page of the guest's memory they are in.
+fn mark(guest: &Guest) {
+    for page in 0..RAM_BYTES / PAGE {
+        guest.ram.word(page * PAGE).store(page, Ordering::Relaxed);
+    }
+}
+
+/// Registers scattered pages, has the GPU read and write them.
+fn scattered_memory(method: Method, layout: Layout) {
+    const COUNT: u64 = 300;
+    let mut guest = Guest::new(Options { method, ..Options::default() });
+    mark(&guest);
+    let mut library = Library::open(&mut guest, 1, layout);
+    let mut copies = library.copies(&mut guest);
+    let (copy, copy_at, _) = library.alloc(&mut guest, COUNT * PAGE);
+    let runs = scattered(7, COUNT);
+    let resource = guest.guest_blob(1, runs.clone()).unwrap();
+    let address = library.register(&mut guest, resource, COUNT * PAGE);
+    assert!(copies.copy(&guest, copy, address, COUNT * PAGE, SOON));
+    for (place, run) in (0..).zip(&runs) {
+        let seen = guest.window.word(copy_at + place * PAGE).load(Ordering::Acquire);
+        assert_eq!(seen, (run.address - RAM_AT) / PAGE, "page {place} of the GPU's range");
+    }
+    // The other way round, after the marks have changed.
+    for place in 0..COUNT {
+        guest.window.word(copy_at + place * PAGE).store(1_000_000 + place, Ordering::Release);
+    }
+    assert!(copies.copy(&guest, address, copy, COUNT * PAGE, SOON));
+    for (place, run) in (0..).zip(&runs) {
+        let seen = guest.ram.word(run.address - RAM_AT).load(Ordering::Acquire);
+        assert_eq!(seen, 1_000_000 + place, "page {place} that the GPU has written");
+    }
+    // Neighbours were left alone.
+    assert_eq!(guest.ram.word(8 * PAGE).load(Ordering::Acquire), 8);
+    assert_eq!(library.memory(&mut guest, Memory::Unmap { address }), 0);
+    assert_eq!(library.memory(&mut guest, Memory::Deregister { address, resource: 0 }), 0);
+    assert_ne!(library.memory(&mut guest, Memory::Deregister { address, resource: 0 }), 0, "a second time");
+    guest.unref(resource);
+    assert_eq!(guest.command(1, &Command::DestroyContext), OK);
+    guest.device.reset();
+    assert_eq!(guest.device.left(), 0);
+}
+
+#[test]
+fn scattered_memory_by_batch() {
+    scattered_memory(Method::Batch, Layout::Y2026);
+}
+
+#[test]
+fn scattered_memory_one_call_for_each_range() {
+    scattered_memory(Method::PerRange, Layout::Y2025);
+}
+
+#[test]
+fn scattered_memory_moved_into_one_range() {
+    scattered_memory(Method::Remap, Layout::Y2026);
+}
+
+#[test]
+fn lists_that_no_kernel_sends_are_refused() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let run = |address, bytes| Run { address, bytes };
+    let end = RAM_AT + RAM_BYTES;
+    for (what, runs) in [
+        ("before memory", vec![run(RAM_AT - PAGE, PAGE)]),
+        ("past memory", vec![run(end - PAGE, 2 * PAGE)]),
+        ("after memory", vec![run(end, PAGE)]),
+        ("one of many outside", vec![run(RAM_AT, PAGE), run(end, PAGE), run(RAM_AT + PAGE, PAGE)]),
+        ("a page twice", vec![run(RAM_AT, PAGE), run(RAM_AT, PAGE)]),
+        ("no whole page", vec![run(RAM_AT, 100)]),
+        ("unaligned", vec![run(RAM_AT + 8, PAGE)]),
+        ("at the end of the address space", vec![run(u64::MAX - PAGE + 1, PAGE)]),
+    ] {
+        assert_eq!(guest.guest_blob(1, runs), Err(code(ErrorCode::InvalidParameter)), "{what}");
+    }
+    // And it goes on.
+    let resource = guest.guest_blob(1, vec![run(RAM_AT, PAGE)]).unwrap();
+    library.register(&mut guest, resource, PAGE);
+}
+
+#[test]
+fn addresses_are_keys_and_nothing_else() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2025);
+    let secret = Box::new([0x005e_c3e7_u64; 1024]);
+    let here = std::ptr::from_ref(&*secret).expose_provenance() as u64 & !(PAGE - 1);
+    let resource = guest.guest_blob(1, scattered(0, 4)).unwrap();
+    let address = library.register(&mut guest, resource, 4 * PAGE);
+    for bad in [0, here, address - PAGE, address + 4 * PAGE, u64::MAX, 1 << 63] {
+        for request in [
+            Memory::Register { address: bad, bytes: PAGE, flags: 0, resource: 0 },
+            Memory::MapToNodes { address: bad, bytes: PAGE, resource: 0, nodes: vec![1] },
+            Memory::Map { address: bad, bytes: PAGE, scratch: false },
+            Memory::Deregister { address: bad, resource: 0 },
+            Memory::Unmap { address: bad },
+            Memory::Free { address: bad },
+        ] {
+            assert_ne!(library.memory(&mut guest, request.clone()), 0, "{request:?}");
+        }
+    }
+    // Lengths, too.
+    for bytes in [0, 5 * PAGE, u64::MAX] {
+        assert_ne!(library.memory(&mut guest, Memory::Register { address, bytes, flags: 0, resource: 0 }), 0);
+    }
+}
+
+#[test]
+fn contexts_see_nothing_of_each_other() {
+    let mut guest = Guest::new(Options::default());
+    let mut one = Library::open(&mut guest, 1, Layout::Y2026);
+    let mut two = Library::open(&mut guest, 2, Layout::Y2026);
+    let of_one = guest.guest_blob(1, scattered(0, 4)).unwrap();
+    let address = one.register(&mut guest, of_one, 4 * PAGE);
+    assert_ne!(two.memory(&mut guest, Memory::MapUserptr { resource: of_one }), 0);
+    assert_ne!(two.memory(&mut guest, Memory::MapToNodes { address, bytes: PAGE, resource: 0, nodes: vec![1] }), 0);
+    assert_eq!(guest.command(2, &Command::Attach { resource: of_one }), code(ErrorCode::InvalidContext));
+    // The same address on the GPU, in two processes: a copy by one does not find the other's memory.
+    let mut copies = two.copies(&mut guest);
+    let (copy, _, _) = two.alloc(&mut guest, PAGE);
+    assert!(!copies.copy(&guest, copy, address + (1 << 30), PAGE, Duration::from_millis(300)));
+    // What the first has is as it was, also when the second goes.
+    assert_eq!(guest.command(2, &Command::DestroyContext), OK);
+    let mut copies = one.copies(&mut guest);
+    let (copy, _, _) = one.alloc(&mut guest, 4 * PAGE);
+    assert!(copies.copy(&guest, copy, address, 4 * PAGE, SOON));
+}
+
+#[test]
+fn a_kernel_that_ends_a_context_first_can_free_what_was_in_it() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let (_, _, resource) = library.alloc(&mut guest, PAGE);
+    let memory = guest.guest_blob(1, scattered(0, 4)).unwrap();
+    library.register(&mut guest, memory, 4 * PAGE);
+    assert_eq!(guest.command(1, &Command::DestroyContext), OK);
+    assert_eq!(guest.device.window().places(), 0);
+    // A new context of that number does not get them.
+    Library::open(&mut guest, 1, Layout::Y2026);
+    assert_eq!(guest.command(1, &Command::Attach { resource: memory }), code(ErrorCode::InvalidContext));
+    assert_eq!(guest.command(1, &Command::Unmap { resource }), OK);
+    assert_eq!(guest.command(1, &Command::Unmap { resource }), code(ErrorCode::InvalidParameter));
+    guest.unref(resource);
+    guest.unref(memory);
+    assert_eq!(guest.command(0, &Command::Unref { resource }), code(ErrorCode::InvalidResource));
+}
+
+#[test]
+fn the_window_is_not_overrun() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let (_, offset, resource) = library.alloc(&mut guest, PAGE);
+    let map = |guest: &mut Guest, offset| guest.command(1, &Command::Map { resource, offset });
+    assert_eq!(map(&mut guest, 1 << 20), code(ErrorCode::InvalidParameter), "it is mapped");
+    assert_eq!(guest.command(1, &Command::Unmap { resource }), OK);
+    for bad in [0, 1, 256 << 20, u64::MAX, u64::MAX - PAGE + 1] {
+        assert_eq!(map(&mut guest, bad), code(ErrorCode::InvalidParameter), "{bad:#x}");
+    }
+    assert_eq!(map(&mut guest, offset), MAPPED);
+    // What cannot be mapped: guest memory.
+    let memory = guest.guest_blob(1, scattered(0, 1)).unwrap();
+    let refused = guest.command(1, &Command::Map { resource: memory, offset: 1 << 20 });
+    assert_eq!(refused, code(ErrorCode::InvalidParameter));
+}
+
+#[test]
+fn answers_stay_in_their_area() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let (_, neighbour, _) = library.alloc(&mut guest, PAGE);
+    guest.window.word(neighbour).store(0x1234, Ordering::Release);
+    for (answer, room) in [(0, 7), (0, u32::MAX), (u32::MAX, 64), (u32::MAX - 63, 64), (25 * 4096 - 72, 64), (4, 64)] {
+        let at = 64 + u64::from(answer);
+        if at + 4 <= 25 * 4096 && at % 4 == 0 {
+            guest.window.half(at).store(room, Ordering::Release);
+        }
+        let payload = Request::Query(Query::System).encode(77, answer);
+        assert_eq!(guest.command(1, &Command::Submit { payload: &payload }), OK);
+    }
+    assert_eq!(guest.window.word(neighbour).load(Ordering::Acquire), 0x1234);
+    // It counts them, and answers others as before.
+    assert_ne!(guest.window.half(8).load(Ordering::Acquire), 0);
+    assert_eq!(library.value(&mut guest, &Request::Query(Query::System)) & 0xffff_ffff, 2);
+}
+
+#[test]
+fn a_wait_holds_up_its_ring_and_nothing_else() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let create = Event::Create { kind: 0, node: 1, manual: false, signalled: false, blob: 50 };
+    let (status, body) = library.ask(&mut guest, &Request::Event(create));
+    assert_eq!(status, 0);
+    let event = u32::from_le_bytes(body[..4].try_into().unwrap());
+    library.room(&guest, 8192);
+    let wait = Event::Wait { events: vec![event], all: false, milliseconds: 20_000 };
+    let payload = library.submit(&Request::Event(wait));
+    let first = guest.send(&fence(1, 1, 10), &Command::Submit { payload: &payload });
+    let nop = Request::Nop.encode(0, 8192);
+    let behind = guest.send(&fence(1, 1, 11), &Command::Submit { payload: &nop });
+    let beside = guest.send(&fence(1, 2, 12), &Command::Submit { payload: &nop });
+    assert_eq!(Header::decode(&beside.recv_timeout(SOON).unwrap()).unwrap().fence, 12);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(first.try_recv().is_err() && behind.try_recv().is_err());
+    let set = Request::Event(Event::Set(event)).encode(0, 16384);
+    assert_eq!(guest.command(1, &Command::Submit { payload: &set }), OK);
+    assert_eq!(Header::decode(&first.recv_timeout(SOON).unwrap()).unwrap().fence, 10);
+    assert_eq!(Header::decode(&behind.recv_timeout(SOON).unwrap()).unwrap().fence, 11);
+    assert_eq!(library.answer(&guest).0, 0);
+}
+
+#[test]
+fn a_context_that_ends_ends_its_waits() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let create = Event::Create { kind: 0, node: 1, manual: false, signalled: false, blob: 50 };
+    let (_, body) = library.ask(&mut guest, &Request::Event(create));
+    let event = u32::from_le_bytes(body[..4].try_into().unwrap());
+    let wait = Event::Wait { events: vec![event], all: false, milliseconds: u32::MAX };
+    let waits: Vec<_> = (0..20)
+        .map(|number| {
+            let payload = library.submit(&Request::Event(wait.clone()));
+            guest.send(&fence(1, 1 + number % 8, 10 + u64::from(number)), &Command::Submit { payload: &payload })
+        })
+        .collect();
+    assert_eq!(guest.command(1, &Command::DestroyContext), OK);
+    for wait in waits {
+        wait.recv_timeout(SOON).expect("an answer");
+    }
+    guest.device.reset();
+    assert_eq!(guest.device.left(), 0);
+}
+
+#[test]
+fn bounds_hold_and_are_given_back() {
+    let mut guest = Guest::new(Options::default());
+    let create = Command::CreateContext { capset: 8 };
+    // Each has an address space on the GPUs, of which there are 15.
+    let last = (1..100).take_while(|number| guest.command(*number, &create) == OK).count();
+    let last = u32::try_from(last).unwrap();
+    assert!((8..=64).contains(&last), "{last} contexts");
+    assert_eq!(guest.command(last + 1, &create), code(ErrorCode::OutOfMemory));
+    assert_eq!(guest.command(1, &create), code(ErrorCode::InvalidContext));
+    assert_eq!(guest.command(1, &Command::DestroyContext), OK);
+    assert_eq!(guest.command(last + 1, &create), OK);
+    assert_eq!(guest.command(last + 2, &create), code(ErrorCode::OutOfMemory));
+    guest.device.reset();
+    assert_eq!(guest.command(500, &Command::CreateContext { capset: 6 }), code(ErrorCode::InvalidParameter));
+    assert_eq!(guest.device.left(), 0);
+}
+
+#[test]
+fn queues_go_before_their_memory_and_after_it() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    for backwards in [false, true] {
+        let mut copies = library.copies(&mut guest);
+        let (copy, at, _) = library.alloc(&mut guest, 2 * PAGE);
+        guest.window.word(at).store(42, Ordering::Release);
+        assert!(copies.copy(&guest, copy + PAGE, copy, PAGE, SOON));
+        assert_eq!(guest.window.word(at + PAGE).load(Ordering::Acquire), 42);
+        let mut resources = copies.resources.clone();
+        if backwards {
+            resources.reverse();
+        }
+        for resource in resources {
+            guest.unref(resource);
+        }
+    }
+    // A doorbell page that is gone rings nothing; the context still answers.
+    assert_eq!(library.value(&mut guest, &Request::Query(Query::System)) & 0xffff_ffff, 2);
+}
+
+#[test]
+fn a_guest_that_starts_anew_finds_a_new_device() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let memory = guest.guest_blob(1, scattered(0, 4)).unwrap();
+    library.register(&mut guest, memory, 4 * PAGE);
+    assert_eq!(guest.command(0, &Command::CapsetInfo { index: 0 }), 0x1102);
+    assert_eq!(guest.device.left(), 0);
+    Library::open(&mut guest, 1, Layout::Y2026);
+    // Asking for others does not end anything.
+    assert_eq!(guest.command(0, &Command::CapsetInfo { index: 7 }), code(ErrorCode::InvalidParameter));
+    assert_eq!(guest.device.counts(), (1, 1));
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The guest kernel's virtio-gpu, by its render node.
+//!
+//! Mechanism: the ioctls of `virtgpu_drm.h`. A command goes with a fence, whose descriptor becomes readable when the host says that the work
+//! is done.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use anyhow::{bail, ensure, Context, Result};
+
+/// `VIRTGPU_BLOB_MEM_HOST3D` and `..HOST3D_GUEST`.
+pub const MEM_HOST3D: u32 = 2;
+/// See [`MEM_HOST3D`].
+pub const MEM_HOST3D_GUEST: u32 = 3;
+/// `VIRTGPU_BLOB_FLAG_USE_MAPPABLE`.
+pub const FLAG_MAPPABLE: u32 = 1;
+/// The flag of AMD's patch series for memory of the program's own; no kernel of Linux has it.
+pub const FLAG_USERPTR: u32 = 8;
+
+const MAP: u64 = 0xc010_6441;
+const EXECBUFFER: u64 = 0xc040_6442;
+const GETPARAM: u64 = 0xc010_6443;
+const RESOURCE_INFO: u64 = 0xc010_6445;
+const GET_CAPS: u64 = 0xc018_6449;
+const CREATE_BLOB: u64 = 0xc030_644a;
+/// The same with the fields that the patch series adds.
+const CREATE_BLOB_USERPTR: u64 = 0xc040_644a;
+const CONTEXT_INIT: u64 = 0xc010_644b;
+const GEM_CLOSE: u64 = 0x4008_6409;
+
+const PARAM_CAPSETS: u64 = 7;
+const CONTEXT_CAPSET: u64 = 1;
+const CONTEXT_RINGS: u64 = 2;
+const EXEC_FENCE_OUT: u32 = 2;
+const EXEC_RING: u32 = 4;
+const RINGS: u64 = 64;
+
+/// How long the host may take for a command.
+const PATIENCE_MS: i32 = 300_000;
+
+#[repr(C)]
+#[derive(Default)]
+struct Blob {
+    memory: u32,
+    flags: u32,
+    handle: u32,
+    resource: u32,
+    size: u64,
+    pad: u32,
+    command_size: u32,
+    command: u64,
+    id: u64,
+    pointer: u64,
+    offset: i64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Exec {
+    flags: u32,
+    size: u32,
+    command: u64,
+    handles: u64,
+    handle_count: u32,
+    fence: i32,
+    ring: u32,
+    stride: u32,
+    syncobjs: [u32; 2],
+    syncobj_arrays: [u64; 2],
+}
+
+/// A GEM object; closed when dropped.
+#[derive(Debug)]
+pub struct Gem {
+    file: std::sync::Arc<File>,
+    handle: u32,
+    /// The host's number of it.
+    pub resource: u32,
+}
+
+impl Drop for Gem {
+    fn drop(&mut self) {
+        let mut args = [self.handle, 0];
+        // SAFETY: the argument is the ioctl's own.
+        unsafe { libc::ioctl(self.file.as_raw_fd(), GEM_CLOSE, args.as_mut_ptr()) };
+    }
+}
+
+/// An open render node with a context.
+#[derive(Clone, Debug)]
+pub struct Node {
+    file: std::sync::Arc<File>,
+}
+
+impl Node {
+    /// Opens the first virtio-gpu that has `capset`, and makes a context of it.
+    pub fn open(capset: u32) -> Result<(Self, Vec<u8>)> {
+        for minor in 128..144 {
+            let path = format!("/dev/dri/renderD{minor}");
+            let Ok(file) = File::options().read(true).write(true).open(&path) else { continue };
+            let node = Self { file: file.into() };
+            let mut sets = 0_u64;
+            let mut args = [PARAM_CAPSETS, (&raw mut sets).expose_provenance() as u64];
+            if node.call(GETPARAM, args.as_mut_ptr().cast()).is_err() || sets >> capset & 1 == 0 {
+                continue;
+            }
+            let mut data = vec![0_u8; 24];
+            let mut args = [u64::from(capset), data.as_mut_ptr().expose_provenance() as u64, data.len() as u64];
+            node.call(GET_CAPS, args.as_mut_ptr().cast()).context("GET_CAPS")?;
+            let mut parameters = [CONTEXT_CAPSET, u64::from(capset), CONTEXT_RINGS, RINGS];
+            let mut args = [2, parameters.as_mut_ptr().expose_provenance() as u64];
+            node.call(CONTEXT_INIT, args.as_mut_ptr().cast()).context("CONTEXT_INIT")?;
+            return Ok((node, data));
+        }
+        bail!("no render node has capability set {capset}: is the device `vkfd virtio-gpu`, and virtio-gpu loaded?")
+    }
+
+    fn call(&self, number: u64, args: *mut c_void) -> std::io::Result<()> {
+        loop {
+            // SAFETY: callers pass the argument that the number declares, with pointers to memory of the sizes in it.
+            if unsafe { libc::ioctl(self.file.as_raw_fd(), number, args) } == 0 {
+                return Ok(());
+            }
+            let error = std::io::Error::last_os_error();
+            if error.kind() != std::io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
+    /// A blob.
+    pub fn blob(&self, memory: u32, flags: u32, size: u64, id: u64) -> std::io::Result<Gem> {
+        let args = Blob { memory, flags, size, id, ..Blob::default() };
+        self.create(CREATE_BLOB, args)
+    }
+
+    /// A blob over memory of this program, as the patch series has it.
+    pub fn userptr(&self, at: NonNull<c_void>, size: u64, id: u64) -> std::io::Result<Gem> {
+        let pointer = at.as_ptr().expose_provenance() as u64;
+        let args = Blob { memory: MEM_HOST3D_GUEST, flags: FLAG_USERPTR, size, id, pointer, ..Blob::default() };
+        self.create(CREATE_BLOB_USERPTR, args)
+    }
+
+    fn create(&self, number: u64, mut args: Blob) -> std::io::Result<Gem> {
+        self.call(number, (&raw mut args).cast())?;
+        let mut gem = Gem { file: self.file.clone(), handle: args.handle, resource: args.resource };
+        let mut info = [gem.handle, 0, 0, 0];
+        self.call(RESOURCE_INFO, info.as_mut_ptr().cast())?;
+        gem.resource = info[1];
+        Ok(gem)
+    }
+
+    /// Maps a blob, at `at` if given.
+    pub fn map(&self, gem: &Gem, at: Option<u64>, size: u64) -> Result<NonNull<c_void>> {
+        let mut args = [0_u64, u64::from(gem.handle)];
+        self.call(MAP, args.as_mut_ptr().cast()).context("VIRTGPU_MAP")?;
+        let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
+        let hint = std::ptr::with_exposed_provenance_mut(usize::try_from(at.unwrap_or(0))?);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let (size, offset) = (usize::try_from(size)?, i64::try_from(args[0])?);
+        // SAFETY: what is at a fixed address is the caller's to replace.
+        let mapped =
+            unsafe { libc::mmap(hint, size, protection, libc::MAP_SHARED | fixed, self.file.as_raw_fd(), offset) };
+        ensure!(mapped != libc::MAP_FAILED, "mmap of a blob: {}", std::io::Error::last_os_error());
+        NonNull::new(mapped).context("mmap gave the null page")
+    }
+
+    /// Sends a command on a ring and waits for its fence.
+    pub fn execute(&self, command: &[u8], ring: u32) -> Result<()> {
+        let fence = self.submit(command, ring)?;
+        let mut poll = libc::pollfd { fd: fence.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which is alive.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, PATIENCE_MS) };
+        ensure!(ready == 1, "the host has not done a command in {} s", PATIENCE_MS / 1000);
+        Ok(())
+    }
+
+    /// Sends a command on a ring. Its fence.
+    pub fn submit(&self, command: &[u8], ring: u32) -> Result<OwnedFd> {
+        let mut args = Exec {
+            flags: EXEC_FENCE_OUT | EXEC_RING,
+            size: u32::try_from(command.len())?,
+            command: command.as_ptr().expose_provenance() as u64,
+            fence: -1,
+            ring,
+            ..Exec::default()
+        };
+        self.call(EXECBUFFER, (&raw mut args).cast()).context("EXECBUFFER")?;
+        // SAFETY: the kernel gave a descriptor that nobody else has.
+        Ok(unsafe { OwnedFd::from_raw_fd(args.fence) })
+    }
+}

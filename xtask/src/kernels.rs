@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `cargo xtask kernels`: the client library's code objects, compiled from their source.
+//!
+//! Mechanism: clang compiles `kernels/src/kernels.cl` for each processor, without any runtime's library, and what a loader does not
+//! need is stripped. One version of clang, so that the same source gives the same bytes.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{bail, ensure, Context, Result};
+
+use crate::{tree, Verdict};
+
+/// Compile the client library's kernels, or compare them with what is in the tree
+///
+/// Compiles kernels/src/kernels.cl for each processor with clang-19 (Debian: clang-19, lld-19, llvm-19), and writes
+/// kernels/code/PROCESSOR.co; with --check it writes nothing and compares.
+///
+/// Exit status: 0 done, or equal; 1 differences; 2 it could not be done.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Compare with the files in the tree instead of writing them
+    #[arg(long)]
+    check: bool,
+}
+
+const PROCESSORS: [&str; 5] = ["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
+/// Without SDWA: the software GPU executes it one lane at a time, hardware gains little by it.
+const FLAGS: [&str; 16] = [
+    "-x",
+    "cl",
+    "-cl-std=CL2.0",
+    "-target",
+    "amdgcn-amd-amdhsa",
+    "-nogpulib",
+    "-O2",
+    "-mcode-object-version=4",
+    "-fuse-ld=lld-19",
+    "-Xclang",
+    "-fdeclare-opencl-builtins",
+    "-Xclang",
+    "-finclude-default-header",
+    "-Wall",
+    "-mllvm",
+    "-amdgpu-sdwa-peephole=0",
+];
+
+pub fn run(args: &Args) -> Result<Verdict> {
+    let tree = tree::root().join("kernels");
+    let build = tree::target().join("kernels");
+    fs::create_dir_all(&build).with_context(|| format!("make {}", build.display()))?;
+    let mut findings = Vec::new();
+    for processor in PROCESSORS {
+        let made = build.join(processor).with_extension("co");
+        compile(&tree.join("src"), processor, &made)?;
+        let place = tree.join("code").join(processor).with_extension("co");
+        let code = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
+        if !args.check {
+            fs::write(&place, code).with_context(|| format!("write {}", place.display()))?;
+        } else if fs::read(&place).ok().as_deref() != Some(&code) {
+            findings.push(format!("{} is not what its source gives", place.display()));
+        }
+    }
+    if findings.is_empty() {
+        Ok(Verdict::Clean(format!("{} code objects", PROCESSORS.len())))
+    } else {
+        Ok(Verdict::Findings(findings))
+    }
+}
+
+fn compile(source: &Path, processor: &str, to: &Path) -> Result<()> {
+    let mut clang = Command::new("clang-19");
+    // The source's directory, so that no path of this machine gets into the object.
+    clang.current_dir(source).args(FLAGS).arg(format!("-mcpu={processor}")).arg("-o").arg(to).arg("kernels.cl");
+    finish(clang)?;
+    let mut strip = Command::new("llvm-objcopy-19");
+    strip.arg("--strip-all").arg(to);
+    finish(strip)
+}
+
+fn finish(mut command: Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    match command.output() {
+        Ok(output) => {
+            ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(())
+        }
+        Err(error) => bail!("cannot run {program}: {error} (Debian: apt-get install clang-19 lld-19 llvm-19)"),
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Packages of suites that the machine's apt need not know.
+//!
+//! Mechanism: an apt configuration of its own, in the cache, gets them from the archive that the machine uses anyway, and apt checks the
+//! signatures as always. The machine's configuration is not touched.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{ensure, Context, Result};
+
+use super::packages;
+
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// apt with a configuration and state of its own.
+pub struct Apt {
+    directory: PathBuf,
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// For packages of `suites`, the last of which is taken first. Everything is below `directory`.
+    pub fn new(directory: PathBuf, suites: &[&str]) -> Result<Self> {
+        for part in ["lists/partial", "archives/partial"] {
+            let path = directory.join(part);
+            fs::create_dir_all(&path).with_context(|| format!("create {}", path.display()))?;
+        }
+        let list = directory.join("sources.list");
+        let signed = if Path::new(KEYRING).exists() { format!("[signed-by={KEYRING}] ") } else { String::new() };
+        let address = match archive()? {
+            Some(address) => address,
+            // Without lists apt knows addresses and not whose they are.
+            None => {
+                packages::update()?;
+                archive()?.context(
+                    "apt knows no archive that calls itself \"Debian\": add one to its sources and run `apt-get update`",
+                )?
+            }
+        };
+        let lines: String = suites.iter().map(|suite| format!("deb {signed}{address} {suite} main\n")).collect();
+        fs::write(&list, lines).with_context(|| format!("write {}", list.display()))?;
+        let options = [
+            format!("Dir::Etc::SourceList={}", list.display()),
+            "Dir::Etc::SourceParts=-".into(),
+            format!("Dir::State::Lists={}", directory.join("lists").display()),
+            format!("Dir::Cache::Archives={}", directory.join("archives").display()),
+            packages::RETRIES.into(),
+            "Dir::Cache::PkgCache=".into(),
+            "Dir::Cache::SrcPkgCache=".into(),
+            // The user that apt downloads as cannot write into this user's cache.
+            "APT::Sandbox::User=root".into(),
+        ];
+        Ok(Self { directory, options: options.into() })
+    }
+
+    /// Runs one of apt's programs and gives its output.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(program);
+        command.current_dir(&self.directory).args(["--quiet=2"]);
+        command.args(self.options.iter().flat_map(|option| ["--option", option]));
+        quiet(command.args(arguments))
+    }
+
+    /// Downloads `package` of `suite` with all that it needs, as for a machine that has nothing. The files.
+    pub fn download_all(&self, suite: &str, package: &str) -> Result<Vec<PathBuf>> {
+        let status = self.directory.join("status");
+        fs::write(&status, "").with_context(|| format!("write {}", status.display()))?;
+        let nothing = format!("Dir::State::status={}", status.display());
+        let options =
+            ["--option", &nothing, "--option", "APT::Install-Recommends=false", "--option", "Debug::NoLocking=1"];
+        let mut arguments = options.to_vec();
+        arguments.extend(["--yes", "--download-only", "--target-release", suite, "install", package]);
+        self.run("apt-get", &arguments)?;
+        let archives = self.directory.join("archives");
+        let entries = fs::read_dir(&archives).with_context(|| format!("list {}", archives.display()))?;
+        let files = entries.flatten().map(|entry| entry.path());
+        Ok(files.filter(|path| path.extension().is_some_and(|extension| extension == "deb")).collect())
+    }
+
+    /// The package that `apt-get download` has left.
+    pub fn downloaded(&self, package: &str) -> Result<PathBuf> {
+        let entries = fs::read_dir(&self.directory).with_context(|| format!("list {}", self.directory.display()))?;
+        let mut files = entries.flatten().map(|entry| entry.path());
+        let prefix = format!("{package}_");
+        let is_it = |path: &PathBuf| {
+            path.extension().is_some_and(|extension| extension == "deb")
+                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+        };
+        files.find(is_it).with_context(|| format!("apt-get has left no {prefix}*.deb in {}", self.directory.display()))
+    }
+}
+
+/// The address of the Debian archive that this machine uses, if apt has its lists.
+fn archive() -> Result<Option<String>> {
+    let targets = quiet(Command::new("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(LABEL)|$(REPO_URI)",
+        "Created-By: Packages",
+    ]))?;
+    Ok(targets.lines().find_map(|line| line.strip_prefix("Debian|")).map(Into::into))
+}
+
+/// Runs `command` and gives its output; its error output is part of the error.
+pub fn quiet(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name}: {}", errors.trim());
+    String::from_utf8(output.stdout).with_context(|| format!("output of {name} that is not UTF-8"))
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `cargo xtask vm native`: a guest with an unmodified kernel, whose virtio-gpu is `vkfd virtio-gpu`.
+//!
+//! Mechanism: QEMU 11.1 and the distribution's stock kernel come from a newer suite, unpacked into the cache ([`parts`]). A boot
+//! ([`machine`]) has the device in a process beside QEMU, and runs `vkfd-native` (`vm/native`), which does in the guest what AMD's library does. What
+//! the guest says, what the kernel's log says and what the device says in the end are all looked at ([`suite`]). [`controls`] breaks the device, and
+//! the guest has to notice.
+
+mod bench;
+mod controls;
+mod machine;
+mod parts;
+mod suite;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::Verdict;
+
+/// A guest with a stock kernel whose ROCm calls go through virtio-gpu to vkfd on the host (native context)
+///
+/// The first run gets QEMU 11.1 and a kernel (160 MB) from the distribution's newer suites and unpacks them into ~/.cache/vkfd; no root is needed
+/// for that. Without an action it runs the checks and then the controls: some minutes.
+///
+/// Exit status: 0 all is well, 1 findings, 2 it could not be done.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Register, copy, compare, refuse; programs that are killed leave nothing
+    Check,
+    /// Break the device in one way each, and see that the guest notices
+    Controls,
+    /// Measure registration in three ways, of memory in few pieces and in many
+    Bench(bench::Args),
+    /// A shell in such a guest, with vkfd-native and busybox; ctrl-a x switches it off
+    Shell,
+    /// Only get QEMU and the kernel
+    Setup,
+}
+
+pub fn run(args: &Args) -> Result<Verdict> {
+    match &args.action {
+        None => both(),
+        Some(Action::Check) => suite::run(),
+        Some(Action::Controls) => controls::run(),
+        Some(Action::Bench(args)) => bench::run(args),
+        Some(Action::Shell) => machine::shell(),
+        Some(Action::Setup) => parts::get().map(|parts| {
+            Verdict::Clean(format!("QEMU {} and Linux {} are there", parts.qemu_version, parts.kernel_version))
+        }),
+    }
+}
+
+fn both() -> Result<Verdict> {
+    match (suite::run()?, controls::run()?) {
+        (Verdict::Clean(suite), Verdict::Clean(controls)) => Ok(Verdict::Clean(format!("{suite}; {controls}"))),
+        (suite, controls) => {
+            let findings = [suite, controls].into_iter().filter_map(|verdict| match verdict {
+                Verdict::Findings(findings) => Some(findings),
+                Verdict::Clean(_) => None,
+            });
+            Ok(Verdict::Findings(findings.flatten().collect()))
+        }
+    }
+}
+
+/// Where the files of a boot are.
+fn directory(name: &str) -> Result<PathBuf> {
+    use anyhow::Context;
+    let target = std::path::absolute(crate::tree::target()).context("make the target directory absolute")?;
+    Ok(target.join("vm/native").join(name))
+}

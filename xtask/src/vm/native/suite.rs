@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The checks: everything that a guest does with the device, and that it is right.
+
+use anyhow::Result;
+use vkfd_guest::{Ending, Record};
+
+use super::super::progress::minutes;
+use super::super::{verdict, Flavor};
+use super::machine::{Machine, Ran, Wanted};
+use crate::Verdict;
+
+/// Programs of the guest, each with its seconds. Killed programs are followed by one that has all to itself again.
+const COMMANDS: [(&str, u64); 6] = [
+    ("vkfd-native check --mib 64", 300),
+    ("vkfd-native --layout y2025 check --mib 8", 200),
+    ("vkfd-native refused", 60),
+    ("vkfd-native --layout y2025 refused", 60),
+    // Two that are killed while they hold registrations, and one in the middle of whatever it does.
+    ("vkfd-native hold & vkfd-native hold & vkfd-native check --mib 4 & sleep 4; kill -9 $(pidof vkfd-native); sleep 1", 60),
+    ("vkfd-native check --mib 4", 200),
+];
+
+/// The pieces of which the largest registration must have at least so many.
+const PIECES: u64 = 10_000;
+
+pub fn run() -> Result<Verdict> {
+    let machine = Machine::new(false)?;
+    println!("Linux {} in QEMU {}", machine.parts.kernel_version, machine.parts.qemu_version);
+    let wanted =
+        Wanted { name: "check", memory_mib: 1536, device: &["--gpus", "2"], sabotaged: false, commands: &COMMANDS };
+    let ran = machine.boot(&wanted, |record| {
+        show(record);
+        true
+    })?;
+    let mut findings = findings(&ran);
+    let most = most_pieces(&ran.log);
+    if most < PIECES {
+        findings.push(format!("the guest's memory came in {most} pieces at most; {PIECES} are wanted"));
+    }
+    println!("  from power-on to the end {}", minutes(ran.outcome.took));
+    findings.extend(killed(&machine)?);
+    Ok(if findings.is_empty() {
+        Verdict::Clean(format!("a stock guest's memory, in up to {most} pieces, is one range of the host's GPUs"))
+    } else {
+        Verdict::Findings(findings)
+    })
+}
+
+/// QEMU is killed while the guest holds registrations: what is wrong with what the device has left.
+fn killed(machine: &Machine) -> Result<Vec<String>> {
+    let commands = [("vkfd-native hold & vkfd-native hold", 300)];
+    let wanted = Wanted { name: "killed", memory_mib: 768, device: &[], sabotaged: false, commands: &commands };
+    let mut holding = 0;
+    let ran = machine.boot(&wanted, |record| {
+        let holds = matches!(record, Record::Output { line, .. } if line.starts_with("holding"));
+        holding += u32::from(holds);
+        holding < 2
+    })?;
+    println!("  QEMU killed while two processes of the guest hold registrations");
+    let mut findings = ran.left;
+    if holding < 2 {
+        findings.push(format!("{holding} of two processes held registrations: {:?}", ran.outcome.records.last()));
+    }
+    Ok(findings)
+}
+
+/// What the guest's programs say, as they say it.
+pub fn show(record: &Record) {
+    match record {
+        Record::Output { line, .. } => println!("    {line}"),
+        Record::Ended { program, ending, seconds } => println!("  {program}: {ending} ({seconds:.1} s)"),
+        _ => {}
+    }
+}
+
+/// What is wrong with a boot.
+pub fn findings(ran: &Ran) -> Vec<String> {
+    let mut findings = verdict::findings(&ran.outcome, &ran.job, Flavor::Plain);
+    findings.extend(ran.left.iter().cloned());
+    findings
+}
+
+/// How the guest's program `name` ended.
+pub fn ending<'a>(ran: &'a Ran, name: &str) -> Option<&'a Ending> {
+    ran.outcome.records.iter().find_map(|record| match record {
+        Record::Ended { program, ending, .. } if program == name => Some(ending),
+        _ => None,
+    })
+}
+
+/// The longest list that the device has registered.
+fn most_pieces(log: &str) -> u64 {
+    let counts = log.lines().filter_map(|line| line.split_once("ranges=")?.1.split(' ').next()?.parse().ok());
+    counts.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_list_is_found_in_the_log() {
+        let log = "INFO registered ranges=3 bytes=12288 microseconds=387\nINFO registered ranges=15030 bytes=1 microseconds=9\n";
+        assert_eq!(most_pieces(log), 15_030);
+        assert_eq!(most_pieces("nothing"), 0);
+    }
+}
