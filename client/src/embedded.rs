@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vkfd_driver::gpu::Gpu;
 use vkfd_host::KfdFile;
-pub use vkfd_host::{Machine, MachineOptions};
+pub use vkfd_host::{Machine, MachineOptions, Source, Target};
 
 use crate::address::GpuId;
 use crate::client::Client;
