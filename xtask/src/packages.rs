@@ -81,16 +81,28 @@ pub fn run(_: &Args) -> Result<Verdict> {
     if !findings.is_empty() {
         return Ok(Verdict::Findings(findings));
     }
+    let (published, kept): (Vec<_>, Vec<_>) = packages.iter().partition(|package| package.is_published());
+    let summary = format!("{} packages can be published, {} are not to be", published.len(), kept.len());
+    let version = cargo().arg("--version").output().context("run cargo")?;
+    if !packs_together(&String::from_utf8_lossy(&version.stdout)) {
+        return Ok(Verdict::Clean(format!("{summary}; not packed, which takes cargo 1.90 or later")));
+    }
     let mut pack = cargo();
     pack.args(["package", "--no-verify", "--allow-dirty", "--locked", "--quiet", "--workspace"]);
-    let (published, kept): (Vec<_>, Vec<_>) = packages.iter().partition(|package| package.is_published());
     pack.args(kept.iter().flat_map(|package| ["--exclude", &package.name]));
     let packed = pack.output().context("run cargo")?;
     if !packed.status.success() {
         let text = String::from_utf8_lossy(&packed.stderr).trim().to_owned();
         return Ok(Verdict::Findings(vec![format!("cargo package: {text}")]));
     }
-    Ok(Verdict::Clean(format!("{} packages can be published, {} are not to be", published.len(), kept.len())))
+    Ok(Verdict::Clean(format!("{summary}; packed")))
+}
+
+/// Whether a cargo of this version packs packages that need each other before they are published.
+fn packs_together(version: &str) -> bool {
+    let minor =
+        version.split_whitespace().nth(1).and_then(|number| number.strip_prefix("1.")?.split('.').next()?.parse().ok());
+    minor.is_some_and(|minor: u32| minor >= 90)
 }
 
 /// The findings in what a package says of itself.
@@ -221,6 +233,18 @@ mod tests {
         }
         let kept = [Package { publish: Some(Vec::new()), ..package("b", None) }];
         assert_eq!(check(&package("a", Some(("b", "^0.1.0", None))), &kept).len(), 1);
+    }
+
+    #[test]
+    fn versions_of_cargo_are_read() {
+        for (version, packs) in [
+            ("cargo 1.95.0 (f2d3ce0bd 2026-03-21)", true),
+            ("cargo 1.90.0", true),
+            ("cargo 1.85.1", false),
+            ("", false),
+        ] {
+            assert_eq!(packs_together(version), packs, "{version}");
+        }
     }
 
     #[test]
