@@ -25,7 +25,7 @@
 //!
 //! Faults: a page fault that is not retried stops its queue for good, and what was submitted to it fails with
 //! [`ClientError::GpuFault`], also later. Buffers and other queues are not touched by that: drop the queue, mend what was wrong and
-//! make another. [`Buffer::offset_of`] and [`AsRanges::locate`] say which range of a batch the fault's address is in.
+//! make another. [`Buffer::range_at`] says which range of a batch the fault's address is in.
 //!
 //! Limits: 64-bit Linux, pages of 4 KiB, GPUs from gfx9 on. After `fork` the child must not use what
 //! the parent opened.
@@ -73,7 +73,7 @@ pub use error::{ClientError, Errno, RangeError, RangeFault, Result};
 pub use fence::Fence;
 pub use kernel::Kernel;
 pub use move_pages::Moved;
-pub use ranges::{AsRanges, HsaMemoryRange, Located};
+pub use ranges::{AsRanges, HsaMemoryRange};
 pub use register::{RegisterOptions, Strategy};
 pub use svm::{Location, SvmAccess, SvmAttributes, SvmSet};
 pub use topology::{GpuInfo, Node};

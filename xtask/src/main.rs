@@ -8,10 +8,12 @@
 mod abi;
 mod clients;
 mod counts;
+mod dist;
 mod fuzz;
 mod interleavings;
 mod isa;
 mod kernels;
+mod packages;
 mod pseudocode;
 mod rooms;
 mod stray;
@@ -48,6 +50,8 @@ enum Task {
     Stress(stress::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
+    Dist(dist::Args),
+    Packages(packages::Args),
     Vm(vm::Args),
     Clients(clients::Args),
 }
@@ -72,6 +76,8 @@ fn main() -> ExitCode {
         Task::Stress(args) => stress::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
+        Task::Dist(args) => dist::run(&args),
+        Task::Packages(args) => packages::run(&args),
         Task::Vm(args) => vm::run(&args),
         Task::Clients(args) => clients::run(&args),
     };
