@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use crate::table::{flags, Kind, Part, Record, Shape, Slot};
+use crate::table::{flags, Field, Kind, Part, Record, Shape, Slot};
 use crate::tables::records::RECORDS;
 use crate::tables::shapes::SHAPES;
 
@@ -71,7 +71,7 @@ fn change(entry: u16, mut record: Record, mut shape: Shape, fault: Fault) -> Opt
         }
         Fault::Flag(n) => {
             // What decides about the text; the others are compared with it by a test of their own.
-            let known = shape.flags & (flags::DST_VCC | flags::SDST_VCC | flags::SRC2_VCC | flags::PACKED);
+            let known = shape.flags & (flags::OPSEL_DST | flags::PACKED | flags::WMMA);
             shape.flags &= !u32::try_from(nth(known.into(), n)?).unwrap_or(0);
         }
     }
@@ -88,9 +88,15 @@ fn with(slots: &[Slot], at: usize, change: impl Fn(&mut Part) -> Option<()>) -> 
     let mut slots = slots.to_vec();
     let slot = slots.get_mut(at)?;
     let mut parts = slot.parts.to_vec();
-    // Modifiers that only select have bits for negation, without a meaning.
-    let selects = slot.kind == Kind::SelectMods;
-    change(parts.iter_mut().rfind(|part| !selects || part.to == 2)?)?;
+    // Modifiers that only select have bits for negation; accumulation registers and SC1 are not on every target of a record.
+    let (kind, field) = (slot.kind, slot.field);
+    let matters = |part: &Part| match (kind, field) {
+        (Kind::SelectMods, _) => part.to == 2,
+        (Kind::VgprOrAgpr, _) => part.to != 9,
+        (_, Field::Cpol) => part.to != 4,
+        _ => true,
+    };
+    change(parts.iter_mut().rfind(|part| matters(part))?)?;
     slot.parts = Box::leak(parts.into_boxed_slice());
     Some(Box::leak(slots.into_boxed_slice()))
 }

@@ -96,7 +96,7 @@ pub fn harmless(target: Target, encoding: &Encoding, fault: Fault) -> bool {
 }
 
 /// What `llvm-mc`'s assembler says of text that its disassembler prints, and why that is no difference in the decoding.
-const REFUSALS: [(&str, &str); 32] = [
+const REFUSALS: [(&str, &str); 34] = [
     ("'null' operand is not supported on this GPU", "gfx9's reserved code 125 is printed as null"),
     ("register not available on this GPU", "a register that the target does not have is printed by its name"),
     ("execz and vccz are not supported on this GPU", "a register that the target does not have is printed by its name"),
@@ -116,6 +116,8 @@ const REFUSALS: [(&str, &str); 32] = [
     ("failed parsing operand.", "interpolation's negated constants are not read back"),
     ("operands are not valid for this GPU or mode", "a short form whose operands only the long one may name"),
     ("literal operands are not supported", "an inline constant of 16 bits is printed as its value"),
+    ("invalid immediate: only 4-bit values are legal", "modes of s_set_gpr_idx that have no meaning are printed by their number"),
+    ("source 2 operand must not partially overlap with dst", "which registers of MFMAs may overlap is a rule of the assembler"),
     ("expected a value name", "waits of s_delay_alu that have no meaning are printed with a remark"),
     ("src0 must be null", "the first operand of s_waitcnt_* is ignored"),
     ("src1 operands must use different VGPR banks", "VOPD's banks are a rule of the assembler"),
