@@ -12,6 +12,7 @@ mod fuzz;
 mod interleavings;
 mod isa;
 mod kernels;
+mod links;
 mod pseudocode;
 mod stray;
 mod stress;
@@ -42,6 +43,7 @@ enum Task {
     Interleavings(interleavings::Args),
     Isa(isa::Args),
     Kernels(kernels::Args),
+    Links(links::Args),
     Pseudocode(pseudocode::Args),
     Stray(stray::Args),
     Stress(stress::Args),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Task::Interleavings(args) => interleavings::run(&args),
         Task::Isa(args) => isa::run(&args),
         Task::Kernels(args) => kernels::run(&args),
+        Task::Links(args) => links::run(&args),
         Task::Pseudocode(args) => pseudocode::run(&args),
         Task::Stray(args) => stray::run(&args),
         Task::Stress(args) => stress::run(&args),
