@@ -21,6 +21,10 @@
     reason = "numbers of ranges and pages of a set that was checked; what a host names is cut to it"
 )]
 
+pub mod range_set;
+pub mod revalidate;
+pub mod window;
+
 use crate::addr::{index, CpuSpan, CpuVa, GpuVa, PAGE};
 use crate::address_space::{Access, Invalidate, Page};
 use crate::bo::Reserved;

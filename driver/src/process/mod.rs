@@ -5,6 +5,9 @@
 //! queues. It is never held while pages are faulted in: an object is entered under it, built without it, and becomes
 //! visible at the end. Objects point back at their process; [`Process::release`] breaks that circle.
 
+pub mod counters;
+pub mod last_error;
+
 use crate::addr::{CpuSpan, PAGE};
 use crate::address_space::AddressSpace;
 use crate::bo::Bo;
