@@ -12,8 +12,6 @@ use anyhow::Result;
 
 /// Begins the list at the end.
 const LIST: &str = "<!-- Where the tests are: written by `cargo xtask links --write`. -->";
-/// Package names that are no directory's.
-const PACKAGES: [(&str, &str); 2] = [("vkfd-device", "vkfd-gpu"), ("vkfd-virtio-gpu", "virtio-gpu")];
 
 /// What is in one file.
 #[derive(Default)]
@@ -146,7 +144,8 @@ fn last_package(text: &str) -> Option<String> {
     let words = text.split_whitespace().rev().filter_map(|word| word.strip_suffix([':', ',']));
     let plain = |word: &&str| word.len() > 1 && word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
     let word = words.into_iter().find(plain)?;
-    Some(PACKAGES.iter().find(|(package, _)| *package == word).map_or(word, |(_, directory)| directory).to_owned())
+    // A package is called after its directory.
+    Some(word.strip_prefix("vkfd-").unwrap_or(word).to_owned())
 }
 
 /// Whether a name is one that a word with stars means.
