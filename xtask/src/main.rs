@@ -16,6 +16,7 @@ mod links;
 mod pseudocode;
 mod stray;
 mod stress;
+mod transcripts;
 mod tree;
 mod vm;
 
@@ -47,6 +48,7 @@ enum Task {
     Pseudocode(pseudocode::Args),
     Stray(stray::Args),
     Stress(stress::Args),
+    Transcripts(transcripts::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
     Vm(vm::Args),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Task::Pseudocode(args) => pseudocode::run(&args),
         Task::Stray(args) => stray::run(&args),
         Task::Stress(args) => stress::run(&args),
+        Task::Transcripts(args) => transcripts::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
         Task::Vm(args) => vm::run(&args),
