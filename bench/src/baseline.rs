@@ -72,11 +72,13 @@ impl Baseline {
     pub fn read(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        let run: Value =
-            serde_json::from_str(&text).with_context(|| format!("{name} is not the output of `vkfd bench ... --json`"))?;
+        let run: Value = serde_json::from_str(&text)
+            .with_context(|| format!("{name} is not the output of `vkfd bench ... --json`"))?;
         match run.get("schema").and_then(Value::as_u64) {
             Some(schema) if schema == u64::from(SCHEMA) => Ok(Self { name, run }),
-            Some(schema) => bail!("{name} has schema {schema}, and this version writes {SCHEMA}: run that version again"),
+            Some(schema) => {
+                bail!("{name} has schema {schema}, and this version writes {SCHEMA}: run that version again")
+            }
             None => bail!("{name} is not the output of `vkfd bench ... --json`"),
         }
     }
@@ -92,7 +94,14 @@ impl Baseline {
         measurements.sort_by(|a, b| b.ratio.ln().abs().total_cmp(&a.ratio.ln().abs()));
         measurements.truncate(MOST);
         let date = self.run.get("date").and_then(Value::as_str).unwrap_or("unknown date").to_owned();
-        Comparison { file: self.name.clone(), date, differences: self.differences(run), targets, measurements, compared }
+        Comparison {
+            file: self.name.clone(),
+            date,
+            differences: self.differences(run),
+            targets,
+            measurements,
+            compared,
+        }
     }
 
     fn differences(&self, run: &Value) -> Vec<String> {

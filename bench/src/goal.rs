@@ -7,21 +7,27 @@ use serde::Serialize;
 use crate::spread::Spread;
 
 /// Register, map and free: multi relative to batch.
-pub const MULTI_TO_BATCH: &str = "4,096 ranges of 64 KiB, register + map + free: time of one call per range, relative to batch";
+pub const MULTI_TO_BATCH: &str =
+    "4,096 ranges of 64 KiB, register + map + free: time of one call per range, relative to batch";
 /// Register, map and free: batch relative to contiguous.
-pub const LIFETIME_TO_CONTIGUOUS: &str = "4,096 ranges of 64 KiB, register + map + free: time of batch, relative to one contiguous range";
+pub const LIFETIME_TO_CONTIGUOUS: &str =
+    "4,096 ranges of 64 KiB, register + map + free: time of batch, relative to one contiguous range";
 /// Register: multi relative to batch.
-pub const MULTI_TO_BATCH_REGISTER: &str = "4,096 ranges of 64 KiB, register: time of one call per range, relative to batch";
+pub const MULTI_TO_BATCH_REGISTER: &str =
+    "4,096 ranges of 64 KiB, register: time of one call per range, relative to batch";
 /// Register: batch relative to the bare fault.
-pub const REGISTER_TO_FAULT: &str = "4,096 ranges of 64 KiB, register: time of batch, relative to faulting the pages in and nothing else";
+pub const REGISTER_TO_FAULT: &str =
+    "4,096 ranges of 64 KiB, register: time of batch, relative to faulting the pages in and nothing else";
 /// Register: batch relative to io_uring.
-pub const REGISTER_TO_IO_URING: &str = "4,096 ranges of 64 KiB, register: time of batch, relative to io_uring's registration, which pins";
+pub const REGISTER_TO_IO_URING: &str =
+    "4,096 ranges of 64 KiB, register: time of batch, relative to io_uring's registration, which pins";
 /// The score.
 pub const SCORE: &str = "4,096 ranges of 64 KiB, whole job: speed of batch, where one contiguous range is 100";
 /// Growth of the time per range.
 pub const GROWTH: &str = "65,536 ranges of 4 KiB: time per range, relative to 1,024 ranges";
 /// Invalidation.
-pub const INVALIDATE: &str = "discarding one page: time with 65,536 ranges registered, relative to 16 ranges registered";
+pub const INVALIDATE: &str =
+    "discarding one page: time with 65,536 ranges registered, relative to 16 ranges registered";
 /// Restore and n.
 pub const RESTORE_N: &str = "restoring 256 ranges: time of 256 out of 65,536, relative to 256 out of 1,024";
 /// Restore and k.

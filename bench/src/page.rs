@@ -102,16 +102,16 @@ pub fn head(head: &Head, page: &mut String) {
         ("date", head.date.clone()),
         ("command", head.parameters.command.clone()),
         ("version", format!("vkfd {}", head.version)),
-        (
-            "machine",
-            format!("{}, {} processors, {} of memory", host.cpu, host.cores, text::bytes(host.memory_bytes)),
-        ),
+        ("machine", format!("{}, {} processors, {} of memory", host.cpu, host.cores, text::bytes(host.memory_bytes))),
         ("kernel", format!("Linux {}, transparent huge pages: {}", host.kernel, host.transparent_huge_pages)),
         ("notifications", format!("{}: how the driver learned that mappings changed", host.notification_source)),
         ("load at the start", format!("{:.1} (runnable threads, averaged over a minute)", host.load)),
         (
             "samples",
-            format!("up to {} of each, taken in turns; {:.0} s in all", head.parameters.rounds, head.parameters.took_seconds),
+            format!(
+                "up to {} of each, taken in turns; {:.0} s in all",
+                head.parameters.rounds, head.parameters.took_seconds
+            ),
         ),
     ];
     page.push_str("<dl>");
@@ -197,7 +197,8 @@ fn score(report: &Report, page: &mut String) {
         Mark { from: 40.0, to: 40.0, name: "40: reported for multi" },
         Mark { from: 80.0, to: 95.0, name: "80 to 95: reported for batch" },
     ];
-    let plot = bars(&list, &marks, "score of the whole job, contiguous = 100", "Score of the whole job", Length::Linear);
+    let plot =
+        bars(&list, &marks, "score of the whole job, contiguous = 100", "Score of the whole job", Length::Linear);
     section(
         page,
         "Score of the whole job",

@@ -82,8 +82,10 @@ impl Scale {
     /// Powers of ten, and between them 2 and 5 if there are few; or powers of 2, a few of them.
     fn ticks(&self, binary: bool) -> Vec<f64> {
         if binary {
-            let powers: Vec<f64> =
-                (0..64).map(|power| 2_f64.powi(power)).filter(|value| (self.low..=self.high).contains(&value.log10())).collect();
+            let powers: Vec<f64> = (0..64)
+                .map(|power| 2_f64.powi(power))
+                .filter(|value| (self.low..=self.high).contains(&value.log10()))
+                .collect();
             let step = powers.len().div_ceil(8).max(1);
             return powers.into_iter().step_by(step).collect();
         }
@@ -326,7 +328,8 @@ mod tests {
         let zero = svg.split("class=\"zero\" x1=\"").nth(1).and_then(|rest| rest.split('"').next());
         assert!(zero.and_then(|x| x.parse::<f64>().ok()).is_some_and(|x| x > 6.5 * long.len() as f64), "{svg}");
         // A thousand times as much is longer, and not a thousand times.
-        let widths: Vec<f64> = svg.split(" width=\"").skip(1).filter_map(|rest| rest.split('"').next()?.parse().ok()).collect();
+        let widths: Vec<f64> =
+            svg.split(" width=\"").skip(1).filter_map(|rest| rest.split('"').next()?.parse().ok()).collect();
         assert!(widths[0] > 10.0 && widths[1] > 2.0 * widths[0] && widths[1] < 20.0 * widths[0], "{widths:?}");
     }
 

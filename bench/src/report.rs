@@ -237,8 +237,14 @@ impl Report {
 impl Report {
     /// An empty one.
     pub fn sample() -> Self {
-        let parameters =
-            Parameters { quick: true, rounds: 1, slow_seconds: 1.0, memory_budget: 0, took_seconds: 0.0, command: String::new() };
+        let parameters = Parameters {
+            quick: true,
+            rounds: 1,
+            slow_seconds: 1.0,
+            memory_budget: 0,
+            took_seconds: 0.0,
+            command: String::new(),
+        };
         let head = Head {
             schema: SCHEMA,
             version: "0",

@@ -111,7 +111,9 @@ impl Rig {
         let watches_each = matches!(subject, Subject::Multi | Subject::BatchPerRange);
         let (needed, limit) = (2 * ranges + MAPPINGS_BESIDE, crate::peer::max_map_count());
         (watches_each && self.watches_with_userfaultfd() && needed > limit).then(|| {
-            format!("one userfaultfd registration per range would need {needed} mappings, and vm.max_map_count is {limit}")
+            format!(
+                "one userfaultfd registration per range would need {needed} mappings, and vm.max_map_count is {limit}"
+            )
         })
     }
 

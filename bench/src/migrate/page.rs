@@ -67,8 +67,11 @@ fn transfer(report: &Report, page: &mut String) {
     let found: Vec<&Measurement> = report.of(Section::Transfer).collect();
     let steps = [Step::Copy, Step::ToGpu, Step::ToSystem];
     let list = series(&found, &steps, |m| m.cell.granule as f64, |m, seconds| m.bytes as f64 / seconds / 1e9);
-    let x =
-        Axis { title: "bytes of a request", tick: |v| format!("{v:.0}").parse().map_or(String::new(), text::bytes), binary: true };
+    let x = Axis {
+        title: "bytes of a request",
+        tick: |v| format!("{v:.0}").parse().map_or(String::new(), text::bytes),
+        binary: true,
+    };
     let y = Axis { title: "GB/s", tick: text::number, binary: false };
     let plot = lines(&list, &x, &y, "Speed of moving against the size of requests");
     section(

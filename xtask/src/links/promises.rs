@@ -53,7 +53,7 @@ impl Tests {
                     source.names.insert(name(&line[at + keyword.len()..]));
                 }
             }
-            if !file.starts_with("scenarios/src/") {
+            if !file.starts_with("tests/scenarios/src/") {
                 continue;
             }
             // `name: "NAME",` in full, or `scenarios! { NAME: function, "about"; }` with the module's prefix.
@@ -167,8 +167,8 @@ mod tests {
         let mut tests = Tests { sources: BTreeMap::new(), scenarios: BTreeMap::new() };
         tests.enter("driver/tests/svm.rs", "#[test]\nfn faults_bring_pages() {}\npub(crate) mod planted {\n");
         tests.enter("hunt/tests/svm.rs", "fn threads_share_blocks() {}\n");
-        tests.enter("scenarios/src/kernel/kill.rs", "concat!(\"kernel_\", x)\n    reaped: f, \"about\";\n");
-        tests.enter("scenarios/src/abi/batch.rs", "    name: \"batch_checks_come_in_their_order\",\n");
+        tests.enter("tests/scenarios/src/kernel/kill.rs", "concat!(\"kernel_\", x)\n    reaped: f, \"about\";\n");
+        tests.enter("tests/scenarios/src/abi/batch.rs", "    name: \"batch_checks_come_in_their_order\",\n");
         tests
     }
 
@@ -179,7 +179,7 @@ mod tests {
         assert!(linked.findings.is_empty(), "{:?}", linked.findings);
         let body = "T: driver: [`svm.rs::faults_*`], `cargo x`. S: [`kernel_reaped`],\n[`batch_checks_come_*`].\n\n";
         let list =
-            "[`batch_checks_come_*`]: scenarios/src/abi/batch.rs\n[`kernel_reaped`]: scenarios/src/kernel/kill.rs\n\
+            "[`batch_checks_come_*`]: tests/scenarios/src/abi/batch.rs\n[`kernel_reaped`]: tests/scenarios/src/kernel/kill.rs\n\
                     [`svm.rs::faults_*`]: driver/tests/svm.rs\n";
         assert_eq!(linked.text, format!("{body}{LIST}\n\n{list}"));
         assert_eq!(tests().link(&linked.text).text, linked.text);

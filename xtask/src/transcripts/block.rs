@@ -2,7 +2,7 @@
 //! A transcript in a page: a fenced block after a comment `<!-- transcript: PACKAGES -->`.
 //!
 //! In it `$ ` begins a command, which a shell runs; what follows is what it writes (stdout and stderr). A line `...` stands for any lines. A command
-//! with nothing after it may write anything.
+//! with nothing after it may write anything. Words are compared, not lines, because a longer number may wrap a line elsewhere.
 
 use super::mask::mask;
 
@@ -55,13 +55,17 @@ pub(super) fn read(page: &str) -> Vec<Block> {
 }
 
 impl Step {
-    /// The output with a run's numbers, its gaps kept; what does not fit is the error.
+    /// The output with a run's numbers, its gaps kept; as it is if lines end elsewhere. What does not fit is the error.
     pub(super) fn renew(&self, seen: &str) -> Result<Vec<String>, String> {
         if self.output.is_empty() {
             return Ok(Vec::new());
         }
-        let seen: Vec<_> = seen.lines().map(str::trim_end).collect();
-        fit(&self.output, &seen).ok_or_else(|| self.difference(&seen))
+        let lines: Vec<_> = seen.lines().map(str::trim_end).collect();
+        match fit(&self.output, &lines) {
+            Some(output) => Ok(output),
+            None if same_words(&self.output, seen) => Ok(self.output.clone()),
+            None => Err(self.difference(&lines)),
+        }
     }
 
     fn difference(&self, seen: &[&str]) -> String {
@@ -76,6 +80,26 @@ impl Step {
         }
         text
     }
+}
+
+/// Whether `seen` has the words of `said`, in whatever lines.
+fn same_words(said: &[String], seen: &str) -> bool {
+    let words =
+        |text: &str| mask(text).split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let seen = words(seen);
+    let parts: Vec<Vec<String>> = said.split(|line| line == GAP).map(|lines| words(&lines.join(" "))).collect();
+    let mut rest = &seen[..];
+    for (n, part) in parts.iter().enumerate() {
+        let at = match (n, part.len()) {
+            (_, 0) => Some(0),
+            (0, _) => rest.starts_with(part).then_some(0),
+            _ if n + 1 == parts.len() => rest.ends_with(part).then(|| rest.len() - part.len()),
+            (_, length) => rest.windows(length).position(|window| window == &part[..]),
+        };
+        let Some(at) = at else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.is_empty() || said.last().is_some_and(|line| line == GAP)
 }
 
 /// The lines seen where `said` has them.
@@ -96,7 +120,8 @@ fn fit(said: &[String], seen: &[&str]) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "# A page\n<!-- transcript: rocminfo g++ -->\n\n```console\n$ one 1  # why\n$ two\ntook 3 ms\n...\nok\n```\n";
+    const PAGE: &str =
+        "# A page\n<!-- transcript: rocminfo g++ -->\n\n```console\n$ one 1  # why\n$ two\ntook 3 ms\n...\nok\n```\n";
 
     #[test]
     fn blocks_are_found() {
@@ -114,6 +139,17 @@ mod tests {
         let step = &read(PAGE)[0].steps[1];
         assert_eq!(step.renew("took 1.5 us\na\nb\nok\n").unwrap(), ["took 1.5 us", "...", "ok"]);
         assert_eq!(step.renew("took 9 s\nok\n").unwrap(), ["took 9 s", "...", "ok"]);
+    }
+
+    #[test]
+    fn lines_may_end_elsewhere() {
+        let said = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let page = said("took (3 ms) and\nmore\n...\nok, at last\n");
+        assert!(same_words(&page, "took (3000\nms) and more\na b c\nok, at\nlast\n"));
+        assert!(!same_words(&page, "took (3 ms) and\nless\nok, at last\n"));
+        assert!(!same_words(&page, "took (3 ms) and more\nok, at last\nand more\n"));
+        assert!(same_words(&said("...\nb\n..."), "a\nb\nc") && !same_words(&said("...\nb\n..."), "a\nc"));
+        assert!(same_words(&said("a"), "a") && !same_words(&said("a"), "a b") && !same_words(&said("a\n..."), "b a"));
     }
 
     #[test]
