@@ -8,7 +8,13 @@
 //! Needs clang-19, lld-19, gcc, libmpfr-dev and rocm-device-libs, thus: `cargo test -p vkfd-cu --test ocml -- --ignored`.
 //! `VKFD_OCML` says how many arguments of each function (4,096); halves get all of theirs if it is 65,536 or more.
 
-#![allow(missing_docs, clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a test")]
+#![allow(
+    missing_docs,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a test"
+)]
 
 mod real;
 #[path = "../support/mod.rs"]
@@ -124,9 +130,8 @@ fn kernel(source: &mut String, name: &str, ty: &str, body: &str) {
 }
 
 fn source() -> String {
-    let mut source = String::from(
-        "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n",
-    );
+    let mut source =
+        String::from("#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n");
     for function in &FUNCTIONS {
         for (real, _) in widths(function) {
             let (ty, bits) = (real.name, real.bits());
@@ -159,11 +164,12 @@ fn compile(directory: &Path, target: Target, version: &str) -> Vec<u8> {
     let (file, out) = (directory.join("functions.cl"), directory.join(target.name()));
     std::fs::write(&file, source()).expect("a source");
     let wave = if target.is_rdna() { "off" } else { "on" };
-    let mut libraries: Vec<String> = ["ocml", "ockl", "oclc_daz_opt_off", "oclc_finite_only_off", "oclc_unsafe_math_off"]
-        .into_iter()
-        .chain(["oclc_correctly_rounded_sqrt_on", "oclc_abi_version_400"])
-        .map(String::from)
-        .collect();
+    let mut libraries: Vec<String> =
+        ["ocml", "ockl", "oclc_daz_opt_off", "oclc_finite_only_off", "oclc_unsafe_math_off"]
+            .into_iter()
+            .chain(["oclc_correctly_rounded_sqrt_on", "oclc_abi_version_400"])
+            .map(String::from)
+            .collect();
     libraries.push(format!("oclc_isa_version_{version}"));
     libraries.push(format!("oclc_wavefrontsize64_{wave}"));
     let mut clang = Command::new("clang-19");
@@ -188,7 +194,8 @@ fn oracle(directory: &Path) -> PathBuf {
 
 /// The function's values, each as two doubles.
 fn values(oracle: &Path, name: &str, arguments: &[[f64; 2]]) -> Vec<[f64; 2]> {
-    let mut child = Command::new(oracle).arg(name).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start it");
+    let mut child =
+        Command::new(oracle).arg(name).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start it");
     let bytes: Vec<u8> = arguments.iter().flatten().flat_map(|value| value.to_le_bytes()).collect();
     let mut stdin = child.stdin.take().expect("a pipe");
     let writer = std::thread::spawn(move || stdin.write_all(&bytes));
@@ -218,8 +225,7 @@ fn worst(
     counts: impl Fn(f64, f64) -> bool,
 ) -> (f64, String) {
     let size = real.bytes();
-    let input: Vec<u8> =
-        arguments.iter().flatten().flat_map(|bits| bits.to_le_bytes()[..size].to_vec()).collect();
+    let input: Vec<u8> = arguments.iter().flatten().flat_map(|bits| bits.to_le_bytes()[..size].to_vec()).collect();
     let items = u32::try_from(arguments.len()).expect("not that many");
     let (fast, slow) = (
         bench.loaded.run(&mut bench.fast, kernel, &input, items, arguments.len() * size),

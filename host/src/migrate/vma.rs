@@ -164,7 +164,9 @@ impl Mappings {
         let mut found: Option<Vma> = None;
         self.within(span, |vma| {
             match &mut found {
-                Some(before) if before.goes_on_in(vma) => before.span = CpuSpan::between(before.span.start(), vma.span.end()),
+                Some(before) if before.goes_on_in(vma) => {
+                    before.span = CpuSpan::between(before.span.start(), vma.span.end())
+                }
                 Some(before) if before.span.contains(at) => return false,
                 _ => found = Some(*vma),
             }

@@ -116,8 +116,14 @@ const REFUSALS: [(&str, &str); 34] = [
     ("failed parsing operand.", "interpolation's negated constants are not read back"),
     ("operands are not valid for this GPU or mode", "a short form whose operands only the long one may name"),
     ("literal operands are not supported", "an inline constant of 16 bits is printed as its value"),
-    ("invalid immediate: only 4-bit values are legal", "modes of s_set_gpr_idx that have no meaning are printed by their number"),
-    ("source 2 operand must not partially overlap with dst", "which registers of MFMAs may overlap is a rule of the assembler"),
+    (
+        "invalid immediate: only 4-bit values are legal",
+        "modes of s_set_gpr_idx that have no meaning are printed by their number",
+    ),
+    (
+        "source 2 operand must not partially overlap with dst",
+        "which registers of MFMAs may overlap is a rule of the assembler",
+    ),
     ("expected a value name", "waits of s_delay_alu that have no meaning are printed with a remark"),
     ("src0 must be null", "the first operand of s_waitcnt_* is ignored"),
     ("src1 operands must use different VGPR banks", "VOPD's banks are a rule of the assembler"),
