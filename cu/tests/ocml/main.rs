@@ -246,7 +246,7 @@ fn worst(
         let got = real.value(u64::from_le_bytes(bits));
         let error = real.error(got, value);
         if error > worst.0 {
-            worst = (error, format!("{number:e?}: {got:e}, MPFR has {:e}", value[0]));
+            worst = (error, format!("{number:?}: {got:e}, MPFR has {:e}", value[0]));
         }
     }
     worst
