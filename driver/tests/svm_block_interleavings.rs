@@ -16,11 +16,11 @@ use sim::interleaved::{at_random, check, until_found, with, Accesses, Owner};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
+use vkfd_driver::damping::Damping;
 use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::sabotage::Sabotage;
-use vkfd_driver::svm::damping::Damping;
 use vkfd_driver::vram::Contents;
 use vkfd_uapi::svm::*;
 

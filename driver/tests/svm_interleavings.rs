@@ -12,9 +12,9 @@ mod sim;
 use sim::interleaved::{check, with, Accesses};
 use sim::{Rig, GPU_ID};
 use std::sync::Arc;
+use vkfd_driver::damping::Damping;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
-use vkfd_driver::svm::damping::Damping;
 use vkfd_driver::vram::Contents;
 use vkfd_uapi::svm::*;
 

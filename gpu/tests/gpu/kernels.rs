@@ -398,7 +398,7 @@ fn churn_on_moving_pages(rig: &Rig) -> (Vec<u32>, Vec<u32>) {
     if steps % 2 == 1 {
         move_page(rig, steps);
     }
-    assert!(steps > 10, "{steps}");
+    assert!(steps > 2, "{steps}");
     (words(&rig.read(DATA, 0x10000)), expected)
 }
 
