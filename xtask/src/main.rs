@@ -15,6 +15,7 @@ mod isa;
 mod kernels;
 mod packages;
 mod pseudocode;
+mod rooms;
 mod stray;
 mod stress;
 mod tree;
