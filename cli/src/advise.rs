@@ -26,7 +26,7 @@ pub struct AdviseArgs {
     /// The output of `vkfd bench userptr --json`, instead of measuring now
     #[arg(long, value_name = "FILE")]
     bench: Option<PathBuf>,
-    /// Runs of at least so many registrations
+    /// Report runs of at least N registrations
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..))]
     least: u32,
     /// Print one JSON object

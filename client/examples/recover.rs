@@ -6,7 +6,7 @@ use std::ptr;
 use std::time::Duration;
 
 use vkfd_client::{
-    AllocOptions, AsRanges, Client, ClientError, CopyQueue, MachineOptions, RegisterOptions, Result, UserptrRange, PAGE,
+    AllocOptions, Client, ClientError, CopyQueue, MachineOptions, RegisterOptions, Result, UserptrRange, PAGE,
 };
 
 const LIST: usize = 100;
@@ -40,8 +40,7 @@ fn main() -> Result {
     let mut queue = CopyQueue::new(&client, gpu)?;
     let error = queue.copy_now(target.gpu_va(), source.gpu_va(), source.len(), PATIENCE).unwrap_err();
     let ClientError::GpuFault { va, .. } = error else { return Err(error) };
-    let found = source.offset_of(va).and_then(|offset| list.locate(offset));
-    let range = found.expect("the address is in the buffer").index;
+    let (range, _) = source.range_at(va).expect("the address is in the buffer");
     println!("{error}: that is range {range}");
     assert_eq!(range, LOST);
     // It has stopped for good.

@@ -13,11 +13,13 @@ mod fuzz;
 mod interleavings;
 mod isa;
 mod kernels;
+mod links;
 mod packages;
 mod pseudocode;
 mod rooms;
 mod stray;
 mod stress;
+mod transcripts;
 mod tree;
 mod vm;
 
@@ -45,9 +47,11 @@ enum Task {
     Interleavings(interleavings::Args),
     Isa(isa::Args),
     Kernels(kernels::Args),
+    Links(links::Args),
     Pseudocode(pseudocode::Args),
     Stray(stray::Args),
     Stress(stress::Args),
+    Transcripts(transcripts::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
     Dist(dist::Args),
@@ -71,9 +75,11 @@ fn main() -> ExitCode {
         Task::Interleavings(args) => interleavings::run(&args),
         Task::Isa(args) => isa::run(&args),
         Task::Kernels(args) => kernels::run(&args),
+        Task::Links(args) => links::run(&args),
         Task::Pseudocode(args) => pseudocode::run(&args),
         Task::Stray(args) => stray::run(&args),
         Task::Stress(args) => stress::run(&args),
+        Task::Transcripts(args) => transcripts::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
         Task::Dist(args) => dist::run(&args),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Recovering from a page fault: a part of registered memory is unmapped under the GPU's feet. The error says where, vkfd_locate() says which range of
+ * Recovering from a page fault: a part of registered memory is unmapped under the GPU's feet. The error says where, the buffer says which range of
  * the list that is; memory is put there again, the buffer is validated, and the copy is tried again.
  *
  *   cc -o recover recover.c $(pkg-config --cflags --libs vkfd) && ./recover
@@ -58,7 +58,7 @@ int main(void)
 	}
 	printf("%s\n", vkfd_last_error());
 	check("vkfd_last_fault", vkfd_last_fault(&fault));
-	check("vkfd_locate", vkfd_locate(source, pieces, PIECES, fault.gpu_va, &range, NULL));
+	check("vkfd_buffer_range_at", vkfd_buffer_range_at(source, fault.gpu_va, &range, NULL));
 	printf("that is range %zu\n", range);
 
 	/* Something else is there from now on. */

@@ -138,11 +138,10 @@ int vkfd_unmap(vkfd_buffer *buffer, uint64_t gpus);
 int vkfd_revalidate(vkfd_buffer *buffer);
 
 /*
- * Which range of the list that a buffer was registered with is at a GPU address, and which CPU address that is; either pointer may be NULL.
- * -EINVAL for an address outside of the buffer or the list.
+ * Which range of the registered list is at a GPU address, and how far into it; either pointer may be NULL. -EINVAL for an address outside of the
+ * buffer, and for an allocated one.
  */
-int vkfd_locate(const vkfd_buffer *buffer, const struct iovec *ranges, size_t count, uint64_t gpu_va, size_t *range,
-		void **address);
+int vkfd_buffer_range_at(const vkfd_buffer *buffer, uint64_t gpu_va, size_t *range, uint64_t *offset);
 
 /* A buffer's first GPU address. */
 uint64_t vkfd_buffer_gpu_va(const vkfd_buffer *buffer);

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use vkfd_client::{AllocOptions, AsRanges, Buffer, ClientError, CopyQueue, GpuVa, RegisterOptions, Result, Strategy};
+use vkfd_client::{AllocOptions, Buffer, ClientError, CopyQueue, GpuVa, RegisterOptions, Result, Strategy};
 
 use crate::call::{guard, hand_out, null, object};
 use crate::{gpu_at, gpus_of, VkfdClient, ALL_GPUS};
@@ -196,34 +196,26 @@ pub unsafe extern "C" fn vkfd_revalidate(buffer: *mut VkfdBuffer) -> c_int {
 ///
 /// # Safety
 ///
-/// As for [`vkfd_buffer_gpu_va`]; `ranges` has `count` entries; `range` and `address` are null or can be written.
+/// As for [`vkfd_buffer_gpu_va`]; `range` and `offset` are null or can be written.
 #[no_mangle]
-pub unsafe extern "C" fn vkfd_locate(
+pub unsafe extern "C" fn vkfd_buffer_range_at(
     buffer: *const VkfdBuffer,
-    ranges: *const libc::iovec,
-    count: usize,
     gpu_va: u64,
     range: *mut usize,
-    address: *mut *mut c_void,
+    offset: *mut u64,
 ) -> c_int {
     guard(|| {
         // SAFETY: promised by the caller.
         let buffer = unsafe { object(buffer, "buffer")? };
-        if ranges.is_null() {
-            return Err(null("ranges"));
-        }
-        // SAFETY: not null, and the caller promises the entries.
-        let list = unsafe { std::slice::from_raw_parts(ranges, count) };
-        let none = || ClientError::Invalid(format!("{gpu_va:#x} is in none of the ranges of this buffer"));
-        let offset = buffer.0.offset_of(GpuVa(gpu_va)).ok_or_else(none)?;
-        let found = list.locate(offset).ok_or_else(none)?;
+        let none = || ClientError::Invalid(format!("{gpu_va:#x} is in no range of this buffer"));
+        let (index, into) = buffer.0.range_at(GpuVa(gpu_va)).ok_or_else(none)?;
         if !range.is_null() {
             // SAFETY: not null, so it can be written.
-            unsafe { range.write(found.index) };
+            unsafe { range.write(index) };
         }
-        if !address.is_null() {
+        if !offset.is_null() {
             // SAFETY: as above.
-            unsafe { address.write(ptr::with_exposed_provenance_mut(usize::try_from(found.address.0).unwrap_or(0))) };
+            unsafe { offset.write(into) };
         }
         Ok(())
     })

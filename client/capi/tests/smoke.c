@@ -26,7 +26,7 @@ int main(int argc, char **argv)
 	struct vkfd_gpu_info gpu = { .size = sizeof(gpu) };
 	struct vkfd_fault fault = { .size = sizeof(fault) };
 	vkfd_client *client = NULL, *other = NULL;
-	void *address;
+	uint64_t offset;
 	vkfd_buffer *source = NULL, *target = NULL, *none = NULL, *fixed = NULL;
 	unsigned char *memory, *seen;
 	size_t i;
@@ -105,11 +105,11 @@ int main(int argc, char **argv)
 	error = vkfd_copy(client, 0, vkfd_buffer_gpu_va(target), vkfd_buffer_gpu_va(fixed), PAGE, 60000);
 	if (error != -EFAULT)
 		return failed("a copy after vkfd_unmap", error);
-	error = vkfd_locate(fixed, ranges, PIECES, vkfd_buffer_gpu_va(fixed) + 5 * PAGE + 17, &i, &address);
-	if (error || i != 5 || address != (char *)ranges[5].iov_base + 17)
-		return failed("vkfd_locate", error);
-	if (vkfd_locate(fixed, ranges, PIECES, vkfd_buffer_gpu_va(fixed) + PIECES * PAGE, NULL, NULL) != -EINVAL ||
-	    vkfd_locate(fixed, ranges, PIECES, vkfd_buffer_gpu_va(fixed) - 1, NULL, NULL) != -EINVAL)
+	error = vkfd_buffer_range_at(fixed, vkfd_buffer_gpu_va(fixed) + 5 * PAGE + 17, &i, &offset);
+	if (error || i != 5 || offset != 17)
+		return failed("vkfd_buffer_range_at", error);
+	if (vkfd_buffer_range_at(fixed, vkfd_buffer_gpu_va(fixed) + PIECES * PAGE, NULL, NULL) != -EINVAL ||
+	    vkfd_buffer_range_at(target, vkfd_buffer_gpu_va(target), NULL, NULL) != -EINVAL)
 		return failed("addresses of no range", 0);
 	if (vkfd_map(fixed, VKFD_GPU(2)) != -EINVAL || vkfd_map(fixed, 0) != -EINVAL)
 		return failed("GPUs that are not there", 0);

@@ -91,7 +91,7 @@ use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use together::{Gathered, Together};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
-use vkfd_driver::address_space::Access;
+use vkfd_driver::address_space::{Access, Mapping};
 use vkfd_driver::device_memory::DeviceMemory;
 use vkfd_driver::errno::Errno;
 use vma::Mappings;
@@ -495,6 +495,11 @@ impl Mover {
             }
             Ok(())
         });
+    }
+
+    /// See `AddressSpace::mapping`.
+    pub(crate) fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
+        self.mappings.around(at, span)
     }
 
     /// Why `span` may not be accessed: EFAULT for a hole, EPERM for a missing permission.
