@@ -172,7 +172,11 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
     tree::write(directory.path(), &machine).context("cannot write the machine's files")?;
     let mut command = Command::new(program);
     command.arg0(name).args(arguments);
-    let preload = library.preload(directory.path(), std::env::var_os("LD_PRELOAD"));
+    let mut before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if let Some(runtime) = program::sanitizer(program).filter(|_| before.is_empty()) {
+        before = runtime.into();
+    }
+    let preload = library.preload(directory.path(), Some(before));
     command.env("LD_PRELOAD", preload.context("cannot give the library another name")?);
     command.env(DIRECTORY_VARIABLE, directory.path()).env(MACHINE_VARIABLE, machine.to_string());
     command.env_remove(TRACE_VARIABLE).env_remove(TRACE_JSON_VARIABLE);
