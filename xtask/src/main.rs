@@ -12,6 +12,7 @@ mod fuzz;
 mod interleavings;
 mod isa;
 mod kernels;
+mod operations;
 mod pseudocode;
 mod rooms;
 mod stray;
@@ -43,6 +44,7 @@ enum Task {
     Interleavings(interleavings::Args),
     Isa(isa::Args),
     Kernels(kernels::Args),
+    Operations(operations::Args),
     Pseudocode(pseudocode::Args),
     Stray(stray::Args),
     Stress(stress::Args),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Task::Interleavings(args) => interleavings::run(&args),
         Task::Isa(args) => isa::run(&args),
         Task::Kernels(args) => kernels::run(&args),
+        Task::Operations(args) => operations::run(&args),
         Task::Pseudocode(args) => pseudocode::run(&args),
         Task::Stray(args) => stray::run(&args),
         Task::Stress(args) => stress::run(&args),
