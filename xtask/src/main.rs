@@ -15,6 +15,7 @@ mod isa;
 mod kernels;
 mod links;
 mod packages;
+mod operations;
 mod pseudocode;
 mod rooms;
 mod stray;
@@ -48,6 +49,7 @@ enum Task {
     Isa(isa::Args),
     Kernels(kernels::Args),
     Links(links::Args),
+    Operations(operations::Args),
     Pseudocode(pseudocode::Args),
     Stray(stray::Args),
     Stress(stress::Args),
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Task::Isa(args) => isa::run(&args),
         Task::Kernels(args) => kernels::run(&args),
         Task::Links(args) => links::run(&args),
+        Task::Operations(args) => operations::run(&args),
         Task::Pseudocode(args) => pseudocode::run(&args),
         Task::Stray(args) => stray::run(&args),
         Task::Stress(args) => stress::run(&args),
