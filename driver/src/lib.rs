@@ -12,10 +12,24 @@
 //! | [`files::Files`] | files that calls give to their callers: SMI events, exported buffers |
 //! | [`gpu::Gpu`] | the device: page-table roots, TLB flushes, queues, its VRAM |
 //!
-//! A call comes in through [`ioctl`], is checked in [`memory`], [`batch`], [`queue`] or [`svm`], and changes objects of
-//! its [`process::Process`]. Userptr is in [`userptr`] (state and invalidation), [`range_set`] (the ranges and their index),
-//! [`window`] (their notifiers), [`revalidate`] (faulting and committing), [`eviction`] and `process` (restore), [`fault`]
-//! (XNACK); what libdrm asks a render node is answered in [`drm`]. Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].
+//! The source stands in rooms, from the ground up; a room knows those below it, and asks something of the one above only
+//! through a small trait ([`vmid_owner::VmidOwner`], [`userptr::owner::UserptrOwner`]). `cargo xtask stray` checks that.
+//!
+//! | room | what is in it |
+//! | --- | --- |
+//! | `base`, [`os`] | addresses, page-table entries, errors, the order of locks; the system's services |
+//! | `collections` | tables of handles, an index of intervals, sets of pages |
+//! | `seams` | traits that a host implements |
+//! | [`topology`] | what clients read of the machine |
+//! | [`device`] | a GPU as the driver keeps it: VMIDs, VRAM and what is in it, limits, event readers |
+//! | `gpuvm`, `queues` | page tables and VMs; queues, eviction, events, faults |
+//! | [`userptr`] | ranges of the client's memory: state, index, notifiers, faulting in and committing |
+//! | `buffers` | what a handle stands for: buffer objects, DRM's objects, files of both |
+//! | `machine` | the driver of one machine, and its parameters |
+//! | [`process`], [`svm`] | a process, its restore and fault workers; its SVM memory |
+//! | `calls`, [`drm`] | KFD's calls; what libdrm asks a render node |
+//!
+//! Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].
 #![no_std]
 // In a kernel that is built with overflow checks each of these is its end. A module that has some of them left says why they cannot happen; those that a
 // client's arguments come into have none.
@@ -33,7 +47,10 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
 mod base;
+mod buffers;
 mod calls;
+mod collections;
+pub mod device;
 pub mod drm;
 mod gpuvm;
 mod machine;
@@ -45,12 +62,15 @@ pub mod svm;
 pub mod topology;
 pub mod userptr;
 
-// Hosts and tests name a module without its room.
-pub use base::{addr, errno, handle, interval, lock_rank};
-pub use calls::{batch, ioctl, measure, memory, mmap, move_pages, settings, snapshot};
-pub use gpuvm::{bo, dmabuf, page_table, pte, vm, vram};
-pub use machine::{device, kfd, limit, sabotage, share, smi};
-pub use process::{counters, last_error};
+// A module goes by its own name; the room says where it is and what it may know.
+pub use base::{addr, counters, errno, lock_rank, pte, sabotage};
+pub use buffers::{bo, dmabuf, files, gem_object, metadata};
+pub use calls::mmap;
+pub use collections::{handle, interval, page_bits};
+pub use device::{damping, limit, residency, share, smi, vmid_owner, vram};
+pub use gpuvm::{page_table, vm};
+pub use machine::{kfd, options};
+pub use process::{last_error, offsets};
 pub use queues::{event, eviction, fault, queue};
-pub use seams::{address_space, device_memory, files, gpu};
+pub use seams::{address_space, device_memory, event_stream, gpu};
 pub use userptr::{range_set, revalidate, window};

@@ -13,6 +13,7 @@ mod interleavings;
 mod isa;
 mod kernels;
 mod pseudocode;
+mod rooms;
 mod stray;
 mod stress;
 mod tree;

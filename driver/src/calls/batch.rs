@@ -5,9 +5,9 @@
 //! `mmap_offset` and set a flag. Checks come in v2's order; beyond it there are caps, wraparound checks, and reserved
 //! fields must be 0.
 
+use super::memory::{Allocated, Request};
 use crate::addr::{CpuVa, PAGE};
 use crate::errno::{Errno, Error, Reason, Result};
-use crate::memory::{Allocated, Request};
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
 use crate::range_set::{Builder, RangeSet};

@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::kfd::MAX_GPUS;
 use crate::limit::{Charge, ChargedDma};
-use crate::mmap::Shown;
+use crate::offsets::Shown;
 use crate::os::{self, Arc, Time};
 use crate::page_table::VA_END;
 use crate::process::{Inner, Process};
@@ -215,7 +215,9 @@ impl Process {
         let access = if flags & abi::ALLOC_MEM_FLAGS_WRITABLE != 0 { Access::Write } else { Access::Read };
         let executable = flags & abi::ALLOC_MEM_FLAGS_EXECUTABLE != 0;
         let number = self.reserve_number()?;
-        let bo = Userptr::new(self, number, span.start(), access, executable, ranges).and_then(|object| {
+        let owner = self.as_userptr_owner();
+        let userptr = owner.and_then(|owner| Userptr::new(owner, number, span.start(), access, executable, ranges));
+        let bo = userptr.and_then(|object| {
             let backing = Backing::Userptr(object);
             let (device, gpus) = (device.clone(), self.gpu_count());
             let charge = Some(charge);

@@ -14,15 +14,15 @@
 use crate::addr::{block_start, index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 use crate::address_space::Access;
 use crate::bo::Bo;
+use crate::counters::SvmCounters as Counters;
 use crate::device::Device;
 use crate::device_memory::DeviceMemory;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::page_table::VA_END;
 use crate::process::Process;
+use crate::residency::Granule;
 use crate::svm::block;
-use crate::svm::counters::Counters;
-use crate::svm::residency::Granule;
 use crate::userptr;
 use crate::vram::Contents;
 use vkfd_uapi::vkfd as abi;

@@ -6,9 +6,6 @@
 //! graphics and are 0.
 
 mod gem;
-mod object;
-
-pub use self::object::{GemObject, Metadata};
 
 use self::gem::Objects;
 use crate::addr::CpuVa;

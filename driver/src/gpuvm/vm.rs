@@ -14,7 +14,8 @@ use crate::gpu::{DmaMemory, Gpu, Vmid};
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex};
 use crate::page_table::{Leaves, PageTable};
-use crate::process::Process;
+use crate::sabotage::Sabotage;
+use crate::vmid_owner::VmidOwner;
 use core::sync::atomic::{AtomicU64, Ordering};
 use vkfd_uapi::mmap;
 
@@ -42,16 +43,16 @@ pub struct Mapping {
 }
 
 impl Vm {
-    /// An empty address space for `process`; the GPU walks it from now on.
-    pub fn new(process: &Arc<Process>, device: &Arc<Device>, retry: bool) -> Result<Arc<Self>> {
+    /// An empty address space for `owner`; the GPU walks it from now on.
+    pub fn new(owner: Arc<dyn VmidOwner>, device: &Arc<Device>, retry: bool, sabotage: &Sabotage) -> Result<Arc<Self>> {
         let gpu = device.gpu();
         let table = PageTable::new(gpu.clone(), device.vram().clone())?;
         let root = FabricAddr(gpu.properties().vram_base.0 + table.root().0);
         let table = Mutex::new(Rank::Vm, table)?;
         let doorbells = gpu.alloc_doorbells(DOORBELL_BYTES)?;
         let mmio = gpu.alloc_dma(PAGE)?;
-        let vmid = device.take_vmid(process)?;
-        let skip_flush = process.sabotage().skip_tlb_flush();
+        let vmid = device.take_vmid(owner)?;
+        let skip_flush = sabotage.skip_tlb_flush();
         let this =
             Self { device: device.clone(), vmid, table, doorbells, mmio, flushes: AtomicU64::new(0), skip_flush };
         let this = crate::os::arc(this)?;

@@ -1,63 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The driver instance of a machine: its GPUs, its limits, its processes, and what the devices tell it.
 
-use crate::address_space::AddressSpace;
 use crate::device::Device;
-use crate::device_memory;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::files::{Files, NoFiles};
 use crate::gpu::{Gpu, HwQueue, Interrupts, PageFault, Vmid};
 use crate::limit::Limit;
+pub use crate::options::Options;
 use crate::os::{self, Arc, Vec};
-use crate::process::Process;
-use crate::sabotage::Sabotage;
-use crate::svm::damping::Damping;
-use crate::window::WindowPolicy;
+use crate::vmid_owner::VmidOwner;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use core::time::Duration;
 
 /// At most so many GPUs: a mapping's GPUs are a bitmap of this width.
 pub const MAX_GPUS: usize = 32;
-
-/// How the driver behaves; a kernel module's parameters.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// How ranges share interval notifiers.
-    pub windows: WindowPolicy,
-    /// How long one call may go on retrying memory that keeps changing.
-    pub register_deadline: Duration,
-    /// The longest pause between two tries of a restore.
-    pub restore_pause: Duration,
-    /// Most ranges in one call.
-    pub max_ranges: u32,
-    /// Bytes of RAM; the system-memory limit follows from it.
-    pub ram: u64,
-    /// What the GPUs' memory is to SVM memory that moves there.
-    pub device_memory: device_memory::Kind,
-    /// What to do about memory that goes to and fro.
-    pub damping: Damping,
-    /// Whether clients may have what is there for tests and benchmarks only: MEASURE, MOVE, SET_WINDOWS. EPERM otherwise. Each lets a
-    /// client hold what others need (references to pages, VRAM, notifiers), so a machine with strangers on it has it off.
-    pub diagnosis: bool,
-    /// What is broken on purpose (nothing, unless built for that).
-    pub sabotage: Sabotage,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            windows: WindowPolicy::default(),
-            register_deadline: Duration::from_secs(10),
-            restore_pause: Duration::from_millis(64),
-            max_ranges: 1 << 20,
-            ram: 16 << 30,
-            device_memory: device_memory::Kind::default(),
-            damping: Damping::default(),
-            diagnosis: false,
-            sabotage: Sabotage::default(),
-        }
-    }
-}
 
 /// The driver.
 pub struct Kfd {
@@ -105,12 +60,6 @@ impl Kfd {
         })
     }
 
-    /// A process opens the device: an object with no VM yet.
-    pub fn open(self: &Arc<Self>, mm: Arc<dyn AddressSpace>) -> Result<Arc<Process>> {
-        let number = self.next_process.fetch_add(1, Ordering::Relaxed);
-        Process::new(self, number, mm)
-    }
-
     /// The right to pin pages; one at a time.
     pub(crate) fn begin_pinning(&self) -> Option<Pinning<'_>> {
         (!self.pinning.swap(true, Ordering::AcqRel)).then(|| Pinning(&self.pinning))
@@ -142,7 +91,12 @@ impl Kfd {
         &*self.files
     }
 
-    fn owner(&self, gpu_id: u32, vmid: Vmid) -> Option<(usize, Arc<Process>)> {
+    /// A number for a process that opens the device.
+    pub(crate) fn next_process(&self) -> u64 {
+        self.next_process.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn owner(&self, gpu_id: u32, vmid: Vmid) -> Option<(usize, Arc<dyn VmidOwner>)> {
         let device = self.device(gpu_id).ok()?;
         Some((device.index(), device.owner(vmid)?))
     }
@@ -151,21 +105,20 @@ impl Kfd {
 impl Interrupts for Kfd {
     fn page_fault(&self, gpu_id: u32, fault: PageFault) {
         if let Some((gpu, process)) = self.owner(gpu_id, fault.vmid) {
-            process.gpu_fault(gpu, fault);
+            process.page_fault(gpu, fault);
         }
     }
 
     fn signal_event(&self, gpu_id: u32, vmid: Vmid, event_id: u32) {
         if let Some((_, process)) = self.owner(gpu_id, vmid) {
-            process.events().signal(event_id);
+            process.signal_event(event_id);
         }
     }
 
     fn queue_error(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue, message: &str) {
         if let Some((gpu, process)) = self.owner(gpu_id, vmid) {
-            process.queue_stopped(gpu, queue, None);
             os::warn(format_args!("gpu {gpu_id:#x}: queue {} stopped: {message}", queue.0));
-            process.events().hw_exception(gpu_id);
+            process.queue_error(gpu, gpu_id, queue);
         }
     }
 }

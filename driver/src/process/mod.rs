@@ -5,8 +5,10 @@
 //! queues. It is never held while pages are faulted in: an object is entered under it, built without it, and becomes
 //! visible at the end. Objects point back at their process; [`Process::release`] breaks that circle.
 
-pub mod counters;
 pub mod last_error;
+pub mod offsets;
+mod owner;
+mod serve_faults;
 
 use crate::addr::{CpuSpan, PAGE};
 use crate::address_space::AddressSpace;
@@ -22,7 +24,7 @@ use crate::interval::IntervalMap;
 use crate::kfd::Kfd;
 use crate::last_error::LastErrors;
 use crate::lock_rank::Rank;
-use crate::mmap::{Offsets, Shown};
+use crate::offsets::{Offsets, Shown};
 use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
 use crate::queue::Queues;
 use crate::sabotage::Sabotage;
@@ -266,7 +268,7 @@ impl Process {
         let mut inner = self.lock();
         let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
         if slot.is_none() {
-            let vm = Vm::new(self, device, self.xnack())?;
+            let vm = Vm::new(self.as_owner()?, device, self.xnack(), self.sabotage())?;
             let doorbells = (vm.doorbells_mmap_offset(), DOORBELL_BYTES, Shown::Page(vm.doorbells().clone()));
             let registers = (vm.mmio_mmap_offset(), PAGE, Shown::Page(vm.mmio().clone()));
             let shown = [doorbells, registers];

@@ -21,17 +21,17 @@
     reason = "numbers of ranges and pages of a set that was checked; what a host names is cut to it"
 )]
 
+pub mod owner;
 pub mod range_set;
 pub mod revalidate;
 pub mod window;
 
+use self::owner::UserptrOwner;
 use crate::addr::{index, CpuSpan, CpuVa, GpuVa, PAGE};
 use crate::address_space::{Access, Invalidate, Page};
-use crate::bo::Reserved;
 use crate::errno::Result;
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, MutexGuard, Vec};
-use crate::process::Process;
 use crate::pte;
 use crate::range_set::RangeSet;
 use crate::vm::Mapping;
@@ -85,9 +85,19 @@ pub struct State {
 /// The notifier lock, held.
 pub type Guard<'a> = MutexGuard<'a, State>;
 
+/// The object's reservation ([`crate::bo`]), as far as userptr must know that it is held: whoever has a reference to it holds that lock.
+pub struct Reservation(());
+
+impl Reservation {
+    /// For what the lock guards.
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
+
 /// A userptr object.
 pub struct Userptr {
-    process: Arc<Process>,
+    process: Arc<dyn UserptrOwner>,
     /// The object's number in its process.
     number: u32,
     va: GpuVa,
@@ -111,7 +121,7 @@ impl Drop for Moving {
 impl Userptr {
     /// An object all of whose ranges are invalid. O(pages) memory: 8 bytes a page, 40 a range.
     pub fn new(
-        process: &Arc<Process>,
+        process: Arc<dyn UserptrOwner>,
         number: u32,
         va: GpuVa,
         access: Access,
@@ -134,7 +144,7 @@ impl Userptr {
             state.list(*range as usize);
         }
         crate::os::arc(Self {
-            process: process.clone(),
+            process,
             number,
             va,
             access,
@@ -146,7 +156,7 @@ impl Userptr {
     }
 
     /// Keeps its memory from being faulted in: see [`crate::move_pages`]. Under the object's reservation, so that no fault is under way.
-    pub fn begin_move(self: &Arc<Self>, _: &Reserved<'_>) -> Moving {
+    pub fn begin_move(self: &Arc<Self>, _: &Reservation) -> Moving {
         self.moving.fetch_add(1, Ordering::AcqRel);
         Moving(self.clone())
     }
@@ -172,8 +182,8 @@ impl Userptr {
     }
 
     /// Whose it is.
-    pub const fn process(&self) -> &Arc<Process> {
-        &self.process
+    pub fn process(&self) -> &dyn UserptrOwner {
+        &*self.process
     }
 
     /// Takes the notifier lock.

@@ -26,10 +26,9 @@
 
 use crate::addr::{index, CpuSpan, CpuVa, HUGE_PAGES, PAGE};
 use crate::address_space::{Page, Seq, Watch};
-use crate::bo::Reserved;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
-use crate::userptr::{InvalidList, State, Status, Userptr};
+use crate::userptr::{InvalidList, Reservation, State, Status, Userptr};
 use crate::window::Windows;
 use core::time::Duration;
 
@@ -93,7 +92,7 @@ fn is_invalid(state: &State, range: usize) -> bool {
 
 /// One pass over the ranges that are invalid now and wanted. `Err` only with [`Missing::Fail`], for want of memory, or in a thread that is being killed;
 /// the ranges not dealt with are back on the list then.
-pub fn pass(object: &Userptr, _: &Reserved<'_>, windows: &Windows, missing: Missing, wanted: Wanted) -> Result {
+pub fn pass(object: &Userptr, _: &Reservation, windows: &Windows, missing: Missing, wanted: Wanted) -> Result {
     let (mut list, ranges, pages) = {
         let mut state = object.lock();
         let list = match wanted {
@@ -162,7 +161,7 @@ pub struct Converged {
 /// more ranges during a long pass than during a short one, so this closes in on none, where a pause would lose the lead again.
 pub fn converge(
     object: &Userptr,
-    reserved: &Reserved<'_>,
+    reserved: &Reservation,
     windows: &Windows,
     missing: Missing,
     wanted: Wanted,
@@ -186,7 +185,7 @@ pub fn converge(
 /// the first range that would not hold still.
 pub fn settle(
     object: &Userptr,
-    reserved: &Reserved<'_>,
+    reserved: &Reservation,
     windows: &Windows,
     missing: Missing,
     wanted: Wanted,

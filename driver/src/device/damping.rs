@@ -6,11 +6,11 @@
 //! GPUs use it in system memory meanwhile. A prefetch is an order and goes through, a granule that holds still longer than the window is
 //! forgiven, and what is known of pages goes with their memory.
 //!
-//! Guarded by the notifier lock ([`super::window`]).
+//! Guarded by the notifier lock ([`crate::svm::window`]).
 #![expect(clippy::arithmetic_side_effects, reason = "a count that is bounded where it is used")]
 
-use super::page_bits::PageBits;
 use crate::os::Time;
+use crate::page_bits::PageBits;
 use core::time::Duration;
 
 /// How much to and fro is too much.

@@ -18,7 +18,7 @@ use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
 use crate::pte::{self, Target};
 use crate::revalidate::{self, Missing, Wanted};
-use crate::userptr::{Moving, Status, Userptr};
+use crate::userptr::{Moving, Reservation, Status, Userptr};
 use crate::vm::{Mapping, Vm};
 use crate::vram::{Contents, VramBlock};
 use crate::window::Windows;
@@ -104,6 +104,8 @@ impl Drop for VramMemory {
 
 /// What the reservation guards.
 pub struct Inner {
+    /// Says that the lock is held.
+    pub(crate) reservation: Reservation,
     /// A userptr object's notifiers, from registration until it is freed.
     windows: Option<Windows>,
     /// Mappings of the other kinds.
@@ -155,7 +157,13 @@ impl Bo {
     /// An object, not mapped anywhere and not ready.
     pub fn new(spec: Spec) -> Result<Arc<Self>> {
         let Spec { number, device, span, flags, mmap_offset, backing, first_page, charge, gpus } = spec;
-        let inner = Inner { windows: None, maps: Vec::with_capacity(gpus)?, charge, freed: false };
+        let inner = Inner {
+            reservation: Reservation::new(),
+            windows: None,
+            maps: Vec::with_capacity(gpus)?,
+            charge,
+            freed: false,
+        };
         let inner = Mutex::new(Rank::Bo, inner)?;
         let ready = AtomicBool::new(false);
         os::arc(Self { number, device, span, flags, mmap_offset, backing, first_page, inner, ready })
@@ -228,7 +236,7 @@ impl Bo {
     pub fn register(&self, windows: Windows, deadline: os::Time) -> Result {
         let Backing::Userptr(object) = &self.backing else { return Ok(()) };
         let inner = self.reserve()?;
-        revalidate::settle(object, &inner, &windows, Missing::Fail, Wanted::Each, deadline)?;
+        revalidate::settle(object, &inner.reservation, &windows, Missing::Fail, Wanted::Each, deadline)?;
         let mut inner = inner;
         inner.windows = Some(windows);
         Ok(())
@@ -322,9 +330,9 @@ impl Bo {
                 0 => Ok(()),
                 // What changes again meanwhile the device asks for.
                 _ if object.process().xnack() => {
-                    revalidate::converge(object, inner, windows, Missing::Note, Wanted::All).map(|_| ())
+                    revalidate::converge(object, &inner.reservation, windows, Missing::Note, Wanted::All).map(|_| ())
                 }
-                _ => revalidate::settle(object, inner, windows, Missing::Note, Wanted::All, deadline),
+                _ => revalidate::settle(object, &inner.reservation, windows, Missing::Note, Wanted::All, deadline),
             }
         };
         match settled {
@@ -444,7 +452,7 @@ impl Bo {
     pub(crate) fn begin_move(&self) -> Option<Moving> {
         let object = self.userptr()?;
         let reserved = self.reserve().ok()?;
-        Some(object.begin_move(&reserved))
+        Some(object.begin_move(&reserved.reservation))
     }
 
     /// Restores what is invalid. The object has been taken off the waiting list. Whether something is left to do.
@@ -453,7 +461,7 @@ impl Bo {
         let inner = self.reserve()?;
         object.lock().no_longer_waiting();
         let Some(windows) = &inner.windows else { return Ok(false) };
-        let converged = revalidate::converge(object, &inner, windows, Missing::Note, Wanted::All)?;
+        let converged = revalidate::converge(object, &inner.reservation, windows, Missing::Note, Wanted::All)?;
         Ok(converged.left > 0 && !object.lock().maps().is_empty())
     }
 
@@ -477,7 +485,7 @@ impl Bo {
                 state.retry_missing();
             }
         }
-        revalidate::settle(object, &inner, windows, Missing::Note, Wanted::One(range), deadline)?;
+        revalidate::settle(object, &inner.reservation, windows, Missing::Note, Wanted::One(range), deadline)?;
         // Invalidated again just now: the device faults again.
         let status = object.lock().range(range).1;
         Ok(!matches!(status, Status::Gone | Status::Denied))

@@ -19,17 +19,16 @@
     reason = "pages of VRAM and of granules, which seats know; nothing in here is a client's number"
 )]
 
-use super::block_state::BLOCK_PAGES;
-use super::counters::Counters;
-use super::page_bits::PageBits;
 use crate::addr::{index, CpuSpan, VramOffset, PAGE};
 use crate::address_space::AddressSpace;
+use crate::counters::SvmCounters;
 use crate::device::Device;
 use crate::device_memory::DeviceMemory;
 use crate::errno::{Error, Reason, Result};
 use crate::handle::Handles;
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
+use crate::page_bits::{PageBits, BLOCK_PAGES};
 use crate::smi::{Event, Who};
 use crate::vram::{Contents, VramBlock};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -52,7 +51,7 @@ pub struct Granule {
     span: CpuSpan,
     /// Its seat by GPU number.
     seats: Vec<AtomicU32>,
-    counters: Arc<Counters>,
+    counters: Arc<SvmCounters>,
 }
 
 impl Granule {
@@ -62,7 +61,7 @@ impl Granule {
         who: Who,
         span: CpuSpan,
         gpus: usize,
-        counters: Arc<Counters>,
+        counters: Arc<SvmCounters>,
     ) -> Result<Arc<Self>> {
         let mut seats = Vec::with_capacity(gpus)?;
         for _ in 0..gpus {

@@ -3,20 +3,26 @@
 //!
 //! The VMID table is guarded by a lock of rank `Vram`.
 
+pub mod damping;
+pub mod limit;
+pub mod residency;
+pub mod share;
+pub mod smi;
+pub mod vmid_owner;
+pub mod vram;
+
 use crate::device_memory;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::{Gpu, GpuProperties, Vmid};
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, Vec};
-use crate::process::Process;
-use crate::share;
-use crate::smi;
-use crate::svm::residency::Residency;
+use crate::residency::Residency;
+use crate::vmid_owner::VmidOwner;
 use crate::vram::Vram;
 
 /// A VMID.
 struct Slot {
-    owner: Option<Arc<Process>>,
+    owner: Option<Arc<dyn VmidOwner>>,
     /// How often it has been handed out.
     generation: u32,
 }
@@ -131,14 +137,14 @@ impl Device {
         Ok(QueueShare { device: self.clone(), user })
     }
 
-    /// A VMID for `process`. ENOSPC when all are taken, or those that are left are for others ([`share`]).
-    pub fn take_vmid(&self, process: &Arc<Process>) -> Result<Vmid> {
+    /// A VMID for `owner`. ENOSPC when all are taken, or those that are left are for others ([`share`]).
+    pub fn take_vmid(&self, owner: Arc<dyn VmidOwner>) -> Result<Vmid> {
         crate::os::failpoint("vmid")?;
         let no_vmid = Error::new(Errno::ENOSPC, Reason::BadGpu);
         let mut owners = self.owners.lock();
         // VMID 0 is the driver's own.
         let all = || owners.iter().skip(1);
-        let user = process.user();
+        let user = owner.user();
         let own = all().filter_map(|slot| slot.owner.as_ref()).filter(|owner| owner.user() == user).count();
         let free = all().filter(|slot| slot.owner.is_none()).count();
         if !share::allows(all().count(), free, own) {
@@ -146,7 +152,7 @@ impl Device {
         }
         let slot = owners.iter_mut().enumerate().skip(1).find(|(_, slot)| slot.owner.is_none());
         let (number, slot) = slot.ok_or(no_vmid)?;
-        slot.owner = Some(process.clone());
+        slot.owner = Some(owner);
         let generation = slot.generation;
         slot.generation = generation.wrapping_add(1);
         Ok(Vmid::new(u32::try_from(number).map_err(|_| Errno::ENOSPC)?, generation))
@@ -159,7 +165,7 @@ impl Device {
     }
 
     /// Whose a VMID is; `None` if it is no longer in the use that `vmid` is of.
-    pub fn owner(&self, vmid: Vmid) -> Option<Arc<Process>> {
+    pub fn owner(&self, vmid: Vmid) -> Option<Arc<dyn VmidOwner>> {
         let owners = self.owners.lock();
         let slot = owners.get(vmid.number() as usize)?;
         let now = Vmid::new(vmid.number(), slot.generation.wrapping_sub(1));

@@ -12,6 +12,9 @@ use core::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not};
 const WORDS: usize = 8;
 const _: () = assert!(HUGE_PAGES == WORDS as u64 * 64);
 
+/// Pages in a block, as an array has them.
+pub const BLOCK_PAGES: usize = 512;
+
 /// A set of pages of one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PageBits([u64; WORDS]);

@@ -8,64 +8,26 @@ use crate::addr::PAGE;
 use crate::bo::{Backing, VramMemory};
 use crate::device::Device;
 use crate::errno::{Errno, Result};
-use crate::kfd::Kfd;
-use crate::limit::ChargedDma;
-use crate::lock_rank::Rank;
-use crate::os::{self, Arc, Mutex};
+use crate::limit::{ChargedDma, Limit};
+use crate::metadata::Metadata;
+use crate::os::{self, Arc};
 use vkfd_uapi::memory as kfd_abi;
 
 /// `AMDGPU_GEM_DOMAIN_*`: the CPU's is never chosen, GDS, GWS, OA and doorbells are not offered.
-pub(super) const DOMAIN_CPU: u32 = 1;
+pub(crate) const DOMAIN_CPU: u32 = 1;
 /// System memory that the GPU reaches.
-pub(super) const DOMAIN_GTT: u32 = 2;
+pub(crate) const DOMAIN_GTT: u32 = 2;
 /// The GPU's own.
-pub(super) const DOMAIN_VRAM: u32 = 4;
+pub(crate) const DOMAIN_VRAM: u32 = 4;
 /// `AMDGPU_GEM_CREATE_NO_CPU_ACCESS`.
-pub(super) const NO_CPU_ACCESS: u64 = 1 << 1;
+pub(crate) const NO_CPU_ACCESS: u64 = 1 << 1;
 /// `AMDGPU_GEM_CREATE_*` that amdgpu takes from clients.
 const FLAGS: u64 =
     1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 15;
 
-/// Bytes of metadata that an object can have.
-pub(super) const METADATA_BYTES: usize = 256;
-
-/// What a client notes about a buffer for others to read: how it is tiled, and words of its own.
-#[derive(Clone, Copy)]
-pub struct Noted {
-    /// `AMDGPU_TILING_*`.
-    pub tiling: u64,
-    /// The client's flags.
-    pub flags: u64,
-    /// The client's bytes, so many of them.
-    pub bytes: [u8; METADATA_BYTES],
-    /// How many.
-    pub length: usize,
-}
-
-/// The same, of a buffer: objects and files of one buffer share it.
-pub struct Metadata(Mutex<Noted>);
-
-impl Metadata {
-    /// None yet.
-    pub fn new() -> Result<Arc<Self>> {
-        let none = Noted { tiling: 0, flags: 0, bytes: [0; METADATA_BYTES], length: 0 };
-        os::arc(Self(Mutex::new(Rank::Offset, none)?))
-    }
-
-    /// What was noted.
-    pub fn get(&self) -> Noted {
-        *self.0.lock()
-    }
-
-    /// Notes it.
-    pub fn set(&self, noted: Noted) {
-        *self.0.lock() = noted;
-    }
-}
-
 /// What an object is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Bytes.
     pub bytes: u64,
     /// Of addresses; the object begins at a page.
@@ -78,20 +40,20 @@ pub(super) struct Wanted {
 
 /// An object.
 pub struct GemObject {
-    pub(super) backing: Backing,
-    pub(super) wanted: Wanted,
-    pub(super) mmap_offset: u64,
-    pub(super) metadata: Arc<Metadata>,
+    pub(crate) backing: Backing,
+    pub(crate) wanted: Wanted,
+    pub(crate) mmap_offset: u64,
+    pub(crate) metadata: Arc<Metadata>,
 }
 
-fn system(kfd: &Kfd, device: &Device, bytes: u64) -> Result<Backing> {
-    let charge = kfd.limit().charge(bytes)?;
+fn system(limit: &Arc<Limit>, device: &Device, bytes: u64) -> Result<Backing> {
+    let charge = limit.charge(bytes)?;
     os::failpoint("dma")?;
     Ok(Backing::Dma(ChargedDma::charged(device.gpu().alloc_dma(bytes)?, charge)?))
 }
 
 /// Memory for an object. EINVAL for what no object can be. As amdgpu, an object for VRAM alone is in system memory when VRAM is full.
-pub(super) fn allocate(kfd: &Kfd, device: &Arc<Device>, wanted: Wanted) -> Result<(Backing, Wanted)> {
+pub(crate) fn allocate(limit: &Arc<Limit>, device: &Arc<Device>, wanted: Wanted) -> Result<(Backing, Wanted)> {
     let bytes = wanted.bytes.checked_next_multiple_of(PAGE).filter(|bytes| *bytes != 0).ok_or(Errno::EINVAL)?;
     let known = wanted.domains & !(DOMAIN_CPU | DOMAIN_GTT | DOMAIN_VRAM) == 0 && wanted.domains != 0;
     if !known || wanted.flags & !FLAGS != 0 {
@@ -100,18 +62,18 @@ pub(super) fn allocate(kfd: &Kfd, device: &Arc<Device>, wanted: Wanted) -> Resul
     let backing = if wanted.domains & DOMAIN_VRAM != 0 {
         match VramMemory::new(device, bytes / PAGE) {
             Ok(memory) => Backing::Vram(memory),
-            Err(error) if error.errno == Errno::ENOMEM => system(kfd, device, bytes)?,
+            Err(error) if error.errno == Errno::ENOMEM => system(limit, device, bytes)?,
             Err(error) => return Err(error),
         }
     } else {
-        system(kfd, device, bytes)?
+        system(limit, device, bytes)?
     };
     Ok((backing, Wanted { bytes, ..wanted }))
 }
 
 impl GemObject {
     /// Its memory as KFD calls it: a type of allocation, and whether the CPU may map it.
-    pub(super) fn kfd_flags(&self) -> u32 {
+    pub(crate) fn kfd_flags(&self) -> u32 {
         let kind = match self.backing {
             Backing::Vram(_) => kfd_abi::ALLOC_MEM_FLAGS_VRAM,
             _ => kfd_abi::ALLOC_MEM_FLAGS_GTT,

@@ -10,7 +10,7 @@ fn is_name(word: &str) -> bool {
 
 #[test]
 fn every_scenario_that_a_promise_rests_on_exists() {
-    let text = include_str!("../../SPECIFICATION.md");
+    let text = include_str!("../../../SPECIFICATION.md");
     let scenarios = [vkfd_scenarios::all(), vkfd_scenarios::kernel()].concat();
     let names: Vec<_> = scenarios.iter().map(|s| s.name).collect();
     let mut found = 0;

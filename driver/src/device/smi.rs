@@ -11,10 +11,9 @@
 //! Limits: events of other processes are not given, whatever the mask asks for; of processes that start and end neither.
 
 use crate::errno::{Errno, Result};
-use crate::files::EventStream;
+use crate::event_stream::EventStream;
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
-use crate::process::Process;
 use crate::share;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -281,25 +280,6 @@ impl Clients {
         for client in wanted {
             if let Some(stream) = &client.stream {
                 stream.write(line.text.get(..line.len).unwrap_or_default());
-            }
-        }
-    }
-}
-
-impl Process {
-    /// Opens a file of events of a GPU: its descriptor.
-    pub(crate) fn open_smi(&self, gpu_id: u32) -> Result<u32> {
-        let device = self.kfd().device(gpu_id)?;
-        // The file last: nobody could take it back.
-        device.smi().reserve(self.number(), self.user())?;
-        match self.kfd().files().event_stream() {
-            Ok((file, stream)) => {
-                device.smi().fill(self.number(), Some(stream));
-                Ok(file)
-            }
-            Err(error) => {
-                device.smi().fill(self.number(), None);
-                Err(error)
             }
         }
     }

@@ -5,19 +5,8 @@
 
 use crate::dmabuf::DmaBuf;
 use crate::errno::{Errno, Result};
+use crate::event_stream::EventStream;
 use crate::os::Arc;
-
-/// A file that a client reads lines from, and to which it writes which lines it wants.
-pub trait EventStream: Send + Sync {
-    /// The 64-bit mask that the client wrote last; 0 before. Does not wait.
-    fn mask(&self) -> u64;
-
-    /// Appends a line if there is room; it is lost if not. Called in memory reclaim: neither allocates nor waits.
-    fn write(&self, line: &[u8]);
-
-    /// Whether the client has closed it.
-    fn is_closed(&self) -> bool;
-}
 
 /// The host's files.
 pub trait Files: Send + Sync {
