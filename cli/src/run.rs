@@ -22,8 +22,8 @@ use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vkfd_gpu::VRAM_GRANULE;
 use vkfd_host::description::{
-    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE, OPENED_FILE,
-    PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
+    OPENED_FILE, PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 use vkfd_host::device_file::VRAM_ROOM;
 use vkfd_host::{size, Source, Target};
@@ -66,8 +66,7 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 8] =
-    ["preset", "gpus", "target", "vram", "xnack", "threads", "profile", "fidelity"];
+const OF_THIS_PROCESS: [&str; 8] = ["preset", "gpus", "target", "vram", "xnack", "threads", "profile", "fidelity"];
 
 /// What machine to make.
 #[derive(clap::Args)]

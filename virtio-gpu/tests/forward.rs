@@ -117,7 +117,8 @@ impl Memory {
     fn new(bytes: u64) -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), size(bytes), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), size(bytes), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED);
         Self(NonNull::new(at.cast()).unwrap(), bytes)
     }
@@ -237,7 +238,8 @@ fn memory_that_cannot_be_registered_is_refused_and_left_alone() {
     let shared = {
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), size(PAGE), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), size(PAGE), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         Memory(NonNull::new(at.cast()).unwrap(), PAGE)
     };
     assert_eq!(refused(&[shared.range(0, 1)]), Some(Errno(libc::EOPNOTSUPP)), "memory that others share");

@@ -178,9 +178,7 @@ impl Doorbell {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let bytes = super::window::size(DOORBELL_BYTES);
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let at = unsafe {
-            file.mmap(MmapFile::Kfd, std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, base)?
-        };
+        let at = unsafe { file.mmap(MmapFile::Kfd, std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, base)? };
         let page = NonNull::new(at).ok_or(Errno::NOMEM)?;
         Ok(Self { page, offset: super::window::size(offset & (DOORBELL_BYTES - 1) & !7) })
     }

@@ -317,7 +317,8 @@ impl Connection {
             Backing::Guest(_) => None,
         };
         lock(&self.inner).blobs.insert(resource, (blob, backing));
-        let made = self.command(CONTEXT, &Command::CreateBlob { resource, memory, flags: FLAG_MAPPABLE, id, size, runs });
+        let made =
+            self.command(CONTEXT, &Command::CreateBlob { resource, memory, flags: FLAG_MAPPABLE, id, size, runs });
         let mapped = made.and_then(|_| match offset {
             Some(offset) => self.command(CONTEXT, &Command::Map { resource, offset }).map(|_| ()),
             None => Ok(()),

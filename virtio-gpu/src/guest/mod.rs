@@ -130,8 +130,7 @@ fn identity(fd: i32) -> io::Result<FileId> {
     let mut data: libc::stat = unsafe { std::mem::zeroed() };
     // By the system call: the library that is loaded into programs shows other numbers for some files.
     // SAFETY: an empty path names the descriptor; the structure is the kernel's on 64-bit machines.
-    let done =
-        unsafe { libc::syscall(libc::SYS_newfstatat, fd, c"".as_ptr(), &raw mut data, libc::AT_EMPTY_PATH) };
+    let done = unsafe { libc::syscall(libc::SYS_newfstatat, fd, c"".as_ptr(), &raw mut data, libc::AT_EMPTY_PATH) };
     if done != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -60,6 +60,11 @@ fn kfd<T: Pod>(file: &Embedded, command: vkfd_uapi::ioctl::Command, args: &mut T
 }
 
 impl Bo {
+    /// Whether its memory is the guest's or the window's.
+    pub fn is_brought(&self) -> bool {
+        !self.resources.is_empty()
+    }
+
     /// Unmaps and frees it. The object is back when KFD does not.
     pub fn end(mut self, file: &Embedded) -> Result<(), Self> {
         let mut args = UnmapMemoryFromGpuArgs {
@@ -159,10 +164,8 @@ impl Forward {
 
     /// One batch call. The handle.
     fn register(&self, asked: &AllocMemoryOfGpuArgs, bytes: u64, ranges: &[UserptrRange]) -> Result<u64, i32> {
-        let not_here = ALLOC_MEM_TYPES
-            | ALLOC_MEM_FLAGS_PUBLIC
-            | ALLOC_MEM_FLAGS_CONTIGUOUS
-            | ALLOC_MEM_FLAGS_USERPTR_BATCH;
+        let not_here =
+            ALLOC_MEM_TYPES | ALLOC_MEM_FLAGS_PUBLIC | ALLOC_MEM_FLAGS_CONTIGUOUS | ALLOC_MEM_FLAGS_USERPTR_BATCH;
         let mut args = AllocMemoryOfGpuBatchArgs {
             va_addr: asked.va_addr,
             total_size: bytes,

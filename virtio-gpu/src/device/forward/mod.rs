@@ -115,7 +115,8 @@ impl Forward {
     fn perform(&mut self, call: &mut Call) -> Done {
         let head = call.request().head;
         let command = head.command;
-        let is = |known: vkfd_uapi::ioctl::Command| command.kind() == known.kind() && command.number() == known.number();
+        let is =
+            |known: vkfd_uapi::ioctl::Command| command.kind() == known.kind() && command.number() == known.number();
         // Only allocations have any.
         if !call.request().pieces.is_empty() && !is(c::ALLOC_MEMORY_OF_GPU) {
             return Done::Now(Err(libc::EINVAL));
@@ -375,7 +376,8 @@ impl Drop for Forward {
             self.relay.with(|doors| doors.remove(&queue));
             self.end_queue(queue);
         }
-        for (_, bo) in std::mem::take(&mut self.bos) {
+        // KFD's own memory goes with the process.
+        for (_, bo) in std::mem::take(&mut self.bos).into_iter().filter(|(_, bo)| bo.is_brought()) {
             if let Err(bo) = bo.end(&self.file) {
                 self.stuck.push(bo);
             }

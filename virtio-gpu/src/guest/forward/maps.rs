@@ -30,7 +30,9 @@ impl Mapping {
         let inode = words.next()?.parse().ok()?;
         let name = words.next().unwrap_or("");
         let mut protection = libc::PROT_NONE;
-        for (place, letter, bit) in [(0, b'r', libc::PROT_READ), (1, b'w', libc::PROT_WRITE), (2, b'x', libc::PROT_EXEC)] {
+        for (place, letter, bit) in
+            [(0, b'r', libc::PROT_READ), (1, b'w', libc::PROT_WRITE), (2, b'x', libc::PROT_EXEC)]
+        {
             if permissions.get(place) == Some(&letter) {
                 protection |= bit;
             }

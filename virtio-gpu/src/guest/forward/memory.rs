@@ -362,7 +362,9 @@ impl Memory {
 fn resolve(transport: &dyn Transport, mappings: &[Mapping], ranges: &[UserptrRange]) -> Result<Vec<Piece>, i32> {
     let mut pieces: Vec<Piece> = Vec::new();
     for range in ranges {
-        for (mapping, start, end) in maps::within(mappings, range.start, range.start + range.size).ok_or(libc::EFAULT)? {
+        for (mapping, start, end) in
+            maps::within(mappings, range.start, range.start + range.size).ok_or(libc::EFAULT)?
+        {
             let mut at = start;
             while at < end {
                 let found = transport.find(mapping.file, mapping.offset + (at - mapping.start)).ok_or(libc::EFAULT)?;

@@ -129,7 +129,9 @@ impl Process {
         unsafe { access::read(argument, &mut bytes)? };
         bytes.resize(known, 0);
         let kfd = file == File::Kfd;
-        let (done, bytes) = if kfd && (command.same_call(c::ALLOC_MEMORY_OF_GPU) || command == ALLOC_MEMORY_OF_GPU_BATCH) {
+        let (done, bytes) = if kfd
+            && (command.same_call(c::ALLOC_MEMORY_OF_GPU) || command == ALLOC_MEMORY_OF_GPU_BATCH)
+        {
             // SAFETY: as above.
             unsafe { self.alloc(command, bytes)? }
         } else {
@@ -145,7 +147,8 @@ impl Process {
             if kfd && command.same_call(c::GET_CLOCK_COUNTERS) {
                 own_clocks(&mut request.argument);
             }
-            for (array, content) in request.arrays.iter().zip(&request.contents).filter(|(array, _)| array.way.writes()) {
+            for (array, content) in request.arrays.iter().zip(&request.contents).filter(|(array, _)| array.way.writes())
+            {
                 let pointer = crate::protocol::u64_at(&request.argument, array.pointer).unwrap_or(0);
                 // SAFETY: as above.
                 unsafe { access::write(address(pointer), content)? };

@@ -104,11 +104,10 @@ fn every_offered_call_has_its_arrays_within_its_argument() {
         put64(&mut argument, at, 16);
     }
     let arrays = calls::arrays(File::Render(0), version, &argument).unwrap();
-    assert_eq!(arrays.iter().map(|a| (a.pointer, a.bytes, a.way)).collect::<Vec<_>>(), [
-        (24, 16, Way::Out),
-        (40, 16, Way::Out),
-        (56, 16, Way::Out)
-    ]);
+    assert_eq!(
+        arrays.iter().map(|a| (a.pointer, a.bytes, a.way)).collect::<Vec<_>>(),
+        [(24, 16, Way::Out), (40, 16, Way::Out), (56, 16, Way::Out)]
+    );
     for known in c::ALL {
         if let Ok(size) = calls::size(File::Kfd, known.command) {
             assert!(calls::pointers(File::Kfd, known.command).unwrap().all(|at| at + 8 <= size), "{}", known.name);
