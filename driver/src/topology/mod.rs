@@ -86,6 +86,8 @@ pub struct Machine<'a> {
     pub gpus: &'a [Gpu<'a>],
     /// Whether processors and GPUs are in one coherent address space, as on a node whose GPUs are attached by XGMI.
     pub coherent: bool,
+    /// Whether runtimes may make SVM calls.
+    pub svm: bool,
 }
 
 /// The bus, device and function of GPU number `index` (from 0), as `location_id` has them.

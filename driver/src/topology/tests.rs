@@ -57,7 +57,7 @@ fn rendered(versions: &[u32], coherent: bool) -> BTreeMap<String, String> {
         .collect();
     let processors = Processors { cores: 2, first_apic: 4, ram: 8 << 30 };
     let mut sink = Files::default();
-    Machine { processors, gpus: &gpus, coherent }.render(&mut sink).unwrap();
+    Machine { processors, gpus: &gpus, coherent, svm: true }.render(&mut sink).unwrap();
     assert!(sink.at.is_empty());
     sink.files
 }
