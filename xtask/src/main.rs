@@ -12,6 +12,7 @@ mod fuzz;
 mod interleavings;
 mod isa;
 mod kernels;
+mod programs;
 mod pseudocode;
 mod stray;
 mod stress;
@@ -49,6 +50,7 @@ enum Task {
     Counts(counts::Args),
     Vm(vm::Args),
     Clients(clients::Args),
+    Programs(programs::Args),
 }
 
 /// What a task found out.
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Task::Counts(args) => counts::run(&args),
         Task::Vm(args) => vm::run(&args),
         Task::Clients(args) => clients::run(&args),
+        Task::Programs(args) => programs::run(&args),
     };
     match verdict {
         Ok(Verdict::Clean(summary)) => {
