@@ -18,7 +18,8 @@ use kernel::uaccess::{UserSliceReader, UserSliceWriter};
 use kernel::{new_poll_condvar, new_spinlock};
 use vkfd_driver::dmabuf::DmaBuf;
 use vkfd_driver::errno::{Errno, Result as DriverResult};
-use vkfd_driver::files::{EventStream, Files};
+use vkfd_driver::event_stream::EventStream;
+use vkfd_driver::files::Files;
 use vkfd_driver::os;
 
 /// Bytes of lines that an event file holds.

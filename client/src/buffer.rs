@@ -175,6 +175,12 @@ impl Buffer {
         self.reservation.gpu_va()
     }
 
+    /// Where in the buffer a GPU address is; `None` for one outside. For the address of a fault, see [`crate::AsRanges::locate`].
+    #[must_use]
+    pub fn offset_of(&self, va: GpuVa) -> Option<u64> {
+        va.0.checked_sub(self.gpu_va().0).filter(|offset| *offset < self.bytes)
+    }
+
     /// Its size in bytes, as asked for.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -12,10 +12,24 @@
 //! | [`files::Files`] | files that calls give to their callers: SMI events, exported buffers |
 //! | [`gpu::Gpu`] | the device: page-table roots, TLB flushes, queues, its VRAM |
 //!
-//! A call comes in through [`ioctl`], is checked in [`memory`], [`batch`], [`queue`] or [`svm`], and changes objects of
-//! its [`process::Process`]. Userptr is in [`userptr`] (state and invalidation), [`range_set`] (the ranges and their index),
-//! [`window`] (their notifiers), [`revalidate`] (faulting and committing), [`eviction`] and `process` (restore), [`fault`]
-//! (XNACK); what libdrm asks a render node is answered in [`drm`]. Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].
+//! The source stands in rooms, from the ground up; a room knows those below it, and asks something of the one above only
+//! through a small trait ([`vmid_owner::VmidOwner`], [`userptr::owner::UserptrOwner`]). `cargo xtask stray` checks that.
+//!
+//! | room | what is in it |
+//! | --- | --- |
+//! | `base`, [`os`] | addresses, page-table entries, errors, the order of locks; the system's services |
+//! | `collections` | tables of handles, an index of intervals, sets of pages |
+//! | `seams` | traits that a host implements |
+//! | [`topology`] | what clients read of the machine |
+//! | [`device`] | a GPU as the driver keeps it: VMIDs, VRAM and what is in it, limits, event readers |
+//! | `gpuvm`, `queues` | page tables and VMs; queues, eviction, events, faults |
+//! | [`userptr`] | ranges of the client's memory: state, index, notifiers, faulting in and committing |
+//! | `buffers` | what a handle stands for: buffer objects, DRM's objects, files of both |
+//! | `machine` | the driver of one machine, and its parameters |
+//! | [`process`], [`svm`] | a process, its restore and fault workers; its SVM memory |
+//! | `calls`, [`drm`] | KFD's calls; what libdrm asks a render node |
+//!
+//! Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].
 #![no_std]
 // In a kernel that is built with overflow checks each of these is its end. A module that has some of them left says why they cannot happen; those that a
 // client's arguments come into have none.
@@ -32,47 +46,31 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
-pub mod addr;
-pub mod address_space;
-pub mod batch;
-pub mod bo;
-pub mod counters;
+mod base;
+mod buffers;
+mod calls;
+mod collections;
 pub mod device;
-pub mod device_memory;
-pub mod dmabuf;
 pub mod drm;
-pub mod errno;
-pub mod event;
-pub mod eviction;
-pub mod fault;
-pub mod files;
-pub mod gpu;
-pub mod handle;
-pub mod interval;
-pub mod ioctl;
-pub mod kfd;
-pub mod last_error;
-pub mod limit;
-pub mod lock_rank;
-pub mod measure;
-pub mod memory;
-pub mod mmap;
-pub mod move_pages;
+mod gpuvm;
+mod machine;
 pub mod os;
-pub mod page_table;
 pub mod process;
-pub mod pte;
-pub mod queue;
-pub mod range_set;
-pub mod revalidate;
-pub mod sabotage;
-pub mod settings;
-pub mod share;
-pub mod smi;
-pub mod snapshot;
+mod queues;
+mod seams;
 pub mod svm;
 pub mod topology;
 pub mod userptr;
-pub mod vm;
-pub mod vram;
-pub mod window;
+
+// A module goes by its own name; the room says where it is and what it may know.
+pub use base::{addr, counters, errno, lock_rank, pte, sabotage};
+pub use buffers::{bo, dmabuf, files, gem_object, metadata};
+pub use calls::mmap;
+pub use collections::{handle, interval, page_bits};
+pub use device::{damping, limit, residency, share, smi, vmid_owner, vram};
+pub use gpuvm::{page_table, vm};
+pub use machine::{kfd, options};
+pub use process::{last_error, offsets};
+pub use queues::{event, eviction, fault, queue};
+pub use seams::{address_space, device_memory, event_stream, gpu};
+pub use userptr::{range_set, revalidate, window};

@@ -15,11 +15,11 @@ use shuttle::thread;
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
+use vkfd_driver::damping::Damping;
 use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::sabotage::Sabotage;
-use vkfd_driver::svm::damping::Damping;
 use vkfd_driver::vram::Contents;
 use vkfd_uapi::svm::*;
 

@@ -16,9 +16,9 @@ use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::os::{Arc, Time};
+use vkfd_driver::residency::Granule;
 use vkfd_driver::svm::block::Block;
 use vkfd_driver::svm::block_state::BlockState;
-use vkfd_driver::svm::residency::Granule;
 use vkfd_driver::svm::window::Window;
 use vkfd_uapi::svm::*;
 

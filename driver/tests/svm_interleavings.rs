@@ -13,9 +13,9 @@ use shuttle::thread;
 use sim::{Rig, GPU_ID};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use vkfd_driver::damping::Damping;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
-use vkfd_driver::svm::damping::Damping;
 use vkfd_driver::vram::Contents;
 use vkfd_uapi::svm::*;
 

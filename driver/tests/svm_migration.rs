@@ -7,11 +7,11 @@ use sim::{Rig, GPU_ID};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use vkfd_driver::damping::Damping;
 use vkfd_driver::device_memory::Kind;
 use vkfd_driver::errno::Errno;
-use vkfd_driver::files::EventStream;
+use vkfd_driver::event_stream::EventStream;
 use vkfd_driver::kfd::Options;
-use vkfd_driver::svm::damping::Damping;
 use vkfd_driver::vram::Contents;
 use vkfd_uapi::svm::*;
 

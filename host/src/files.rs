@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use vkfd_driver::dmabuf::DmaBuf;
 use vkfd_driver::errno::{Errno, Error, Result};
-use vkfd_driver::files::{EventStream, Files};
+use vkfd_driver::event_stream::EventStream;
+use vkfd_driver::files::Files;
 use vkfd_driver::os;
 
 /// A buffer's file.

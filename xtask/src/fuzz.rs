@@ -24,7 +24,7 @@ const TARGETS: [&str; 8] = [
 
 /// Run the fuzz targets (needs cargo-fuzz and a C++ compiler)
 ///
-/// Command decoding, sequences of calls, SDMA, AQL and PM4 packets, the page walker, and virtio-gpu's messages and guests. An input that fails is kept below fuzz/artifacts, and
+/// Command decoding, sequences of calls, SDMA, AQL and PM4 packets, the page walker, and virtio-gpu's messages and guests. An input that fails is kept below tests/fuzz/artifacts, and
 /// cargo-fuzz says how to repeat it.
 ///
 /// Exit status: 0 no failure, 1 a failure, 2 cannot run.
@@ -40,7 +40,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
-    let fuzz = tree::root().join("fuzz");
+    let fuzz = tree::root().join("tests/fuzz");
     let found = Command::new("cargo").args(["fuzz", "--version"]).output().is_ok_and(|out| out.status.success());
     ensure!(found, "cargo-fuzz is missing: cargo install cargo-fuzz --locked");
     let mut findings = Vec::new();
@@ -52,7 +52,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
             .env("RUSTC_BOOTSTRAP", "1")
             // cargo-fuzz keeps its own target directory.
             .env_remove("CARGO_TARGET_DIR")
-            .args(["fuzz", "run", "--sanitizer", "none", target])
+            .args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"])
+            .arg(&fuzz)
+            .arg(target)
             .arg(&inputs)
             .arg(fuzz.join("corpus").join(target))
             .args(["--", &format!("-max_total_time={}", args.seconds)])

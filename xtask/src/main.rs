@@ -14,6 +14,7 @@ mod isa;
 mod kernels;
 mod programs;
 mod pseudocode;
+mod rooms;
 mod stray;
 mod stress;
 mod tree;

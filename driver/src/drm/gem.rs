@@ -11,19 +11,19 @@
 //! Limits: GPU addresses only once the file is bound (EINVAL before), for whole mappings (no CLEAR, no REPLACE, no partially resident
 //! memory: EOPNOTSUPP); a file's buffer is looked for among all objects when it is imported; nothing is submitted through render nodes, so nothing is ever waited for; no userptr objects here, KFD has those.
 
-use super::object::{
-    allocate, GemObject, Metadata, Noted, Wanted, DOMAIN_GTT, DOMAIN_VRAM, METADATA_BYTES, NO_CPU_ACCESS,
-};
 use super::Argument;
 use crate::addr::{GpuSpan, GpuVa, PAGE};
 use crate::bo::{Backing, Bo, Spec};
 use crate::device::Device;
 use crate::dmabuf::DmaBuf;
 use crate::errno::{Errno, Result};
+use crate::gem_object::{allocate, GemObject, Wanted, DOMAIN_GTT, DOMAIN_VRAM, NO_CPU_ACCESS};
 use crate::handle::Handles;
 use crate::kfd::Kfd;
 use crate::lock_rank::Rank;
-use crate::mmap::{Mapped, Offsets, Shown};
+use crate::metadata::{Metadata, Noted, METADATA_BYTES};
+use crate::mmap::Mapped;
+use crate::offsets::{Offsets, Shown};
 use crate::os::{self, Arc, Mutex, Vec};
 use crate::page_table::VA_END;
 use crate::process::Process;
@@ -131,7 +131,7 @@ impl Objects {
     pub(super) fn create(&self, argument: &Argument<'_>) -> Result {
         let domains = u32::try_from(argument.u64(16)?).map_err(|_| Errno::EINVAL)?;
         let wanted = Wanted { bytes: argument.u64(0)?, alignment: argument.u64(8)?, domains, flags: argument.u64(24)? };
-        let (backing, wanted) = allocate(&self.kfd, &self.device, wanted)?;
+        let (backing, wanted) = allocate(self.kfd.limit(), &self.device, wanted)?;
         let handle = self.enter(backing, wanted, Metadata::new()?)?;
         argument.put_u32(0, handle).inspect_err(|_| {
             let _ = self.close(handle);

@@ -13,11 +13,11 @@
 )]
 
 use super::block::slot_of;
-use super::page_bits::PageBits;
 use super::window::BLOCKS;
 use super::{Inner, Vms};
 use crate::addr::{index, CpuSpan, GpuVa, HUGE, HUGE_PAGES, PAGE};
 use crate::os::Arc;
+use crate::page_bits::PageBits;
 use crate::process::{self, Process};
 use crate::pte;
 use crate::vm::Vm;

@@ -25,8 +25,6 @@
 )]
 
 use super::block_state::{BlockState, Map};
-use super::page_bits::PageBits;
-use super::residency::Granule;
 use super::view::View;
 use super::window::{State, Window, WINDOW};
 use crate::addr::{index, CpuSpan, GpuSpan, GpuVa, HUGE, HUGE_PAGES, PAGE};
@@ -34,6 +32,8 @@ use crate::address_space::Watch;
 use crate::errno::{Errno, Error, RangeAt, Reason, Result};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Time};
+use crate::page_bits::PageBits;
+use crate::residency::Granule;
 use crate::vm::Vm;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;

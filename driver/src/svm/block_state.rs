@@ -20,17 +20,14 @@
     reason = "a block is 512 pages; sizes of what is in memory"
 )]
 
-use super::damping::Bounces;
-use super::page_bits::PageBits;
 use crate::addr::index;
 use crate::address_space::Page;
+use crate::damping::Bounces;
 use crate::errno::Result;
 use crate::os::{Arc, Vec};
+use crate::page_bits::{PageBits, BLOCK_PAGES};
 use crate::page_table::Leaves;
 use crate::vm::Vm;
-
-/// Pages in a block, as an array has them.
-pub const BLOCK_PAGES: usize = 512;
 
 /// A block's entries on one GPU.
 pub struct Map {

@@ -7,12 +7,12 @@
 use super::attributes::{Attributes, Common};
 use super::block::Block;
 use super::fetch::Want;
-use super::page_bits::PageBits;
 use super::{not_mapped, Vms};
 use crate::addr::{block_start, CpuSpan, CpuVa, HUGE, PAGE};
 use crate::address_space::Access;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
+use crate::page_bits::PageBits;
 use crate::process::Process;
 use vkfd_uapi::smi::MIGRATE_TRIGGER_PREFETCH;
 use vkfd_uapi::svm as abi;

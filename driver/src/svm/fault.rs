@@ -2,18 +2,18 @@
 //! GPU page faults on SVM memory (XNACK on): a range for what nobody registered, a place for the granule, entries for the GPU.
 //!
 //! Where a granule goes follows KFD: to the preferred location, else to the GPU that may have it (ACCESS), else it stays (ACCESS_IN_PLACE).
-//! Beyond that: what is READ_MOSTLY and already in some GPU's memory is read there, and what bounces rests ([`super::damping`]).
+//! Beyond that: what is READ_MOSTLY and already in some GPU's memory is read there, and what bounces rests ([`crate::damping`]).
 
 use super::attributes::Attributes;
 use super::block::Block;
 use super::fetch::Want;
-use super::page_bits::PageBits;
 use super::ranges::Range;
 use crate::addr::{block_start, page_start, CpuSpan, CpuVa, HUGE, PAGE};
 use crate::device::Device;
 use crate::errno::{Errno, Result};
 use crate::gpu::PageFault;
 use crate::os::{self, Arc, Time, Vec};
+use crate::page_bits::PageBits;
 use crate::process::Process;
 use crate::smi::Event;
 use crate::vm::Vm;

@@ -24,13 +24,13 @@
 )]
 
 use super::block::{Block, Reserved};
-use super::block_state::{BlockState, Map, BLOCK_PAGES};
-use super::page_bits::PageBits;
+use super::block_state::{BlockState, Map};
 use super::view::View;
 use crate::addr::{index, CpuSpan, CpuVa, HUGE, HUGE_PAGES, PAGE};
 use crate::address_space::{Access, Page};
 use crate::errno::{Errno, Result};
 use crate::os::{self, Time, Vec};
+use crate::page_bits::{PageBits, BLOCK_PAGES};
 use crate::pte;
 use core::time::Duration;
 

@@ -13,12 +13,12 @@
 
 use super::attributes::Attributes;
 use super::block::{Block, Moving};
-use super::page_bits::PageBits;
 use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, HUGE_PAGES, PAGE};
 use crate::device::Device;
 use crate::device_memory::DeviceMemory;
 use crate::errno::{Reason, Result};
 use crate::os::{self, Arc, Vec};
+use crate::page_bits::PageBits;
 use crate::process::Process;
 use crate::smi::Event;
 use crate::vram::{Contents, Vram, VramBlock};

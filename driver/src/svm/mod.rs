@@ -16,8 +16,8 @@
 //! | `fault` | GPU page faults (XNACK on) |
 //! | `restore` | what invalidations have stopped queues for; ranges whose memory has gone |
 //! | `migration` | moving pages to a GPU's memory and back |
-//! | [`residency`] | which are there, coldest first; making room |
-//! | [`damping`] | pages that go to and fro |
+//! | [`crate::residency`] | which are there, coldest first; making room |
+//! | [`crate::damping`] | pages that go to and fro |
 //! | `snapshot` | what a client can read of all this |
 //!
 //! Attributes are of ranges, and ranges split and merge as calls have it. Everything that costs is
@@ -34,14 +34,10 @@ pub mod audit;
 pub mod block;
 pub mod block_state;
 mod call;
-pub mod counters;
-pub mod damping;
 mod fault;
 pub mod fetch;
 mod migration;
-pub mod page_bits;
 pub mod ranges;
-pub mod residency;
 mod restore;
 mod snapshot;
 pub mod table;
@@ -49,18 +45,18 @@ pub mod view;
 pub mod window;
 
 use self::block::{Block, Reserved};
-use self::counters::Counters;
-use self::page_bits::PageBits;
 use self::ranges::SvmRanges;
 use self::table::Watched;
 use self::view::View;
 use self::window::{windows_of, Window};
 use crate::addr::{CpuSpan, CpuVa};
 use crate::address_space::AddressSpace;
+use crate::counters::SvmCounters as Counters;
 use crate::errno::{Errno, Result};
 use crate::limit::{Charge, Limit};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
+use crate::page_bits::PageBits;
 use crate::process::Process;
 use crate::vm::Vm;
 use core::sync::atomic::{AtomicU32, Ordering};

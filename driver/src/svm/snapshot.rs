@@ -3,12 +3,12 @@
 //!
 //! What is in VRAM is known exactly as long as no forked child has copies of its own; then a page counts where either has it.
 
-use super::page_bits::PageBits;
 use super::ranges::Range;
 use crate::addr::{CpuSpan, CpuVa};
 use crate::device_memory::Kind;
 use crate::errno::Result;
 use crate::os;
+use crate::page_bits::PageBits;
 use crate::process::Process;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd as abi;

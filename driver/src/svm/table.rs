@@ -25,7 +25,6 @@
 
 use super::block::{slot_of, Block};
 use super::block_state::BlockState;
-use super::residency::Granule;
 use super::window::{windows_of, Window, WINDOW};
 use super::{Inner, Svm, SvmRanges};
 use crate::addr::{CpuSpan, CpuVa, HUGE};
@@ -33,6 +32,7 @@ use crate::address_space::{Invalidate, Watch};
 use crate::errno::{Errno, Result};
 use crate::os::{self, Arc};
 use crate::process::Process;
+use crate::residency::Granule;
 use core::time::Duration;
 
 /// A window with its notifier.

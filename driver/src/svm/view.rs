@@ -3,10 +3,10 @@
 #![expect(clippy::indexing_slicing, reason = "by GPU number, of those that the process was made with")]
 
 use super::attributes::Attributes;
-use super::page_bits::PageBits;
 use crate::address_space::Page;
 use crate::errno::Result;
 use crate::os::Vec;
+use crate::page_bits::PageBits;
 use crate::pte;
 use vkfd_uapi::svm as abi;
 

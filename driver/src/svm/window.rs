@@ -27,13 +27,13 @@
 
 use super::block::Block;
 use super::block_state::{BlockState, Map};
-use super::page_bits::PageBits;
 use super::Svm;
 use crate::addr::{index, CpuSpan, CpuVa, HUGE, HUGE_PAGES, PAGE};
 use crate::address_space::Invalidate;
 use crate::errno::{Errno, Result};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
+use crate::page_bits::PageBits;
 use crate::process::Process;
 use crate::smi::Event;
 use vkfd_uapi::smi as abi;

@@ -126,7 +126,7 @@ impl Rig {
         (first..first + pages).all(|page| self.gpus[gpu].walk(page * PAGE).is_none())
     }
 
-    pub fn svm_counters(&self) -> &vkfd_driver::svm::counters::Counters {
+    pub fn svm_counters(&self) -> &vkfd_driver::counters::SvmCounters {
         self.process.svm().counters()
     }
 

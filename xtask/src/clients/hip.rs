@@ -12,11 +12,11 @@ pub(crate) const CLIENT: Client =
 
 /// The program that is run.
 pub(crate) const PROGRAM: Source =
-    Source { file: "clients/hip/hip_copies.cpp", arguments: &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"] };
+    Source { file: "tests/clients/hip/hip_copies.cpp", arguments: &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"] };
 
 /// The program that uses managed memory.
 pub(crate) const MANAGED: Source =
-    Source { file: "clients/hip/hip_managed.cpp", arguments: &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"] };
+    Source { file: "tests/clients/hip/hip_managed.cpp", arguments: &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"] };
 
 /// What [`MANAGED`] says where a GPU leaves the last byte of a copy out.
 pub(crate) const MANAGED_SHORT: &str = "FAILED: the GPU reads";

@@ -12,8 +12,8 @@ pub(crate) const CLIENT: Client =
 
 /// What both programs are compiled for.
 const TARGETS: &[&str] = &["--offload-arch=gfx900", "--offload-arch=gfx90a"];
-pub(crate) const KERNELS: Source = Source { file: "clients/hip/hip_kernels.hip", arguments: TARGETS };
-const ERRORS: Source = Source { file: "clients/hip/hip_errors.hip", arguments: TARGETS };
+pub(crate) const KERNELS: Source = Source { file: "tests/clients/hip/hip_kernels.hip", arguments: TARGETS };
+const ERRORS: Source = Source { file: "tests/clients/hip/hip_errors.hip", arguments: TARGETS };
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let program = stand.compile(&KERNELS)?;

@@ -13,10 +13,10 @@ pub(crate) const CLIENT: Client = Client {
 };
 
 /// The program that is run.
-pub(crate) const PROGRAM: Source = Source { file: "clients/rocr/copies.c", arguments: &["-lhsa-runtime64"] };
+pub(crate) const PROGRAM: Source = Source { file: "tests/clients/rocr/copies.c", arguments: &["-lhsa-runtime64"] };
 
 /// The program that uses SVM.
-pub(crate) const SVM: Source = Source { file: "clients/rocr/svm.c", arguments: &["-lhsa-runtime64"] };
+pub(crate) const SVM: Source = Source { file: "tests/clients/rocr/svm.c", arguments: &["-lhsa-runtime64"] };
 
 /// What [`SVM`] says where a GPU leaves a part of a copy out.
 pub(crate) const SVM_SHORT: &str = "FAILED: a GPU: word";

@@ -16,13 +16,13 @@ const PACKAGES: [&str; 2] = ["tinygrad==0.14.0", "numpy<3"];
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let python = environment()?;
-    let script = tree::root().join("clients/tinygrad/copies.py").display().to_string();
+    let script = tree::root().join("tests/clients/tinygrad/copies.py").display().to_string();
     for gpus in ["1", "2"] {
         let ran = stand.run(&["--target", "gfx1100", "--gpus", gpus], &python, &[&script, gpus], &[])?;
         let right = ran.succeeded() && ran.stdout.contains("all bytes right") && ran.stdout.ends_with("ok\n");
         report.expect(right, &format!("tinygrad, gfx1100, {gpus} GPUs: copies to each and back"), &ran);
     }
-    let script_of_kernels = tree::root().join("clients/tinygrad/compute.py").display().to_string();
+    let script_of_kernels = tree::root().join("tests/clients/tinygrad/compute.py").display().to_string();
     let compiler = &[("DEV", "AMD:LLVM")][..];
     for gpus in ["1", "2"] {
         let options = ["--target", "gfx1100", "--gpus", gpus];

@@ -173,7 +173,7 @@ mod tests {
             "2026-01-01T00:00:00Z  INFO vkfd_device::server: device process: it ended pid=5 epoch=1 status=101",
             "2026-01-01T00:00:00Z  WARN vkfd_device::ram: guest RAM cannot be touched pa=0x1000",
             "2026-01-01T00:00:00Z ERROR vkfd_device::server: device process does not end pid=5",
-            "thread 'gpu' panicked at vkfd-gpu/src/device.rs:1:1:",
+            "thread 'gpu' panicked at device/src/device.rs:1:1:",
         ] {
             assert_eq!(troubles_in(&format!("{healthy}{bad}\n{healthy}")).collect::<Vec<_>>(), [bad]);
         }

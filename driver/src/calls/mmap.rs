@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a client's mmap of the device files shows: doorbells, the event page, registers, VRAM and GTT objects.
+//!
+//! `/dev/kfd` takes KFD's encoded offsets (type in bits 63:62, a hash of `gpu_id` in 61:46); the render node takes the
+//! offsets that ALLOC returned. Where the host keeps what clients map in a file that they have open, all offsets are that file's.
+
+use crate::addr::{VramOffset, PAGE};
+use crate::bo::{Backing, VramMemory};
+use crate::errno::{Errno, Result};
+use crate::gpu::DmaMemory;
+use crate::offsets::Shown;
+use crate::os::{Arc, Vec};
+use crate::process::Process;
+use vkfd_uapi::mmap as abi;
+
+/// Memory to map, in order.
+pub enum Mapped {
+    /// System memory of the driver's, from a byte offset on.
+    Dma(Arc<dyn DmaMemory>, u64),
+    /// Pieces of a GPU's VRAM.
+    Vram {
+        /// Whose.
+        gpu_id: u32,
+        /// Where, and how many bytes.
+        pieces: Vec<(VramOffset, u64)>,
+        /// As long as somebody has this, the VRAM is nobody else's, also when the object is freed.
+        memory: Arc<VramMemory>,
+    },
+}
+
+impl Mapped {
+    /// `bytes` of an object's memory, `from` on. EINVAL for the caller's own.
+    pub(crate) fn of(backing: &Backing, from: u64, bytes: u64) -> Result<Self> {
+        match backing {
+            Backing::Dma(memory) => Ok(Self::Dma(memory.clone(), from)),
+            Backing::Vram(memory) => {
+                let mut pieces = Vec::with_capacity(memory.blocks().len())?;
+                let mut at = 0u64;
+                let wanted_end = from.saturating_add(bytes);
+                for block in memory.blocks() {
+                    let end = block.pages.saturating_mul(PAGE).saturating_add(at);
+                    let (first, last) = (from.max(at), wanted_end.min(end));
+                    if first < last {
+                        let within = first.saturating_sub(at);
+                        pieces.push((VramOffset(block.at.0.saturating_add(within)), last.saturating_sub(first)))?;
+                    }
+                    at = end;
+                }
+                Ok(Self::Vram { gpu_id: memory.device().id(), pieces, memory: memory.clone() })
+            }
+            Backing::Userptr(_) => Err(Errno::EINVAL.into()),
+        }
+    }
+}
+
+impl Process {
+    /// What `bytes` (whole pages) at `offset` are. EINVAL when that is nothing.
+    pub fn mmap(&self, offset: u64, bytes: u64) -> Result<Mapped> {
+        if bytes == 0 || bytes % PAGE != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let device = |offset| {
+            let id = abi::gpu_id(offset);
+            self.kfd().devices().iter().find(|d| abi::gpu_id(abi::encode(0, d.id())) == id)
+        };
+        match abi::mmap_type(offset) {
+            abi::MMAP_TYPE_DOORBELL => {
+                self.page_at(abi::encode(abi::MMAP_TYPE_DOORBELL, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
+            }
+            abi::MMAP_TYPE_EVENTS => {
+                let device = self.kfd().devices().first().ok_or(Errno::EINVAL)?;
+                whole(self.events().page(&**device.gpu())?, bytes)
+            }
+            abi::MMAP_TYPE_RESERVED_MEM => Err(Errno::EINVAL.into()),
+            _ if offset >> abi::MMAP_GPU_ID_SHIFT != 0 => {
+                self.page_at(abi::encode(abi::MMAP_TYPE_MMIO, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
+            }
+            _ => self.mmap_bo(offset, bytes),
+        }
+    }
+
+    /// Doorbells or registers. ENODEV before ACQUIRE_VM, when there are none.
+    fn page_at(&self, offset: u64, bytes: u64) -> Result<Mapped> {
+        match self.offsets().find(offset, PAGE) {
+            Some((Shown::Page(memory), _)) => whole(memory, bytes),
+            _ => Err(Errno::ENODEV.into()),
+        }
+    }
+
+    fn mmap_bo(&self, offset: u64, bytes: u64) -> Result<Mapped> {
+        match self.offsets().find(offset, bytes) {
+            Some((Shown::Object(bo), from)) => Mapped::of(bo.backing(), from, bytes),
+            Some((Shown::Page(memory), from)) => Ok(Mapped::Dma(memory, from)),
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+}
+
+fn whole(memory: Arc<dyn DmaMemory>, bytes: u64) -> Result<Mapped> {
+    if bytes > memory.bytes() {
+        return Err(Errno::EINVAL.into());
+    }
+    Ok(Mapped::Dma(memory, 0))
+}

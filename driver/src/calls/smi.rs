@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! SMI_EVENTS: a client gets a file of a GPU's events ([`crate::smi`]).
+
+use crate::errno::Result;
+use crate::process::Process;
+
+impl Process {
+    /// Opens a file of events of a GPU: its descriptor.
+    pub(crate) fn open_smi(&self, gpu_id: u32) -> Result<u32> {
+        let device = self.kfd().device(gpu_id)?;
+        // The file last: nobody could take it back.
+        device.smi().reserve(self.number(), self.user())?;
+        match self.kfd().files().event_stream() {
+            Ok((file, stream)) => {
+                device.smi().fill(self.number(), Some(stream));
+                Ok(file)
+            }
+            Err(error) => {
+                device.smi().fill(self.number(), None);
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! An open render node: what libdrm asks it, who drives it and what the device is, and DRM's memory objects (`gem`, `object`). Rendering is
+//! not offered: EOPNOTSUPP.
+//!
+//! The structures are those of `drm.h` and `amdgpu_drm.h`, written by their offsets: most of their fields say nothing about a GPU without
+//! graphics and are 0.
+
+mod gem;
+
+use self::gem::Objects;
+use crate::addr::CpuVa;
+use crate::errno::{Errno, Result};
+use crate::gpu::GpuProperties;
+use crate::kfd::Kfd;
+use crate::mmap::Mapped;
+use crate::os::Arc;
+use crate::process::Process;
+use crate::topology::Model;
+use vkfd_uapi::ioctl::Command;
+
+const TYPE: u8 = b'd';
+const VERSION: u8 = 0x00;
+const GET_CLIENT: u8 = 0x05;
+const GEM_CLOSE: u8 = 0x09;
+const GET_CAP: u8 = 0x0c;
+const PRIME_HANDLE_TO_FD: u8 = 0x2d;
+const PRIME_FD_TO_HANDLE: u8 = 0x2e;
+const AMDGPU_GEM_CREATE: u8 = 0x40;
+const AMDGPU_GEM_MMAP: u8 = 0x41;
+const AMDGPU_INFO: u8 = 0x45;
+const AMDGPU_GEM_METADATA: u8 = 0x46;
+const AMDGPU_GEM_WAIT_IDLE: u8 = 0x47;
+const AMDGPU_GEM_VA: u8 = 0x48;
+const AMDGPU_GEM_OP: u8 = 0x50;
+
+/// `DRM_CAP_PRIME`: buffers become files, and files buffers.
+const CAP_PRIME: u64 = 5;
+
+const INFO_ACCEL_WORKING: u32 = 0x00;
+const INFO_HW_IP_INFO: u32 = 0x02;
+const INFO_HW_IP_COUNT: u32 = 0x03;
+const INFO_FW_VERSION: u32 = 0x0e;
+const INFO_VRAM_USAGE: u32 = 0x10;
+const INFO_GTT_USAGE: u32 = 0x11;
+const INFO_VRAM_GTT: u32 = 0x14;
+const INFO_READ_MMR_REG: u32 = 0x15;
+const INFO_DEV_INFO: u32 = 0x16;
+const INFO_VIS_VRAM_USAGE: u32 = 0x17;
+const INFO_MEMORY: u32 = 0x19;
+
+const NAME: &[u8] = b"amdgpu";
+const DATE: &[u8] = b"20150101";
+const ABOUT: &[u8] = b"vkfd, a virtual AMD GPU";
+/// The interface of Linux 6.1's amdgpu.
+const INTERFACE: [u32; 3] = [3, 49, 0];
+
+/// The longest structure: `struct drm_amdgpu_info_device`.
+const MOST: usize = 384;
+
+/// Who makes a call: its memory, with EFAULT for what cannot be accessed.
+pub trait Caller {
+    /// Reads what is at `from`.
+    ///
+    /// # Errors
+    /// EFAULT.
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> Result;
+
+    /// Writes to `to`.
+    ///
+    /// # Errors
+    /// EFAULT.
+    fn write(&self, to: CpuVa, from: &[u8]) -> Result;
+}
+
+/// A structure of the caller's.
+struct Argument<'a> {
+    caller: &'a dyn Caller,
+    at: u64,
+}
+
+impl Argument<'_> {
+    fn get<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.caller.read(CpuVa(self.at.wrapping_add(offset)), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn u32(&self, offset: u64) -> Result<u32> {
+        self.get(offset).map(u32::from_ne_bytes)
+    }
+
+    fn u64(&self, offset: u64) -> Result<u64> {
+        self.get(offset).map(u64::from_ne_bytes)
+    }
+
+    fn put_u32(&self, offset: u64, value: u32) -> Result {
+        self.put(offset, &value.to_ne_bytes())
+    }
+
+    fn put(&self, offset: u64, bytes: &[u8]) -> Result {
+        self.caller.write(CpuVa(self.at.wrapping_add(offset)), bytes)
+    }
+
+    /// A length and a pointer to as many bytes: as much of `text` as fits goes there, and its whole length is the answer.
+    fn text(&self, length: u64, text: &[u8]) -> Result {
+        let (room, to) = (self.u64(length)?, self.u64(length.saturating_add(8))?);
+        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(text.len());
+        if to != 0 && fits != 0 {
+            self.caller.write(CpuVa(to), text.get(..fits).unwrap_or_default())?;
+        }
+        self.put(length, &(text.len() as u64).to_ne_bytes())
+    }
+}
+
+/// A structure by its offsets, so many bytes long.
+struct Fields([u8; MOST], usize);
+
+impl Fields {
+    fn new(bytes: usize) -> Self {
+        Self([0; MOST], bytes)
+    }
+
+    fn put(mut self, at: usize, value: &[u8]) -> Self {
+        for (to, from) in self.0.iter_mut().skip(at).zip(value) {
+            *to = *from;
+        }
+        self
+    }
+
+    fn u32(self, at: usize, value: u32) -> Self {
+        self.put(at, &value.to_ne_bytes())
+    }
+
+    fn u64(self, at: usize, value: u64) -> Self {
+        self.put(at, &value.to_ne_bytes())
+    }
+}
+
+/// The file.
+pub struct RenderFile {
+    kfd: Arc<Kfd>,
+    index: usize,
+    objects: Objects,
+}
+
+impl RenderFile {
+    /// Of GPU number `index`.
+    ///
+    /// # Errors
+    /// ENODEV where there is none, ENOMEM.
+    pub fn new(kfd: &Arc<Kfd>, index: usize) -> Result<Self> {
+        let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
+        Ok(Self { kfd: kfd.clone(), index, objects: Objects::new(kfd, device)? })
+    }
+
+    /// What `bytes` at `offset` show, if they are an object's; otherwise they may be the process's that the file is bound to.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn mmap(&self, offset: u64, bytes: u64) -> Option<Result<Mapped>> {
+        self.objects.mmap(offset, bytes)
+    }
+
+    /// An ioctl. `bound` is the process that the file was bound to.
+    ///
+    /// # Errors
+    /// ENOTTY for what is not DRM's, EOPNOTSUPP for what is not here, EINVAL for an unknown question, ENOENT for an unknown object, EFAULT.
+    pub fn ioctl(&self, caller: &dyn Caller, bound: Option<&Arc<Process>>, command: u32, argument: CpuVa) -> Result {
+        let command = Command(command);
+        if command.kind() != TYPE {
+            return Err(Errno::ENOTTY.into());
+        }
+        let argument = Argument { caller, at: argument.0 };
+        match command.number() {
+            VERSION => {
+                for (offset, value) in (0..).step_by(4).zip(INTERFACE) {
+                    argument.put(offset, &value.to_ne_bytes())?;
+                }
+                let mut texts = [NAME, DATE, ABOUT].into_iter().zip((16..).step_by(16));
+                texts.try_for_each(|(text, length)| argument.text(length, text))
+            }
+            // Index 0 is the caller: authenticated, as everyone is on a render node.
+            GET_CLIENT if argument.u32(0)? == 0 => argument.put(4, &1_u32.to_ne_bytes()),
+            GET_CLIENT => Err(Errno::EINVAL.into()),
+            GET_CAP => {
+                let value = if argument.u64(0)? == CAP_PRIME { 3_u64 } else { 0 };
+                argument.put(8, &value.to_ne_bytes())
+            }
+            // `{return_pointer: u64, return_size: u32, query: u32, ...}`
+            AMDGPU_INFO => {
+                let (to, size, query) = (argument.u64(0)?, argument.u32(8)?, argument.u32(12)?);
+                let Fields(bytes, length) = match query {
+                    INFO_HW_IP_COUNT | INFO_HW_IP_INFO => engine(&self.kfd, self.index, query, argument.u32(16)?)?,
+                    _ => answer(&self.kfd, self.index, query)?,
+                };
+                let fits = length.min(usize::try_from(size).unwrap_or(length));
+                caller.write(CpuVa(to), bytes.get(..fits).unwrap_or_default())
+            }
+            GEM_CLOSE => self.objects.close(argument.u32(0)?),
+            PRIME_HANDLE_TO_FD => self.objects.export(&argument),
+            PRIME_FD_TO_HANDLE => self.objects.import(&argument),
+            AMDGPU_GEM_CREATE => self.objects.create(&argument),
+            AMDGPU_GEM_MMAP => self.objects.offset(&argument),
+            AMDGPU_GEM_METADATA => self.objects.metadata(&argument),
+            AMDGPU_GEM_WAIT_IDLE => self.objects.wait_idle(&argument),
+            AMDGPU_GEM_VA => self.objects.address(&argument, bound),
+            AMDGPU_GEM_OP => self.objects.operation(&argument),
+            _ => Err(Errno::EOPNOTSUPP.into()),
+        }
+    }
+}
+
+/// What there is to submit to, by kind: graphics (0), compute (1) and copies (2) are there once each, as a block of the GPU, without a
+/// ring that a render node could submit to; video (3 to 8) is not.
+fn engine(kfd: &Kfd, index: usize, query: u32, kind: u32) -> Result<Fields> {
+    let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
+    let there = match kind {
+        0..=2 => true,
+        3..=8 => false,
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    let version = device.properties().gfx_target_version;
+    Ok(match query {
+        INFO_HW_IP_COUNT => Fields::new(4).u32(0, u32::from(there)),
+        // `{major, minor, capabilities: u64, two alignments, rings, discovery}`
+        _ if there => Fields::new(32).u32(0, version / 10_000).u32(4, version / 100 % 100).u32(16, 32).u32(20, 32),
+        _ => Fields::new(32),
+    })
+}
+
+fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
+    let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
+    let &GpuProperties { gfx_target_version, vram_bytes: vram, .. } = device.properties();
+    let model = Model::of(gfx_target_version);
+    let left = device.vram().available();
+    let limit = kfd.limit();
+    let used = limit.used();
+    let system = used.saturating_add(limit.available());
+    Ok(match query {
+        INFO_ACCEL_WORKING => Fields::new(4).u32(0, 1),
+        INFO_FW_VERSION => Fields::new(8).u32(0, model.firmware),
+        // Registers of tiling and render backends: there is no graphics.
+        INFO_READ_MMR_REG => Fields::new(4),
+        INFO_DEV_INFO => device_information(model),
+        INFO_VRAM_USAGE | INFO_VIS_VRAM_USAGE => Fields::new(8).u64(0, vram.saturating_sub(left)),
+        INFO_GTT_USAGE => Fields::new(8).u64(0, used),
+        INFO_VRAM_GTT => Fields::new(24).u64(0, vram).u64(8, vram).u64(16, system),
+        // Three heaps (VRAM, the part that the CPU sees, GTT) of {size, usable, used, largest allocation}.
+        INFO_MEMORY => {
+            let heaps = [(vram, vram.saturating_sub(left)), (vram, vram.saturating_sub(left)), (system, used)];
+            let words = heaps.iter().flat_map(|(total, used)| [total, total, used, total]);
+            (0..).step_by(8).zip(words).fold(Fields::new(96), |all, (at, word)| all.u64(at, *word))
+        }
+        _ => return Err(Errno::EINVAL.into()),
+    })
+}
+
+/// `struct drm_amdgpu_info_device`.
+fn device_information(model: &Model) -> Fields {
+    Fields::new(MOST)
+        .u32(0, model.device_id)
+        .u32(8, model.external_revision)
+        .u32(12, model.revision)
+        .u32(16, model.family)
+        .u32(20, 1)
+        .u32(24, 1)
+        .u32(28, 100_000)
+        .u64(32, u64::from(model.clock_mhz) * 1000)
+        .u64(40, u64::from(model.memory_mhz) * 1000)
+        .u32(48, model.units)
+        .u32(56, u32::MAX.checked_shr(u32::BITS.saturating_sub(model.units)).unwrap_or(0))
+        // Where DRM's own objects may be: below what the driver gives out to KFD's clients.
+        .u64(144, 1 << 21)
+        .u64(152, 1 << 47)
+        .u32(160, 4096)
+        .u32(164, 1 << 21)
+        .u32(168, 4096)
+        .u32(180, model.memory_bits)
+        .u32(240, model.wave_size)
+        .u32(248, model.units)
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The machine: its GPUs, its limits, its parameters, and what its devices tell it.
+
+pub mod kfd;
+pub mod options;

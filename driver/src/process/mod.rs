@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A process: what one open of the device owns, and the worker that restores it.
+//!
+//! The lock of rank `Process` guards [`Inner`]: the handle table, the reservations of GPU addresses, and
+//! queues. It is never held while pages are faulted in: an object is entered under it, built without it, and becomes
+//! visible at the end. Objects point back at their process; [`Process::release`] breaks that circle.
+
+pub mod last_error;
+pub mod offsets;
+mod owner;
+mod serve_faults;
+
+use crate::addr::{CpuSpan, PAGE};
+use crate::address_space::AddressSpace;
+use crate::bo::Bo;
+use crate::counters::Counters;
+use crate::device::Device;
+use crate::errno::{Errno, Error, Reason, Result};
+use crate::event::Events;
+use crate::eviction::Eviction;
+use crate::fault::Faults;
+use crate::handle::Handles;
+use crate::interval::IntervalMap;
+use crate::kfd::Kfd;
+use crate::last_error::LastErrors;
+use crate::lock_rank::Rank;
+use crate::offsets::{Offsets, Shown};
+use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
+use crate::queue::Queues;
+use crate::sabotage::Sabotage;
+use crate::smi::{Event, Who};
+use crate::svm::Svm;
+use crate::vm::{Vm, DOORBELL_BYTES};
+use crate::window::WindowPolicy;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
+
+/// From an invalidation to the first try to restore, as KFD has it: more invalidations usually follow.
+const RESTORE_PAUSE: Duration = Duration::from_millis(1);
+
+/// What the process lock guards.
+pub struct Inner {
+    /// By GPU number; a VM from ACQUIRE_VM on.
+    pub(crate) vms: Vec<Option<Arc<Vm>>>,
+    /// Buffer objects, also those not ready yet.
+    pub(crate) bos: Handles<Arc<Bo>>,
+    /// GPU addresses of buffer objects.
+    pub(crate) gpu_va: IntervalMap<u32>,
+    /// CPU hulls of userptr objects.
+    pub(crate) cpu_hulls: IntervalMap<u32>,
+    pub(crate) queues: Queues,
+    /// How ranges registered from now on share notifiers.
+    pub(crate) windows: WindowPolicy,
+    /// The runtime has announced itself.
+    pub(crate) runtime_enabled: bool,
+    /// Handle of the object that the client brought for the signal page. It stays as long as the process, as KFD has it.
+    pub(crate) signal_page: Option<u64>,
+}
+
+/// A process.
+pub struct Process {
+    kfd: Arc<Kfd>,
+    number: u64,
+    mm: Arc<dyn AddressSpace>,
+    inner: Mutex<Inner>,
+    offsets: Offsets,
+    eviction: Eviction,
+    events: Events,
+    errors: LastErrors,
+    counters: Counters,
+    faults: Faults,
+    svm: Svm,
+    /// What its first thread was called when it opened the device.
+    name: [u8; 16],
+    pid: u32,
+    xnack: AtomicBool,
+    restore: Work<Process>,
+    fault_work: Work<Process>,
+    /// Restores in a row that did not finish.
+    restore_tries: AtomicU32,
+}
+
+impl Process {
+    /// A process without VMs.
+    pub fn new(kfd: &Arc<Kfd>, number: u64, mm: Arc<dyn AddressSpace>) -> Result<Arc<Self>> {
+        let gpus = kfd.devices().len();
+        let mut vms = Vec::with_capacity(gpus)?;
+        for _ in 0..gpus {
+            vms.push(None)?;
+        }
+        let inner = Inner {
+            vms,
+            bos: Handles::new(),
+            gpu_va: IntervalMap::seeded(crate::os::random()),
+            cpu_hulls: IntervalMap::seeded(crate::os::random()),
+            queues: Queues::new(gpus)?,
+            windows: kfd.options().windows,
+            runtime_enabled: false,
+            signal_page: None,
+        };
+        let (pid, name) = crate::os::process();
+        crate::os::arc(Self {
+            kfd: kfd.clone(),
+            number,
+            mm,
+            inner: Mutex::new(Rank::Process, inner)?,
+            offsets: Offsets::new()?,
+            eviction: Eviction::new()?,
+            events: Events::new()?,
+            errors: LastErrors::new()?,
+            counters: Counters::default(),
+            faults: Faults::new()?,
+            svm: Svm::new(kfd.limit())?,
+            name,
+            pid,
+            xnack: AtomicBool::new(false),
+            restore: Work::new("vkfd-restore", Self::run_restore)?,
+            fault_work: Work::new("vkfd-fault", Self::serve_faults)?,
+            restore_tries: AtomicU32::new(0),
+        })
+    }
+
+    /// The driver.
+    pub const fn kfd(&self) -> &Arc<Kfd> {
+        &self.kfd
+    }
+
+    /// A number that no other process of the machine has had.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its CPU memory.
+    pub fn mm(&self) -> &dyn AddressSpace {
+        &*self.mm
+    }
+
+    /// Its CPU memory, to keep.
+    pub(crate) const fn mm_arc(&self) -> &Arc<dyn AddressSpace> {
+        &self.mm
+    }
+
+    /// Which user's it is.
+    pub fn user(&self) -> u32 {
+        self.mm.user()
+    }
+
+    /// Its SVM memory.
+    pub const fn svm(&self) -> &Svm {
+        &self.svm
+    }
+
+    /// Who it is, for events.
+    pub fn who(&self) -> Who {
+        Who { process: self.number, pid: self.pid, name: self.name }
+    }
+
+    /// Tells who reads a GPU's events.
+    pub(crate) fn tell(&self, gpu_id: u32, event: Event) {
+        if let Ok(device) = self.kfd.device(gpu_id) {
+            device.smi().send(gpu_id, &self.who(), event, true);
+        }
+    }
+
+    /// Tells who reads the events of some GPUs, by GPU number. Allowed in reclaim.
+    pub(crate) fn tell_gpus(&self, gpus: u32, event: Event, blockable: bool) {
+        for device in self.kfd.devices().iter().filter(|device| gpus >> device.index() & 1 != 0) {
+            device.smi().send(device.id(), &self.who(), event, blockable);
+        }
+    }
+
+    /// Stops the queues, if they run. Allowed in reclaim.
+    pub(crate) fn evict_queues(&self, eviction: &mut crate::eviction::State, trigger: u32, blockable: bool) {
+        if eviction.evict() {
+            self.counters.evictions.add(1);
+            self.tell_queues(eviction, Event::Evicted { trigger }, blockable);
+        }
+    }
+
+    fn tell_queues(&self, eviction: &crate::eviction::State, event: Event, blockable: bool) {
+        eviction.each_gpu(|gpu_id| {
+            if let Ok(device) = self.kfd.device(gpu_id) {
+                device.smi().send(gpu_id, &self.who(), event, blockable);
+            }
+        });
+    }
+
+    /// Takes the process lock.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
+    }
+
+    /// What it can map.
+    pub(crate) const fn offsets(&self) -> &Offsets {
+        &self.offsets
+    }
+
+    /// Its eviction state.
+    pub const fn eviction(&self) -> &Eviction {
+        &self.eviction
+    }
+
+    /// Its events.
+    pub const fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Its last errors, by thread.
+    pub(crate) const fn errors(&self) -> &LastErrors {
+        &self.errors
+    }
+
+    /// Its counters.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// GPU faults that wait to be served.
+    pub(crate) const fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// What is broken on purpose.
+    pub fn sabotage(&self) -> &Sabotage {
+        &self.kfd.options().sabotage
+    }
+
+    /// How many GPUs the machine has.
+    pub fn gpu_count(&self) -> usize {
+        self.kfd.devices().len()
+    }
+
+    /// Whether its GPUs retry page faults.
+    pub fn xnack(&self) -> bool {
+        self.xnack.load(Ordering::Acquire)
+    }
+
+    /// The VM on GPU number `gpu`. ENODEV before ACQUIRE_VM.
+    pub(crate) fn vm(&self, gpu: usize) -> Result<Arc<Vm>> {
+        let vm = self.lock().vms.get(gpu).and_then(Clone::clone);
+        vm.ok_or(Error::new(Errno::ENODEV, Reason::BadGpu))
+    }
+
+    /// The object of a handle. EINVAL when there is none.
+    pub(crate) fn bo(&self, handle: u64) -> Result<Arc<Bo>> {
+        let inner = self.lock();
+        let number = u32::try_from(handle & 0xffff_ffff).unwrap_or(u32::MAX);
+        let bo = inner.bos.get(number).filter(|bo| bo.is_ready() && bo.handle() == handle);
+        bo.cloned().ok_or(Error::new(Errno::EINVAL, Reason::BadHandle))
+    }
+
+    /// The first object from number `number` on, with its number. O(numbers without an object in between).
+    pub(crate) fn bo_from(&self, number: u32) -> Option<(u32, Arc<Bo>)> {
+        let inner = self.lock();
+        let (number, bo) = inner.bos.iter_from(number).next()?;
+        Some((number, bo.clone()))
+    }
+
+    /// Makes the VM of a GPU; again is no error. What SVM memory it may use is mapped.
+    pub fn acquire_vm(self: &Arc<Self>, gpu_id: u32) -> Result {
+        let device: Arc<Device> = self.kfd.device(gpu_id)?.clone();
+        device.with_room(8, || self.make_vm(&device))?;
+        self.svm_reapply();
+        Ok(())
+    }
+
+    fn make_vm(self: &Arc<Self>, device: &Arc<Device>) -> Result {
+        let mut inner = self.lock();
+        let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
+        if slot.is_none() {
+            let vm = Vm::new(self.as_owner()?, device, self.xnack(), self.sabotage())?;
+            let doorbells = (vm.doorbells_mmap_offset(), DOORBELL_BYTES, Shown::Page(vm.doorbells().clone()));
+            let registers = (vm.mmio_mmap_offset(), PAGE, Shown::Page(vm.mmio().clone()));
+            let shown = [doorbells, registers];
+            let show = || shown.iter().try_for_each(|(at, bytes, what)| self.offsets.show(*at, *bytes, what.clone()));
+            if let Err(e) = show().and_then(|()| self.eviction.add_vm(vm.gpu(), vm.vmid())) {
+                // What was not shown is not there to be hidden.
+                shown.iter().for_each(|(at, bytes, what)| self.offsets.hide(*at, *bytes, what));
+                return Err(e);
+            }
+            *slot = Some(vm);
+        }
+        Ok(())
+    }
+
+    /// Turns retry of page faults on or off. EPERM if a GPU cannot, EBUSY while there are queues, ENOMEM where SVM memory, which all counts when
+    /// it is off, is beyond the limit.
+    pub fn set_xnack(self: &Arc<Self>, on: bool) -> Result {
+        if on && !self.kfd.devices().iter().all(|d| d.properties().xnack_capable) {
+            return Err(Errno::EPERM.into());
+        }
+        // What was unmapped does not count.
+        self.svm_sweep()?;
+        let inner = self.lock();
+        if !inner.queues.is_empty() {
+            return Err(Errno::EBUSY.into());
+        }
+        self.svm.switch_charge(on)?;
+        self.xnack.store(on, Ordering::Release);
+        for vm in inner.vms.iter().flatten() {
+            vm.set_retry(on);
+        }
+        if !on {
+            // What faults would have brought back is the restore's task now.
+            for (_, bo) in inner.bos.iter() {
+                if let Some(object) = bo.userptr() {
+                    object.request_restore(&mut object.lock());
+                }
+            }
+        }
+        drop(inner);
+        self.svm_reapply();
+        Ok(())
+    }
+
+    /// How ranges share notifiers.
+    pub(crate) fn window_policy(&self) -> WindowPolicy {
+        self.lock().windows
+    }
+
+    /// Runs the restore worker after a pause that doubles with each restore in a row that did not finish. Allowed in reclaim.
+    pub(crate) fn schedule_restore(self: &Arc<Self>) {
+        let tries = self.restore_tries.load(Ordering::Relaxed).min(16);
+        let pause = RESTORE_PAUSE.saturating_mul(1 << tries).min(self.kfd.options().restore_pause);
+        self.restore.schedule(self, pause);
+    }
+
+    /// What kept the restore from getting on has gone: if queues are stopped it begins again, without the pauses that have grown meanwhile.
+    pub(crate) fn hasten_restore(self: &Arc<Self>) {
+        if self.eviction.lock().evicted() {
+            self.restore_tries.store(0, Ordering::Relaxed);
+            self.schedule_restore();
+        }
+    }
+
+    /// Runs the fault worker now.
+    pub(crate) fn schedule_faults(self: &Arc<Self>) {
+        self.fault_work.schedule(self, Duration::ZERO);
+    }
+
+    /// One run of the restore: every object that waits now, then the queues go on unless something is left; then it runs
+    /// again, after a pause that doubles up to the limit. O(invalid ranges and their pages).
+    fn run_restore(self: &Arc<Self>) {
+        self.counters.restore_runs.add(1);
+        let waiting = self.eviction.lock().waiting();
+        for _ in 0..waiting {
+            let bo = {
+                // Both locks at once: an object leaves the list before its number is free for another.
+                let inner = self.lock();
+                let Some(number) = self.eviction.lock().take_waiting() else { break };
+                inner.bos.get(number).cloned()
+            };
+            let Some(bo) = bo else { continue };
+            match bo.restore() {
+                Ok(false) => {}
+                // Invalidated meanwhile, or no memory just now: once more, later.
+                Ok(true) | Err(_) => {
+                    if let Some(object) = bo.userptr() {
+                        object.keep_waiting(&mut object.lock());
+                    }
+                }
+            }
+        }
+        // In a statement of its own: the lock is not held over the restore.
+        let svm = self.eviction.lock().take_svm();
+        if svm && self.svm_restore() {
+            self.eviction.lock().wait_svm();
+        }
+        let mut eviction = self.eviction.lock();
+        let was = eviction.evicted();
+        if eviction.resume() {
+            // Counted under the lock: a snapshot that finds the queues running has counted it.
+            if was {
+                self.counters.restores.add(1);
+                self.tell_queues(&eviction, Event::Restored { rescheduled: false }, true);
+            }
+            drop(eviction);
+            self.restore_tries.store(0, Ordering::Relaxed);
+            return;
+        }
+        self.tell_queues(&eviction, Event::Restored { rescheduled: true }, true);
+        drop(eviction);
+        self.restore_tries.fetch_add(1, Ordering::Relaxed);
+        self.schedule_restore();
+    }
+
+    /// Ends the process: queues, mappings, objects, VMs, all of it. Nothing of it runs any more when this returns.
+    pub fn release(&self) {
+        self.restore.stop();
+        // Served is what has begun, and no more.
+        self.faults.close();
+        self.fault_work.stop();
+        self.events.close();
+        self.kfd.devices().iter().for_each(|device| device.smi().forget(self.number));
+        let queues = core::mem::take(&mut self.lock().queues);
+        queues.destroy_all();
+        // From number to number, not from the first again each time: O(objects). Once more from the first at the end, to be sure.
+        let mut next = 0;
+        loop {
+            let Some((number, bo)) = self.bo_from(next) else {
+                if next == 0 {
+                    break;
+                }
+                next = 0;
+                continue;
+            };
+            next = number.saturating_add(1);
+            for gpu in 0..self.gpu_count() {
+                // Errors here mean that it is gone already.
+                let _ = bo.unmap(gpu);
+            }
+            let _ = bo.free();
+            self.forget(&bo);
+        }
+        self.svm.release();
+        self.offsets.clear();
+        drop(self.eviction.lock().take_vms());
+        let mut vms = Vec::new();
+        let mut inner = self.lock();
+        core::mem::swap(&mut inner.vms, &mut vms);
+        drop(inner);
+        drop(vms);
+    }
+
+    /// Takes an object out of all tables.
+    pub(crate) fn forget(&self, bo: &Arc<Bo>) {
+        if bo.mmap_offset() != 0 {
+            self.offsets.hide(bo.mmap_offset(), bo.span().bytes(), &Shown::Object(bo.clone()));
+        }
+        let mut inner = self.lock();
+        let (number, span) = (bo.number(), bo.span());
+        inner.gpu_va.remove(span.start().0, span.end().0, &number);
+        if let Some(object) = bo.userptr() {
+            let hull: CpuSpan = object.ranges().hull();
+            inner.cpu_hulls.remove(hull.start().0, hull.end().0, &number);
+        }
+        let removed = inner.bos.remove(number);
+        drop(inner);
+        drop(removed);
+    }
+}

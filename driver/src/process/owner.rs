@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A process as the rooms below know it: to a device whose VMID it has, to a userptr object.
+
+use super::Process;
+use crate::address_space::AddressSpace;
+use crate::counters::Counters;
+use crate::errno::Result;
+use crate::eviction::{self, Eviction};
+use crate::gpu::{HwQueue, PageFault};
+use crate::kfd::Kfd;
+use crate::os::{self, Arc};
+use crate::sabotage::Sabotage;
+use crate::userptr::owner::UserptrOwner;
+use crate::vmid_owner::VmidOwner;
+
+impl Kfd {
+    /// A process opens the device: an object with no VM yet.
+    pub fn open(self: &Arc<Self>, mm: Arc<dyn AddressSpace>) -> Result<Arc<Process>> {
+        Process::new(self, self.next_process(), mm)
+    }
+}
+
+/// A process that something of its own keeps: a VMID, a userptr object.
+struct Owned(Arc<Process>);
+
+impl Process {
+    /// For a device.
+    pub(super) fn as_owner(self: &Arc<Self>) -> Result<Arc<dyn VmidOwner>> {
+        Ok(os::arc(Owned(self.clone()))?)
+    }
+
+    /// For a userptr object.
+    pub(crate) fn as_userptr_owner(self: &Arc<Self>) -> Result<Arc<dyn UserptrOwner>> {
+        Ok(os::arc(Owned(self.clone()))?)
+    }
+}
+
+impl VmidOwner for Owned {
+    fn user(&self) -> u32 {
+        self.0.user()
+    }
+
+    fn page_fault(&self, gpu: usize, fault: PageFault) {
+        self.0.gpu_fault(gpu, fault);
+    }
+
+    fn signal_event(&self, event_id: u32) {
+        self.0.events().signal(event_id);
+    }
+
+    fn queue_error(&self, gpu: usize, gpu_id: u32, queue: HwQueue) {
+        self.0.queue_stopped(gpu, queue, None);
+        self.0.events().hw_exception(gpu_id);
+    }
+}
+
+impl UserptrOwner for Owned {
+    fn mm(&self) -> &dyn AddressSpace {
+        self.0.mm()
+    }
+
+    fn gpu_count(&self) -> usize {
+        self.0.gpu_count()
+    }
+
+    fn xnack(&self) -> bool {
+        self.0.xnack()
+    }
+
+    fn eviction(&self) -> &Eviction {
+        self.0.eviction()
+    }
+
+    fn evict_queues(&self, eviction: &mut eviction::State, trigger: u32, blockable: bool) {
+        self.0.evict_queues(eviction, trigger, blockable);
+    }
+
+    fn schedule_restore(&self) {
+        self.0.schedule_restore();
+    }
+
+    fn counters(&self) -> &Counters {
+        self.0.counters()
+    }
+
+    fn sabotage(&self) -> &Sabotage {
+        self.0.sabotage()
+    }
+}

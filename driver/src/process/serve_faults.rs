@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! GPU page faults. XNACK off: the queue has halted, the fault is reported as a memory exception. XNACK on: a worker
+//! restores what the device wants and lets it retry; what cannot be had is reported.
+
+use crate::addr::PAGE;
+use crate::errno::Errno;
+use crate::gpu::{FaultReason, PageFault};
+use crate::os::{self, Arc};
+use crate::page_table::VA_END;
+use crate::process::Process;
+use crate::smi::Event;
+use vkfd_uapi::event::{MemoryExceptionData, MemoryExceptionFailure, MEM_ERR_NO_RAS};
+
+impl Process {
+    /// A GPU of this process faulted.
+    pub fn gpu_fault(self: &Arc<Self>, gpu: usize, fault: PageFault) {
+        self.counters().gpu_faults.add(1);
+        if !fault.retry {
+            // Before the event: whoever it wakes asks which queue it was.
+            self.queue_stopped(gpu, fault.queue, Some(fault));
+            self.report_fault(gpu, &fault);
+            self.tell_gpus(1 << gpu, Event::VmFault, true);
+            return;
+        }
+        if self.faults().push(gpu, fault).is_err() {
+            // No memory to remember it, or nobody to serve it: the device must not wait for ever.
+            self.answer(gpu, &fault, false);
+            return;
+        }
+        self.schedule_faults();
+    }
+
+    /// Serves the faults that have come in.
+    pub(crate) fn serve_faults(self: &Arc<Self>) {
+        // Invalidations that unmap ask for this worker as well. What could not be dropped is with the next call.
+        let _ = self.svm_sweep();
+        loop {
+            let Some((gpu, fault)) = self.faults().pop() else { return };
+            let served = self.serve_fault(gpu, &fault);
+            self.answer(gpu, &fault, served);
+        }
+    }
+
+    fn serve_fault(self: &Arc<Self>, gpu: usize, fault: &PageFault) -> bool {
+        // Stale means that this driver has missed an invalidation: nothing to retry. A client's program may ask for any address.
+        if matches!(fault.reason, FaultReason::Stale) || fault.va.0 >= VA_END {
+            return false;
+        }
+        let found = {
+            let inner = self.lock();
+            let hit = inner.gpu_va.first_overlap(fault.va.0, fault.va.0.saturating_add(1));
+            hit.and_then(|(start, _, number)| Some((start, inner.bos.get(number)?.clone())))
+        };
+        let deadline = os::now().after(self.kfd().options().register_deadline);
+        let served = match found {
+            Some((start, bo)) => {
+                let page = fault.va.0 / PAGE;
+                self.tell_gpus(1 << gpu, Event::FaultStart { page, write: fault.write }, true);
+                let served = bo.serve_fault(gpu, fault.va.0.saturating_sub(start) / PAGE, fault.write, deadline);
+                self.tell_gpus(1 << gpu, Event::FaultEnd { page, migrated: false }, true);
+                served
+            }
+            None => self.svm_fault(gpu, fault, deadline),
+        };
+        match served {
+            Ok(served) => served,
+            // Memory that would not hold still is not gone: the device asks again, as often as it takes.
+            Err(e) => e.errno == Errno::EAGAIN,
+        }
+    }
+
+    /// A fault that is not served comes in again from the halted queue, as one that is not to be retried.
+    fn answer(&self, gpu: usize, fault: &PageFault, served: bool) {
+        if let Some(device) = self.kfd().devices().get(gpu) {
+            device.gpu().fault_done(fault.vmid, fault.va, served);
+        }
+    }
+
+    fn report_fault(&self, gpu: usize, fault: &PageFault) {
+        let Some(device) = self.kfd().devices().get(gpu) else { return };
+        let denied = fault.reason == FaultReason::Permission;
+        self.events().memory_exception(MemoryExceptionData {
+            failure: MemoryExceptionFailure {
+                not_present: u32::from(!denied),
+                read_only: u32::from(denied && fault.write),
+                no_execute: 0,
+                imprecise: 0,
+            },
+            va: fault.va.0,
+            gpu_id: device.id(),
+            error_type: MEM_ERR_NO_RAS,
+        });
+        let why = match fault.reason {
+            FaultReason::NotPresent => "nothing is mapped there",
+            FaultReason::Permission => "the mapping does not allow it",
+            FaultReason::Stale => "STALE PAGE: an invalidation or a TLB flush was missed",
+            FaultReason::NoMemory => "no memory is there",
+        };
+        let access = if fault.write { "write" } else { "read" };
+        os::warn(format_args!("gpu {:#x}: page fault: {access} at {}: {why}", device.id(), fault.va));
+    }
+}

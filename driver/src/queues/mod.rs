@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Queues, what stops and restarts them, events, and faults that wait to be served.
+
+pub mod event;
+pub mod eviction;
+pub mod fault;
+pub mod queue;
