@@ -14,8 +14,9 @@ mod interleavings;
 mod isa;
 mod kernels;
 mod links;
-mod packages;
 mod operations;
+mod packages;
+mod programs;
 mod pseudocode;
 mod rooms;
 mod stray;
@@ -60,6 +61,7 @@ enum Task {
     Packages(packages::Args),
     Vm(vm::Args),
     Clients(clients::Args),
+    Programs(programs::Args),
 }
 
 /// What a task found out.
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Task::Packages(args) => packages::run(&args),
         Task::Vm(args) => vm::run(&args),
         Task::Clients(args) => clients::run(&args),
+        Task::Programs(args) => programs::run(&args),
     };
     match verdict {
         Ok(Verdict::Clean(summary)) => {
