@@ -154,7 +154,7 @@ fn print(classes: &BTreeMap<Op, &str>, cells: &BTreeMap<(Op, Target), Cell>, rea
     println!("# Operations");
     println!();
     println!(
-        "Which operation of which target the software GPU executes. Made by `cargo xtask operations`; do not edit."
+        "Which operation of which target the software GPU executes. Made by\n`cargo xtask operations`; do not edit."
     );
     println!();
     println!("| word | meaning |\n| --- | --- |");
@@ -166,7 +166,7 @@ fn print(classes: &BTreeMap<Op, &str>, cells: &BTreeMap<(Op, Target), Cell>, rea
     println!("| refused | the queue stops with the operation's name |");
     println!("| (nothing) | the target does not have it |");
     println!();
-    println!("What the fast engine finds hard in an operand (NaNs, an unusual MODE) it gives to the reference engine. The table is of a\nprocessor with AVX2.");
+    println!("What the fast engine finds hard in an operand (NaNs, an unusual MODE) it gives to the\nreference engine. The table is of a processor with AVX2.");
     println!();
     println!("## In numbers\n");
     let heads: Vec<&str> = Target::ALL.iter().map(|target| target.name()).collect();
