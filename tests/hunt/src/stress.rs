@@ -3,7 +3,7 @@
 //!
 //! Processes of the driver live on one or more machines and are closed and opened again at any time. Each thread owns a piece of memory
 //! and the buffers on it, so it knows what its GPU must see, while everything that threads share (the driver's locks, the GPUs, the
-//! notification source, the process that others work in) is shared. Beside that ([`svm`]) threads have stripes of the same blocks of
+//! notification source, the process that others work in) is shared. Beside that (`svm`) threads have stripes of the same blocks of
 //! SVM memory. A checker looks at all processes all the time, and at the end nothing may be left.
 //!
 //! Lock: `Place::client` is replaced by the thread that closes a process; whoever works in it holds a clone, so a process ends with the
