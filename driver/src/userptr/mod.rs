@@ -155,7 +155,7 @@ impl Userptr {
         })
     }
 
-    /// Keeps its memory from being faulted in: see [`crate::move_pages`]. Under the object's reservation, so that no fault is under way.
+    /// Keeps its memory from being faulted in: see `calls::move_pages`. Under the object's reservation, so that no fault is under way.
     pub fn begin_move(self: &Arc<Self>, _: &Reservation) -> Moving {
         self.moving.fetch_add(1, Ordering::AcqRel);
         Moving(self.clone())

@@ -13,7 +13,7 @@
 //! The generations are noted *before* `read_begin`: an invalidation whose callback ran before that is waited for, one whose
 //! callback runs later moves the generation. The other way round, one that runs in between would be missed by both.
 //!
-//! While an object's memory is being moved to a GPU ([`crate::move_pages`]) nothing is faulted in: a fault would put a page where the move has none to
+//! While an object's memory is being moved to a GPU (`calls::move_pages`) nothing is faulted in: a fault would put a page where the move has none to
 //! take along, or bring a private one back.
 //!
 //! A range of more than a chunk goes piece by piece under one generation. The caller holds the object's reservation
