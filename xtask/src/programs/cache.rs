@@ -78,7 +78,11 @@ mod tests {
         let mut made = 0;
         assert!(once(&directory, "one", || anyhow::bail!("no")).is_err());
         for how in ["one", "one", "two", "two"] {
-            once(&directory, how, || Ok(made += 1)).expect("a directory");
+            let count = || {
+                made += 1;
+                Ok(())
+            };
+            once(&directory, how, count).expect("a directory");
         }
         assert_eq!(made, 2);
         fs::remove_dir_all(&directory).expect("removed");

@@ -82,6 +82,9 @@ pub struct Args {
     /// A vkfd that is built already
     #[arg(long, value_name = "FILE", hide = true)]
     vkfd: Option<PathBuf>,
+    /// For the controls, a library that can be broken and is built already
+    #[arg(long, value_name = "FILE", hide = true, requires = "vkfd")]
+    library: Option<PathBuf>,
 }
 
 const SUITES: &[&dyn Suite] = &[&rocm_examples::RocmExamples, &hip_catch::HipCatch, &gcc_torture::GccTorture];
@@ -123,7 +126,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let wanted: Vec<_> = ready.iter().flat_map(|ready| ready.suite.packages()).copied().collect();
     packages::install(&wanted)?;
     if args.controls {
-        return controls::run(&ready, &cache);
+        return controls::run(&ready, &cache, args.vkfd.as_deref(), args.library.as_deref());
     }
     let machine = Machine::sound(args.vkfd.as_deref())?;
     let selection = Selection { only: args.only.clone(), shard: args.shard };

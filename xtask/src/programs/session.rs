@@ -57,20 +57,21 @@ impl Session<'_> {
         let seen = Mutex::new(Ok(Seen::default()));
         thread::scope(|scope| {
             for _ in 0..jobs.min(units.len()) {
-                scope.spawn(|| loop {
-                    let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-                    let late = begun.elapsed() >= self.patience;
-                    let cases = if late { Ok(Vec::new()) } else { self.unit(unit, &shared) };
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    let Ok(all) = &mut *seen else { break };
-                    match cases {
-                        Ok(_) if late => all.late.push((*unit).into()),
-                        Ok(cases) => {
-                            tell(self.suite.name(), self.target, &cases, expected);
-                            all.units.push((*unit).into());
-                            all.cases.extend(cases);
+                scope.spawn(|| {
+                    while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let late = begun.elapsed() >= self.patience;
+                        let cases = if late { Ok(Vec::new()) } else { self.unit(unit, &shared) };
+                        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                        let Ok(all) = &mut *seen else { break };
+                        match cases {
+                            Ok(_) if late => all.late.push((*unit).into()),
+                            Ok(cases) => {
+                                tell(self.suite.name(), self.target, &cases, expected);
+                                all.units.push((*unit).into());
+                                all.cases.extend(cases);
+                            }
+                            Err(error) => *seen = Err(error.context(format!("{}: {unit}", self.suite.name()))),
                         }
-                        Err(error) => *seen = Err(error.context(format!("{}: {unit}", self.suite.name()))),
                     }
                 });
             }
