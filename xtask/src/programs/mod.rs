@@ -33,7 +33,7 @@ use self::machine::Machine;
 use self::report::Report;
 use self::select::{Selection, Shard};
 use self::session::Session;
-use self::source::Found;
+use self::source::{Found, Source};
 use self::suite::Suite;
 use crate::clients::packages;
 use crate::Verdict;
@@ -70,7 +70,7 @@ pub struct Args {
     /// Write what was seen to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Say what there is, and run nothing
+    /// Say what there is, and run nothing; sources are fetched
     #[arg(long)]
     list: bool,
     /// Print what was seen in the form of an expectation file
@@ -106,7 +106,12 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let sources = args.sources.clone().unwrap_or_else(|| cache.sources());
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
-        match suite.source().find(&sources, &cache)? {
+        let source = suite.source();
+        if matches!(source, Source::Debian { .. }) {
+            // What unpacks it is among them.
+            packages::install(suite.packages())?;
+        }
+        match source.find(&sources, &cache)? {
             Found::Here(source) => ready.push(Ready { suite, source, expectations: Expectations::read(suite.name())? }),
             Found::Missing(how) => {
                 ensure!(!is_named(&suite), "{}: {how}", suite.name());
