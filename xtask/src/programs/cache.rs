@@ -78,11 +78,11 @@ mod tests {
         let mut made = 0;
         assert!(once(&directory, "one", || anyhow::bail!("no")).is_err());
         for how in ["one", "one", "two", "two"] {
-            let make = || {
+            let count = || {
                 made += 1;
                 Ok(())
             };
-            once(&directory, how, make).expect("a directory");
+            once(&directory, how, count).expect("a directory");
         }
         assert_eq!(made, 2);
         fs::remove_dir_all(&directory).expect("removed");

@@ -25,7 +25,14 @@ const MAIN: &[&str] = &["main", "hip_test_context", "hip_test_features"];
 /// Random operands of the tests of functions, by default 2^32, the GPU's memory that they use, and rounds of grids that wait.
 const QUICK: &[&str] = &["--accuracy-iterations", "4096", "--accuracy-max-memory", "5", "--cg-iterations", "1"];
 /// Categories whose tests want several GPUs have them.
-const SEVERAL: &[&str] = &["device/", "p2p/", "memory/hipMemcpyPeer", "event/Unit_hipEventMGpu", "multiThread/"];
+const SEVERAL: &[&str] = &[
+    "device/",
+    "event/Unit_hipEventMGpu",
+    "memory/hipMallocManaged_MultiScenario",
+    "memory/hipMemcpyPeer",
+    "multiThread/",
+    "p2p/",
+];
 
 impl HipCatch {
     /// The compiler with what all files want.
@@ -174,6 +181,10 @@ impl Suite for HipCatch {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[]
+        &[
+            Control { sabotage: "op:v_add_u32", unit: "kernel/hipTestConstant", target: "gfx900" },
+            Control { sabotage: "invalidation", unit: "memory/hipMallocManaged", target: "gfx900" },
+            Control { sabotage: "invalidation", unit: "memory/hipMemPrefetchAsync", target: "gfx900" },
+        ]
     }
 }

@@ -59,10 +59,13 @@ impl Machine {
         Ok(Machine { vkfd, broken: None })
     }
 
-    /// The tree's own with the library of the controls; nothing is broken if `sabotage` is empty.
-    pub(crate) fn broken(sabotage: &str) -> Result<Machine> {
-        let Machine { vkfd, .. } = Machine::sound(None)?;
-        let library = stand::broken_library(&stand::target_directory()?)?;
+    /// With the library of the controls, the tree's own or the one that is named; nothing is broken if `sabotage` is empty.
+    pub(crate) fn broken(sabotage: &str, vkfd: Option<&Path>, library: Option<&Path>) -> Result<Machine> {
+        let Machine { vkfd, .. } = Machine::sound(vkfd)?;
+        let library = match library {
+            Some(library) => library.into(),
+            None => stand::broken_library(&stand::target_directory()?)?,
+        };
         Ok(Machine { vkfd, broken: Some((library, sabotage.into())) })
     }
 

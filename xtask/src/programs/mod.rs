@@ -33,7 +33,7 @@ use self::machine::Machine;
 use self::report::Report;
 use self::select::{Selection, Shard};
 use self::session::Session;
-use self::source::Found;
+use self::source::{Found, Source};
 use self::suite::Suite;
 use crate::clients::packages;
 use crate::Verdict;
@@ -70,7 +70,7 @@ pub struct Args {
     /// Write what was seen to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Say what there is, and run nothing
+    /// Say what there is, and run nothing; sources are fetched
     #[arg(long)]
     list: bool,
     /// Print what was seen in the form of an expectation file
@@ -82,6 +82,9 @@ pub struct Args {
     /// A vkfd that is built already
     #[arg(long, value_name = "FILE", hide = true)]
     vkfd: Option<PathBuf>,
+    /// For the controls, a library that can be broken and is built already
+    #[arg(long, value_name = "FILE", hide = true, requires = "vkfd")]
+    library: Option<PathBuf>,
 }
 
 const SUITES: &[&dyn Suite] = &[&rocm_examples::RocmExamples, &hip_catch::HipCatch, &gcc_torture::GccTorture];
@@ -103,7 +106,12 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let sources = args.sources.clone().unwrap_or_else(|| cache.sources());
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
-        match suite.source().find(&sources, &cache)? {
+        let source = suite.source();
+        if matches!(source, Source::Debian { .. }) {
+            // What unpacks it is among them.
+            packages::install(suite.packages())?;
+        }
+        match source.find(&sources, &cache)? {
             Found::Here(source) => ready.push(Ready { suite, source, expectations: Expectations::read(suite.name())? }),
             Found::Missing(how) => {
                 ensure!(!is_named(&suite), "{}: {how}", suite.name());
@@ -123,7 +131,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let wanted: Vec<_> = ready.iter().flat_map(|ready| ready.suite.packages()).copied().collect();
     packages::install(&wanted)?;
     if args.controls {
-        return controls::run(&ready, &cache);
+        return controls::run(&ready, &cache, args.vkfd.as_deref(), args.library.as_deref());
     }
     let machine = Machine::sound(args.vkfd.as_deref())?;
     let selection = Selection { only: args.only.clone(), shard: args.shard };
