@@ -20,7 +20,7 @@ pub mod hotpath;
 mod invalidate;
 mod job;
 mod kernels;
-mod list;
+pub mod list;
 pub mod migrate;
 mod page;
 mod page_file;

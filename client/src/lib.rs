@@ -23,7 +23,11 @@
 //!
 //! Threads: [`Client`], [`Buffer`] and [`Fence`] can be shared; a queue belongs to one thread at a time.
 //!
-//! Limits: 64-bit Linux, pages of 4 KiB, GPUs from gfx9 on; kernels only on vkfd. After `fork` the child must not use what
+//! Faults: a page fault that is not retried stops its queue for good, and what was submitted to it fails with
+//! [`ClientError::GpuFault`], also later. Buffers and other queues are not touched by that: drop the queue, mend what was wrong and
+//! make another. [`Buffer::range_at`] says which range of a batch the fault's address is in.
+//!
+//! Limits: 64-bit Linux, pages of 4 KiB, GPUs from gfx9 on. After `fork` the child must not use what
 //! the parent opened.
 
 mod address;
@@ -64,7 +68,7 @@ pub use compute_queue::{ComputeQueue, Launch, MAX_ARGS};
 pub use copy_queue::CopyQueue;
 pub use dev_kfd::DevKfd;
 #[cfg(feature = "embedded")]
-pub use embedded::{Embedded, Machine, MachineOptions};
+pub use embedded::{DriverOptions, Embedded, Machine, MachineOptions, Source, Target};
 pub use error::{ClientError, Errno, RangeError, RangeFault, Result};
 pub use fence::Fence;
 pub use kernel::Kernel;

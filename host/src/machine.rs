@@ -10,6 +10,7 @@ use crate::dma::SharedMemory;
 use crate::error::HostError;
 use crate::files::HostFiles;
 use crate::mm::{Mm, Pause};
+use crate::shape::Shape;
 use crate::source::{Capabilities, Source};
 use crate::sys;
 use crate::target::Target;
@@ -40,6 +41,8 @@ pub struct MachineOptions {
     pub vram_bytes: u64,
     /// What they are.
     pub target: Target,
+    /// What of their parts is told otherwise than for their target.
+    pub shape: Shape,
     /// Whether they can retry page faults.
     pub xnack_capable: bool,
     /// Where notifications of changed CPU mappings come from. One for all machines of a process.
@@ -67,6 +70,7 @@ impl Default for MachineOptions {
             gpus: 1,
             vram_bytes: 1 << 30,
             target: Target::GFX900,
+            shape: Shape::default(),
             xnack_capable: true,
             source: Source::Auto,
             device_file: false,
@@ -86,6 +90,7 @@ impl MachineOptions {
             vram_base: FabricAddr(0),
             vmids: vkfd_gpu::Config::default().vmids,
             gfx_target_version: self.target.version(),
+            model: self.shape.of(self.target),
             xnack_capable: self.xnack_capable,
             clock_hz: vkfd_gpu::CLOCK_HZ,
         }

@@ -8,11 +8,13 @@
 mod abi;
 mod clients;
 mod counts;
+mod dist;
 mod fuzz;
 mod interleavings;
 mod isa;
 mod kernels;
 mod links;
+mod packages;
 mod pseudocode;
 mod rooms;
 mod stray;
@@ -52,6 +54,8 @@ enum Task {
     Transcripts(transcripts::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
+    Dist(dist::Args),
+    Packages(packages::Args),
     Vm(vm::Args),
     Clients(clients::Args),
 }
@@ -78,6 +82,8 @@ fn main() -> ExitCode {
         Task::Transcripts(args) => transcripts::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
+        Task::Dist(args) => dist::run(&args),
+        Task::Packages(args) => packages::run(&args),
         Task::Vm(args) => vm::run(&args),
         Task::Clients(args) => clients::run(&args),
     };

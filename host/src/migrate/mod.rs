@@ -91,10 +91,17 @@ use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use together::{Gathered, Together};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
-use vkfd_driver::address_space::Access;
+use vkfd_driver::address_space::{Access, Mapping};
 use vkfd_driver::device_memory::DeviceMemory;
 use vkfd_driver::errno::Errno;
 use vma::Mappings;
+
+pub(crate) use budget::max_map_count;
+
+/// Whether this system lets memory move: then, whether system calls wait for it.
+pub(crate) fn can_move() -> io::Result<bool> {
+    Descriptor::probe()
+}
 
 /// Test-only: what is left out of the protocol.
 #[cfg(feature = "sabotage")]
@@ -488,6 +495,11 @@ impl Mover {
             }
             Ok(())
         });
+    }
+
+    /// See `AddressSpace::mapping`.
+    pub(crate) fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
+        self.mappings.around(at, span)
     }
 
     /// Why `span` may not be accessed: EFAULT for a hole, EPERM for a missing permission.
