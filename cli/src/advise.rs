@@ -176,7 +176,8 @@ fn text(registrations: usize, advice: &[(&Run, Prediction)], least: usize, recor
         );
     }
     text += "\nA batch makes one contiguous GPU range of all of them, in one call: `register_ranges` of the client library, or the\n\
-             ioctl 0xC0304B28 where the driver says that it has it. Its parts are freed together.\n";
+             ioctl 0xC0304B28 where the driver says that it has it. Its parts are freed together.\n\
+             This is for who writes the runtime. A program that uses HIP does not open KFD itself; its runtime would make the call.\n";
     text
 }
 

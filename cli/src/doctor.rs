@@ -18,6 +18,9 @@ use serde_json::json;
 
 use crate::format;
 
+/// Columns before what is said of something.
+const INDENT: usize = 18;
+
 #[derive(clap::Args)]
 pub struct DoctorArgs {
     /// Print one JSON object
@@ -95,8 +98,8 @@ fn text(checks: &[Check]) -> String {
         let advice = if check.advice.is_empty() { String::new() } else { format!("To do: {}", check.advice) };
         let mut start = format!("{mark:<5}{:<13}", check.name);
         for part in [&check.found, &check.means, &advice].into_iter().filter(|part| !part.is_empty()) {
-            for line in format::wrap(part, 80) {
-                let _ = writeln!(text, "{start:18}{line}");
+            for line in format::wrap(part, format::width() - INDENT) {
+                let _ = writeln!(text, "{start:INDENT$}{line}");
                 start.clear();
             }
         }

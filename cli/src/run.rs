@@ -6,6 +6,7 @@
 //! the directory.
 
 mod directory;
+mod forward;
 mod library;
 pub mod preset;
 mod profile;
@@ -22,8 +23,8 @@ use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vkfd_gpu::VRAM_GRANULE;
 use vkfd_host::description::{
-    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE, OPENED_FILE,
-    PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
+    OPENED_FILE, PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 use vkfd_host::device_file::VRAM_ROOM;
 use vkfd_host::{size, Source, Target};
@@ -40,6 +41,12 @@ const NOT_FOUND: u8 = 127;
 pub struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
+    /// In a virtual machine whose virtio-gpu is `vkfd virtio-gpu`: run on the host's machine
+    ///
+    /// WHERE is the render node, by default the first that has one behind it, or the socket of `vkfd virtio-gpu --loopback`. What the machine
+    /// is was said there.
+    #[arg(long, value_name = "WHERE", num_args = 0..=1, require_equals = true, conflicts_with_all = OF_THIS_PROCESS)]
+    forward: Option<Option<PathBuf>>,
     /// Afterwards, say what kernels have cost: by time, with waves, instructions and bytes
     #[arg(long)]
     profile: bool,
@@ -59,6 +66,9 @@ pub struct RunArgs {
     #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
+
+/// What a machine elsewhere cannot be told or asked.
+const OF_THIS_PROCESS: [&str; 8] = ["preset", "gpus", "target", "vram", "xnack", "threads", "profile", "fidelity"];
 
 /// What machine to make.
 #[derive(clap::Args)]
@@ -165,16 +175,25 @@ pub fn run(args: &RunArgs) -> ExitCode {
 }
 
 fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -> Result<ExitCode> {
-    let machine = args.machine.description();
+    let forward = args.forward.as_ref().map(|place| forward::find(place.as_deref())).transpose()?;
+    let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| *machine);
     check_environment()?;
     let directory = PrivateDirectory::new()?;
     let library = library::find(args.preload.as_deref(), directory.path())?;
-    tree::write(directory.path(), &machine).context("cannot write the machine's files")?;
+    tree::write(directory.path(), &machine, forward.is_none()).context("cannot write the machine's files")?;
     let mut command = Command::new(program);
     command.arg0(name).args(arguments);
-    let preload = library.preload(directory.path(), std::env::var_os("LD_PRELOAD"));
+    let mut before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if let Some(runtime) = program::sanitizer(program).filter(|_| before.is_empty()) {
+        before = runtime.into();
+    }
+    let preload = library.preload(directory.path(), Some(before));
     command.env("LD_PRELOAD", preload.context("cannot give the library another name")?);
     command.env(DIRECTORY_VARIABLE, directory.path()).env(MACHINE_VARIABLE, machine.to_string());
+    command.env_remove(FORWARD_VARIABLE);
+    if let Some((way, _)) = &forward {
+        command.env(FORWARD_VARIABLE, way);
+    }
     command.env_remove(TRACE_VARIABLE).env_remove(TRACE_JSON_VARIABLE);
     if let Some(trace) = &args.trace {
         let trace = std::path::absolute(trace)?;

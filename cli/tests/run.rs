@@ -182,6 +182,23 @@ fn a_program_that_asks_for_nothing_of_the_machine_is_pointed_out() {
     assert!(err(&looked).contains("used no GPU: its runtime may not know gfx942"), "{}", err(&looked));
 }
 
+/// gcc's AddressSanitizer insists on being the first library.
+#[test]
+fn programs_with_a_sanitizer_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("open.c");
+    fs::write(&source, "#include <fcntl.h>\nint main(void) { return open(\"/dev/kfd\", O_RDWR) < 0; }\n").unwrap();
+    let options = ["-fsanitize=address"];
+    let linked = Command::new("cc").args(options).arg("-o").arg(dir.path().join("probe")).arg(&source).output();
+    if !linked.is_ok_and(|linked| linked.status.success()) {
+        println!("skipped: no compiler with AddressSanitizer");
+        return;
+    }
+    let Some(program) = compile(source.to_str().unwrap(), dir.path(), &options) else { return };
+    let ran = run(&[], &[program.to_str().unwrap()]);
+    assert_eq!(ran.status.code(), Some(0), "{}", err(&ran));
+}
+
 /// What people type first. Behind the descriptor is a file with all of the machine's memory. (`echo` writes by libc itself, in a process that has
 /// the descriptor from its shell.)
 #[test]

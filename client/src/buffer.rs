@@ -76,7 +76,8 @@ pub(crate) struct Bo {
     pub(crate) range: Option<(CpuVa, u64)>,
 }
 
-/// A contiguous range of GPU memory. Dropping it unmaps and frees it; [`Buffer::free`] does so and reports errors.
+/// A contiguous range of GPU memory, from [`Client::alloc`] (the GPU's or the driver's memory) or [`Client::register_ranges`] (the process's own,
+/// where it lies). Dropping it unmaps and frees it; [`Buffer::free`] does so and reports errors.
 #[derive(Debug)]
 pub struct Buffer {
     client: Client,

@@ -12,7 +12,7 @@
 //! let client = Client::open()?;
 //! let gpu = client.gpus()[0].id;
 //! # let ranges: Vec<vkfd_client::UserptrRange> = Vec::new();
-//! // SAFETY: the ranges' memory is not touched while the GPU works on it.
+//! // SAFETY: the ranges stay mapped, and nothing has a reference to them while the GPU works on them.
 //! let source = unsafe { client.register_ranges(&ranges, &RegisterOptions::default())? };
 //! let target = client.alloc(&AllocOptions::vram(gpu, source.len()))?;
 //! let mut queue = CopyQueue::new(&client, gpu)?;
@@ -20,6 +20,17 @@
 //! queue.submit()?.wait(Duration::from_secs(5))?;
 //! # Ok(()) }
 //! ```
+//!
+//! # Which part for what
+//!
+//! | to | take | example |
+//! | --- | --- | --- |
+//! | use scattered memory of the process as one GPU range | [`Client::register_ranges`] | `batch.rs` |
+//! | run a kernel of your own | [`CodeObject`], [`ComputeQueue::dispatch`] | `kernel.rs` |
+//! | use memory at the CPU's own addresses, and move it | [`Client::svm_set`], [`Client::prefetch`] | `svm.rs` |
+//! | wait for work, sleeping | [`Fence`] | `events.rs` |
+//! | go on after a page fault | [`ClientError::GpuFault`], [`Buffer::range_at`], [`Buffer::revalidate`] | `recover.rs` |
+//! | see what the driver has | [`Client::snapshot`], [`Client::bos`], [`Client::ranges`] | `vkfd inspect` |
 //!
 //! Threads: [`Client`], [`Buffer`] and [`Fence`] can be shared; a queue belongs to one thread at a time.
 //!

@@ -24,6 +24,9 @@ pub const TRACE_VARIABLE: &str = "VKFD_TRACE";
 /// The variable that is set when that file has JSON lines.
 pub const TRACE_JSON_VARIABLE: &str = "VKFD_TRACE_JSON";
 
+/// The variable that has the way to the host's machine, where that is the one: a virtio-gpu's render node, or a socket.
+pub const FORWARD_VARIABLE: &str = "VKFD_FORWARD";
+
 /// The variable that says how much of the driver's messages is shown.
 pub const LOG_VARIABLE: &str = "VKFD_LOG";
 /// What it may be.

@@ -32,7 +32,7 @@ use vkfd_driver::process::Process;
 /// `gpu_id` of the first GPU; the others count up.
 const FIRST_GPU_ID: u32 = 0x4b01;
 
-/// What machine to make.
+/// What machine to make: how many GPUs, which, with how much memory. The defaults do for a first try.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
     /// GPUs, 1 to 32.
@@ -208,7 +208,8 @@ impl Inner {
     }
 }
 
-/// A machine.
+/// Software GPUs with a driver of their own, in this process. Several clients may open one machine, each as a process of its own; make
+/// it by itself when you want that, or want to look into the driver. For a single client `Client::embedded` of vkfd-client is enough.
 pub struct Machine {
     inner: Arc<Inner>,
 }

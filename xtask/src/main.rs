@@ -14,7 +14,9 @@ mod interleavings;
 mod isa;
 mod kernels;
 mod links;
+mod operations;
 mod packages;
+mod programs;
 mod pseudocode;
 mod rooms;
 mod stray;
@@ -48,6 +50,7 @@ enum Task {
     Isa(isa::Args),
     Kernels(kernels::Args),
     Links(links::Args),
+    Operations(operations::Args),
     Pseudocode(pseudocode::Args),
     Stray(stray::Args),
     Stress(stress::Args),
@@ -58,6 +61,7 @@ enum Task {
     Packages(packages::Args),
     Vm(vm::Args),
     Clients(clients::Args),
+    Programs(programs::Args),
 }
 
 /// What a task found out.
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Task::Isa(args) => isa::run(&args),
         Task::Kernels(args) => kernels::run(&args),
         Task::Links(args) => links::run(&args),
+        Task::Operations(args) => operations::run(&args),
         Task::Pseudocode(args) => pseudocode::run(&args),
         Task::Stray(args) => stray::run(&args),
         Task::Stress(args) => stress::run(&args),
@@ -86,6 +91,7 @@ fn main() -> ExitCode {
         Task::Packages(args) => packages::run(&args),
         Task::Vm(args) => vm::run(&args),
         Task::Clients(args) => clients::run(&args),
+        Task::Programs(args) => programs::run(&args),
     };
     match verdict {
         Ok(Verdict::Clean(summary)) => {

@@ -36,6 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
         memory(),
         mappings(&system),
         processor(),
+        sysfs(),
     ]
 }
 
@@ -143,4 +144,15 @@ fn processor() -> Check {
     }
     Check::new(NAME, State::Limited, "has no AVX2 and FMA")
         .means("The GPU's engine is portable code then: several times slower, the same results.")
+}
+
+/// What ROCm's libraries read of the processors, which is the computer's own.
+fn sysfs() -> Check {
+    const NAME: &str = "/sys";
+    if fs::metadata("/sys/devices/system/cpu").is_ok() {
+        return Check::new(NAME, State::Good, "is mounted");
+    }
+    Check::new(NAME, State::Limited, "is not mounted")
+        .means("ROCm's runtime reads the processors there, and finds no GPU either without them.")
+        .advice("mount -t sysfs sysfs /sys, in a chroot for instance; containers have it")
 }

@@ -172,18 +172,19 @@ impl Library {
         (self.path.clone(), self.lasting)
     }
 
-    /// The value of LD_PRELOAD: the library before what is there. Its parts are separated by spaces and colons, so a path that has some
-    /// gets another name in `directory`.
+    /// The value of LD_PRELOAD: what is there, and then the library. Sanitizers' runtimes must come first, and whatever wraps calls of libc passes them
+    /// on to the next. Its parts are separated by spaces and colons, so a path that has some gets another name in `directory`.
     pub fn preload(&self, directory: &Path, before: Option<OsString>) -> io::Result<OsString> {
         let mut name = self.path.clone();
         if name.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
             name = directory.join("preload");
             symlink(&self.path, &name)?;
         }
-        let mut value = name.into_os_string();
-        if let Some(before) = before.filter(|before| !before.is_empty() && *before != value) {
+        let Some(mut value) = before.filter(|before| !before.is_empty()) else { return Ok(name.into_os_string()) };
+        // A run inside of a run.
+        if !value.as_bytes().split(|byte| matches!(byte, b' ' | b':')).any(|part| part == name.as_os_str().as_bytes()) {
             value.push(OsStr::new(":"));
-            value.push(before);
+            value.push(name);
         }
         Ok(value)
     }
@@ -202,6 +203,23 @@ mod tests {
 
     fn names(place: &Path) -> usize {
         fs::read_dir(place).unwrap().count()
+    }
+
+    #[test]
+    fn other_libraries_come_first() {
+        let library = |path: &str| Library { path: path.into(), lasting: true, _held: None };
+        let directory = tempfile::tempdir().unwrap();
+        for (before, value) in [
+            (None, "/a/b.so"),
+            (Some(""), "/a/b.so"),
+            (Some("/asan.so"), "/asan.so:/a/b.so"),
+            (Some("/asan.so:/a/b.so /c.so"), "/asan.so:/a/b.so /c.so"),
+        ] {
+            let found = library("/a/b.so").preload(directory.path(), before.map(Into::into)).unwrap();
+            assert_eq!(found, value);
+        }
+        let renamed = library("/a b/c:d.so").preload(directory.path(), None).unwrap();
+        assert_eq!(fs::read_link(renamed).unwrap(), Path::new("/a b/c:d.so"));
     }
 
     #[test]

@@ -57,15 +57,15 @@ fn word_of(word: &CStr) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(word.to_bytes()))
 }
 
-/// Writes all of it below `directory`.
-pub fn write(directory: &Path, machine: &Description) -> io::Result<()> {
+/// Writes all of it below `directory`; without `svm` runtimes make no SVM calls.
+pub fn write(directory: &Path, machine: &Description, svm: bool) -> io::Result<()> {
     let options = machine.options();
     let properties: Vec<GpuProperties> = (0..machine.gpus).map(|gpu| options.gpu_properties(gpu)).collect();
     let gpus: Vec<Gpu<'_>> = (FIRST_RENDER_MINOR..)
         .zip(&properties)
         .map(|(render_minor, properties)| Gpu { properties, render_minor })
         .collect();
-    let topology = Machine { processors: processors(), gpus: &gpus, coherent: machine.coherent };
+    let topology = Machine { processors: processors(), gpus: &gpus, coherent: machine.coherent, svm };
     let mut kfd = Files { at: directory.join("sys/devices/virtual/kfd/kfd") };
     topology.render(&mut kfd)?;
     kfd.write("dev", "510:0\n")?;

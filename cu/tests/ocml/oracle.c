@@ -9,6 +9,15 @@ typedef int one(mpfr_t, const mpfr_t, mpfr_rnd_t);
 typedef int two(mpfr_t, const mpfr_t, const mpfr_t, mpfr_rnd_t);
 
 static int reciprocal(mpfr_t r, const mpfr_t x, mpfr_rnd_t round) { return mpfr_ui_div(r, 1, x, round); }
+// Of a negative zero it is the negative infinity, as IEEE 754 has it; MPFR has the positive one.
+static int reciprocal_root(mpfr_t r, const mpfr_t x, mpfr_rnd_t round)
+{
+    if (!mpfr_zero_p(x))
+        return mpfr_rec_sqrt(r, x, round);
+    mpfr_set_inf(r, mpfr_signbit(x) ? -1 : 1);
+    return 0;
+}
+
 static int turn_sin(mpfr_t r, const mpfr_t x, mpfr_rnd_t round) { return mpfr_sinu(r, x, 1, round); }
 static int turn_cos(mpfr_t r, const mpfr_t x, mpfr_rnd_t round) { return mpfr_cosu(r, x, 1, round); }
 
@@ -19,7 +28,7 @@ static const struct { const char *name; one *call; } ones[] = {
     { "tanpi", mpfr_tanpi }, { "asinpi", mpfr_asinpi }, { "acospi", mpfr_acospi }, { "atanpi", mpfr_atanpi },
     { "exp", mpfr_exp }, { "exp2", mpfr_exp2 }, { "exp10", mpfr_exp10 }, { "expm1", mpfr_expm1 }, { "log", mpfr_log },
     { "log2", mpfr_log2 }, { "log10", mpfr_log10 }, { "log1p", mpfr_log1p }, { "cbrt", mpfr_cbrt }, { "erf", mpfr_erf },
-    { "erfc", mpfr_erfc }, { "tgamma", mpfr_gamma }, { "sqrt", mpfr_sqrt }, { "rsqrt", mpfr_rec_sqrt },
+    { "erfc", mpfr_erfc }, { "tgamma", mpfr_gamma }, { "sqrt", mpfr_sqrt }, { "rsqrt", reciprocal_root },
     { "rcp", reciprocal }, { "turnsin", turn_sin }, { "turncos", turn_cos },
 };
 static const struct { const char *name; two *call; } twos[] = {

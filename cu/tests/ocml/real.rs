@@ -69,16 +69,15 @@ impl Real {
             return if high.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
         }
         let most = self.most();
-        let unit_of = |x: f64| 2f64.powi(exponent(x.abs().clamp(self.least(), most)) - self.fraction);
+        let unit_of = |x: f64| 2f64.powi(exponent(x) - self.fraction);
         if got.is_infinite() || high.is_infinite() {
             // An overflow: from half a unit beyond the largest number on, infinity is right.
             let far = high.abs() >= most + unit_of(most) / 2.0;
             let same = got.is_sign_negative() == high.is_sign_negative();
             return if got.is_infinite() && far && same { 0.0 } else { f64::INFINITY };
         }
-        // The scale keeps the difference of denormal doubles a number.
-        let unit = unit_of(high);
-        ((got - high) / unit - low / unit).abs()
+        let places = self.fraction - exponent(high.abs().max(self.least()));
+        (scaled(got - high, places) - scaled(low, places)).abs()
     }
 
     /// Arguments: the edges, then numbers of all magnitudes; of halves all, if so many are wanted.
@@ -159,6 +158,11 @@ impl Real {
             }
         }
     }
+}
+
+/// `x` times two to the power of `places`, which may itself be no number.
+fn scaled(x: f64, places: i32) -> f64 {
+    x * 2f64.powi(places / 2) * 2f64.powi(places - places / 2)
 }
 
 /// The exponent of a number.

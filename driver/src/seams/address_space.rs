@@ -223,7 +223,7 @@ pub trait AddressSpace: Send + Sync {
     fn mapped(&self, span: CpuSpan) -> bool;
 
     /// The mapping that `at` (page aligned) is in, as far as it reaches within `span`. `None` where there is none, or none of
-    /// memory. What the host itself has cut a mapping into may be told of as one, or piece by piece.
+    /// memory. What the host itself has cut a mapping into are several.
     /// Here it is whatever is mapped without a hole, and one question a page.
     fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
         Mapping::without_holes(at, span, |page| self.mapped(page))

@@ -148,6 +148,7 @@ impl Display for Node<'_> {
                 ],
             );
         };
+        let svm = if self.machine.svm { SVM_CALLS } else { 0 };
         let coherent = if self.machine.coherent { COHERENT_HOST_ACCESS } else { 0 };
         lines(
             f,
@@ -188,7 +189,7 @@ impl Display for Node<'_> {
                 ("max_engine_clk_fcompute", model.clock_mhz.into()),
                 ("local_mem_size", 0),
                 ("fw_version", model.firmware.into()),
-                ("capability", DOORBELL_8_BYTES | SVM_CALLS | coherent),
+                ("capability", DOORBELL_8_BYTES | svm | coherent),
                 ("capability2", 0),
                 ("debug_prop", 0),
                 ("sdma_fw_version", model.sdma_firmware.into()),

@@ -57,7 +57,7 @@ fn rendered(versions: &[u32], coherent: bool) -> BTreeMap<String, String> {
         .collect();
     let processors = Processors { cores: 2, first_apic: 4, ram: 8 << 30 };
     let mut sink = Files::default();
-    Machine { processors, gpus: &gpus, coherent }.render(&mut sink).unwrap();
+    Machine { processors, gpus: &gpus, coherent, svm: true }.render(&mut sink).unwrap();
     assert!(sink.at.is_empty());
     sink.files
 }
@@ -118,7 +118,7 @@ fn what_is_shown_is_the_gpus_own_model() {
     let processors = Processors { cores: 2, first_apic: 4, ram: 8 << 30 };
     let mut sink = Files::default();
     let gpus = [Gpu { properties: &gpu, render_minor: FIRST_RENDER_MINOR }];
-    Machine { processors, gpus: &gpus, coherent: false }.render(&mut sink).unwrap();
+    Machine { processors, gpus: &gpus, coherent: false, svm: true }.render(&mut sink).unwrap();
     let number = |key| value(&sink.files, "1/properties", key);
     assert_eq!((number("cu_per_simd_array"), number("simd_count"), number("max_engine_clk_fcompute")), (20, 80, 1234));
     let bank = |key| value(&sink.files, "1/mem_banks/0/properties", key);

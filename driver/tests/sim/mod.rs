@@ -18,6 +18,8 @@ use vkfd_uapi::pod::Pod;
 
 mod dma;
 pub mod files;
+#[cfg(vkfd_shuttle)]
+pub mod interleaved;
 pub mod migrate;
 pub mod svm;
 pub mod user;

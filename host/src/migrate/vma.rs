@@ -54,13 +54,6 @@ impl Vma {
     pub(super) fn cut(&self, span: CpuSpan) -> CpuSpan {
         CpuSpan::between(self.span.start().max(span.start()), self.span.end().min(span.end()))
     }
-
-    /// Whether `next` begins where it ends, and differs in nothing but that.
-    fn goes_on_in(&self, next: &Self) -> bool {
-        let origin = |vma: &Self| vma.file.map(|(file, at)| (file, at.wrapping_sub(vma.span.start().0)));
-        let kind = |vma: &Self| (vma.prot, vma.shared, vma.special, origin(vma));
-        self.span.end() == next.span.start() && kind(self) == kind(next)
-    }
 }
 
 /// The mappings of this process.
@@ -158,22 +151,10 @@ impl Mappings {
         }
     }
 
-    /// The mapping that `at` is in, within `span`, as the program made it: what is registered for events, or was, is a mapping of its
-    /// own for the kernel, so that neighbours count as one that differ in nothing that was asked for.
+    /// The mapping that `at` is in, within `span`. What is registered for events by itself is a mapping of its own.
     pub(super) fn around(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
-        let mut found: Option<Vma> = None;
-        self.within(span, |vma| {
-            match &mut found {
-                Some(before) if before.goes_on_in(vma) => {
-                    before.span = CpuSpan::between(before.span.start(), vma.span.end())
-                }
-                Some(before) if before.span.contains(at) => return false,
-                _ => found = Some(*vma),
-            }
-            vma.span.start() <= at || found.is_some_and(|found| found.span.contains(at))
-        });
-        let found = found.filter(|found| found.span.contains(at))?;
-        Some(Mapping { span: found.cut(span), heap_or_stack: found.special })
+        let vma = self.query(at).ok()?.filter(|vma| vma.span.contains(at))?;
+        Some(Mapping { span: vma.cut(span), heap_or_stack: vma.special })
     }
 
     /// The protection that all of `span` is mapped with, by mappings that satisfy `f`; `None` where it is not so.

@@ -20,7 +20,7 @@ use crate::{tree, Verdict};
 
 /// Make an archive and Debian packages of the program and the C library
 ///
-/// In DIR (by default `dist` in cargo's target directory) are afterwards: vkfd-VERSION-TARGET.tar.gz, to be unpacked into a prefix such as /usr/local;
+/// In DIR (by default `dist-packages` in cargo's target directory) are afterwards: vkfd-VERSION-TARGET.tar.gz, to be unpacked into a prefix such as /usr/local;
 /// and the packages vkfd (program, manual pages, completions), libvkfd0 (the shared library) and libvkfd-dev (header, static library, pkg-config).
 ///
 /// DEBFULLNAME and DEBEMAIL name the packages' maintainer. SOURCE_DATE_EPOCH is the date of everything; otherwise it is the last commit's.
