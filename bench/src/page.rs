@@ -22,7 +22,7 @@ vertical-align:top}th{color:var(--dim);font-weight:500}td.n,th.n{text-align:righ
 .met{color:var(--good)}.missed{color:var(--bad);font-weight:600}
 .wide{overflow-x:auto;margin:.4rem 0}svg{width:100%;min-width:36rem;height:auto;display:block}.doubt{border-left:3px solid var(--bad);padding:.1rem .8rem}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.6rem 0;font-size:.92rem}dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
-@media(max-width:34rem){body{margin:1rem auto;font-size:15px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.3rem}h1{font-size:1.35rem}}
+@media(max-width:34rem){body{margin:1rem auto;font-size:15px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.3rem}h1{font-size:1.35rem}td.n,th.n{white-space:normal}td:first-child{min-width:9rem}}
 svg .dot:hover,svg .bar:hover{opacity:.7}svgsvg text{font-family:system-ui,sans-serif;font-size:12.5px;fill:var(--fg)}
 svg .tick{fill:var(--dim)}svg .axis{fill:var(--dim)}svg .value{font-weight:500}.grid{stroke:var(--grid)}.zero{stroke:var(--dim)}
 .line{fill:none;stroke-width:2}.thin{stroke-width:1.2}.lead{stroke-width:1;stroke-dasharray:2 3;opacity:.6}.mark{fill:var(--mark)}
@@ -275,6 +275,9 @@ fn sizes(report: &Report, page: &mut String) {
         .collect();
     rows.sort_unstable();
     rows.dedup();
+    if rows.is_empty() {
+        return;
+    }
     page.push_str("<h2>Buffers as real guests have them</h2><div class=\"wide\"><table><tr><th>Recorded list</th><th class=\"n\">ranges</th><th class=\"n\">size</th>");
     let subjects = [Subject::Contiguous, Subject::Multi, Subject::Batch, Subject::BatchPerRange];
     for subject in subjects {

@@ -45,19 +45,19 @@ pub struct DemoArgs {
     #[arg(long, conflicts_with = "list")]
     all_lists: bool,
 
-    /// Most GiB of addresses to spread a list over; longer gaps between its ranges are shortened
+    /// Spread a list over at most this many GiB of addresses; longer gaps between its ranges are shortened
     #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=16384))]
     span: u64,
 
-    /// Seed of the test pattern and of the choice of ranges that are changed
+    /// Seed for the test pattern, and for the choice of the ranges that are changed
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Rounds of the measurement at the end; 0 leaves it out
+    /// Rounds of the measurement at the end; 0 skips it
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1000))]
     rounds: u32,
 
-    /// Show what the driver has after the registration, as `vkfd inspect` does
+    /// After the registration, show the driver's objects and counters, as `vkfd inspect` does
     #[arg(long, short)]
     verbose: bool,
 
@@ -72,9 +72,9 @@ pub struct DemoArgs {
 /// Demos of something else.
 #[derive(Subcommand, Clone, Debug)]
 enum Other {
-    /// Move a buffer to a GPU's memory, use it there from all sides, push it out, fetch it again, and check what moved and what did not
+    /// Move a buffer to a GPU's memory, use it there by CPU and GPU, evict it, fetch it again, and check which pages moved
     ///
-    /// Exit code: 0 when every check held, also when there is none because this system moves no memory (which it says, with what to do); 1 when one did
+    /// Exit code: 0 when every check held, also when there was none because this system cannot move memory (then it says why, and what to do); 1 when one did
     /// not, 2 for wrong usage or a KFD that cannot be used.
     Coherent(coherent::CoherentArgs),
 }

@@ -23,22 +23,22 @@ use code_object::{CodeObject, Function};
 /// The options of `vkfd disasm`.
 #[derive(Args, Clone, Debug)]
 pub struct DisasmArgs {
-    /// A code object, or a program or bundle that has some in it
+    /// A code object, or a program or bundle that contains code objects
     file: PathBuf,
 
-    /// Read the code as this target's, whatever the object says
+    /// Decode the code for this target, whatever the object says
     #[arg(long)]
     target: Option<Target>,
 
-    /// Of a file with several code objects only those of this target
+    /// In a file with several code objects, show only those of this target
     #[arg(long, value_name = "TARGET")]
     only: Option<String>,
 
-    /// Only functions whose name contains this
+    /// Show only functions whose name contains this
     #[arg(long, value_name = "TEXT")]
     symbol: Option<String>,
 
-    /// Only symbols and descriptors
+    /// Show only symbols and descriptors
     #[arg(long)]
     no_code: bool,
 

@@ -37,7 +37,7 @@ pub struct InputArgs {
     #[arg(long, requires = "input")]
     mmap: bool,
 
-    /// Stop after so many files
+    /// Register at most N files
     #[arg(long, value_name = "N", default_value_t = 10_000, requires = "input", value_parser = clap::value_parser!(u32).range(1..))]
     max_files: u32,
 
@@ -45,7 +45,7 @@ pub struct InputArgs {
     #[arg(long, requires = "input")]
     skip_errors: bool,
 
-    /// Files shown in the table; 0 shows all (--json always has all)
+    /// Show N files in the table; 0 shows all (--json always has all)
     #[arg(long, value_name = "N", default_value_t = 20, requires = "input")]
     show: usize,
 }

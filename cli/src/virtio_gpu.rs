@@ -15,7 +15,7 @@ use crate::run::{granules, MachineArgs};
 
 #[derive(clap::Args)]
 pub struct VirtioGpuArgs {
-    /// Where the VMM finds the device: a unix socket, which is made
+    /// The unix socket on which the VMM finds the device; it is created
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
     /// Serve programs here instead of a VMM: those of `vkfd run --forward=PATH`. For tests
@@ -26,10 +26,10 @@ pub struct VirtioGpuArgs {
     /// How the guest's scattered memory is registered
     #[arg(long, value_enum, default_value = "batch")]
     register: Register,
-    /// Addresses for host memory that the guest maps; costs memory only where it is used
+    /// Size of the window for host memory that the guest maps; memory is used only where the guest uses it
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = granules)]
     window: u64,
-    /// End when the VMM has gone. Otherwise wait for the next one, which finds a fresh machine
+    /// End when the VMM disconnects. Otherwise wait for the next one, which finds a fresh machine
     #[arg(long)]
     once: bool,
     /// Break the device on purpose, to see that a test notices
@@ -42,7 +42,7 @@ pub struct VirtioGpuArgs {
 enum Register {
     /// One batch call
     Batch,
-    /// One call for each range
+    /// One call per range
     PerRange,
     /// Moved into one range first (mremap), which is registered
     Remap,

@@ -31,7 +31,7 @@ pub struct CoherentArgs {
     #[command(flatten)]
     session: SessionArgs,
 
-    /// Private device memory for comparison: pages come back when the CPU touches them. A kernel's driver is loaded with one of the two
+    /// Use private device memory, for comparison: its pages come back when the CPU touches them. A kernel's driver has one of the two kinds
     #[arg(long, conflicts_with = "device")]
     private: bool,
 

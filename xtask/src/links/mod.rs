@@ -21,7 +21,7 @@ use page::Page;
 ///
 /// A finding is, in a .md file: a relative link to a file that is not there, or to a heading that a page does not have; in backticks, a
 /// path of the tree that is not there (not in CHANGELOG.md, which tells of the past); a line of more than 100 characters outside of
-/// tables and code. In SPECIFICATION.md also: a test or a test's file that is not there, and links to them that are not up to date.
+/// tables and code (not in pages that a task writes). In SPECIFICATION.md also: a test or a test's file that is not there, and links to them that are not up to date.
 ///
 /// Exit status: 0 clean, 1 findings, 2 cannot check (no git).
 #[derive(clap::Args)]
@@ -104,6 +104,11 @@ fn beside(page: &str, link: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
+/// Whether a task writes the page as a whole: its lines are that task's.
+fn generated(text: &str) -> bool {
+    text.lines().take(8).any(|line| line.contains("Made by `cargo xtask"))
+}
+
 fn pages_of(files: &[String]) -> Vec<String> {
     files.iter().filter(|file| file.ends_with(".md")).cloned().collect()
 }
@@ -118,7 +123,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
         // What becomes a link is longer.
         write(PROMISES, &tests.link(&wrap::wrap(&read(PROMISES)?, WIDTH)).text)?;
         for file in &pages_of(&files) {
-            write(file, &wrap::wrap(&read(file)?, WIDTH))?;
+            let text = read(file)?;
+            if !generated(&text) {
+                write(file, &wrap::wrap(&text, WIDTH))?;
+            }
         }
     }
     let promises = read(PROMISES)?;
@@ -129,7 +137,11 @@ pub fn run(args: &Args) -> Result<Verdict> {
     }
     let mut pages = BTreeMap::new();
     for file in pages_of(&files) {
-        let page = Page::read(&read(&file)?, WIDTH);
+        let text = read(&file)?;
+        let mut page = Page::read(&text, WIDTH);
+        if generated(&text) {
+            page.long_lines.clear();
+        }
         pages.insert(file, page);
     }
     let tree = Tree::new(files, pages);
@@ -167,6 +179,12 @@ mod tests {
         assert_eq!(findings("[x](../../y)"), ["docs/a.md:1: ../../y leads out of the tree"]);
         assert_eq!(findings("[x]: c.md"), ["docs/a.md:1: there is no docs/c.md"]);
         assert_eq!(findings("`src/main.rs::f`"), ["docs/a.md:1: there is no src/main.rs"]);
+    }
+
+    #[test]
+    fn pages_that_a_task_writes_are_known() {
+        assert!(generated("<!-- SPDX -->\n# Operations\n\nWhich. Made by `cargo xtask operations`; do not edit.\n"));
+        assert!(!generated("# Working on it\n\n`cargo xtask operations`\n"));
     }
 
     #[test]

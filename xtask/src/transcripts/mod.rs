@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask transcripts`: what pages say that commands write, against what they write.
 //!
-//! Mechanism: blocks that are marked as transcripts ([`block`]) are run, each in a scratch directory that looks like the tree, with the built
+//! Mechanism: blocks that are marked as transcripts ([`block`]) are run, each in a scratch directory with the tree's directories, with the built
 //! `vkfd` first in PATH. Lines are compared with their numbers masked ([`mask`]).
 
 mod block;
@@ -76,25 +76,27 @@ struct Stage {
 impl Stage {
     fn new() -> Result<Self> {
         let target = std::path::absolute(tree::target())?;
+        // Below the root, where cargo finds the workspace.
+        let directory = tree::root().join("target/transcripts");
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         build.args(["build", "--release", "--locked", "--quiet", "--package", "vkfd"]).current_dir(tree::root());
         ensure!(build.status().context("run cargo")?.success(), "{build:?} failed");
-        let directory = target.join("transcripts");
         let old = env::var_os("PATH").unwrap_or_default();
         let path = env::join_paths([target.join("release")].into_iter().chain(env::split_paths(&old)))?;
         Ok(Self { directory, path })
     }
 
-    /// The tree by links, and nothing else.
+    /// The tree's directories by links, and nothing else.
     fn set(&self) -> Result<()> {
         if self.directory.exists() {
             fs::remove_dir_all(&self.directory).with_context(|| format!("empty {}", self.directory.display()))?;
         }
         fs::create_dir_all(&self.directory)?;
-        for entry in fs::read_dir(tree::root())? {
-            let entry = entry?;
-            symlink(entry.path(), self.directory.join(entry.file_name()))?;
+        let files = tree::files()?;
+        let tops = files.iter().filter_map(|file| file.split_once('/')).map(|(top, _)| top);
+        for top in tops.filter(|top| !top.starts_with('.')).collect::<std::collections::BTreeSet<_>>() {
+            symlink(tree::root().join(top), self.directory.join(top))?;
         }
         Ok(())
     }
