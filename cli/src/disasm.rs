@@ -90,7 +90,11 @@ pub fn run(args: &DisasmArgs) -> Result<ExitCode> {
             if let Some(Line { offset, address, decoded: Err(error), .. }) = bad.first() {
                 let more = if bad.len() > 1 { format!(", and {} more in it", bad.len() - 1) } else { String::new() };
                 let at = address - function.address;
-                eprintln!("vkfd: {}: byte {offset:#x} ({} + {at:#x}): {error}{more}", args.file.display(), function.name);
+                eprintln!(
+                    "vkfd: {}: byte {offset:#x} ({} + {at:#x}): {error}{more}",
+                    args.file.display(),
+                    function.name
+                );
             }
             unknown += bad.len();
             shown.push((function, lines));
