@@ -5,8 +5,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use vkfd_driver::gpu::Gpu;
+pub use vkfd_driver::options::Options as DriverOptions;
 use vkfd_host::KfdFile;
-pub use vkfd_host::{Machine, MachineOptions};
+pub use vkfd_host::{Machine, MachineOptions, Source, Target};
 
 use crate::address::GpuId;
 use crate::client::Client;
