@@ -8,6 +8,7 @@ mod compute;
 mod cost;
 mod register;
 mod scene;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -180,6 +181,7 @@ fn run_list<'a>(
         output.heading("3. The CPU changes the memory while it is registered")?;
         output.text(&change_introduction(session))?;
         change::run(&mut scene, &mut report)?;
+        watch::run(&mut scene, &mut report)?;
         scene.release(&mut report)?;
         if args.rounds != 0 {
             output.heading("4. What it costs")?;

@@ -133,12 +133,12 @@ fn files_that_are_no_code_objects_are_refused_by_name() {
     assert!(refusal(&own[..64]).contains("neither a code object"));
     assert!(refusal(b"CCOB\x02\0\0\0").contains("compressed"));
     assert!(refusal(b"__CLANG_OFFLOAD_BUNDLE__\xff\xff\xff\xff\xff\xff\xff\x7f").contains("byte 0x0"));
-    let mut bundle = [&[0; 100][..], b"__CLANG_OFFLOAD_BUNDLE__", &1u64.to_le_bytes(), &48u64.to_le_bytes()].concat();
+    let mut bundle = [&[0; 100][..], b"__CLANG_OFFLOAD_BUNDLE__", &1u64.to_le_bytes(), &56u64.to_le_bytes()].concat();
     bundle.extend(20u64.to_le_bytes());
     bundle.extend(0u64.to_le_bytes());
     bundle.extend(b"\x7fELF0123456789abcdef");
-    // The bundle is at byte 100, its object 48 bytes into it.
-    assert!(refusal(&bundle).contains("byte 0x94"), "{}", refusal(&bundle));
+    // The bundle is at byte 100, its object 56 bytes into it.
+    assert!(refusal(&bundle).contains("byte 0x9c"), "{}", refusal(&bundle));
     // An object for another machine, one of an unknown runtime, and one whose symbols are gone.
     let mut other = fs::read(code("gfx900")).unwrap();
     other[7] = 3;

@@ -71,6 +71,17 @@ pub enum Kernel {
         /// The inner dimension.
         k: u64,
     },
+    /// What pages of 4096 bytes hold whose 64-bit words say where they belong: the page in bits 63:40, a version in bits 39:12, the
+    /// index in bits 11:0.
+    Watch {
+        /// The pages.
+        src: GpuVa,
+        /// How many.
+        pages: u64,
+        /// Where the results go, four words of 32 bits for each page: the oldest version and the newest, how many words are zero, how
+        /// many belong elsewhere.
+        out: GpuVa,
+    },
 }
 
 impl Kernel {
@@ -83,6 +94,7 @@ impl Kernel {
             Self::Fill64 { dst, count, value } => Code::Fill64 { dst: dst.0, count, value },
             Self::Iota64 { dst, count, start } => Code::Iota64 { dst: dst.0, count, start },
             Self::Saxpy { a, x, y, count } => Code::Saxpy { a, x: x.0, y: y.0, count },
+            Self::Watch { src, pages, out } => Code::Watch { src: src.0, pages, out: out.0 },
             Self::Matmul { a, b, c, m, n, k } => Code::Matmul { a: a.0, b: b.0, c: c.0, m, n, k },
         };
         code.steps()

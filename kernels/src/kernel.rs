@@ -90,6 +90,17 @@ pub enum Kernel {
         /// The inner dimension.
         k: u64,
     },
+    /// What pages of 4096 bytes hold whose 64-bit words say where they belong: the page in bits 63:40, a version in bits 39:12, the
+    /// index in bits 11:0.
+    Watch {
+        /// Address of the pages.
+        src: u64,
+        /// How many.
+        pages: u64,
+        /// Address of the results, four words of 32 bits for each: the oldest version and the newest, how many words are zero, how many
+        /// belong elsewhere.
+        out: u64,
+    },
 }
 
 /// A dispatch.
@@ -143,6 +154,11 @@ impl Kernel {
                 let grid = [tiles(n).saturating_mul(GROUP.into()), tiles(m), 1];
                 vec![Step::new("matmul", &[a, b, c, m, n, k], grid)]
             }
+            Kernel::Watch { src, pages, out } => {
+                let groups = pages.clamp(1, ITEMS / u64::from(GROUP));
+                let items = u32::try_from(groups).unwrap_or(u32::MAX) * u32::from(GROUP);
+                vec![Step::new("watch", &[src, pages, out, groups], [items, 1, 1])]
+            }
         }
     }
 }
@@ -163,6 +179,7 @@ mod tests {
             Kernel::Copy64 { dst: 0x1000, src: 0x2000, count: 7 },
             Kernel::Saxpy { a: 1.5, x: 0x1000, y: 0x2000, count: 7 },
             Kernel::Matmul { a: 0x1000, b: 0x2000, c: 0x3000, m: 17, n: 33, k: 5 },
+            Kernel::Watch { src: 0x1000, pages: 70_000, out: 0x2000 },
         ];
         for step in kernels.iter().flat_map(Kernel::steps) {
             let entry = image.kernel(step.name).unwrap();

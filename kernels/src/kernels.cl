@@ -90,6 +90,36 @@ GLOBAL_KERNEL matmul(global const float *a, global const float *b, global float 
         c[row * n + column] = sum;
 }
 
+// Looks at pages whose 64-bit words say where they belong: page in bits 63:40, version in bits 39:12, index in bits 11:0. Of
+// each page: the oldest version and the newest, how many words are zero, and how many belong elsewhere.
+#define WORDS 512
+GLOBAL_KERNEL watch(global const ulong *src, ulong pages, global uint *out, ulong groups)
+{
+    local atomic_uint found[4];
+    for (ulong page = group_x(); page < pages; page += groups) {
+        if (lane() < 4)
+            __opencl_atomic_store(&found[lane()], lane() == 0 ? 0xffffffffu : 0, memory_order_relaxed,
+                                  memory_scope_work_group);
+        meet();
+        for (uint i = lane(); i < WORDS; i += GROUP) {
+            ulong word = src[page * WORDS + i];
+            uint version = (uint)(word >> 12) & 0x0fffffffu;
+            if (word == 0) {
+                __opencl_atomic_fetch_add(&found[2], 1, memory_order_relaxed, memory_scope_work_group);
+            } else if (word >> 40 != page || (word & 0xfff) != i) {
+                __opencl_atomic_fetch_add(&found[3], 1, memory_order_relaxed, memory_scope_work_group);
+            } else {
+                __opencl_atomic_fetch_min(&found[0], version, memory_order_relaxed, memory_scope_work_group);
+                __opencl_atomic_fetch_max(&found[1], version, memory_order_relaxed, memory_scope_work_group);
+            }
+        }
+        meet();
+        if (lane() < 4)
+            out[4 * page + lane()] = __opencl_atomic_load(&found[lane()], memory_order_relaxed, memory_scope_work_group);
+        meet();
+    }
+}
+
 // CRC-32 (IEEE 802.3), reflected: bit 31 is x^0. A checksum is linear but for its constants, so pieces are computed apart,
 // moved to their place by multiplication with x^(8 * bytes behind them), and added (XOR) in any order.
 #define POLYNOMIAL 0xedb88320u

@@ -11,20 +11,23 @@ use anyhow::{ensure, Context, Result};
 
 use crate::{tree, Verdict};
 
-const TARGETS: [&str; 8] = [
+const TARGETS: [&str; 11] = [
     "ioctl_decode",
     "call_sequence",
     "sdma_packets",
     "aql_packets",
     "pm4_packets",
     "page_walk",
+    "machine_code",
+    "kernel_descriptors",
+    "kernel_arguments",
     "virtio_gpu_codecs",
     "virtio_gpu_device",
 ];
 
 /// Run the fuzz targets (needs cargo-fuzz and a C++ compiler)
 ///
-/// Command decoding, sequences of calls, SDMA, AQL and PM4 packets, the page walker, and virtio-gpu's messages and guests. An input that fails is kept below tests/fuzz/artifacts, and
+/// Command decoding, sequences of calls, SDMA, AQL and PM4 packets, the page walker, machine code, kernel descriptors and arguments, and virtio-gpu's messages and guests. An input that fails is kept below tests/fuzz/artifacts, and
 /// cargo-fuzz says how to repeat it.
 ///
 /// Exit status: 0 no failure, 1 a failure, 2 cannot run.

@@ -6,12 +6,14 @@
 //! | module | |
 //! |---|---|
 //! | `code` | the kernels' machine code (its source: `kernels/`) |
+//! | `decoding` | what the decoder does |
 //! | `host` | the yardsticks |
 //! | `machine` | a wave and its memory |
 //!
 //! Limits: launches, workgroups and several threads are not in it.
 
 mod code;
+mod decoding;
 mod host;
 mod machine;
 
@@ -146,8 +148,9 @@ fn measure(options: &Options) -> Result<Report> {
     let mut report =
         Report { head: options.head(0, "none".to_owned()), measurements: Vec::new(), published: PUBLISHED };
     let rounds = options.rounds();
-    let bar = progress.bar("computing", 4 * rounds);
+    let bar = progress.bar("computing", 5 * rounds);
     fma(&mut report, rounds, || bar.advance());
+    decoding::measure(&mut report, rounds, || bar.advance());
     mix(&mut report, rounds, || bar.advance());
     memory(&mut report, rounds, || bar.advance())?;
     gemm(&mut report, rounds.min(if options.quick { 2 } else { 5 }), || bar.advance())?;

@@ -79,7 +79,7 @@ fn a_driver_without_batch_kernels_and_snapshots_is_enough() {
     assert!(report.ok(), "{document:#}");
     let step = |name: &str| document["steps"].as_array().unwrap().iter().find(|step| step["name"] == name).unwrap();
     assert_eq!(step("register")["numbers"]["objects"], 5);
-    for skipped in ["driver-view", "sum64", "saxpy", "fault"] {
+    for skipped in ["driver-view", "sum64", "saxpy", "fault", "watch"] {
         assert_eq!(step(skipped)["outcome"], "skipped", "{skipped}");
     }
     for done in ["crc32", "copy", "unmap", "map-again", "replace", "move", "discard", "protect", "cost"] {
@@ -120,4 +120,70 @@ fn kernel_and_copy_see_the_same_and_one_wrong_byte_is_found() {
         // The GPU sees the CPU's new byte.
         assert!(Comparison::new(&cpu(&guest), &engine.checksums(&segments).unwrap()).same());
     }
+}
+
+/// The GPU's own findings, after what a stale or foreign page would look like was put in its place.
+#[test]
+fn a_stale_page_and_a_foreign_word_are_noticed() {
+    use super::watch::{page, wrong, Watch};
+    let machine = Machine::new(&MachineOptions::default()).unwrap();
+    let client = Client::on(&machine).unwrap();
+    let (list, layout) = list();
+    let guest = Guest::new(&list, &layout, 3).unwrap();
+    let put = |number: u64, contents: &[u8]| {
+        let range = guest.ranges.iter().find(|r| (r.at..r.at + r.bytes).contains(&(number * 4096))).unwrap();
+        guest.ram.write(range.offset + number * 4096 - range.at, contents);
+    };
+    let pages = guest.bytes / 4096;
+    (0..pages).for_each(|number| put(number, &page(number, 5)));
+    // SAFETY: the memory is only copied to and from, and not while the GPU works on it.
+    let buffer = unsafe { client.register_ranges(&guest.userptr_ranges(), &RegisterOptions::default()) }.unwrap();
+    let mut watch = Watch::new(&client, client.gpus()[0].id, pages).unwrap();
+    let mut look = || watch.pass(buffer.gpu_va(), || Ok(())).unwrap();
+    let versions = vec![5; usize::try_from(pages).unwrap()];
+    let found = look();
+    assert_eq!(wrong(&found, &versions, &versions), None);
+    assert!(found.iter().all(|page| page.oldest == Some(5) && page.newest == 5 && page.empty == 0));
+    // The version before: as if the GPU had read the page's old memory.
+    put(7, &page(7, 4));
+    assert!(wrong(&look(), &versions, &versions).is_some_and(|what| what.contains("page 7")));
+    put(7, &page(7, 5));
+    // One word of another page.
+    let mut mixed = page(3, 5);
+    mixed[800..808].copy_from_slice(&page(4, 5)[800..808]);
+    put(3, &mixed);
+    let found = look();
+    assert_eq!(found[3].foreign, 1);
+    assert!(wrong(&found, &versions, &versions).is_some());
+    // One word that was never written, and one from the future.
+    mixed = page(3, 5);
+    mixed[8..16].fill(0);
+    put(3, &mixed);
+    assert!(wrong(&look(), &versions, &versions).is_some());
+    put(3, &page(3, 6));
+    assert!(wrong(&look(), &versions, &versions).is_some());
+    let mut newer = versions.clone();
+    newer[3] = 6;
+    assert_eq!(wrong(&look(), &versions, &newer), None);
+}
+
+/// The demo's last change by itself: the kernel runs while ranges are moved in and discarded.
+#[test]
+fn the_buffer_is_watched_while_it_changes() {
+    let machine = Machine::new(&MachineOptions::default()).unwrap();
+    let hears = machine.capabilities();
+    let session = Session { client: Client::on(&machine).unwrap(), machine: Some(machine), xnack: false };
+    let (list, layout) = list();
+    let guest = Guest::new(&list, &layout, 3).unwrap();
+    let mut scene = Scene::new(&session, guest, 1).unwrap();
+    // SAFETY: the memory is only copied to and from.
+    let buffer = unsafe { session.client.register_ranges(&scene.guest.userptr_ranges(), &RegisterOptions::default()) };
+    scene.buffer = Some(buffer.unwrap());
+    let output = Output::new(true);
+    let mut report = Report::new(&output);
+    watch::run(&mut scene, &mut report).unwrap();
+    let step = &report.steps[0];
+    let told = hears.remap && hears.discard;
+    assert!(report.ok());
+    assert_eq!(report.count(if told { Outcome::Ok } else { Outcome::Skipped }), 1, "{:#}", serde_json::json!(step));
 }

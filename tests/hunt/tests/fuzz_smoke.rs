@@ -67,3 +67,18 @@ fn aql_packets() {
 fn page_walk() {
     smoke("page_walk", 4000);
 }
+
+#[test]
+fn machine_code() {
+    smoke("machine_code", 2000);
+}
+
+#[test]
+fn kernel_descriptors() {
+    smoke("kernel_descriptors", 2000);
+}
+
+#[test]
+fn kernel_arguments() {
+    smoke("kernel_arguments", 300);
+}

@@ -2,6 +2,8 @@
 //! What the fuzz targets run: functions of bytes that panic when something is wrong. `fuzz/` at the root has a target for each, and
 //! `tests/fuzz_smoke.rs` runs each over the corpus and over bytes by chance.
 
+mod bounded;
+mod code;
 mod packets;
 mod walk;
 
@@ -19,6 +21,7 @@ use crate::model::{self, Op, Piece, Shape, Step, Trouble};
 use crate::sim::memory::{Change, SimMemory, CALLER, FIRST_PAGE};
 use crate::sim::{Form, Rig, FIRST_GPU_ID};
 
+pub use code::{kernel_arguments, kernel_descriptors, machine_code};
 pub use packets::{aql_packets, pm4_packets, sdma_packets};
 pub use walk::page_walk;
 
@@ -33,6 +36,9 @@ pub const TARGETS: &[Target] = &[
     ("aql_packets", aql_packets),
     ("pm4_packets", pm4_packets),
     ("page_walk", page_walk),
+    ("machine_code", machine_code),
+    ("kernel_descriptors", kernel_descriptors),
+    ("kernel_arguments", kernel_arguments),
 ];
 
 /// Bytes of an argument: no structure is longer.
