@@ -11,7 +11,7 @@ use anyhow::{ensure, Context, Result};
 
 use crate::{tree, Verdict};
 
-const TARGETS: [&str; 8] = [
+const TARGETS: [&str; 9] = [
     "ioctl_decode",
     "call_sequence",
     "sdma_packets",
@@ -20,6 +20,7 @@ const TARGETS: [&str; 8] = [
     "page_walk",
     "virtio_gpu_codecs",
     "virtio_gpu_device",
+    "virtio_gpu_forward",
 ];
 
 /// Run the fuzz targets (needs cargo-fuzz and a C++ compiler)
