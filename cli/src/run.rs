@@ -8,6 +8,7 @@
 mod directory;
 mod forward;
 mod library;
+pub mod preset;
 mod profile;
 mod program;
 mod tree;
@@ -29,6 +30,7 @@ use vkfd_host::device_file::VRAM_ROOM;
 use vkfd_host::{size, Source, Target};
 
 use self::directory::PrivateDirectory;
+use self::preset::Preset;
 
 /// Exit codes of `env`, `nohup` and `timeout`: for what is this program's own fault, a program that cannot be run, and one that is not there.
 pub const FAILED: u8 = 125;
@@ -71,8 +73,8 @@ const OF_THIS_PROCESS: [&str; 8] = ["preset", "gpus", "target", "vram", "xnack",
 /// What machine to make.
 #[derive(clap::Args)]
 pub struct MachineArgs {
-    /// A machine by name; the options below change it
-    #[arg(long, value_enum)]
+    /// A machine by name, or a file that describes one (`vkfd targets --show default` is such a file); the options below change it
+    #[arg(long, value_name = "NAME|FILE", value_parser = preset::Parser)]
     preset: Option<Preset>,
     /// GPUs [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
@@ -91,12 +93,6 @@ pub struct MachineArgs {
     threads: Option<u16>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Preset {
-    /// Four gfx90a in one coherent space with the processors, scaled down
-    FrontierNode,
-}
-
 /// Bytes in whole 2 MiB.
 pub fn granules(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
@@ -107,7 +103,11 @@ pub fn granules(text: &str) -> Result<u64, String> {
 
 /// A GPU's memory: whole 2 MiB, up to what has room in the machine.
 fn vram(text: &str) -> Result<u64, String> {
-    let bytes = size::parse(text)?;
+    room(size::parse(text)?)
+}
+
+/// A number of bytes that a GPU's memory may have.
+fn room(bytes: u64) -> Result<u64, String> {
     if bytes == 0 || bytes % VRAM_GRANULE != 0 || bytes > VRAM_ROOM {
         let (least, most) = (size::show(VRAM_GRANULE), size::show(VRAM_ROOM));
         return Err(format!("a GPU has {least} to {most} of memory, in whole {least}"));
@@ -134,17 +134,20 @@ fn check_environment() -> Result<()> {
 impl MachineArgs {
     /// The machine in words.
     pub fn description(&self) -> Description {
-        let mut machine = match self.preset {
-            Some(Preset::FrontierNode) => Description::FRONTIER_NODE,
-            None => Description::default(),
-        };
+        let mut machine = self.preset.as_ref().map_or_else(Description::default, |preset| preset.machine);
         machine.gpus = self.gpus.unwrap_or(machine.gpus);
         machine.target = self.target.unwrap_or(machine.target);
         machine.vram = self.vram.unwrap_or(machine.vram);
         machine.xnack |= self.xnack;
-        machine.threads = self.threads.map_or(0, usize::from);
+        machine.threads = self.threads.map_or(machine.threads, usize::from);
         machine
     }
+}
+
+/// Where the library for programs would be, and whether it stays there after a run.
+pub fn probe() -> Result<(PathBuf, bool)> {
+    let directory = PrivateDirectory::new()?;
+    library::find(None, directory.path()).map(|library| library.place())
 }
 
 /// Runs it. What fails before the program does has an exit code of its own.
@@ -175,12 +178,16 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
     let forward = args.forward.as_ref().map(|place| forward::find(place.as_deref())).transpose()?;
     let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| *machine);
     check_environment()?;
-    let library = library::find(args.preload.as_deref())?;
     let directory = PrivateDirectory::new()?;
+    let library = library::find(args.preload.as_deref(), directory.path())?;
     tree::write(directory.path(), &machine, forward.is_none()).context("cannot write the machine's files")?;
     let mut command = Command::new(program);
     command.arg0(name).args(arguments);
-    let preload = library::preload(&library, directory.path(), std::env::var_os("LD_PRELOAD"));
+    let mut before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if let Some(runtime) = program::sanitizer(program).filter(|_| before.is_empty()) {
+        before = runtime.into();
+    }
+    let preload = library.preload(directory.path(), Some(before));
     command.env("LD_PRELOAD", preload.context("cannot give the library another name")?);
     command.env(DIRECTORY_VARIABLE, directory.path()).env(MACHINE_VARIABLE, machine.to_string());
     command.env_remove(FORWARD_VARIABLE);

@@ -30,6 +30,15 @@ impl Engine {
         Engine { kind, launch: 0 }
     }
 
+    /// Breaks what is to be broken, in code that is decoded from now on.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn obey(&mut self, sabotage: &crate::Sabotage) {
+        let operation = *sabotage.operation.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let (Kind::Fast(engine), Some(operation)) = (&mut self.kind, operation) {
+            engine.break_handler(operation);
+        }
+    }
+
     /// What runs next is of launch number `launch`.
     pub(crate) fn begin(&mut self, launch: u64) {
         if std::mem::replace(&mut self.launch, launch) != launch {

@@ -131,6 +131,8 @@ pub struct Sabotage {
     pub short_copy: AtomicBool,
     /// The last work-item of a launch does not run.
     pub short_grid: AtomicBool,
+    /// The fast engine's handler of this operation spoils its result.
+    pub operation: Mutex<Option<vkfd_isa::Op>>,
 }
 
 /// The part of a GPU that its queue threads use.

@@ -82,19 +82,28 @@ fn make(setting: &Setting) -> Result<Machine, HostError> {
 fn make(setting: &Setting) -> Result<Machine, HostError> {
     use std::sync::atomic::Ordering;
 
+    use vkfd_gpu::isa::Op;
+
     let broken = std::env::var("VKFD_SABOTAGE").unwrap_or_default();
+    let operation = broken.strip_prefix("op:").and_then(|name| Op::ALL.into_iter().find(|op| op.name() == name));
     let mut options = options(setting);
     match broken.as_str() {
         "" | "copy" | "grid" => {}
+        _ if operation.is_some() => {}
         "identity" => options.driver.sabotage.identity = true,
         "invalidation" => options.driver.sabotage.invalidation = true,
-        other => return Err(HostError::Option(format!("VKFD_SABOTAGE={other}: copy, grid, identity or invalidation"))),
+        other => {
+            return Err(HostError::Option(format!(
+                "VKFD_SABOTAGE={other}: copy, grid, identity, invalidation or op:NAME"
+            )))
+        }
     }
     let machine = Machine::new(&options)?;
     for gpu in machine.gpus() {
         let sabotage = gpu.software().sabotage();
         sabotage.short_copy.store(broken == "copy", Ordering::SeqCst);
         sabotage.short_grid.store(broken == "grid", Ordering::SeqCst);
+        *sabotage.operation.lock().unwrap_or_else(PoisonError::into_inner) = operation;
     }
     Ok(machine)
 }

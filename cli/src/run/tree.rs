@@ -10,9 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use vkfd_driver::gpu::GpuProperties;
-use vkfd_driver::topology::{
-    location, Gpu, Machine, Model, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR,
-};
+use vkfd_driver::topology::{location, Gpu, Machine, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR};
 use vkfd_host::description::Description;
 
 /// A directory of files.
@@ -90,7 +88,7 @@ pub fn write(directory: &Path, machine: &Description, svm: bool) -> io::Result<(
 
 /// A GPU as a PCI device with a render node.
 fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
-    let model = Model::of(gpu.properties.gfx_target_version);
+    let model = &gpu.properties.model;
     let location = location(index);
     let slot = format!("0000:{:02x}:{:02x}.{}", location >> 8, location >> 3 & 31, location & 7);
     let pci = format!("sys/devices/vkfd/{slot}");

@@ -8,10 +8,9 @@
 //! The keys, their order and the meaning of their numbers are KFD's (`kfd_topology.c`, `kfd_crat.h`).
 #![expect(clippy::arithmetic_side_effects, reason = "of the machine's description, no part of which is a client's")]
 
-mod model;
 mod node;
 
-pub use model::{CacheModel, Model, Sharing, GFX1030, GFX1100, GFX900, GFX90A, GFX942, MODELS};
+pub use crate::model::{CacheModel, Model, Sharing, GFX1030, GFX1100, GFX900, GFX90A, GFX942, MODELS};
 
 use crate::gpu::GpuProperties;
 use core::ffi::CStr;

@@ -81,8 +81,8 @@ impl Node<'_> {
         NameOf(self.gpu.map(|gpu| gpu.properties.gfx_target_version))
     }
 
-    fn model(&self) -> Option<&'static Model> {
-        self.gpu.map(|gpu| Model::of(gpu.properties.gfx_target_version))
+    fn model(&self) -> Option<&Model> {
+        self.gpu.map(|gpu| &gpu.properties.model)
     }
 
     pub(super) fn caches(&self) -> u32 {

@@ -10,7 +10,7 @@ pub(crate) mod packages;
 pub(crate) mod rocminfo;
 pub(crate) mod rocr;
 mod source;
-mod stand;
+pub(crate) mod stand;
 mod tinygrad;
 
 use anyhow::{ensure, Result};

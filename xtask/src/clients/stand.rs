@@ -54,10 +54,8 @@ impl Stand {
         let work = target.join("clients");
         fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
         build(&target, &["--package", "vkfd"])?;
-        // In a directory of its own: what is built with a feature would replace what is built without.
-        let broken = target.join("clients/sabotage");
-        build(&broken, &["--package", "vkfd-preload", "--features", "sabotage"])?;
-        Ok(Self { vkfd: target.join("release/vkfd"), broken: broken.join("release/libvkfd_preload.so"), work })
+        let broken = broken_library(&target)?;
+        Ok(Self { vkfd: target.join("release/vkfd"), broken, work })
     }
 
     /// Compiles a client of the tree.
@@ -106,12 +104,22 @@ impl Stand {
     }
 }
 
-fn target_directory() -> Result<PathBuf> {
+/// The library that can be told to be wrong, built if need be.
+pub(crate) fn broken_library(target: &Path) -> Result<PathBuf> {
+    // In a directory of its own: what is built with a feature would replace what is built without.
+    let broken = target.join("clients/sabotage");
+    build(&broken, &["--package", "vkfd-preload", "--features", "sabotage"])?;
+    Ok(broken.join("release/libvkfd_preload.so"))
+}
+
+/// Cargo's target directory, absolute.
+pub(crate) fn target_directory() -> Result<PathBuf> {
     let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     Ok(std::path::absolute(named.unwrap_or_else(|| tree::root().join("target")))?)
 }
 
-fn build(target: &Path, what: &[&str]) -> Result<()> {
+/// Builds packages, for release.
+pub(crate) fn build(target: &Path, what: &[&str]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "--locked", "--quiet"]).args(what).arg("--target-dir").arg(target);

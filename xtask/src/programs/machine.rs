@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What programs are run on: a built `vkfd`, sound or with a library that can be broken, and a time limit.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::suite::Unit;
+use crate::clients::stand;
+
+/// See the module.
+pub(crate) struct Machine {
+    vkfd: PathBuf,
+    /// The library that can be broken, and what is.
+    broken: Option<(PathBuf, String)>,
+}
+
+/// How a program ended, and what it wrote.
+#[derive(Default)]
+pub(crate) struct Ran {
+    /// Exit code; none if a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// It had to be ended.
+    pub(crate) hung: bool,
+}
+
+impl Ran {
+    /// In a line, why a program that said nothing of its own did not pass.
+    pub(crate) fn why(&self) -> String {
+        let said = self.stderr.lines().chain(self.stdout.lines());
+        let ours = said
+            .clone()
+            .find(|line| line.contains("vkfd:"))
+            .or_else(|| said.rev().find(|line| !line.trim().is_empty()));
+        let end = match (self.hung, self.code) {
+            (true, _) => "did not end in its time".into(),
+            (false, Some(code)) => format!("exit code {code}"),
+            (false, None) => "ended by a signal".into(),
+        };
+        ours.map_or(end.clone(), |line| format!("{end}: {}", line.trim()))
+    }
+}
+
+impl Machine {
+    /// The tree's own vkfd, built if need be, or the one that is named.
+    pub(crate) fn sound(vkfd: Option<&Path>) -> Result<Machine> {
+        let vkfd = match vkfd {
+            Some(vkfd) => vkfd.into(),
+            None => {
+                let target = stand::target_directory()?;
+                stand::build(&target, &["--package", "vkfd"])?;
+                target.join("release/vkfd")
+            }
+        };
+        Ok(Machine { vkfd, broken: None })
+    }
+
+    /// The tree's own with the library of the controls; nothing is broken if `sabotage` is empty.
+    pub(crate) fn broken(sabotage: &str) -> Result<Machine> {
+        let Machine { vkfd, .. } = Machine::sound(None)?;
+        let library = stand::broken_library(&stand::target_directory()?)?;
+        Ok(Machine { vkfd, broken: Some((library, sabotage.into())) })
+    }
+
+    /// Runs a program in the directory that it was compiled to.
+    pub(crate) fn run(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", &patience.as_secs().to_string()]).arg(&self.vkfd);
+        command.args(["run", "--target", unit.target]).args(options);
+        if let Some((library, sabotage)) = &self.broken {
+            command.arg("--preload").arg(library).env("VKFD_SABOTAGE", sabotage);
+        }
+        command.arg("--").arg(unit.at.join("program")).args(arguments);
+        let output = command.current_dir(unit.at).stdin(Stdio::null()).output().context("run timeout (coreutils)")?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let code = output.status.code();
+        // 124 is timeout's own for what it had to end, 137 for what would not end then.
+        let hung = matches!(code, Some(124 | 137));
+        Ok(Ran { code, stdout: text(&output.stdout), stderr: text(&output.stderr), hung })
+    }
+}

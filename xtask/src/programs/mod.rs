@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `cargo xtask programs`: test programs that nobody here wrote, under `vkfd run`.
+//!
+//! Mechanism: a [`Suite`] says where its source comes from, how a program of it is compiled, and how the program's own output is read. What is
+//! expected of each case stands in `xtask/programs/SUITE.toml` ([`expected`]); a case that ends otherwise, better or worse, is a finding. Programs
+//! are compiled once a target and kept in `~/.cache/vkfd/programs` ([`cache`]). Negative controls run some of the programs on a machine that is
+//! broken on purpose ([`controls`]).
+//!
+//! Limits: only programs that the expectation file names are run, unless `--only` asks for others. Debian 12 is what the packages come from.
+
+mod cache;
+mod catch;
+mod controls;
+mod expected;
+mod gcc_torture;
+mod hip_catch;
+mod machine;
+mod report;
+mod rocm_examples;
+mod select;
+mod session;
+mod source;
+mod suite;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{ensure, Result};
+
+use self::cache::Cache;
+use self::expected::Expectations;
+use self::machine::Machine;
+use self::report::Report;
+use self::select::{Selection, Shard};
+use self::session::Session;
+use self::source::Found;
+use self::suite::Suite;
+use crate::clients::packages;
+use crate::Verdict;
+
+/// Run test programs that others wrote under `vkfd run`, and compare with what is expected
+///
+/// Installs Debian packages that are missing (as root), takes the suites' sources from `--sources` or from Debian, compiles the programs that
+/// xtask/programs/SUITE.toml names, runs each on a machine of its own, and reads the verdict from the program's own output. What ends
+/// otherwise than that file says, better or worse, is a finding.
+///
+/// Exit status: 0 all ended as expected, 1 findings, 2 a suite that was asked for cannot be had here.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which suites: all whose source is here by default
+    suites: Vec<String>,
+    /// Only on these targets [default: those of each suite]
+    #[arg(long = "target", value_name = "TARGET")]
+    targets: Vec<String>,
+    /// Only programs whose name matches (`*` stands for anything), also such as the expectation file does not name
+    #[arg(long, value_name = "PATTERN")]
+    only: Vec<String>,
+    /// Only part I of N of each suite's programs
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Where the suites' sources are: archives or checkouts [default: ~/.cache/vkfd/programs/sources]
+    #[arg(long, value_name = "DIRECTORY", env = "VKFD_PROGRAM_SOURCES")]
+    sources: Option<PathBuf>,
+    /// Begin no program of a suite after so long [default: what the suite says]
+    #[arg(long, value_name = "N")]
+    minutes: Option<u64>,
+    /// Programs at the same time [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Write what was seen to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Say what there is, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Print what was seen in the form of an expectation file
+    #[arg(long)]
+    propose: bool,
+    /// Run the negative controls instead: machines that are broken must be noticed
+    #[arg(long, conflicts_with_all = ["only", "shard", "list", "propose", "json"])]
+    controls: bool,
+    /// A vkfd that is built already
+    #[arg(long, value_name = "FILE", hide = true)]
+    vkfd: Option<PathBuf>,
+}
+
+const SUITES: &[&dyn Suite] = &[&rocm_examples::RocmExamples, &hip_catch::HipCatch, &gcc_torture::GccTorture];
+
+/// A suite with what it needs.
+struct Ready {
+    suite: &'static dyn Suite,
+    source: PathBuf,
+    expectations: Expectations,
+}
+
+pub fn run(args: &Args) -> Result<Verdict> {
+    for name in &args.suites {
+        let names: Vec<_> = SUITES.iter().map(|suite| suite.name()).collect();
+        ensure!(names.contains(&name.as_str()), "{name:?} is none of {}", names.join(", "));
+    }
+    let is_named = |suite: &&dyn Suite| args.suites.iter().any(|name| name == suite.name());
+    let cache = Cache::new()?;
+    let sources = args.sources.clone().unwrap_or_else(|| cache.sources());
+    let mut ready = Vec::new();
+    for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
+        match suite.source().find(&sources, &cache)? {
+            Found::Here(source) => ready.push(Ready { suite, source, expectations: Expectations::read(suite.name())? }),
+            Found::Missing(how) => {
+                ensure!(!is_named(&suite), "{}: {how}", suite.name());
+                println!("{}: left out: {how}", suite.name());
+            }
+        }
+    }
+    if args.list {
+        for Ready { suite, source, expectations } in &ready {
+            let units = suite.units(source)?;
+            let chosen = units.iter().filter(|unit| expectations.names_unit(unit)).count();
+            let targets = suite.targets().join(", ");
+            println!("{}: {}; {chosen} of {} programs; {targets}", suite.name(), suite.about(), units.len());
+        }
+        return Ok(Verdict::Clean(format!("{} suites", ready.len())));
+    }
+    let wanted: Vec<_> = ready.iter().flat_map(|ready| ready.suite.packages()).copied().collect();
+    packages::install(&wanted)?;
+    if args.controls {
+        return controls::run(&ready, &cache);
+    }
+    let machine = Machine::sound(args.vkfd.as_deref())?;
+    let selection = Selection { only: args.only.clone(), shard: args.shard };
+    let mut report = Report::default();
+    for Ready { suite, source, expectations } in &ready {
+        for target in suite.targets() {
+            if !args.targets.is_empty() && !args.targets.iter().any(|wanted| wanted == target) {
+                continue;
+            }
+            let patience = args.minutes.map_or(suite.budget(), |minutes| Duration::from_secs(60 * minutes));
+            let session = Session { suite: *suite, source, target, machine: &machine, cache: &cache, patience };
+            let seen = session.run(&selection, expectations, args.jobs.map(usize::from))?;
+            report.add(*suite, target, &seen, expectations, &selection);
+        }
+    }
+    if args.propose {
+        print!("{}", report.proposal());
+    }
+    if let Some(file) = &args.json {
+        report.write_json(file)?;
+    }
+    print!("{}", report.table());
+    Ok(report.verdict())
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which programs of a suite are run.
+
+use std::str::FromStr;
+
+/// Part `index` of `count`, counted from one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shard {
+    index: usize,
+    count: usize,
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Shard, String> {
+        let parsed = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+        match parsed {
+            Some((index, count)) if (1..=count).contains(&index) => Ok(Shard { index, count }),
+            _ => Err("I/N is wanted, with I from 1 to N".into()),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Selection {
+    /// Patterns; all if empty.
+    pub(crate) only: Vec<String>,
+    pub(crate) shard: Option<Shard>,
+}
+
+impl Selection {
+    /// The programs to run, of all that there are. `is_named`: whether the expectation file has a use for it.
+    pub(crate) fn of<'a>(&self, units: &'a [String], is_named: impl Fn(&str) -> bool) -> Vec<&'a str> {
+        let wanted = |unit: &&str| match &self.only[..] {
+            [] => is_named(unit),
+            patterns => patterns.iter().any(|pattern| matches(pattern, unit)),
+        };
+        let mine = |(place, unit)| match self.shard {
+            Some(Shard { index, count }) if place % count != index - 1 => None,
+            _ => Some(unit),
+        };
+        units.iter().map(String::as_str).filter(wanted).enumerate().filter_map(mine).collect()
+    }
+}
+
+/// Whether a name matches a pattern in which `*` stands for anything.
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(tail) = name.strip_prefix(head) else { return false };
+    tail.char_indices().map(|(at, _)| at).chain([tail.len()]).any(|at| matches(rest, &tail[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_names() {
+        assert!(matches("a/b", "a/b") && matches("a/*", "a/b") && matches("*", "") && matches("*b*d", "abcd"));
+        assert!(!matches("a/b", "a/bc") && !matches("a/*", "b/a/c") && !matches("*b", "abc"));
+    }
+
+    #[test]
+    fn shards_are_all_of_it_without_overlap() {
+        let units: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+        let part = |text: &str| Selection { only: Vec::new(), shard: text.parse().ok() }.of(&units, |unit| unit != "3");
+        let mut all: Vec<_> = ["1/3", "2/3", "3/3"].into_iter().flat_map(part).collect();
+        all.sort_unstable();
+        assert_eq!(all, ["0", "1", "2", "4", "5", "6", "7", "8", "9"]);
+        assert!("0/3".parse::<Shard>().is_err() && "4/3".parse::<Shard>().is_err() && "3".parse::<Shard>().is_err());
+    }
+}

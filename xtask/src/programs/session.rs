@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A suite on a target: its programs are compiled, unless they are, and run, several at a time.
+
+use std::fs;
+use std::num::NonZero;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+
+use super::cache::{once, words, Cache};
+use super::expected::Expectations;
+use super::machine::Machine;
+use super::select::Selection;
+use super::suite::{Case, Outcome, Suite, Unit};
+
+/// See the module.
+pub(crate) struct Session<'a> {
+    pub(crate) suite: &'static dyn Suite,
+    pub(crate) source: &'a Path,
+    pub(crate) target: &'static str,
+    pub(crate) machine: &'a Machine,
+    pub(crate) cache: &'a Cache,
+    /// No program is begun after so long.
+    pub(crate) patience: Duration,
+}
+
+/// What a session showed.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) cases: Vec<Case>,
+    /// Programs that were run, or tried to be compiled.
+    pub(crate) units: Vec<String>,
+    /// Programs for which there was no time.
+    pub(crate) late: Vec<String>,
+    pub(crate) took: Duration,
+}
+
+impl Session<'_> {
+    /// Compiles and runs the programs that are selected.
+    pub(crate) fn run(&self, selection: &Selection, expected: &Expectations, jobs: Option<usize>) -> Result<Seen> {
+        let begun = Instant::now();
+        let all = self.suite.units(self.source)?;
+        let units = selection.of(&all, |unit| expected.runs(unit, self.target));
+        if units.is_empty() {
+            return Ok(Seen::default());
+        }
+        let shared = self.cache.built(self.suite.name(), self.target, "shared");
+        let commands = |at: &Path| self.suite.shared(self.source, self.target, at);
+        compile(&shared, commands)?.map_err(anyhow::Error::msg).context("what the suite's programs share")?;
+        let jobs = jobs.or_else(|| thread::available_parallelism().ok().map(NonZero::get)).unwrap_or(1);
+        let next = AtomicUsize::new(0);
+        let seen = Mutex::new(Ok(Seen::default()));
+        thread::scope(|scope| {
+            for _ in 0..jobs.min(units.len()) {
+                scope.spawn(|| loop {
+                    let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                    let late = begun.elapsed() >= self.patience;
+                    let cases = if late { Ok(Vec::new()) } else { self.unit(unit, &shared) };
+                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    let Ok(all) = &mut *seen else { break };
+                    match cases {
+                        Ok(_) if late => all.late.push((*unit).into()),
+                        Ok(cases) => {
+                            tell(self.suite.name(), self.target, &cases, expected);
+                            all.units.push((*unit).into());
+                            all.cases.extend(cases);
+                        }
+                        Err(error) => *seen = Err(error.context(format!("{}: {unit}", self.suite.name()))),
+                    }
+                });
+            }
+        });
+        let mut seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        seen.cases.sort_by(|a, b| a.name.cmp(&b.name));
+        seen.units.sort_unstable();
+        seen.took = begun.elapsed();
+        Ok(seen)
+    }
+
+    /// A program, compiled and run.
+    pub(crate) fn unit(&self, name: &str, shared: &Path) -> Result<Vec<Case>> {
+        let at = self.cache.built(self.suite.name(), self.target, name);
+        let unit = Unit { name, target: self.target, source: self.source, at: &at };
+        match compile(&at, |_| self.suite.compile(&unit, shared))? {
+            Ok(()) => self.suite.run(self.machine, &unit),
+            Err(error) => Ok(vec![Case { name: name.into(), outcome: Outcome::NotBuilt(error) }]),
+        }
+    }
+
+    /// A program of a suite whose shared part is there.
+    pub(crate) fn unit_alone(&self, name: &str) -> Result<Vec<Case>> {
+        let shared = self.cache.built(self.suite.name(), self.target, "shared");
+        let commands = |at: &Path| self.suite.shared(self.source, self.target, at);
+        compile(&shared, commands)?.map_err(anyhow::Error::msg).context("what the suite's programs share")?;
+        self.unit(name, &shared)
+    }
+}
+
+/// A line for each case that ended otherwise than expected.
+fn tell(suite: &str, target: &str, cases: &[Case], expected: &Expectations) {
+    for Case { name, outcome } in cases {
+        let standing = expected.compare(name, target, outcome);
+        if standing != super::expected::Standing::AsExpected {
+            println!("  {suite}, {target}: {name}: {standing:?}: {outcome:?}");
+        }
+    }
+}
+
+/// Compiles into a directory, once. The inner error is what the compiler said.
+fn compile(at: &Path, commands: impl Fn(&Path) -> Result<Vec<Command>>) -> Result<Result<(), String>> {
+    let how = words(&commands(at)?);
+    let mut said = None;
+    let made = once(at, &how, || {
+        for command in &mut commands(at)? {
+            let output = command.stdin(Stdio::null()).output().with_context(|| format!("run {command:?}"))?;
+            if !output.status.success() {
+                let log = String::from_utf8_lossy(&output.stderr);
+                fs::write(at.join("log"), log.as_bytes()).context("write the compiler's log")?;
+                let first = log.lines().find(|line| line.contains("error")).or_else(|| log.lines().next());
+                said = Some(first.unwrap_or("the compiler failed without a word").trim().to_owned());
+                bail!("not built");
+            }
+        }
+        Ok(())
+    });
+    match (made, said) {
+        (Ok(()), _) => Ok(Ok(())),
+        (Err(_), Some(said)) => Ok(Err(said)),
+        (Err(error), None) => Err(error),
+    }
+}

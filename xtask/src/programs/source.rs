@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Where a suite's source comes from: a git repository that the user has as an archive or a checkout, or Debian's packages of source.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{ensure, Context, Result};
+
+use super::cache::{once, Cache};
+
+/// See the module.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// `NAME.tar.xz` (with a directory NAME in it) or a directory NAME among the user's sources.
+    Git { name: &'static str, repository: &'static str, commit: &'static str },
+    /// A source package of Debian, and what of it is wanted: an archive within its upstream archive, and a directory within that.
+    Debian { package: &'static str, upstream: &'static str, inner: &'static str, directory: &'static str },
+}
+
+/// Whether a source can be had.
+pub(crate) enum Found {
+    /// Unpacked, there.
+    Here(PathBuf),
+    /// How to get it.
+    Missing(String),
+}
+
+impl Source {
+    /// Finds it, unpacked.
+    pub(crate) fn find(&self, sources: &Path, cache: &Cache) -> Result<Found> {
+        match *self {
+            Source::Git { name, repository, commit } => {
+                let checkout = sources.join(name);
+                if checkout.is_dir() {
+                    return Ok(Found::Here(checkout));
+                }
+                let archive = sources.join(name).with_extension("tar.xz");
+                let Ok(of) = fs::metadata(&archive) else {
+                    let from = sources.display();
+                    return Ok(Found::Missing(format!(
+                        "its source is not in {from}: `git clone {repository} {name}`, `git -C {name} checkout {commit}`, and say \
+                         --sources where {name} is"
+                    )));
+                };
+                let to = cache.unpacked(name);
+                once(&to, &format!("{} {} {}", archive.display(), of.size(), of.mtime()), || {
+                    run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&to))
+                })?;
+                Ok(Found::Here(to.join(name)))
+            }
+            Source::Debian { package, upstream, inner, directory } => {
+                let to = cache.unpacked(package);
+                once(&to, &format!("{upstream} {inner} {directory}"), || {
+                    let archive = download(package, upstream, &cache.debian())?;
+                    run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&to).arg(inner))?;
+                    let inner = to.join(inner);
+                    run(Command::new("tar").arg("-xf").arg(&inner).arg("-C").arg(&to).arg(directory))?;
+                    fs::remove_file(&inner).with_context(|| format!("remove {}", inner.display()))
+                })?;
+                Ok(Found::Here(to.join(directory)))
+            }
+        }
+    }
+}
+
+/// Has apt fetch a package's source, and check it, into `at`. Where apt takes packages from is where it takes this from.
+fn download(package: &str, upstream: &str, at: &Path) -> Result<PathBuf> {
+    let archive = at.join(upstream);
+    if archive.exists() {
+        return Ok(archive);
+    }
+    println!("fetching the source of {package}");
+    let lists = at.join("lists");
+    fs::create_dir_all(&lists).with_context(|| format!("make {}", lists.display()))?;
+    let listed = at.join("debian.sources");
+    let system = Path::new("/etc/apt/sources.list.d/debian.sources");
+    let text = fs::read_to_string(system).with_context(|| format!("read {}", system.display()))?;
+    fs::write(&listed, text.replace("Types: deb\n", "Types: deb-src\n"))
+        .with_context(|| format!("write {}", listed.display()))?;
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        let here = [("Dir::Etc::sourcelist", &listed), ("Dir::State::lists", &lists)];
+        command.args(["-qq", "-o", "Dir::Etc::sourceparts=/dev/null", "-o", "APT::Sandbox::User=root"]);
+        for (name, path) in here {
+            command.arg("-o").arg(format!("{name}={}", path.display()));
+        }
+        command.current_dir(at).stdout(Stdio::null());
+        command
+    };
+    run(apt().arg("update"))?;
+    run(apt().args(["source", "--download-only", package]))?;
+    ensure!(archive.exists(), "apt has no {upstream}: the source of {package} that is wanted is Debian 12's");
+    Ok(archive)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("run {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed");
+    Ok(())
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a suite is: programs, how they are compiled and run, and how their output is read.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::machine::{Machine, Ran};
+use super::source::Source;
+
+/// How a case ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The program says so.
+    Passed,
+    /// With what the program says.
+    Failed(String),
+    /// The program says that the case has nothing to test here, and why.
+    Skipped(String),
+    /// It does not compile, with the compiler's first error.
+    NotBuilt(String),
+}
+
+/// A case: all of a program, or one of its tests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Case {
+    /// The program's name, or `PROGRAM: CASE`.
+    pub(crate) name: String,
+    pub(crate) outcome: Outcome,
+}
+
+impl Case {
+    /// A case of the program `unit`.
+    pub(crate) fn of(unit: &str, name: &str, outcome: Outcome) -> Case {
+        Case { name: format!("{unit}: {name}"), outcome }
+    }
+}
+
+/// The program that a case belongs to.
+pub(crate) fn unit_of(case: &str) -> &str {
+    case.split_once(": ").map_or(case, |(unit, _)| unit)
+}
+
+/// A program as it is compiled and run.
+pub(crate) struct Unit<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) target: &'a str,
+    /// The suite's source.
+    pub(crate) source: &'a Path,
+    /// Where it is compiled to; the program is `program` in it.
+    pub(crate) at: &'a Path,
+}
+
+/// A machine that is broken, and a program that must notice.
+pub(crate) struct Control {
+    /// What `VKFD_SABOTAGE` names.
+    pub(crate) sabotage: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) target: &'static str,
+}
+
+/// See the module.
+pub(crate) trait Suite: Sync {
+    fn name(&self) -> &'static str;
+    /// What it is, in a line.
+    fn about(&self) -> &'static str;
+    /// Debian packages.
+    fn packages(&self) -> &'static [&'static str];
+    fn source(&self) -> Source;
+    /// The first is what a short run looks at.
+    fn targets(&self) -> &'static [&'static str];
+    /// No program is begun after so long.
+    fn budget(&self) -> Duration;
+    /// A program that takes longer hangs.
+    fn patience(&self) -> Duration;
+    /// The programs that the source has, in an order that stays.
+    fn units(&self, source: &Path) -> Result<Vec<String>>;
+    /// What all programs for a target share, compiled into `at` before any of them.
+    fn shared(&self, _source: &Path, _target: &str, _at: &Path) -> Result<Vec<Command>> {
+        Ok(Vec::new())
+    }
+    /// Compiles a program; `shared` is where [`Suite::shared`] went.
+    fn compile(&self, unit: &Unit<'_>, shared: &Path) -> Result<Vec<Command>>;
+    /// Options of `vkfd run` besides the target.
+    fn options(&self, _unit: &str) -> &'static [&'static str] {
+        &[]
+    }
+    /// Runs it.
+    fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
+        let ran = machine.run(unit, self.options(unit.name), &[], self.patience())?;
+        Ok(vec![Case { name: unit.name.into(), outcome: self.judge(unit.name, &ran) }])
+    }
+    /// How a program that is one case ended.
+    fn judge(&self, unit: &str, ran: &Ran) -> Outcome;
+    /// The negative controls.
+    fn controls(&self) -> &'static [Control];
+}
