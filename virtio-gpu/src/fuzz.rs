@@ -2,7 +2,10 @@
 //! What fuzz targets run: any bytes as messages, and as what a guest does with a device.
 //!
 //! [`device`] makes plausible commands of the bytes, since random ones get no further than the first check: numbers come from small sets that
-//! contain what exists, what nearly does, and the ends of ranges. After each input nothing must be left.
+//! contain what exists, what nearly does, and the ends of ranges. After each input nothing must be left. [`forward()`] does the same with contexts
+//! whose calls are forwarded.
+
+mod forward;
 
 use std::cell::RefCell;
 use std::sync::PoisonError;
@@ -12,6 +15,7 @@ use crate::device::window::Window;
 use crate::device::{Device, Options};
 use crate::protocol::blob::{self, Run};
 use crate::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING};
+use crate::protocol::forward as messages;
 use crate::protocol::hsakmt::event::Event;
 use crate::protocol::hsakmt::memory::{Layout, Memory};
 use crate::protocol::hsakmt::query::Query;
@@ -40,6 +44,18 @@ pub fn codecs(bytes: &[u8]) {
             assert_eq!(decoded.and_then(|(head, bytes)| Request::decode(&head, bytes).ok()), Some(request));
         }
     }
+    if let Ok(head) = messages::Head::decode(bytes) {
+        if let Ok(mut request) = messages::Request::decode(head, bytes) {
+            let again = request.encode(head.sequence, head.answer, head.room);
+            let decoded = messages::Head::decode(&again).ok().and_then(|h| messages::Request::decode(h, &again).ok());
+            let parts = |request: &messages::Request| {
+                (request.argument.clone(), request.contents.clone(), request.pieces.clone())
+            };
+            assert_eq!(decoded.as_ref().map(parts), Some(parts(&request)));
+            let answer = request.answer(0);
+            assert_eq!((answer.len(), request.take_answer(&answer)), (request.answer_bytes(), Ok(0)));
+        }
+    }
 }
 
 struct Rig {
@@ -66,6 +82,15 @@ fn rig() -> Option<Rig> {
 
 /// A guest's row of commands. Panics when something of the guest is left afterwards.
 pub fn device(bytes: &[u8]) {
+    row(bytes, |input, device| input.step(device));
+}
+
+/// The same with contexts whose calls are forwarded.
+pub fn forward(bytes: &[u8]) {
+    row(bytes, forward::step);
+}
+
+fn row(bytes: &[u8], step: impl for<'a> Fn(&mut Input<'a>, &mut Device)) {
     RIG.with_borrow_mut(|slot| {
         let Some(rig) = slot.take().or_else(rig) else { return };
         let device = &mut slot.insert(rig).device;
@@ -74,7 +99,7 @@ pub fn device(bytes: &[u8]) {
             if input.0.is_empty() {
                 break;
             }
-            input.step(device);
+            step(&mut input, device);
         }
         device.reset();
         // Waits hold their process for as long as they need to notice.
@@ -149,16 +174,7 @@ impl Input<'_> {
                 size: self.size(),
                 runs: Vec::new(),
             },
-            6 => {
-                let count = self.byte() % 8;
-                let run = |input: &mut Self| Run {
-                    address: u64::from(input.byte()) * PAGE + u64::from(input.byte() % 32 == 0),
-                    bytes: u64::from(input.byte() % 4) * PAGE,
-                };
-                let runs: Vec<Run> = (0..count).map(|_| run(self)).collect();
-                let size = runs.iter().map(|run| run.bytes).sum();
-                Command::CreateBlob { resource, memory: blob::MEM_HOST3D_GUEST, flags: 0, id: 1, size, runs }
-            }
+            6 => self.guest_blob(resource),
             7 if self.byte() % 4 == 0 => {
                 let length = usize::from(self.byte()).min(self.0.len());
                 let (raw, rest) = self.0.split_at(length);
@@ -177,6 +193,18 @@ impl Input<'_> {
             bytes.truncate(usize::from(self.byte()));
         }
         device.execute(&bytes, Box::new(|answer: &[u8]| assert!(answer.len() >= 24)));
+    }
+
+    /// A blob of guest memory.
+    fn guest_blob(&mut self, resource: u32) -> Command<'static> {
+        let count = self.byte() % 8;
+        let run = |input: &mut Self| Run {
+            address: u64::from(input.byte()) * PAGE + u64::from(input.byte() % 32 == 0),
+            bytes: u64::from(input.byte() % 4) * PAGE,
+        };
+        let runs: Vec<Run> = (0..count).map(|_| run(self)).collect();
+        let size = runs.iter().map(|run| run.bytes).sum();
+        Command::CreateBlob { resource, memory: blob::MEM_HOST3D_GUEST, flags: 0, id: 1, size, runs }
     }
 
     fn request(&mut self) -> Request {

@@ -16,4 +16,9 @@ proptest! {
     fn any_guest_leaves_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
         fuzz::device(&bytes);
     }
+
+    #[test]
+    fn any_guest_whose_calls_are_forwarded_leaves_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
+        fuzz::forward(&bytes);
+    }
 }

@@ -2,169 +2,35 @@
 //! Forwarded calls without a virtual machine: our client library on one end of a socket, the device on the other. All that the library does of a
 //! KFD goes through messages, and the program's memory through scatter lists of the guest's file.
 
-use std::ffi::{c_int, c_void};
+mod guest;
+mod program;
+
 use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use vkfd_client::{
-    AllocOptions, Buffer, Client, ClientError, CopyQueue, Errno, GpuId, GpuInfo, MmapFile, Node, RegisterOptions,
-    Transport, UserptrRange,
-};
+use guest::{fence, Guest, MAPPED, OK};
+use program::{call, client, options, register, size, way, Memory, Way, MIB, PAGE, SOON};
+use vkfd_client::{AllocOptions, CopyQueue, Errno, UserptrRange};
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, SetEventArgs, WaitEventsArgs, EVENT_SIGNAL, WAIT_RESULT_COMPLETE};
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_uapi::pod::Pod;
-use vkfd_uapi::process::SetXnackModeArgs;
+use vkfd_uapi::process::{AcquireVmArgs, SetXnackModeArgs};
 use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::guest::forward::{File, Process};
 use vkfd_virtio_gpu::guest::loopback::Connection;
 use vkfd_virtio_gpu::loopback;
-
-const PAGE: u64 = 4096;
-const SOON: Duration = Duration::from_secs(60);
-const MIB: u64 = 1 << 20;
-
-fn size(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap()
-}
-
-fn options() -> Options {
-    let mut options = Options { window: 256 << 20, ..Options::default() };
-    options.machine.vram = 64 << 20;
-    options
-}
-
-/// The client library's way to a forwarded KFD.
-struct Way {
-    process: Process,
-    nodes: Vec<Node>,
-}
-
-impl Transport for Way {
-    unsafe fn ioctl(&self, command: u32, arg: *mut c_void) -> Result<(), Errno> {
-        // SAFETY: promised by the caller.
-        unsafe { self.process.ioctl(File::Kfd, command, arg) }.map_err(Errno)
-    }
-
-    unsafe fn mmap(
-        &self,
-        _what: MmapFile,
-        addr: *mut c_void,
-        len: usize,
-        prot: c_int,
-        flags: c_int,
-        offset: u64,
-    ) -> Result<*mut c_void, Errno> {
-        // SAFETY: promised by the caller.
-        unsafe { self.process.mmap(addr, len, prot, flags, offset) }.map_err(Errno)
-    }
-
-    fn topology(&self) -> Result<Vec<Node>, ClientError> {
-        Ok(self.nodes.clone())
-    }
-
-    fn render_fd(&self, _gpu: GpuId) -> Result<u32, ClientError> {
-        Ok(0)
-    }
-}
-
-/// A device at the other end of a socket.
-struct Host(Option<JoinHandle<std::io::Result<()>>>);
-
-impl Host {
-    /// Waits for its end: all that programs had must be gone by then.
-    fn finish(mut self) {
-        self.0.take().unwrap().join().unwrap().unwrap();
-    }
-}
-
-fn way(options: Options) -> (Way, Host) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let host = std::thread::spawn(move || loopback::connection(&theirs, options));
-    let process = Process::new(Arc::new(Connection::over(ours).unwrap())).unwrap();
-    let machine: vkfd_host::Description = process.machine().parse().unwrap();
-    assert_eq!(machine, options.machine);
-    let gpu = |number: u32| {
-        let properties = machine.options().gpu_properties(number);
-        let gfx_target_version = properties.gfx_target_version;
-        let info = GpuInfo {
-            id: GpuId(properties.gpu_id),
-            node: number + 1,
-            vram_bytes: properties.vram_bytes,
-            gfx_target_version,
-            xcc: 1,
-            ..GpuInfo::default()
-        };
-        Node { number: number + 1, gpu: Some(info), ..Node::default() }
-    };
-    let first = Node { number: 0, cpu_cores: 1, memory_bytes: 1 << 30, gpu: None };
-    let nodes = std::iter::once(first).chain((0..machine.gpus).map(gpu)).collect();
-    (Way { process, nodes }, Host(Some(host)))
-}
-
-fn client(options: Options) -> (Client, Host) {
-    let (way, host) = way(options);
-    (Client::with_transport(Arc::new(way)).unwrap(), host)
-}
-
-/// Anonymous memory of the test's.
-struct Memory(NonNull<u64>, u64);
-
-impl Memory {
-    fn new(bytes: u64) -> Self {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping.
-        let at =
-            unsafe { libc::mmap(std::ptr::null_mut(), size(bytes), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
-        Self(NonNull::new(at.cast()).unwrap(), bytes)
-    }
-
-    fn fill(&self, seed: u64) {
-        for word in 0..self.1 / 8 {
-            // SAFETY: within the mapping, of which no reference exists.
-            unsafe { self.0.as_ptr().add(size(word)).write_volatile(seed + word) };
-        }
-    }
-
-    fn word(&self, word: u64) -> u64 {
-        assert!(word < self.1 / 8);
-        // SAFETY: as above.
-        unsafe { self.0.as_ptr().add(size(word)).read_volatile() }
-    }
-
-    /// The first word that is not as `fill` leaves it.
-    fn wrong(&self, seed: u64) -> Option<u64> {
-        (0..self.1 / 8).find(|word| self.word(*word) != seed + word)
-    }
-
-    fn address(&self) -> u64 {
-        self.0.as_ptr().expose_provenance() as u64
-    }
-
-    fn range(&self, first_page: u64, pages: u64) -> UserptrRange {
-        UserptrRange { start: self.address() + first_page * PAGE, size: pages * PAGE }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this object's own.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), size(self.1)) };
-    }
-}
-
-fn register(client: &Client, ranges: &[UserptrRange]) -> Result<Buffer, ClientError> {
-    // SAFETY: the memory outlives the buffer, and nothing has a reference to it.
-    unsafe { client.register_ranges(ranges, &RegisterOptions::default()) }
-}
+use vkfd_virtio_gpu::protocol::blob::Run;
+use vkfd_virtio_gpu::protocol::capset;
+use vkfd_virtio_gpu::protocol::control::Command;
+use vkfd_virtio_gpu::protocol::forward::{BlobKind, Piece, Request, SLOTS, SLOT_BYTES};
 
 #[test]
 fn memory_goes_to_the_gpu_and_back() {
-    let (client, host) = client(options());
+    let (client, host) = client(options()).unwrap();
     let gpu = client.gpus()[0].id;
     let mut queue = CopyQueue::new(&client, gpu).unwrap();
     let (source, target) = (Memory::new(2 * MIB), Memory::new(2 * MIB));
@@ -197,7 +63,7 @@ fn memory_goes_to_the_gpu_and_back() {
 
 #[test]
 fn batches_of_a_program_and_ranges_that_overlap_keep_their_order() {
-    let (client, host) = client(options());
+    let (client, host) = client(options()).unwrap();
     let gpu = client.gpus()[0].id;
     let mut queue = CopyQueue::new(&client, gpu).unwrap();
     let memory = Memory::new(64 * PAGE);
@@ -225,7 +91,7 @@ fn batches_of_a_program_and_ranges_that_overlap_keep_their_order() {
 
 #[test]
 fn memory_that_cannot_be_registered_is_refused_and_left_alone() {
-    let (client, host) = client(options());
+    let (client, host) = client(options()).unwrap();
     let memory = Memory::new(16 * PAGE);
     memory.fill(3);
     let refused = |ranges: &[UserptrRange]| register(&client, ranges).unwrap_err().errno();
@@ -249,11 +115,6 @@ fn memory_that_cannot_be_registered_is_refused_and_left_alone() {
     assert_eq!(memory.word(size_of::<u64>() as u64), 3 + 8);
     drop((host_memory, shared, client));
     host.finish();
-}
-
-fn call<T: Pod>(way: &Way, command: vkfd_uapi::ioctl::Command, args: &mut T) -> Result<(), i32> {
-    // SAFETY: the argument is the command's own, with pointers to live memory of the sizes in it.
-    unsafe { way.process.ioctl(File::Kfd, command.0, std::ptr::from_mut(args).cast()) }
 }
 
 #[test]
@@ -337,7 +198,7 @@ fn a_program_that_vanishes_leaves_nothing() {
     let memory = Memory::new(MIB);
     let machine = options().machine.options();
     let gpu_id = machine.gpu_properties(0).gpu_id;
-    call(&way, c::ACQUIRE_VM, &mut vkfd_uapi::process::AcquireVmArgs { drm_fd: 0, gpu_id }).unwrap();
+    call(&way, c::ACQUIRE_VM, &mut AcquireVmArgs { drm_fd: 0, gpu_id }).unwrap();
     for (number, flags) in (1..).zip([ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_GTT]) {
         let mut args = AllocMemoryOfGpuArgs {
             va_addr: number << 40,
@@ -349,10 +210,10 @@ fn a_program_that_vanishes_leaves_nothing() {
         };
         call(&way, c::ALLOC_MEMORY_OF_GPU, &mut args).unwrap();
     }
+    let mut event = CreateEventArgs { event_type: EVENT_SIGNAL, ..CreateEventArgs::zeroed() };
+    call(&way, c::CREATE_EVENT, &mut event).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            let mut event = CreateEventArgs { event_type: EVENT_SIGNAL, ..CreateEventArgs::zeroed() };
-            call(&way, c::CREATE_EVENT, &mut event).unwrap();
             let mut events = [EventData { event_id: event.event_id, ..EventData::zeroed() }];
             let mut args = WaitEventsArgs {
                 events_ptr: events.as_mut_ptr().expose_provenance() as u64,
@@ -363,10 +224,174 @@ fn a_program_that_vanishes_leaves_nothing() {
             };
             call(&way, c::WAIT_EVENTS, &mut args)
         });
+        // Mostly it waits by then; if not, the call finds nobody.
         std::thread::sleep(Duration::from_millis(100));
         // As when it is killed: the connection ends, and nothing was given back. The host says whether something is left.
         wire.shutdown(std::net::Shutdown::Both).unwrap();
         host.join().unwrap().unwrap();
         assert_eq!(waiting.join().unwrap(), Err(libc::EIO));
     });
+}
+
+/// A guest that writes messages by itself.
+struct Hostile {
+    guest: Guest,
+    /// Where in the window the answers are.
+    answers: u64,
+    sequence: u64,
+    gpu: u32,
+}
+
+impl Hostile {
+    fn new() -> Self {
+        let mut guest = Guest::new(Options::default());
+        assert_eq!(guest.command(1, &Command::CreateContext { capset: capset::KFD }), OK);
+        let (_, answers) = guest.host_blob(1, BlobKind::Responses.id(), (SLOTS * SLOT_BYTES) as u64, true);
+        let gpu = options().machine.options().gpu_properties(0).gpu_id;
+        let mut hostile = Self { guest, answers, sequence: 0, gpu };
+        assert_eq!(hostile.ask(c::ACQUIRE_VM, &AcquireVmArgs { drm_fd: 7, gpu_id: gpu }, &[]), 0);
+        hostile
+    }
+
+    /// The errno, or -1 when there is no answer.
+    fn ask<T: Pod>(&mut self, command: vkfd_uapi::ioctl::Command, args: &T, pieces: &[Piece]) -> i32 {
+        let arrays = vkfd_virtio_gpu::protocol::forward::calls::arrays(File::Kfd, command, args.as_bytes()).unwrap();
+        let contents = arrays.iter().map(|array| vec![0; array.bytes]).collect();
+        let request = Request::new(File::Kfd, command, args.as_bytes().to_vec(), contents, pieces.to_vec()).unwrap();
+        self.sequence += 1;
+        let payload = request.encode(self.sequence, 0, 4096);
+        assert_eq!(self.guest.command(1, &Command::Submit { payload: &payload }), OK);
+        self.errno()
+    }
+
+    fn errno(&self) -> i32 {
+        match self.guest.window.word(self.answers).load(Ordering::Acquire) == self.sequence {
+            true => i32::from_le_bytes(self.guest.window.half(self.answers + 8).load(Ordering::Acquire).to_le_bytes()),
+            false => -1,
+        }
+    }
+
+    fn alloc(&mut self, va: u64, bytes: u64, flags: u32, pieces: &[Piece]) -> i32 {
+        let args = AllocMemoryOfGpuArgs {
+            va_addr: va,
+            size: bytes,
+            gpu_id: self.gpu,
+            flags: flags | ALLOC_MEM_FLAGS_WRITABLE,
+            ..AllocMemoryOfGpuArgs::zeroed()
+        };
+        self.ask(c::ALLOC_MEMORY_OF_GPU, &args, pieces)
+    }
+
+    fn finish(mut self) {
+        assert_eq!(self.guest.command(1, &Command::DestroyContext), OK);
+        self.guest.device.reset();
+        let began = Instant::now();
+        while self.guest.device.left() != 0 && began.elapsed() < SOON {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(self.guest.device.left(), 0);
+    }
+}
+
+#[test]
+fn pieces_are_of_the_context_or_refused() {
+    let mut hostile = Hostile::new();
+    let run = |page: u64, pages: u64| Run { address: guest::RAM_AT + page * PAGE, bytes: pages * PAGE };
+    let ours = hostile.guest.guest_blob(1, vec![run(0, 2), run(8, 2)]).unwrap();
+    assert_eq!(hostile.guest.command(2, &Command::CreateContext { capset: capset::KFD }), OK);
+    let theirs = hostile.guest.guest_blob(2, vec![run(16, 4)]).unwrap();
+    let piece = |resource, offset, bytes| Piece { resource, offset, bytes };
+    let user = ALLOC_MEM_FLAGS_USERPTR;
+    for (number, pieces) in [
+        vec![piece(theirs, 0, PAGE)],
+        vec![piece(77, 0, PAGE)],
+        vec![piece(ours, 4 * PAGE, PAGE)],
+        vec![piece(ours, u64::MAX - 4095, PAGE)],
+        vec![piece(ours, 1, PAGE)],
+        vec![piece(ours, 0, 0)],
+        vec![piece(ours, 0, 2 * PAGE)],
+        vec![piece(ours, 0, PAGE / 2), piece(ours, 0, PAGE / 2)],
+        // The response memory is nobody's to register.
+        vec![piece(1, 0, PAGE)],
+    ]
+    .iter()
+    .enumerate()
+    {
+        assert_eq!(hostile.alloc(1 << 40, PAGE, user, pieces), libc::EINVAL, "{number}");
+    }
+    assert_eq!(hostile.alloc(1 << 40, PAGE, user, &[]), libc::EFAULT, "an address of the host's process");
+    assert_eq!(hostile.ask(c::GET_VERSION, &[0_u32; 2], &[piece(ours, 0, PAGE)]), libc::EINVAL);
+    // In another order than they are in the blob, and over the border of two runs.
+    let pieces = [piece(ours, 3 * PAGE, PAGE), piece(ours, PAGE, 2 * PAGE)];
+    assert_eq!(hostile.alloc(1 << 40, 3 * PAGE, user, &pieces), 0);
+    // The blob goes, and the registration with it: the address is free again.
+    hostile.guest.unref(ours);
+    assert_eq!(hostile.alloc(1 << 40, PAGE, ALLOC_MEM_FLAGS_GTT, &[]), 0);
+    hostile.finish();
+}
+
+#[test]
+fn memory_of_the_window_goes_when_it_is_unmapped() {
+    let mut hostile = Hostile::new();
+    let (resource, offset) = hostile.guest.host_blob(1, BlobKind::Memory.id(), 4 * PAGE, true);
+    let piece = [Piece { resource, offset: 0, bytes: 4 * PAGE }];
+    assert_eq!(hostile.alloc(1 << 40, 4 * PAGE, ALLOC_MEM_FLAGS_GTT, &piece), 0);
+    hostile.guest.window.word(offset).store(9, Ordering::Release);
+    assert_eq!(hostile.guest.command(1, &Command::Unmap { resource }), OK);
+    assert_eq!(hostile.alloc(1 << 41, 4 * PAGE, ALLOC_MEM_FLAGS_GTT, &piece), libc::EINVAL, "it is not there");
+    assert_eq!(hostile.guest.command(1, &Command::Map { resource, offset }), MAPPED);
+    assert_eq!(hostile.guest.window.word(offset).load(Ordering::Acquire), 0, "and comes back empty");
+    assert_eq!(hostile.alloc(1 << 40, 4 * PAGE, ALLOC_MEM_FLAGS_GTT, &piece), 0, "the address was free");
+    hostile.finish();
+}
+
+#[test]
+fn answers_stay_in_the_response_memory() {
+    let mut hostile = Hostile::new();
+    let end = (SLOTS * SLOT_BYTES) as u64;
+    let (_, beyond) = hostile.guest.host_blob(1, BlobKind::Memory.id(), PAGE, true);
+    assert_eq!(beyond, hostile.answers + end, "the next thing in the window");
+    let request = Request::new(File::Kfd, c::GET_VERSION, vec![0; 8], vec![], vec![]).unwrap();
+    let last = u32::try_from(end).unwrap();
+    for (at, room) in [(last, 64), (last - 8, 64), (last - 16, 4096), (u32::MAX - 7, 64), (3, 64), (0, 0), (0, 8)] {
+        let payload = request.encode(u64::MAX, at, room);
+        assert_eq!(hostile.guest.command(1, &Command::Submit { payload: &payload }), OK);
+        assert_eq!(hostile.guest.window.word(beyond).load(Ordering::Acquire), 0, "{at} {room}");
+        assert_ne!(hostile.guest.window.word(hostile.answers).load(Ordering::Acquire), u64::MAX, "{at} {room}");
+    }
+    // Room for a refusal alone.
+    let payload = request.encode(5, last - 16, 16);
+    assert_eq!(hostile.guest.command(1, &Command::Submit { payload: &payload }), OK);
+    let at = hostile.answers + end - 16;
+    assert_eq!(hostile.guest.window.word(at).load(Ordering::Acquire), 5);
+    assert_eq!(hostile.guest.window.half(at + 8).load(Ordering::Acquire), libc::ENOMEM.unsigned_abs());
+    hostile.finish();
+}
+
+#[test]
+fn a_context_that_ends_ends_its_waits_and_others_go_on() {
+    let mut hostile = Hostile::new();
+    let args = CreateEventArgs { event_type: EVENT_SIGNAL, auto_reset: 1, ..CreateEventArgs::zeroed() };
+    assert_eq!(hostile.ask(c::CREATE_EVENT, &args, &[]), 0);
+    // After the answer's head, where the argument has it.
+    let event_id = hostile.guest.window.half(hostile.answers + 16 + 24).load(Ordering::Acquire);
+    let event = EventData { event_id, ..EventData::zeroed() };
+    let args = WaitEventsArgs { events_ptr: 8, num_events: 1, timeout: u32::MAX, ..WaitEventsArgs::zeroed() };
+    let contents = vec![event.as_bytes().to_vec()];
+    let request = Request::new(File::Kfd, c::WAIT_EVENTS, args.as_bytes().to_vec(), contents, vec![]).unwrap();
+    let waits: Vec<_> = (0..4_u8)
+        .map(|ring| {
+            let payload = request.encode(100, u32::from(ring) * 4096 + 8192, 4096);
+            hostile.guest.send(&fence(1, ring, 1), &Command::Submit { payload: &payload })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(120));
+    assert!(waits.iter().all(|wait| wait.try_recv().is_err()), "nothing has happened yet");
+    assert_eq!(hostile.ask(c::GET_VERSION, &[0_u32; 2], &[]), 0, "calls go on meanwhile");
+    assert_eq!(hostile.guest.command(1, &Command::DestroyContext), OK);
+    for wait in waits {
+        wait.recv_timeout(SOON).unwrap();
+    }
+    assert_eq!(hostile.guest.command(1, &Command::CreateContext { capset: capset::KFD }), OK);
+    hostile.finish();
 }

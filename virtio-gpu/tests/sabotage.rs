@@ -3,6 +3,7 @@
 #![cfg(feature = "sabotage")]
 
 mod guest;
+mod program;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -68,4 +69,31 @@ fn a_fence_before_the_work_is_noticed() {
         guest.device.execute(&Command::Submit { payload: &payload }.encode(&header), reply);
         assert_eq!(receiver.recv().unwrap() == 77, done, "{sabotage:?}");
     }
+}
+
+/// A copy to the GPU by a program whose calls are forwarded: its first wrong word, or the errno of a call that failed.
+fn forwarded_copy(sabotage: Option<Sabotage>) -> Result<Option<u64>, i32> {
+    let options = Options { sabotage, ..program::options() };
+    let (client, _host) = program::client(options).map_err(|error| error.errno().map_or(0, |errno| errno.0))?;
+    let bytes = program::MIB;
+    let source = program::Memory::new(bytes);
+    source.fill(1000);
+    let from = program::register(&client, &[source.range(0, bytes / PAGE)]).unwrap();
+    let gpu = client.gpus()[0].id;
+    let to = client.alloc(&vkfd_client::AllocOptions::vram(gpu, bytes)).unwrap();
+    let mut queue = vkfd_client::CopyQueue::new(&client, gpu).unwrap();
+    queue.copy_now(to.gpu_va(), from.gpu_va(), bytes, program::SOON).unwrap();
+    let mut seen = vec![0; program::size(bytes)];
+    to.read(0, &mut seen).unwrap();
+    let wrong = (1000_u64..).zip(seen.chunks_exact(8)).position(|(word, seen)| word.to_ne_bytes() != *seen);
+    Ok(wrong.map(|word| word as u64))
+}
+
+#[test]
+fn a_program_whose_calls_are_forwarded_notices() {
+    assert_eq!(forwarded_copy(None), Ok(None), "the sound device");
+    let last = program::MIB - vkfd_virtio_gpu::guest::loopback::CHUNK;
+    assert_eq!(forwarded_copy(Some(Sabotage::LastRange)), Ok(Some(last / 8)), "the last range of a list");
+    assert!(matches!(forwarded_copy(Some(Sabotage::Swapped)), Ok(Some(_))));
+    assert_eq!(forwarded_copy(Some(Sabotage::EarlyFence)), Err(libc::EIO), "a fence without an answer");
 }

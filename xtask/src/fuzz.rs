@@ -11,7 +11,7 @@ use anyhow::{ensure, Context, Result};
 
 use crate::{tree, Verdict};
 
-const TARGETS: [&str; 11] = [
+const TARGETS: [&str; 12] = [
     "ioctl_decode",
     "call_sequence",
     "sdma_packets",
@@ -23,6 +23,7 @@ const TARGETS: [&str; 11] = [
     "kernel_arguments",
     "virtio_gpu_codecs",
     "virtio_gpu_device",
+    "virtio_gpu_forward",
 ];
 
 /// Run the fuzz targets (needs cargo-fuzz and a C++ compiler)

@@ -346,14 +346,15 @@ impl Memory {
         });
     }
 
-    /// Gives all of it up.
+    /// Gives all of it up. What was put in the place of the program's memory stays there: its contents are the program's, and the host forgets it
+    /// with the context.
     pub(super) fn clear(&mut self, transport: &dyn Transport) {
         let objects = self.objects.drain().filter_map(|(_, object)| object.blob);
-        let replaced = self.replaced.drain().map(|(_, replaced)| replaced.blob);
         let others = self.doorbells.drain().map(|(_, blob)| blob).chain(self.registers.take());
-        for blob in objects.chain(replaced).chain(others) {
+        for blob in objects.chain(others) {
             transport.close(&blob);
         }
+        self.replaced.clear();
         self.offsets.clear();
     }
 }
