@@ -62,7 +62,7 @@ fn instruction(target: Target, encoding: &Encoding, packed: bool) -> Option<Inst
     for attempt in (2..64u32).step_by(2).chain((1..64).step_by(2)).chain([0]) {
         let mut words = encoding.value;
         for (n, field) in encoding.fields.iter().enumerate() {
-            let even = 4 * (u32::try_from(n).unwrap_or(0) + attempt) & 0x1c;
+            let even = (4 * (u32::try_from(n).unwrap_or(0) + attempt)) & 0x1c;
             let value = match (attempt, field.width()) {
                 (0, _) => 0,
                 (_, 9 | 10) if attempt % 2 == 0 => 256 + even,
