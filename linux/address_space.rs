@@ -30,7 +30,7 @@ use kernel::sync::SetOnce;
 use kernel::time::Delta;
 use kernel::uaccess::{UserPtr, UserSlice};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr, VramOffset};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
 use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc};
@@ -50,6 +50,13 @@ impl Operations for Quiet {
     fn invalidate(&self, _: &Invalidation<'_>) -> bool {
         true
     }
+}
+
+/// A device's mapping has no memory to mirror.
+const DEVICES: usize = flags::IO | flags::PFNMAP | flags::MIXEDMAP;
+
+unsafe extern "C" {
+    fn vkfd_vma_is_heap_or_stack(vma: *const bindings::vm_area_struct) -> bool;
 }
 
 /// What a notifier's callback works on.
@@ -311,11 +318,19 @@ impl AddressSpace for ProcessMemory {
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {
-        // A device's mapping has no memory to mirror.
-        const DEVICES: usize = flags::IO | flags::PFNMAP | flags::MIXEDMAP;
         let mut memory = true;
         let look = |vma: &VmaRef| memory &= vma.flags() & DEVICES == 0;
         self.alive().is_ok_and(|mm| each_mapping(&mm, span, look)) && memory
+    }
+
+    fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
+        let mm = self.alive().ok()?;
+        let lock = mm.mmap_read_lock();
+        let vma = lock.vma_lookup(index(at.0)).filter(|vma| vma.flags() & DEVICES == 0)?;
+        let found = CpuSpan::between(CpuVa(vma.start() as u64), CpuVa(vma.end() as u64));
+        // SAFETY: the mapping is one of the locked address space, for which the kernel only reads.
+        let heap_or_stack = unsafe { vkfd_vma_is_heap_or_stack(vma.as_ptr()) };
+        found.overlaps(span).then(|| Mapping { span: found.overlap(span), heap_or_stack })
     }
 
     fn first_mapped(&self, span: CpuSpan) -> Option<CpuSpan> {

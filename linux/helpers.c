@@ -128,6 +128,11 @@ struct dev_pagemap *vkfd_folio_pgmap(struct folio *folio)
 	return folio->pgmap;
 }
 
+bool vkfd_vma_is_heap_or_stack(const struct vm_area_struct *vma)
+{
+	return vma_is_initial_heap(vma) || vma_is_initial_stack(vma);
+}
+
 gfp_t vkfd_gfp_user_page(void)
 {
 	return GFP_HIGHUSER_MOVABLE | __GFP_NOWARN;

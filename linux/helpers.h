@@ -34,6 +34,9 @@ struct folio;
 struct dev_pagemap;
 struct dev_pagemap *vkfd_folio_pgmap(struct folio *folio);
 
+struct vm_area_struct;
+bool vkfd_vma_is_heap_or_stack(const struct vm_area_struct *vma);
+
 gfp_t vkfd_gfp_user_page(void);
 
 struct attribute;

@@ -105,7 +105,7 @@ module! {
         },
         sabotage: u8 {
             default: 0,
-            description: "In builds for it only: 1 ignores invalidations, 2 leaves TLB flushes out, 3 commits what was invalidated meanwhile, 4 and 5 move pages to a GPU or back without their contents, 6 forgets pages that are free, 7 evicts nothing that only others have",
+            description: "In builds for it only: 1 ignores invalidations, 2 leaves TLB flushes out, 3 commits what was invalidated meanwhile, 4 and 5 move pages to a GPU or back without their contents, 6 forgets pages that are free, 7 evicts nothing that only others have, 8 misses invalidations of a range's last page alone",
         },
     },
 }
@@ -144,7 +144,13 @@ fn options(kinds: Migration) -> Options {
 #[cfg(feature = "sabotage")]
 fn sabotage() -> Sabotage {
     let number = module_parameters::sabotage.value();
-    Sabotage { invalidation: number == 1, tlb_flush: number == 2, generation_check: number == 3, ..Sabotage::default() }
+    Sabotage {
+        invalidation: number == 1,
+        tlb_flush: number == 2,
+        generation_check: number == 3,
+        range_end: number == 8,
+        ..Sabotage::default()
+    }
 }
 
 #[cfg(not(feature = "sabotage"))]

@@ -85,7 +85,7 @@ impl Topology {
         let processors = Processors { cores, first_apic: 0, ram: ram() };
         let all = Directories { open: KVec::new(), closed: KVec::new() };
         let mut builder = Builder { device, all };
-        Machine { processors, gpus: &nodes, coherent: false }.render(&mut builder)?;
+        Machine { processors, gpus: &nodes, coherent: false, svm: true }.render(&mut builder)?;
         Ok(Self { _all: builder.all })
     }
 }

@@ -6,48 +6,54 @@ use serde::Serialize;
 
 use crate::spread::Spread;
 
-/// Register, map and free: multi by batch.
-pub const MULTI_TO_BATCH: &str = "4,096 ranges of 64 KiB, register + map + free: times faster than multi";
-/// Register, map and free: batch by contiguous.
-pub const LIFETIME_TO_CONTIGUOUS: &str = "4,096 ranges of 64 KiB, register + map + free: time by contiguous";
-/// Register: multi by batch.
-pub const MULTI_TO_BATCH_REGISTER: &str = "4,096 ranges of 64 KiB, register: times faster than multi";
-/// Register: batch by the bare fault.
-pub const REGISTER_TO_FAULT: &str = "4,096 ranges of 64 KiB, register: time by the bare fault of the pages";
-/// Register: batch by io_uring.
-pub const REGISTER_TO_IO_URING: &str = "4,096 ranges of 64 KiB, register: time by io_uring's pinning registration";
+/// Register, map and free: multi relative to batch.
+pub const MULTI_TO_BATCH: &str =
+    "4,096 ranges of 64 KiB, register + map + free: time of one call per range, relative to batch";
+/// Register, map and free: batch relative to contiguous.
+pub const LIFETIME_TO_CONTIGUOUS: &str =
+    "4,096 ranges of 64 KiB, register + map + free: time of batch, relative to one contiguous range";
+/// Register: multi relative to batch.
+pub const MULTI_TO_BATCH_REGISTER: &str =
+    "4,096 ranges of 64 KiB, register: time of one call per range, relative to batch";
+/// Register: batch relative to the bare fault.
+pub const REGISTER_TO_FAULT: &str =
+    "4,096 ranges of 64 KiB, register: time of batch, relative to faulting the pages in and nothing else";
+/// Register: batch relative to io_uring.
+pub const REGISTER_TO_IO_URING: &str =
+    "4,096 ranges of 64 KiB, register: time of batch, relative to io_uring's registration, which pins";
 /// The score.
-pub const SCORE: &str = "4,096 ranges of 64 KiB, whole job: score, contiguous = 100";
-/// Growth of the time a range.
-pub const GROWTH: &str = "65,536 against 1,024 ranges of 4 KiB: time a range";
+pub const SCORE: &str = "4,096 ranges of 64 KiB, whole job: speed of batch, where one contiguous range is 100";
+/// Growth of the time per range.
+pub const GROWTH: &str = "65,536 ranges of 4 KiB: time per range, relative to 1,024 ranges";
 /// Invalidation.
-pub const INVALIDATE: &str = "discarding one page with 65,536 ranges registered, by the same with 16";
+pub const INVALIDATE: &str =
+    "discarding one page: time with 65,536 ranges registered, relative to 16 ranges registered";
 /// Restore and n.
-pub const RESTORE_N: &str = "restoring 256 ranges of 65,536, by the same of 1,024";
+pub const RESTORE_N: &str = "restoring 256 ranges: time of 256 out of 65,536, relative to 256 out of 1,024";
 /// Restore and k.
-pub const RESTORE_K: &str = "restoring 1% of 16,384 ranges, by restoring all";
+pub const RESTORE_K: &str = "restoring 1% of 16,384 ranges: time, relative to restoring all of them";
 /// Copy.
-pub const COPY: &str = "SDMA copy out of 10,000 ranges of 16 KiB: speed by memcpy of the same ranges";
+pub const COPY: &str = "copying out of 10,000 ranges of 16 KiB by SDMA: speed, relative to memcpy of the same ranges";
 /// Driver memory.
-pub const MEMORY: &str = "driver memory, by 64 bytes a range and 16 bytes a page (the largest)";
+pub const MEMORY: &str = "driver memory, relative to 64 bytes per range and 16 bytes per page (the worst case)";
 
 /// Moving to a GPU by granules: coherent, private.
 pub const MOVE_TO_GPU: [&str; 2] = [
-    "moving to the GPU by 2 MiB, coherent: speed by memcpy of the same",
-    "moving to the GPU by 2 MiB, private: speed by memcpy of the same",
+    "moving to the GPU in requests of 2 MiB, coherent: speed, relative to memcpy of as many bytes",
+    "moving to the GPU in requests of 2 MiB, private: speed, relative to memcpy of as many bytes",
 ];
 /// Moving back by granules: coherent, private.
 pub const MOVE_BACK: [&str; 2] = [
-    "moving back by 2 MiB, coherent: speed by memcpy of the same",
-    "moving back by 2 MiB, private: speed by memcpy of the same",
+    "moving back in requests of 2 MiB, coherent: speed, relative to memcpy of as many bytes",
+    "moving back in requests of 2 MiB, private: speed, relative to memcpy of as many bytes",
 ];
 /// One request against page by page: coherent, private.
 pub const BATCHING: [&str; 2] = [
-    "64 MiB to the GPU by one request, coherent: times faster than page by page",
-    "64 MiB to the GPU by one request, private: times faster than page by page",
+    "64 MiB to the GPU in one request, coherent: speed, relative to one request per page",
+    "64 MiB to the GPU in one request, private: speed, relative to one request per page",
 ];
 /// The CPU reads in place: pages spread over the buffer.
-pub const IN_PLACE: &str = "CPU reads 1% of the pages of 256 MiB on the GPU: coherent, times faster than private";
+pub const IN_PLACE: &str = "CPU reads 1% of the pages of 256 MiB on the GPU: speed of coherent, relative to private";
 /// A goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {

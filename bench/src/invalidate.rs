@@ -73,7 +73,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     drop(buffers);
     let calls = after.invalidations - before.invalidations;
     let hit = after.ranges_invalidated - before.ranges_invalidated;
-    report.ranges_invalidated_a_call = (calls > 0).then(|| hit as f64 / calls as f64);
+    report.ranges_invalidated_per_call = (calls > 0).then(|| hit as f64 / calls as f64);
     let find = |ranges| cases.iter().find(|case| case.subject == Subject::Batch && case.arena.ranges.len() == ranges);
     let cell = (Subject::Batch, Operation::Invalidate);
     let growth = find(16).zip(find(65_536)).and_then(|(few, many)| many.samples.ratio_to(cell, &few.samples, cell));

@@ -13,6 +13,7 @@ use anyhow::Result;
 
 use crate::arena::Arena;
 use crate::goal::{Goal, SCORE};
+use crate::peer;
 use crate::plan::{Plan, Shape, MAIN};
 use crate::progress::Progress;
 use crate::report::{Report, Section};
@@ -39,7 +40,9 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     let mut strategies = rig.strategies();
     match rig.seat(Subject::Batch)?.client.measure_pin(&arena.ranges) {
         Ok(_) => strategies.push(Subject::Pin),
-        Err(error) => report.head.leave_out("the whole job with pinned pages", error.to_string()),
+        Err(error) => {
+            report.head.leave_out("the whole job with pinned pages", peer::not_measured(Subject::Pin, &error))
+        }
     }
     let bar = progress.bar("whole job", plan.rounds * strategies.len());
     for round in 0..plan.rounds {

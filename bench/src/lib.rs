@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd bench`: what the driver's work costs, beside what else does the job. `userptr` is about registering scattered memory, in one call and in
-//! one call a range; [`migrate`] about memory that moves to a GPU and back, or is used there in place.
+//! one call per range; [`migrate`] about memory that moves to a GPU and back, or is used there in place.
 //!
 //! Everything runs in this process, on the software GPU (or, with `--device`, on another KFD): what is measured is the driver's work and the
 //! host's, not silicon. The machine may have other work, so only ratios of things measured in turn in the same round count, as medians.
@@ -8,9 +8,11 @@
 //! [`hotpath`] has the driver's inner loops for the criterion benches and for instruction counts.
 
 mod arena;
+mod baseline;
 mod budget;
 pub mod compute;
 mod copies;
+mod date;
 mod footprint;
 mod goal;
 mod host;
@@ -18,7 +20,7 @@ pub mod hotpath;
 mod invalidate;
 mod job;
 mod kernels;
-mod list;
+pub mod list;
 pub mod migrate;
 mod page;
 mod page_file;
@@ -46,18 +48,20 @@ use crate::report::Report;
 use crate::rig::Rig;
 use crate::run::Options;
 
-/// Measure what registering scattered CPU memory costs: batch, a call a range, and what else there is
+/// Measure what registering scattered CPU memory costs: in one call, in one call per range, and by other means
 ///
-/// Strategies: contiguous (one range of the same size, what there is to reach), multi (a call a range), batch (one call, notifiers
-/// shared by neighbours), and batch with a notifier a range. Peers on the same ranges: io_uring's registered buffers, memcpy to a
-/// bounce buffer, mremap into a contiguous window. All take turns in every round; ratios are of the same round, and their medians count.
+/// Four strategies use the driver. contiguous: one range of the same size, the best that can be reached. multi: one call per range. batch: one
+/// call for all ranges, which share notifiers. batch, one notifier per range. Beside them, on the same ranges: io_uring's registered
+/// buffers, memcpy to a bounce buffer, mremap into a contiguous window. All take turns in every round. Each ratio is of two times of the
+/// same round, and the median of the rounds counts.
 ///
-/// With --json the output is one object: schema (1), version, host (cpu, cores, kernel, memory_bytes, transparent_huge_pages, max_map_count,
-/// load, notification_source), parameters, targets (what, bound, measured, met), scores (subject, spread), measurements (section, label,
-/// ranges, bytes, touched, subject, operation, seconds, by_contiguous), footprints (ranges, pages, driver_bytes, allowed_bytes),
-/// ranges_invalidated_a_call, left_out (what, why). A spread is median, q1, q3 (quartiles) and the number of samples; times are in seconds.
+/// With --json the output is one object: schema (2), version, date, host (cpu, cores, kernel, memory_bytes, transparent_huge_pages,
+/// max_map_count, load, notification_source), parameters, targets (what, bound, measured, met), scores (subject, spread), measurements
+/// (section, label, ranges, bytes, touched, subject, operation, seconds, relative_to_contiguous), doubts (section, why), footprints (ranges,
+/// pages, driver_bytes, allowed_bytes), ranges_invalidated_per_call, left_out (what, why), and with --baseline comparison (file, date,
+/// differences, targets, measurements, compared). A spread is median, q1, q3 (quartiles) and the number of samples; times are in seconds.
 ///
-/// The environment variable VKFD_NOTIFY (uffd, interpose, none) chooses where the driver hears of changed mappings from.
+/// The environment variable VKFD_NOTIFY (uffd, interpose, none) chooses how the driver learns that mappings changed.
 ///
 /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
 #[derive(clap::Args, Clone, Debug)]
@@ -85,7 +89,8 @@ fn measure(options: &Options) -> Result<Report> {
         scores: Vec::new(),
         measurements: Vec::new(),
         footprints: Vec::new(),
-        ranges_invalidated_a_call: None,
+        doubts: Vec::new(),
+        ranges_invalidated_per_call: None,
     };
     sweep::run(&mut rig, &plan, &mut report, &progress)?;
     job::run(&mut rig, &plan, &mut report, &progress)?;

@@ -8,7 +8,7 @@ use vkfd_client::PAGE;
 
 macro_rules! recorded {
     ($($name:literal)+) => {
-        &[$(($name, include_str!(concat!("../../data/guest-scatter/", $name, ".ranges")))),+]
+        &[$(($name, include_str!(concat!("../guest-scatter/", $name, ".ranges")))),+]
     };
 }
 

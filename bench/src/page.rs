@@ -3,8 +3,10 @@
 
 use std::fmt::Write;
 
-use crate::plot::{bars, escape, lines, Axis, Bar, Mark, Point, Series};
+use crate::baseline::{Change, Comparison};
+use crate::plot::{bars, escape, lines, Axis, Bar, Length, Mark, Point, Series};
 use crate::report::{Head, Measurement, Report, Section};
+use crate::spread::Spread;
 use crate::subject::{Operation, Subject};
 use crate::text;
 
@@ -18,7 +20,10 @@ h1{font-size:1.6rem;margin:0}h2{font-size:1.15rem;margin:2.4rem 0 .3rem}p{margin
 table{border-collapse:collapse;width:100%;font-size:.9rem;margin:.6rem 0}th,td{padding:.3rem .6rem;border-bottom:1px solid var(--grid);text-align:left;
 vertical-align:top}th{color:var(--dim);font-weight:500}td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 .met{color:var(--good)}.missed{color:var(--bad);font-weight:600}
-svg{width:100%;height:auto;margin-top:.4rem}svg text{font-family:system-ui,sans-serif;font-size:12.5px;fill:var(--fg)}
+.wide{overflow-x:auto;margin:.4rem 0}svg{width:100%;min-width:36rem;height:auto;display:block}.doubt{border-left:3px solid var(--bad);padding:.1rem .8rem}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.6rem 0;font-size:.92rem}dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
+@media(max-width:34rem){body{margin:1rem auto;font-size:15px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.3rem}h1{font-size:1.35rem}}
+svg .dot:hover,svg .bar:hover{opacity:.7}svgsvg text{font-family:system-ui,sans-serif;font-size:12.5px;fill:var(--fg)}
 svg .tick{fill:var(--dim)}svg .axis{fill:var(--dim)}svg .value{font-weight:500}.grid{stroke:var(--grid)}.zero{stroke:var(--dim)}
 .line{fill:none;stroke-width:2}.thin{stroke-width:1.2}.lead{stroke-width:1;stroke-dasharray:2 3;opacity:.6}.mark{fill:var(--mark)}
 .whisker{stroke:var(--fg);stroke-width:1.4;opacity:.65}
@@ -31,7 +36,7 @@ svg .t4{fill:var(--s4)}svg .t5{fill:var(--s5)}svg .t6{fill:var(--s6)}svg .t7{fil
 /// A subject's colour, the same in all plots.
 fn colour(subject: Subject) -> usize {
     match subject {
-        Subject::Contiguous | Subject::MemcpyContiguous | Subject::Unregistered => 0,
+        Subject::Contiguous | Subject::ContiguousAgain | Subject::MemcpyContiguous | Subject::Unregistered => 0,
         Subject::Multi => 1,
         Subject::Batch => 2,
         Subject::BatchPerRange => 3,
@@ -51,7 +56,7 @@ fn plain(value: f64) -> String {
     digits.parse().map_or(digits, text::count)
 }
 
-const RANGES: Axis<'_> = Axis { title: "ranges", tick: plain };
+const RANGES: Axis<'_> = Axis { title: "ranges", tick: plain, binary: false };
 
 /// A whole page.
 pub fn document(title: &str, body: &str) -> String {
@@ -82,32 +87,44 @@ pub fn render(report: &Report) -> String {
 
 /// A section with a plot and what is to be seen in it.
 pub fn section(page: &mut String, title: &str, plot: &str, see: &str) {
-    let _ = write!(page, "<h2>{}</h2>{plot}<p>{see}</p>", escape(title));
+    let _ = write!(page, "<h2>{}</h2><div class=\"wide\">{plot}</div><p>{see}</p>", escape(title));
 }
 
 const INTRODUCTION: &str =
-    "<p>A program has a buffer that lies in thousands of pieces in its memory, and a GPU is to see it as one contiguous range. \
-     The <b>batch</b> form registers all pieces in one call; <b>multi</b> is one call a piece; <b>contiguous</b> is a buffer of the same \
-     size that needs none of this, and so what there is to reach.</p>";
+    "<p>A program has a buffer in thousands of pieces of its memory, and a GPU is to see it as one contiguous range. \
+     <b>batch</b> registers all pieces in one call; <b>multi</b> is one call per piece; <b>contiguous</b> is a buffer of the same \
+     size in one piece, the best that can be reached.</p>";
 
-/// The computer and the run.
+/// The run, the computer, and whether its times are to be trusted.
 pub fn head(head: &Head, page: &mut String) {
     let host = &head.host;
-    let _ = write!(
-        page,
-        "<p class=\"dim\">vkfd {} on {} ({} processors), Linux {}, {} of memory, transparent huge pages: {}, load at the start {:.1}. The driver \
-         heard of changed mappings by: {} (anything but a kernel: it and a software GPU ran in this one process). Up to {} samples of each thing, taken in turns; points \
-         and bars are medians, whiskers the quartiles. The run took {:.0} s.</p>",
-        head.version,
-        escape(&host.cpu),
-        host.cores,
-        escape(&host.kernel),
-        text::bytes(host.memory_bytes),
-        escape(&host.transparent_huge_pages),
-        host.load,
-        escape(&host.notification_source),
-        head.parameters.rounds,
-        head.parameters.took_seconds
+    let rows = [
+        ("date", head.date.clone()),
+        ("command", head.parameters.command.clone()),
+        ("version", format!("vkfd {}", head.version)),
+        ("machine", format!("{}, {} processors, {} of memory", host.cpu, host.cores, text::bytes(host.memory_bytes))),
+        ("kernel", format!("Linux {}, transparent huge pages: {}", host.kernel, host.transparent_huge_pages)),
+        ("notifications", format!("{}: how the driver learned that mappings changed", host.notification_source)),
+        ("load at the start", format!("{:.1} (runnable threads, averaged over a minute)", host.load)),
+        (
+            "samples",
+            format!(
+                "up to {} of each, taken in turns; {:.0} s in all",
+                head.parameters.rounds, head.parameters.took_seconds
+            ),
+        ),
+    ];
+    page.push_str("<dl>");
+    for (name, value) in rows {
+        let _ = write!(page, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
+    }
+    page.push_str("</dl>");
+    if let Some(doubt) = head.doubt() {
+        let _ = write!(page, "<p class=\"doubt\">{}</p>", escape(&doubt));
+    }
+    page.push_str(
+        "<p class=\"dim\">Points and bars are medians, whiskers the quartiles. Point at one to see its values. With any notifications but the \
+         kernel&#8217;s, the driver and a software GPU ran in this one process.</p>",
     );
 }
 
@@ -116,13 +133,13 @@ pub fn targets(head: &Head, page: &mut String) {
     let met = head.targets.iter().filter(|goal| goal.met).count();
     let _ = write!(
         page,
-        "<h2>Targets: {met} of {} met</h2><table><tr><th>Target</th><th class=\"n\">Bound</th>",
+        "<h2>Targets: {met} of {} met</h2><div class=\"wide\"><table><tr><th>Target</th><th class=\"n\">Bound</th>",
         head.targets.len()
     );
     page.push_str("<th class=\"n\">Measured (quartiles)</th><th></th></tr>");
     for goal in &head.targets {
         let measured = goal.measured.map_or_else(|| "not measured".to_owned(), text::spread);
-        let (class, word) = if goal.met { ("met", "met") } else { ("missed", "missed") };
+        let (class, word) = (if goal.met { "met" } else { "missed" }, text::verdict(head, goal).to_lowercase());
         let _ = write!(
             page,
             "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{measured}</td><td class=\"{class}\">{word}</td></tr>",
@@ -130,7 +147,38 @@ pub fn targets(head: &Head, page: &mut String) {
             goal.bound.text()
         );
     }
-    page.push_str("</table><p class=\"dim\">Each is a ratio of two things measured in the same rounds, or of the driver's own counts.</p>");
+    page.push_str("</table></div><p class=\"dim\">Each is a ratio of two things measured in the same rounds, or of the driver's own counts.</p>");
+    if let Some(comparison) = &head.comparison {
+        compare(comparison, page);
+    }
+}
+
+/// What has changed since an earlier run.
+fn compare(comparison: &Comparison, page: &mut String) {
+    let _ = write!(page, "<h2>Compared with {} of {}</h2>", escape(&comparison.file), escape(&comparison.date));
+    for difference in &comparison.differences {
+        let _ = write!(page, "<p class=\"doubt\">The two runs differ: {}</p>", escape(difference));
+    }
+    let mut table = |changes: &[Change], show: fn(Spread) -> String| {
+        page.push_str("<div class=\"wide\"><table><tr><th></th><th class=\"n\">then</th><th class=\"n\">now</th><th class=\"n\">ratio</th><th></th></tr>");
+        for change in changes {
+            let _ = write!(
+                page,
+                "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+                escape(&change.what),
+                show(change.before),
+                show(change.now),
+                text::number(change.ratio),
+                if change.apart { "apart" } else { "" }
+            );
+        }
+        page.push_str("</table></div>");
+    };
+    table(&comparison.targets, text::spread);
+    if !comparison.measurements.is_empty() {
+        table(&comparison.measurements, |spread| text::number_with_power(spread.median));
+    }
+    let _ = write!(page, "<p>{} Times are in seconds.</p>", text::apart(comparison));
 }
 
 fn score(report: &Report, page: &mut String) {
@@ -149,14 +197,15 @@ fn score(report: &Report, page: &mut String) {
         Mark { from: 40.0, to: 40.0, name: "40: reported for multi" },
         Mark { from: 80.0, to: 95.0, name: "80 to 95: reported for batch" },
     ];
-    let plot = bars(&list, &marks, "score of the whole job, contiguous = 100", "Score of the whole job");
+    let plot =
+        bars(&list, &marks, "score of the whole job, contiguous = 100", "Score of the whole job", Length::Linear);
     section(
         page,
         "Score of the whole job",
         &plot,
-        "4,096 ranges of 64 KiB: register, compute, invalidate 1%, compute, free. The longer the bar, the less is lost to scatter; the shaded \
+        "4,096 ranges of 64 KiB: register, compute, invalidate 1%, compute, free. The longer the bar, the less is lost to scatter. The shaded \
          marks are what the authors of AMD&#8217;s patch series reported of real GPUs. More than 100 is possible: a contiguous registration is one range, so the \
-         driver looks at all of it again where batch looks at 1%.",
+         driver revalidates all of it where batch revalidates 1%.",
     );
 }
 
@@ -189,14 +238,14 @@ fn sweep(report: &Report, page: &mut String) {
     };
     let a_range = |m: &Measurement| (m.ranges as f64, 1.0 / m.ranges as f64);
     let list = series(&Subject::STRATEGIES, found, a_range);
-    let y = Axis { title: "register + map + free, time a range", tick: text::time };
-    let plot = lines(&list, &RANGES, &y, "Cost a range against ranges");
+    let y = Axis { title: "register + map + free, time per range", tick: text::time, binary: false };
+    let plot = lines(&list, &RANGES, &y, "Cost per range against the number of ranges");
     section(
         page,
-        "Cost a range, against the number of ranges",
+        "Cost per range, against the number of ranges",
         &plot,
-        "Ranges of 4 KiB, both axes logarithmic. A line that falls and then stays flat is linear cost in all: batch stays at a small multiple of contiguous, while \
-         every call or notifier of its own costs the same again for each range.",
+        "Ranges of 4 KiB, both axes logarithmic. A line that falls and then stays flat means that the total cost is linear. Batch stays at a small multiple of \
+         contiguous. One call per range, or one notifier per range, costs the same again for each range.",
     );
     let all: Vec<Subject> = [Subject::Multi, Subject::Batch].into_iter().chain(Subject::PEERS).collect();
     let found = |subject: Subject| {
@@ -206,14 +255,15 @@ fn sweep(report: &Report, page: &mut String) {
         of.collect::<Vec<_>>()
     };
     let list = series(&all, found, |m| (m.ranges as f64, 1.0));
-    let y = Axis { title: "time for all ranges", tick: text::time };
+    let y = Axis { title: "time for all ranges", tick: text::time, binary: false };
     let plot = lines(&list, &RANGES, &y, "Batch and its peers");
     section(
         page,
-        "Beside what else the machine has",
+        "Compared with other ways to hand over scattered memory",
         &plot,
-        "The same ranges of 4 KiB, whole calls. io_uring pins its pages and gives no contiguous view; memcpy is one copy in, and its data is stale from \
-         then on; mremap is the moving in only, and ends where its mappings reach the kernel&#8217;s limit. multi and batch are register, map and free.",
+        "The same ranges of 4 KiB, time of the whole call. io_uring pins its pages and gives no contiguous view. memcpy is one copy in, and the copy is stale \
+         when the memory changes. mremap is only the moving in, and ends where its mappings reach the kernel&#8217;s limit. multi and batch are register, \
+         map and free.",
     );
 }
 
@@ -225,7 +275,7 @@ fn sizes(report: &Report, page: &mut String) {
         .collect();
     rows.sort_unstable();
     rows.dedup();
-    page.push_str("<h2>Buffers as real guests have them</h2><table><tr><th>Recorded list</th><th class=\"n\">ranges</th><th class=\"n\">size</th>");
+    page.push_str("<h2>Buffers as real guests have them</h2><div class=\"wide\"><table><tr><th>Recorded list</th><th class=\"n\">ranges</th><th class=\"n\">size</th>");
     let subjects = [Subject::Contiguous, Subject::Multi, Subject::Batch, Subject::BatchPerRange];
     for subject in subjects {
         let _ = write!(page, "<th class=\"n\">{}</th>", subject.name());
@@ -248,8 +298,8 @@ fn sizes(report: &Report, page: &mut String) {
         }
         page.push_str("</tr>");
     }
-    page.push_str("</table><p>Register, map and free of buffers laid out as they were found in guests of a virtual machine: the more pieces, the more \
-                   there is to gain.</p>");
+    page.push_str("</table></div><p>Register, map and free of buffers laid out as they were found in guests of a virtual machine. The more pieces, the \
+                   more there is to gain.</p>");
 }
 
 fn restore(report: &Report, page: &mut String) {
@@ -259,8 +309,8 @@ fn restore(report: &Report, page: &mut String) {
         report.of(Section::Restore).filter(|m| m.subject == subject && m.ranges == n).collect::<Vec<_>>()
     };
     let list = series(&[Subject::Contiguous, Subject::Batch], found, |m| (m.touched.unwrap_or(0) as f64, 1.0));
-    let x = Axis { title: "k: ranges (pages) invalidated", tick: plain };
-    let y = Axis { title: "until the queues run again", tick: text::time };
+    let x = Axis { title: "k: ranges (pages) invalidated", tick: plain, binary: false };
+    let y = Axis { title: "until the queues run again", tick: text::time, binary: false };
     let plot = lines(&list, &x, &y, "Restore against k");
     let of: Vec<String> = report
         .of(Section::Restore)
@@ -269,7 +319,7 @@ fn restore(report: &Report, page: &mut String) {
         .collect();
     let see = format!(
         "{} ranges of 4 KiB are registered, k of them lose their pages. Batch faults in only those k, on top of the driver&#8217;s fixed pause of 1 ms; \
-         a contiguous registration is one range and faults in everything. And it is k that counts, not n; 256 ranges take: {}.",
+         a contiguous registration is one range and faults in everything. The cost follows k, not n. 256 ranges take: {}.",
         text::count(n),
         of.join(", ")
     );
@@ -280,14 +330,14 @@ fn invalidate(report: &Report, page: &mut String) {
     let found = |subject: Subject| report.of(Section::Invalidate).filter(|m| m.subject == subject).collect::<Vec<_>>();
     let subjects = [Subject::Multi, Subject::Batch, Subject::BatchPerRange];
     let list = series(&subjects, found, |m| (m.ranges as f64, 1.0));
-    let y = Axis { title: "the madvise call", tick: text::time };
+    let y = Axis { title: "the madvise call", tick: text::time, binary: false };
     let plot = lines(&list, &RANGES, &y, "Invalidating one page");
     let bare = report.of(Section::Invalidate).find(|m| m.subject == Subject::Unregistered);
     let bare = bare
         .map_or_else(String::new, |m| format!(" On unregistered memory it takes {}.", text::time(m.seconds.median)));
     let see = format!(
-        "One page is discarded with MADV_DONTNEED while so many ranges are registered and mapped: a flat line means that finding the range costs next to \
-         nothing. What remains is the notification and the stopping of the queues.{bare}"
+        "One page is discarded with MADV_DONTNEED while the ranges are registered and mapped. A flat line means that finding the range costs next to \
+         nothing. What remains is the notification, and stopping the queues.{bare}"
     );
     section(page, "Invalidating one page", &plot, &see);
 }
@@ -310,13 +360,13 @@ fn copies(report: &Report, page: &mut String) {
             });
         }
     }
-    let plot = bars(&list, &[], "speed, GB/s", "Speed of copies");
+    let plot = bars(&list, &[], "speed, GB/s", "Speed of copies", Length::Linear);
     section(
         page,
         "Copies",
         &plot,
         "10,000 scattered ranges of 16 KiB to a contiguous buffer (out) and back (in): by the software GPU&#8217;s copy engine through its page tables, and by \
-         memcpy, whose speed is the limit.",
+         memcpy, which is the limit.",
     );
 }
 
@@ -324,24 +374,26 @@ fn kernels(report: &Report, page: &mut String) {
     let batch = report.of(Section::Kernels).filter(|m| m.subject == Subject::Batch);
     let list: Vec<Bar> = batch
         .filter_map(|m| {
-            let by = m.by_contiguous?;
+            let by = m.relative_to_contiguous?;
             let name = m.label.clone().unwrap_or_default();
             let text = format!("{:.2}", by.median);
             Some(Bar { name, class: colour(Subject::Batch), value: by.median, quartiles: (by.q1, by.q3), text })
         })
         .collect();
-    let plot = bars(&list, &[Mark { from: 1.0, to: 1.0, name: "1: contiguous" }], "time by contiguous", "Kernels");
-    section(
-        page,
-        "Kernels",
-        &plot,
-        "The software GPU&#8217;s kernels over a batch, against the same over contiguous memory: what scatter costs once everything is mapped.",
+    let marks = [Mark { from: 1.0, to: 1.0, name: "1: contiguous" }];
+    let plot = bars(&list, &marks, "time relative to contiguous", "Kernels", Length::Linear);
+    let doubt = report.doubt(Section::Kernels);
+    let doubt = doubt.map_or_else(String::new, |why| format!("</p><p class=\"doubt\">{}", escape(why)));
+    let see = format!(
+        "The client library&#8217;s kernels over a batch, relative to the same kernels over contiguous memory: what scatter costs once everything is \
+         mapped. One queue runs all of them.{doubt}"
     );
+    section(page, "Kernels", &plot, &see);
 }
 
 fn memory(report: &Report, page: &mut String) {
-    page.push_str("<h2>Driver memory</h2><table><tr><th class=\"n\">ranges</th><th class=\"n\">pages</th><th class=\"n\">held</th>");
-    page.push_str("<th class=\"n\">64 B a range + 16 B a page</th></tr>");
+    page.push_str("<h2>Driver memory</h2><div class=\"wide\"><table><tr><th class=\"n\">ranges</th><th class=\"n\">pages</th><th class=\"n\">held</th>");
+    page.push_str("<th class=\"n\">64 B per range + 16 B per page</th></tr>");
     for f in &report.footprints {
         let pages = usize::try_from(f.pages).unwrap_or(0);
         let _ = write!(
@@ -353,7 +405,7 @@ fn memory(report: &Report, page: &mut String) {
             text::bytes(f.allowed_bytes)
         );
     }
-    page.push_str("</table><p>What the driver says that it holds for a registered and mapped buffer, page tables apart, and the limit it is to keep.</p>");
+    page.push_str("</table></div><p>What the driver holds for a registered and mapped buffer by its own count, without page tables, and the limit that it keeps.</p>");
 }
 
 /// What was left out.
@@ -361,9 +413,9 @@ pub fn left_out(head: &Head, page: &mut String) {
     if head.left_out.is_empty() {
         return;
     }
-    page.push_str("<h2>Left out</h2><table><tr><th>What</th><th>Why</th></tr>");
-    for left_out in &head.left_out {
-        let _ = write!(page, "<tr><td>{}</td><td>{}</td></tr>", escape(&left_out.what), escape(&left_out.why));
+    page.push_str("<h2>Left out</h2><div class=\"wide\"><table><tr><th>What</th><th>Why</th></tr>");
+    for (what, why) in head.left_out_by_reason() {
+        let _ = write!(page, "<tr><td>{}</td><td>{}</td></tr>", escape(&what), escape(why));
     }
-    page.push_str("</table>");
+    page.push_str("</table></div>");
 }

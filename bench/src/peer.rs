@@ -8,9 +8,21 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use vkfd_client::UserptrRange;
+use vkfd_client::{ClientError, Errno, UserptrRange};
 
 use crate::arena::{map, mappings, Arena};
+use crate::subject::Subject;
+
+/// Why the driver did not measure what its host alone takes.
+pub fn not_measured(subject: Subject, error: &ClientError) -> String {
+    match error.errno() {
+        Some(Errno::OPNOTSUPP) if subject == Subject::Pin => "only the kernel module can pin pages".to_owned(),
+        Some(Errno::NOTTY | Errno::PERM) => {
+            "this driver does not measure it (vkfd's does, with the module's parameter diagnosis=1)".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
 
 /// Buffers that one ring takes (IORING_MAX_REG_BUFFERS).
 const RING_BUFFERS: usize = 1 << 14;

@@ -3,10 +3,15 @@
 
 use std::fmt::Write;
 
+use crate::text::number_with_power as words;
+
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
-const LEFT: f64 = 78.0;
-const RIGHT: f64 = 190.0;
+const LEFT: f64 = 96.0;
+/// Room for the longest of `names`, with what is around them. Letters of 12.5 px are some 7 px wide on average.
+fn room<'a>(names: impl Iterator<Item = &'a str>, around: f64) -> f64 {
+    around + 7.0 * names.map(|name| name.chars().count()).max().unwrap_or(0) as f64
+}
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 52.0;
 
@@ -38,6 +43,8 @@ pub struct Axis<'a> {
     pub title: &'a str,
     /// A value in words.
     pub tick: fn(f64) -> String,
+    /// Whether round values are powers of two.
+    pub binary: bool,
 }
 
 /// Text for SVG and HTML.
@@ -72,8 +79,16 @@ impl Scale {
         self.from + part * (self.to - self.from)
     }
 
-    /// Powers of ten, and between them 2 and 5 if there are few.
-    fn ticks(&self) -> Vec<f64> {
+    /// Powers of ten, and between them 2 and 5 if there are few; or powers of 2, a few of them.
+    fn ticks(&self, binary: bool) -> Vec<f64> {
+        if binary {
+            let powers: Vec<f64> = (0..64)
+                .map(|power| 2_f64.powi(power))
+                .filter(|value| (self.low..=self.high).contains(&value.log10()))
+                .collect();
+            let step = powers.len().div_ceil(8).max(1);
+            return powers.into_iter().step_by(step).collect();
+        }
         let few = self.high - self.low < 2.2;
         let steps: &[f64] = if few { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let mut ticks = Vec::new();
@@ -90,20 +105,21 @@ impl Scale {
 /// Lines over logarithmic axes, each named at its end, with bars for the quartiles.
 pub fn lines(series: &[Series], x: &Axis<'_>, y: &Axis<'_>, label: &str) -> String {
     let points = || series.iter().flat_map(|s| &s.points);
-    let horizontal = Scale::new(points().map(|p| p.x), LEFT, WIDTH - RIGHT);
+    let right = WIDTH - room(series.iter().map(|s| s.name.as_str()), 24.0);
+    let horizontal = Scale::new(points().map(|p| p.x), LEFT, right);
     let vertical = Scale::new(points().flat_map(|p| [p.y, p.quartiles.0, p.quartiles.1]), HEIGHT - BOTTOM, TOP);
     let (Some(horizontal), Some(vertical)) = (horizontal, vertical) else {
         return "<p>Nothing was measured.</p>".to_owned();
     };
     let mut svg = open(HEIGHT, label);
-    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-    for tick in horizontal.ticks() {
+    let bottom = HEIGHT - BOTTOM;
+    for tick in horizontal.ticks(x.binary) {
         let at = horizontal.at(tick);
         let _ = write!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>");
         let (text, y) = ((x.tick)(tick), bottom + 18.0);
         let _ = write!(svg, "<text class=\"tick\" x=\"{at:.1}\" y=\"{y}\" text-anchor=\"middle\">{text}</text>");
     }
-    for tick in vertical.ticks() {
+    for tick in vertical.ticks(y.binary) {
         let at = vertical.at(tick);
         let _ = write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>");
         let (text, x, y) = ((y.tick)(tick), LEFT - 8.0, at + 4.0);
@@ -133,7 +149,9 @@ pub fn lines(series: &[Series], x: &Axis<'_>, y: &Axis<'_>, label: &str) -> Stri
                 svg,
                 "<line class=\"line thin c{class}\" x1=\"{cx:.1}\" x2=\"{cx:.1}\" y1=\"{a:.1}\" y2=\"{b:.1}\"/>"
             );
-            let hint = format!("{}: {} at {}", series.name, (y.tick)(point.y), (x.tick)(point.x));
+            let (at, median) = ((x.tick)(point.x), (y.tick)(point.y));
+            let (low, high) = ((y.tick)(point.quartiles.0), (y.tick)(point.quartiles.1));
+            let hint = format!("{}, {at}: {median} (quartiles {low} to {high})", series.name);
             let hint = escape(&hint);
             let _ = write!(
                 svg,
@@ -194,11 +212,20 @@ pub struct Mark<'a> {
     pub name: &'a str,
 }
 
-/// Horizontal bars from 0 on a linear axis, and marks across them.
-pub fn bars(bars: &[Bar], marks: &[Mark<'_>], title: &str, label: &str) -> String {
+/// How long a bar is.
+#[derive(Clone, Copy)]
+pub enum Length {
+    /// As its value.
+    Linear,
+    /// As the logarithm of its value, from a third of the least on; ticks are in these words.
+    Logarithmic(fn(f64) -> String),
+}
+
+/// Horizontal bars, and marks across them.
+pub fn bars(bars: &[Bar], marks: &[Mark<'_>], title: &str, label: &str, length: Length) -> String {
     const ROW: f64 = 30.0;
-    const NAMES: f64 = 215.0;
     const VALUES: f64 = 110.0;
+    let names = room(bars.iter().map(|bar| bar.name.as_str()), 16.0);
     let values = bars.iter().flat_map(|bar| [bar.value, bar.quartiles.1]);
     let most = values.chain(marks.iter().map(|mark| mark.to)).fold(0.0, f64::max);
     if most <= 0.0 {
@@ -206,9 +233,23 @@ pub fn bars(bars: &[Bar], marks: &[Mark<'_>], title: &str, label: &str) -> Strin
     }
     let head = if marks.is_empty() { 4.0 } else { 8.0 + 15.0 * marks.len() as f64 };
     let foot = head + ROW * bars.len() as f64;
-    let height = foot + 40.0;
-    let at = |value: f64| NAMES + value / most * (WIDTH - NAMES - VALUES);
+    let height = foot + 46.0;
+    let values = bars.iter().flat_map(|bar| [bar.value, bar.quartiles.0]).filter(|value| *value > 0.0);
+    let least = values.fold(most, f64::min) / 3.0;
+    let part = |value: f64| match length {
+        Length::Linear => value / most,
+        Length::Logarithmic(_) => (value.max(least) / least).ln() / (most / least).ln(),
+    };
+    let at = |value: f64| names + part(value) * (WIDTH - names - VALUES);
     let mut svg = open(height, label);
+    if let Length::Logarithmic(word) = length {
+        let powers = (-12..12).map(|power| 10_f64.powi(power)).filter(|value| (least..=most).contains(value));
+        for value in powers {
+            let (x, low, text) = (at(value), foot + 14.0, escape(&word(value)));
+            let _ = write!(svg, "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{head}\" y2=\"{foot}\"/>");
+            let _ = write!(svg, "<text class=\"tick\" x=\"{x:.1}\" y=\"{low}\" text-anchor=\"middle\">{text}</text>");
+        }
+    }
     for (number, mark) in marks.iter().enumerate() {
         let (from, to, top) = (at(mark.from), at(mark.to), 12.0 + 15.0 * number as f64);
         let width = (to - from).max(1.5);
@@ -223,21 +264,25 @@ pub fn bars(bars: &[Bar], marks: &[Mark<'_>], title: &str, label: &str) -> Strin
     }
     for (number, bar) in bars.iter().enumerate() {
         let y = head + ROW * number as f64 + 5.0;
-        let (name, class, width, middle) = (escape(&bar.name), bar.class, at(bar.value) - NAMES, y + 10.0);
+        let (name, class, width, middle) = (escape(&bar.name), bar.class, at(bar.value) - names, y + 10.0);
         let base = middle + 4.0;
         let _ =
-            write!(svg, "<text class=\"tick\" x=\"{}\" y=\"{base}\" text-anchor=\"end\">{name}</text>", NAMES - 10.0);
+            write!(svg, "<text class=\"tick\" x=\"{}\" y=\"{base}\" text-anchor=\"end\">{name}</text>", names - 10.0);
         let _ = write!(
             svg,
-            "<rect class=\"bar f{class}\" x=\"{NAMES}\" y=\"{y}\" width=\"{width:.1}\" height=\"20\" rx=\"2\"/>"
+            "<rect class=\"bar f{class}\" x=\"{names}\" y=\"{y}\" width=\"{width:.1}\" height=\"20\" rx=\"2\"><title>{name}: {} (quartiles {} to \
+             {})</title></rect>",
+            escape(&bar.text),
+            words(bar.quartiles.0),
+            words(bar.quartiles.1)
         );
         let (a, b) = (at(bar.quartiles.0), at(bar.quartiles.1));
         let _ = write!(svg, "<line class=\"whisker\" x1=\"{a:.1}\" x2=\"{b:.1}\" y1=\"{middle}\" y2=\"{middle}\"/>");
         let (x, text) = (at(bar.value).max(b) + 8.0, escape(&bar.text));
         let _ = write!(svg, "<text class=\"value\" x=\"{x:.1}\" y=\"{base}\">{text}</text>");
     }
-    let (middle, low) = ((NAMES + WIDTH - VALUES) / 2.0, height - 14.0);
-    let _ = write!(svg, "<line class=\"zero\" x1=\"{NAMES}\" x2=\"{NAMES}\" y1=\"{head}\" y2=\"{foot}\"/>");
+    let (middle, low) = ((names + WIDTH - VALUES) / 2.0, height - 10.0);
+    let _ = write!(svg, "<line class=\"zero\" x1=\"{names}\" x2=\"{names}\" y1=\"{head}\" y2=\"{foot}\"/>");
     let title = escape(title);
     let _ = write!(svg, "<text class=\"axis\" x=\"{middle}\" y=\"{low}\" text-anchor=\"middle\">{title}</text></svg>");
     svg
@@ -256,10 +301,36 @@ mod tests {
     fn scales_map_ends_and_have_ticks_in_between() {
         let scale = Scale::new([1.0, 1000.0].into_iter(), 0.0, 100.0).unwrap();
         assert!(scale.at(1.0) > 0.0 && scale.at(1000.0) < 100.0 && scale.at(1.0) < scale.at(10.0));
-        let ticks: Vec<String> = scale.ticks().iter().map(|tick| format!("{tick:.0}")).collect();
+        let ticks: Vec<String> = scale.ticks(false).iter().map(|tick| format!("{tick:.0}")).collect();
         assert_eq!(ticks, ["1", "10", "100", "1000"]);
         assert!(Scale::new([0.0].into_iter(), 0.0, 1.0).is_none());
-        assert!(Scale::new([5.0].into_iter(), 0.0, 1.0).unwrap().ticks().len() <= 2);
+        assert!(Scale::new([5.0].into_iter(), 0.0, 1.0).unwrap().ticks(false).len() <= 2);
+    }
+
+    #[test]
+    fn ticks_of_bytes_are_powers_of_two() {
+        let scale = Scale::new([4096.0, 67_108_864.0].into_iter(), 0.0, 100.0).unwrap();
+        let ticks = scale.ticks(true);
+        assert!(ticks.len() <= 8 && ticks.iter().all(|tick| tick.log2().fract() == 0.0), "{ticks:?}");
+    }
+
+    #[test]
+    fn long_names_have_room() {
+        let bar = |name: &str, value: f64| Bar {
+            name: name.to_owned(),
+            class: 0,
+            value,
+            quartiles: (value, value),
+            text: String::new(),
+        };
+        let long = "a name of more than forty letters, or so it is";
+        let svg = bars(&[bar(long, 1e-6), bar("b", 1e-3)], &[], "", "", Length::Logarithmic(|v| v.to_string()));
+        let zero = svg.split("class=\"zero\" x1=\"").nth(1).and_then(|rest| rest.split('"').next());
+        assert!(zero.and_then(|x| x.parse::<f64>().ok()).is_some_and(|x| x > 6.5 * long.len() as f64), "{svg}");
+        // A thousand times as much is longer, and not a thousand times.
+        let widths: Vec<f64> =
+            svg.split(" width=\"").skip(1).filter_map(|rest| rest.split('"').next()?.parse().ok()).collect();
+        assert!(widths[0] > 10.0 && widths[1] > 2.0 * widths[0] && widths[1] < 20.0 * widths[0], "{widths:?}");
     }
 
     #[test]
@@ -269,10 +340,10 @@ mod tests {
             class: 0,
             points: vec![Point { x: 1.0, y: 1.0, quartiles: (1.0, 2.0) }],
         };
-        let axis = Axis { title: "a & b", tick: |v| v.to_string() };
+        let axis = Axis { title: "a & b", tick: |v| v.to_string(), binary: false };
         let svg = lines(&[series], &axis, &axis, "\"");
         assert!(!svg.contains("<script>") && svg.contains("a &amp; b") && svg.contains("&quot;"));
         assert!(lines(&[], &axis, &axis, "").contains("Nothing"));
-        assert!(bars(&[], &[], "", "").contains("Nothing"));
+        assert!(bars(&[], &[], "", "", Length::Linear).contains("Nothing"));
     }
 }

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use crate::baseline::Comparison;
 use crate::goal::Goal;
 use crate::host::Host;
 use crate::plan::Shape;
@@ -11,7 +12,7 @@ use crate::spread::{Samples, Spread};
 use crate::subject::{Operation, Subject};
 
 /// The schema's version: it rises when a field is renamed or goes, or its meaning changes.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,8 +51,8 @@ pub struct Measurement {
     pub operation: Operation,
     /// The time.
     pub seconds: Spread,
-    /// The time by `contiguous`'s in the same round.
-    pub by_contiguous: Option<Spread>,
+    /// The time relative to `contiguous`'s in the same round.
+    pub relative_to_contiguous: Option<Spread>,
 }
 
 /// What the driver says that it holds for a buffer.
@@ -76,6 +77,15 @@ pub struct LeftOut {
     pub why: String,
 }
 
+/// A part of the run that is not to be trusted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Doubt {
+    /// Which.
+    pub section: Section,
+    /// Why.
+    pub why: String,
+}
+
 /// How the run was done.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
@@ -89,6 +99,8 @@ pub struct Parameters {
     pub memory_budget: u64,
     /// How long the run took.
     pub took_seconds: f64,
+    /// The command line.
+    pub command: String,
 }
 
 /// What the report of any benchmark has.
@@ -98,6 +110,8 @@ pub struct Head {
     pub schema: u32,
     /// vkfd's version.
     pub version: &'static str,
+    /// When the run began.
+    pub date: String,
     /// The computer.
     pub host: Host,
     /// How.
@@ -106,9 +120,35 @@ pub struct Head {
     pub targets: Vec<Goal>,
     /// What was left out, and why.
     pub left_out: Vec<LeftOut>,
+    /// What has changed since an earlier run (`--baseline`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
 }
 
 impl Head {
+    /// Why no time in this report is to be trusted, if it is not.
+    pub fn doubt(&self) -> Option<String> {
+        let (load, cores) = (self.host.load, self.host.cores);
+        (load > 0.5 * cores as f64).then(|| {
+            format!(
+                "The load was {load:.1} on {cores} processors when the run began: other programs used them as well. Times, and targets that were \
+                 missed, are not to be trusted. Run it again on a quiet machine."
+            )
+        })
+    }
+
+    /// What was left out, each reason once.
+    pub fn left_out_by_reason(&self) -> Vec<(String, &str)> {
+        let mut reasons: Vec<(Vec<&str>, &str)> = Vec::new();
+        for LeftOut { what, why } in &self.left_out {
+            match reasons.iter_mut().find(|(_, reason)| reason == why) {
+                Some((list, _)) => list.push(what),
+                None => reasons.push((vec![what], why)),
+            }
+        }
+        reasons.into_iter().map(|(list, why)| (list.join("; "), why)).collect()
+    }
+
     /// Notes what was left out; the same is noted once.
     pub fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
         let left_out = LeftOut { what: what.into(), why: why.into() };
@@ -128,10 +168,12 @@ pub struct Report {
     pub scores: Vec<(Subject, Spread)>,
     /// Everything measured.
     pub measurements: Vec<Measurement>,
+    /// Parts of the run that are not to be trusted.
+    pub doubts: Vec<Doubt>,
     /// Driver memory.
     pub footprints: Vec<Footprint>,
-    /// Ranges invalidated by each call that discarded one page, as the driver counted them.
-    pub ranges_invalidated_a_call: Option<f64>,
+    /// Ranges invalidated per call that discarded one page, as the driver counted them.
+    pub ranges_invalidated_per_call: Option<f64>,
 }
 
 impl Document for Report {
@@ -165,7 +207,7 @@ impl Report {
     ) {
         for ((subject, operation), seconds) in samples.spreads() {
             let other = (Subject::Contiguous, operation);
-            let by_contiguous = samples.ratio((subject, operation), other).filter(|_| subject != Subject::Contiguous);
+            let relative = samples.ratio((subject, operation), other).filter(|_| subject != Subject::Contiguous);
             self.measurements.push(Measurement {
                 section,
                 label: label.map(str::to_owned),
@@ -175,13 +217,74 @@ impl Report {
                 subject,
                 operation,
                 seconds,
-                by_contiguous,
+                relative_to_contiguous: relative,
             });
         }
+    }
+
+    /// Why a section is not to be trusted, if it is not.
+    pub fn doubt(&self, section: Section) -> Option<&str> {
+        self.doubts.iter().find(|doubt| doubt.section == section).map(|doubt| doubt.why.as_str())
     }
 
     /// The measurements of a section.
     pub fn of(&self, section: Section) -> impl Iterator<Item = &Measurement> + '_ {
         self.measurements.iter().filter(move |m| m.section == section)
+    }
+}
+
+#[cfg(test)]
+impl Report {
+    /// An empty one.
+    pub fn sample() -> Self {
+        let parameters = Parameters {
+            quick: true,
+            rounds: 1,
+            slow_seconds: 1.0,
+            memory_budget: 0,
+            took_seconds: 0.0,
+            command: String::new(),
+        };
+        let head = Head {
+            schema: SCHEMA,
+            version: "0",
+            date: String::new(),
+            host: Host::describe(String::new()),
+            parameters,
+            targets: Vec::new(),
+            left_out: Vec::new(),
+            comparison: None,
+        };
+        Self {
+            head,
+            scores: Vec::new(),
+            measurements: Vec::new(),
+            doubts: Vec::new(),
+            footprints: Vec::new(),
+            ranges_invalidated_per_call: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_told() {
+        let mut head = Report::sample().head;
+        (head.host.load, head.host.cores) = (12.0, 2);
+        assert!(head.doubt().is_some_and(|why| why.contains("12.0 on 2")));
+        head.host.load = 0.3;
+        assert_eq!(head.doubt(), None);
+    }
+
+    #[test]
+    fn each_reason_is_given_once() {
+        let mut head = Report::sample().head;
+        for (what, why) in [("a", "x"), ("b", "y"), ("c", "x"), ("a", "x")] {
+            head.leave_out(what, why);
+        }
+        assert_eq!(head.left_out_by_reason(), [("a; c".to_owned(), "x"), ("b".to_owned(), "y")]);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The drivers under test: two machines in this process, one whose ranges share notifiers and one with a notifier a range, and for each
+//! The drivers under test: two machines in this process, one whose ranges share notifiers and one with a notifier per range, and for each
 //! strategy a client of its own, so that none carries the objects of another. Or the KFD of a device file, which chooses itself how ranges
 //! share notifiers.
 
@@ -111,7 +111,9 @@ impl Rig {
         let watches_each = matches!(subject, Subject::Multi | Subject::BatchPerRange);
         let (needed, limit) = (2 * ranges + MAPPINGS_BESIDE, crate::peer::max_map_count());
         (watches_each && self.watches_with_userfaultfd() && needed > limit).then(|| {
-            format!("a userfaultfd registration a range would need {needed} mappings, and vm.max_map_count is {limit}")
+            format!(
+                "one userfaultfd registration per range would need {needed} mappings, and vm.max_map_count is {limit}"
+            )
         })
     }
 
@@ -177,7 +179,16 @@ impl Seat {
     ///
     /// What the driver refused.
     pub fn register(&self, ranges: &[UserptrRange]) -> Result<Buffer> {
-        let options = RegisterOptions { strategy: self.strategy, map: false, ..RegisterOptions::default() };
+        self.register_as(self.strategy, ranges)
+    }
+
+    /// Registers memory as another strategy would, without mapping it.
+    ///
+    /// # Errors
+    ///
+    /// What the driver refused.
+    pub fn register_as(&self, strategy: Strategy, ranges: &[UserptrRange]) -> Result<Buffer> {
+        let options = RegisterOptions { strategy, map: false, ..RegisterOptions::default() };
         // SAFETY: the arenas' memory is accessed by raw pointers only, and never while the GPU works on it.
         Ok(unsafe { self.client.register_ranges(ranges, &options)? })
     }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::baseline::Baseline;
 use crate::budget;
+use crate::date;
 use crate::host::Host;
 use crate::page;
 use crate::page_file::PageFile;
@@ -18,7 +20,7 @@ use crate::report::{Head, Parameters, SCHEMA};
 /// The options of every benchmark.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// A short run, under a minute: fewer shapes and samples
+    /// A short run, about a minute on a quiet machine: fewer shapes and samples
     #[arg(long)]
     pub(crate) quick: bool,
 
@@ -26,15 +28,19 @@ pub struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Also write a page with plots to this file; it needs nothing else
+    /// Also write an HTML page with plots to this file; the page needs no other file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+
+    /// Compare with an earlier run: FILE is what it printed with --json
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
 
     /// Use this KFD device (such as /dev/kfd) instead of the driver and the software GPU in this process
     #[arg(long, value_name = "PATH")]
     pub(crate) device: Option<PathBuf>,
 
-    /// Use at most this much memory at a time, such as 2G; at least 16M (default: a third of what is available, at most 6G)
+    /// Use at most this much memory at a time, such as 2G; at least 16M (default: a third of the available memory, at most 6G)
     #[arg(long, value_name = "SIZE", value_parser = budget::parse)]
     memory: Option<u64>,
 
@@ -42,13 +48,21 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
-    /// Do not repeat a sample that takes longer than this, nor try it on more (default: 15, quick 1.5)
+    /// Do not repeat a sample that takes longer than this, nor try it with more ranges (default: 15, quick 1.5)
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     slow: Option<u64>,
 
     /// Exit with 3 when a target was missed
     #[arg(long)]
     check: bool,
+}
+
+/// The command line, as one could type it again.
+fn command() -> String {
+    let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_=./,:+@%".contains(c));
+    let quoted = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', "'\\''")) };
+    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    std::iter::once("vkfd".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The exit code for a missed target.
@@ -86,6 +100,7 @@ impl Options {
         Head {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
+            date: date::now(),
             host: Host::describe(source),
             parameters: Parameters {
                 quick: self.quick,
@@ -93,9 +108,11 @@ impl Options {
                 slow_seconds: self.slow().as_secs_f64(),
                 memory_budget: budget,
                 took_seconds: 0.0,
+                command: command(),
             },
             targets: Vec::new(),
             left_out: Vec::new(),
+            comparison: None,
         }
     }
 
@@ -107,9 +124,14 @@ impl Options {
     pub(crate) fn run<D: Document>(&self, measure: impl FnOnce() -> Result<D>) -> Result<ExitCode> {
         // Before the long run, not after it.
         let page = self.html.as_deref().map(PageFile::new).transpose()?;
+        let baseline = self.baseline.as_deref().map(Baseline::read).transpose()?;
         let start = Instant::now();
         let mut report = measure()?;
         report.head().parameters.took_seconds = start.elapsed().as_secs_f64();
+        if let Some(baseline) = baseline {
+            let comparison = baseline.compare(&serde_json::to_value(&report)?);
+            report.head().comparison = Some(comparison);
+        }
         if let Some(file) = page {
             let (title, body) = report.page();
             file.write(&page::document(title, &body))?;

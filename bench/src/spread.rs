@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::subject::{Operation, Subject};
 
 /// Median and quartiles of samples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Half of the samples are at most this.
     pub median: f64,
@@ -40,6 +40,11 @@ impl Spread {
     /// The spread of one by each sample; samples are positive.
     pub fn inverted(self) -> Self {
         Self { median: 1.0 / self.median, q1: 1.0 / self.q3, q3: 1.0 / self.q1, samples: self.samples }
+    }
+
+    /// Whether the rounds say such different things that the median is not to be trusted.
+    pub fn disagrees(self) -> bool {
+        self.q3 > 2.0 * self.q1
     }
 
     /// The spread of the samples times a positive factor.

@@ -9,11 +9,13 @@ use serde::Serialize;
 pub enum Subject {
     /// One range of the same size that is contiguous already: what there is to reach.
     Contiguous,
-    /// One call a range.
+    /// The same once more, to see how far repeats differ.
+    ContiguousAgain,
+    /// One call per range.
     Multi,
     /// One call for all ranges, which share notifiers.
     Batch,
-    /// One call for all ranges, a notifier each.
+    /// One call for all ranges, each with a notifier of its own.
     BatchPerRange,
     /// io_uring's registered buffers: pinned, and not contiguous for the device.
     IoUring,
@@ -43,7 +45,8 @@ impl Subject {
             Self::Contiguous => "contiguous",
             Self::Multi => "multi",
             Self::Batch => "batch",
-            Self::BatchPerRange => "batch, notifier a range",
+            Self::ContiguousAgain => "contiguous, again",
+            Self::BatchPerRange => "batch, one notifier per range",
             Self::IoUring => "io_uring buffers",
             Self::Memcpy => "memcpy to a bounce buffer",
             Self::Mremap => "mremap linearisation",

@@ -89,7 +89,7 @@ fn turn(
             continue;
         }
         if expected > 2.0 * plan.slow.as_secs_f64() {
-            report.head.leave_out(name(), format!("it would take about {expected:.0} s a sample (see --slow)"));
+            report.head.leave_out(name(), format!("one sample would take about {expected:.0} s (see --slow)"));
             place.out.push(subject);
             continue;
         }
@@ -144,7 +144,7 @@ fn sample(rig: &mut Rig, place: &Place, subject: Subject) -> Result<Result<Times
             let client = &rig.seat(Subject::Batch)?.client;
             let ranges = &place.arena.ranges;
             let took = if subject == Subject::Pin { client.measure_pin(ranges) } else { client.measure_fault(ranges) };
-            took.map(|time| vec![(Operation::Register, time)]).map_err(|error| error.to_string())
+            took.map(|time| vec![(Operation::Register, time)]).map_err(|error| peer::not_measured(subject, &error))
         }
         Subject::Memcpy => Ok(pair(peer::bounce(&place.arena))),
         Subject::Mremap => peer::linearise(&place.arena).map(pair),

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use crate::baseline::{Change, Comparison};
+use crate::goal::Goal;
 use crate::report::{Head, Report, Section};
 use crate::spread::Spread;
 use crate::subject::{Operation, Subject};
@@ -104,7 +106,9 @@ pub fn head(head: &Head) -> String {
     let host = &head.host;
     let _ = writeln!(
         out,
-        "vkfd {} on {} ({} processors), Linux {}, {} of memory, huge pages: {}, load {:.1}, notifications: {}",
+        "{}, {}\nvkfd {} on {} ({} processors), Linux {}, {} of memory, huge pages: {}, load {:.1}, notifications: {}",
+        head.date,
+        head.parameters.command,
         head.version,
         host.cpu,
         host.cores,
@@ -119,6 +123,9 @@ pub fn head(head: &Head) -> String {
         "Up to {} samples of each, interleaved; medians (quartiles in brackets). Took {:.0} s.",
         head.parameters.rounds, head.parameters.took_seconds
     );
+    if let Some(doubt) = head.doubt() {
+        let _ = writeln!(out, "{doubt}");
+    }
     out
 }
 
@@ -126,20 +133,71 @@ pub fn head(head: &Head) -> String {
 pub fn tail(head: &Head, out: &mut String) {
     if !head.left_out.is_empty() {
         heading(out, "Left out");
-        for left_out in &head.left_out {
-            let _ = writeln!(out, "  {}: {}", left_out.what, left_out.why);
+        for (what, why) in head.left_out_by_reason() {
+            let _ = writeln!(out, "  {what}: {why}");
         }
     }
     if head.targets.is_empty() {
         return;
     }
     heading(out, "Targets");
-    let row = |goal: &crate::goal::Goal| {
+    let row = |goal: &Goal| {
         let measured = goal.measured.map_or_else(|| "not measured".to_owned(), spread);
-        let met = if goal.met { "met" } else { "MISSED" };
-        vec![goal.what.to_owned(), goal.bound.text(), measured, met.to_owned()]
+        vec![goal.what.to_owned(), goal.bound.text(), measured, verdict(head, goal).to_owned()]
     };
     table(out, &["", "target", "measured", ""], &head.targets.iter().map(row).collect::<Vec<_>>());
+    if let Some(comparison) = &head.comparison {
+        compare(comparison, out);
+    }
+}
+
+/// Whether a target was met, and how sure that is.
+pub fn verdict(head: &Head, goal: &Goal) -> &'static str {
+    match (goal.met, goal.measured.is_some_and(Spread::disagrees), head.doubt().is_some()) {
+        (true, false, _) => "met",
+        (true, true, _) => "met, but the rounds disagree",
+        (false, true, _) => "MISSED, but the rounds disagree",
+        (false, false, true) => "MISSED, on a busy machine",
+        (false, false, false) => "MISSED",
+    }
+}
+
+/// What has changed since an earlier run.
+fn compare(comparison: &Comparison, out: &mut String) {
+    heading(out, &format!("Compared with {} of {}", comparison.file, comparison.date));
+    for difference in &comparison.differences {
+        let _ = writeln!(out, "  The two runs differ: {difference}");
+    }
+    let row = |change: &Change| {
+        let apart = if change.apart { "apart" } else { "" };
+        let figures = [change.before, change.now].map(spread);
+        vec![change.what.clone(), figures[0].clone(), figures[1].clone(), number(change.ratio), apart.to_owned()]
+    };
+    table(out, &["", "then", "now", "ratio", ""], &comparison.targets.iter().map(row).collect::<Vec<_>>());
+    let _ = writeln!(out, "  {}", apart(comparison));
+    let row = |change: &Change| {
+        let times = [change.before, change.now].map(|spread| number_with_power(spread.median));
+        vec![change.what.clone(), times[0].clone(), times[1].clone(), number(change.ratio)]
+    };
+    let rows: Vec<_> = comparison.measurements.iter().map(row).collect();
+    if !rows.is_empty() {
+        table(out, &["", "then", "now", "ratio"], &rows);
+    }
+}
+
+/// How many measurements are apart, in words.
+pub fn apart(comparison: &Comparison) -> String {
+    let (apart, all) = (comparison.measurements.len(), count(comparison.compared));
+    format!("Of {all} measurements, {apart} are apart: the quartiles of one run do not meet those of the other.")
+}
+
+/// A time in seconds or a rate, whatever its size.
+pub fn number_with_power(value: f64) -> String {
+    if (0.01..10_000.0).contains(&value) {
+        number(value)
+    } else {
+        format!("{value:.2e}")
+    }
 }
 
 fn sweep(report: &Report, out: &mut String) {
@@ -159,7 +217,7 @@ fn sweep(report: &Report, out: &mut String) {
     places.dedup();
     let mut head = vec!["  ranges"];
     head.extend(operations.map(Operation::name));
-    head.push("by contiguous");
+    head.push("relative to contiguous");
     let mut rows = Vec::new();
     for (ranges, total, label) in places {
         let size = bytes(total / ranges as u64);
@@ -179,7 +237,7 @@ fn sweep(report: &Report, out: &mut String) {
             }
             let mut row = vec![format!("  {}", subject.name())];
             row.extend(operations.map(|o| find(o).map_or_else(|| "-".to_owned(), |m| time(m.seconds.median))));
-            let ratio = find(Operation::Lifetime).and_then(|m| m.by_contiguous);
+            let ratio = find(Operation::Lifetime).and_then(|m| m.relative_to_contiguous);
             row.push(ratio.map_or_else(String::new, spread));
             rows.push(row);
         }
@@ -198,15 +256,15 @@ fn job(report: &Report, out: &mut String) {
 }
 
 fn invalidate(report: &Report, out: &mut String) {
-    heading(out, "Discarding one page with so many ranges registered and mapped (the system call)");
+    heading(out, "Discarding one page while ranges are registered and mapped: time of the system call");
     let row = |m: &crate::report::Measurement| {
         let ranges = if m.subject == Subject::Unregistered { String::from("-") } else { count(m.ranges) };
         let times = [m.seconds.median, m.seconds.q1, m.seconds.q3].map(time);
         vec![m.subject.name().to_owned(), ranges, times[0].clone(), format!("{} to {}", times[1], times[2])]
     };
     table(out, &["", "ranges", "median", "quartiles"], &report.of(Section::Invalidate).map(row).collect::<Vec<_>>());
-    if let Some(hit) = report.ranges_invalidated_a_call {
-        let _ = writeln!(out, "  The driver counted {} ranges invalidated a call.", number(hit));
+    if let Some(hit) = report.ranges_invalidated_per_call {
+        let _ = writeln!(out, "  The driver counted {} ranges invalidated per call.", number(hit));
     }
 }
 
@@ -235,10 +293,13 @@ fn kernels(report: &Report, out: &mut String) {
     heading(out, "Kernels over a registered buffer");
     let mut rows = Vec::new();
     for m in report.of(Section::Kernels) {
-        let by = m.by_contiguous.map_or_else(String::new, spread);
+        let by = m.relative_to_contiguous.map_or_else(String::new, spread);
         rows.push(vec![m.label.clone().unwrap_or_default(), m.subject.name().to_owned(), time(m.seconds.median), by]);
     }
-    table(out, &["", "", "time", "by contiguous"], &rows);
+    table(out, &["", "", "time", "relative to contiguous"], &rows);
+    if let Some(doubt) = report.doubt(Section::Kernels) {
+        let _ = writeln!(out, "  {doubt}");
+    }
 }
 
 fn memory(report: &Report, out: &mut String) {
@@ -249,7 +310,7 @@ fn memory(report: &Report, out: &mut String) {
         vec![count(f.ranges), count(pages), bytes(f.driver_bytes), bytes(f.allowed_bytes), number(part)]
     };
     let rows: Vec<_> = report.footprints.iter().map(row).collect();
-    table(out, &["ranges", "pages", "held", "64 B a range + 16 B a page", "part"], &rows);
+    table(out, &["ranges", "pages", "held", "64 B per range + 16 B per page", "ratio"], &rows);
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub struct AdviseArgs {
     /// The output of `vkfd bench userptr --json`, instead of measuring now
     #[arg(long, value_name = "FILE")]
     bench: Option<PathBuf>,
-    /// Runs of at least so many registrations
+    /// Report runs of at least N registrations
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..))]
     least: u32,
     /// Print one JSON object
@@ -168,7 +168,7 @@ fn text(registrations: usize, advice: &[(&Run, Prediction)], least: usize, recor
         );
         text += &format!("   in the trace {}, registering and mapping\n", time(run.cost));
         text += &format!(
-            "   here one batch takes {}, one call a range {} ({}): {:.1} times faster\n",
+            "   here one batch takes {}, one call per range {} ({}): {:.1} times faster\n",
             format::time(predicted.batch),
             format::time(predicted.single),
             if recorded { "by the benchmark's result" } else { "measured now, on memory of this shape" },
@@ -176,7 +176,8 @@ fn text(registrations: usize, advice: &[(&Run, Prediction)], least: usize, recor
         );
     }
     text += "\nA batch makes one contiguous GPU range of all of them, in one call: `register_ranges` of the client library, or the\n\
-             ioctl 0xC0304B28 where the driver says that it has it. Its parts are freed together.\n";
+             ioctl 0xC0304B28 where the driver says that it has it. Its parts are freed together.\n\
+             This is for who writes the runtime. A program that uses HIP does not open KFD itself; its runtime would make the call.\n";
     text
 }
 

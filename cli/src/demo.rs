@@ -79,9 +79,9 @@ enum Other {
     Coherent(coherent::CoherentArgs),
 }
 
-const INTRODUCTION: &str = "A GPU normally sees scattered CPU memory as many separate buffers; here one call makes one contiguous \
-    GPU range out of thousands of pieces, and no page is pinned: the CPU may still unmap, replace or discard any of them at any time. \
-    Every line below is something that was done, and what was checked afterwards by comparing the GPU's results with the CPU's.";
+const INTRODUCTION: &str = "A GPU normally sees scattered CPU memory as many separate buffers. Here one call makes one contiguous \
+    GPU range of thousands of pieces. No page is pinned: the CPU may still unmap, replace or discard any piece at any time. \
+    Each step below was done, and checked by comparing the GPU's results with the CPU's.";
 
 /// Runs it.
 ///
@@ -199,10 +199,10 @@ fn run_list<'a>(
 
 fn change_introduction(session: &Session) -> String {
     let how = if session.xnack {
-        "the driver clears the GPU's entries for it (invalidation), and looks the pages up again when the GPU accesses them."
+        "the driver clears the GPU's entries for it (invalidation), and looks up the pages again when the GPU accesses them."
     } else {
-        "the driver stops the GPU's queues (invalidation and eviction), looks the changed ranges' pages up again, and lets the queues go on \
-         (restore)."
+        "the driver stops the GPU's queues (invalidation and eviction), looks up the pages of the changed ranges again, and lets the queues \
+         go on (restore)."
     };
     let unseen = session.hears().unseen();
     format!("When a CPU mapping changes, {how} {unseen}")

@@ -50,11 +50,13 @@ pub struct DisasmArgs {
 /// A place in a function: an instruction, or a word that is none.
 struct Line {
     address: u64,
+    /// Where it is in the file.
+    offset: u64,
     words: Vec<u32>,
     decoded: Result<(Inst, String), DecodeError>,
 }
 
-/// Runs it.
+/// Runs it. Exit code 1: some words are no instruction; 2, by the caller: the file is none that can be read.
 pub fn run(args: &DisasmArgs) -> Result<ExitCode> {
     let file = std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     let mut objects = code_object::all(&file).with_context(|| format!("{}", args.file.display()))?;
@@ -84,7 +86,17 @@ pub fn run(args: &DisasmArgs) -> Result<ExitCode> {
         let mut shown = Vec::new();
         for function in functions {
             let lines = if args.no_code { Vec::new() } else { lines(target, function) };
-            unknown += lines.iter().filter(|line| line.decoded.is_err()).count();
+            let bad: Vec<&Line> = lines.iter().filter(|line| line.decoded.is_err()).collect();
+            if let Some(Line { offset, address, decoded: Err(error), .. }) = bad.first() {
+                let more = if bad.len() > 1 { format!(", and {} more in it", bad.len() - 1) } else { String::new() };
+                let at = address - function.address;
+                eprintln!(
+                    "vkfd: {}: byte {offset:#x} ({} + {at:#x}): {error}{more}",
+                    args.file.display(),
+                    function.name
+                );
+            }
+            unknown += bad.len();
             shown.push((function, lines));
         }
         if args.json {
@@ -107,8 +119,9 @@ fn lines(target: Target, function: &Function) -> Vec<Line> {
         let window = &words[at..words.len().min(at + MAX_WORDS)];
         let decoded = disassemble(target, window);
         let length = decoded.as_ref().map_or(1, |(inst, _)| usize::from(inst.bytes / 4));
-        let address = function.address + 4 * u64::try_from(at).unwrap_or(u64::MAX);
-        lines.push(Line { address, words: window[..length].to_vec(), decoded });
+        let bytes = 4 * u64::try_from(at).unwrap_or(u64::MAX / 4);
+        let (address, offset) = (function.address.wrapping_add(bytes), function.offset.saturating_add(bytes));
+        lines.push(Line { address, offset, words: window[..length].to_vec(), decoded });
         at += length;
     }
     lines
@@ -155,7 +168,7 @@ fn text(object: &CodeObject, target: Target, functions: &[(&Function, Vec<Line>)
                     let target = branch_target(line).and_then(|at| labels.get(&at));
                     (text.clone(), target.map(|label| format!(" -> {label}")).unwrap_or_default())
                 }
-                Err(error) => (format!(".long {:#010x}", line.words[0]), format!(" error: {error}")),
+                Err(error) => (format!(".long {:#010x}", line.words[0]), format!(" byte {:#x}: {error}", line.offset)),
             };
             let _ = writeln!(out, "  {text:<60} // {:012X}: {}{note}", line.address, words.join(" "));
         }
@@ -183,7 +196,7 @@ fn document(object: &CodeObject, target: Target, functions: &[(&Function, Vec<Li
                         "branch": branch_target(line),
                     }),
                     Err(error) => {
-                        json!({ "address": line.address, "words": line.words, "error": error.to_string() })
+                        json!({ "address": line.address, "words": line.words, "offset": line.offset, "error": error.to_string() })
                     }
                 })
                 .collect();
@@ -198,6 +211,7 @@ fn document(object: &CodeObject, target: Target, functions: &[(&Function, Vec<Li
         .collect();
     json!({
         "machine": object.machine,
+        "offset": object.offset,
         "version": object.version,
         "target": target.name(),
         "functions": functions,

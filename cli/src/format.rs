@@ -3,6 +3,10 @@
 
 use std::time::Duration;
 
+/// Columns of text: lines that are longer are hard to read, and in less there is no room for what lines begin with.
+const WIDEST: usize = 100;
+const NARROWEST: usize = 40;
+
 /// A count with its thousands apart: `16,384`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
@@ -62,6 +66,21 @@ pub fn gigabytes_per_second(bytes: u64, t: Duration) -> Option<f64> {
 /// Milliseconds, for JSON.
 pub fn milliseconds(t: Duration) -> f64 {
     (t.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Columns for text: the terminal's, or those of a page.
+pub fn width() -> usize {
+    // SAFETY: zeros are a size, and the call fills it or not.
+    let columns = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size);
+        usize::from(size.ws_col)
+    };
+    if columns == 0 {
+        WIDEST
+    } else {
+        columns.clamp(NARROWEST, WIDEST)
+    }
 }
 
 /// Breaks text into lines of at most `width` characters, at spaces; a longer word has a line of its own.

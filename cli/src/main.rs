@@ -6,12 +6,14 @@
 mod advise;
 mod demo;
 mod disasm;
+mod doctor;
 mod engine;
 mod format;
 mod guest;
 mod input;
 mod inspect;
 mod layout;
+mod manual;
 mod memory;
 mod report;
 mod run;
@@ -21,15 +23,17 @@ mod targets;
 mod virtio_gpu;
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// A KFD (AMD's GPU compute driver) for machines without an AMD GPU, with batch registration of scattered CPU memory.
 ///
 /// Without a command, runs `vkfd demo`.
 #[derive(Parser)]
-#[command(name = "vkfd", version)]
+#[command(name = "vkfd", version, after_long_help = manual::environment())]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -85,6 +89,12 @@ enum Command {
     ///
     /// Exit code: 0, also when there is nothing to say.
     Advise(advise::AdviseArgs),
+    /// Say what works on this system, what does not, and what to do about it
+    ///
+    /// It tries `vkfd run`, asks what userfaultfd and the kernel allow, how much memory there is, and looks for ROCm's libraries. Nothing is changed.
+    ///
+    /// Exit code: 0 when `vkfd run` works, 1 when it does not.
+    Doctor(doctor::DoctorArgs),
     /// List what GPUs can be, and machines by name
     Targets(targets::TargetsArgs),
     /// Show what is in a code object: kernels, their descriptors, their instructions
@@ -93,6 +103,13 @@ enum Command {
     ///
     /// Exit code: 1 when some words are no instructions, 2 when the file cannot be read.
     Disasm(disasm::DisasmArgs),
+    /// Write the manual's pages into a directory: one for vkfd, and one for each command
+    ///
+    /// They are in the form of man(1): `man ./vkfd-run.1` shows one, and in share/man/man1 of a prefix that man knows they are found by name.
+    Man {
+        /// Where to; it is made if it is not there
+        directory: PathBuf,
+    },
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -126,6 +143,8 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   vkfd run -- rocminfo
   vkfd run --gpus 4 --target gfx90a -- ./my-hip-program
+  vkfd targets --show frontier-node > mine.toml    to be changed, and then:
+  vkfd run --preset mine.toml -- rocminfo
   vkfd run --trace calls.txt -- ./my-hip-program && vkfd advise calls.txt";
 
 fn main() -> ExitCode {
@@ -145,9 +164,11 @@ fn main() -> ExitCode {
         Some(Command::Bench { what: Bench::Compute(args) }) => vkfd_bench::compute::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Run(args)) => Ok(run::run(&args)),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Targets(args)) => targets::run(&args),
         Some(Command::VirtioGpu(args)) => virtio_gpu::run(&args),
         Some(Command::Disasm(args)) => disasm::run(&args),
+        Some(Command::Man { directory }) => manual(&directory),
         Some(Command::Completions { shell }) => completions(shell),
         None => Ok(ExitCode::SUCCESS),
     };
@@ -177,6 +198,12 @@ fn usage(error: &clap::Error) -> ExitCode {
 /// program that SIGPIPE ended.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn manual(directory: &Path) -> anyhow::Result<ExitCode> {
+    manual::write(Cli::command(), directory)
+        .with_context(|| format!("cannot write manual pages into {}", directory.display()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {

@@ -5,17 +5,18 @@
 //! not be finished, and `skipped` with a reason when this system cannot do or show it.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use vkfd_client::ProcessInfo;
 
 use crate::format;
 
-/// Columns of text.
-const WIDTH: usize = 100;
+/// Bars that are shown at the same time have a line each.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 /// What a step's further lines begin with.
 const INDENT: &str = "           ";
 
@@ -210,7 +211,7 @@ impl Output {
     }
 
     fn hanging(&self, first: &str, rest: &str, text: &str) -> io::Result<()> {
-        for (i, line) in format::wrap(text, WIDTH - rest.len()).iter().enumerate() {
+        for (i, line) in format::wrap(text, format::width() - rest.len()).iter().enumerate() {
             self.line(&format!("{}{line}", if i == 0 { first } else { rest }))?;
         }
         Ok(())
@@ -277,6 +278,7 @@ impl Output {
             }
         }
         bar.set_message(what.into());
+        let bar = BARS.add(bar);
         bar.enable_steady_tick(Duration::from_millis(100));
         Progress(bar)
     }

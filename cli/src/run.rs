@@ -6,7 +6,9 @@
 //! the directory.
 
 mod directory;
+mod forward;
 mod library;
+pub mod preset;
 mod profile;
 mod program;
 mod tree;
@@ -21,13 +23,14 @@ use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vkfd_gpu::VRAM_GRANULE;
 use vkfd_host::description::{
-    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE, OPENED_FILE,
-    PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
+    OPENED_FILE, PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 use vkfd_host::device_file::VRAM_ROOM;
 use vkfd_host::{size, Source, Target};
 
 use self::directory::PrivateDirectory;
+use self::preset::Preset;
 
 /// Exit codes of `env`, `nohup` and `timeout`: for what is this program's own fault, a program that cannot be run, and one that is not there.
 pub const FAILED: u8 = 125;
@@ -38,6 +41,12 @@ const NOT_FOUND: u8 = 127;
 pub struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
+    /// In a virtual machine whose virtio-gpu is `vkfd virtio-gpu`: run on the host's machine
+    ///
+    /// WHERE is the render node, by default the first that has one behind it, or the socket of `vkfd virtio-gpu --loopback`. What the machine
+    /// is was said there.
+    #[arg(long, value_name = "WHERE", num_args = 0..=1, require_equals = true, conflicts_with_all = OF_THIS_PROCESS)]
+    forward: Option<Option<PathBuf>>,
     /// Afterwards, say what kernels have cost: by time, with waves, instructions and bytes
     #[arg(long)]
     profile: bool,
@@ -58,11 +67,14 @@ pub struct RunArgs {
     program: Vec<OsString>,
 }
 
+/// What a machine elsewhere cannot be told or asked.
+const OF_THIS_PROCESS: [&str; 8] = ["preset", "gpus", "target", "vram", "xnack", "threads", "profile", "fidelity"];
+
 /// What machine to make.
 #[derive(clap::Args)]
 pub struct MachineArgs {
-    /// A machine by name; the options below change it
-    #[arg(long, value_enum)]
+    /// A machine by name, or a file that describes one (`vkfd targets --show default` is such a file); the options below change it
+    #[arg(long, value_name = "NAME|FILE", value_parser = preset::Parser)]
     preset: Option<Preset>,
     /// GPUs [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
@@ -81,12 +93,6 @@ pub struct MachineArgs {
     threads: Option<u16>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Preset {
-    /// Four gfx90a in one coherent space with the processors, scaled down
-    FrontierNode,
-}
-
 /// Bytes in whole 2 MiB.
 pub fn granules(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
@@ -97,7 +103,11 @@ pub fn granules(text: &str) -> Result<u64, String> {
 
 /// A GPU's memory: whole 2 MiB, up to what has room in the machine.
 fn vram(text: &str) -> Result<u64, String> {
-    let bytes = size::parse(text)?;
+    room(size::parse(text)?)
+}
+
+/// A number of bytes that a GPU's memory may have.
+fn room(bytes: u64) -> Result<u64, String> {
     if bytes == 0 || bytes % VRAM_GRANULE != 0 || bytes > VRAM_ROOM {
         let (least, most) = (size::show(VRAM_GRANULE), size::show(VRAM_ROOM));
         return Err(format!("a GPU has {least} to {most} of memory, in whole {least}"));
@@ -124,17 +134,20 @@ fn check_environment() -> Result<()> {
 impl MachineArgs {
     /// The machine in words.
     pub fn description(&self) -> Description {
-        let mut machine = match self.preset {
-            Some(Preset::FrontierNode) => Description::FRONTIER_NODE,
-            None => Description::default(),
-        };
+        let mut machine = self.preset.as_ref().map_or_else(Description::default, |preset| preset.machine);
         machine.gpus = self.gpus.unwrap_or(machine.gpus);
         machine.target = self.target.unwrap_or(machine.target);
         machine.vram = self.vram.unwrap_or(machine.vram);
         machine.xnack |= self.xnack;
-        machine.threads = self.threads.map_or(0, usize::from);
+        machine.threads = self.threads.map_or(machine.threads, usize::from);
         machine
     }
+}
+
+/// Where the library for programs would be, and whether it stays there after a run.
+pub fn probe() -> Result<(PathBuf, bool)> {
+    let directory = PrivateDirectory::new()?;
+    library::find(None, directory.path()).map(|library| library.place())
 }
 
 /// Runs it. What fails before the program does has an exit code of its own.
@@ -162,16 +175,25 @@ pub fn run(args: &RunArgs) -> ExitCode {
 }
 
 fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -> Result<ExitCode> {
-    let machine = args.machine.description();
+    let forward = args.forward.as_ref().map(|place| forward::find(place.as_deref())).transpose()?;
+    let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| *machine);
     check_environment()?;
-    let library = library::find(args.preload.as_deref())?;
     let directory = PrivateDirectory::new()?;
-    tree::write(directory.path(), &machine).context("cannot write the machine's files")?;
+    let library = library::find(args.preload.as_deref(), directory.path())?;
+    tree::write(directory.path(), &machine, forward.is_none()).context("cannot write the machine's files")?;
     let mut command = Command::new(program);
     command.arg0(name).args(arguments);
-    let preload = library::preload(&library, directory.path(), std::env::var_os("LD_PRELOAD"));
+    let mut before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if let Some(runtime) = program::sanitizer(program).filter(|_| before.is_empty()) {
+        before = runtime.into();
+    }
+    let preload = library.preload(directory.path(), Some(before));
     command.env("LD_PRELOAD", preload.context("cannot give the library another name")?);
     command.env(DIRECTORY_VARIABLE, directory.path()).env(MACHINE_VARIABLE, machine.to_string());
+    command.env_remove(FORWARD_VARIABLE);
+    if let Some((way, _)) = &forward {
+        command.env(FORWARD_VARIABLE, way);
+    }
     command.env_remove(TRACE_VARIABLE).env_remove(TRACE_JSON_VARIABLE);
     if let Some(trace) = &args.trace {
         let trace = std::path::absolute(trace)?;

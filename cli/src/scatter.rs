@@ -15,14 +15,8 @@ use vkfd_client::PAGE;
 /// The longest guest-physical address space there is: 52 bits.
 const LIMIT: u64 = 1 << 52;
 
-macro_rules! builtin {
-    ($($name:literal)+) => {
-        &[$(($name, include_str!(concat!("../../data/guest-scatter/", $name, ".ranges")))),+]
-    };
-}
-
 /// The lists that are built in, with their names.
-pub const BUILTIN: &[(&str, &str)] = builtin!["aged-4k-256M" "aged-thp-64M" "fresh-64M" "random-4k-64M"];
+pub use vkfd_bench::list::RECORDED as BUILTIN;
 
 /// The list that is used when none is asked for.
 pub const DEFAULT: &str = "aged-4k-256M";

@@ -137,13 +137,13 @@ impl Session {
         let vram = format::bytes(gpus.iter().map(|gpu| gpu.vram_bytes).sum());
         let what = if self.machine.is_some() { "software GPU" } else { "GPU" };
         let how = match (&self.machine, self.source().as_str()) {
-            (None, _) => "The kernel's driver is told of all changes of CPU mappings.".to_owned(),
-            (_, "userfaultfd") => "The driver is told of changes of CPU mappings by the kernel's userfaultfd.".to_owned(),
+            (None, _) => "The kernel tells its driver of all changes of CPU mappings.".to_owned(),
+            (_, "userfaultfd") => "The driver learns of changes of CPU mappings from the kernel's userfaultfd.".to_owned(),
             (_, "interpose") => {
-                "userfaultfd is refused here, so the driver is told of changes of CPU mappings by this program's own libc calls."
+                "userfaultfd is refused here, so the driver learns of changes of CPU mappings from this program's own libc calls."
                     .to_owned()
             }
-            _ => "The driver is not told of changes of CPU mappings; it finds them when the GPU's access fails.".to_owned(),
+            _ => "The driver does not learn of changes of CPU mappings; it finds them when a GPU access fails.".to_owned(),
         };
         let many = format::counted(gpus.len() as u64, what);
         format!("{many} ({names}, {vram} of memory), XNACK (retry of page faults) {}. {how}", on(self.xnack))

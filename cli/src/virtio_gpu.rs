@@ -9,7 +9,7 @@ use anyhow::Context;
 use tracing_subscriber::filter::LevelFilter;
 use vkfd_virtio_gpu::device::register::Method;
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::server;
+use vkfd_virtio_gpu::{loopback, server};
 
 use crate::run::{granules, MachineArgs};
 
@@ -18,6 +18,9 @@ pub struct VirtioGpuArgs {
     /// Where the VMM finds the device: a unix socket, which is made
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
+    /// Serve programs here instead of a VMM: those of `vkfd run --forward=PATH`. For tests
+    #[arg(long)]
+    loopback: bool,
     #[command(flatten)]
     machine: MachineArgs,
     /// How the guest's scattered memory is registered
@@ -89,6 +92,10 @@ pub fn run(args: &VirtioGpuArgs) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "sabotage")]
         sabotage: args.sabotage.map(Into::into),
     };
-    server::serve(&args.socket, options, args.once).with_context(|| args.socket.display().to_string())?;
+    let served = match args.loopback {
+        true => loopback::serve(&args.socket, options, args.once),
+        false => server::serve(&args.socket, options, args.once),
+    };
+    served.with_context(|| args.socket.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

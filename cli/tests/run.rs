@@ -92,6 +92,36 @@ fn the_library_may_be_anywhere() {
     assert_eq!((out(&found).as_str(), err(&found).as_str()), ("gfx900\n", ""));
 }
 
+/// As `cargo install` leaves it: one file, with nothing beside it.
+#[test]
+fn the_program_alone_is_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let alone = dir.path().join("vkfd");
+    fs::copy(env!("CARGO_BIN_EXE_vkfd"), &alone).unwrap();
+    let cache = dir.path().join("cache");
+    let name = "/sys/class/kfd/kfd/topology/nodes/1/name";
+    let ran = |cache: &Path| {
+        let mut command = Command::new(&alone);
+        command.args(["run", "--", "sh", "-c", &format!("cat {name}; echo $LD_PRELOAD")]);
+        command.env("XDG_CACHE_HOME", cache).env_remove("VKFD_PRELOAD").env_remove("LD_PRELOAD");
+        let ran = command.output().unwrap();
+        assert_eq!((ran.status.code(), err(&ran).as_str()), (Some(0), ""));
+        let text = out(&ran);
+        let (name, library) = text.trim_end().split_once('\n').expect("two lines");
+        assert_eq!(name, "gfx900");
+        PathBuf::from(library)
+    };
+    let kept = ran(&cache);
+    assert!(kept.starts_with(&cache) && kept.is_file(), "{}", kept.display());
+    assert_eq!(ran(&cache), kept);
+    // Without a cache that can be used, or with one that others can write to: the private directory, which goes with the run.
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
+    for cache in [Path::new("/proc"), &cache] {
+        let private = ran(cache);
+        assert!(private.to_str().unwrap().contains("/vkfd-run-") && !private.exists(), "{}", private.display());
+    }
+}
+
 #[test]
 fn exit_codes_are_the_programs() {
     assert_eq!(run(&[], &["sh", "-c", "exit 7"]).status.code(), Some(7));
@@ -152,6 +182,23 @@ fn a_program_that_asks_for_nothing_of_the_machine_is_pointed_out() {
     assert!(err(&looked).contains("used no GPU: its runtime may not know gfx942"), "{}", err(&looked));
 }
 
+/// gcc's AddressSanitizer insists on being the first library.
+#[test]
+fn programs_with_a_sanitizer_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("open.c");
+    fs::write(&source, "#include <fcntl.h>\nint main(void) { return open(\"/dev/kfd\", O_RDWR) < 0; }\n").unwrap();
+    let options = ["-fsanitize=address"];
+    let linked = Command::new("cc").args(options).arg("-o").arg(dir.path().join("probe")).arg(&source).output();
+    if !linked.is_ok_and(|linked| linked.status.success()) {
+        println!("skipped: no compiler with AddressSanitizer");
+        return;
+    }
+    let Some(program) = compile(source.to_str().unwrap(), dir.path(), &options) else { return };
+    let ran = run(&[], &[program.to_str().unwrap()]);
+    assert_eq!(ran.status.code(), Some(0), "{}", err(&ran));
+}
+
 /// What people type first. Behind the descriptor is a file with all of the machine's memory. (`echo` writes by libc itself, in a process that has
 /// the descriptor from its shell.)
 #[test]
@@ -193,6 +240,51 @@ fn targets_and_machines_are_listed() {
     assert_eq!(json["targets"].as_array().map(Vec::len), Some(5));
     let script = common::command(&["completions", "bash"]).output().unwrap();
     assert!(out(&script).contains("gfx900 gfx90a gfx942 gfx1030 gfx1100"), "completions offer them");
+}
+
+/// A machine of one's own: a preset's file, copied and changed.
+#[test]
+fn a_machine_may_be_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.toml");
+    let path = file.to_str().unwrap();
+    let template = common::command(&["targets", "--show", "frontier-node"]).output().unwrap();
+    let text = out(&template).replace("gpus = 4", "gpus = 3") + "[gpu]\nunits = 12\nclock_mhz = 1111\n";
+    fs::write(&file, text).unwrap();
+    let nodes = "/sys/class/kfd/kfd/topology/nodes";
+    let program = ["sh", "-c", &format!("ls {nodes}; cat {nodes}/3/name {nodes}/3/properties")];
+    let made = run(&["--preset", path], &program);
+    assert!(out(&made).starts_with("0\n1\n2\n3\ngfx90a\n"), "{}{}", out(&made), err(&made));
+    for line in ["cu_per_simd_array 12\n", "simd_count 48\n", "max_engine_clk_fcompute 1111\n"] {
+        assert!(out(&made).contains(line), "{line}: {}", out(&made));
+    }
+    // The command line comes on top.
+    let changed = run(&["--preset", path, "--gpus", "1"], &["ls", nodes]);
+    assert_eq!(out(&changed), "0\n1\n");
+    fs::write(&file, "gpus = 2\n[gpu]\nunits = \"many\"\n").unwrap();
+    let wrong = run(&["--preset", path], &["echo", "ran"]);
+    assert_eq!((wrong.status.code(), out(&wrong).as_str()), (Some(125), ""));
+    for words in ["mine.toml", "line 3", "units"] {
+        assert!(err(&wrong).contains(words), "{words}: {}", err(&wrong));
+    }
+}
+
+#[test]
+fn the_manual_has_a_page_for_each_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("man1");
+    let written = common::command(&["man", place.to_str().unwrap()]).output().unwrap();
+    assert!(written.status.success(), "{}", err(&written));
+    for (page, words) in [
+        ("vkfd.1", &["vkfd\\-run", "VKFD_NOTIFY"][..]),
+        ("vkfd-run.1", &["\\-\\-preset", "SH EXAMPLES", "SH ENVIRONMENT", "rocminfo"]),
+        ("vkfd-bench-userptr.1", &["SH OPTIONS"]),
+    ] {
+        let text = fs::read_to_string(place.join(page)).unwrap();
+        for word in words {
+            assert!(text.contains(word), "{page}: {word}");
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
+use vkfd_uapi::batch::UserptrRange;
 use vkfd_uapi::command;
 use vkfd_uapi::memory::{
     AllocMemoryOfGpuArgs, FreeMemoryOfGpuArgs, MapMemoryToGpuArgs, UnmapMemoryFromGpuArgs, ALLOC_MEM_FLAGS_COHERENT,
@@ -75,7 +76,8 @@ pub(crate) struct Bo {
     pub(crate) range: Option<(CpuVa, u64)>,
 }
 
-/// A contiguous range of GPU memory. Dropping it unmaps and frees it; [`Buffer::free`] does so and reports errors.
+/// A contiguous range of GPU memory, from [`Client::alloc`] (the GPU's or the driver's memory) or [`Client::register_ranges`] (the process's own,
+/// where it lies). Dropping it unmaps and frees it; [`Buffer::free`] does so and reports errors.
 #[derive(Debug)]
 pub struct Buffer {
     client: Client,
@@ -83,6 +85,8 @@ pub struct Buffer {
     bytes: u64,
     bos: Vec<Bo>,
     mapped: Mutex<Vec<GpuId>>,
+    /// Of registered memory: where each range of the list ends, relative to the start.
+    ends: Vec<u64>,
     cpu_mapped: bool,
     // Given back after the BOs are freed; kept for ever if one cannot be, because the GPU still uses its addresses.
     reservation: ManuallyDrop<Reservation>,
@@ -143,6 +147,7 @@ impl Buffer {
             bytes,
             bos,
             mapped: Mutex::new(Vec::new()),
+            ends: Vec::new(),
             cpu_mapped: false,
             reservation: ManuallyDrop::new(reservation),
         }
@@ -175,10 +180,26 @@ impl Buffer {
         self.reservation.gpu_va()
     }
 
-    /// Where in the buffer a GPU address is; `None` for one outside. For the address of a fault, see [`crate::AsRanges::locate`].
+    /// Notes the list that it was registered with.
+    pub(crate) fn with_ranges(mut self, ranges: &[UserptrRange]) -> Self {
+        let mut end = 0_u64;
+        let ends = ranges.iter().map(|range| {
+            end = end.wrapping_add(range.size);
+            end
+        });
+        self.ends = ends.collect();
+        self
+    }
+
+    /// Which range of the list that was registered is at a GPU address, and how far into it: of a [`ClientError::GpuFault`] for instance.
+    /// `None` for an address outside of the buffer, and for a buffer that was allocated.
     #[must_use]
-    pub fn offset_of(&self, va: GpuVa) -> Option<u64> {
-        va.0.checked_sub(self.gpu_va().0).filter(|offset| *offset < self.bytes)
+    pub fn range_at(&self, va: GpuVa) -> Option<(usize, u64)> {
+        let offset = va.0.checked_sub(self.gpu_va().0)?;
+        let range = self.ends.partition_point(|end| *end <= offset);
+        let start = range.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        self.ends.get(range)?;
+        Some((range, offset - start))
     }
 
     /// Its size in bytes, as asked for.

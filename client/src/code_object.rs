@@ -26,7 +26,8 @@ pub struct LoadedKernel {
     pub kernarg_bytes: u32,
 }
 
-/// A code object in a GPU's memory; it goes when this is dropped.
+/// A code object in a GPU's memory: kernels of your own, compiled for that GPU's target. It goes when this is dropped, which must not be before
+/// its launches are done. `examples/kernel.rs` loads one and runs it.
 #[derive(Debug)]
 pub struct CodeObject {
     image: Image,

@@ -37,7 +37,11 @@ pub struct Launch<'a> {
     pub dynamic_bytes: u32,
 }
 
-/// A compute queue. Packets run in order.
+/// A compute queue: for kernels. Packets run in order; for work that may overlap, make several queues.
+///
+/// A queue that met an error (a page fault, an instruction that the GPU does not execute) has stopped for good: everything that was submitted
+/// to it fails, and so does everything that is submitted later. Drop it, mend what was wrong, and make a new one; other queues and all
+/// buffers are as they were. `examples/recover.rs` does this.
 pub struct ComputeQueue {
     queue: Queue,
     args: Buffer,

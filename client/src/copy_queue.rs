@@ -13,7 +13,8 @@ use crate::fence::{Counting, Fence};
 use crate::queue::{Queue, RING_BYTES};
 use crate::sdma::{self, Packet};
 
-/// A queue that copies and fills memory. GPU addresses are not checked here: a wrong one makes the queue stop with a page fault.
+/// A queue that copies and fills memory, beside whatever compute queues do: for moving data. For computing on it, see [`crate::ComputeQueue`], whose word on
+/// queues that have stopped holds here too. GPU addresses are not checked here: a wrong one makes the queue stop with a page fault.
 pub struct CopyQueue {
     queue: Queue,
     pending: Vec<Packet>,

@@ -6,7 +6,7 @@
 
 use crate::address::GpuVa;
 
-/// A computation and its operands.
+/// A computation that this library has the code of, for [`crate::ComputeQueue::launch`]. For a kernel of your own see [`crate::CodeObject`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kernel {
     /// Adds 64-bit words, wrapping.

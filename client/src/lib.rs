@@ -12,7 +12,7 @@
 //! let client = Client::open()?;
 //! let gpu = client.gpus()[0].id;
 //! # let ranges: Vec<vkfd_client::UserptrRange> = Vec::new();
-//! // SAFETY: the ranges' memory is not touched while the GPU works on it.
+//! // SAFETY: the ranges stay mapped, and nothing has a reference to them while the GPU works on them.
 //! let source = unsafe { client.register_ranges(&ranges, &RegisterOptions::default())? };
 //! let target = client.alloc(&AllocOptions::vram(gpu, source.len()))?;
 //! let mut queue = CopyQueue::new(&client, gpu)?;
@@ -21,11 +21,22 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Which part for what
+//!
+//! | to | take | example |
+//! | --- | --- | --- |
+//! | use scattered memory of the process as one GPU range | [`Client::register_ranges`] | `batch.rs` |
+//! | run a kernel of your own | [`CodeObject`], [`ComputeQueue::dispatch`] | `kernel.rs` |
+//! | use memory at the CPU's own addresses, and move it | [`Client::svm_set`], [`Client::prefetch`] | `svm.rs` |
+//! | wait for work, sleeping | [`Fence`] | `events.rs` |
+//! | go on after a page fault | [`ClientError::GpuFault`], [`Buffer::range_at`], [`Buffer::revalidate`] | `recover.rs` |
+//! | see what the driver has | [`Client::snapshot`], [`Client::bos`], [`Client::ranges`] | `vkfd inspect` |
+//!
 //! Threads: [`Client`], [`Buffer`] and [`Fence`] can be shared; a queue belongs to one thread at a time.
 //!
 //! Faults: a page fault that is not retried stops its queue for good, and what was submitted to it fails with
 //! [`ClientError::GpuFault`], also later. Buffers and other queues are not touched by that: drop the queue, mend what was wrong and
-//! make another. [`Buffer::offset_of`] and [`AsRanges::locate`] say which range of a batch the fault's address is in.
+//! make another. [`Buffer::range_at`] says which range of a batch the fault's address is in.
 //!
 //! Limits: 64-bit Linux, pages of 4 KiB, GPUs from gfx9 on. After `fork` the child must not use what
 //! the parent opened.
@@ -73,7 +84,7 @@ pub use error::{ClientError, Errno, RangeError, RangeFault, Result};
 pub use fence::Fence;
 pub use kernel::Kernel;
 pub use move_pages::Moved;
-pub use ranges::{AsRanges, HsaMemoryRange, Located};
+pub use ranges::{AsRanges, HsaMemoryRange};
 pub use register::{RegisterOptions, Strategy};
 pub use svm::{Location, SvmAccess, SvmAttributes, SvmSet};
 pub use topology::{GpuInfo, Node};

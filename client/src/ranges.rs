@@ -10,8 +10,6 @@ use std::mem::{align_of, offset_of, size_of};
 
 use vkfd_uapi::batch::UserptrRange;
 
-use crate::address::CpuVa;
-
 /// libhsakmt's range.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -37,28 +35,6 @@ const _: () = {
 pub trait AsRanges {
     /// The same memory as a slice of ranges.
     fn as_ranges(&self) -> &[UserptrRange];
-
-    /// Which range has the byte at `offset` of the buffer that the list was registered as; `None` beyond its end. O(ranges).
-    fn locate(&self, offset: u64) -> Option<Located> {
-        let mut begin = 0_u64;
-        for (index, range) in self.as_ranges().iter().enumerate() {
-            let within = offset.checked_sub(begin)?;
-            if within < range.size {
-                return Some(Located { index, address: CpuVa(range.start.checked_add(within)?) });
-            }
-            begin = begin.checked_add(range.size)?;
-        }
-        None
-    }
-}
-
-/// A place in a list of ranges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Located {
-    /// The range's number in the list.
-    pub index: usize,
-    /// The byte's CPU address.
-    pub address: CpuVa,
 }
 
 impl AsRanges for [UserptrRange] {
@@ -99,17 +75,6 @@ through_slice!(UserptrRange libc::iovec HsaMemoryRange IoSliceMut<'_>);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_offset_is_located_in_its_range() {
-        let ranges = [UserptrRange { start: 0x7000, size: 0x1000 }, UserptrRange { start: 0x3000, size: 0x2000 }];
-        let at = |offset| ranges.locate(offset).map(|found| (found.index, found.address.0));
-        assert_eq!(at(0), Some((0, 0x7000)));
-        assert_eq!(at(0xfff), Some((0, 0x7fff)));
-        assert_eq!(at(0x1000), Some((1, 0x3000)));
-        assert_eq!(at(0x2fff), Some((1, 0x4fff)));
-        assert_eq!((at(0x3000), at(u64::MAX)), (None, None));
-    }
 
     #[test]
     fn every_form_is_seen_in_place() {

@@ -138,7 +138,8 @@ impl Client {
                 Buffer::new(self, BufferKind::Userptr, total, vec![bo], reservation)
             }
             Strategy::PerRange | Strategy::Auto => request.per_range(ranges, reservation)?,
-        };
+        }
+        .with_ranges(ranges);
         if options.map {
             buffer.map_on(&gpus)?;
         }

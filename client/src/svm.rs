@@ -56,7 +56,7 @@ pub enum SvmAccess {
     Migrate,
 }
 
-/// Something to say of memory.
+/// An attribute of SVM memory, for [`Client::svm_set`]: who may use it, where it should be, or where it is to go now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SvmSet {
     /// Where it should be when a GPU faults on it.

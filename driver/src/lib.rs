@@ -63,7 +63,7 @@ pub mod topology;
 pub mod userptr;
 
 // A module goes by its own name; the room says where it is and what it may know.
-pub use base::{addr, counters, errno, lock_rank, pte, sabotage};
+pub use base::{addr, counters, errno, lock_rank, model, pte, sabotage};
 pub use buffers::{bo, dmabuf, files, gem_object, metadata};
 pub use calls::mmap;
 pub use collections::{handle, interval, page_bits};

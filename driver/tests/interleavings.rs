@@ -9,8 +9,8 @@
 mod sim;
 
 use shuttle::thread;
+use sim::interleaved::{check, with, Accesses};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use vkfd_driver::addr::GpuVa;
 use vkfd_driver::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
@@ -28,33 +28,24 @@ fn rig(options: Options) -> Arc<Rig> {
     Arc::new(rig)
 }
 
-/// Accesses pages until told to stop; every frame reached must be a page's.
-fn gpu(rig: &Arc<Rig>, stop: &Arc<AtomicBool>, faults: bool) -> thread::JoinHandle<()> {
-    let (rig, stop) = (rig.clone(), stop.clone());
-    thread::spawn(move || {
-        let mut page = 0;
-        while !stop.load(Ordering::SeqCst) {
-            let va = VA + page % PAGES * 4096;
-            let mut missing = false;
-            rig.gpu.access(va, |frame| match frame {
-                Some(frame) => assert!(rig.mm.is_live(frame), "the GPU reached a frame that was taken away"),
-                None => missing = true,
-            });
-            if missing && faults {
-                let reason = FaultReason::NotPresent;
-                let fault =
-                    PageFault { vmid: Vmid(1), queue: HwQueue(1), va: GpuVa(va), write: true, reason, retry: true };
+/// The GPU accesses all pages; with `faults` it asks for what is not there, and does not wait for the answer.
+fn gpu(rig: &Arc<Rig>, faults: bool) -> Accesses {
+    Accesses::start(
+        rig,
+        0,
+        |turn| VA + turn % PAGES * 4096,
+        move |rig, va| {
+            if faults {
+                let (va, reason) = (GpuVa(va), FaultReason::NotPresent);
+                let fault = PageFault { vmid: Vmid(1), queue: HwQueue(1), va, write: true, reason, retry: true };
                 rig.process.kfd().page_fault(GPU_ID, fault);
             }
-            page += 1;
-            thread::yield_now();
-        }
-    })
+        },
+    )
 }
 
 fn invalidator(rig: &Arc<Rig>) -> thread::JoinHandle<()> {
-    let rig = rig.clone();
-    thread::spawn(move || {
+    with(rig, |rig| {
         // Long enough to meet whatever runs at the same time.
         for _ in 0..4 {
             rig.mm.renew(201, 1);
@@ -65,19 +56,12 @@ fn invalidator(rig: &Arc<Rig>) -> thread::JoinHandle<()> {
     })
 }
 
-fn check(body: impl Fn() + Send + Sync + 'static) {
-    let runs = std::env::var("VKFD_INTERLEAVINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(2000);
-    // Random and not by priorities: threads here wait for others in loops, which only a fair scheduler ends.
-    shuttle::check_random(body, runs);
-}
-
 fn whole_life(xnack: bool, options: Options) {
     let rig = rig(options);
     rig.process.set_xnack(xnack).unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
     let changes = invalidator(&rig);
     let handle = rig.register(VA, &LIST, WRITABLE_USERPTR).unwrap();
-    let accesses = gpu(&rig, &stop, xnack);
+    let accesses = gpu(&rig, xnack);
     rig.map(handle).unwrap();
     changes.join().unwrap();
     rig.settle();
@@ -89,8 +73,7 @@ fn whole_life(xnack: bool, options: Options) {
     rig.unmap(handle).unwrap();
     rig.free(handle).unwrap();
     more.join().unwrap();
-    stop.store(true, Ordering::SeqCst);
-    accesses.join().unwrap();
+    accesses.end();
     assert_eq!((rig.mm.watch_count(), rig.info().bos), (0, 0));
 }
 
@@ -124,13 +107,10 @@ fn two_threads_map_and_unmap_one_object() {
         let rig = rig(Options::default());
         let handle = rig.register(VA, &LIST, WRITABLE_USERPTR).unwrap();
         let changes = invalidator(&rig);
-        let other = {
-            let rig = rig.clone();
-            thread::spawn(move || {
-                rig.map(handle).unwrap();
-                rig.unmap(handle).unwrap();
-            })
-        };
+        let other = with(&rig, move |rig| {
+            rig.map(handle).unwrap();
+            rig.unmap(handle).unwrap();
+        });
         rig.map(handle).unwrap();
         other.join().unwrap();
         changes.join().unwrap();

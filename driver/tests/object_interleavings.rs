@@ -11,9 +11,8 @@
 mod sim;
 
 use shuttle::rand::{thread_rng, Rng};
-use shuttle::thread;
+use sim::interleaved::{at_random, check, until_found, Accesses, Owner};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use vkfd_driver::device_memory::Kind;
 use vkfd_driver::gpu::FaultReason;
@@ -31,64 +30,42 @@ const PAGES: u64 = 3;
 /// Where each thread's object is: the first two in one 2 MiB, too.
 const VA: [u64; 3] = [0x10_0000_0000, 0x10_0000_8000, 0x10_001f_f000];
 
-fn with(rig: &Arc<Rig>, f: impl FnOnce(&Rig) + Send + 'static) -> thread::JoinHandle<()> {
-    let rig = rig.clone();
-    thread::spawn(move || f(&rig))
-}
-
-fn runs() -> usize {
-    std::env::var("VKFD_INTERLEAVINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000)
-}
-
-fn check(body: impl Fn() + Send + Sync + 'static) {
-    // Random and not by priorities: threads here wait for others in loops, which only a fair
-    // scheduler ends.
-    shuttle::check_random(body, runs());
-}
-
-/// What is broken is found sooner or later.
-fn until_found(body: impl Fn() + Send + Sync + 'static) {
-    shuttle::check_random(body, runs().max(10_000));
-}
-
-struct Owner<'a> {
-    rig: &'a Rig,
+struct Objects {
     number: usize,
     xnack: bool,
     there: bool,
     object: Option<(u64, bool)>,
 }
 
-impl Owner<'_> {
+impl Objects {
     /// The pages in the order of the object.
     fn pages(&self) -> impl Iterator<Item = u64> {
         OWN[self.number].into_iter().flat_map(|(first, count)| first..first + count)
     }
 
-    fn holds(&self) {
+    fn holds(&self, rig: &Rig) {
         for (page, place) in self.pages().zip(0..) {
             let va = VA[self.number] + place * 4096;
             match self.object {
-                Some((_, true)) => self.rig.gpu.access(va, |frame| {
+                Some((_, true)) => rig.gpu.access(va, |frame| {
                     // With retried faults an entry may be missing, never wrong.
                     let lacks = self.xnack && frame.is_none();
-                    assert!(lacks || frame == self.rig.mm.frame(page), "page {page:#x}: {frame:x?}");
+                    assert!(lacks || frame == rig.mm.frame(page), "page {page:#x}: {frame:x?}");
                 }),
-                _ => assert!(self.rig.gpu.walk(va).is_none(), "page {page:#x} is mapped nowhere"),
+                _ => assert!(rig.gpu.walk(va).is_none(), "page {page:#x} is mapped nowhere"),
             }
         }
     }
 
-    fn move_pages(&self, direction: u32) {
+    fn move_pages(&self, rig: &Rig, direction: u32) {
         let (start, size) = (OWN[self.number][0].0 * 4096, OWN[self.number][0].1 * 4096);
         let mut args = MoveArgs { start, size, gpu_id: GPU_ID, direction, moved: 0, resident: 0, released: 0 };
         // Without room in VRAM it is refused.
-        let _ = self.rig.call(MOVE.0, &mut args);
+        let _ = rig.call(MOVE.0, &mut args);
     }
 
     /// A buffer of the driver's memory.
-    fn buffer(&self, kind: u32) {
-        let rig = self.rig;
+    fn buffer(&self, rig: &Rig, kind: u32) {
         let va_addr = VA[self.number] + (1 << 30);
         let flags = kind | ALLOC_MEM_FLAGS_WRITABLE;
         let mut args = AllocMemoryOfGpuArgs { va_addr, size: 8192, handle: 0, mmap_offset: 0, gpu_id: GPU_ID, flags };
@@ -102,9 +79,11 @@ impl Owner<'_> {
         rig.free(args.handle).unwrap();
         assert!(rig.gpu.walk(va_addr).is_none());
     }
+}
 
-    fn act(&mut self) {
-        let (rig, own) = (self.rig, OWN[self.number]);
+impl Owner for Objects {
+    fn act(&mut self, rig: &Rig) {
+        let own = OWN[self.number];
         if !self.there {
             own.iter().for_each(|(first, count)| rig.mm.map(*first, *count, true));
             self.there = true;
@@ -141,17 +120,17 @@ impl Owner<'_> {
                     rig.map(handle).unwrap();
                 }
             }
-            8 => self.move_pages(MOVE_TO_GPU),
-            9 => self.move_pages(MOVE_TO_SYSTEM),
+            8 => self.move_pages(rig, MOVE_TO_GPU),
+            9 => self.move_pages(rig, MOVE_TO_SYSTEM),
             10 => {
                 let device = &rig.process.kfd().devices()[0];
                 if let Ok(blocks) = device.alloc_vram(40, Contents::Zero) {
                     device.vram().free(&**device.gpu(), &blocks);
                 }
             }
-            _ => self.buffer([ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_GTT][thread_rng().gen_range(0..2)]),
+            _ => self.buffer(rig, [ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_GTT][thread_rng().gen_range(0..2)]),
         }
-        self.holds();
+        self.holds(rig);
         rig.audit();
     }
 }
@@ -160,39 +139,13 @@ fn threads_at_random(threads: usize, xnack: bool, options: Options) {
     let device_memory = [Kind::Coherent, Kind::Private][thread_rng().gen_range(0..2)];
     let rig = Arc::new(Rig::with_gpus(Options { device_memory, ..options }, 1, 64));
     rig.process.set_xnack(xnack).unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let (running, mut at) = (stop.clone(), 0);
-    let accesses = with(&rig, move |rig| {
-        while !running.load(Ordering::SeqCst) {
-            let va = VA[at % VA.len()] + at as u64 % PAGES * 4096;
-            let mut missing = false;
-            rig.gpu.access(va, |frame| {
-                missing = frame.is_none();
-                let live = frame.is_none_or(|frame| rig.mm.is_live(frame));
-                assert!(live, "the GPU reached a frame that was taken away");
-            });
-            if missing && xnack {
-                rig.fault(0, va / 4096, true, FaultReason::NotPresent);
-            }
-            at += 1;
-            thread::yield_now();
+    let at = |turn: u64| VA[usize::try_from(turn).unwrap_or(0) % VA.len()] + turn % PAGES * 4096;
+    let accesses = Accesses::start(&rig, 0, at, move |rig, va| {
+        if xnack {
+            rig.fault(0, va / 4096, true, FaultReason::NotPresent);
         }
     });
-    let work: Vec<_> = (0..threads)
-        .map(|number| {
-            with(&rig, move |rig| {
-                let mut owner = Owner { rig, number, xnack, there: false, object: None };
-                (0..6).for_each(|_| owner.act());
-            })
-        })
-        .collect();
-    work.into_iter().for_each(|thread| thread.join().unwrap());
-    stop.store(true, Ordering::SeqCst);
-    accesses.join().unwrap();
-    rig.settle();
-    rig.process.release();
-    rig.mm.end();
-    assert_eq!((rig.mm.watch_count(), rig.vram_used(0), rig.process.kfd().limit().used()), (0, 0, 0));
+    at_random(&rig, accesses, threads, 6, move |number| Objects { number, xnack, there: false, object: None });
 }
 
 #[test]

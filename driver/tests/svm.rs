@@ -262,6 +262,45 @@ fn faults_bring_memory_that_nobody_registered() {
     assert_eq!(rig.info().evictions, 0);
 }
 
+/// As KFD has it: of one mapping, and beside what is a buffer's or a userptr's the page alone.
+#[test]
+fn a_fault_takes_as_little_as_it_can_of_what_nobody_registered() {
+    let rig = xnack_rig();
+    rig.mm.seams.lock().unwrap().extend([AT + 100, AT + 300]);
+    rig.reach(0, AT + 200, true).unwrap();
+    rig.check_svm(0, AT + 100, 200);
+    assert!(rig.nothing_mapped(0, AT, 100) && rig.nothing_mapped(0, AT + 300, 300));
+    // Memory in the mapping before, of which a fault has taken nothing.
+    let object = rig.register(0x10_0000_0000, &[(AT + 20, 2)], WRITABLE_USERPTR).unwrap();
+    rig.reach(0, AT + 60, true).unwrap();
+    rig.check_svm(0, AT + 60, 1);
+    assert!(rig.nothing_mapped(0, AT, 60) && rig.nothing_mapped(0, AT + 61, 39));
+    // So all but that page can still be registered.
+    for first in [AT, AT + 22, AT + 59, AT + 61, AT + 300] {
+        let other = rig.register(0x11_0000_0000, &[(first, 1)], WRITABLE_USERPTR).unwrap();
+        rig.free(other).unwrap();
+    }
+    assert_eq!(rig.register(0x11_0000_0000, &[(AT + 60, 1)], WRITABLE_USERPTR), Err(Errno::EADDRINUSE));
+    // The userptr's own memory is nothing for a fault.
+    assert_eq!(rig.gpu_read(0, AT + 21), Err(Refused));
+    rig.free(object).unwrap();
+    assert_eq!(rig.gpu_read(0, AT + 21), Ok(0));
+}
+
+#[test]
+fn the_heap_stays_in_system_memory() {
+    let rig = rig();
+    rig.process.set_xnack(true).unwrap();
+    *rig.mm.heap.lock().unwrap() = AT..AT + 512;
+    for (page, moves) in [(AT + 7, false), (AT + 512 + 7, true)] {
+        rig.gpu_write(0, page, 42).unwrap();
+        assert_eq!(rig.mm.device_pages() != 0, moves, "page {page:#x}");
+        let preferred = rig.get(page, 1, &[(SVM_ATTR_PREFERRED_LOC, 0)]).unwrap()[0].1;
+        assert_eq!(preferred == SVM_LOCATION_SYSMEM, !moves);
+        assert_eq!(rig.mm.cpu_read(page), 42);
+    }
+}
+
 #[test]
 fn with_xnack_an_invalidation_clears_what_it_hits_and_a_fault_brings_it_back() {
     let rig = xnack_rig();

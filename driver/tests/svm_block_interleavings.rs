@@ -12,6 +12,7 @@ mod sim;
 
 use shuttle::rand::{thread_rng, Rng};
 use shuttle::thread;
+use sim::interleaved::{at_random, check, until_found, with, Accesses, Owner};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -37,26 +38,6 @@ fn rig(options: Options, gpus: u32) -> Arc<Rig> {
     Arc::new(Rig::with_gpus(Options { damping, ..options }, gpus, 64))
 }
 
-fn with(rig: &Arc<Rig>, f: impl FnOnce(&Rig) + Send + 'static) -> thread::JoinHandle<()> {
-    let rig = rig.clone();
-    thread::spawn(move || f(&rig))
-}
-
-fn runs() -> usize {
-    std::env::var("VKFD_INTERLEAVINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000)
-}
-
-fn check(body: impl Fn() + Send + Sync + 'static) {
-    // Random and not by priorities: threads here wait for others in loops, which only a fair
-    // scheduler ends.
-    shuttle::check_random(body, runs());
-}
-
-/// What is broken is found sooner or later.
-fn until_found(body: impl Fn() + Send + Sync + 'static) {
-    shuttle::check_random(body, runs().max(10_000));
-}
-
 fn access(rig: &Rig, first: u64, pages: u64) -> Result<(), Errno> {
     rig.set(first, pages, &[(SVM_ATTR_ACCESS, GPU_ID)])
 }
@@ -75,51 +56,51 @@ fn reached(rig: &Rig, first: u64, pages: u64) {
     }
 }
 
-/// Accesses pages until told to stop; every frame reached must be a page's. With `faults` it asks
-/// for what is not there.
-fn gpu(rig: &Arc<Rig>, stop: &Arc<AtomicBool>, faults: bool) -> thread::JoinHandle<()> {
-    let (rig, stop) = (rig.clone(), stop.clone());
-    thread::spawn(move || {
-        let mut at = 0;
-        while !stop.load(Ordering::SeqCst) {
-            let page = OWN[at % OWN.len()] + at as u64 % PAGES;
-            let mut missing = false;
-            rig.gpu.access(page * 4096, |frame| {
-                missing = frame.is_none();
-                let live = frame.is_none_or(|frame| rig.mm.is_live(frame));
-                assert!(live, "the GPU reached a frame that was taken away, at page {page:#x}");
-            });
-            if missing && faults && thread_rng().gen_range(0..4) == 0 {
-                rig.fault(0, page, true, FaultReason::NotPresent);
-            }
-            at += 1;
-            thread::yield_now();
+/// The GPU accesses all pages of all; with `faults` it asks, now and then, for what is not there.
+fn gpu(rig: &Arc<Rig>, faults: bool) -> Accesses {
+    let at = |turn: u64| (OWN[usize::try_from(turn).unwrap_or(0) % OWN.len()] + turn % PAGES) * 4096;
+    Accesses::start(rig, 0, at, move |rig, va| {
+        if faults && thread_rng().gen_range(0..4) == 0 {
+            rig.fault(0, va / 4096, true, FaultReason::NotPresent);
         }
     })
 }
 
 /// A thread's own memory, and what it knows of it.
-struct Owner<'a> {
-    rig: &'a Rig,
+struct Memory {
     first: u64,
     xnack: bool,
     mapped: bool,
     given: bool,
 }
 
-impl Owner<'_> {
-    fn holds(&self) {
+impl Memory {
+    fn holds(&self, rig: &Rig) {
         match (self.mapped && self.given, self.xnack) {
-            (false, _) if !self.xnack || !self.mapped => assert!(self.rig.nothing_mapped(0, self.first, PAGES)),
-            (true, false) => reached(self.rig, self.first, PAGES),
+            (false, _) if !self.xnack || !self.mapped => assert!(rig.nothing_mapped(0, self.first, PAGES)),
+            (true, false) => reached(rig, self.first, PAGES),
             _ => {}
         }
     }
 
-    fn prefetch(&self, to: u32) {
-        assert_eq!(self.rig.set(self.first, PAGES, &[(SVM_ATTR_PREFETCH_LOC, to)]), Ok(()));
+    fn prefetch(&self, rig: &Rig, to: u32) {
+        assert_eq!(rig.set(self.first, PAGES, &[(SVM_ATTR_PREFETCH_LOC, to)]), Ok(()));
     }
 
+    /// An object where the range was: nothing of the range comes back there.
+    fn other_object(&self, rig: &Rig) {
+        let memory = self.first + (1 << 20);
+        rig.mm.map(memory, PAGES, true);
+        let list = [(memory, PAGES)];
+        let handle = rig.register(self.first * 4096, &list, WRITABLE_USERPTR).unwrap();
+        rig.map(handle).unwrap();
+        rig.check(self.first * 4096, &list);
+        rig.unmap(handle).unwrap();
+        rig.free(handle).unwrap();
+    }
+}
+
+impl Owner for Memory {
     fn act(&mut self, rig: &Rig) {
         let first = self.first;
         if !self.mapped {
@@ -134,9 +115,9 @@ impl Owner<'_> {
             3 | 4 => {
                 rig.mm.unmap(first, PAGES);
                 self.mapped = false;
-                self.holds();
+                self.holds(rig);
                 if thread_rng().gen_range(0..3) == 0 {
-                    self.other_object();
+                    self.other_object(rig);
                 }
             }
             5 => rig.mm.renew(first, 1),
@@ -151,8 +132,8 @@ impl Owner<'_> {
                 Err(_) => assert!(!self.given),
             },
             7 => rig.process.acquire_vm(GPU_ID).unwrap(),
-            8 => self.prefetch(GPU_ID),
-            9 => self.prefetch(SVM_LOCATION_SYSMEM),
+            8 => self.prefetch(rig, GPU_ID),
+            9 => self.prefetch(rig, SVM_LOCATION_SYSMEM),
             10 => {
                 let device = &rig.process.kfd().devices()[0];
                 if let Ok(blocks) = device.alloc_vram(40, Contents::Zero) {
@@ -161,48 +142,23 @@ impl Owner<'_> {
             }
             _ => assert_eq!(rig.get(first, PAGES, &[]), Ok(vec![])),
         }
-        self.holds();
-    }
-
-    /// An object where the range was: nothing of the range comes back there.
-    fn other_object(&self) {
-        let memory = self.first + (1 << 20);
-        self.rig.mm.map(memory, PAGES, true);
-        let list = [(memory, PAGES)];
-        let handle = self.rig.register(self.first * 4096, &list, WRITABLE_USERPTR).unwrap();
-        self.rig.map(handle).unwrap();
-        self.rig.check(self.first * 4096, &list);
-        self.rig.unmap(handle).unwrap();
-        self.rig.free(handle).unwrap();
+        self.holds(rig);
     }
 }
 
 fn threads_at_random(threads: usize, xnack: bool, options: Options) {
     let rig = rig(options, 1);
     rig.process.set_xnack(xnack).unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
     if thread_rng().gen_range(0..2) == 0 {
         keep_the_window(&rig);
     }
-    let accesses = gpu(&rig, &stop, xnack);
-    let work: Vec<_> = OWN[..threads]
-        .iter()
-        .map(|first| {
-            with(&rig, move |rig| {
-                let mut owner = Owner { rig, first: *first, xnack, mapped: false, given: false };
-                for _ in 0..5 {
-                    owner.act(rig);
-                }
-            })
-        })
-        .collect();
-    work.into_iter().for_each(|thread| thread.join().unwrap());
-    stop.store(true, Ordering::SeqCst);
-    accesses.join().unwrap();
-    rig.settle();
-    rig.process.release();
-    rig.mm.end();
-    assert_eq!((rig.mm.watch_count(), rig.vram_used(0)), (0, 0));
+    let accesses = gpu(&rig, xnack);
+    at_random(&rig, accesses, threads, 5, move |number| Memory {
+        first: OWN[number],
+        xnack,
+        mapped: false,
+        given: false,
+    });
 }
 
 #[test]
@@ -326,10 +282,9 @@ fn a_block_follows_another_while_a_restore_is_in_it() {
 fn access_ends_while_memory_is_replaced() {
     check(|| {
         let rig = rig(Options::default(), 1);
-        let stop = Arc::new(AtomicBool::new(false));
         rig.mm.map(OWN[0], PAGES, true);
         access(&rig, OWN[0], PAGES).unwrap();
-        let accesses = gpu(&rig, &stop, false);
+        let accesses = gpu(&rig, false);
         let renew = with(&rig, |rig| {
             for _ in 0..3 {
                 rig.mm.renew(OWN[0], 1);
@@ -341,8 +296,7 @@ fn access_ends_while_memory_is_replaced() {
         assert!(rig.nothing_mapped(0, OWN[0], PAGES));
         renew.join().unwrap();
         rig.settle();
-        stop.store(true, Ordering::SeqCst);
-        accesses.join().unwrap();
+        accesses.end();
         rig.process.release();
     });
 }

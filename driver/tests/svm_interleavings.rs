@@ -9,9 +9,8 @@
 
 mod sim;
 
-use shuttle::thread;
+use sim::interleaved::{check, with, Accesses};
 use sim::{Rig, GPU_ID};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use vkfd_driver::damping::Damping;
 use vkfd_driver::gpu::FaultReason;
@@ -30,52 +29,29 @@ fn rig(options: Options, gpus: u32, vram: u64) -> Arc<Rig> {
     Arc::new(rig)
 }
 
-/// Accesses pages until told to stop; every frame reached must be a page's.
-fn gpu(rig: &Arc<Rig>, number: usize, stop: &Arc<AtomicBool>, faults: bool) -> thread::JoinHandle<()> {
-    let (rig, stop) = (rig.clone(), stop.clone());
-    thread::spawn(move || {
-        let mut page = number as u64;
-        while !stop.load(Ordering::SeqCst) {
-            let at = AT + page % PAGES;
-            let mut missing = false;
-            rig.gpus[number].access(at * 4096, |frame| match frame {
-                Some(frame) => assert!(rig.mm.is_live(frame), "the GPU reached a frame that was taken away"),
-                None => missing = true,
-            });
-            if missing && faults {
-                let _ = rig.fault(number, at, true, FaultReason::NotPresent);
-            }
-            page += 1;
-            thread::yield_now();
+/// GPU `number` accesses all pages; with `faults` it asks for what is not there.
+fn gpu(rig: &Arc<Rig>, number: usize, faults: bool) -> Accesses {
+    let at = move |turn: u64| (AT + (number as u64 + turn) % PAGES) * 4096;
+    Accesses::start(rig, number, at, move |rig, va| {
+        if faults {
+            let _ = rig.fault(number, va / 4096, true, FaultReason::NotPresent);
         }
     })
-}
-
-fn with(rig: &Arc<Rig>, f: impl FnOnce(&Rig) + Send + 'static) -> thread::JoinHandle<()> {
-    let rig = rig.clone();
-    thread::spawn(move || f(&rig))
 }
 
 fn prefetch(rig: &Rig, to: u32) {
     rig.set(AT, PAGES, &[(SVM_ATTR_PREFETCH_LOC, to)]).unwrap();
 }
 
-fn check(body: impl Fn() + Send + Sync + 'static) {
-    let runs = std::env::var("VKFD_INTERLEAVINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000);
-    // Random and not by priorities: threads here wait for others in loops, which only a fair scheduler ends.
-    shuttle::check_random(body, runs);
-}
-
 fn life_with_xnack_off(options: Options) {
     let rig = rig(options, 1, 64);
-    let stop = Arc::new(AtomicBool::new(false));
     let changes = with(&rig, |rig| {
         for _ in 0..10 {
             rig.mm.renew(AT + 1, 1);
             rig.mm.renew(AT, 3);
         }
     });
-    let accesses = gpu(&rig, 0, &stop, false);
+    let accesses = gpu(&rig, 0, false);
     rig.set(AT, PAGES, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     prefetch(&rig, GPU_ID);
     changes.join().unwrap();
@@ -85,8 +61,7 @@ fn life_with_xnack_off(options: Options) {
     // Refused if the memory has gone by then.
     let _ = rig.set(AT, PAGES, &[(SVM_ATTR_PREFETCH_LOC, SVM_LOCATION_SYSMEM)]);
     more.join().unwrap();
-    stop.store(true, Ordering::SeqCst);
-    accesses.join().unwrap();
+    accesses.end();
     rig.settle();
     rig.check_svm(0, AT, PAGES);
     rig.process.release();
@@ -101,18 +76,14 @@ fn a_life_with_xnack_off() {
 fn life_with_xnack_on(options: Options) {
     let rig = rig(options, 2, 64);
     rig.process.set_xnack(true).unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let accesses = [gpu(&rig, 0, &stop, true), gpu(&rig, 1, &stop, true)];
+    let accesses = [gpu(&rig, 0, true), gpu(&rig, 1, true)];
     let moves = with(&rig, |rig| {
         prefetch(rig, GPU_ID);
         prefetch(rig, SVM_LOCATION_SYSMEM);
     });
     rig.mm.renew(AT + 1, 2);
     moves.join().unwrap();
-    stop.store(true, Ordering::SeqCst);
-    for thread in accesses {
-        thread.join().unwrap();
-    }
+    accesses.into_iter().for_each(Accesses::end);
     for page in AT..AT + PAGES {
         assert_eq!(rig.reach(0, page, true).ok(), rig.mm.frame(page));
     }

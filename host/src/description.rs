@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A machine in words, such as `gpus=4 target=gfx90a vram=1073741824 threads=0 coherent xnack`: what `vkfd run` tells the library that it loads into
+//! A machine in words, such as `gpus=4 target=gfx90a vram=1073741824 threads=0 units=16 coherent xnack`: what `vkfd run` tells the library that it loads into
 //! a program, through an environment variable.
 
 use crate::error::HostError;
 use crate::machine::MachineOptions;
+use crate::shape::Shape;
 use crate::target::Target;
 use std::fmt;
 use std::str::FromStr;
@@ -22,6 +23,9 @@ pub const ACQUIRED_FILE: &str = "acquired";
 pub const TRACE_VARIABLE: &str = "VKFD_TRACE";
 /// The variable that is set when that file has JSON lines.
 pub const TRACE_JSON_VARIABLE: &str = "VKFD_TRACE_JSON";
+
+/// The variable that has the way to the host's machine, where that is the one: a virtio-gpu's render node, or a socket.
+pub const FORWARD_VARIABLE: &str = "VKFD_FORWARD";
 
 /// The variable that says how much of the driver's messages is shown.
 pub const LOG_VARIABLE: &str = "VKFD_LOG";
@@ -45,27 +49,26 @@ pub struct Description {
     pub coherent: bool,
     /// Threads of each GPU that run a kernel; 0 for as many as there are processors.
     pub threads: usize,
+    /// What of the GPUs' parts is told otherwise than for their target.
+    pub shape: Shape,
 }
 
 impl Default for Description {
     /// One gfx900 with 1 GiB.
     fn default() -> Self {
-        Self { gpus: 1, target: Target::GFX900, vram: 1 << 30, xnack: false, coherent: false, threads: 0 }
+        let (gpus, target, vram) = (1, Target::GFX900, 1 << 30);
+        Self { gpus, target, vram, xnack: false, coherent: false, threads: 0, shape: Shape::default() }
     }
 }
 
 impl Description {
-    /// Four GPUs of a node whose processors and GPUs share one coherent space; 512 GiB of system and 256 GiB of GPU memory in the
-    /// original, scaled down.
-    pub const FRONTIER_NODE: Self =
-        Self { gpus: 4, target: Target::GFX90A, vram: 1 << 30, xnack: true, coherent: true, threads: 0 };
-
     /// Options for such a machine, for programs that open devices by path.
     pub fn options(&self) -> MachineOptions {
         MachineOptions {
             gpus: self.gpus,
             vram_bytes: self.vram,
             target: self.target,
+            shape: self.shape,
             xnack_capable: self.xnack,
             device_file: true,
             threads: self.threads,
@@ -76,8 +79,8 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpus, target, vram, xnack, coherent, threads } = self;
-        write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}")?;
+        let Self { gpus, target, vram, xnack, coherent, threads, shape } = self;
+        write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}{shape}")?;
         write!(f, "{}{}", if *xnack { " xnack" } else { "" }, if *coherent { " coherent" } else { "" })
     }
 }
@@ -94,6 +97,10 @@ impl FromStr for Description {
                 Some(("threads", value)) => described.threads = value.parse().map_err(|_| bad())?,
                 Some(("vram", value)) => described.vram = value.parse().map_err(|_| bad())?,
                 Some(("target", value)) => described.target = value.parse()?,
+                Some((part, value)) => {
+                    let part = described.shape.part(part).ok_or_else(bad)?;
+                    *part = Some(value.parse().map_err(|_| bad())?);
+                }
                 None if word == "xnack" => described.xnack = true,
                 None if word == "coherent" => described.coherent = true,
                 _ => return Err(bad()),
@@ -111,12 +118,20 @@ mod tests {
     fn what_is_written_is_read() {
         for described in [
             Description::default(),
-            Description::FRONTIER_NODE,
-            Description { gpus: 2, target: Target::GFX1100, vram: 2 << 20, xnack: false, coherent: true, threads: 3 },
+            Description {
+                gpus: 2,
+                target: Target::GFX1100,
+                vram: 2 << 20,
+                xnack: false,
+                coherent: true,
+                threads: 3,
+                shape: Shape { units: Some(20), memory_mhz: Some(900), ..Shape::default() },
+            },
+            Description { xnack: true, ..Description::default() },
         ] {
             assert_eq!(described.to_string().parse::<Description>().unwrap(), described);
         }
-        for bad in ["gpus=x", "what", "target=gfx1", "gpus"] {
+        for bad in ["gpus=x", "what", "target=gfx1", "gpus", "units=many", "wheels=4"] {
             assert!(bad.parse::<Description>().is_err(), "{bad}");
         }
     }

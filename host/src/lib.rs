@@ -11,7 +11,7 @@
 //! | `files` | files that calls give to the program |
 //! | [`device`] | the software GPU as the driver's device |
 //! | [`device_file`], [`description`] | for programs that open devices by path: one file with all memory, and a machine in words |
-//! | [`size`], `memory_left` | sizes as people write them; how much memory there is for this process |
+//! | [`size`], `memory_left`, `system` | sizes as people write them; how much memory there is for this process; what the system lets the host do |
 //! | [`per_process`] | what a forked child does not inherit |
 //! | [`machine`] | GPUs and driver put together: what programs use |
 
@@ -32,9 +32,11 @@ pub mod mm;
 mod pagemap;
 pub mod per_process;
 mod populate;
+mod shape;
 pub mod size;
 pub mod source;
 mod sys;
+mod system;
 mod table;
 mod target;
 pub mod uffd;
@@ -44,5 +46,7 @@ pub use description::Description;
 pub use error::HostError;
 pub use machine::{KfdFile, Machine, MachineOptions, RenderFile};
 pub use memory_left::memory_left;
+pub use shape::Shape;
 pub use source::{Capabilities, Source};
+pub use system::{system, System};
 pub use target::Target;

@@ -10,6 +10,7 @@ use crate::dma::SharedMemory;
 use crate::error::HostError;
 use crate::files::HostFiles;
 use crate::mm::{Mm, Pause};
+use crate::shape::Shape;
 use crate::source::{Capabilities, Source};
 use crate::sys;
 use crate::target::Target;
@@ -31,7 +32,7 @@ use vkfd_driver::process::Process;
 /// `gpu_id` of the first GPU; the others count up.
 const FIRST_GPU_ID: u32 = 0x4b01;
 
-/// What machine to make.
+/// What machine to make: how many GPUs, which, with how much memory. The defaults do for a first try.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
     /// GPUs, 1 to 32.
@@ -40,6 +41,8 @@ pub struct MachineOptions {
     pub vram_bytes: u64,
     /// What they are.
     pub target: Target,
+    /// What of their parts is told otherwise than for their target.
+    pub shape: Shape,
     /// Whether they can retry page faults.
     pub xnack_capable: bool,
     /// Where notifications of changed CPU mappings come from. One for all machines of a process.
@@ -67,6 +70,7 @@ impl Default for MachineOptions {
             gpus: 1,
             vram_bytes: 1 << 30,
             target: Target::GFX900,
+            shape: Shape::default(),
             xnack_capable: true,
             source: Source::Auto,
             device_file: false,
@@ -86,6 +90,7 @@ impl MachineOptions {
             vram_base: FabricAddr(0),
             vmids: vkfd_gpu::Config::default().vmids,
             gfx_target_version: self.target.version(),
+            model: self.shape.of(self.target),
             xnack_capable: self.xnack_capable,
             clock_hz: vkfd_gpu::CLOCK_HZ,
         }
@@ -203,7 +208,8 @@ impl Inner {
     }
 }
 
-/// A machine.
+/// Software GPUs with a driver of their own, in this process. Several clients may open one machine, each as a process of its own; make
+/// it by itself when you want that, or want to look into the driver. For a single client `Client::embedded` of vkfd-client is enough.
 pub struct Machine {
     inner: Arc<Inner>,
 }

@@ -13,7 +13,7 @@
 //!
 //! | lock | guards | held while allocating? |
 //! | --- | --- | --- |
-//! | `registration` | changes of the set of watches, userfaultfd registration | yes; the notification path never takes it |
+//! | `registration` | changes of the set of watches, userfaultfd registration | yes; the notification path never takes it, the mover's worker never waits for it |
 //! | `tree` | the watches by interval; read-locked over callbacks, so that a watch's end waits for them | for reading only (the notification path reads too, and nobody can wait to write meanwhile: writers have `registration`) |
 //! | `flight` | the invalidations under way | no |
 //! | `gates` | whom the reader pauses | no |
@@ -33,7 +33,7 @@ use crate::populate::Populate;
 use crate::source::{Capabilities, Source};
 use crate::uffd::Uffd;
 use crate::watch::{Told, UserWatch};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, PAGE};
@@ -70,6 +70,8 @@ pub struct Mm {
     mover: OnceLock<Result<&'static Mover, String>>,
     tree: RwLock<IntervalMap<Told>>,
     registration: Mutex<Registration>,
+    /// The mover's worker, which does not wait for `registration`, wants it.
+    wanted: AtomicBool,
     watches: AtomicUsize,
     flight: Mutex<[Option<CpuSpan>; FLIGHTS]>,
     landed: Condvar,
@@ -151,6 +153,7 @@ impl Mm {
             mover: OnceLock::new(),
             tree: RwLock::new(IntervalMap::new()),
             registration: Mutex::default(),
+            wanted: AtomicBool::new(false),
             watches: AtomicUsize::new(0),
             flight: Mutex::new([None; FLIGHTS]),
             landed: Condvar::new(),

@@ -201,5 +201,10 @@ impl Batch {
     }
 }
 
+/// Whether the page tables can be asked what is there.
+pub(crate) fn asks_page_tables() -> bool {
+    Present::new().is_some()
+}
+
 #[cfg(test)]
 mod tests;

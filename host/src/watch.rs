@@ -9,7 +9,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
 use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os;
@@ -231,6 +231,13 @@ impl AddressSpace for ProcessMemory {
 
     fn mapped(&self, span: CpuSpan) -> bool {
         sys::is_mapped(span.start().0, span.bytes())
+    }
+
+    fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
+        match self.mm.mover() {
+            Some(mover) => mover.mapping(at, span),
+            None => Mapping::without_holes(at, span, |page| self.mapped(page)),
+        }
     }
 
     fn is_current(&self) -> bool {

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use crate::inst::{Dpp, DppKind, Extension, Format, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
 use crate::operand::{Operand, Special};
-use crate::table::{flags, Field, Kind, Part, Record, Shape, Slot};
+use crate::table::{self, flags, Field, Kind, Part, Record, Shape, Slot};
 use crate::tables::records::RECORDS;
 use crate::tables::shapes::SHAPES;
 use crate::tree::Tree;
@@ -48,11 +48,10 @@ pub fn decode(target: Target, words: &[u32]) -> Result<Inst, DecodeError> {
     let mut short = false;
     let mut impossible = None;
     for &entry in TREES[target as usize].candidates(low) {
-        let record = &RECORDS[usize::from(entry)];
+        let (record, shape) = table::at(entry);
         if low & record.mask != record.value || padded[2] & record.mask_high != record.value_high {
             continue;
         }
-        let shape = &SHAPES[usize::from(record.shape)];
         // An access whose operands are impossible is not another form of it.
         let accesses = matches!(shape.format, Format::Flat | Format::Global | Format::Scratch);
         if accesses && impossible == Some(record.op) {
@@ -176,10 +175,6 @@ impl Decoder<'_> {
         }
         if shape.flags != 0 {
             imply(&mut inst, shape.flags);
-        }
-        if matches!(inst.format, Format::Mubuf | Format::Mtbuf) {
-            inst.memory.offen = shape.template.contains(" offen");
-            inst.memory.idxen = shape.template.contains(" idxen");
         }
         Some(inst)
     }

@@ -15,9 +15,7 @@ use crate::decode::{last_sgpr, MAX_WORDS};
 use crate::inst::{Extension, Format, Inst};
 use crate::names;
 use crate::operand::{Operand, Special};
-use crate::table::{flags, float, Field, Kind, Number, Record, Shape, Slot};
-use crate::tables::records::RECORDS;
-use crate::tables::shapes::SHAPES;
+use crate::table::{self, flags, float, Field, Kind, Number, Record, Shape, Slot};
 use crate::{decode, DecodeError, Op, Target};
 
 /// Decodes the instruction at the start of `words`, and its text.
@@ -35,11 +33,11 @@ impl Inst {
     /// What the assembler of `target` calls the operation, without marks of the encoding. `target` and `inst` belong together.
     #[must_use]
     pub fn mnemonic(&self) -> &'static str {
-        self.record().mnemonic
+        self.record().0.mnemonic
     }
 
-    fn record(&self) -> &'static Record {
-        &RECORDS[usize::from(self.entry)]
+    fn record(&self) -> (&'static Record, &'static Shape) {
+        table::at(self.entry)
     }
 
     /// The instruction as text; `words` are those that it was decoded from.
@@ -48,8 +46,7 @@ impl Inst {
         let mut padded = [0; MAX_WORDS];
         let count = words.len().min(MAX_WORDS);
         padded[..count].copy_from_slice(&words[..count]);
-        let record = self.record();
-        let shape = &SHAPES[usize::from(record.shape)];
+        let (record, shape) = self.record();
         let mut printer = Printer { target, inst: self, shape, words: padded, out: String::with_capacity(64) };
         // Writing to a string does not fail.
         let _ = printer.instruction(record);

@@ -9,6 +9,8 @@ use crate::{Op, Target};
 /// One encoding of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
+    /// Index of the table's entry.
+    pub entry: u16,
     /// The operation.
     pub op: Op,
     /// Its format.
@@ -50,7 +52,8 @@ impl BitField {
 
 /// The encodings of `target`, in the order of their precedence.
 pub fn encodings(target: Target) -> impl Iterator<Item = Encoding> {
-    RECORDS.iter().filter(move |record| record.targets >> target as usize & 1 != 0).map(|record| {
+    let all = (0u16..).zip(RECORDS);
+    all.filter(move |(_, record)| record.targets >> target as usize & 1 != 0).map(|(entry, record)| {
         let shape = &SHAPES[usize::from(record.shape)];
         let split = |wide: u64, high: u32| {
             let bytes = wide.to_le_bytes();
@@ -72,6 +75,7 @@ pub fn encodings(target: Target) -> impl Iterator<Item = Encoding> {
             })
             .collect();
         Encoding {
+            entry,
             op: record.op,
             format: shape.format,
             words: usize::from(shape.bytes / 4),

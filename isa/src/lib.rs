@@ -16,6 +16,7 @@
 //! | `disasm`, `names` | their text |
 //! | `encodings` | the tables as data, for generators of code |
 //! | `table`, `tables` | the generated tables, and their form |
+//! | `sabotage` | faults in them, for tests |
 
 mod decode;
 mod disasm;
@@ -24,6 +25,8 @@ mod inst;
 mod names;
 mod op;
 mod operand;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;
 mod table;
 mod tables;
 mod target;

@@ -5,10 +5,12 @@
 //! the operands are, and the assembler's template.
 
 use crate::inst::Format;
+use crate::tables::records::RECORDS;
+use crate::tables::shapes::SHAPES;
 use crate::Op;
 
 /// One encoding of an operation.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     /// Bits that are fixed in the first two words.
     pub mask: u64,
@@ -29,7 +31,7 @@ pub(crate) struct Record {
 }
 
 /// What many records share.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub format: Format,
     /// Bytes without a literal.
@@ -47,7 +49,7 @@ pub(crate) struct Shape {
 }
 
 /// What decides how many registers an image instruction has.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Image {
     pub extra: u8,
     pub coordinates: bool,
@@ -100,7 +102,7 @@ pub(crate) mod flags {
 }
 
 /// An operand of an encoding.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub field: Field,
     pub kind: Kind,
@@ -111,7 +113,7 @@ pub(crate) struct Slot {
 }
 
 /// Bits of an operand.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     /// Word of the instruction.
     pub word: u8,
@@ -298,6 +300,17 @@ pub(crate) enum Field {
     Src0Y,
     Vsrc1Y,
     Idx,
+}
+
+/// The record `entry` and its shape.
+#[inline]
+pub(crate) fn at(entry: u16) -> (&'static Record, &'static Shape) {
+    #[cfg(feature = "sabotage")]
+    if let Some(planted) = crate::sabotage::planted(entry) {
+        return planted;
+    }
+    let record = &RECORDS[usize::from(entry)];
+    (record, &SHAPES[usize::from(record.shape)])
 }
 
 /// The value of inline constant `code` in a source of type `number`.

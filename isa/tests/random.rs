@@ -3,7 +3,7 @@
 //!
 //! `VKFD_ISA_WORDS` says how many.
 
-use vkfd_isa::{decode, disassemble, encodings, Target, MAX_WORDS};
+use vkfd_isa::{decode, disassemble, encodings, Format, Target, MAX_WORDS};
 
 struct Random(u64);
 
@@ -47,6 +47,48 @@ fn any_words_are_an_instruction_or_an_error() {
     }
     // Most words are something; a decoder that knows nothing would pass what is above.
     assert!(decoded.iter().all(|n| *n > count() / 4), "{decoded:?}");
+}
+
+/// What the text says of an access is what the engines are told of it: the text is compared with `llvm-mc`, so the rest is right.
+#[test]
+fn the_marks_in_the_text_are_those_of_the_instruction() {
+    let mut random = Random(0xfeed_beef_1234_5678);
+    let mut seen = [0u32; 6];
+    for target in Target::ALL {
+        for encoding in encodings(target) {
+            for round in 0..4 {
+                let mut words = encoding.value;
+                for field in &encoding.fields {
+                    let [value, ..] = random.words();
+                    field.set(&mut words, if round == 0 { 0 } else { value });
+                }
+                let Ok((inst, text)) = disassemble(target, &words) else { continue };
+                if inst.format == Format::Mimg || inst.format == Format::Exp {
+                    continue;
+                }
+                let memory = &inst.memory;
+                let glc = if target == Target::Gfx942 { "sc0" } else { "glc" };
+                let has = |mark: &str| text.split(' ').skip(1).any(|word| word == mark);
+                let marks = [
+                    ("offen", memory.offen),
+                    ("idxen", memory.idxen),
+                    ("lds", memory.lds),
+                    ("tfe", memory.tfe),
+                    ("gds", memory.gds),
+                    (glc, memory.glc),
+                ];
+                for (n, (mark, set)) in marks.into_iter().enumerate() {
+                    // Scalar accesses and those that gfx942 has no bit for are printed in words of their own.
+                    if mark == glc && !has(mark) {
+                        continue;
+                    }
+                    assert_eq!(has(mark), set, "{target}: {text}: {mark}");
+                    seen[n] += u32::from(set);
+                }
+            }
+        }
+    }
+    assert!(seen.iter().all(|count| *count != 0), "a mark that no instruction has: {seen:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //!
 //! The lock of a file guards what it has of the driver, and is never held during a call.
 
+use crate::backend::{Process, Render};
 use crate::redirect::Device;
 use crate::setting::{self, Mark};
 use crate::trace::Trace;
@@ -15,11 +16,8 @@ use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use vkfd_driver::addr::CpuVa;
-use vkfd_driver::gpu::Gpu;
 use vkfd_host::device_file::SHOWN_NAME;
 use vkfd_host::per_process::Identity;
-use vkfd_host::{KfdFile, RenderFile};
 use vkfd_uapi::command::ACQUIRE_VM;
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::pod::Pod;
@@ -38,9 +36,9 @@ pub(crate) struct OpenFile {
 #[derive(Clone, Default)]
 struct Driver {
     /// KFD's file: of a render node, once it is bound.
-    process: Option<Arc<KfdFile>>,
+    process: Option<Arc<dyn Process>>,
     /// DRM's file, of a render node.
-    render: Option<Arc<RenderFile>>,
+    render: Option<Arc<dyn Render>>,
 }
 
 /// Opens a device: the descriptor.
@@ -58,15 +56,14 @@ fn open_new(device: Device, flags: c_int) -> Result<c_int, c_int> {
     let driver = match device {
         Device::Kfd => {
             setting::mark(Mark::Opened);
-            Driver { process: Some(machine::open()?), render: None }
+            Driver { process: Some(machine::get()?.open()?), render: None }
         }
         Device::Render(index) => {
             let render = machine::get()?.open_render(index as usize)?;
-            Driver { process: None, render: Some(Arc::new(render)) }
+            Driver { process: None, render: Some(render) }
         }
     };
-    let memory = machine::get()?.device_file().ok_or(libc::ENODEV)?;
-    let fd = memory.open(flags).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+    let fd = machine::get()?.descriptor(flags).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
     // Lives as long as the process: see `table`.
     let file = Box::leak(Box::new(OpenFile::new(device, Identity::current(), driver)));
     let fd = fd.into_raw_fd();
@@ -135,7 +132,7 @@ impl OpenFile {
         }
     }
 
-    fn process(&self) -> Result<Arc<KfdFile>, c_int> {
+    fn process(&self) -> Result<Arc<dyn Process>, c_int> {
         self.driver()?.process.ok_or(match self.device {
             Device::Kfd => libc::EBADF,
             Device::Render(_) => libc::EINVAL,
@@ -206,13 +203,17 @@ impl OpenFile {
     }
 }
 
+/// Whether both are one process of the driver's.
+fn is_same(a: &Arc<dyn Process>, b: &Arc<dyn Process>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+}
+
 /// Before ACQUIRE_VM: memory of the process on that GPU is mapped through the render node that the call brings. EINVAL if it is none.
-fn bind_render_file(process: &Arc<KfdFile>, argument: *mut c_void) -> Result<(), c_int> {
+fn bind_render_file(process: &Arc<dyn Process>, argument: *mut c_void) -> Result<(), c_int> {
     let mut args = AcquireVmArgs::zeroed();
-    let at = CpuVa(argument.expose_provenance() as u64);
-    process.process().mm().read(at, args.as_bytes_mut()).map_err(|e| e.errno.0)?;
-    let gpus = machine::get()?.gpus();
-    let Some(index) = gpus.iter().position(|gpu| gpu.properties().gpu_id == args.gpu_id) else {
+    let machine = machine::get()?;
+    machine.read(argument, args.as_bytes_mut())?;
+    let Some(index) = machine.gpu(args.gpu_id) else {
         // The driver says what is wrong with that.
         return Ok(());
     };
@@ -221,7 +222,7 @@ fn bind_render_file(process: &Arc<KfdFile>, argument: *mut c_void) -> Result<(),
         return Err(libc::EINVAL);
     }
     match &mut render.lock().process {
-        Some(bound) if !Arc::ptr_eq(bound, process) => Err(libc::EBUSY),
+        Some(bound) if !is_same(bound, process) => Err(libc::EBUSY),
         bound => {
             bound.get_or_insert_with(|| process.clone());
             Ok(())

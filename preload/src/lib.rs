@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The library that `vkfd run` loads into a program (LD_PRELOAD). The program finds `/dev/kfd`, render nodes, and the topology in sysfs, and
-//! has a machine of its own behind them: the driver and its GPUs, in its process, from the first open on.
+//! has a machine of its own behind them: the driver and its GPUs, in its process, from the first open on. In a guest it may be the host's machine
+//! instead.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -8,7 +9,9 @@
 //! | `redirect` | paths: what lies below the private directory, what is a device |
 //! | `table` | which descriptors are devices |
 //! | `device` | the open files behind them |
-//! | `machine` | the machine |
+//! | `backend` | what is behind devices: one of two machines |
+//! | `machine` | the machine in this process |
+//! | `forwarded` | the host's machine |
 //! | `message` | what the driver has to say, on stderr |
 //! | `trace` | the record of calls |
 //! | `real` | libc's own functions |
@@ -30,7 +33,9 @@
 //! out of a directory of ours leads nowhere. Each process has a machine of its own, forked children
 //! too; memory is not shared between processes. A child of vfork, or of a raw `clone`, cannot open a device; what it executes can.
 
+mod backend;
 mod device;
+mod forwarded;
 mod hooks;
 mod machine;
 mod message;

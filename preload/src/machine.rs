@@ -1,30 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The machine of this process, made when a device is opened for the first time. It lives until the process ends. A forked child that
-//! opens a device gets one of its own; what it has of its parent's is refused.
+//! opens a device gets one of its own; what it has of its parent's is refused. If `vkfd run` said so, it is the host's.
 
+use crate::backend::{Backend, Process, Render};
+use crate::forwarded::Forwarded;
 use crate::setting::{self, Setting};
+use libc::{c_int, c_void};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use vkfd_driver::addr::CpuVa;
+use vkfd_driver::address_space::AddressSpace;
+use vkfd_driver::gpu::Gpu;
 use vkfd_gpu::Profile;
 use vkfd_host::per_process::PerProcess;
-use vkfd_host::{HostError, KfdFile, Machine, MachineOptions};
+use vkfd_host::watch::ProcessMemory;
+use vkfd_host::{HostError, KfdFile, Machine, MachineOptions, RenderFile};
 
-static MACHINE: PerProcess<Result<Machine, HostError>> = PerProcess::new();
-/// As in the kernel, all open files of a process are one process of the driver's.
-static PROCESS: PerProcess<Mutex<Weak<KfdFile>>> = PerProcess::new();
+static MACHINE: PerProcess<Option<Box<dyn Backend>>> = PerProcess::new();
+
+/// The machine in this process.
+struct Local {
+    machine: Machine,
+    /// Its open file.
+    process: Mutex<Weak<KfdFile>>,
+}
 
 /// The machine. ENODEV, with a message, if it cannot be made.
-pub(crate) fn get() -> Result<&'static Machine, i32> {
+pub(crate) fn get() -> Result<&'static dyn Backend, i32> {
     let setting = setting::get().ok_or(libc::ENODEV)?;
     let made = MACHINE.get_or_init(|| {
-        crate::message::install();
-        let made = make(setting);
-        if let Err(error) = &made {
-            eprintln!("vkfd: the machine could not be made: {error}");
-        }
-        made
+        let made = match &setting.forward {
+            Some(way) => forwarded(way.clone(), setting),
+            None => {
+                crate::message::install();
+                make(setting).map(|machine| Box::new(Local { machine, process: Mutex::default() }) as Box<dyn Backend>)
+            }
+        };
+        made.inspect_err(|error| eprintln!("vkfd: the machine could not be made: {error}")).ok()
     });
     // Not in a child of vfork: what it makes would be its parent's.
-    made.and_then(|made| made.as_ref().ok()).ok_or(libc::ENODEV)
+    made.and_then(Option::as_deref).ok_or(libc::ENODEV)
+}
+
+fn forwarded(way: std::path::PathBuf, setting: &Setting) -> Result<Box<dyn Backend>, HostError> {
+    let made = Forwarded::new(way, setting.machine);
+    made.map(|made| Box::new(made) as Box<dyn Backend>).map_err(|error| HostError::AddressSpace(error.to_string()))
 }
 
 /// The machine's profile, to be written when the program ends.
@@ -87,15 +108,74 @@ fn make(setting: &Setting) -> Result<Machine, HostError> {
     Ok(machine)
 }
 
-/// This process's open file.
-pub(crate) fn open() -> Result<Arc<KfdFile>, i32> {
-    let machine = get()?;
-    let process = PROCESS.get_or_init(|| Mutex::new(Weak::new())).ok_or(libc::ENODEV)?;
-    let mut process = process.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(file) = process.upgrade() {
-        return Ok(file);
+impl Backend for Local {
+    fn open(&self) -> Result<Arc<dyn Process>, c_int> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = process.upgrade() {
+            return Ok(file);
+        }
+        let file = Arc::new(self.machine.open()?);
+        *process = Arc::downgrade(&file);
+        Ok(file)
     }
-    let file = Arc::new(machine.open()?);
-    *process = Arc::downgrade(&file);
-    Ok(file)
+
+    fn open_render(&self, index: usize) -> Result<Arc<dyn Render>, c_int> {
+        Ok(Arc::new(self.machine.open_render(index)?))
+    }
+
+    fn descriptor(&self, flags: c_int) -> io::Result<OwnedFd> {
+        let file = self.machine.device_file().ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+        file.open(flags)
+    }
+
+    fn gpu(&self, gpu_id: u32) -> Option<usize> {
+        self.machine.gpus().iter().position(|gpu| gpu.properties().gpu_id == gpu_id)
+    }
+
+    fn read(&self, from: *const c_void, to: &mut [u8]) -> Result<(), c_int> {
+        let memory = ProcessMemory::new(self.machine.memory());
+        memory.read(CpuVa(from.expose_provenance() as u64), to).map_err(|e| e.errno.0)
+    }
+}
+
+impl Process for KfdFile {
+    unsafe fn ioctl(&self, command: u32, argument: *mut c_void) -> Result<(), c_int> {
+        // SAFETY: forwarded to the caller.
+        unsafe { self.ioctl(command, argument) }
+    }
+
+    unsafe fn mmap(
+        &self,
+        at: *mut c_void,
+        bytes: usize,
+        prot: c_int,
+        flags: c_int,
+        offset: u64,
+    ) -> Result<*mut c_void, c_int> {
+        // SAFETY: forwarded to the caller.
+        unsafe { self.mmap(at, bytes, prot, flags, offset) }
+    }
+
+    fn local(&self) -> Option<&KfdFile> {
+        Some(self)
+    }
+}
+
+impl Render for RenderFile {
+    unsafe fn ioctl(&self, bound: Option<&dyn Process>, command: u32, argument: *mut c_void) -> Result<(), c_int> {
+        // SAFETY: forwarded to the caller.
+        unsafe { self.ioctl(bound.and_then(|process| process.local()), command, argument) }
+    }
+
+    unsafe fn mmap(
+        &self,
+        at: *mut c_void,
+        bytes: usize,
+        prot: c_int,
+        flags: c_int,
+        offset: u64,
+    ) -> Option<Result<*mut c_void, c_int>> {
+        // SAFETY: forwarded to the caller.
+        unsafe { self.mmap(at, bytes, prot, flags, offset) }
+    }
 }

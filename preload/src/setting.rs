@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use vkfd_host::description::{
-    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE,
     TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 
@@ -22,6 +22,8 @@ pub(crate) struct Setting {
     marks: [CString; 3],
     /// The machine to make.
     pub(crate) machine: Description,
+    /// The way to the host's machine, if that is the one.
+    pub(crate) forward: Option<PathBuf>,
     /// Where kernels' costs are written.
     pub(crate) profile: Option<PathBuf>,
     /// Where calls are recorded, and whether as JSON.
@@ -90,7 +92,8 @@ fn from_environment() -> Option<Setting> {
     let trace = variable(TRACE_VARIABLE).map(|path| (path.into(), variable(TRACE_JSON_VARIABLE).is_some()));
     // Each process has its own.
     let profile = variable(PROFILE_VARIABLE).map(|path| PathBuf::from(path).join(std::process::id().to_string()));
-    Some(Setting { directory, marks, machine, profile, trace })
+    let forward = variable(FORWARD_VARIABLE).map(PathBuf::from);
+    Some(Setting { directory, marks, machine, forward, profile, trace })
 }
 
 /// Notes something for `vkfd run`, which finds a file. Once a process; leaves errno alone.

@@ -368,7 +368,7 @@ pod! {
         pub gpu_va: u64,
         /// Counts the range's invalidations.
         pub generation: u64,
-        /// `RANGE_*`.
+        /// One of [`RANGE_INVALID`], [`RANGE_VALID`], [`RANGE_GONE`] and [`RANGE_DENIED`].
         pub state: u32,
         /// Unused.
         pub pad: u32,

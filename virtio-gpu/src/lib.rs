@@ -11,6 +11,8 @@
 //! | [`device`] | the device: resources, contexts, fences; without vhost, so that tests and fuzzers drive it directly |
 //! | [`fuzz`] | what fuzz targets run |
 //! | [`server`] | vhost-user: a socket that a VMM connects to |
+//! | [`guest`] | the other side: a guest's ways to the device, and forwarded calls |
+//! | [`loopback`] | the device without a virtual machine: a socket that such a program connects to |
 //!
 //! `docs/native-context.md` describes it for those who build the other sides.
 
@@ -18,6 +20,9 @@
 pub mod device;
 #[cfg(feature = "device")]
 pub mod fuzz;
+pub mod guest;
+#[cfg(feature = "device")]
+pub mod loopback;
 pub mod protocol;
 #[cfg(feature = "device")]
 pub mod server;

@@ -15,7 +15,7 @@ use crate::{tree, Verdict};
 /// Compile the client library's kernels, or compare them with what is in the tree
 ///
 /// Compiles kernels/src/kernels.cl for each processor with clang-19 (Debian: clang-19, lld-19, llvm-19), and writes
-/// kernels/code/PROCESSOR.co; with --check it writes nothing and compares.
+/// kernels/code/PROCESSOR.co; the same with the kernel of the client library's examples. With --check it writes nothing and compares.
 ///
 /// Exit status: 0 done, or equal; 1 differences; 2 it could not be done.
 #[derive(clap::Args)]
@@ -51,10 +51,15 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let build = tree::target().join("kernels");
     fs::create_dir_all(&build).with_context(|| format!("make {}", build.display()))?;
     let mut findings = Vec::new();
-    for processor in PROCESSORS {
-        let made = build.join(processor).with_extension("co");
-        compile(&tree.join("src"), processor, &made)?;
-        let place = tree.join("code").join(processor).with_extension("co");
+    let examples = tree::root().join("client/examples");
+    let own =
+        PROCESSORS.map(|name| (tree.join("src/kernels.cl"), name, tree.join("code").join(name).with_extension("co")));
+    let example = (examples.join("triple.cl"), "gfx900", examples.join("triple.gfx900.co"));
+    let all = own.into_iter().chain([example]);
+    let count = PROCESSORS.len() + 1;
+    for (source, processor, place) in all {
+        let made = build.join(place.file_name().unwrap_or_default());
+        compile(&source, processor, &made)?;
         let code = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
         if !args.check {
             fs::write(&place, code).with_context(|| format!("write {}", place.display()))?;
@@ -63,7 +68,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
     }
     if findings.is_empty() {
-        Ok(Verdict::Clean(format!("{} code objects", PROCESSORS.len())))
+        Ok(Verdict::Clean(format!("{count} code objects")))
     } else {
         Ok(Verdict::Findings(findings))
     }
@@ -72,7 +77,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
 fn compile(source: &Path, processor: &str, to: &Path) -> Result<()> {
     let mut clang = Command::new("clang-19");
     // The source's directory, so that no path of this machine gets into the object.
-    clang.current_dir(source).args(FLAGS).arg(format!("-mcpu={processor}")).arg("-o").arg(to).arg("kernels.cl");
+    clang.current_dir(source.parent().unwrap_or(source));
+    clang.args(FLAGS).arg(format!("-mcpu={processor}")).arg("-o").arg(to).arg(source.file_name().unwrap_or_default());
     finish(clang)?;
     let mut strip = Command::new("llvm-objcopy-19");
     strip.arg("--strip-all").arg(to);

@@ -8,15 +8,20 @@
 mod abi;
 mod clients;
 mod counts;
+mod dist;
 mod fuzz;
 mod interleavings;
 mod isa;
 mod kernels;
+mod links;
+mod operations;
+mod packages;
 mod programs;
 mod pseudocode;
 mod rooms;
 mod stray;
 mod stress;
+mod transcripts;
 mod tree;
 mod vm;
 
@@ -44,11 +49,16 @@ enum Task {
     Interleavings(interleavings::Args),
     Isa(isa::Args),
     Kernels(kernels::Args),
+    Links(links::Args),
+    Operations(operations::Args),
     Pseudocode(pseudocode::Args),
     Stray(stray::Args),
     Stress(stress::Args),
+    Transcripts(transcripts::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
+    Dist(dist::Args),
+    Packages(packages::Args),
     Vm(vm::Args),
     Clients(clients::Args),
     Programs(programs::Args),
@@ -69,11 +79,16 @@ fn main() -> ExitCode {
         Task::Interleavings(args) => interleavings::run(&args),
         Task::Isa(args) => isa::run(&args),
         Task::Kernels(args) => kernels::run(&args),
+        Task::Links(args) => links::run(&args),
+        Task::Operations(args) => operations::run(&args),
         Task::Pseudocode(args) => pseudocode::run(&args),
         Task::Stray(args) => stray::run(&args),
         Task::Stress(args) => stress::run(&args),
+        Task::Transcripts(args) => transcripts::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
+        Task::Dist(args) => dist::run(&args),
+        Task::Packages(args) => packages::run(&args),
         Task::Vm(args) => vm::run(&args),
         Task::Clients(args) => clients::run(&args),
         Task::Programs(args) => programs::run(&args),

@@ -5,9 +5,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 
 use crate::rooms::Rooms;
 use crate::{tree, Verdict};
@@ -39,15 +38,11 @@ pub fn run(_: &Args) -> Result<Verdict> {
     let mut findings = Vec::new();
     let mut looked_at = 0_usize;
     let rooms = Rooms::of(&fs::read_to_string(root.join(DRIVER).join("lib.rs")).context("read the driver's lib.rs")?);
-    for path in files(&root)? {
+    for path in tree::files()? {
         if !matches!(extension(&path), "rs" | "c" | "h") {
             continue;
         }
         let file = root.join(&path);
-        // A file that is deleted but still tracked has nothing to look at.
-        if !file.exists() {
-            continue;
-        }
         let text = fs::read_to_string(&file).with_context(|| format!("read {path}"))?;
         looked_at += 1;
         findings.extend(check(&path, &text));
@@ -60,19 +55,6 @@ pub fn run(_: &Args) -> Result<Verdict> {
     } else {
         Ok(Verdict::Findings(findings))
     }
-}
-
-/// Paths relative to `root`.
-fn files(root: &Path) -> Result<Vec<String>> {
-    let listing = Command::new("git")
-        .arg("-C")
-        .arg(root)
-        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .output()
-        .context("run git (install it to list the tree's files)")?;
-    ensure!(listing.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listing.stderr).trim());
-    let names = String::from_utf8(listing.stdout).context("a file name that is not UTF-8")?;
-    Ok(names.split_terminator('\0').map(Into::into).collect())
 }
 
 fn extension(path: &str) -> &str {

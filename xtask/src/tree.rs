@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where the workspace and its build output are.
+//! Where the workspace and its build output are, and which files it has.
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{ensure, Context, Result};
 
 /// The workspace's root.
 pub fn root() -> PathBuf {
@@ -15,4 +18,19 @@ pub fn root() -> PathBuf {
 pub fn target() -> PathBuf {
     // A relative CARGO_TARGET_DIR is relative to where cargo was called, which is where xtask runs too.
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The files that git tracks and those that are new and not ignored, relative to the root. A file that is deleted but still tracked is
+/// not among them.
+pub fn files() -> Result<Vec<String>> {
+    let root = root();
+    let listing = Command::new("git")
+        .arg("-C")
+        .arg(&root)
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .context("run git (install it to list the tree's files)")?;
+    ensure!(listing.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listing.stderr).trim());
+    let names = String::from_utf8(listing.stdout).context("a file name that is not UTF-8")?;
+    Ok(names.split_terminator('\0').filter(|name| root.join(name).exists()).map(Into::into).collect())
 }

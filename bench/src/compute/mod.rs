@@ -36,7 +36,7 @@ use machine::Machine;
 /// One thread runs kernels of machine code: a chain of FMAs, a mix of instructions, filling and copying 192 MiB, a product of matrices by matrix
 /// instructions. Yardsticks are the host's AVX2 FMAs, memset and memcpy, and the reference engine, in the same rounds.
 ///
-/// With --json the output is one object: schema (1), version, host and parameters as of `vkfd bench userptr`, targets (what, bound, measured, met),
+/// With --json the output is one object: schema (2), version, host and parameters as of `vkfd bench userptr`, targets (what, bound, measured, met),
 /// left_out (what, why), measurements (what, unit, per_second, yardstick, yardstick_per_second), published (what, value, source).
 ///
 /// Exit code: 0 when the run completed, 3 with --check when a target was missed.

@@ -84,7 +84,7 @@ impl Step {
             Self::Allocate => "buffer, room is free",
             Self::Evict => "buffer, room is made",
             Self::Fits => "working set that fits",
-            Self::Twice => "working set twice the room",
+            Self::Twice => "working set of twice the room",
         }
     }
 }

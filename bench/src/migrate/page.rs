@@ -7,11 +7,11 @@ use super::cell::{Memory, Step};
 use super::report::{Measurement, Report, Section};
 use super::text::rate;
 use crate::page::{head, left_out, section, targets};
-use crate::plot::{bars, lines, Axis, Bar, Point, Series};
+use crate::plot::{bars, lines, Axis, Bar, Length, Point, Series};
 use crate::text;
 
-const INTRODUCTION: &str = "<p>Data can live in a GPU&#8217;s memory and keep its addresses. It is moved there by request or by a page fault, and back by \
-    request, or because the memory is needed. <b>Coherent</b> memory the CPU uses where it is; <b>private</b> memory comes back when the CPU touches \
+const INTRODUCTION: &str = "<p>Data can be in a GPU&#8217;s memory and keep its addresses. It moves there on request or by a page fault, and back on \
+    request, or because the memory is needed. The CPU uses <b>coherent</b> memory where it is; <b>private</b> memory comes back when the CPU touches \
     it.</p>";
 
 /// What is on it.
@@ -67,31 +67,34 @@ fn transfer(report: &Report, page: &mut String) {
     let found: Vec<&Measurement> = report.of(Section::Transfer).collect();
     let steps = [Step::Copy, Step::ToGpu, Step::ToSystem];
     let list = series(&found, &steps, |m| m.cell.granule as f64, |m, seconds| m.bytes as f64 / seconds / 1e9);
-    let x =
-        Axis { title: "bytes of a request", tick: |v| format!("{v:.0}").parse().map_or(String::new(), text::bytes) };
-    let y = Axis { title: "GB/s", tick: text::number };
+    let x = Axis {
+        title: "bytes of a request",
+        tick: |v| format!("{v:.0}").parse().map_or(String::new(), text::bytes),
+        binary: true,
+    };
+    let y = Axis { title: "GB/s", tick: text::number, binary: false };
     let plot = lines(&list, &x, &y, "Speed of moving against the size of requests");
     section(
         page,
         "Moving to the GPU and back",
         &plot,
-        "The same bytes in requests of several sizes. What a request costs by itself shows on the left; on the right what the pages cost. memcpy of the same \
-         pieces, between memory that is there already, is what there is to reach.",
+        "The same bytes in requests of several sizes. On the left the request itself dominates the cost, on the right the pages do. memcpy of the same \
+         pieces, between memory that is there already, is the best that can be reached.",
     );
 }
 
 fn touch(report: &Report, page: &mut String) {
     let found: Vec<&Measurement> = report.of(Section::Touch).collect();
     let list = series(&found, &[Step::ReadSpread, Step::ReadStart], |m| m.cell.percent as f64, |_, seconds| seconds);
-    let x = Axis { title: "percent of the buffer that the CPU reads", tick: text::number };
-    let y = Axis { title: "time", tick: text::time };
+    let x = Axis { title: "percent of the buffer that the CPU reads", tick: |v| format!("{v}%"), binary: false };
+    let y = Axis { title: "time", tick: text::time, binary: false };
     let plot = lines(&list, &x, &y, "CPU accesses to memory on a GPU");
     section(
         page,
         "The CPU reads part of a buffer that is on the GPU",
         &plot,
-        "In place (coherent), or with the memory coming back first (private). In a process private memory comes back by 2 MiB, so a few pages all over the buffer \
-         bring back all of it; in a kernel it comes back by pages.",
+        "In place (coherent), or with the memory coming back first (private). In a process private memory comes back 2 MiB at a time, so a few pages all over the \
+         buffer bring back all of it; in a kernel it comes back page by page.",
     );
 }
 
@@ -111,10 +114,10 @@ fn fault(report: &Report, page: &mut String) {
                 String::new()
             };
             let name = format!("{}{size}, {}", m.cell.step.name(), m.cell.memory.name());
-            bar(m, name, |seconds| seconds * 1e6, text::time(m.seconds.median))
+            bar(m, name, |seconds| seconds, text::time(m.seconds.median))
         })
         .collect();
-    let plot = bars(&list, &[], "time, microseconds", "Latency of faults");
+    let plot = bars(&list, &[], "time (logarithmic)", "Latency of faults", Length::Logarithmic(text::time));
     section(
         page,
         "One access, with the fault it causes",
@@ -131,9 +134,9 @@ fn pressure(report: &Report, page: &mut String) {
             bar(m, name, |seconds| m.bytes as f64 / seconds / 1e9, format!("{:.2} GB/s", rate(m)))
         })
         .collect();
-    let plot = bars(&list, &[], "speed, GB/s", "Speed under pressure");
+    let plot = bars(&list, &[], "speed, GB/s", "Speed under pressure", Length::Linear);
     let mut see = String::from(
-        "Buffer: how fast SVM memory leaves for one. Working sets: how fast a kernel reads them by page faults.",
+        "Buffer: how fast SVM memory makes room for one. Working sets: how fast a kernel reads them by page faults.",
     );
     for o in &report.oversubscription {
         let _ = write!(

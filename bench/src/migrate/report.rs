@@ -34,9 +34,9 @@ pub struct Measurement {
     pub bytes: u64,
     /// The time.
     pub seconds: Spread,
-    /// The time by the yardstick's in the same round: memcpy of the same bytes by the same pieces (transfer), an access without a fault, a touch of
-    /// new memory (fault), the same read in system memory (touch), free room (pressure).
-    pub by_yardstick: Option<Spread>,
+    /// The time relative to the yardstick's in the same round: memcpy of the same bytes in the same pieces (transfer), an access without a fault or a
+    /// touch of new memory (fault), the same read in system memory (touch), an allocation with free room (pressure).
+    pub relative_to_yardstick: Option<Spread>,
 }
 
 /// How a working set of twice the room went, by the driver's counters, in all rounds.
@@ -82,8 +82,8 @@ impl Report {
         yardstick: impl Fn(Cell) -> Option<Cell>,
     ) {
         for (cell, seconds) in samples.spreads() {
-            let by_yardstick = yardstick(cell).and_then(|other| samples.ratio(cell, other));
-            self.measurements.push(Measurement { section, cell, bytes, seconds, by_yardstick });
+            let relative_to_yardstick = yardstick(cell).and_then(|other| samples.ratio(cell, other));
+            self.measurements.push(Measurement { section, cell, bytes, seconds, relative_to_yardstick });
         }
     }
 

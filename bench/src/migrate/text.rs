@@ -18,20 +18,20 @@ pub fn report(report: &Report) -> String {
     out
 }
 
-/// Bytes by seconds.
+/// Bytes per second, in GB/s.
 pub fn rate(m: &Measurement) -> f64 {
     m.bytes as f64 / m.seconds.median / 1e9
 }
 
-/// The speed by the yardstick's: the ratio of times the other way round.
+/// The speed relative to the yardstick's: the inverse ratio of the times.
 fn speed(m: &Measurement) -> String {
-    m.by_yardstick.map_or_else(String::new, |by| spread(by.inverted()))
+    m.relative_to_yardstick.map_or_else(String::new, |by| spread(by.inverted()))
 }
 
 fn transfer(report: &Report, out: &mut String) {
     let found: Vec<&Measurement> = report.of(Section::Transfer).collect();
     let Some(first) = found.first() else { return };
-    heading(out, &format!("Moving {} by requests of so many bytes", bytes(first.bytes)));
+    heading(out, &format!("Moving {} in requests of several sizes", bytes(first.bytes)));
     let mut requests: Vec<u64> = found.iter().map(|m| m.cell.granule).collect();
     requests.sort_unstable();
     requests.dedup();
@@ -48,7 +48,7 @@ fn transfer(report: &Report, out: &mut String) {
             rows.push([vec![format!("  {name}")], speeds.to_vec()].concat());
         }
     }
-    table(out, &["  requests", "speed", "time a request", "speed by memcpy's"], &rows);
+    table(out, &["  requests", "speed", "time per request", "relative to memcpy"], &rows);
 }
 
 fn fault(report: &Report, out: &mut String) {
@@ -66,12 +66,12 @@ fn fault(report: &Report, out: &mut String) {
             _ => format!("{}, {}", step.name(), memory.name()),
         };
         let quartiles = format!("{} to {}", time(m.seconds.q1), time(m.seconds.q3));
-        let by = m.by_yardstick.map_or_else(String::new, spread);
+        let by = m.relative_to_yardstick.map_or_else(String::new, spread);
         rows.push((step, memory, granule, vec![name, time(m.seconds.median), quartiles, by]));
     }
     rows.sort_by_key(|(step, memory, granule, _)| (*step, *granule, *memory));
     let rows: Vec<_> = rows.into_iter().map(|(.., row)| row).collect();
-    table(out, &["", "median", "quartiles", "by no fault"], &rows);
+    table(out, &["", "median", "quartiles", "relative to no fault"], &rows);
 }
 
 fn touch(report: &Report, out: &mut String) {
@@ -87,7 +87,7 @@ fn touch(report: &Report, out: &mut String) {
         for percent in percents {
             let find = |memory| report.find(Section::Touch, Cell { step, memory, granule: 0, percent });
             let cell = |memory| find(memory).map_or_else(|| "-".to_owned(), |m| time(m.seconds.median));
-            let by = |memory| find(memory).and_then(|m| m.by_yardstick).map_or_else(|| "-".to_owned(), spread);
+            let by = |memory| find(memory).and_then(|m| m.relative_to_yardstick).map_or_else(|| "-".to_owned(), spread);
             rows.push(vec![
                 format!("  {percent}%"),
                 cell(Memory::System),
@@ -98,8 +98,9 @@ fn touch(report: &Report, out: &mut String) {
             ]);
         }
     }
-    let head = ["", "not on the GPU", "coherent", "private", "coherent by not on it", "private by not on it"];
+    let head = ["", "not on the GPU", "coherent", "private", "coherent, relative", "private, relative"];
     table(out, &head, &rows);
+    out.push_str("  Relative: the time, relative to the same read of memory that is not on the GPU.\n");
 }
 
 fn pressure(report: &Report, out: &mut String) {
@@ -108,14 +109,14 @@ fn pressure(report: &Report, out: &mut String) {
     }
     heading(out, "More than there is room for on the GPU");
     let row = |m: &Measurement| {
-        let by = m.by_yardstick.map_or_else(String::new, spread);
+        let by = m.relative_to_yardstick.map_or_else(String::new, spread);
         let name = format!("{}, {}", m.cell.step.name(), m.cell.memory.name());
         // Nothing moves for a buffer that has room.
         let speed = if m.cell.step == Step::Allocate { String::from("-") } else { format!("{:.2} GB/s", rate(m)) };
         vec![name, bytes(m.bytes), time(m.seconds.median), speed, by]
     };
     let rows: Vec<_> = report.of(Section::Pressure).map(row).collect();
-    table(out, &["", "bytes", "time", "speed", "by the one with room"], &rows);
+    table(out, &["", "bytes", "time", "speed", "relative to having room"], &rows);
     for o in &report.oversubscription {
         let n = |n: u64| count(usize::try_from(n).unwrap_or(usize::MAX));
         let _ = writeln!(

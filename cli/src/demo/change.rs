@@ -150,7 +150,7 @@ fn change(scene: &mut Scene<'_>, report: &mut Report<'_>, change: &Change<'_>) -
             step.note("this driver does not show its counters");
             return Ok(());
         };
-        step.check("the driver was told", after.invalidations > before.invalidations, || "it was not".into());
+        step.check("the driver learned of it", after.invalidations > before.invalidations, || "it was not".into());
         if !scene.session.xnack {
             let stops = after.evictions - before.evictions;
             let goes = after.restores - before.restores;
@@ -313,7 +313,7 @@ fn discard(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<()> {
     let what = amount(scene, &hit);
     let title = format!("The same by a bare system call, past libc, of {what}");
     if !hears.raw_system_calls {
-        let reason = "without userfaultfd the driver in this process is told of libc's calls only";
+        let reason = "without userfaultfd the driver in this process sees only calls through libc";
         return report.skip("discard-past-libc", title, reason);
     }
     let act = |guest: &Guest, range: usize| {

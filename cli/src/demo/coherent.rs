@@ -55,8 +55,8 @@ fn even(text: &str) -> Result<u64, String> {
     }
 }
 
-const INTRODUCTION: &str = "A buffer moves to a GPU's memory and keeps its addresses: CPU and GPUs use it where it is, without copies in the program. Every \
-    line below is something that was done, what the driver's counters say of pages that moved, and what was checked.";
+const INTRODUCTION: &str = "A buffer moves to a GPU's memory and keeps its addresses. CPU and GPUs use it where it is, without copies in the program. Each \
+    step below was done and checked; the driver's counters say how many pages moved.";
 
 /// Runs it.
 ///

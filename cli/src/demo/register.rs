@@ -82,7 +82,7 @@ pub fn run(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<bool> {
         step.check("all are valid", valid == ranges, || format!("{} of {}", count(valid), count(ranges)));
         step.number("windows", bo.windows).number("driver_bytes", bo.driver_bytes);
         step.note(format!(
-            "{} (intervals of CPU addresses whose changes the driver is told of); {} of driver memory for the object",
+            "{} (intervals of CPU addresses that the driver watches for changes); {} of driver memory for the object",
             counted(bo.windows, "notifier window"),
             bytes(bo.driver_bytes)
         ));

@@ -23,6 +23,8 @@ pub struct CodeObject {
     pub machine: String,
     /// 2 to 6.
     pub version: u8,
+    /// Where it begins in the file.
+    pub offset: usize,
     /// In the order of their addresses.
     pub functions: Vec<Function>,
 }
@@ -31,6 +33,8 @@ pub struct CodeObject {
 pub struct Function {
     pub name: String,
     pub address: u64,
+    /// Where its code begins in the file.
+    pub offset: u64,
     pub code: Vec<u8>,
     /// Of kernels.
     pub descriptor: Option<Descriptor>,
@@ -47,17 +51,18 @@ impl CodeObject {
 pub fn all(file: &[u8]) -> Result<Vec<CodeObject>> {
     if let Ok(header) = elf::FileHeader64::<Endianness>::parse(file) {
         if header.e_machine.get(Endianness::Little) == elf::EM_AMDGPU {
-            return Ok(vec![read(file)?]);
+            return Ok(vec![read(file, 0)?]);
         }
     }
     let mut objects = Vec::new();
-    let mut rest = file;
-    while let Some(at) = find(rest, BUNDLE) {
-        rest = &rest[at..];
-        for entry in bundle(rest)? {
-            objects.push(read(entry)?);
+    let mut at = 0;
+    while let Some(begin) = find(&file[at..], BUNDLE) {
+        at += begin;
+        for (offset, entry) in bundle(&file[at..]).with_context(|| format!("the bundle at byte {at:#x}"))? {
+            let offset = at + offset;
+            objects.push(read(entry, offset).with_context(|| format!("the code object at byte {offset:#x}"))?);
         }
-        rest = &rest[BUNDLE.len()..];
+        at += BUNDLE.len();
     }
     if objects.is_empty() {
         ensure!(find(file, COMPRESSED).is_none(), "its code objects are compressed, which is not supported");
@@ -70,8 +75,8 @@ fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
     bytes.windows(pattern.len()).position(|window| window == pattern)
 }
 
-/// The AMDGPU objects of the bundle that `bytes` begins with.
-fn bundle(bytes: &[u8]) -> Result<Vec<&[u8]>> {
+/// The AMDGPU objects of the bundle that `bytes` begins with, and where they are in it.
+fn bundle(bytes: &[u8]) -> Result<Vec<(usize, &[u8])>> {
     let word = |at: usize| -> Result<usize> {
         let bytes = bytes.get(at..at + 8).context("a bundle that ends early")?;
         Ok(usize::try_from(u64::from_le_bytes(bytes.try_into()?))?)
@@ -86,14 +91,14 @@ fn bundle(bytes: &[u8]) -> Result<Vec<&[u8]>> {
         let end = offset.checked_add(size).context("a bundle that ends early")?;
         let object = bytes.get(offset..end).context("a bundle that ends early")?;
         if object.starts_with(&elf::ELFMAG) {
-            objects.push(object);
+            objects.push((offset, object));
         }
     }
     Ok(objects)
 }
 
-fn read(bytes: &[u8]) -> Result<CodeObject> {
-    let file = ElfFile64::<Endianness>::parse(bytes).context("not ELF")?;
+fn read(bytes: &[u8], offset: usize) -> Result<CodeObject> {
+    let file = ElfFile64::<Endianness>::parse(bytes).context("a damaged ELF file")?;
     let header = file.elf_header();
     let endian = file.endian();
     ensure!(header.e_machine.get(endian) == elf::EM_AMDGPU, "not for AMDGPU");
@@ -105,7 +110,7 @@ fn read(bytes: &[u8]) -> Result<CodeObject> {
         }
     };
     let mut object =
-        CodeObject { machine: machine(header.e_flags.get(endian), version), version, functions: Vec::new() };
+        CodeObject { machine: machine(header.e_flags.get(endian), version), version, offset, functions: Vec::new() };
     let mut starts = Vec::new();
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let SymbolFlags::Elf { st_info, .. } = symbol.flags() else { continue };
@@ -132,6 +137,8 @@ fn read(bytes: &[u8]) -> Result<CodeObject> {
             (size, _) => at(address.saturating_add(size))?.min(data.len()),
         };
         let mut code = data.get(at(*address)?..end).unwrap_or_default();
+        let begin = section.file_range().map_or(0, |(begin, _)| begin.saturating_add(at(*address).unwrap_or(0) as u64));
+        let mut begin = begin.saturating_add(offset as u64);
         let mut address = *address;
         let descriptor = if *old_kernel {
             let header = code.get(..V2_HEADER).with_context(|| format!("{name} is shorter than its descriptor"))?;
@@ -139,12 +146,15 @@ fn read(bytes: &[u8]) -> Result<CodeObject> {
             object.machine = descriptor.machine().unwrap_or(object.machine);
             code = &code[V2_HEADER..];
             address += V2_HEADER as u64;
+            begin = begin.saturating_add(V2_HEADER as u64);
             Some(descriptor)
         } else {
             descriptor_of(&file, name)?
         };
-        object.functions.push(Function { name: name.clone(), address, code: code.to_vec(), descriptor });
+        let name = name.clone();
+        object.functions.push(Function { name, address, offset: begin, code: code.to_vec(), descriptor });
     }
+    ensure!(!object.functions.is_empty(), "no symbol names a function: nothing says where code is");
     Ok(object)
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure, Context, Result};
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{elf, Endianness, FileKind};
 
 /// What the path of musl's loader has in it.
@@ -105,6 +105,18 @@ fn check_binary(file: &Path, metadata: &fs::Metadata) -> Result<()> {
         "{name} is linked with musl: the library is made for glibc, which ROCm's libraries are linked with as well"
     );
     Ok(())
+}
+
+/// The runtime of AddressSanitizer that a program is linked with: it has to be loaded before all other libraries.
+pub fn sanitizer(program: &Path) -> Option<String> {
+    let data = fs::read(program).ok()?;
+    let file = elf::FileHeader64::<Endianness>::parse(&*data).ok()?;
+    let (endian, sections) = (file.endian().ok()?, file.sections(file.endian().ok()?, &*data).ok()?);
+    let (entries, link) = sections.dynamic(endian, &*data).ok()??;
+    let strings = sections.strings(endian, &*data, link).ok()?;
+    let needed = entries.iter().filter(|entry| entry.tag(endian) == elf::DT_NEEDED);
+    let names = needed.filter_map(|entry| entry.string(endian, strings).ok());
+    names.map(|name| String::from_utf8_lossy(name).into_owned()).find(|name| name.starts_with("libasan.so"))
 }
 
 #[cfg(target_arch = "x86_64")]

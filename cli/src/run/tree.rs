@@ -10,9 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use vkfd_driver::gpu::GpuProperties;
-use vkfd_driver::topology::{
-    location, Gpu, Machine, Model, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR,
-};
+use vkfd_driver::topology::{location, Gpu, Machine, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR};
 use vkfd_host::description::Description;
 
 /// A directory of files.
@@ -59,15 +57,15 @@ fn word_of(word: &CStr) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(word.to_bytes()))
 }
 
-/// Writes all of it below `directory`.
-pub fn write(directory: &Path, machine: &Description) -> io::Result<()> {
+/// Writes all of it below `directory`; without `svm` runtimes make no SVM calls.
+pub fn write(directory: &Path, machine: &Description, svm: bool) -> io::Result<()> {
     let options = machine.options();
     let properties: Vec<GpuProperties> = (0..machine.gpus).map(|gpu| options.gpu_properties(gpu)).collect();
     let gpus: Vec<Gpu<'_>> = (FIRST_RENDER_MINOR..)
         .zip(&properties)
         .map(|(render_minor, properties)| Gpu { properties, render_minor })
         .collect();
-    let topology = Machine { processors: processors(), gpus: &gpus, coherent: machine.coherent };
+    let topology = Machine { processors: processors(), gpus: &gpus, coherent: machine.coherent, svm };
     let mut kfd = Files { at: directory.join("sys/devices/virtual/kfd/kfd") };
     topology.render(&mut kfd)?;
     kfd.write("dev", "510:0\n")?;
@@ -90,7 +88,7 @@ pub fn write(directory: &Path, machine: &Description) -> io::Result<()> {
 
 /// A GPU as a PCI device with a render node.
 fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
-    let model = Model::of(gpu.properties.gfx_target_version);
+    let model = &gpu.properties.model;
     let location = location(index);
     let slot = format!("0000:{:02x}:{:02x}.{}", location >> 8, location >> 3 & 31, location & 7);
     let pci = format!("sys/devices/vkfd/{slot}");

@@ -1,28 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The client library for C; `include/vkfd.h` documents it.
 //!
+//! | module | what |
+//! | --- | --- |
+//! | `call` | results, messages and handles, as all functions have them |
+//! | `buffer` | registered and allocated memory, copies |
+//! | `compute` | code objects, queues, fences |
+//! | `svm` | memory that CPU and GPUs use at the same addresses |
+//!
 //! Mechanism: opaque boxes, negative error numbers, and a message a thread. A panic ends at the boundary as `-EIO`.
 //!
 //! Lock: `queues` guards the copy queues, one for each GPU, made at first use and held for a copy; copies on one GPU therefore
-//! run one after the other.
+//! run one after the other. Each compute queue has a lock of its own.
 
-use std::cell::RefCell;
-use std::ffi::{c_char, c_int, c_void, CString};
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::ptr;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+mod buffer;
+mod call;
+mod compute;
+mod svm;
 
-use vkfd_client::{AllocOptions, Buffer, Client, ClientError, CopyQueue, GpuVa, RegisterOptions, Result, Strategy};
+use std::ffi::{c_char, c_int, CStr};
+use std::sync::Mutex;
+
+use vkfd_client::{Client, ClientError, CopyQueue, GpuId, GpuSet, Result};
+
+use call::{fill, guard, hand_out, object};
 
 /// `vkfd_client`.
 pub struct VkfdClient {
     client: Client,
     queues: Mutex<Vec<Option<CopyQueue>>>,
 }
-
-/// `vkfd_buffer`.
-pub struct VkfdBuffer(Buffer);
 
 /// `struct vkfd_caps`.
 #[repr(C)]
@@ -50,73 +57,38 @@ const CAP_BATCH_FLAG: u32 = 1 << 2;
 const CAP_READ_ONLY: u32 = 1 << 3;
 const CAP_XNACK: u32 = 1 << 4;
 
-const READ_ONLY: u32 = 1 << 0;
-const EXECUTABLE: u32 = 1 << 1;
-const COHERENT: u32 = 1 << 2;
-const PER_RANGE: u32 = 1 << 3;
-
-thread_local! {
-    static MESSAGE: RefCell<CString> = RefCell::default();
+/// `struct vkfd_gpu_info`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct VkfdGpuInfo {
+    /// In: the caller's size. Out: bytes filled.
+    pub size: u32,
+    /// KFD's number of it.
+    pub gpu_id: u32,
+    /// major * 10000 + minor * 100 + stepping.
+    pub gfx_target_version: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Memory.
+    pub vram_bytes: u64,
+    /// Memory that is left; 0 where the driver does not say.
+    pub vram_free: u64,
+    /// `gfx900`, with a zero at the end.
+    pub name: [c_char; 32],
 }
 
-fn remember(message: &str) {
-    // Messages have no zero byte; one that had would be cut there.
-    let text = message.split('\0').next().unwrap_or_default();
-    let text = CString::new(text).unwrap_or_default();
-    // A thread that is ending has no message any more.
-    let _ = MESSAGE.try_with(|slot| slot.replace(text));
-}
-
-/// Runs a function of the interface: no panic leaves it, and a failure is remembered.
-fn guard(body: impl FnOnce() -> Result) -> c_int {
-    let (errno, message) = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return 0,
-        Ok(Err(error)) => (errno_of(&error), error.to_string()),
-        Err(_) => (libc::EIO, "the library panicked; this is a bug".to_owned()),
-    };
-    remember(&message);
-    -errno
-}
-
-fn errno_of(error: &ClientError) -> c_int {
-    match error {
-        ClientError::GpuFault { .. } => libc::EFAULT,
-        ClientError::QueueError { .. } => libc::EIO,
-        other => other.errno().map_or(libc::EIO, |errno| errno.0),
-    }
-}
-
-fn null(what: &str) -> ClientError {
-    ClientError::Invalid(format!("{what} is NULL"))
-}
-
-/// The object of a handle.
-///
-/// # Safety
-///
-/// `handle` is null or came from this library and is not freed.
-unsafe fn object<'a, T>(handle: *const T, what: &str) -> Result<&'a T> {
-    // SAFETY: promised by the caller.
-    unsafe { handle.as_ref() }.ok_or_else(|| null(what))
-}
-
-/// Makes an object and hands it out.
-///
-/// # Safety
-///
-/// `out` is null or can be written.
-unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T>) -> c_int {
-    guard(|| {
-        if out.is_null() {
-            return Err(null("out"));
-        }
-        // SAFETY: not null, so it can be written.
-        unsafe { out.write(ptr::null_mut()) };
-        let made = Box::into_raw(Box::new(make()?));
-        // SAFETY: as above.
-        unsafe { out.write(made) };
-        Ok(())
-    })
+/// `struct vkfd_machine`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct VkfdMachine {
+    /// The caller's size.
+    pub size: u32,
+    /// GPUs; 0 for one.
+    pub gpus: u32,
+    /// Memory of each; 0 for 1 GiB.
+    pub vram_bytes: u64,
+    /// `gfx90a` and such; null for gfx900.
+    pub target: *const c_char,
 }
 
 impl VkfdClient {
@@ -145,11 +117,30 @@ pub unsafe extern "C" fn vkfd_open(out: *mut *mut VkfdClient) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn vkfd_open_embedded(gpus: u32, vram_bytes: u64, out: *mut *mut VkfdClient) -> c_int {
     // SAFETY: promised by the caller.
-    unsafe { hand_out(out, || embedded(gpus, vram_bytes).map(VkfdClient::new)) }
+    unsafe { hand_out(out, || embedded(gpus, vram_bytes, None).map(VkfdClient::new)) }
+}
+
+/// The same, of more choices.
+///
+/// # Safety
+///
+/// `machine` is null or has `size` bytes, and its target is null or a C string; `out` is null or can be written.
+#[no_mangle]
+pub unsafe extern "C" fn vkfd_open_machine(machine: *const VkfdMachine, out: *mut *mut VkfdClient) -> c_int {
+    let open = || {
+        let default = VkfdMachine { size: 0, gpus: 0, vram_bytes: 0, target: std::ptr::null() };
+        // SAFETY: promised by the caller; any bytes are valid.
+        let machine = unsafe { call::read(machine, "vkfd_machine", default)? };
+        // SAFETY: promised by the caller.
+        let target = (!machine.target.is_null()).then(|| unsafe { CStr::from_ptr(machine.target) });
+        embedded(machine.gpus, machine.vram_bytes, target).map(VkfdClient::new)
+    };
+    // SAFETY: promised by the caller.
+    unsafe { hand_out(out, open) }
 }
 
 #[cfg(feature = "embedded")]
-fn embedded(gpus: u32, vram_bytes: u64) -> Result<Client> {
+fn embedded(gpus: u32, vram_bytes: u64, target: Option<&CStr>) -> Result<Client> {
     let mut options = vkfd_client::MachineOptions::default();
     if gpus != 0 {
         options.gpus = gpus;
@@ -157,11 +148,15 @@ fn embedded(gpus: u32, vram_bytes: u64) -> Result<Client> {
     if vram_bytes != 0 {
         options.vram_bytes = vram_bytes;
     }
+    if let Some(target) = target {
+        let target = target.to_string_lossy().parse::<vkfd_client::Target>();
+        options.target = target.map_err(|error| ClientError::Invalid(error.to_string()))?;
+    }
     Client::embedded(options)
 }
 
 #[cfg(not(feature = "embedded"))]
-fn embedded(_gpus: u32, _vram_bytes: u64) -> Result<Client> {
+fn embedded(_gpus: u32, _vram_bytes: u64, _target: Option<&CStr>) -> Result<Client> {
     Err(ClientError::Call { call: "vkfd_open_embedded (built without it)", errno: vkfd_client::Errno(libc::ENOSYS) })
 }
 
@@ -191,19 +186,10 @@ pub unsafe extern "C" fn vkfd_caps(client: *const VkfdClient, out: *mut VkfdCaps
     guard(|| {
         // SAFETY: promised by the caller.
         let client = unsafe { object(client, "client")? };
-        if out.is_null() {
-            return Err(null("out"));
-        }
-        // SAFETY: not null, and the first member is there whatever the size is.
-        let room = unsafe { out.cast::<u32>().read() };
-        let bytes = usize::try_from(room).unwrap_or(usize::MAX).min(size_of::<VkfdCaps>());
-        if bytes < 8 {
-            return Err(ClientError::Invalid(format!("vkfd_caps.size is {room}")));
-        }
         let caps = client.client.caps();
         let flag = |set, bit| if set { bit } else { 0 };
-        let filled = VkfdCaps {
-            size: u32::try_from(bytes).unwrap_or(0),
+        let filled = |size| VkfdCaps {
+            size,
             flags: flag(caps.vkfd, CAP_VKFD)
                 | flag(caps.batch, CAP_BATCH)
                 | flag(caps.batch_flag, CAP_BATCH_FLAG)
@@ -214,205 +200,89 @@ pub unsafe extern "C" fn vkfd_caps(client: *const VkfdClient, out: *mut VkfdCaps
             gpus: u32::try_from(client.client.gpus().len()).unwrap_or(u32::MAX),
             reserved: 0,
         };
-        // SAFETY: the caller has `size` bytes there, and `bytes` is not more than that or than the source has.
-        unsafe { ptr::copy_nonoverlapping((&raw const filled).cast::<u8>(), out.cast::<u8>(), bytes) };
-        Ok(())
+        // SAFETY: promised by the caller; the structure's members leave no room between them.
+        unsafe { fill(out, "vkfd_caps", |size| Ok(filled(size))) }
     })
 }
 
-/// Registers CPU ranges as one GPU range.
+/// Tells what a GPU is.
 ///
 /// # Safety
 ///
-/// `client` as for [`vkfd_close`]; `ranges` has `count` entries; `out` is null or can be written. For the memory, as for
-/// [`Client::register_ranges`].
+/// `client` as for [`vkfd_close`]; `out` is null or has `size` bytes.
 #[no_mangle]
-pub unsafe extern "C" fn vkfd_register_ranges(
-    client: *mut VkfdClient,
-    ranges: *const libc::iovec,
-    count: usize,
-    flags: u32,
-    out: *mut *mut VkfdBuffer,
-) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe { register(client, None, ranges, count, flags, out) }
-}
-
-/// Registers CPU ranges as one GPU range at an address of the caller's choice.
-///
-/// # Safety
-///
-/// As for [`vkfd_register_ranges`].
-#[no_mangle]
-pub unsafe extern "C" fn vkfd_register_ranges_at(
-    client: *mut VkfdClient,
-    gpu_va: u64,
-    ranges: *const libc::iovec,
-    count: usize,
-    flags: u32,
-    out: *mut *mut VkfdBuffer,
-) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe { register(client, Some(GpuVa(gpu_va)), ranges, count, flags, out) }
-}
-
-/// # Safety
-///
-/// As for [`vkfd_register_ranges`].
-unsafe fn register(
-    client: *mut VkfdClient,
-    at: Option<GpuVa>,
-    ranges: *const libc::iovec,
-    count: usize,
-    flags: u32,
-    out: *mut *mut VkfdBuffer,
-) -> c_int {
-    let register = || {
+pub unsafe extern "C" fn vkfd_gpu(client: *const VkfdClient, gpu: u32, out: *mut VkfdGpuInfo) -> c_int {
+    guard(|| {
         // SAFETY: promised by the caller.
         let client = unsafe { object(client, "client")? };
-        if ranges.is_null() {
-            return Err(null("ranges"));
+        let (_, id) = gpu_at(client, gpu)?;
+        let info = client.client.gpu(id)?;
+        let mut name = [0; 32];
+        // The last byte stays zero.
+        for (to, from) in name.iter_mut().take(31).zip(info.name.bytes()) {
+            *to = c_char::from_ne_bytes([from]);
         }
-        if flags & !(READ_ONLY | EXECUTABLE | COHERENT | PER_RANGE) != 0 {
-            return Err(ClientError::Invalid(format!("unknown flags {flags:#x}")));
-        }
-        let options = RegisterOptions {
-            writable: flags & READ_ONLY == 0,
-            executable: flags & EXECUTABLE != 0,
-            coherent: flags & COHERENT != 0,
-            at,
-            strategy: if flags & PER_RANGE != 0 { Strategy::PerRange } else { Strategy::Auto },
-            ..RegisterOptions::default()
+        let filled = |size| VkfdGpuInfo {
+            size,
+            gpu_id: id.0,
+            gfx_target_version: info.gfx_target_version,
+            reserved: 0,
+            vram_bytes: info.vram_bytes,
+            vram_free: client.client.available_vram(id).unwrap_or(0),
+            name,
         };
-        // SAFETY: the caller promises the entries, and for the memory what `register_ranges` asks for.
-        let buffer = unsafe { client.client.register_ranges(std::slice::from_raw_parts(ranges, count), &options)? };
-        Ok(VkfdBuffer(buffer))
-    };
-    // SAFETY: promised by the caller.
-    unsafe { hand_out(out, register) }
+        // SAFETY: promised by the caller; the structure's members leave no room between them.
+        unsafe { fill(out, "vkfd_gpu_info", |size| Ok(filled(size))) }
+    })
 }
 
-/// Allocates VRAM.
+/// Switches retry of page faults on or off.
 ///
 /// # Safety
 ///
-/// `client` as for [`vkfd_close`]; `out` is null or can be written.
+/// `client` as for [`vkfd_close`].
 #[no_mangle]
-pub unsafe extern "C" fn vkfd_alloc_vram(
-    client: *mut VkfdClient,
-    gpu: u32,
-    bytes: u64,
-    out: *mut *mut VkfdBuffer,
-) -> c_int {
-    let alloc = || {
+pub unsafe extern "C" fn vkfd_set_xnack(client: *mut VkfdClient, on: c_int) -> c_int {
+    guard(|| {
         // SAFETY: promised by the caller.
         let client = unsafe { object(client, "client")? };
-        let (_, gpu) = gpu_at(client, gpu)?;
-        client.client.alloc(&AllocOptions::vram(gpu, bytes)).map(VkfdBuffer)
-    };
-    // SAFETY: promised by the caller.
-    unsafe { hand_out(out, alloc) }
+        client.client.set_xnack(on != 0)
+    })
 }
 
-fn gpu_at(client: &VkfdClient, number: u32) -> Result<(usize, vkfd_client::GpuId)> {
+fn gpu_at(client: &VkfdClient, number: u32) -> Result<(usize, GpuId)> {
     let index = usize::try_from(number).unwrap_or(usize::MAX);
     let gpus = client.client.gpus();
     let gpu = gpus.get(index).ok_or_else(|| ClientError::Invalid(format!("GPU {number} of {}", gpus.len())))?;
     Ok((index, gpu.id))
 }
 
-/// A buffer's first GPU address; 0 for null.
-///
-/// # Safety
-///
-/// `buffer` is null or came from this library and is not freed yet.
-#[no_mangle]
-pub unsafe extern "C" fn vkfd_buffer_gpu_va(buffer: *const VkfdBuffer) -> u64 {
-    // SAFETY: promised by the caller.
-    unsafe { buffer.as_ref() }.map_or(0, |buffer| buffer.0.gpu_va().0)
-}
+/// All GPUs, of a set.
+const ALL_GPUS: u64 = u64::MAX;
 
-/// A buffer's bytes; 0 for null.
-///
-/// # Safety
-///
-/// As for [`vkfd_buffer_gpu_va`].
-#[no_mangle]
-pub unsafe extern "C" fn vkfd_buffer_len(buffer: *const VkfdBuffer) -> u64 {
-    // SAFETY: promised by the caller.
-    unsafe { buffer.as_ref() }.map_or(0, |buffer| buffer.0.len())
-}
-
-/// Where the CPU sees an allocated buffer.
-///
-/// # Safety
-///
-/// As for [`vkfd_buffer_gpu_va`].
-#[no_mangle]
-pub unsafe extern "C" fn vkfd_buffer_cpu(buffer: *const VkfdBuffer) -> *mut c_void {
-    // SAFETY: promised by the caller.
-    let buffer = unsafe { buffer.as_ref() };
-    buffer.and_then(|buffer| buffer.0.cpu_ptr()).map_or(ptr::null_mut(), |at| at.as_ptr().cast())
-}
-
-/// Copies and waits.
-///
-/// # Safety
-///
-/// `client` as for [`vkfd_close`].
-#[no_mangle]
-pub unsafe extern "C" fn vkfd_copy(
-    client: *mut VkfdClient,
-    gpu: u32,
-    dst: u64,
-    src: u64,
-    bytes: u64,
-    timeout_ms: u32,
-) -> c_int {
-    guard(|| {
-        // SAFETY: promised by the caller.
-        let client = unsafe { object(client, "client")? };
-        let (index, gpu) = gpu_at(client, gpu)?;
-        let mut queues = client.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = queues.get_mut(index).ok_or_else(|| null("queue"))?;
-        let mut queue = match slot.take() {
-            Some(queue) => queue,
-            None => CopyQueue::new(&client.client, gpu)?,
-        };
-        let timeout = Duration::from_millis(timeout_ms.into());
-        // A queue whose copy failed is dropped: it has stopped, or still works on something that is not waited for any more.
-        queue.copy_now(GpuVa(dst), GpuVa(src), bytes, timeout)?;
-        *slot = Some(queue);
-        Ok(())
-    })
-}
-
-/// Unmaps and frees a buffer.
-///
-/// # Safety
-///
-/// As for [`vkfd_buffer_gpu_va`].
-#[no_mangle]
-pub unsafe extern "C" fn vkfd_free(buffer: *mut VkfdBuffer) -> c_int {
-    guard(|| {
-        if buffer.is_null() {
-            return Ok(());
-        }
-        // SAFETY: `hand_out` made it with `Box::into_raw`, and the caller gives it up.
-        unsafe { Box::from_raw(buffer) }.0.free()
-    })
-}
-
-/// This thread's last message.
-#[no_mangle]
-pub extern "C" fn vkfd_last_error() -> *const c_char {
-    MESSAGE.try_with(|slot| slot.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+/// The GPUs of a set: a bit for each, from GPU 0 on.
+fn gpus_of(client: &Client, set: u64) -> Result<GpuSet> {
+    if set == ALL_GPUS {
+        return Ok(GpuSet::All);
+    }
+    let gpus = client.gpus();
+    let chosen = (0..64).filter(|bit| set >> bit & 1 != 0);
+    let chosen = chosen.map(|bit| {
+        let gpu = usize::try_from(bit).ok().and_then(|index| gpus.get(index));
+        gpu.map(|gpu| gpu.id).ok_or_else(|| ClientError::Invalid(format!("GPU {bit} of {}", gpus.len())))
+    });
+    match chosen.collect::<Result<Vec<_>>>()? {
+        chosen if chosen.is_empty() => Err(ClientError::Invalid("a set of no GPUs".into())),
+        chosen => Ok(GpuSet::Only(chosen)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::buffer::{vkfd_buffer_gpu_va, vkfd_copy, vkfd_free};
+    use super::call::{remember, vkfd_last_error};
     use super::*;
-    use std::ffi::CStr;
+    use std::ptr;
 
     fn message() -> String {
         // SAFETY: the message is valid until this thread's next failure.

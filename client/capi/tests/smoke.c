@@ -22,7 +22,11 @@ int main(int argc, char **argv)
 {
 	struct iovec ranges[PIECES] = { { 0 } };
 	struct vkfd_caps caps = { .size = sizeof(caps) };
-	vkfd_client *client = NULL;
+	struct vkfd_machine machine = { .size = sizeof(machine), .target = "gfx1030" };
+	struct vkfd_gpu_info gpu = { .size = sizeof(gpu) };
+	struct vkfd_fault fault = { .size = sizeof(fault) };
+	vkfd_client *client = NULL, *other = NULL;
+	uint64_t offset;
 	vkfd_buffer *source = NULL, *target = NULL, *none = NULL, *fixed = NULL;
 	unsigned char *memory, *seen;
 	size_t i;
@@ -79,6 +83,60 @@ int main(int argc, char **argv)
 	error = vkfd_free(fixed);
 	if (error)
 		return failed("vkfd_free", error);
+
+	/* GPUs are chosen: what is mapped on one of them is not there for the other, until it is. */
+	error = vkfd_register_ranges_on(client, VKFD_GPU(1), 0, ranges, PIECES, 0, &fixed);
+	if (error)
+		return failed("vkfd_register_ranges_on", error);
+	error = vkfd_copy(client, 1, vkfd_buffer_gpu_va(target), vkfd_buffer_gpu_va(fixed), PAGE, 60000);
+	if (error)
+		return failed("a copy by the GPU that has it", error);
+	error = vkfd_copy(client, 0, vkfd_buffer_gpu_va(target), vkfd_buffer_gpu_va(fixed), PAGE, 60000);
+	if (error != -EFAULT || vkfd_last_fault(&fault) || fault.gpu_va != vkfd_buffer_gpu_va(fixed) || !fault.not_present)
+		return failed("a copy by the GPU that has it not", error);
+	error = vkfd_map(fixed, VKFD_ALL_GPUS);
+	if (!error)
+		error = vkfd_copy(client, 0, vkfd_buffer_gpu_va(target), vkfd_buffer_gpu_va(fixed), PAGE, 60000);
+	if (error)
+		return failed("vkfd_map", error);
+	error = vkfd_unmap(fixed, VKFD_GPU(0));
+	if (error)
+		return failed("vkfd_unmap", error);
+	error = vkfd_copy(client, 0, vkfd_buffer_gpu_va(target), vkfd_buffer_gpu_va(fixed), PAGE, 60000);
+	if (error != -EFAULT)
+		return failed("a copy after vkfd_unmap", error);
+	error = vkfd_buffer_range_at(fixed, vkfd_buffer_gpu_va(fixed) + 5 * PAGE + 17, &i, &offset);
+	if (error || i != 5 || offset != 17)
+		return failed("vkfd_buffer_range_at", error);
+	if (vkfd_buffer_range_at(fixed, vkfd_buffer_gpu_va(fixed) + PIECES * PAGE, NULL, NULL) != -EINVAL ||
+	    vkfd_buffer_range_at(target, vkfd_buffer_gpu_va(target), NULL, NULL) != -EINVAL)
+		return failed("addresses of no range", 0);
+	if (vkfd_map(fixed, VKFD_GPU(2)) != -EINVAL || vkfd_map(fixed, 0) != -EINVAL)
+		return failed("GPUs that are not there", 0);
+	error = vkfd_free(fixed);
+	if (error)
+		return failed("vkfd_free", error);
+	error = vkfd_gpu(client, 1, &gpu);
+	if (error || strcmp(gpu.name, "gfx900") || gpu.gfx_target_version != 90000 || gpu.vram_bytes != 64 << 20)
+		return failed("vkfd_gpu", error);
+	error = vkfd_alloc_gtt(client, PAGE, &fixed);
+	if (!error)
+		error = vkfd_fill(client, 1, vkfd_buffer_gpu_va(fixed), 0x01020304, PAGE, 60000);
+	if (error || *(uint32_t *)vkfd_buffer_cpu(fixed) != 0x01020304)
+		return failed("vkfd_fill", error);
+	vkfd_free(fixed);
+
+	/* Other machines. */
+	error = vkfd_open_machine(&machine, &other);
+	if (!error)
+		error = vkfd_gpu(other, 0, &gpu);
+	if (error || strcmp(gpu.name, "gfx1030"))
+		return failed("vkfd_open_machine", error);
+	vkfd_close(other);
+	machine.target = "gfx908";
+	error = vkfd_open_machine(&machine, &other);
+	if (error != -EINVAL || other || !strstr(vkfd_last_error(), "gfx908"))
+		return failed("a target that is not there", error);
 
 	/* An error names the range. */
 	ranges[7].iov_len = 100;

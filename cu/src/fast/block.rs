@@ -307,6 +307,11 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether there is a handler for an instruction.
+    pub(super) fn handles(&mut self, inst: &Inst) -> bool {
+        self.translate(inst, Place { inst: 0, offset: 0, bytes: inst.bytes.into() }, &mut Vec::new()).is_some()
+    }
+
     fn translate(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
         if let Some(run) = scalar::branch(inst.op) {
             let imm = i64::from(place.offset) + 4 + i64::from(inst.imm) * 4;

@@ -46,7 +46,7 @@ use crate::group::Group;
 use crate::reference;
 use crate::wave::Wave;
 use crate::world::{Access, Span, World};
-use block::{Block, Layout};
+use block::{Block, Builder, Layout};
 use cache::Cache;
 use constants::Constants;
 use std::collections::HashMap;
@@ -174,6 +174,12 @@ impl Engine {
     #[cfg(feature = "sabotage")]
     pub fn break_handler(&mut self, op: Op) {
         self.broken = Some(op);
+    }
+
+    /// Whether the engine executes an instruction by itself in waves like `wave`, ordinary values given.
+    pub fn handles(&mut self, wave: &Wave, inst: &vkfd_isa::Inst) -> bool {
+        let mut builder = Builder { layout: Layout::of(wave), avx2: self.avx2, constants: &mut self.constants };
+        builder.handles(inst)
     }
 
     /// Invalidates the instruction cache: code is compared with memory when it is next used.

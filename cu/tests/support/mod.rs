@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
+pub mod program;
+
 use vkfd_cu::{Apertures, Group, Mode, Row, Wave};
 use vkfd_isa::{decode, Inst, Target};
 

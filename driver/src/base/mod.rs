@@ -5,5 +5,6 @@ pub mod addr;
 pub mod counters;
 pub mod errno;
 pub mod lock_rank;
+pub mod model;
 pub mod pte;
 pub mod sabotage;

@@ -230,8 +230,7 @@ fn engine(kfd: &Kfd, index: usize, query: u32, kind: u32) -> Result<Fields> {
 
 fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
     let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
-    let &GpuProperties { gfx_target_version, vram_bytes: vram, .. } = device.properties();
-    let model = Model::of(gfx_target_version);
+    let &GpuProperties { ref model, vram_bytes: vram, .. } = device.properties();
     let left = device.vram().available();
     let limit = kfd.limit();
     let used = limit.used();

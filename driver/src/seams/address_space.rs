@@ -93,6 +93,33 @@ pub struct Faulted {
     pub error: Option<Errno>,
 }
 
+/// A mapping of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// Where it is.
+    pub span: CpuSpan,
+    /// It is malloc's heap (brk) or the first thread's stack.
+    pub heap_or_stack: bool,
+}
+
+impl Mapping {
+    /// What is `mapped` around the page at `at`, within `span`.
+    pub fn without_holes(at: CpuVa, span: CpuSpan, mapped: impl Fn(CpuSpan) -> bool) -> Option<Self> {
+        let mapped = |at: u64| mapped(CpuSpan::between(CpuVa(at), CpuVa(at + PAGE)));
+        if !span.contains(at) || !mapped(at.0) {
+            return None;
+        }
+        let (mut start, mut end) = (at.0, at.0 + PAGE);
+        while start > span.start().0 && mapped(start - PAGE) {
+            start -= PAGE;
+        }
+        while end < span.end().0 && mapped(end) {
+            end += PAGE;
+        }
+        Some(Self { span: CpuSpan::between(CpuVa(start), CpuVa(end)), heap_or_stack: false })
+    }
+}
+
 /// A sequence number of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seq(pub u64);
@@ -194,6 +221,13 @@ pub trait AddressSpace: Send + Sync {
 
     /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).
     fn mapped(&self, span: CpuSpan) -> bool;
+
+    /// The mapping that `at` (page aligned) is in, as far as it reaches within `span`. `None` where there is none, or none of
+    /// memory. What the host itself has cut a mapping into are several.
+    /// Here it is whatever is mapped without a hole, and one question a page.
+    fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
+        Mapping::without_holes(at, span, |page| self.mapped(page))
+    }
 
     /// The first part of `span` (whole pages) that has mappings, or the beginning of it. Here it takes as many questions as there are pages before it
     /// and a few more; a host that has its mappings in order does better.

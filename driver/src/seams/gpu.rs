@@ -7,6 +7,7 @@
 
 use crate::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset};
 use crate::errno::Result;
+use crate::model::Model;
 use crate::os::Arc;
 
 /// A VM on its GPU: the number of its address space there, and a generation that tells it from the VMs that had the number before.
@@ -82,6 +83,8 @@ pub struct GpuProperties {
     pub vmids: u32,
     /// Target version in `topology` form: major*10000 + minor*100 + stepping (gfx900 = 90000).
     pub gfx_target_version: u32,
+    /// What user space is told of its parts.
+    pub model: Model,
     /// Whether it can retry page faults.
     pub xnack_capable: bool,
     /// Clock of [`Gpu::clock`], in Hz.

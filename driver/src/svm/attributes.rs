@@ -37,6 +37,13 @@ impl Attributes {
         }
     }
 
+    /// What memory of a kind has that a fault finds and nobody set anything for: malloc's heap and the first stack stay in
+    /// system memory, where the CPU uses them all the time.
+    pub const fn found(heap_or_stack: bool) -> Self {
+        let preferred = if heap_or_stack { abi::SVM_LOCATION_SYSMEM } else { abi::SVM_LOCATION_UNDEFINED };
+        Self { preferred, ..Self::unset(true) }
+    }
+
     /// Applies one checked attribute; `bit` is the GPU that its value names, if it names one.
     pub fn apply(&mut self, item: abi::SvmAttribute, bit: u32) {
         match item.attr_type {

@@ -58,14 +58,16 @@ impl Process {
     }
 
     /// The range at `at`; made if there is none and memory is. `None` where there is no memory, or something else has the address.
+    ///
+    /// As KFD makes it: the part of the mapping in the 2 MiB around, between the ranges that there are; where that meets a buffer
+    /// or a userptr, the page alone. So what a client registers later meets as little as possible that it never named.
     fn svm_range_at(self: &Arc<Self>, at: u64) -> Result<Option<Range>> {
         let find = || self.svm().inner.lock().ranges.within(at, at.saturating_add(PAGE)).first().copied();
         if let Some(range) = find() {
             return Ok(Some(range));
         }
-        let (mut start, mut end) = (block_start(at), block_start(at).saturating_add(HUGE));
         // Page 0 is no memory.
-        start = start.max(PAGE);
+        let (mut start, mut end) = (block_start(at).max(PAGE), block_start(at).saturating_add(HUGE));
         for range in self.svm().inner.lock().ranges.within(start, end) {
             if range.end <= at {
                 start = range.end;
@@ -73,27 +75,23 @@ impl Process {
                 end = end.min(range.start);
             }
         }
-        while start < end {
-            let span = CpuSpan::between(CpuVa(start), CpuVa(end));
-            if self.mm().mapped(span) && self.svm_create(span)? {
+        if at < start || at >= end {
+            return Ok(None);
+        }
+        let Some(found) = self.mm().mapping(CpuVa(at), CpuSpan::between(CpuVa(start), CpuVa(end))) else {
+            return Ok(None);
+        };
+        let page = CpuSpan::between(CpuVa(at), CpuVa(at.saturating_add(PAGE)));
+        for span in [found.span, page] {
+            if self.svm_create(span, Attributes::found(found.heap_or_stack))? {
                 return Ok(find());
-            }
-            if span.bytes() <= PAGE {
-                break;
-            }
-            // Half of it, with the page.
-            let middle = page_start((end.saturating_sub(start) / 2).saturating_add(start));
-            if at < middle {
-                end = middle;
-            } else {
-                start = middle;
             }
         }
         Ok(None)
     }
 
     /// Makes a range of memory that nobody registered. False where something else has it.
-    fn svm_create(self: &Arc<Self>, span: CpuSpan) -> Result<bool> {
+    fn svm_create(self: &Arc<Self>, span: CpuSpan, found: Attributes) -> Result<bool> {
         loop {
             self.svm().make_windows(self, span)?;
             let inner = self.lock();
@@ -106,8 +104,7 @@ impl Process {
             if !svm.has_windows(span) {
                 continue;
             }
-            let unset = Attributes::unset(true);
-            svm.ranges.replace(span.start().0, span.end().0, &mut |old| Some(old.unwrap_or(unset)))?;
+            svm.ranges.replace(span.start().0, span.end().0, &mut |old| Some(old.unwrap_or(found)))?;
             drop((svm, inner));
             self.svm().counters().unregistered.add(1);
             self.svm_confirm(span)?;

@@ -8,10 +8,9 @@
 //! The keys, their order and the meaning of their numbers are KFD's (`kfd_topology.c`, `kfd_crat.h`).
 #![expect(clippy::arithmetic_side_effects, reason = "of the machine's description, no part of which is a client's")]
 
-mod model;
 mod node;
 
-pub use model::{CacheModel, Model, Sharing, GFX1030, GFX1100, GFX900, GFX90A, GFX942, MODELS};
+pub use crate::model::{CacheModel, Model, Sharing, GFX1030, GFX1100, GFX900, GFX90A, GFX942, MODELS};
 
 use crate::gpu::GpuProperties;
 use core::ffi::CStr;
@@ -87,6 +86,8 @@ pub struct Machine<'a> {
     pub gpus: &'a [Gpu<'a>],
     /// Whether processors and GPUs are in one coherent address space, as on a node whose GPUs are attached by XGMI.
     pub coherent: bool,
+    /// Whether runtimes may make SVM calls.
+    pub svm: bool,
 }
 
 /// The bus, device and function of GPU number `index` (from 0), as `location_id` has them.

@@ -81,8 +81,8 @@ impl Node<'_> {
         NameOf(self.gpu.map(|gpu| gpu.properties.gfx_target_version))
     }
 
-    fn model(&self) -> Option<&'static Model> {
-        self.gpu.map(|gpu| Model::of(gpu.properties.gfx_target_version))
+    fn model(&self) -> Option<&Model> {
+        self.gpu.map(|gpu| &gpu.properties.model)
     }
 
     pub(super) fn caches(&self) -> u32 {
@@ -148,6 +148,7 @@ impl Display for Node<'_> {
                 ],
             );
         };
+        let svm = if self.machine.svm { SVM_CALLS } else { 0 };
         let coherent = if self.machine.coherent { COHERENT_HOST_ACCESS } else { 0 };
         lines(
             f,
@@ -188,7 +189,7 @@ impl Display for Node<'_> {
                 ("max_engine_clk_fcompute", model.clock_mhz.into()),
                 ("local_mem_size", 0),
                 ("fw_version", model.firmware.into()),
-                ("capability", DOORBELL_8_BYTES | SVM_CALLS | coherent),
+                ("capability", DOORBELL_8_BYTES | svm | coherent),
                 ("capability2", 0),
                 ("debug_prop", 0),
                 ("sdma_fw_version", model.sdma_firmware.into()),

@@ -43,6 +43,7 @@ fn properties(version: u32) -> GpuProperties {
         vram_base: FabricAddr(0),
         vmids: 16,
         gfx_target_version: version,
+        model: *Model::of(version),
         xnack_capable: true,
         clock_hz: 100_000_000,
     }
@@ -56,7 +57,7 @@ fn rendered(versions: &[u32], coherent: bool) -> BTreeMap<String, String> {
         .collect();
     let processors = Processors { cores: 2, first_apic: 4, ram: 8 << 30 };
     let mut sink = Files::default();
-    Machine { processors, gpus: &gpus, coherent }.render(&mut sink).unwrap();
+    Machine { processors, gpus: &gpus, coherent, svm: true }.render(&mut sink).unwrap();
     assert!(sink.at.is_empty());
     sink.files
 }
@@ -105,6 +106,25 @@ fn every_model_has_what_runtimes_divide_by() {
         // sysfs shows at most a page.
         assert!(files.values().all(|text| text.len() < 4096));
     }
+}
+
+/// A machine of one's own has other numbers than its target's model.
+#[test]
+fn what_is_shown_is_the_gpus_own_model() {
+    let gpu = GpuProperties {
+        model: Model { units: 20, clock_mhz: 1234, memory_bits: 512, memory_mhz: 777, ..GFX90A },
+        ..properties(90_010)
+    };
+    let processors = Processors { cores: 2, first_apic: 4, ram: 8 << 30 };
+    let mut sink = Files::default();
+    let gpus = [Gpu { properties: &gpu, render_minor: FIRST_RENDER_MINOR }];
+    Machine { processors, gpus: &gpus, coherent: false, svm: true }.render(&mut sink).unwrap();
+    let number = |key| value(&sink.files, "1/properties", key);
+    assert_eq!((number("cu_per_simd_array"), number("simd_count"), number("max_engine_clk_fcompute")), (20, 80, 1234));
+    let bank = |key| value(&sink.files, "1/mem_banks/0/properties", key);
+    assert_eq!((bank("width"), bank("mem_clk_max")), (512, 777));
+    let caches = sink.files.keys().filter(|path| path.starts_with("topology/nodes/1/caches/")).count();
+    assert_eq!((number("caches_count"), caches), (22, 22), "one for each unit, and two for all");
 }
 
 #[test]

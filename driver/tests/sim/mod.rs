@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
 use vkfd_driver::device_memory::{DeviceMemory, Kind, Migration};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
@@ -18,6 +18,8 @@ use vkfd_uapi::pod::Pod;
 
 mod dma;
 pub mod files;
+#[cfg(vkfd_shuttle)]
+pub mod interleaved;
 pub mod migrate;
 pub mod svm;
 pub mod user;
@@ -68,6 +70,10 @@ pub struct SimMm {
     pub fault_calls: AtomicU64,
     pub pages_faulted: AtomicU64,
     pub mapped_calls: AtomicU64,
+    /// Pages at which another mapping begins, although those before are mapped, too.
+    pub seams: Mutex<BTreeSet<u64>>,
+    /// Pages of malloc's heap.
+    pub heap: Mutex<std::ops::Range<u64>>,
     /// What memory holds, by frame; whoever reaches a frame reads and writes this.
     pub data: Mutex<BTreeMap<u64, u64>>,
     /// Pages that will not move.
@@ -357,6 +363,19 @@ impl AddressSpace for Mm {
         (span.start().0 / PAGE..span.end().0.div_ceil(PAGE)).all(|p| pages.contains_key(&p))
     }
 
+    fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
+        let page = at.0 / PAGE;
+        let (start, end) = {
+            let seams = self.0.seams.lock().unwrap();
+            let start = seams.range(..=page).next_back().map_or(0, |seam| seam * PAGE);
+            let end = seams.range(page + 1..).next().map_or(u64::MAX, |seam| seam * PAGE);
+            (CpuVa(start), CpuVa(end))
+        };
+        let span = CpuSpan::between(span.start().max(start), span.end().min(end));
+        let found = Mapping::without_holes(at, span, |page| self.mapped(page))?;
+        Some(Mapping { heap_or_stack: self.0.heap.lock().unwrap().contains(&page), ..found })
+    }
+
     fn out_of_reach(&self, span: CpuSpan, access: Access) -> u64 {
         let pages = self.0.pages.lock().unwrap();
         let faults = self.0.faults.lock().unwrap();
@@ -394,6 +413,7 @@ impl SimGpu {
                 vram_base: FabricAddr(u64::from(gpu_id) << 30),
                 vmids: 8,
                 gfx_target_version: 90000,
+                model: vkfd_driver::topology::GFX900,
                 xnack_capable: true,
                 clock_hz: 1_000_000_000,
             },

@@ -4,7 +4,7 @@
 use super::Mm;
 use std::sync::Arc;
 use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
 use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::Result;
 
@@ -43,6 +43,9 @@ impl AddressSpace for OfUser {
     }
     fn mapped(&self, span: CpuSpan) -> bool {
         self.0.mapped(span)
+    }
+    fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
+        self.0.mapping(at, span)
     }
     fn out_of_reach(&self, span: CpuSpan, access: Access) -> u64 {
         self.0.out_of_reach(span, access)

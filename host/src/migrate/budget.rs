@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 /// How long a count of the process's mappings is believed.
 const FRESH: Duration = Duration::from_millis(50);
 
+/// Mappings that a process may have.
+pub(crate) fn max_map_count() -> Option<u64> {
+    std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
+}
+
 /// The budget.
 pub(super) struct Budget {
     limit: u64,
@@ -18,8 +23,7 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn new() -> Self {
-        let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|t| t.trim().parse().ok());
-        let limit: u64 = limit.unwrap_or(65_530);
+        let limit = max_map_count().unwrap_or(65_530);
         Self { limit: limit - limit / 16, count: 0, counted: None }
     }
 

@@ -103,6 +103,17 @@ impl Descriptor {
         Err(error)
     }
 
+    /// Whether a new one can be had: then, whether accesses by the kernel wait.
+    ///
+    /// # Errors
+    /// As [`Descriptor::open`].
+    pub(super) fn probe() -> io::Result<bool> {
+        let probe = Self::open()?;
+        // SAFETY: opened just now; it has no registrations that closing could end.
+        unsafe { libc::close(probe.fd) };
+        Ok(probe.kernel_faults)
+    }
+
     fn call<T>(self, request: u32, argument: &mut T) -> Result<(), i32> {
         // SAFETY: each caller passes the structure that the request takes, and answers for what the request does to the memory it names.
         match unsafe { libc::ioctl(self.fd, request.into(), std::ptr::from_mut(argument)) } {

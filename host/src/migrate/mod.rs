@@ -27,7 +27,8 @@
 //! | worker (`worker`) | everything else, one thing at a time: moves, what the ring says, telling the driver what was released |
 //! | helper (`shared_copy`) | copies as well, while the worker copies or takes the next pages out |
 //!
-//! Whoever wants pages moved asks the worker and waits. Between taking out and letting go the worker touches only its stack and memory that
+//! Whoever wants pages moved asks the worker and waits. The worker waits for no lock under which others touch pages that can move: the mm's registration
+//! it asks for again and again, and works meanwhile (`Worker::registering`); the driver's are safe because no thread's stack moves (`threads`). Between taking out and letting go the worker touches only its stack and memory that
 //! never moves: what it must not wait for is a page that it moves itself. So malloc's heap, which the driver lives in, is not moved at all.
 //!
 //! `hold` is read-locked by the interposed calls around a change of mappings and write-locked by the worker around the replacement. `places`
@@ -39,7 +40,8 @@
 //! - Private anonymous memory that is readable and writable is moved; shared and file mappings, locked or pinned pages, malloc's heap and the first
 //!   thread's stack stay where they are. Advice given before (huge pages, dump, fork) and protection keys do not come along.
 //! - Who waits on a futex that is not private (of a process-shared mutex, say) while its page moves to coherent memory or back may not be woken: what
-//!   it waits by changes. Joining threads is such waiting, so threads' descriptors stay where they are (`threads`).
+//!   it waits by changes. Joining threads is such waiting, so threads' descriptors stay where they are, and their stacks with them (`threads`).
+//! - A driver's own data in memory that goes to a GPU, because the program has it in one mapping with its own, may have driver and worker wait for each other.
 //! - Each run of pages is a mapping, two where it splits one. Moving stops short of vm.max_map_count, see `budget`.
 //! - Changes that bypass libc are seen by their events. One window is left, which the kernel has no call to close, because mremap replaces whatever is at
 //!   its target: between `swap`'s last look at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol takes the
@@ -91,15 +93,22 @@ use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use together::{Gathered, Together};
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
-use vkfd_driver::address_space::Access;
+use vkfd_driver::address_space::{Access, Mapping};
 use vkfd_driver::device_memory::DeviceMemory;
 use vkfd_driver::errno::Errno;
 use vma::Mappings;
 
+pub(crate) use budget::max_map_count;
+
+/// Whether this system lets memory move: then, whether system calls wait for it.
+pub(crate) fn can_move() -> io::Result<bool> {
+    Descriptor::probe()
+}
+
 /// Test-only: what is left out of the protocol.
 #[cfg(feature = "sabotage")]
 pub mod sabotage {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     static UNSEALED: AtomicBool = AtomicBool::new(false);
 
@@ -116,6 +125,50 @@ pub mod sabotage {
     static CARELESS: AtomicBool = AtomicBool::new(false);
     static SLOW_REPLACING: AtomicBool = AtomicBool::new(false);
     static FORGETFUL: AtomicBool = AtomicBool::new(false);
+
+    static STACKS: AtomicBool = AtomicBool::new(false);
+    static WAITS: AtomicBool = AtomicBool::new(false);
+    static TOUCHED: AtomicUsize = AtomicUsize::new(0);
+    static REGISTERING: AtomicBool = AtomicBool::new(false);
+
+    /// Moves threads' stacks like any memory.
+    pub fn move_stacks(on: bool) {
+        STACKS.store(on, Ordering::SeqCst);
+    }
+
+    /// Has the worker wait for the mm's registration whoever has it.
+    pub fn wait_for_registration(on: bool) {
+        WAITS.store(on, Ordering::SeqCst);
+    }
+
+    /// Whoever registers memory touches `at` meanwhile, some time after [`is_registering`]; 0 for nothing. Breaks nothing by itself.
+    pub fn touch_while_registering(at: usize) {
+        REGISTERING.store(false, Ordering::SeqCst);
+        TOUCHED.store(at, Ordering::SeqCst);
+    }
+
+    /// Whether somebody who is to touch something has the lock by now.
+    pub fn is_registering() -> bool {
+        REGISTERING.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn moves_stacks() -> bool {
+        STACKS.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn waits_for_registration() -> bool {
+        WAITS.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn while_registering() {
+        let at = TOUCHED.load(Ordering::SeqCst);
+        if at != 0 {
+            REGISTERING.store(true, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            // SAFETY: a test's own memory, which it says is mapped; a volatile read makes no reference.
+            unsafe { std::ptr::with_exposed_provenance::<u64>(at).read_volatile() };
+        }
+    }
 
     /// Waits before the registration of what has stayed in system memory ends. Breaks nothing by itself.
     pub fn end_slowly(on: bool) {
@@ -159,7 +212,17 @@ pub mod sabotage {
 }
 
 #[cfg(not(feature = "sabotage"))]
-mod sabotage {
+pub(crate) mod sabotage {
+    pub(super) const fn moves_stacks() -> bool {
+        false
+    }
+
+    pub(crate) const fn waits_for_registration() -> bool {
+        false
+    }
+
+    pub(crate) const fn while_registering() {}
+
     pub(super) const fn unsealed() -> bool {
         false
     }
@@ -488,6 +551,11 @@ impl Mover {
             }
             Ok(())
         });
+    }
+
+    /// See `AddressSpace::mapping`.
+    pub(crate) fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
+        self.mappings.around(at, span)
     }
 
     /// Why `span` may not be accessed: EFAULT for a hole, EPERM for a missing permission.

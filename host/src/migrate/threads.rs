@@ -1,20 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where the C library keeps what it knows of each thread, which never goes to a GPU.
+//! Where threads have their stacks, and the C library what it knows of each of them, which never goes to a GPU.
 //!
-//! Who joins a thread waits on a word there, which the kernel clears and wakes when the thread has ended. That futex is not a private one, so
-//! what it is waited on by is the page: of anonymous memory the address, of a mapping of VRAM the file. Who began to wait before the page moved
-//! would not be found after it. The other futexes that threads wait on are private, that is of the address whatever is behind it.
+//! A thread that works for the driver has the driver's locks while it touches its stack. If that had moved it would wait for the worker; and the worker,
+//! which tells the driver of what moves, would wait for the lock. Nobody would ever go on. So no thread's stack moves, the client's neither: they
+//! all call the driver.
 //!
-//! Limit: a thread that starts while memory moves is seen by the next move only; and the descriptor that it has may be in memory that went to a GPU
-//! when it was nobody's.
+//! The C library's descriptor of a thread is at the upper end of its stack. Who joins a thread waits on a word there, which the kernel clears and wakes
+//! when the thread has ended. That futex is not a private one, so what it is waited on by is the page: of anonymous memory the address, of a mapping of
+//! VRAM the file. Who began to wait before the page moved would not be found after it. The other futexes that threads wait on are private, that is of
+//! the address whatever is behind it.
+//!
+//! Limits: a thread that starts while memory moves is seen by the next move only, and the stack that it has may be in memory that went to a GPU
+//! when it was nobody's. Below a stack whose creator gave it no guard, up to [`STACK`] of other memory in the same mapping stay, too.
 
+use super::vma::Mappings;
+use crate::sys;
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use vkfd_driver::addr::{CpuVa, PAGE};
+use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
 
 /// The list of a thread's robust mutexes begins in its descriptor, just after the word.
 const BEFORE: u64 = 64;
+
+/// The most that a stack is taken to have, below its descriptor: as much as the C library gives it where nobody says otherwise.
+const STACK: u64 = 8 << 20;
+
+/// A page that a thread's descriptor may be in.
+type Page = (libc::pid_t, CpuVa);
 
 /// The threads that there are.
 pub(super) struct Threads {
@@ -32,11 +45,41 @@ impl Threads {
         Ok(Self { tasks: rustix::fs::open("/proc/self/task", flags, Mode::empty())?, known: Vec::new() })
     }
 
+    /// The parts of `span` that are threads' stacks, with their descriptors. O(threads), and a query for each of them that is near.
+    ///
+    /// # Errors
+    /// As for [`Threads::open`].
+    pub(super) fn stacks_in(&mut self, span: CpuSpan, mappings: &Mappings) -> rustix::io::Result<Vec<CpuSpan>> {
+        let mut stacks = Vec::new();
+        for (thread, page) in self.descriptor_pages()? {
+            // The first thread's is known by its name, and its descriptor is elsewhere.
+            if thread == sys::pid() {
+                let descriptor = CpuSpan::between(page, CpuVa(page.0 + PAGE));
+                stacks.extend(descriptor.overlaps(span).then_some(descriptor));
+                continue;
+            }
+            let most = CpuSpan::between(CpuVa(page.0.saturating_sub(STACK)), CpuVa(page.0 + PAGE));
+            if !most.overlaps(span) {
+                continue;
+            }
+            // Below it is a page without access, so the mapping begins where the stack ends; above it may go on with other memory.
+            let first = match mappings.query(page) {
+                Ok(Some(mapping)) if mapping.span.contains(page) => mapping.span.start(),
+                _ => page,
+            };
+            let stack = CpuSpan::between(most.start().max(first), most.end());
+            if stack.overlaps(span) {
+                stacks.push(stack.overlap(span));
+            }
+        }
+        Ok(stacks)
+    }
+
     /// The pages of all threads' descriptors. O(threads); a good part of a microsecond each, and four times that where threads have come or gone.
     ///
     /// # Errors
     /// As for [`Threads::open`].
-    pub(super) fn descriptor_pages(&mut self) -> rustix::io::Result<Vec<CpuVa>> {
+    fn descriptor_pages(&mut self) -> rustix::io::Result<Vec<Page>> {
         if let Some(pages) = self.pages_of_known()? {
             return Ok(pages);
         }
@@ -52,7 +95,7 @@ impl Threads {
     }
 
     /// Those of the threads that were there, if they are there still and there are no others.
-    fn pages_of_known(&self) -> rustix::io::Result<Option<Vec<CpuVa>>> {
+    fn pages_of_known(&self) -> rustix::io::Result<Option<Vec<Page>>> {
         // A directory has a link for each directory in it, and two more.
         if rustix::fs::fstat(&self.tasks)?.st_nlink != self.known.len() as u64 + 2 {
             return Ok(None);
@@ -69,13 +112,13 @@ impl Threads {
 }
 
 /// The pages that `thread`'s descriptor may be in; `None` when there is no such thread.
-fn pages_of(thread: libc::pid_t) -> Option<impl Iterator<Item = CpuVa>> {
+fn pages_of(thread: libc::pid_t) -> Option<impl Iterator<Item = Page>> {
     let (mut head, mut bytes) = (0_u64, 0_usize);
     // SAFETY: the call writes an address and a size to the two.
     let found = unsafe { libc::syscall(libc::SYS_get_robust_list, thread, &raw mut head, &raw mut bytes) };
     // A thread that the C library does not know has no list, and no descriptor.
     let (first, last) = if head > BEFORE { ((head - BEFORE) / PAGE, head / PAGE + 1) } else { (0, 0) };
-    (found == 0).then(|| (first..last).map(|page| CpuVa(page * PAGE)))
+    (found == 0).then(|| (first..last).map(move |page| (thread, CpuVa(page * PAGE))))
 }
 
 #[cfg(test)]
@@ -90,7 +133,7 @@ mod tests {
     }
 
     fn has(threads: &mut Threads, at: CpuVa) -> bool {
-        threads.descriptor_pages().unwrap().iter().any(|page| page.0 == at.0 || page.0 == at.0 + PAGE)
+        threads.descriptor_pages().unwrap().iter().any(|(_, page)| page.0 == at.0 || page.0 == at.0 + PAGE)
     }
 
     #[test]
@@ -117,7 +160,7 @@ mod tests {
             });
             let (own_pages, pages) = own_pages;
             for own in own_pages {
-                assert!(pages.iter().any(|page| page.0 == own.0 || page.0 == own.0 + PAGE), "round {round}");
+                assert!(pages.iter().any(|(_, page)| page.0 == own.0 || page.0 == own.0 + PAGE), "round {round}");
             }
         }
     }

@@ -12,7 +12,7 @@ use super::swap::Staged;
 use super::to_system::PATIENCE;
 use super::vma::Vma;
 use super::worker::Worker;
-use super::{sabotage, Placed};
+use super::{sabotage, Mover, Placed};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
@@ -38,13 +38,14 @@ impl Offers {
         self.places.get(self.index(at)).copied().flatten()
     }
 
-    /// Takes the offers for single pages back for now: which they were.
-    fn withhold(&mut self, pages: &[CpuVa]) -> Vec<(usize, VramOffset)> {
+    /// Takes the offers for these pages, which are among those asked for, back for now: which they were.
+    fn withhold(&mut self, stacks: &[CpuSpan]) -> Vec<(usize, VramOffset)> {
         let mut withheld = Vec::new();
-        for at in pages.iter().filter(|at| **at >= self.start) {
-            let page = self.index(*at);
-            if let Some(place) = self.places.get_mut(page).and_then(Option::take) {
-                withheld.push((page, place));
+        for stack in stacks {
+            for page in self.index(stack.start())..self.index(stack.end()) {
+                if let Some(place) = self.places.get_mut(page).and_then(Option::take) {
+                    withheld.push((page, place));
+                }
             }
         }
         withheld
@@ -102,12 +103,12 @@ impl Worker {
         let window = self.with_sealed(memory.window());
         let number = self.remember(memory);
         let mut offers = Offers { start: span.start(), places };
-        // Private memory comes back to who waits for it.
-        let descriptors = if window.coherent { self.threads.descriptor_pages() } else { Ok(Vec::new()) };
-        let Ok(descriptors) = descriptors else {
+        let stacks =
+            if sabotage::moves_stacks() { Ok(Vec::new()) } else { self.threads.stacks_in(span, &self.mover.mappings) };
+        let Ok(stacks) = stacks else {
             return Placed { places: offers.places, moved: 0, shared: Vec::new() };
         };
-        let withheld = offers.withhold(&descriptors);
+        let withheld = offers.withhold(&stacks);
         let mut moved = 0;
         let mut shared = Vec::new();
         let mut at = span.start();
@@ -124,7 +125,7 @@ impl Worker {
             offers.places[page] = Some(place);
         }
         self.adopted = None;
-        self.mm.handed_back();
+        self.registering(|worker| worker.mm.handed_back());
         self.forget_unused();
         Placed { places: offers.places, moved, shared }
     }
@@ -259,9 +260,12 @@ impl Worker {
             return Outcome::Disturbed;
         }
         let Some(slot) = self.stash.take_empty() else { return Outcome::Stop };
-        if !self.mm.lend(slot.span, || self.mover.descriptor.register(slot.span, Mode::Missing).is_ok()) {
+        let register = |mover: &Mover| mover.descriptor.register(slot.span, Mode::Missing).is_ok();
+        let lent = self.registering(|worker| worker.mm.lend(slot.span, || register(worker.mover)));
+        if !lent || self.disturbed {
+            let _ = self.mover.descriptor.unregister(slot.span);
             self.stash.put(slot, Holds::Nothing);
-            return Outcome::Stop;
+            return if lent { Outcome::Disturbed } else { Outcome::Stop };
         }
         let since = self.mover.ring.handled();
         self.mover.epoch.fetch_add(1, Ordering::SeqCst);
@@ -478,16 +482,15 @@ impl Worker {
         self.adopted = Some(part);
         self.disturbed = false;
         // What is on a device privately is registered, and must not cease to be for a moment.
-        let mover = self.mover;
-        let adopted = mover.each_part(part, |part, place| {
-            let register = || mover.descriptor.register(part, Mode::Missing).is_ok();
-            if place.is_some() || self.mm.hand_over(part, register) {
-                Ok(())
-            } else {
-                Err(())
-            }
+        let (mover, mut others) = (self.mover, Vec::new());
+        let _ = mover.each_part::<()>(part, |part, place| {
+            others.extend(place.is_none().then_some(part));
+            Ok(())
         });
-        let adopted = adopted.is_ok() && self.hear_others();
+        let register = |part| mover.descriptor.register(part, Mode::Missing).is_ok();
+        let adopted =
+            others.into_iter().all(|part| self.registering(|worker| worker.mm.hand_over(part, || register(part))));
+        let adopted = adopted && self.hear_others();
         let mut same = true;
         self.mover.mappings.within(part, |vma| {
             same &= is_movable(vma);

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
+use vkfd_driver::address_space::Mapping;
 
 /// `_IOWR('f', 17, struct procmap_query)`.
 const PROCMAP_QUERY: u32 = 0xc068_6611;
@@ -148,6 +149,12 @@ impl Mappings {
                 _ => return,
             }
         }
+    }
+
+    /// The mapping that `at` is in, within `span`. What is registered for events by itself is a mapping of its own.
+    pub(super) fn around(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
+        let vma = self.query(at).ok()?.filter(|vma| vma.span.contains(at))?;
+        Some(Mapping { span: vma.cut(span), heap_or_stack: vma.special })
     }
 
     /// The protection that all of `span` is mapped with, by mappings that satisfy `f`; `None` where it is not so.

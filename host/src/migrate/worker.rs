@@ -183,6 +183,18 @@ impl Worker {
         self.waiting = !self.mover.unseal() || !self.to_disown.is_empty();
     }
 
+    /// Does what needs the mm's registration: `f` says `None` as long as somebody else has it, who may wait for a page that this thread is to
+    /// bring. So it goes on working until then.
+    pub(super) fn registering<R>(&mut self, f: impl Fn(&Self) -> Option<R>) -> R {
+        loop {
+            if let Some(done) = f(self) {
+                return done;
+            }
+            self.drain();
+            std::thread::yield_now();
+        }
+    }
+
     fn changed(&mut self, change: Change) {
         let Some(span) = change.span() else { return };
         let mm = self.mm;

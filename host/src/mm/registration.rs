@@ -2,12 +2,14 @@
 //! Which memory is registered for events, and with whose descriptor: watched memory with the watches', what is on a GPU or on its way with the
 //! mover's ([`crate::migrate`]). Memory whose last watch has ended stays registered for a while.
 //!
-//! Lock `registration` guards all of it.
+//! Lock `registration` guards all of it. Who has it may touch pages that the mover's worker is to bring, so the worker never waits for it:
+//! what it calls here says `None` when somebody else has the lock, and the worker does its other work and asks again.
 
 use super::Mm;
 use crate::uffd::Uffd;
 use crate::watch::Told;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use vkfd_driver::addr::{CpuSpan, CpuVa};
 use vkfd_driver::errno::Errno;
@@ -28,15 +30,39 @@ pub(super) struct Registration {
     moving: Option<CpuSpan>,
 }
 
+/// How often others give way to the worker before they take the lock all the same: it may be waiting for them elsewhere.
+const TURNS: u32 = 1000;
+
 impl Mm {
     pub(super) fn registration(&self) -> MutexGuard<'_, Registration> {
+        for _ in 0..TURNS {
+            if !self.wanted.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::yield_now();
+        }
         self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For the mover's worker: `None` when somebody else has the lock.
+    fn try_registration(&self) -> Option<MutexGuard<'_, Registration>> {
+        if crate::migrate::sabotage::waits_for_registration() {
+            return Some(self.registration());
+        }
+        let registration = match self.registration.try_lock() {
+            Ok(registration) => Some(registration),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        self.wanted.store(registration.is_none(), Ordering::Relaxed);
+        registration
     }
 
     /// Registers a watch's interval for events, as far as it is mapped. With `registration` held. ENOMEM when it cannot be watched for
     /// want of mappings: going on would miss what happens to it.
     pub(super) fn register(&self, told: &Told) -> Result<(), Errno> {
         let Some(uffd) = &self.uffd else { return Ok(()) };
+        crate::migrate::sabotage::while_registering();
         // Before registering: an event that comes meanwhile sets it again.
         told.mark_registered();
         let mut registered = Ok(true);
@@ -85,9 +111,10 @@ impl Mm {
         });
     }
 
-    /// Has `register` register `span` for the mover, whose descriptor then shows its events. False as `register`; then as before.
-    pub(crate) fn hand_over(&self, span: CpuSpan, register: impl FnOnce() -> bool) -> bool {
-        let mut registration = self.registration();
+    /// Has `register` register `span` for the mover, whose descriptor then shows its events. False as `register`; then as before. `None` when
+    /// it is to be tried again.
+    pub(crate) fn hand_over(&self, span: CpuSpan, register: impl FnOnce() -> bool) -> Option<bool> {
+        let mut registration = self.try_registration()?;
         if let Some(uffd) = &self.uffd {
             uffd.hand_over(span);
         }
@@ -99,7 +126,7 @@ impl Mm {
         } else {
             self.watch_again(span);
         }
-        done
+        Some(done)
     }
 
     /// Whether the watches' descriptor has told of all changes that had begun before memory was handed over.
@@ -108,19 +135,22 @@ impl Mm {
     }
 
     /// Has `register` register memory of the host's own for the mover. A watch around it may have it registered for events, which mean nothing there.
-    pub(crate) fn lend(&self, span: CpuSpan, register: impl Fn() -> bool) -> bool {
-        register() || {
-            let _registration = self.registration();
-            if let Some(uffd) = &self.uffd {
-                uffd.unregister(span);
-            }
-            register()
+    /// `None` when it is to be tried again.
+    pub(crate) fn lend(&self, span: CpuSpan, register: impl Fn() -> bool) -> Option<bool> {
+        if register() {
+            return Some(true);
         }
+        let _registration = self.try_registration()?;
+        if let Some(uffd) = &self.uffd {
+            uffd.unregister(span);
+        }
+        Some(register())
     }
 
-    /// Takes `span` back from the mover, which has `unregister` end its registration. False as `unregister`; then nothing has changed.
+    /// Takes `span` back from the mover, which has `unregister` end its registration. False as `unregister`, or when somebody else registers memory; then
+    /// nothing has changed.
     pub(crate) fn take_over(&self, span: CpuSpan, unregister: impl FnOnce() -> bool) -> bool {
-        let _registration = self.registration();
+        let Some(_registration) = self.try_registration() else { return false };
         let done = unregister();
         if done {
             self.watch_again(span);
@@ -128,9 +158,10 @@ impl Mm {
         done
     }
 
-    /// The mover has nothing registered but its runs.
-    pub(crate) fn handed_back(&self) {
-        self.registration().moving = None;
+    /// The mover has nothing registered but its runs. `None` when it is to be said again.
+    pub(crate) fn handed_back(&self) -> Option<()> {
+        self.try_registration()?.moving = None;
+        Some(())
     }
 
     pub(super) fn serve_tidy(&'static self) -> std::io::Result<()> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Words to compare: every encoding of a target, each operand with the values at which its meaning changes, then random ones.
 
-use vkfd_isa::{encodings, BitField, Encoding, Target, MAX_WORDS};
+use vkfd_isa::{decode, encodings, BitField, Encoding, Target, MAX_WORDS};
 
 /// Words of one instruction.
 pub type Words = [u32; MAX_WORDS];
@@ -29,31 +29,52 @@ impl Random {
 }
 
 /// Where sources change their meaning: SGPRs, VCC, TTMPs, M0, EXEC, integers, apertures, floats, extensions, literal, VGPRs.
-const EDGES: [u32; 40] = [
+const EDGES: [u32; 42] = [
     0, 1, 2, 3, 96, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 120, 123, 124, 125, 126, 127, 128, 129, 192, 193,
-    208, 209, 235, 239, 240, 248, 249, 251, 252, 253, 254, 255, 256, 257, 511,
+    208, 209, 233, 234, 235, 239, 240, 248, 249, 251, 252, 253, 254, 255, 256, 257, 511,
 ];
 
-/// The cases of `target`, `random` of them for each encoding, every `stride`-th encoding only.
-pub fn cases(target: Target, random: u32, stride: usize, offset: usize) -> impl Iterator<Item = Words> {
-    let mut numbers = Random(target as u64 + 1);
-    encodings(target)
-        .skip(offset % stride)
-        .step_by(stride)
-        .flat_map(move |encoding| of(&encoding, random, &mut numbers))
+/// The cases of `target`, `random` of them for each encoding, every `stride`-th encoding only; the seed says which.
+pub fn cases(target: Target, random: u32, stride: usize, seed: u64) -> impl Iterator<Item = Words> {
+    let mut numbers = Random(seed ^ (target as u64 + 1));
+    let stride = stride.max(1);
+    let first = usize::try_from(seed).unwrap_or(0) % stride;
+    encodings(target).skip(first).step_by(stride).flat_map(move |encoding| of(target, &encoding, random, &mut numbers))
 }
 
-fn of(encoding: &Encoding, random: u32, numbers: &mut Random) -> Vec<Words> {
+/// The cases of an encoding.
+pub fn of(target: Target, encoding: &Encoding, random: u32, numbers: &mut Random) -> Vec<Words> {
     let mut cases = Vec::new();
     let mut base = encoding.value;
     for word in &mut base[encoding.words..] {
         *word = numbers.word();
+    }
+    // Some encodings are none with zeros: what differs in one operand only starts from one that is.
+    let is_itself = |words: &Words| decode(target, words).is_ok_and(|inst| inst.entry == encoding.entry);
+    let mut special = false;
+    for _ in 0..2_000 {
+        if is_itself(&base) {
+            break;
+        }
+        special = true;
+        for field in &encoding.fields {
+            let edge = EDGES[numbers.below(42) as usize];
+            field.set(&mut base, if numbers.below(2) == 0 { 0 } else { edge });
+        }
     }
     cases.push(base);
     for field in &encoding.fields {
         for value in edges(field) {
             let mut words = base;
             field.set(&mut words, value);
+            cases.push(words);
+        }
+    }
+    // What each fixed bit tells this encoding from.
+    for (word, mask) in encoding.mask.iter().enumerate() {
+        for bit in (0..32).filter(|bit| mask >> bit & 1 != 0) {
+            let mut words = base;
+            words[word] ^= 1 << bit;
             cases.push(words);
         }
     }
@@ -70,8 +91,11 @@ fn of(encoding: &Encoding, random: u32, numbers: &mut Random) -> Vec<Words> {
         }
         for field in &encoding.fields {
             let width = field.width();
+            if special && numbers.below(4) != 0 {
+                continue;
+            }
             let value = match (width, numbers.below(4)) {
-                (8.., 0) => EDGES[numbers.below(40) as usize],
+                (8.., 0) => EDGES[numbers.below(42) as usize],
                 (8.., 1) => numbers.below(64) * 4,
                 (9.., 2) => 256 + numbers.below(248),
                 (5..=7, 1) => numbers.below(12) * 2,

@@ -4,9 +4,6 @@
 use super::line::Value;
 use crate::redirect::Device;
 use libc::c_void;
-use vkfd_driver::addr::CpuVa;
-use vkfd_driver::address_space::AddressSpace;
-use vkfd_host::watch::ProcessMemory;
 use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, ALLOC_MEMORY_OF_GPU_BATCH};
 use vkfd_uapi::command as c;
 use vkfd_uapi::ioctl::Command;
@@ -124,9 +121,7 @@ impl Arguments {
             return None;
         }
         let mut bytes = vec![0; command.size()];
-        let machine = crate::machine::get().ok()?;
-        let memory = ProcessMemory::new(machine.memory());
-        memory.read(CpuVa(argument.expose_provenance() as u64), &mut bytes).ok()?;
+        crate::machine::get().ok()?.read(argument, &mut bytes).ok()?;
         Some(Self(bytes))
     }
 

@@ -3,11 +3,13 @@
 //!
 //! Processes of the driver live on one or more machines and are closed and opened again at any time. Each thread owns a piece of memory
 //! and the buffers on it, so it knows what its GPU must see, while everything that threads share (the driver's locks, the GPUs, the
-//! notification source, the process that others work in) is shared. A checker looks at all processes all the time, and at the end
-//! nothing may be left.
+//! notification source, the process that others work in) is shared. Beside that (`svm`) threads have stripes of the same blocks of
+//! SVM memory. A checker looks at all processes all the time, and at the end nothing may be left.
 //!
 //! Lock: `Place::client` is replaced by the thread that closes a process; whoever works in it holds a clone, so a process ends with the
 //! last of its users.
+
+mod svm;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +20,9 @@ use anyhow::{bail, ensure, Context, Result};
 use vkfd_client::{
     AllocOptions, Buffer, Client, ClientError, GpuSet, Machine, MachineOptions, RegisterOptions, Strategy,
 };
+use vkfd_driver::device_memory::Kind;
 use vkfd_driver::os::fault_injection;
+use vkfd_driver::sabotage::Sabotage;
 use vkfd_scenarios::{pattern, wrong_page, Engine, Memory};
 
 const PAGE: u64 = 4096;
@@ -44,6 +48,8 @@ pub struct Plan {
     pub seed: u64,
     /// Failures of the driver's operations on purpose.
     pub failures: bool,
+    /// What is broken on purpose.
+    pub sabotage: Sabotage,
 }
 
 /// What was done.
@@ -72,15 +78,32 @@ impl Dice {
     }
 }
 
-/// A process, which may be replaced by a new one.
+/// A process, and its memory for SVM.
+#[derive(Clone)]
+struct Process {
+    client: Client,
+    area: Arc<svm::Area>,
+}
+
+impl Process {
+    fn open(machine: &Machine, xnack: bool) -> Result<Self> {
+        let client = Client::on(machine).map_err(|error: ClientError| anyhow::anyhow!("open: {error}"))?;
+        if xnack {
+            client.set_xnack(true)?;
+        }
+        Ok(Self { client, area: Arc::new(svm::Area::new()?) })
+    }
+}
+
+/// Where a process is, which may be replaced by a new one.
 struct Place {
     machine: Arc<Machine>,
-    client: Mutex<Client>,
+    process: Mutex<Process>,
 }
 
 impl Place {
-    fn client(&self) -> Client {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn process(&self) -> Process {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -111,12 +134,14 @@ impl Shared {
 pub fn run(plan: Plan) -> Result<Report> {
     let mut machines = Vec::new();
     let mut places = Vec::new();
-    for _ in 0..plan.machines.max(1) {
-        let options = MachineOptions { gpus: 2, vram_bytes: 64 << 20, ..MachineOptions::default() };
+    for number in 0..plan.machines.max(1) {
+        let mut options = MachineOptions { gpus: 2, vram_bytes: 64 << 20, ..MachineOptions::default() };
+        options.driver.sabotage = plan.sabotage;
+        options.driver.device_memory = if number % 2 == 0 { Kind::Coherent } else { Kind::Private };
         let machine = Arc::new(Machine::new(&options).context("a machine")?);
-        for _ in 0..plan.processes.max(1) {
-            let machine = machine.clone();
-            places.push(Place { client: Mutex::new(Client::on(&machine)?), machine });
+        for number in 0..plan.processes.max(1) {
+            let process = Process::open(&machine, number % 2 == 1)?;
+            places.push(Place { machine: machine.clone(), process: Mutex::new(process) });
         }
         machines.push(machine);
     }
@@ -185,7 +210,8 @@ fn watch(shared: &Shared) -> Result<()> {
     let mut evicted_since: Vec<Option<(Instant, u64)>> = vec![None; shared.places.len()];
     while shared.goes_on() {
         for (place, since) in shared.places.iter().zip(&mut evicted_since) {
-            let info = place.client().snapshot()?;
+            let process = place.process();
+            let info = process.client.snapshot()?;
             ensure!(info.restores <= info.evictions, "more restores than evictions: {info:?}");
             ensure!(info.evictions - info.restores <= 1, "evicted twice without a restore: {info:?}");
             ensure!(info.evicted <= 1 && info.vms <= 2, "{info:?}");
@@ -197,7 +223,7 @@ fn watch(shared: &Shared) -> Result<()> {
                 }
                 _ => Some((Instant::now(), info.restores)),
             };
-            for bo in place.client().bos()? {
+            for bo in process.client.bos()? {
                 let counted = bo.invalid_ranges + bo.gone_ranges;
                 ensure!(counted <= bo.ranges, "more ranges invalid than there are: {bo:?}");
             }
@@ -209,7 +235,8 @@ fn watch(shared: &Shared) -> Result<()> {
 
 fn work(shared: &Arc<Shared>, number: usize) {
     let seed = shared.plan.seed.wrapping_add((number as u64) << 32);
-    let mut worker = Worker { shared: shared.clone(), dice: Dice(seed), trace: VecDeque::with_capacity(TRACE) };
+    let trace = VecDeque::with_capacity(TRACE);
+    let mut worker = Worker { shared: shared.clone(), number: number as u64, dice: Dice(seed), trace };
     if let Err(error) = worker.run() {
         let trace: Vec<_> = worker.trace.iter().map(String::as_str).collect();
         shared.fail(format!("thread {number}: {error:#}\nlast operations:\n  {}", trace.join("\n  ")));
@@ -218,6 +245,8 @@ fn work(shared: &Arc<Shared>, number: usize) {
 
 struct Worker {
     shared: Arc<Shared>,
+    /// Which thread it is.
+    number: u64,
     dice: Dice,
     trace: VecDeque<String>,
 }
@@ -245,6 +274,10 @@ impl Worker {
     fn run(&mut self) -> Result<()> {
         while self.shared.goes_on() {
             let at = usize::try_from(self.dice.below(self.shared.places.len() as u64))?;
+            if self.dice.below(2) == 0 {
+                self.use_svm(at)?;
+                continue;
+            }
             self.note(format!("a job in process {at}"));
             let mut job = self.start(at)?;
             for _ in 0..self.dice.below(60) {
@@ -256,6 +289,21 @@ impl Worker {
             self.finish(job, at)?;
         }
         Ok(())
+    }
+
+    /// A job of SVM in a process.
+    fn use_svm(&mut self, at: usize) -> Result<()> {
+        self.note(format!("SVM in process {at}"));
+        let process = self.shared.places[at].process();
+        let thread = (self.number, self.shared.plan.threads.max(1) as u64);
+        let mut job = svm::Job::start(self, &process.client, &process.area, thread)?;
+        for _ in 0..self.dice.below(120) {
+            if !self.shared.goes_on() {
+                break;
+            }
+            job.act(self).with_context(|| format!("SVM in process {at}: {:?}", process.client.svm()))?;
+        }
+        job.finish(self)
     }
 
     /// Makes a call, sometimes with one of the driver's operations failing: then it fails with ENOMEM, or does not, and works the next
@@ -276,7 +324,7 @@ impl Worker {
     }
 
     fn start(&mut self, at: usize) -> Result<Job> {
-        let client = self.shared.places[at].client();
+        let client = self.shared.places[at].process().client;
         let gpu = client.gpus()[usize::try_from(self.dice.below(2))?].id;
         let engine = self.call("an engine", || Engine::new(&client, gpu))?;
         let memory = Memory::anonymous(PAGES * PAGE)?;
@@ -400,8 +448,8 @@ impl Worker {
         if self.dice.below(4) == 0 {
             self.note(format!("process {at} is replaced"));
             let place = &self.shared.places[at];
-            let fresh = Client::on(&place.machine).map_err(|error: ClientError| anyhow::anyhow!("open: {error}"))?;
-            let old = std::mem::replace(&mut *place.client.lock().unwrap_or_else(PoisonError::into_inner), fresh);
+            let fresh = Process::open(&place.machine, self.dice.below(2) == 0)?;
+            let old = std::mem::replace(&mut *place.process.lock().unwrap_or_else(PoisonError::into_inner), fresh);
             drop(old);
         }
         drop(client);

@@ -26,10 +26,8 @@ fn memory_is_what_the_flat_model_says_wherever_it_is() {
     assert!(["GPU", "CPU", "access"].iter().any(|s| why.contains(s)), "noticed, but as something else: {why}");
 }
 
-/// As above, with several threads. Not part of the ordinary run: about one run in a few never ends, because a CPU read waits
-/// for a page of memory that moves while nothing moves any more. Not understood yet.
+/// As above, with several threads.
 #[test]
-#[ignore = "a read of memory that moves may wait for ever"]
 fn threads_share_blocks() {
     let shape = Shape { coherent: true, xnack: false, sabotage: Sabotage::default() };
     // Several threads with stripes of the same blocks.

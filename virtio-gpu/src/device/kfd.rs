@@ -19,7 +19,7 @@ use vkfd_uapi::{command, vkfd};
 type Result<T, E = Errno> = std::result::Result<T, E>;
 
 /// Bytes of a GPU's doorbell pages.
-const DOORBELL_BYTES: u64 = 8192;
+pub const DOORBELL_BYTES: u64 = 8192;
 
 /// A KFD process.
 #[derive(Clone)]
@@ -102,31 +102,14 @@ impl Kfd {
         self.call(command::DESTROY_QUEUE, &mut DestroyQueueArgs { queue_id, pad: 0 })
     }
 
-    /// Maps the doorbell that CREATE_QUEUE's `offset` names.
-    pub fn doorbell(&self, offset: u64) -> Result<Doorbell> {
-        let base = offset & !(DOORBELL_BYTES - 1);
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let at = unsafe {
-            self.file.mmap(
-                MmapFile::Kfd,
-                std::ptr::null_mut(),
-                super::window::size(DOORBELL_BYTES),
-                protection,
-                libc::MAP_SHARED,
-                base,
-            )?
-        };
-        let page = NonNull::new(at).ok_or(Errno::NOMEM)?;
-        Ok(Doorbell { page, offset: super::window::size(offset & (DOORBELL_BYTES - 1) & !7) })
+    /// The open file.
+    pub fn file(&self) -> &Arc<Embedded> {
+        &self.file
     }
 
-    /// Tells the driver that a doorbell was written.
-    pub fn ringed(&self) {
-        // SAFETY: the command has no argument.
-        if let Err(errno) = unsafe { self.file.ioctl(vkfd::RINGED.0, std::ptr::null_mut()) } {
-            tracing::warn!("RINGED: {errno}");
-        }
+    /// Maps the doorbell that CREATE_QUEUE's `offset` names.
+    pub fn doorbell(&self, offset: u64) -> Result<Doorbell> {
+        Doorbell::map(&self.file, offset)
     }
 
     /// Makes an event.
@@ -166,6 +149,14 @@ impl Kfd {
     }
 }
 
+/// Tells the driver that a doorbell was written.
+pub fn ringed(file: &Embedded) {
+    // SAFETY: the command has no argument.
+    if let Err(errno) = unsafe { file.ioctl(vkfd::RINGED.0, std::ptr::null_mut()) } {
+        tracing::warn!("RINGED: {errno}");
+    }
+}
+
 fn count<T>(list: &[T]) -> u32 {
     u32::try_from(list.len()).unwrap_or(u32::MAX)
 }
@@ -181,6 +172,17 @@ pub struct Doorbell {
 unsafe impl Send for Doorbell {}
 
 impl Doorbell {
+    /// Maps the doorbell that CREATE_QUEUE's `offset` names.
+    pub fn map(file: &Embedded, offset: u64) -> Result<Self> {
+        let base = offset & !(DOORBELL_BYTES - 1);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let bytes = super::window::size(DOORBELL_BYTES);
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let at = unsafe { file.mmap(MmapFile::Kfd, std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, base)? };
+        let page = NonNull::new(at).ok_or(Errno::NOMEM)?;
+        Ok(Self { page, offset: super::window::size(offset & (DOORBELL_BYTES - 1) & !7) })
+    }
+
     /// Its 64 bits.
     pub fn word(&self) -> &AtomicU64 {
         // SAFETY: the offset is an aligned word of the pages, which stay mapped as long as `self`; all accesses are atomic.

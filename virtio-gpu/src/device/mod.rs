@@ -8,6 +8,8 @@
 //! | `space` | addresses that a context gives out |
 //! | `fences` | answers in the order that a ring's fences want |
 //! | `hsakmt` | contexts of capset 8 |
+//! | `forward` | contexts of vkfd's own capset |
+//! | `relay` | doorbells that the guest writes in the window, carried on to the driver's |
 //! | [`register`] | the ways of registering scattered memory |
 //!
 //! Commands are executed one after the other by whoever calls [`Device::execute`]; a context's wait for an event alone goes on without the
@@ -17,10 +19,12 @@
 //! for the rest.
 
 mod fences;
+mod forward;
 mod hsakmt;
 mod kfd;
 pub mod ram;
 pub mod register;
+mod relay;
 mod space;
 mod topology;
 pub mod window;
@@ -32,6 +36,7 @@ use vkfd_client::{Embedded, Machine};
 use vkfd_host::{Description, HostError};
 
 use self::fences::Fences;
+use self::forward::Forward;
 use self::hsakmt::Hsakmt;
 use self::ram::{GuestMemory, Ram};
 use self::register::Method;
@@ -286,7 +291,8 @@ impl Device {
                 return Ok(Performed::Answer(Answer::CapsetInfo { id, version, size }));
             }
             Command::Capset { id } => {
-                let data = capset::data(id).ok_or(ErrorCode::InvalidParameter)?;
+                let machine = self.shared.options.machine.to_string();
+                let data = capset::data(id, &machine).ok_or(ErrorCode::InvalidParameter)?;
                 return Ok(Performed::Answer(Answer::Capset(data)));
             }
             Command::CreateContext { capset } => self.create_context(context, capset)?,
@@ -332,6 +338,10 @@ impl Device {
         }
         let context: Box<dyn Context> = match capset {
             capset::HSAKMT => Box::new(Hsakmt::new(self.shared.clone()).map_err(|error| {
+                tracing::warn!(%error, "no context");
+                ErrorCode::OutOfMemory
+            })?),
+            capset::KFD => Box::new(Forward::new(self.shared.clone()).map_err(|error| {
                 tracing::warn!(%error, "no context");
                 ErrorCode::OutOfMemory
             })?),

@@ -77,7 +77,7 @@ impl Topology {
         let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
         let processors = Processors { cores, first_apic: 0, ram: options.driver.ram };
         let mut files = Files::default();
-        let topology = Machine { processors, gpus: &gpus, coherent: machine.coherent };
+        let topology = Machine { processors, gpus: &gpus, coherent: machine.coherent, svm: true };
         let Ok(()) = topology.render(&mut files);
         Self { texts: files.texts, nodes: machine.gpus + 1 }
     }

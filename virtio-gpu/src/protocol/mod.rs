@@ -7,6 +7,7 @@
 //! | [`blob`] | the scatter list of a blob that is guest memory |
 //! | [`capset`] | what the device says of its contexts |
 //! | [`hsakmt`] | the protocol inside of a context of capset 8 (AMD's libhsakmt) |
+//! | [`forward`] | the protocol inside of a context of vkfd's own capset: KFD's ioctls |
 //!
 //! All numbers are little-endian. A decoder is given a private copy of what the guest wrote, so nothing changes while it is looked at;
 //! whatever the bytes are, it returns a value or an error, and never reads past the copy.
@@ -14,6 +15,7 @@
 pub mod blob;
 pub mod capset;
 pub mod control;
+pub mod forward;
 pub mod hsakmt;
 
 /// Bytes of a page, in guest and host.

@@ -31,6 +31,7 @@ use vkfd_driver::addr::{FabricAddr, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu::{GpuProperties, Vmid};
 use vkfd_driver::os::{self, Vec};
+use vkfd_driver::topology::Model;
 
 /// One past the highest address of fabric and GPU.
 const ADDRESS_END: u64 = 1 << 48;
@@ -146,12 +147,14 @@ fn properties(bar: &impl Bar) -> Option<(GpuProperties, Place)> {
     };
     let vram_base = FabricAddr(aligned(layout::VRAM_BASE)?);
     let fits = vram_bytes != 0 && reachable && vram_base.checked_add(vram_bytes)?.0 <= ADDRESS_END;
+    let gfx_target_version = number(layout::GFX_TARGET)?;
     let properties = GpuProperties {
         gpu_id: number(layout::GPU_ID)?,
         vram_bytes,
         vram_base,
         vmids: number(layout::VMIDS).filter(|n| (2..=layout::MAX_VMIDS).contains(n))?,
-        gfx_target_version: number(layout::GFX_TARGET)?,
+        gfx_target_version,
+        model: *Model::of(gfx_target_version),
         xnack_capable: bar.read(layout::FLAGS) & layout::CAN_RETRY != 0,
         clock_hz: Some(bar.read(layout::CLOCK_HZ)).filter(|hz| *hz != 0)?,
     };

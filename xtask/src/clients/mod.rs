@@ -5,7 +5,7 @@
 //! wrong, a line each; it runs its negative controls itself, with a library that was built to be broken ([`Stand::broken`]).
 
 pub(crate) mod hip;
-mod hip_kernels;
+pub(crate) mod hip_kernels;
 pub(crate) mod packages;
 pub(crate) mod rocminfo;
 pub(crate) mod rocr;

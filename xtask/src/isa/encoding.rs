@@ -306,6 +306,10 @@ impl<'a> Converter<'a> {
             if kind == "FlatOffset" && self.format != "Flat" {
                 kind = "SignedOffset";
             }
+            // Some packed operations are described with the modifiers of plain ones; their text says what the bits are.
+            if kind == "FloatMods" && self.template.contains("$neg_hi") {
+                kind = "PackedMods";
+            }
             let name = match operand.name.as_str() {
                 // What is loaded, or the old value.
                 "vdata" if operand.is_out => "vdst",
@@ -337,7 +341,9 @@ impl<'a> Converter<'a> {
                 flags.push("SRC2_VCC");
             }
         }
-        let words: Vec<&str> = self.template.split(|c: char| !c.is_ascii_alphanumeric() && c != '$').collect();
+        // What stands in the text as it is: an operand may follow it without a gap.
+        let marks = self.template.split(|c: char| !c.is_ascii_alphanumeric() && c != '$');
+        let words: Vec<&str> = marks.filter_map(|mark| mark.split('$').next()).collect();
         for (mark, flag) in [("offen", "OFFEN"), ("idxen", "IDXEN"), ("lds", "LDS"), ("tfe", "TFE"), ("gds", "GDS")] {
             if words.contains(&mark) {
                 flags.push(flag);

@@ -15,7 +15,7 @@ use super::programs::SCENARIOS;
 use super::{kernel_log, verdict, Flavor};
 
 /// What is broken, by the number that the module knows it by, and who must notice.
-const CONTROLS: [(&str, u8, &[&str]); 7] = [
+const CONTROLS: [(&str, u8, &[&str]); 9] = [
     (
         "no sabotage",
         0,
@@ -23,6 +23,11 @@ const CONTROLS: [(&str, u8, &[&str]); 7] = [
             "coherence_discard",
             "coherence_replace_in_place",
             "coherence_warm_tlb",
+            "coherence_deadline",
+            "coherence_invalidated_while_registered",
+            "coherence_gaps_and_neighbours",
+            "coherence_only_what_is_hit",
+            "svm_discarded_and_replaced_memory_is_seen_as_it_is",
             "kernel_device_in_place",
             "kernel_device_private",
             "kernel_device_unmapped_in_part",
@@ -34,7 +39,18 @@ const CONTROLS: [(&str, u8, &[&str]); 7] = [
         1,
         &["coherence_discard", "coherence_replace_in_place", "coherence_unmap_one_of_many"],
     ),
-    ("TLB flushes are left out", 2, &["coherence_warm_tlb"]),
+    (
+        "TLB flushes are left out",
+        2,
+        &["coherence_warm_tlb", "coherence_discard", "svm_discarded_and_replaced_memory_is_seen_as_it_is"],
+    ),
+    // No call ever finds that anything has changed.
+    (
+        "pages are committed whatever happened meanwhile",
+        3,
+        &["coherence_deadline", "coherence_invalidated_while_registered"],
+    ),
+    ("a range's last page is not its own", 8, &["coherence_gaps_and_neighbours", "coherence_only_what_is_hit"]),
     ("pages move to the GPU without their contents", 4, &["kernel_device_in_place", "kernel_device_direct_io"]),
     ("pages come back from the GPU without their contents", 5, &["kernel_device_private", "kernel_device_unloaded"]),
     ("pages of the GPU's that are free are forgotten", 6, &["kernel_device_unmapped_in_part"]),

@@ -13,22 +13,22 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "guest_buffer_of_a_fresh_guest",
         about: "64 MiB in 73 runs.",
-        run: || replay(include_str!("../../../../data/guest-scatter/fresh-64M.ranges"), 64 << 20),
+        run: || replay(include_str!("../../../../bench/guest-scatter/fresh-64M.ranges"), 64 << 20),
     },
     Scenario {
         name: "guest_buffer_of_an_aged_guest_with_huge_pages",
         about: "64 MiB in 519 runs.",
-        run: || replay(include_str!("../../../../data/guest-scatter/aged-thp-64M.ranges"), 64 << 20),
+        run: || replay(include_str!("../../../../bench/guest-scatter/aged-thp-64M.ranges"), 64 << 20),
     },
     Scenario {
         name: "guest_buffer_of_an_aged_guest",
         about: "256 MiB in 9953 runs.",
-        run: || replay(include_str!("../../../../data/guest-scatter/aged-4k-256M.ranges"), 256 << 20),
+        run: || replay(include_str!("../../../../bench/guest-scatter/aged-4k-256M.ranges"), 256 << 20),
     },
     Scenario {
         name: "guest_buffer_of_random_pages",
         about: "64 MiB in 16384 runs of a page.",
-        run: || replay(include_str!("../../../../data/guest-scatter/random-4k-64M.ranges"), 64 << 20),
+        run: || replay(include_str!("../../../../bench/guest-scatter/random-4k-64M.ranges"), 64 << 20),
     },
 ];
 

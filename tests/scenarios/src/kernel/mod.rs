@@ -209,6 +209,8 @@ scenarios! {
         "memory whose page faults a thread of the process serves is registered, is SVM memory, and moves to the GPU's memory";
     device_faults_wait_for_no_thread: user_faults::of_the_gpu,
         "the GPU's own fault does not wait for a thread that serves page faults, and uses what the CPU has had served";
+    svm_beside_a_call_that_waits: user_faults::beside_a_call_that_waits,
+        "an SVM call waits for a page that a thread serves, memory beside it is unmapped, and other memory of the same 2 MiB is registered for good";
     killed_in_an_svm_call: hostile::svm,
         "SIGKILL ends a client whose SVM call is about terabytes";
     killed_in_registrations: hostile::registration,

@@ -7,8 +7,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use vkfd_client::{GpuVa, Location, RegisterOptions, SvmAccess, SvmSet, PAGE};
+use vkfd_client::{GpuVa, Location, RegisterOptions, SvmAccess, SvmSet, UserptrRange, PAGE};
 
 use super::device_stage::{expect_resident, spec, Kind};
 use crate::memory::{pattern, wrong_page, Memory};
@@ -19,6 +20,17 @@ const PAGES: u64 = 16;
 
 /// Serves the faults of `memory` with the pattern of `seed` while `f` runs, which is given the number of pages served so far.
 fn served(memory: &Memory, seed: u64, f: impl FnOnce(&AtomicU64) -> Result<(), Stop>) -> Result<(), Stop> {
+    served_when(memory.whole(), &AtomicBool::new(true), |page| pattern(page, seed), |count, _| f(count))
+}
+
+/// Serves the faults of memory with what `contents` has of a page (counted from the first) while `f` runs, but only while `open`. `f` is given the
+/// number of pages served so far, and of those that have been asked for.
+fn served_when(
+    memory: UserptrRange,
+    open: &AtomicBool,
+    contents: impl Fn(u64) -> Vec<u8> + Sync,
+    f: impl FnOnce(&AtomicU64, &AtomicU64) -> Result<(), Stop>,
+) -> Result<(), Stop> {
     const API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
     const REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
     const COPY: libc::Ioctl = 0xc028_aa03_u32 as libc::Ioctl;
@@ -41,8 +53,8 @@ fn served(memory: &Memory, seed: u64, f: impl FnOnce(&AtomicU64) -> Result<(), S
     // SAFETY: a new descriptor that nobody else owns.
     let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd)?) };
     request(&fd, API, [0xaa, 0, 0])?;
-    request(&fd, REGISTER, [memory.whole().start, memory.bytes(), MISSING, 0])?;
-    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    request(&fd, REGISTER, [memory.start, memory.size, MISSING, 0])?;
+    let (stop, count, asked) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             while !stop.load(Ordering::SeqCst) {
@@ -57,14 +69,19 @@ fn served(memory: &Memory, seed: u64, f: impl FnOnce(&AtomicU64) -> Result<(), S
                     continue;
                 }
                 let at = message[2] / PAGE * PAGE;
-                let bytes = pattern((at - memory.whole().start) / PAGE, seed);
+                let bytes = contents((at - memory.start) / PAGE);
+                asked.fetch_add(1, Ordering::SeqCst);
+                while !open.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 // Before who waits can go on.
                 count.fetch_add(1, Ordering::SeqCst);
                 request(&fd, COPY, [at, bytes.as_ptr().expose_provenance() as u64, PAGE, 0, 0])?;
             }
             Ok::<(), io::Error>(())
         });
-        let result = f(&count);
+        let result = f(&count, &asked);
+        open.store(true, Ordering::SeqCst);
         stop.store(true, Ordering::SeqCst);
         server.join().map_err(|_| anyhow::anyhow!("the thread that serves faults"))??;
         result
@@ -124,4 +141,60 @@ pub(super) fn of_the_gpu() -> Result<(), Stop> {
         ensure_eq!(count.load(Ordering::SeqCst), PAGES);
         gpu_sees(&world, &memory, 0, PAGES, 7)
     })
+}
+
+/// A call waits for a page of its memory, with the 2 MiB around it in its hands; its memory goes meanwhile, and another thread registers memory of the same
+/// 2 MiB. What that call has made stays when the first goes on.
+pub(super) fn beside_a_call_that_waits() -> Result<(), Stop> {
+    let world = World::new(spec(Kind::Coherent)?)?;
+    let gpu = world.gpu(0);
+    let access = [SvmSet::Access(gpu, SvmAccess::Migrate)];
+    for round in 0..20 {
+        let memory = Memory::anonymous(3 * 512 * PAGE)?;
+        // The first whole 2 MiB.
+        let block = (512 - memory.whole().start / PAGE % 512) % 512;
+        let (waits, goes, other) = (block + 16, block, block + 256);
+        memory.fill_pages(goes..goes + 16, 5);
+        memory.fill_pages(other..other + 8, 6);
+        let client = world.client();
+        let register = |first, pages| {
+            // SAFETY: no reference to the memory is ever made.
+            unsafe { client.svm_set(memory.range(first * PAGE, pages * PAGE), &access) }
+        };
+        register(goes, 16)?;
+        let entry = || -> Result<u64, Stop> {
+            let va = GpuVa(memory.range(other * PAGE, PAGE).start);
+            Ok(client.ptes(gpu, va, 1)?.first().copied().unwrap_or(0))
+        };
+        let open = AtomicBool::new(false);
+        served_when(
+            memory.range(waits * PAGE, PAGE),
+            &open,
+            |_| pattern(waits, 7),
+            |_, asked| {
+                std::thread::scope(|scope| {
+                    let waiting = scope.spawn(|| register(waits, 1));
+                    while asked.load(Ordering::SeqCst) == 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    let second = scope.spawn(|| register(other, 8));
+                    std::thread::sleep(Duration::from_micros(round * 100));
+                    memory.unmap(goes * PAGE, 16 * PAGE)?;
+                    open.store(true, Ordering::SeqCst);
+                    let both = [waiting.join(), second.join()];
+                    for done in both {
+                        done.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+                    }
+                    Ok::<_, Stop>(())
+                })
+            },
+        )?;
+        world.until("the process is restored", |info| info.evicted == 0)?;
+        ensure!(entry()? & 1 != 0, "round {round}: memory that nobody has touched has no entry");
+        gpu_sees(&world, &memory, other, 8, 6)?;
+        gpu_sees(&world, &memory, waits, 1, 7)?;
+        memory.unmap(other * PAGE, 8 * PAGE)?;
+        ensure!(entry()? & 1 == 0, "round {round}: memory was unmapped, and its entry is there");
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@
 //! | `permission` | read-only, forbidden and never written memory |
 //! | `atomic` | a GPU's atomic operations against the CPU's, on memory that stays and that moves |
 //! | [`change`] | munmap, discard, replacement, mremap, mprotect and fork under live ranges |
+//! | [`neighbour`] | threads with memory of their own in one 2 MiB |
 //! | `place` | prefetch and faults move memory; in place it is used by all without moving (coherent), or comes back (private) |
 //! | `life` | what happens to memory that is on a GPU: fork, copy-on-write, partial unmap, release, writers while it moves |
 //! | `huge` | huge pages: whole, empty, given up, unmapped and moved in parts |
@@ -22,6 +23,7 @@ mod event;
 mod huge;
 mod life;
 mod mapped;
+pub mod neighbour;
 mod permission;
 mod place;
 mod pressure;
@@ -42,7 +44,7 @@ const GRANULE: u64 = 2 << 20;
 /// The scenarios.
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
-    let used = [mapped::SCENARIOS, permission::SCENARIOS, atomic::SCENARIOS, change::SCENARIOS];
+    let used = [mapped::SCENARIOS, permission::SCENARIOS, atomic::SCENARIOS, change::SCENARIOS, neighbour::SCENARIOS];
     let moved = [place::SCENARIOS, life::SCENARIOS, huge::SCENARIOS, repeat::SCENARIOS, pressure::SCENARIOS];
     [used.concat(), moved.concat(), event::SCENARIOS.to_vec()].concat()
 }

@@ -7,7 +7,6 @@
 //! | `memory` | allocations, and the guest's memory |
 //! | `event` | events and waits |
 //! | `queue` | queues |
-//! | `relay` | doorbells that the guest writes in the window, carried on to the driver's |
 //!
 //! What a guest allocates is an object under the blob number that it chose, until it makes a resource of it; the resource then keeps it. All
 //! objects die with the context. Addresses are looked up among the context's own objects and are nothing but keys: a guest that names another
@@ -17,7 +16,6 @@ mod event;
 mod memory;
 mod query;
 mod queue;
-mod relay;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -28,9 +26,9 @@ use vkfd_client::{ClientError, Errno, GpuId};
 use self::event::EventObject;
 use self::memory::{GuestObject, MemoryObject};
 use self::queue::{DoorbellPage, PointersPage, QueueObject};
-use self::relay::Relay;
 use super::kfd::Kfd;
 use super::ram::GuestMemory;
+use super::relay::Relay;
 use super::space::Space;
 use super::window::Place;
 use super::{Context, Shared, Submitted};
@@ -125,7 +123,7 @@ impl Hsakmt {
             unclaimed: HashMap::new(),
             addresses: BTreeMap::new(),
             doorbells: HashMap::new(),
-            relay: Relay::new(kfd.clone()),
+            relay: Relay::new(kfd.file().clone()),
             responses: None,
             events: event::Page::default(),
             space: Space::default(),

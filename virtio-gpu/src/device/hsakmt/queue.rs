@@ -3,7 +3,7 @@
 //!
 //! The guest's library puts packets into the ring and writes a doorbell; nothing of a submission comes through the device. Where the guest keeps
 //! the pointers (AQL), the GPU uses them where they are. Otherwise the guest maps a page for them only after the queue was made, so
-//! the driver has a page of its own and the [`super::relay`] keeps the two alike.
+//! the driver has a page of its own and the [relay](super::super::relay) keeps the two alike.
 //!
 //! Numbers of queues and places of doorbells are the context's own: a guest never sees the driver's.
 
@@ -16,8 +16,8 @@ use vkfd_uapi::queue::{
     QUEUE_TYPE_SDMA_XGMI,
 };
 
+use super::super::relay::{Door, Pointers, Relay, EMPTY, READ_POINTER, WRITE_POINTER};
 use super::super::window::Place;
-use super::relay::{Door, Pointers, Relay, EMPTY, READ_POINTER, WRITE_POINTER};
 use super::{Answer, Hsakmt, Object};
 use crate::protocol::hsakmt::queue::{answer, kind, Create, Queue, BODY_BYTES};
 use crate::protocol::hsakmt::status;

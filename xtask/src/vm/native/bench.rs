@@ -85,6 +85,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             device: &["--register", way],
             sabotaged: false,
             commands: &[(&command, 1200)],
+            more: None,
         };
         let ran = machine.boot(&wanted, |_| true)?;
         findings.extend(suite::findings(&ran).into_iter().map(|finding| format!("{way}: {finding}")));

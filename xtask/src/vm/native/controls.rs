@@ -31,6 +31,7 @@ pub fn run() -> Result<Verdict> {
             device: &["--sabotage", what],
             sabotaged: true,
             commands: &[(COMMAND, 120)],
+            more: None,
         };
         let ran = machine.boot(&wanted, |_| true)?;
         let said = said(&ran);
@@ -48,7 +49,8 @@ pub fn run() -> Result<Verdict> {
     })
 }
 
-fn said(ran: &Ran) -> String {
+/// What the guest's programs have written.
+pub fn said(ran: &Ran) -> String {
     let lines = ran.outcome.records.iter().filter_map(|record| match record {
         Record::Output { stream: Stream::Out, line, .. } => Some(line.as_str()),
         _ => None,

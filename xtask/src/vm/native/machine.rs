@@ -34,6 +34,9 @@ pub struct Machine {
     programs: Programs,
 }
 
+/// Puts files into a guest's file system.
+pub type Packer<'a> = &'a dyn Fn(&mut Initrd) -> Result<()>;
+
 /// A guest to boot.
 pub struct Wanted<'a> {
     /// Names its files.
@@ -45,6 +48,8 @@ pub struct Wanted<'a> {
     pub sabotaged: bool,
     /// Shell commands, each with its seconds.
     pub commands: &'a [(&'a str, u64)],
+    /// What else goes into the guest's file system.
+    pub more: Option<Packer<'a>>,
 }
 
 /// What came of it.
@@ -69,7 +74,10 @@ impl Machine {
     /// Boots and runs the commands. QEMU is killed when `on_record` does not want to go on.
     pub fn boot(&self, wanted: &Wanted<'_>, on_record: impl FnMut(&Record) -> bool) -> Result<Ran> {
         let directory = Directory::at(super::directory(wanted.name)?)?;
-        let (initrd, mut job) = self.guest()?;
+        let (mut initrd, mut job) = self.guest()?;
+        if let Some(more) = wanted.more {
+            more(&mut initrd)?;
+        }
         for (command, seconds) in wanted.commands {
             job.programs.push(Program {
                 name: (*command).into(),
@@ -94,6 +102,14 @@ impl Machine {
         let watched = watch(command, &complaints, limit, on_record)?;
         let (log, left) = device.finish();
         Ok(Ran { outcome: watched.outcome(&console, &complaints, Vec::new())?, job, log, left })
+    }
+
+    /// `vkfd` and the library that it loads into programs.
+    pub fn run(&self, sabotaged: bool) -> Result<[PathBuf; 2]> {
+        let program = self.programs.path(if sabotaged { VKFD_SABOTAGED } else { VKFD })?;
+        let library = program.with_file_name("deps").join("libvkfd_preload.so");
+        ensure!(library.is_file(), "there is no {}", library.display());
+        Ok([program.into(), library])
     }
 
     fn guest(&self) -> Result<(Initrd, Job)> {
@@ -213,7 +229,7 @@ pub fn shell() -> Result<Verdict> {
     job.shell = true;
     let archive = directory.path().join("initrd.cpio");
     initrd.write(&job, &archive)?;
-    let wanted = Wanted { name: "shell", memory_mib: 2048, device: &[], sabotaged: false, commands: &[] };
+    let wanted = Wanted { name: "shell", memory_mib: 2048, device: &[], sabotaged: false, commands: &[], more: None };
     let device = machine.device(&wanted, directory.path())?;
     let mut command = machine.command(&archive, &device.socket, wanted.memory_mib);
     command.args(["-append", &kernel_words("quiet"), "-serial", "mon:stdio"]);

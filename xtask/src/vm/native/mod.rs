@@ -4,9 +4,10 @@
 //! Mechanism: QEMU 11.1 and the distribution's stock kernel come from a newer suite, unpacked into the cache ([`parts`]). A boot
 //! ([`machine`]) has the device in a process beside QEMU, and runs `vkfd-native` (`vm/native`), which does in the guest what AMD's library does. What
 //! the guest says, what the kernel's log says and what the device says in the end are all looked at ([`suite`]). [`controls`] breaks the device, and
-//! the guest has to notice.
+//! the guest has to notice. [`clients`] runs the distribution's ROCm programs in the guest, whose calls are forwarded.
 
 mod bench;
+mod clients;
 mod controls;
 mod machine;
 mod parts;
@@ -39,6 +40,8 @@ enum Action {
     Controls,
     /// Measure registration in three ways, of memory in few pieces and in many
     Bench(bench::Args),
+    /// The distribution's ROCm programs, unmodified, in the guest on the host's machine (`vkfd run --forward`), with controls
+    Clients(clients::Args),
     /// A shell in such a guest, with vkfd-native and busybox; ctrl-a x switches it off
     Shell,
     /// Only get QEMU and the kernel
@@ -50,6 +53,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         None => both(),
         Some(Action::Check) => suite::run(),
         Some(Action::Controls) => controls::run(),
+        Some(Action::Clients(args)) => clients::run(args),
         Some(Action::Bench(args)) => bench::run(args),
         Some(Action::Shell) => machine::shell(),
         Some(Action::Setup) => parts::get().map(|parts| {

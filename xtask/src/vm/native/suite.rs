@@ -26,8 +26,14 @@ const PIECES: u64 = 10_000;
 pub fn run() -> Result<Verdict> {
     let machine = Machine::new(false)?;
     println!("Linux {} in QEMU {}", machine.parts.kernel_version, machine.parts.qemu_version);
-    let wanted =
-        Wanted { name: "check", memory_mib: 1536, device: &["--gpus", "2"], sabotaged: false, commands: &COMMANDS };
+    let wanted = Wanted {
+        name: "check",
+        memory_mib: 1536,
+        device: &["--gpus", "2"],
+        sabotaged: false,
+        commands: &COMMANDS,
+        more: None,
+    };
     let ran = machine.boot(&wanted, |record| {
         show(record);
         true
@@ -49,7 +55,8 @@ pub fn run() -> Result<Verdict> {
 /// QEMU is killed while the guest holds registrations: what is wrong with what the device has left.
 fn killed(machine: &Machine) -> Result<Vec<String>> {
     let commands = [("vkfd-native hold & vkfd-native hold", 300)];
-    let wanted = Wanted { name: "killed", memory_mib: 768, device: &[], sabotaged: false, commands: &commands };
+    let wanted =
+        Wanted { name: "killed", memory_mib: 768, device: &[], sabotaged: false, commands: &commands, more: None };
     let mut holding = 0;
     let ran = machine.boot(&wanted, |record| {
         let holds = matches!(record, Record::Output { line, .. } if line.starts_with("holding"));
@@ -86,6 +93,15 @@ pub fn ending<'a>(ran: &'a Ran, name: &str) -> Option<&'a Ending> {
         Record::Ended { program, ending, .. } if program == name => Some(ending),
         _ => None,
     })
+}
+
+/// What the guest's program `name` wrote, errors as well.
+pub fn output(ran: &Ran, name: &str) -> String {
+    let lines = ran.outcome.records.iter().filter_map(|record| match record {
+        Record::Output { program, line, .. } if program == name => Some(line.as_str()),
+        _ => None,
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The longest list that the device has registered.

@@ -15,10 +15,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use vkfd_client::Buffer;
+use vkfd_client::{Buffer, Embedded};
 
-use super::super::kfd::{Doorbell, Kfd};
-use super::super::window::Place;
+use super::kfd::{self, Doorbell};
+use super::window::Place;
 
 /// A doorbell that was not written.
 pub const EMPTY: u64 = u64::MAX;
@@ -59,7 +59,7 @@ pub const READ_POINTER: u64 = 0x80;
 pub fn host_word(buffer: &Buffer, at: u64) -> Option<&AtomicU64> {
     let base = buffer.cpu_ptr().filter(|_| at % 8 == 0 && at + 8 <= buffer.len())?;
     // SAFETY: an aligned word of memory that stays mapped as long as the buffer and is accessed atomically only.
-    Some(unsafe { AtomicU64::from_ptr(base.byte_add(super::super::window::size(at)).cast().as_ptr()) })
+    Some(unsafe { AtomicU64::from_ptr(base.byte_add(super::window::size(at)).cast().as_ptr()) })
 }
 
 #[derive(Default)]
@@ -73,14 +73,14 @@ struct State {
 /// The thread and its list, by the queues' numbers.
 pub struct Relay {
     state: Arc<State>,
-    kfd: Kfd,
+    file: Arc<Embedded>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
     /// Without a thread, until there is a queue.
-    pub fn new(kfd: Kfd) -> Self {
-        Self { state: Arc::default(), kfd, thread: None }
+    pub fn new(file: Arc<Embedded>) -> Self {
+        Self { state: Arc::default(), file, thread: None }
     }
 
     /// Changes the list.
@@ -94,9 +94,9 @@ impl Relay {
     /// Adds a queue; the thread begins with the first.
     pub fn add(&mut self, queue: u32, door: Door) -> std::io::Result<()> {
         if self.thread.is_none() {
-            let (state, kfd) = (self.state.clone(), self.kfd.clone());
+            let (state, file) = (self.state.clone(), self.file.clone());
             let thread = std::thread::Builder::new().name("gpu-doorbells".into());
-            self.thread = Some(thread.spawn(move || run(&state, &kfd))?);
+            self.thread = Some(thread.spawn(move || run(&state, &file))?);
         }
         self.with(|doors| doors.insert(queue, door));
         Ok(())
@@ -113,7 +113,7 @@ impl Drop for Relay {
     }
 }
 
-fn run(state: &State, kfd: &Kfd) {
+fn run(state: &State, file: &Embedded) {
     let mut active = Instant::now();
     let mut pause = FIRST;
     let mut doors = state.doors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ fn run(state: &State, kfd: &Kfd) {
         }
         drop(doors);
         if rung {
-            kfd.ringed();
+            kfd::ringed(file);
         }
         if rung || moved {
             (active, pause) = (Instant::now(), FIRST);

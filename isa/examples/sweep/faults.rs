@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Faults planted in the tables: the comparison has to notice every one.
+
+use vkfd_isa::sabotage::{clear, plant, Fault};
+use vkfd_isa::{encodings, Encoding, Target};
+
+use crate::cases::{self, Random};
+use crate::{compare_batch, exceptions, Args};
+
+/// Plants `count` faults, one after the other. Those that were not noticed.
+pub fn missed(args: &Args, target: Target, count: usize) -> anyhow::Result<Vec<String>> {
+    let all: Vec<Encoding> = encodings(target).collect();
+    let mut numbers = Random(args.seed ^ 0xfa17 ^ target as u64);
+    let mut missed = Vec::new();
+    let mut planted = 0;
+    while planted < count {
+        let encoding = &all[usize::try_from(numbers.below(u32::try_from(all.len())?))?];
+        let slots = u32::try_from(encoding.fields.len())?;
+        let slot = usize::try_from(numbers.below(slots))?;
+        let fault = match numbers.below(5) {
+            0 => Fault::Value(numbers.below(24)),
+            1 => Fault::Place(slot),
+            2 => Fault::Width(slot),
+            3 => Fault::Name,
+            _ => Fault::Flag(numbers.below(2)),
+        };
+        let mut words = cases::of(target, encoding, 30, &mut numbers);
+        words.retain(|words| !exceptions::crashes(target, words));
+        if exceptions::harmless(target, encoding, fault) || !plant(encoding.entry, fault) {
+            continue;
+        }
+        let tally = compare_batch(args, target, &words);
+        clear();
+        planted += 1;
+        if tally?.differences.is_empty() {
+            missed.push(format!("{:?} in record {} ({})", fault, encoding.entry, encoding.op.name()));
+        }
+    }
+    Ok(missed)
+}

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The device without a virtual machine: virtio-gpu's own messages through a socket.
+//!
+//! This side is what a guest's kernel is otherwise: it numbers resources, chooses places in the window, keeps the guest's memory (a file that the
+//! device maps) and hands out pages of it. It hands them out scattered, [`CHUNK`] at a time, as a kernel that has run for long would.
+//!
+//! The first message each way carries a file: the guest's memory there, the window back. From then on a message is a length, a tag,
+//! and a command of the control queue or its answer. Answers come in any order; whoever waits reads for all.
+//!
+//! Locks: `inner` guards the allocations, `answers` what was read; both are leaves. One thread at a time reads from the socket.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_void;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{identity, map_file, size, Blob, FileId, Found, Transport};
+use crate::protocol::blob::{Run, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
+use crate::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING, HEADER_BYTES};
+use crate::protocol::forward::BlobKind;
+use crate::protocol::{capset, put32, put64, u32_at, u64_at, PAGE};
+
+/// How the first message of each side begins.
+pub const HELLO: u64 = u64::from_le_bytes(*b"vkfdloop");
+/// Bytes of the first message: [`HELLO`], and the size of the file that comes with it.
+pub const HELLO_BYTES: usize = 16;
+/// Bytes before a command or an answer: its length (32 bits), padding, the tag.
+pub const ENVELOPE_BYTES: usize = 16;
+/// Where the guest's memory begins for the device.
+pub const RAM_AT: u64 = 1 << 32;
+/// The guest's memory: addresses, of which as many cost memory as are used.
+const RAM_BYTES: u64 = 16 << 30;
+/// Bytes that lie together.
+pub const CHUNK: u64 = 16 * PAGE;
+const CHUNKS: u64 = RAM_BYTES / CHUNK;
+/// From one chunk to the next that is handed out; it has no divisor in common with their number.
+const STRIDE: u64 = 40_503;
+const CONTEXT: u32 = 1;
+const OK: std::ops::Range<u32> = 0x1100..0x1200;
+
+/// Writes bytes with a file, or without.
+///
+/// # Errors
+/// The system's.
+pub fn send(socket: &UnixStream, bytes: &[u8], file: Option<RawFd>) -> io::Result<()> {
+    let mut control = [0_u64; 4];
+    let parts = [IoSlice::new(bytes)];
+    // SAFETY: zero is a valid structure; its pointers are to the locals above, of the sizes that it says.
+    let sent = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = parts.as_ptr().cast_mut().cast();
+        message.msg_iovlen = 1;
+        if let Some(fd) = file {
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(4) as usize;
+            let head = libc::CMSG_FIRSTHDR(&raw const message);
+            (*head).cmsg_level = libc::SOL_SOCKET;
+            (*head).cmsg_type = libc::SCM_RIGHTS;
+            (*head).cmsg_len = libc::CMSG_LEN(4) as usize;
+            libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
+        }
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+    };
+    match usize::try_from(sent) {
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads as many bytes, and the file that came with them.
+///
+/// # Errors
+/// The system's, UnexpectedEof and InvalidData.
+pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<File> {
+    let length = bytes.len();
+    let mut control = [0_u64; 4];
+    let mut parts = [IoSliceMut::new(bytes)];
+    // SAFETY: zero is a valid structure; its pointers are to the locals above, of the sizes that it says. A descriptor that came is nobody else's.
+    let (read, file) = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = parts.as_mut_ptr().cast();
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        let read = libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL);
+        let head = if read > 0 { libc::CMSG_FIRSTHDR(&raw const message) } else { std::ptr::null_mut() };
+        let is_file = head
+            .as_ref()
+            .is_some_and(|head| head.cmsg_type == libc::SCM_RIGHTS && head.cmsg_len == libc::CMSG_LEN(4) as usize);
+        let file = is_file.then(|| File::from_raw_fd(libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned()));
+        (read, file)
+    };
+    match usize::try_from(read) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(read) if read == length => file.ok_or_else(|| io::ErrorKind::InvalidData.into()),
+        Ok(_) => Err(io::ErrorKind::InvalidData.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The first message.
+#[must_use]
+pub fn hello(bytes: u64) -> [u8; HELLO_BYTES] {
+    let mut hello = [0; HELLO_BYTES];
+    put64(&mut hello, 0, HELLO);
+    put64(&mut hello, 8, bytes);
+    hello
+}
+
+/// The size that a first message says.
+///
+/// # Errors
+/// InvalidData when it is none.
+pub fn hello_bytes(hello: &[u8; HELLO_BYTES]) -> io::Result<u64> {
+    match (u64_at(hello, 0), u64_at(hello, 8)) {
+        (Ok(HELLO), Ok(bytes)) => Ok(bytes),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// A message with its envelope.
+#[must_use]
+pub fn envelope(tag: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut message = vec![0; ENVELOPE_BYTES];
+    put32(&mut message, 0, u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    put64(&mut message, 8, tag);
+    message.extend_from_slice(bytes);
+    message
+}
+
+/// Reads a message: its tag and bytes.
+///
+/// # Errors
+/// The system's, and InvalidData for more than `most`.
+pub fn read_message(mut socket: &UnixStream, most: usize) -> io::Result<(u64, Vec<u8>)> {
+    let mut envelope = [0; ENVELOPE_BYTES];
+    socket.read_exact(&mut envelope)?;
+    let (Ok(length), Ok(tag)) = (u32_at(&envelope, 0), u64_at(&envelope, 8)) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let length = length as usize;
+    if length > most {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut bytes = vec![0; length];
+    socket.read_exact(&mut bytes)?;
+    Ok((tag, bytes))
+}
+
+/// Where a blob is.
+enum Backing {
+    /// In the window.
+    Window { offset: u64 },
+    /// Chunks of the guest's memory, in order.
+    Guest(Vec<u64>),
+}
+
+#[derive(Default)]
+struct Inner {
+    /// By their resources.
+    blobs: HashMap<u32, (Blob, Backing)>,
+    /// Which blob a chunk is of, and its place there.
+    chunks: HashMap<u64, (u32, u64)>,
+    next_chunk: u64,
+    /// Parts of the window that are taken.
+    window: BTreeMap<u64, u64>,
+    next_resource: u32,
+}
+
+#[derive(Default)]
+struct Answers {
+    got: HashMap<u64, Vec<u8>>,
+    reading: bool,
+    lost: bool,
+}
+
+/// A context of the device at the other end.
+pub struct Connection {
+    socket: UnixStream,
+    sending: Mutex<u64>,
+    ram: File,
+    ram_id: FileId,
+    window: File,
+    window_id: FileId,
+    window_bytes: u64,
+    machine: String,
+    inner: Mutex<Inner>,
+    answers: Mutex<Answers>,
+    answered: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    /// Connects and makes a context.
+    ///
+    /// # Errors
+    /// The system's, and Unsupported for something else at the other end.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::over(UnixStream::connect(path)?)
+    }
+
+    /// As [`open`](Self::open), over a socket that is connected.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn over(socket: UnixStream) -> io::Result<Self> {
+        // SAFETY: a C string; the descriptor is checked before it is owned.
+        let ram = unsafe {
+            let fd = libc::memfd_create(c"vkfd-guest-ram".as_ptr(), libc::MFD_CLOEXEC);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            File::from(OwnedFd::from_raw_fd(fd))
+        };
+        ram.set_len(RAM_BYTES)?;
+        send(&socket, &hello(RAM_BYTES), Some(ram.as_raw_fd()))?;
+        let mut back = [0; HELLO_BYTES];
+        let window = receive(&socket, &mut back)?;
+        let (ram_id, window_id) = (identity(ram.as_raw_fd())?, identity(window.as_raw_fd())?);
+        let mut connection = Self {
+            socket,
+            sending: Mutex::new(0),
+            ram,
+            ram_id,
+            window,
+            window_id,
+            window_bytes: hello_bytes(&back)?,
+            machine: String::new(),
+            inner: Mutex::new(Inner { next_resource: 1, ..Inner::default() }),
+            answers: Mutex::default(),
+            answered: Condvar::new(),
+        };
+        let answer = connection.command(0, &Command::Capset { id: capset::KFD })?;
+        let machine = capset::machine(answer.get(HEADER_BYTES..).unwrap_or_default());
+        connection.machine = machine.map_err(|_| io::ErrorKind::Unsupported)?.into();
+        connection.command(CONTEXT, &Command::CreateContext { capset: capset::KFD })?;
+        Ok(connection)
+    }
+
+    fn command(&self, context: u32, command: &Command<'_>) -> io::Result<Vec<u8>> {
+        self.ask(&command.encode(&Header { context, ..Header::default() }), None)
+    }
+
+    /// Sends a command and waits for the answer.
+    fn ask(&self, bytes: &[u8], patience: Option<Duration>) -> io::Result<Vec<u8>> {
+        let tag = {
+            let mut last = lock(&self.sending);
+            *last += 1;
+            (&self.socket).write_all(&envelope(*last, bytes))?;
+            *last
+        };
+        let answer = self.answer(tag, patience)?;
+        let kind = Header::decode(&answer).map_err(|_| io::ErrorKind::InvalidData)?.kind;
+        match OK.contains(&kind) {
+            true => Ok(answer),
+            false => Err(io::Error::other(format!("the device answers {kind:#x}"))),
+        }
+    }
+
+    fn answer(&self, tag: u64, patience: Option<Duration>) -> io::Result<Vec<u8>> {
+        let limit = patience.map(|patience| Instant::now() + patience);
+        let mut answers = lock(&self.answers);
+        loop {
+            if let Some(answer) = answers.got.remove(&tag) {
+                return Ok(answer);
+            }
+            if answers.lost {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            if limit.is_some_and(|limit| Instant::now() > limit) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if answers.reading {
+                let slice = Duration::from_millis(100);
+                answers = self.answered.wait_timeout(answers, slice).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            answers.reading = true;
+            drop(answers);
+            let read = self.read_some();
+            answers = lock(&self.answers);
+            answers.reading = false;
+            match read {
+                Ok(Some((tag, bytes))) => {
+                    answers.got.insert(tag, bytes);
+                }
+                Ok(None) => {}
+                Err(_) => answers.lost = true,
+            }
+            self.answered.notify_all();
+        }
+    }
+
+    /// A message, if one comes within a tenth of a second.
+    fn read_some(&self) -> io::Result<Option<(u64, Vec<u8>)>> {
+        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which is alive.
+        match unsafe { libc::poll(&raw mut poll, 1, 100) } {
+            1.. => read_message(&self.socket, 1 << 16).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn create(&self, blob: Blob, memory: u32, id: u64, runs: Vec<Run>, backing: Backing) -> io::Result<Blob> {
+        let Blob { resource, bytes: size, .. } = blob;
+        let offset = match &backing {
+            Backing::Window { offset } => Some(*offset),
+            Backing::Guest(_) => None,
+        };
+        lock(&self.inner).blobs.insert(resource, (blob, backing));
+        let made =
+            self.command(CONTEXT, &Command::CreateBlob { resource, memory, flags: FLAG_MAPPABLE, id, size, runs });
+        let mapped = made.and_then(|_| match offset {
+            Some(offset) => self.command(CONTEXT, &Command::Map { resource, offset }).map(|_| ()),
+            None => Ok(()),
+        });
+        if let Err(error) = mapped {
+            self.close(&blob);
+            return Err(error);
+        }
+        Ok(blob)
+    }
+}
+
+impl Inner {
+    fn blob(&mut self, bytes: u64) -> Blob {
+        let resource = self.next_resource;
+        self.next_resource += 1;
+        Blob { resource, bytes, handle: resource }
+    }
+
+    fn take_chunk(&mut self, resource: u32, place: u64) -> Option<u64> {
+        for _ in 0..CHUNKS {
+            let chunk = self.next_chunk;
+            self.next_chunk = (self.next_chunk + STRIDE) % CHUNKS;
+            if let std::collections::hash_map::Entry::Vacant(free) = self.chunks.entry(chunk) {
+                free.insert((resource, place));
+                return Some(chunk);
+            }
+        }
+        None
+    }
+
+    /// A free part of the window: the first that fits.
+    fn take_window(&mut self, bytes: u64, all: u64) -> Option<u64> {
+        let mut at = 0;
+        for (start, length) in &self.window {
+            if start - at >= bytes {
+                break;
+            }
+            at = start + length;
+        }
+        if at.checked_add(bytes)? > all {
+            return None;
+        }
+        self.window.insert(at, bytes);
+        Some(at)
+    }
+}
+
+impl Transport for Connection {
+    fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    fn host_blob(&self, kind: BlobKind, bytes: u64) -> io::Result<Blob> {
+        let mut inner = lock(&self.inner);
+        let offset = inner.take_window(bytes, self.window_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let blob = inner.blob(bytes);
+        drop(inner);
+        self.create(blob, MEM_HOST3D, kind.id(), Vec::new(), Backing::Window { offset })
+    }
+
+    fn guest_blob(&self, bytes: u64) -> io::Result<Blob> {
+        let mut inner = lock(&self.inner);
+        let blob = inner.blob(bytes);
+        let (mut chunks, mut runs) = (Vec::new(), Vec::new());
+        for at in (0..bytes).step_by(size(CHUNK)) {
+            let Some(chunk) = inner.take_chunk(blob.resource, at / CHUNK) else {
+                inner.chunks.retain(|chunk, _| !chunks.contains(chunk));
+                return Err(io::ErrorKind::OutOfMemory.into());
+            };
+            chunks.push(chunk);
+            runs.push(Run { address: RAM_AT + chunk * CHUNK, bytes: (bytes - at).min(CHUNK) });
+        }
+        drop(inner);
+        self.create(blob, MEM_HOST3D_GUEST, 0, runs, Backing::Guest(chunks))
+    }
+
+    fn close(&self, blob: &Blob) {
+        let resource = blob.resource;
+        let in_window = matches!(lock(&self.inner).blobs.get(&resource), Some((_, Backing::Window { .. })));
+        if in_window {
+            let _ = self.command(CONTEXT, &Command::Unmap { resource });
+        }
+        let _ = self.command(CONTEXT, &Command::Unref { resource });
+        let mut inner = lock(&self.inner);
+        match inner.blobs.remove(&resource) {
+            Some((_, Backing::Window { offset })) => drop(inner.window.remove(&offset)),
+            // A mapping that the program still has shows zeroes from now on, until the pages are another blob's: so blobs are closed when nothing
+            // maps them any more.
+            Some((_, Backing::Guest(chunks))) => {
+                for chunk in chunks {
+                    inner.chunks.remove(&chunk);
+                    let (at, bytes) = (i64::try_from(chunk * CHUNK), i64::try_from(CHUNK));
+                    if let (Ok(at), Ok(bytes)) = (at, bytes) {
+                        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                        // SAFETY: no pointers.
+                        unsafe { libc::syscall(libc::SYS_fallocate, self.ram.as_raw_fd(), mode, at, bytes) };
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    unsafe fn map(&self, blob: &Blob, at: *mut c_void, protection: i32) -> io::Result<*mut c_void> {
+        let inner = lock(&self.inner);
+        let chunks = match inner.blobs.get(&blob.resource) {
+            Some((_, Backing::Window { offset })) => {
+                // SAFETY: forwarded to the caller.
+                return unsafe { map_file(self.window.as_raw_fd(), *offset, blob.bytes, at, protection) };
+            }
+            Some((_, Backing::Guest(chunks))) => chunks,
+            None => return Err(io::ErrorKind::NotFound.into()),
+        };
+        let mut base = at;
+        if base.is_null() {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            // SAFETY: a new reservation touches nothing that exists.
+            base = unsafe { libc::mmap(base, size(blob.bytes), libc::PROT_NONE, flags, -1, 0) };
+            if base == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        for (place, chunk) in (0..).step_by(size(CHUNK)).zip(chunks) {
+            let bytes = (blob.bytes - place).min(CHUNK);
+            let there = base.wrapping_byte_add(size(place));
+            // SAFETY: within the blob's size from `at`, which is the caller's to replace, or of the reservation.
+            unsafe { map_file(self.ram.as_raw_fd(), chunk * CHUNK, bytes, there, protection)? };
+        }
+        Ok(base)
+    }
+
+    fn find(&self, file: FileId, offset: u64) -> Option<Found> {
+        let inner = lock(&self.inner);
+        if file == self.window_id {
+            let (start, bytes) = inner.window.range(..=offset).next_back()?;
+            let within = offset - start;
+            let is_there = |backing: &Backing| matches!(backing, Backing::Window { offset } if offset == start);
+            let (blob, _) = inner.blobs.values().find(|(_, backing)| is_there(backing))?;
+            let bytes = bytes.checked_sub(within).filter(|bytes| *bytes > 0)?;
+            return Some(Found { resource: blob.resource, offset: within, bytes, guest: false });
+        }
+        if file != self.ram_id {
+            return None;
+        }
+        let (resource, place) = *inner.chunks.get(&(offset / CHUNK))?;
+        let (blob, _) = inner.blobs.get(&resource)?;
+        let within = place * CHUNK + offset % CHUNK;
+        let left = blob.bytes.checked_sub(within).filter(|left| *left > 0)?;
+        let bytes = (CHUNK - offset % CHUNK).min(left);
+        Some(Found { resource, offset: within, bytes, guest: true })
+    }
+
+    fn is_private(&self, file: FileId) -> bool {
+        file == self.ram_id
+    }
+
+    fn submit(&self, payload: &[u8], ring: u32, patience: Option<Duration>) -> io::Result<()> {
+        let ring = u8::try_from(ring).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let header = Header { flags: FLAG_FENCE | FLAG_RING, context: CONTEXT, ring, ..Header::default() };
+        self.ask(&Command::Submit { payload }.encode(&header), patience).map(|_| ())
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The device for programs on this computer, without a virtual machine: the same messages as through a VMM's queues, through a socket.
+//!
+//! Each connection is a guest of its own, with its memory in a file, and has a device and a machine of its own. The other end is
+//! [`crate::guest::loopback`].
+
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::device::ram::Part;
+use crate::device::{Device, Options};
+use crate::guest::loopback::{envelope, hello, hello_bytes, read_message, receive, send, HELLO_BYTES, RAM_AT};
+use crate::protocol::control::MAX_COMMAND_BYTES;
+use crate::server::ServeError;
+
+/// How long waits of a program that has gone may need to notice.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// Serves programs at `socket`, all at once. With `once` it ends with the first.
+///
+/// # Errors
+/// [`ServeError`]: the socket cannot be made. What goes wrong with a program ends its connection.
+pub fn serve(socket: &Path, options: Options, once: bool) -> Result<(), ServeError> {
+    let failed = |error: &io::Error| ServeError::Socket(error.to_string());
+    // One that an earlier server has left.
+    if UnixStream::connect(socket).is_err() {
+        let _ = std::fs::remove_file(socket);
+    }
+    let listener = UnixListener::bind(socket).map_err(|e| failed(&e))?;
+    loop {
+        let (stream, _) = listener.accept().map_err(|e| failed(&e))?;
+        if once {
+            let ended = connection(&stream, options);
+            tracing::info!(?ended, "the program has gone");
+            let _ = std::fs::remove_file(socket);
+            return Ok(());
+        }
+        let thread = std::thread::Builder::new().name("gpu-program".into());
+        let started = thread.spawn(move || {
+            if let Err(error) = connection(&stream, options) {
+                tracing::warn!(%error, "a program's connection has ended");
+            }
+        });
+        if let Err(error) = started {
+            tracing::error!(%error, "a program has no thread");
+        }
+    }
+}
+
+/// Serves a connection until it ends.
+///
+/// # Errors
+/// What ended it other than its program.
+pub fn connection(stream: &UnixStream, options: Options) -> io::Result<()> {
+    let mut first = [0; HELLO_BYTES];
+    let ram = receive(stream, &mut first)?;
+    let bytes = hello_bytes(&first)?;
+    let mut device = Device::new(options).map_err(io::Error::other)?;
+    let part = Part { address: RAM_AT, bytes, file: &ram, offset: 0 };
+    {
+        let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
+        *table = table.replaced(&[part], device.window().file())?;
+    }
+    send(stream, &hello(device.window().bytes()), Some(device.window().file().as_raw_fd()))?;
+    tracing::info!("a program has connected");
+    let back = Arc::new(Mutex::new(stream.try_clone()?));
+    let ended = loop {
+        let (tag, command) = match read_message(stream, MAX_COMMAND_BYTES) {
+            Ok(message) => message,
+            Err(error) => break error,
+        };
+        let back = back.clone();
+        device.execute(
+            &command,
+            Box::new(move |answer: &[u8]| {
+                let mut back = back.lock().unwrap_or_else(PoisonError::into_inner);
+                // A program that has gone is noticed when it is read from.
+                let _ = back.write_all(&envelope(tag, answer));
+            }),
+        );
+    };
+    device.reset();
+    // A wait needs a moment to notice.
+    let limit = Instant::now() + ENDING;
+    while device.left() != 0 && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    match device.left() {
+        0 => tracing::info!("nothing of the guest is left"),
+        left => {
+            tracing::error!(left, "processes or places of the guest are left");
+            return Err(io::Error::other(format!("{left} processes or places of the guest are left")));
+        }
+    }
+    match ended.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Ok(()),
+        _ => Err(ended),
+    }
+}
