@@ -10,6 +10,7 @@ use crate::{tree, Verdict};
 
 /// What is compared.
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// Compare the decoder and the disassembler with llvm-mc-19
     #[arg(long, conflicts_with_all = ["write", "llvm", "json"])]
