@@ -34,6 +34,9 @@ pub struct Machine {
     programs: Programs,
 }
 
+/// Puts more into a guest's file system.
+pub type More<'a> = dyn Fn(&mut Initrd) -> Result<()> + 'a;
+
 /// A guest to boot.
 pub struct Wanted<'a> {
     /// Names its files.
@@ -46,7 +49,7 @@ pub struct Wanted<'a> {
     /// Shell commands, each with its seconds.
     pub commands: &'a [(&'a str, u64)],
     /// What else goes into the guest's file system.
-    pub more: Option<&'a dyn Fn(&mut Initrd) -> Result<()>>,
+    pub more: Option<&'a More<'a>>,
 }
 
 /// What came of it.
