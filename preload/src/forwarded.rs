@@ -65,7 +65,8 @@ impl Backend for Forwarded {
     }
 
     fn read(&self, from: *const c_void, to: &mut [u8]) -> Result<(), c_int> {
-        forward::read(from, to)
+        // SAFETY: what is written to is this library's own.
+        unsafe { forward::read(from, to) }
     }
 }
 

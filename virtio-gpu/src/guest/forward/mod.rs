@@ -297,9 +297,11 @@ impl Drop for Process {
 ///
 /// # Errors
 /// EFAULT for what is none.
-#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "reading recovers from faults, so any address may be asked for")]
-pub fn read(from: *const c_void, to: &mut [u8]) -> Result<(), i32> {
-    // SAFETY: reading what is not there is an error, and what others write there gives racy contents.
+///
+/// # Safety
+/// `to` is no part of it. What others write there gives racy contents.
+pub unsafe fn read(from: *const c_void, to: &mut [u8]) -> Result<(), i32> {
+    // SAFETY: promised by the caller.
     unsafe { access::read(from, to) }
 }
 

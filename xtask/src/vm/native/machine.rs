@@ -34,8 +34,8 @@ pub struct Machine {
     programs: Programs,
 }
 
-/// Puts files into a guest's file system.
-pub type Packer<'a> = &'a dyn Fn(&mut Initrd) -> Result<()>;
+/// Puts more into a guest's file system.
+pub type More<'a> = dyn Fn(&mut Initrd) -> Result<()> + 'a;
 
 /// A guest to boot.
 pub struct Wanted<'a> {
@@ -49,7 +49,7 @@ pub struct Wanted<'a> {
     /// Shell commands, each with its seconds.
     pub commands: &'a [(&'a str, u64)],
     /// What else goes into the guest's file system.
-    pub more: Option<Packer<'a>>,
+    pub more: Option<&'a More<'a>>,
 }
 
 /// What came of it.
