@@ -47,6 +47,12 @@ pub trait World {
     /// Whether somebody waits for the gate to be left, or the queue is to stop. Cheap.
     fn wanted(&self) -> bool;
 
+    /// A number of this opening of the gate that no other on this thread has had or will have; `None`: it is not known. Spans that
+    /// were got in it are good as long as it lasts, over several runs of an engine.
+    fn opening(&self) -> Option<u64> {
+        None
+    }
+
     /// Host memory behind `va`. Only while the gate is held.
     ///
     /// # Errors

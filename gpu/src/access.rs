@@ -106,6 +106,8 @@ pub(crate) struct Port {
     /// TLB hits and walks of the access under way; counted when it ends, because an atomic addition waits for the copies before it.
     hits: u64,
     walks: u64,
+    /// Accesses that have ended.
+    ended: u64,
 }
 
 impl Port {
@@ -113,7 +115,7 @@ impl Port {
     pub(crate) fn new(shared: Arc<Shared>, control: Arc<Control>, slot: SlotClaim) -> Port {
         let tlb = Tlb::new(shared.config.tlb_entries);
         slot.bind(control.vmid.0, control.id);
-        Port { shared, control, slot, tlb, hits: 0, walks: 0 }
+        Port { shared, control, slot, tlb, hits: 0, walks: 0, ended: 0 }
     }
 
     /// The port is that of another queue from now on. What the TLB has stays good: epochs tell VMIDs apart.
@@ -181,9 +183,15 @@ impl Port {
         self.slot.wanted()
     }
 
+    /// A number that no other access of this port has.
+    pub(crate) fn openings(&self) -> u64 {
+        self.ended
+    }
+
     /// Ends an access.
     pub(crate) fn leave(&mut self) {
         self.slot.end();
+        self.ended += 1;
         for (tally, cell) in
             [(&mut self.hits, &self.shared.counters.tlb_hits), (&mut self.walks, &self.shared.counters.walks)]
         {

@@ -119,6 +119,10 @@ impl World for Surroundings<'_> {
         self.port.wanted()
     }
 
+    fn opening(&self) -> Option<u64> {
+        self.epoch.is_some().then(|| self.port.openings())
+    }
+
     fn translate(&mut self, va: u64, wanted: vkfd_cu::Access) -> Result<Span, Miss> {
         let miss = |reason: u32| Miss { va, access: wanted, lost: false, reason };
         let Some(epoch) = self.epoch else { return Err(miss(0)) };

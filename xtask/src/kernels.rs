@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask kernels`: the client library's code objects, compiled from their source.
+//! `cargo xtask kernels`: the code objects of the client library and of the benchmark, compiled from their source.
 //!
-//! Mechanism: clang compiles `kernels/src/kernels.cl` for each processor, without any runtime's library, and what a loader does not
-//! need is stripped. One version of clang, so that the same source gives the same bytes.
+//! Mechanism: clang compiles each source for its processors, without any runtime's library, and what a loader does not need is
+//! stripped. One version of clang, so that the same source gives the same bytes.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,11 @@ use anyhow::{bail, ensure, Context, Result};
 
 use crate::{tree, Verdict};
 
-/// Compile the client library's kernels, or compare them with what is in the tree
+/// Compile the kernels of the client library and of `vkfd bench compute`, or compare them with what is in the tree
 ///
 /// Compiles kernels/src/kernels.cl for each processor with clang-19 (Debian: clang-19, lld-19, llvm-19), and writes
-/// kernels/code/PROCESSOR.co; the same with the kernel of the client library's examples. With --check it writes nothing and compares.
+/// kernels/code/PROCESSOR.co; the same with the kernel of the client library's examples; and bench/src/compute/kernels/launch.cl for gfx900, to launch.co beside it. With --check it writes
+/// nothing and compares.
 ///
 /// Exit status: 0 done, or equal; 1 differences; 2 it could not be done.
 #[derive(clap::Args)]
@@ -26,7 +27,7 @@ pub struct Args {
 }
 
 const PROCESSORS: [&str; 5] = ["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
-/// Without SDWA: the software GPU executes it one lane at a time, hardware gains little by it.
+/// Without SDWA: on the software GPU it costs steps of its own, hardware gains little by it.
 const FLAGS: [&str; 16] = [
     "-x",
     "cl",
@@ -47,28 +48,31 @@ const FLAGS: [&str; 16] = [
 ];
 
 pub fn run(args: &Args) -> Result<Verdict> {
-    let tree = tree::root().join("kernels");
     let build = tree::target().join("kernels");
     fs::create_dir_all(&build).with_context(|| format!("make {}", build.display()))?;
-    let mut findings = Vec::new();
+    let kernels = tree::root().join("kernels");
+    let of_client = PROCESSORS.map(|processor| {
+        let place = kernels.join("code").join(processor).with_extension("co");
+        (kernels.join("src/kernels.cl"), processor, place)
+    });
+    let bench = tree::root().join("bench/src/compute/kernels");
+    let of_bench = (bench.join("launch.cl"), "gfx900", bench.join("launch.co"));
     let examples = tree::root().join("client/examples");
-    let own =
-        PROCESSORS.map(|name| (tree.join("src/kernels.cl"), name, tree.join("code").join(name).with_extension("co")));
-    let example = (examples.join("triple.cl"), "gfx900", examples.join("triple.gfx900.co"));
-    let all = own.into_iter().chain([example]);
-    let count = PROCESSORS.len() + 1;
-    for (source, processor, place) in all {
-        let made = build.join(place.file_name().unwrap_or_default());
-        compile(&source, processor, &made)?;
+    let of_example = (examples.join("triple.cl"), "gfx900", examples.join("triple.gfx900.co"));
+    let objects: Vec<_> = of_client.into_iter().chain([of_bench, of_example]).collect();
+    let mut findings = Vec::new();
+    for (source, processor, place) in &objects {
+        let made = build.join(place.file_name().context("a file")?);
+        compile(source, processor, &made)?;
         let code = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
         if !args.check {
-            fs::write(&place, code).with_context(|| format!("write {}", place.display()))?;
-        } else if fs::read(&place).ok().as_deref() != Some(&code) {
+            fs::write(place, code).with_context(|| format!("write {}", place.display()))?;
+        } else if fs::read(place).ok().as_deref() != Some(&code) {
             findings.push(format!("{} is not what its source gives", place.display()));
         }
     }
     if findings.is_empty() {
-        Ok(Verdict::Clean(format!("{count} code objects")))
+        Ok(Verdict::Clean(format!("{} code objects", objects.len())))
     } else {
         Ok(Verdict::Findings(findings))
     }
@@ -77,8 +81,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
 fn compile(source: &Path, processor: &str, to: &Path) -> Result<()> {
     let mut clang = Command::new("clang-19");
     // The source's directory, so that no path of this machine gets into the object.
-    clang.current_dir(source.parent().unwrap_or(source));
-    clang.args(FLAGS).arg(format!("-mcpu={processor}")).arg("-o").arg(to).arg(source.file_name().unwrap_or_default());
+    let (directory, name) = (source.parent().context("a directory")?, source.file_name().context("a file")?);
+    clang.current_dir(directory).args(FLAGS).arg(format!("-mcpu={processor}")).arg("-o").arg(to).arg(name);
     finish(clang)?;
     let mut strip = Command::new("llvm-objcopy-19");
     strip.arg("--strip-all").arg(to);

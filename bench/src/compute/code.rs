@@ -25,19 +25,6 @@ pub const MIX: &[u32] = &[
     0xdc508000, 0x0e040002, 0x80808100, 0xbf078000, 0xbf85ffc9, 0xbf810000,
 ];
 
-/// kernels/fill.s, for gfx900.
-#[rustfmt::skip]
-pub const FILL: &[u32] = &[
-    0xdc7c8000, 0x00040403, 0x8004ff04, 0x00000400, 0x82058005, 0x80808100, 0xbf078000, 0xbf85fff8, 0xbf810000,
-];
-
-/// kernels/copy.s, for gfx900.
-#[rustfmt::skip]
-pub const COPY: &[u32] = &[
-    0xdc5c8000, 0x04060003, 0x8006ff06, 0x00000400, 0x82078007, 0xbf8c0f70, 0xdc7c8000, 0x00040403, 0x8004ff04, 0x00000400,
-    0x82058005, 0x80808100, 0xbf078000, 0xbf85fff2, 0xbf810000,
-];
-
 /// kernels/gemm.s, for gfx90a.
 #[rustfmt::skip]
 pub const GEMM: &[u32] = &[

@@ -59,3 +59,20 @@ unsafe fn wide(turns: u32) {
     }
     black_box(sums);
 }
+
+/// The product of square matrices as a beginner writes it.
+pub fn matmul(a: &[f32], b: &[f32], c: &mut [f32], order: usize) {
+    let (a, b) = (black_box(a), black_box(b));
+    assert!(a.len() >= order * order && b.len() >= order * order && c.len() >= order * order);
+    for row in 0..order {
+        for column in 0..order {
+            let mut sum = 0.0;
+            for k in 0..order {
+                // SAFETY: all are below the square of the order.
+                sum += unsafe { a.get_unchecked(row * order + k) * b.get_unchecked(k * order + column) };
+            }
+            c[row * order + column] = sum;
+        }
+    }
+    black_box(c);
+}

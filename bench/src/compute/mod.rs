@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd bench compute`: how fast the software GPU computes, by what the host does itself.
 //!
-//! The engine runs by itself, one wave on one thread, on memory without a driver. Each yardstick runs in the same rounds.
+//! The first rows are of the engine by itself: one wave on one thread, on memory without a driver. The others are of launches
+//! through the driver, with all threads. Each yardstick runs in the same rounds.
 //!
 //! | module | |
 //! |---|---|
@@ -9,12 +10,12 @@
 //! | `decoding` | what the decoder does |
 //! | `host` | the yardsticks |
 //! | `machine` | a wave and its memory |
-//!
-//! Limits: launches, workgroups and several threads are not in it.
+//! | `launches` | kernels that are launched |
 
 mod code;
 mod decoding;
 mod host;
+mod launches;
 mod machine;
 
 use std::fmt::Write;
@@ -35,8 +36,10 @@ use machine::Machine;
 
 /// Measure how fast the software GPU computes, against the host's own instructions
 ///
-/// One thread runs kernels of machine code: a chain of FMAs, a mix of instructions, filling and copying 192 MiB, a product of matrices by matrix
-/// instructions. Yardsticks are the host's AVX2 FMAs, memset and memcpy, and the reference engine, in the same rounds.
+/// One thread runs kernels of machine code: a chain of FMAs, a mix of instructions, a product of matrices by matrix instructions. Then kernels
+/// are launched on a GPU in this process, with all its threads: filling and copying 192 MiB, a product of matrices through LDS, an empty kernel,
+/// filling scattered ranges; and the GPU is suspended meanwhile. Yardsticks are the host's AVX2 FMAs, memset, memcpy and naive code on one thread,
+/// the reference engine, a barrier packet and one contiguous range, in the same rounds.
 ///
 /// With --json the output is one object: schema (2), version, host and parameters as of `vkfd bench userptr`, targets (what, bound, measured, met),
 /// left_out (what, why), measurements (what, unit, per_second, yardstick, yardstick_per_second), published (what, value, source).
@@ -114,33 +117,39 @@ enum Who {
     Yardstick,
 }
 
-/// Adds what both did in the rounds, each its amount in its times, and the goal.
-fn add(
-    report: &mut Report,
-    samples: &Samples<Who>,
+/// A row of the report.
+struct Row {
     what: &'static str,
     unit: &'static str,
     yardstick: &'static str,
+    /// What each did in its time.
     amounts: [f64; 2],
     limit: f64,
-) {
+}
+
+/// Adds what both did in the rounds, each its amount in its times.
+fn note(report: &mut Report, samples: &Samples<Who>, row: &Row) {
     let spread = |who| samples.spreads().find(|(cell, _)| *cell == who).map(|(_, spread)| spread);
     let (Some(engine), Some(other)) = (spread(Who::Engine), spread(Who::Yardstick)) else { return };
     report.measurements.push(Measurement {
-        what,
-        unit,
-        per_second: engine.inverted().scaled(amounts[0]),
-        yardstick,
-        yardstick_per_second: other.inverted().scaled(amounts[1]),
+        what: row.what,
+        unit: row.unit,
+        per_second: engine.inverted().scaled(row.amounts[0]),
+        yardstick: row.yardstick,
+        yardstick_per_second: other.inverted().scaled(row.amounts[1]),
     });
-    let ratio = samples.ratio(Who::Yardstick, Who::Engine).map(|ratio| ratio.scaled(amounts[0] / amounts[1]));
-    report.head.targets.push(Goal::at_least(what, limit, ratio));
+}
+
+/// Adds it, and the goal.
+fn add(report: &mut Report, samples: &Samples<Who>, row: Row) {
+    note(report, samples, &row);
+    let ratio = samples.ratio(Who::Yardstick, Who::Engine);
+    let ratio = ratio.map(|ratio| ratio.scaled(row.amounts[0] / row.amounts[1]));
+    report.head.targets.push(Goal::at_least(row.what, row.limit, ratio));
 }
 
 const FMA: &str = "chain of FMAs of 64 lanes, a thread: by the host's AVX2 FMAs";
 const MIX: &str = "4 FMAs, addition, SALU, comparison, load: times as fast as the reference engine";
-const FILL: &str = "filling 192 MiB, one thread: by memset";
-const COPY: &str = "copying 192 MiB, one thread: by memcpy";
 const GEMM: &str = "f16 MFMA product of 1024 x 1024 matrices, one thread: by the host's AVX2 FMAs";
 
 fn measure(options: &Options) -> Result<Report> {
@@ -148,17 +157,13 @@ fn measure(options: &Options) -> Result<Report> {
     let mut report =
         Report { head: options.head(0, "none".to_owned()), measurements: Vec::new(), published: PUBLISHED };
     let rounds = options.rounds();
-    let bar = progress.bar("computing", 5 * rounds);
+    let products = rounds.min(if options.quick { 2 } else { 5 });
+    let bar = progress.bar("computing", 8 * rounds + products);
     fma(&mut report, rounds, || bar.advance());
     decoding::measure(&mut report, rounds, || bar.advance());
     mix(&mut report, rounds, || bar.advance());
-    memory(&mut report, rounds, || bar.advance())?;
-    gemm(&mut report, rounds.min(if options.quick { 2 } else { 5 }), || bar.advance())?;
-    for what in
-        ["tiled matrix product against naive C", "launch to signal", "suspending under load", "scattered ranges"]
-    {
-        report.head.leave_out(what, "needs launches, which this benchmark does not make yet");
-    }
+    gemm(&mut report, products, || bar.advance())?;
+    launches::measure(&mut report, rounds, || bar.advance())?;
     Ok(report)
 }
 
@@ -177,7 +182,8 @@ fn fma(report: &mut Report, rounds: usize, advance: impl Fn()) {
         samples.add_to(round, Who::Yardstick, host::fma(500_000));
         advance();
     }
-    add(report, &samples, FMA, "flop", "AVX2 FMAs", [f64::from(turns) * 32.0 * 128.0, flops], 0.2);
+    let amounts = [f64::from(turns) * 32.0 * 128.0, flops];
+    add(report, &samples, Row { what: FMA, unit: "flop", yardstick: "AVX2 FMAs", amounts, limit: 0.2 });
 }
 
 fn mix(report: &mut Report, rounds: usize, advance: impl Fn()) {
@@ -190,35 +196,7 @@ fn mix(report: &mut Report, rounds: usize, advance: impl Fn()) {
         advance();
     }
     let amounts = turns.map(|turns| f64::from(turns) * 32.0);
-    add(report, &samples, MIX, "instructions", "reference engine", amounts, 50.0);
-}
-
-fn memory(report: &mut Report, rounds: usize, advance: impl Fn()) -> Result<()> {
-    let bytes: usize = 192 << 20;
-    let lines = u32::try_from(bytes / 1024)?;
-    let (mut from, mut to) = (vec![1u8; bytes], vec![2u8; bytes]);
-    let (mut fills, mut copies) = (Samples::default(), Samples::default());
-    let mut fill = Machine::new(Target::Gfx900, code::FILL, bytes / 4096);
-    let mut copy = Machine::new(Target::Gfx900, code::COPY, 2 * bytes / 4096);
-    let source = machine::DATA + bytes as u64;
-    for round in 0..rounds {
-        fills.add_to(round, Who::Engine, fill.run(|wave| wave.scalar[0] = lines));
-        fills.add_to(round, Who::Yardstick, host::timed(|| to.fill(std::hint::black_box(3))));
-        let time = copy.run(|wave| {
-            wave.scalar[0] = lines;
-            wave.set_pair(6, source);
-        });
-        copies.add_to(round, Who::Engine, time);
-        copies.add_to(round, Who::Yardstick, host::timed(|| to.copy_from_slice(std::hint::black_box(&from))));
-        from[round] = to[round];
-        advance();
-    }
-    let last = machine::DATA + bytes as u64 - 16;
-    ensure!(fill.words(last, 4) == [machine::FILLED; 4], "the fill kernel's result is wrong");
-    let amount = [bytes as f64; 2];
-    add(report, &fills, FILL, "bytes", "memset", amount, 0.5);
-    add(report, &copies, COPY, "bytes", "memcpy", amount, 0.5);
-    Ok(())
+    add(report, &samples, Row { what: MIX, unit: "instructions", yardstick: "reference engine", amounts, limit: 50.0 });
 }
 
 /// Rows, columns and length of the sums.
@@ -282,7 +260,7 @@ fn gemm(report: &mut Report, rounds: usize, advance: impl Fn()) -> Result<()> {
         ensure!(found == Some(expected), "element {row}, {column} of the product is {found:?}, not {expected}");
     }
     let amounts = [2.0 * (SIZE * SIZE * SIZE) as f64, host::fma_flops(5_000_000)];
-    add(report, &samples, GEMM, "flop", "AVX2 FMAs", amounts, 0.2);
+    add(report, &samples, Row { what: GEMM, unit: "flop", yardstick: "AVX2 FMAs", amounts, limit: 0.2 });
     Ok(())
 }
 
@@ -293,7 +271,7 @@ impl Document for Report {
 
     fn text(&self) -> String {
         let mut out = text::head(&self.head);
-        text::heading(&mut out, "One thread");
+        text::heading(&mut out, "Speeds");
         let rows: Vec<Vec<String>> = self
             .measurements
             .iter()

@@ -234,4 +234,83 @@ impl Simd for Avx2 {
         // SAFETY: as above.
         unsafe { _mm256_cvtepu16_epi32(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(f(a))) }
     }
+    #[inline(always)]
+    unsafe fn split2(from: *const u32) -> [__m256i; 2] {
+        // SAFETY: as above; two vectors are there.
+        unsafe {
+            let (low, high) = (f(Self::load(from)), f(Self::load(from.add(8))));
+            // Even words of both, then odd ones; each half of 128 bits has its own.
+            let [even, odd] = [_mm256_shuffle_ps::<0x88>(low, high), _mm256_shuffle_ps::<0xdd>(low, high)];
+            [even, odd].map(|value| _mm256_permute4x64_epi64::<0xd8>(i(value)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn join2(to: *mut u32, [a, b]: [__m256i; 2]) {
+        // SAFETY: as above; there is room for two vectors.
+        unsafe {
+            let (low, high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+            Self::store(to, _mm256_permute2x128_si256::<0x20>(low, high));
+            Self::store(to.add(8), _mm256_permute2x128_si256::<0x31>(low, high));
+        }
+    }
+    #[inline(always)]
+    unsafe fn split4(from: [*const u32; 8]) -> [__m256i; 4] {
+        // SAFETY: as above; each place has four words.
+        unsafe {
+            let row = |lane: usize| {
+                let low = _mm256_castsi128_si256(_mm_loadu_si128(from[lane].cast()));
+                _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(from[lane + 4].cast()))
+            };
+            transpose([row(0), row(1), row(2), row(3)])
+        }
+    }
+    #[inline(always)]
+    unsafe fn join4(to: [*mut u32; 8], value: [__m256i; 4]) {
+        // SAFETY: as above; each place has room for four words.
+        unsafe {
+            let rows = transpose(value);
+            for lane in 0..4 {
+                _mm_storeu_si128(to[lane].cast(), _mm256_castsi256_si128(rows[lane]));
+            }
+            for lane in 0..4 {
+                _mm_storeu_si128(to[lane + 4].cast(), _mm256_extracti128_si256::<1>(rows[lane]));
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn is_zero(value: __m256i) -> bool {
+        // SAFETY: as above.
+        unsafe { _mm256_testz_si256(value, value) == 1 }
+    }
+    #[inline(always)]
+    unsafe fn steps(by: u32) -> __m256i {
+        // SAFETY: as above.
+        unsafe { Self::mul(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), Self::splat(by)) }
+    }
+    #[inline(always)]
+    unsafe fn largest(value: __m256i) -> u32 {
+        // SAFETY: as above.
+        unsafe {
+            let half = _mm_max_epu32(_mm256_castsi256_si128(value), _mm256_extracti128_si256::<1>(value));
+            let half = _mm_max_epu32(half, _mm_shuffle_epi32::<0x4e>(half));
+            let half = _mm_max_epu32(half, _mm_shuffle_epi32::<0xb1>(half));
+            _mm_cvtsi128_si32(half) as u32
+        }
+    }
+}
+
+/// Four rows of four words become four columns, in each half.
+#[inline(always)]
+unsafe fn transpose([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
+    // SAFETY: the caller's processor has AVX2.
+    unsafe {
+        let (ab, ab_high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+        let (cd, cd_high) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+        [
+            _mm256_unpacklo_epi64(ab, cd),
+            _mm256_unpackhi_epi64(ab, cd),
+            _mm256_unpacklo_epi64(ab_high, cd_high),
+            _mm256_unpackhi_epi64(ab_high, cd_high),
+        ]
+    }
 }

@@ -6,8 +6,8 @@
 //! executes. The words are kept, to be compared when the code may have changed.
 
 use super::constants::Constants;
-use super::step::{Run, Source, Step, ROW};
-use super::{lane, matrix, memory, ops, scalar, special, vector, wide};
+use super::step::{Run, Source, Step};
+use super::{lane, matrix, memory, packed, scalar, special, wide};
 use crate::exit::{Exit, Refusal};
 use crate::fidelity::{fidelity, Fidelity};
 use crate::wave::Wave;
@@ -151,7 +151,17 @@ impl Block {
         // Every block ends with a jump.
         let place = Place { inst: block.insts.len() as u32, offset: at.wrapping_sub(pc) as u32, bytes: 0 };
         block.steps.push(place.step(scalar::fall));
+        block.link();
         Ok(block)
+    }
+
+    /// Tells the steps which comes next. They do not move from now on.
+    fn link(&mut self) {
+        let first = self.steps.as_mut_ptr();
+        for index in 1..self.steps.len() {
+            // SAFETY: both are steps of the block.
+            unsafe { (*first.add(index - 1)).next = first.add(index) };
+        }
     }
 
     /// The instruction at an address, whose words are kept.
@@ -210,20 +220,38 @@ impl Block {
 
 #[cfg(feature = "sabotage")]
 impl Block {
-    /// Puts a step that spoils the result behind each handler of an operation.
+    /// Puts a step that spoils the result behind the handlers of an operation; around those of one without a destination, such
+    /// that spoil what it stores.
     pub(super) fn spoil(&mut self, op: Option<Op>) {
-        for index in (0..self.steps.len()).rev() {
+        let mut index = self.steps.len();
+        while index > 0 {
+            index -= 1;
             let step = &self.steps[index];
             let Some(inst) = self.insts.get(step.inst as usize) else { continue };
-            let last = self.steps.get(index + 1).is_none_or(|next| next.inst != step.inst);
-            if Some(inst.op) != op || !last || std::ptr::fn_addr_eq(step.run, scalar::slow as Run) {
+            let begin = self.steps.iter().position(|other| other.inst == step.inst).unwrap_or(index);
+            if Some(inst.op) != op || std::ptr::fn_addr_eq(step.run, scalar::slow as Run) {
                 continue;
             }
             let place = Place { inst: step.inst, offset: step.offset, bytes: step.bytes };
-            let scalar = matches!(inst.format, Format::Sop1 | Format::Sop2 | Format::Sopk);
-            let step = Step { dst: step.dst, imm: scalar.into(), ..place.step(lane::spoil) };
-            self.steps.insert(index + 1, step);
+            let spoil = |operand| {
+                let row = self.layout.row(operand, 1).map(|row| (row * super::step::ROW, 0));
+                let word = || match operand {
+                    // SCC, of an operation without a destination.
+                    Operand::None if matches!(inst.format, Format::Sopc | Format::Sopk) => Some((0, 2)),
+                    _ => self.layout.scalar(operand, 1).map(|n| (usize::from(n), 1)),
+                };
+                let (dst, imm) = row.or_else(word)?;
+                Some(Step { dst, imm, ..place.step(lane::spoil) })
+            };
+            if let Some(step) = spoil(inst.dst) {
+                self.steps.insert(index + 1, step);
+            } else if let (Some(before), Some(behind)) = (spoil(inst.memory.data), spoil(inst.memory.data)) {
+                self.steps.insert(index + 1, behind);
+                self.steps.insert(begin, before);
+            }
+            index = begin;
         }
+        self.link();
     }
 }
 
@@ -280,6 +308,7 @@ impl Place {
             inst: self.inst,
             offset: self.offset,
             bytes: self.bytes,
+            next: std::ptr::null(),
         }
     }
 }
@@ -291,25 +320,14 @@ pub(super) struct Builder<'a> {
     pub(super) constants: &'a mut Constants,
 }
 
-/// What a source of 32 bits is.
-enum Kind {
-    Row(Source),
-    Scalar(u8),
-}
-
 impl Builder<'_> {
     /// Adds an instruction's steps.
-    fn steps(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) {
+    pub(super) fn steps(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) {
         let before = steps.len();
         if self.translate(inst, place, steps).is_none() {
             steps.truncate(before);
             steps.push(place.step(scalar::slow));
         }
-    }
-
-    /// Whether there is a handler for an instruction.
-    pub(super) fn handles(&mut self, inst: &Inst) -> bool {
-        self.translate(inst, Place { inst: 0, offset: 0, bytes: inst.bytes.into() }, &mut Vec::new()).is_some()
     }
 
     fn translate(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
@@ -338,10 +356,19 @@ impl Builder<'_> {
         match inst.format {
             Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc => self.scalar(inst, place, steps),
             Format::Vop1 | Format::Vop2 | Format::Vopc | Format::Vop3 | Format::Vop3p => {
-                if inst.extension != Extension::None || inst.pair.is_some() {
+                if inst.pair.is_some() {
                     return None;
                 }
-                self.vector(inst, place, steps)
+                let before = steps.len();
+                let made = self.vector(inst, place, steps);
+                if made.is_some() {
+                    return made;
+                }
+                steps.truncate(before);
+                if inst.extension != Extension::None {
+                    return None;
+                }
+                packed::translate(self, inst, place, steps)
                     .or_else(|| lane::translate(self, inst, place, steps))
                     .or_else(|| special::translate(self, inst, place, steps))
                     .or_else(|| wide::translate(self, inst, place, steps))
@@ -381,96 +408,5 @@ impl Builder<'_> {
             Operand::Float(_) if words == 1 => Some(self.constants.word64(constant32(operand)?.into())),
             _ => None,
         }
-    }
-
-    fn source(&mut self, operand: Operand) -> Option<Kind> {
-        Some(match operand {
-            Operand::Vgpr(_) | Operand::Agpr(_) => Kind::Row(Source::register(self.layout.row(operand, 1)? * ROW)),
-            Operand::Scalar(_) => Kind::Scalar(self.layout.scalar(operand, 1)?),
-            _ => Kind::Row(self.constants.row(constant32(operand)?)),
-        })
-    }
-
-    /// A source that has to be a row, by a step that makes one if it is not, or has a modifier.
-    pub(super) fn row_source(
-        &mut self,
-        operand: Operand,
-        (abs, neg): (bool, bool),
-        slot: usize,
-        place: Place,
-        steps: &mut Vec<Step>,
-    ) -> Option<Source> {
-        let kind = self.source(operand)?;
-        if let (Kind::Row(source), false, false) = (&kind, abs, neg) {
-            return Some(*source);
-        }
-        let (address, temporary) = self.constants.temporary(slot);
-        let mut step = place.step(lane::modify);
-        match kind {
-            Kind::Row(source) => step.src[0] = source,
-            Kind::Scalar(n) => (step.scalar[0], step.scalar[1]) = (n, 1),
-        }
-        step.dst = address;
-        step.imm = i64::from(abs) | i64::from(neg) << 1;
-        steps.push(step);
-        Some(temporary)
-    }
-
-    /// Operations of 32 bits.
-    fn vector(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-        let mods = inst.mods;
-        if mods.clamp || mods.omod != 0 || mods.op_sel != 0 {
-            return None;
-        }
-        let choose = inst.op == Op::VCndmaskB32;
-        let (shape, _) =
-            if choose { (ops::Shape::Binary, scalar::slow as Run) } else { ops::handler(inst.op, self.avx2, 0)? };
-        let count = match shape {
-            ops::Shape::Unary => 1,
-            ops::Shape::Ternary => 3,
-            _ => 2,
-        };
-        if (mods.abs | mods.neg) != 0 && !ops::is_float(inst.op) {
-            return None;
-        }
-        let mut kinds = Vec::with_capacity(3);
-        for index in 0..count {
-            kinds.push((self.source(inst.src[index])?, mods.abs >> index & 1 != 0, mods.neg >> index & 1 != 0));
-        }
-        // One source at most is read from a scalar register by the handler itself.
-        let mut kind = vector::ROWS;
-        let mut step = place.step(scalar::slow);
-        for (index, (source, abs, neg)) in kinds.into_iter().enumerate() {
-            match source {
-                Kind::Row(source) if !abs && !neg => step.src[index] = source,
-                Kind::Scalar(n) if !abs && !neg && kind == vector::ROWS => {
-                    kind = index as u8 + 1;
-                    step.scalar[index] = n;
-                }
-                _ => step.src[index] = self.row_source(inst.src[index], (abs, neg), index, place, steps)?,
-            }
-        }
-        match shape {
-            ops::Shape::Compare { exec } => {
-                step.scalar[3] = self.layout.scalar(inst.dst, 2)?;
-                step.imm = exec.into();
-            }
-            ops::Shape::Carry { inward } => {
-                step.dst = self.layout.row(inst.dst, 1)? * ROW;
-                step.scalar[3] = self.layout.scalar(inst.sdst, 2)?;
-                if inward {
-                    step.scalar[2] = self.layout.scalar(inst.src[2], 2)?;
-                }
-            }
-            _ => step.dst = self.layout.row(inst.dst, 1)? * ROW,
-        }
-        step.run = if choose {
-            step.scalar[2] = self.layout.scalar(inst.src[2], 2)?;
-            vector::choose_run::<vector::ByMask>(self.avx2, kind)?
-        } else {
-            ops::handler(inst.op, self.avx2, kind)?.1
-        };
-        steps.push(step);
-        Some(())
     }
 }

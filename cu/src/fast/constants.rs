@@ -3,6 +3,7 @@
 //!
 //! They live as long as the engine, at fixed addresses, which are exposed: a [`Source`] has them as numbers.
 
+use super::prepare::Lanes;
 use super::step::Source;
 use crate::wave::Row;
 use std::collections::HashMap;
@@ -15,16 +16,23 @@ pub(super) struct Constants {
     rows: HashMap<u32, Box<Row>>,
     words: HashMap<u64, Box<u64>>,
     temporaries: Box<[Row; TEMPORARIES]>,
+    #[allow(clippy::vec_box, reason = "tables do not move when there are more")]
+    lanes: Vec<Box<Lanes>>,
 }
 
 impl Constants {
     pub(super) fn new() -> Constants {
-        Constants { rows: HashMap::new(), words: HashMap::new(), temporaries: Box::new([Row::ZERO; TEMPORARIES]) }
+        Constants {
+            rows: HashMap::new(),
+            words: HashMap::new(),
+            temporaries: Box::new([Row::ZERO; TEMPORARIES]),
+            lanes: Vec::new(),
+        }
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.rows.len() + self.words.len()
+        self.rows.len() + self.words.len() + self.lanes.len()
     }
 
     /// A row with a value in every lane.
@@ -37,6 +45,14 @@ impl Constants {
     pub(super) fn word64(&mut self, value: u64) -> Source {
         let word = self.words.entry(value).or_insert_with(|| Box::new(value));
         Source::constant((&raw const **word).expose_provenance())
+    }
+
+    /// A table of lanes.
+    pub(super) fn lanes(&mut self, lanes: Lanes) -> Source {
+        let lanes = Box::new(lanes);
+        let source = Source::constant((&raw const *lanes).expose_provenance());
+        self.lanes.push(lanes);
+        source
     }
 
     /// A temporary row: its address, to write it, and the source that it is.

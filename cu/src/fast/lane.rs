@@ -1,40 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Steps between scalar registers and lanes: modified sources, first and chosen lanes, counts of lanes.
+//! Steps between scalar registers and lanes: first and chosen lanes, counts of lanes.
 
 use super::block::{Builder, Place};
 use super::step::{Cx, Flow, Step, ROW};
 use vkfd_isa::{Inst, Op, Operand};
 
-/// Makes a row of a source: in every lane a scalar register's value (if `scalar[1]`), or a row's; its absolute value if bit 0
-/// of `imm` is set, then the negative one if bit 1 is.
-pub(super) unsafe fn modify(step: &Step, cx: &mut Cx) -> Flow {
-    let and = if step.imm & 1 != 0 { 0x7fff_ffff } else { u32::MAX };
-    let xor = if step.imm & 2 != 0 { 1 << 31 } else { 0 };
-    let to = std::ptr::with_exposed_provenance_mut::<[u32; 64]>(step.dst);
-    // SAFETY: the destination is a temporary row, which outlives the step; the source exists. No reference to either lives.
-    unsafe {
-        let mut row = if step.scalar[1] != 0 {
-            [cx.scalar(step.scalar[0]); 64]
-        } else {
-            cx.row(step.src[0]).cast::<[u32; 64]>().read()
-        };
-        for value in &mut row {
-            *value = *value & and ^ xor;
-        }
-        to.write(row);
-    }
-    Flow::Next
-}
-
-/// Spoils a result: lane 5 of a row, or a scalar register if `imm`.
+/// Spoils a result, in both halves: lane 5 of a row, a scalar register if `imm` is 1, SCC if it is 2.
 #[cfg(feature = "sabotage")]
 pub(super) unsafe fn spoil(step: &Step, cx: &mut Cx) -> Flow {
+    if step.imm == 2 {
+        cx.wave.scc = !cx.wave.scc;
+        return step.done(cx);
+    }
     // SAFETY: the step's destination exists.
     unsafe {
         let word = if step.imm != 0 { cx.scalars.add(step.dst) } else { cx.row_mut(step.dst).add(5) };
-        word.write(word.read() ^ 1);
+        word.write(word.read() ^ 0x1_0001);
     }
-    Flow::Next
+    step.done(cx)
 }
 
 unsafe fn read_first(step: &Step, cx: &mut Cx) -> Flow {
@@ -42,7 +25,7 @@ unsafe fn read_first(step: &Step, cx: &mut Cx) -> Flow {
     let lane = cx.exec().trailing_zeros() % 64;
     // SAFETY: the step's rows and registers exist.
     unsafe { cx.scalars.add(step.dst).write(cx.row(step.src[0]).add(lane as usize).read()) };
-    Flow::Next
+    step.done(cx)
 }
 
 unsafe fn read_lane(step: &Step, cx: &mut Cx) -> Flow {
@@ -52,7 +35,7 @@ unsafe fn read_lane(step: &Step, cx: &mut Cx) -> Flow {
         let lane = lane as usize % (if cx.all == u64::MAX { 64 } else { 32 });
         cx.scalars.add(step.dst).write(cx.row(step.src[0]).add(lane).read());
     }
-    Flow::Next
+    step.done(cx)
 }
 
 /// Counts the lanes of a mask below each lane; `imm`: of the high half.
@@ -71,7 +54,7 @@ unsafe fn count(step: &Step, cx: &mut Cx) -> Flow {
             }
         }
     }
-    Flow::Next
+    step.done(cx)
 }
 
 /// Makes steps of these operations.

@@ -1,126 +1,320 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Matrix operations of one block: 32 or 16 rows and columns, of halves (CDNA2) and of single precision.
+//! Matrix operations of CDNA2, all shapes, on processors with AVX2.
 //!
-//! A register of C and D has, for each group of lanes, one row of the matrix, so rows are loaded and stored as they lie. A's
-//! elements are broadcast, B's rows are vectors.
+//! Eight lanes of D are eight columns of a row (of 4 by 4 blocks, a row of two blocks). A's elements are broadcast, B's rows are
+//! vectors, which stay for all rows of D. Where elements lie is the reference engine's `Shape`.
 //!
-//! The order of sums is the reference's. Halves: products are exact in single precision, so that the first sum of two of them
-//! is one fused operation; then the other two, both sums, and the accumulator. No sum of them is denormal, for all are
-//! multiples of 2^-48; so only the accumulator that comes in is flushed, as the halves are. Single precision is a chain of fused
-//! operations. With a NaN in the result, the reference engine does it all.
+//! The order of sums is the reference's. Halves: products are exact in single precision, so that the sum of two of them is two
+//! fused operations; then the other two, both sums, and the accumulator. No sum of them is denormal, for all are multiples of
+//! 2^-48; so only the accumulator that comes in is flushed, as the halves are. bfloat16 has denormal products: they are the
+//! reference engine's, as is whatever has a NaN in the result. Single and double precision are chains of fused operations.
 
 use super::block::{Builder, Place};
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::reference::{inline_float, Kind};
+use std::mem::MaybeUninit;
 use vkfd_isa::{Inst, Mods, Op, Operand, Target};
 
-type Row = [f32; 64];
+type Row = [u32; 64];
 
-/// Rows of halves as singles: element `n` of every lane, denormals flushed.
+/// What A and B are made of.
+const F32: u8 = 0;
+const F16: u8 = 1;
+/// In groups of two.
+const BF16: u8 = 2;
+/// In groups of four.
+const BF16_K: u8 = 3;
+const I8: u8 = 4;
+
+/// Element `n` of every lane, as single precision (denormals are positive zeros) or an integer of 32 bits.
 #[inline(always)]
-unsafe fn halves<S: Simd>(from: *const u32, n: usize, to: &mut Row) {
+unsafe fn element<S: Simd, const KIND: u8>(from: *const u32, n: usize, to: &mut Row) {
     // SAFETY: the rows exist.
     unsafe {
         for i in 0..8 {
-            let word = S::load(from.add(64 * (n / 2) + 8 * i));
-            let half = if n % 2 == 0 { S::and(word, S::splat(0xffff)) } else { S::shr(word, S::splat(16)) };
-            // A half without exponent is zero.
-            let zero = S::eq(S::and(half, S::splat(0x7c00)), S::splat(0));
-            let half = S::and(half, S::xor(zero, S::splat(u32::MAX)));
-            S::store(to.as_mut_ptr().cast::<u32>().add(8 * i), S::widen(half));
+            let load = |words: usize| S::load(from.add(64 * (n / words) + 8 * i));
+            let value = match KIND {
+                F32 => load(1),
+                F16 => {
+                    let word = load(2);
+                    let half = if n % 2 == 0 { S::and(word, S::splat(0xffff)) } else { S::shr(word, S::splat(16)) };
+                    S::widen(nonzero::<S>(half, 0x7c00))
+                }
+                BF16 | BF16_K => {
+                    let word = load(2);
+                    let high = if n % 2 == 0 { S::shl(word, S::splat(16)) } else { word };
+                    nonzero::<S>(S::and(high, S::splat(0xffff_0000)), 0x7f80_0000)
+                }
+                _ => {
+                    let up = S::shl(load(4), S::splat(24 - 8 * (n % 4) as u32));
+                    S::sar(up, S::splat(24))
+                }
+            };
+            S::store(to.as_mut_ptr().add(8 * i), value);
         }
     }
 }
 
-/// `M` rows and columns, sums of `K`. `HALF`: of halves.
+/// The value, or zero if it has no exponent.
 #[inline(always)]
-unsafe fn body<S: Simd, const M: usize, const K: usize, const HALF: bool>(step: &Step, cx: &mut Cx) -> Flow {
-    let (lanes, results) = (K * M / 64, M * M / 64);
-    let groups = 64 / M;
-    // SAFETY: the step's rows exist.
+unsafe fn nonzero<S: Simd>(value: S::V, exponent: u32) -> S::V {
+    // SAFETY: the caller's.
     unsafe {
-        let sources = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
-        // Element n of every lane: k is n plus `lanes` times the group of lanes.
-        let (mut a, mut b) = ([[0f32; 64]; 4], [[0f32; 64]; 4]);
-        for n in 0..lanes {
-            if HALF {
-                halves::<S>(sources[0], n, &mut a[n]);
-                halves::<S>(sources[1], n, &mut b[n]);
-            } else {
-                a[n] = sources[0].cast::<Row>().add(n).read();
-                b[n] = sources[1].cast::<Row>().add(n).read();
+        let zero = S::eq(S::and(value, S::splat(exponent)), S::splat(0));
+        S::and(value, S::xor(zero, S::splat(u32::MAX)))
+    }
+}
+
+/// All ones where a number is denormal.
+#[inline(always)]
+unsafe fn denormal<S: Simd>(value: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        let none = S::eq(S::and(value, S::splat(0x7f80_0000)), S::splat(0));
+        S::xor(none, S::eq(S::and(value, S::splat(0x7fff_ffff)), S::splat(0)))
+    }
+}
+
+/// A sum so far, and where the reference engine has to do it.
+struct Total<V> {
+    sum: V,
+    bad: V,
+}
+
+impl<V: Copy> Total<V> {
+    /// Adds the products of the elements of A and B from `k` on: a group of them.
+    #[inline(always)]
+    unsafe fn add<S: Simd<V = V>, const KIND: u8>(&mut self, a: &[V], b: &[V]) {
+        // SAFETY: the caller's.
+        unsafe {
+            let zero = S::splat(0);
+            match KIND {
+                F32 => self.sum = S::fma(a[0], b[0], self.sum),
+                I8 => self.sum = S::add(S::mul(a[0], b[0]), self.sum),
+                F16 => {
+                    let first = S::fma(a[1], b[1], S::fma(a[0], b[0], zero));
+                    let second = S::fma(a[3], b[3], S::fma(a[2], b[2], zero));
+                    self.sum = S::fadd(self.sum, S::fadd(first, second));
+                }
+                _ => {
+                    let mut exact = |value| {
+                        self.bad = S::or(self.bad, denormal::<S>(value));
+                        value
+                    };
+                    let mut pair = |n: usize| {
+                        let (left, right) = (exact(S::fma(a[n], b[n], zero)), exact(S::fma(a[n + 1], b[n + 1], zero)));
+                        exact(S::fadd(left, right))
+                    };
+                    let group = if KIND == BF16 {
+                        pair(0)
+                    } else {
+                        let (left, right) = (pair(0), pair(2));
+                        exact(S::fadd(left, right))
+                    };
+                    self.sum = exact(S::fadd(self.sum, group));
+                }
             }
         }
-        let mut out = [[0u32; 64]; 16];
+    }
+}
+
+/// Products that are added at a time.
+const fn group(kind: u8) -> usize {
+    match kind {
+        F16 | BF16_K => 4,
+        BF16 => 2,
+        _ => 1,
+    }
+}
+
+/// `BLOCKS` products of `M` rows and columns, sums of `K`.
+#[inline(always)]
+unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, const KIND: u8>(
+    step: &Step,
+    cx: &mut Cx,
+) -> Flow {
+    let in_lane = K * M * BLOCKS / 64;
+    // Results of a block in a lane; of 4 by 4 blocks, two blocks are in eight lanes.
+    let (results, blocks) = if M == 4 { (4, 1) } else { (M * M / 64, BLOCKS) };
+    let wide = (M / 8).max(1);
+    // SAFETY: the step's rows exist. All of `out` is written before it is read.
+    unsafe {
+        let sources = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
+        let (mut a, mut b) = ([[0; 64]; 4], [[0; 64]; 4]);
+        for n in 0..in_lane {
+            element::<S, KIND>(sources[0], n, &mut a[n]);
+            element::<S, KIND>(sources[1], n, &mut b[n]);
+        }
+        let mut out = MaybeUninit::<[Row; 32]>::uninit();
+        let to = out.as_mut_ptr().cast::<u32>();
         let mut bad = S::splat(0);
-        for register in 0..results {
-            for group in 0..groups {
-                let row = if M == 32 { 8 * (register / 4) + 4 * group + register % 4 } else { 4 * group + register };
-                for column in 0..M / 8 {
-                    let at = M * group + 8 * column;
-                    let c = if step.scalar[0] != 0 { step.imm as u32 } else { 0 };
-                    let mut sum =
-                        if step.scalar[0] != 0 { S::splat(c) } else { S::load(sources[2].add(64 * register + at)) };
-                    macro_rules! element {
-                        ($k:expr) => {{
-                            let (n, lane) = ($k % lanes, M * ($k / lanes));
-                            let left = S::splat(a[n][lane + row].to_bits());
-                            (left, S::load(b[n].as_ptr().cast::<u32>().add(lane + 8 * column)))
-                        }};
+        for vector in 0..8 {
+            for block in 0..blocks {
+                let first = |k: usize| if M == 4 { 0 } else { M * BLOCKS * (k / in_lane) + M * block };
+                let mut right = [S::splat(0); K];
+                for k in 0..K {
+                    let lane = if M == 4 { 8 * vector } else { first(k) + 8 * (vector % wide) };
+                    right[k] = S::load(b[k % in_lane].as_ptr().add(lane));
+                }
+                for result in 0..results {
+                    let row = match M {
+                        32 => 8 * (result / 4) + 4 * (vector / 4) + result % 4,
+                        16 => 4 * (vector / 2) + result,
+                        _ => result,
+                    };
+                    let mut left = [S::splat(0); K];
+                    for k in 0..K {
+                        let lanes = &a[k % in_lane];
+                        left[k] = if M == 4 {
+                            S::from_array(std::array::from_fn(|lane| lanes[8 * vector + lane / 4 * 4 + row]))
+                        } else {
+                            S::splat(lanes[first(k) + row])
+                        };
                     }
-                    if HALF {
-                        // Denormals are positive zeros.
-                        let none = S::eq(S::and(sum, S::splat(0x7f80_0000)), S::splat(0));
-                        let zero = S::eq(S::and(sum, S::splat(0x7fff_ffff)), S::splat(0));
-                        let denormal = S::xor(none, zero);
-                        sum = S::and(sum, S::xor(denormal, S::splat(u32::MAX)));
-                        for k in (0..K).step_by(4) {
-                            let [(a0, b0), (a1, b1), (a2, b2), (a3, b3)] =
-                                [element!(k), element!(k + 1), element!(k + 2), element!(k + 3)];
-                            let first = S::fma(a1, b1, S::fmul(a0, b0));
-                            let second = S::fma(a3, b3, S::fmul(a2, b2));
-                            sum = S::fadd(sum, S::fadd(first, second));
-                        }
-                    } else {
-                        for k in 0..K {
-                            let (left, right) = element!(k);
-                            sum = S::fma(left, right, sum);
-                        }
+                    let at = 64 * (results * block + result) + 8 * vector;
+                    let sum = if step.scalar[0] != 0 { S::splat(step.imm as u32) } else { S::load(sources[2].add(at)) };
+                    let mut total = Total { sum, bad };
+                    if KIND != F32 && KIND != I8 {
+                        total.sum = S::and(sum, S::xor(denormal::<S>(sum), S::splat(u32::MAX)));
                     }
-                    bad = S::or(bad, S::unordered(sum, sum));
-                    S::store(out[register].as_mut_ptr().add(at), sum);
+                    let mut k = 0;
+                    while k < K {
+                        total.add::<S, KIND>(&left[k..k + group(KIND)], &right[k..k + group(KIND)]);
+                        k += group(KIND);
+                    }
+                    bad = total.bad;
+                    if KIND != I8 {
+                        bad = S::or(bad, S::unordered(total.sum, total.sum));
+                    }
+                    S::store(to.add(at), total.sum);
                 }
             }
         }
         if S::mask(bad) != 0 {
-            return Flow::Slow;
+            return step.slow(cx);
         }
-        let to = cx.row_mut(step.dst).cast::<[u32; 64]>();
-        for (index, row) in out.iter().enumerate().take(results) {
-            to.add(index).write(*row);
-        }
+        std::ptr::copy_nonoverlapping(to, cx.row_mut(step.dst), 64 * results * blocks);
     }
-    Flow::Next
+    step.done(cx)
 }
 
-macro_rules! both {
-    ($avx2:expr, $m:literal $k:literal $half:literal) => {{
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn wide(step: &Step, cx: &mut Cx) -> Flow {
-            // SAFETY: the caller's.
-            unsafe { body::<super::avx2::Avx2, $m, $k, $half>(step, cx) }
+/// Double precision: 16 rows and columns, or four blocks of 4.
+#[inline(always)]
+unsafe fn double<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, const KIND: u8>(
+    step: &Step,
+    cx: &mut Cx,
+) -> Flow {
+    type Lanes = [f64; 64];
+    let results = M * M * BLOCKS / 64;
+    // SAFETY: the step's rows exist.
+    unsafe {
+        let read = |row: *const u32| -> Lanes {
+            let (low, high) = (row.cast::<Row>().read(), row.add(64).cast::<Row>().read());
+            std::array::from_fn(|lane| f64::from_bits(u64::from(low[lane]) | u64::from(high[lane]) << 32))
+        };
+        let (a, b) = (read(cx.row(step.src[0])), read(cx.row(step.src[1])));
+        let mut out = [[0.0; 64]; 4];
+        let mut bad = false;
+        for (result, out) in out.iter_mut().enumerate().take(results) {
+            let mut sum = if step.scalar[0] != 0 {
+                [f64::from_bits(step.imm as u64); 64]
+            } else {
+                read(cx.row(step.src[2]).add(128 * result))
+            };
+            for k in 0..4 {
+                for lane in 0..64 {
+                    let (left, right) = if M == 4 {
+                        (lane / 16 + lane / 4 % 4 * 4 + 16 * k, lane % 16 + 16 * k)
+                    } else {
+                        (4 * result + lane / 16 + 16 * k, lane % 16 + 16 * k)
+                    };
+                    sum[lane] = a[left].mul_add(b[right], sum[lane]);
+                }
+            }
+            for lane in 0..64 {
+                bad |= sum[lane].is_nan();
+            }
+            *out = sum;
         }
-        unsafe fn narrow(step: &Step, cx: &mut Cx) -> Flow {
-            // SAFETY: the caller's.
-            unsafe { body::<super::simd::Portable, $m, $k, $half>(step, cx) }
+        if bad {
+            return step.slow(cx);
         }
+        for (result, sum) in out.iter().enumerate().take(results) {
+            let to = cx.row_mut(step.dst).add(128 * result);
+            for lane in 0..64 {
+                to.add(lane).write(sum[lane].to_bits() as u32);
+                to.add(64 + lane).write((sum[lane].to_bits() >> 32) as u32);
+            }
+        }
+    }
+    step.done(cx)
+}
+
+/// A handler, if the processor has AVX2: without it, they would hardly be faster than the reference engine.
+macro_rules! wide {
+    ($avx2:expr, $body:ident $m:literal $k:literal $blocks:literal $kind:ident) => {{
         #[cfg(target_arch = "x86_64")]
-        let run: Run = if $avx2 { wide } else { narrow };
+        {
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn wide(step: &Step, cx: &mut Cx) -> Flow {
+                // SAFETY: the caller's.
+                unsafe { $body::<super::avx2::Avx2, $m, $k, $blocks, $kind>(step, cx) }
+            }
+            $avx2.then_some(wide as Run)?
+        }
         #[cfg(not(target_arch = "x86_64"))]
-        let run: Run = narrow;
-        run
+        {
+            let _: Run = $body::<super::simd::Portable, $m, $k, $blocks, $kind>;
+            return None;
+        }
     }};
+}
+
+/// The handler, registers of A and B, and of the result.
+macro_rules! shapes {
+    ($($op:ident $body:ident $m:literal $k:literal $blocks:literal $kind:ident $bits:literal;)*) => {
+        fn shape(op: Op, avx2: bool) -> Option<(Run, usize, usize)> {
+            Some(match op {
+                $(Op::$op => {
+                    let words: usize = $k * $m * $blocks / 64 * $bits;
+                    let results = $m * $m * $blocks / 64 * if $bits == 64 { 2 } else { 1 };
+                    (wide!(avx2, $body $m $k $blocks $kind), words.div_ceil(32), results)
+                })*
+                _ => return None,
+            })
+        }
+    };
+}
+
+shapes! {
+    VMfmaF32_32x32x1f32 body 32 1 2 F32 32;
+    VMfmaF32_16x16x1f32 body 16 1 4 F32 32;
+    VMfmaF32_4x4x1f32 body 4 1 16 F32 32;
+    VMfmaF32_32x32x2f32 body 32 2 1 F32 32;
+    VMfmaF32_16x16x4f32 body 16 4 1 F32 32;
+    VMfmaF32_32x32x4f16 body 32 4 2 F16 16;
+    VMfmaF32_16x16x4f16 body 16 4 4 F16 16;
+    VMfmaF32_4x4x4f16 body 4 4 16 F16 16;
+    VMfmaF32_32x32x8f16 body 32 8 1 F16 16;
+    VMfmaF32_16x16x16f16 body 16 16 1 F16 16;
+    VMfmaF32_32x32x2bf16 body 32 2 2 BF16 16;
+    VMfmaF32_16x16x2bf16 body 16 2 4 BF16 16;
+    VMfmaF32_4x4x2bf16 body 4 2 16 BF16 16;
+    VMfmaF32_32x32x4bf16 body 32 4 1 BF16 16;
+    VMfmaF32_16x16x8bf16 body 16 8 1 BF16 16;
+    VMfmaF32_32x32x4bf16_1k body 32 4 2 BF16_K 16;
+    VMfmaF32_16x16x4bf16_1k body 16 4 4 BF16_K 16;
+    VMfmaF32_4x4x4bf16_1k body 4 4 16 BF16_K 16;
+    VMfmaF32_32x32x8bf16_1k body 32 8 1 BF16_K 16;
+    VMfmaF32_16x16x16bf16_1k body 16 16 1 BF16_K 16;
+    VMfmaI32_32x32x4i8 body 32 4 2 I8 8;
+    VMfmaI32_16x16x4i8 body 16 4 4 I8 8;
+    VMfmaI32_4x4x4i8 body 4 4 16 I8 8;
+    VMfmaI32_32x32x8i8 body 32 8 1 I8 8;
+    VMfmaI32_16x16x16i8 body 16 16 1 I8 8;
+    VMfmaF64_16x16x4f64 double 16 4 1 F32 64;
+    VMfmaF64_4x4x4f64 double 4 4 4 F32 64;
 }
 
 /// Makes steps of these operations.
@@ -128,24 +322,23 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     if inst.mods != Mods::default() || builder.layout.target != Target::Gfx90a {
         return None;
     }
-    // Handler, registers of A and B, and of the result.
-    let (run, words, results) = match inst.op {
-        Op::VMfmaF32_32x32x8f16 => (both!(builder.avx2, 32 8 true), 2, 16),
-        Op::VMfmaF32_16x16x16f16 => (both!(builder.avx2, 16 16 true), 2, 4),
-        Op::VMfmaF32_32x32x2f32 => (both!(builder.avx2, 32 2 false), 1, 16),
-        Op::VMfmaF32_16x16x4f32 => (both!(builder.avx2, 16 4 false), 1, 4),
-        _ => return None,
-    };
+    let (run, words, results) = shape(inst.op, builder.avx2)?;
     let mut step = place.step(run);
     for index in 0..2 {
         step.src[index] = Source::register(builder.layout.row(inst.src[index], words)? * ROW);
     }
+    let wide = matches!(inst.op, Op::VMfmaF64_16x16x4f64 | Op::VMfmaF64_4x4x4f64);
     match inst.src[2] {
         Operand::Vgpr(_) | Operand::Agpr(_) => {
             step.src[2] = Source::register(builder.layout.row(inst.src[2], results)? * ROW);
         }
         operand => {
-            step.imm = super::block::constant32(operand)?.into();
+            step.imm = match operand {
+                Operand::Int(value) if wide => value.into(),
+                Operand::Int(value) => i64::from(i32::from(value) as u32),
+                Operand::Float(code) => inline_float(code, if wide { Kind::F64 } else { Kind::F32 }) as i64,
+                _ => return None,
+            };
             step.scalar[0] = 1;
         }
     }

@@ -14,6 +14,8 @@
 //! | `step`, `block`, `constants` | pre-decoded instructions |
 //! | `simd`, `avx2` | vectors of eight lanes |
 //! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
+//! | `half`, `packed` | operations of 16 bits, and on both halves of a word |
+//! | `vop`, `prepare` | from an instruction of the vector encodings to steps; SDWA, DPP, modifiers |
 //! | `special` | reciprocals and the like, divisions, pairs: their ordinary cases |
 //! | `wide` | operations of 64 bits |
 //! | `lane` | between scalar registers and lanes |
@@ -21,7 +23,7 @@
 //! | `scalar` | SALU and branches |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
-//! Limits: SDWA, DPP, VOPD, output modifiers and 16-bit operations are the reference's. An engine belongs to one thread.
+//! Limits: VOPD, formatted buffers and images are the reference's. An engine belongs to one thread.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 #![allow(clippy::needless_range_loop, reason = "lanes of several rows at once")]
 
@@ -30,15 +32,19 @@ mod avx2;
 mod block;
 mod cache;
 mod constants;
+mod half;
 mod lane;
 mod matrix;
 mod memory;
 mod ops;
+mod packed;
+mod prepare;
 mod scalar;
 mod simd;
 mod special;
 mod step;
 mod vector;
+mod vop;
 mod wide;
 
 use crate::exit::{Exit, Miss, Stop};
@@ -74,6 +80,10 @@ impl World for Seam<'_> {
 
     fn wanted(&self) -> bool {
         self.0.wanted()
+    }
+
+    fn opening(&self) -> Option<u64> {
+        self.0.opening()
     }
 
     fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss> {
@@ -117,77 +127,37 @@ impl World for Seam<'_> {
     }
 }
 
-/// An engine, for one thread.
-pub struct Engine {
+/// Decoded code.
+struct Blocks {
     target: Target,
     avx2: bool,
     blocks: HashMap<(u64, Layout), Box<Block>>,
     /// Blocks that were used last, by address.
     recent: Vec<*mut Block>,
     constants: Constants,
-    cache: Cache,
     runs: u64,
     epoch: u64,
     #[cfg(feature = "sabotage")]
     broken: Option<Op>,
 }
 
-// SAFETY: the pointers of `recent` are to the engine's own blocks, those in blocks to its own constants: they move with it, on
-// the heap, and only its thread uses them.
+/// An engine, for one thread.
+pub struct Engine {
+    blocks: Blocks,
+    cache: Cache,
+    /// The opening of the gate within which the cache and the blocks were used last.
+    opening: Option<u64>,
+    #[cfg(feature = "sabotage")]
+    slow: std::collections::BTreeMap<Op, u64>,
+}
+
+// SAFETY: the pointers of `recent` are to the engine's own blocks, those in blocks to its own constants and to the block's own
+// steps: they move with it, on the heap, and only its thread uses them.
 unsafe impl Send for Engine {}
 
-impl Engine {
-    /// An engine that uses what the processor has.
-    #[must_use]
-    pub fn new(target: Target) -> Engine {
-        #[cfg(target_arch = "x86_64")]
-        let avx2 =
-            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-        #[cfg(not(target_arch = "x86_64"))]
-        let avx2 = false;
-        Engine::with(target, avx2)
-    }
-
-    /// An engine that uses nothing but plain Rust: the same results, slower.
-    #[must_use]
-    pub fn portable(target: Target) -> Engine {
-        Engine::with(target, false)
-    }
-
-    fn with(target: Target, avx2: bool) -> Engine {
-        Engine {
-            target,
-            avx2,
-            blocks: HashMap::new(),
-            recent: vec![std::ptr::null_mut(); RECENT],
-            constants: Constants::new(),
-            cache: Cache::new(),
-            runs: 0,
-            epoch: 0,
-            #[cfg(feature = "sabotage")]
-            broken: None,
-        }
-    }
-
-    /// Breaks the handler of an operation: the lowest bit of lane 5 of its destination (a scalar destination's lowest bit) is
-    /// wrong. Only what is decoded from now on.
-    #[cfg(feature = "sabotage")]
-    pub fn break_handler(&mut self, op: Op) {
-        self.broken = Some(op);
-    }
-
-    /// Whether the engine executes an instruction by itself in waves like `wave`, ordinary values given.
-    pub fn handles(&mut self, wave: &Wave, inst: &vkfd_isa::Inst) -> bool {
-        let mut builder = Builder { layout: Layout::of(wave), avx2: self.avx2, constants: &mut self.constants };
-        builder.handles(inst)
-    }
-
-    /// Invalidates the instruction cache: code is compared with memory when it is next used.
-    pub fn invalidate(&mut self) {
-        self.epoch += 1;
-    }
-
+impl Blocks {
     /// The block at an address, decoded if need be.
+    #[inline]
     fn block(&mut self, world: &mut dyn World, layout: Layout, pc: u64) -> Result<*mut Block, Exit> {
         let now = (self.runs, self.epoch);
         let slot = (pc >> 2) as usize % RECENT;
@@ -210,6 +180,12 @@ impl Engine {
         slot: usize,
         now: (u64, u64),
     ) -> Result<*mut Block, Exit> {
+        // SAFETY: as in `block`.
+        if let Some(block) = unsafe { self.recent[slot].as_mut() } {
+            if block.pc == pc && block.layout == layout && block.still(world, now)? {
+                return Ok(self.recent[slot]);
+            }
+        }
         if self.blocks.len() + self.constants.len() > LIMIT {
             self.forget();
         }
@@ -236,11 +212,83 @@ impl Engine {
         self.blocks.clear();
         self.constants = Constants::new();
     }
+}
+
+impl Engine {
+    /// An engine that uses what the processor has.
+    #[must_use]
+    pub fn new(target: Target) -> Engine {
+        #[cfg(target_arch = "x86_64")]
+        let avx2 =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        #[cfg(not(target_arch = "x86_64"))]
+        let avx2 = false;
+        Engine::with(target, avx2)
+    }
+
+    /// An engine that uses nothing but plain Rust: the same results, slower.
+    #[must_use]
+    pub fn portable(target: Target) -> Engine {
+        Engine::with(target, false)
+    }
+
+    fn with(target: Target, avx2: bool) -> Engine {
+        let blocks = Blocks {
+            target,
+            avx2,
+            blocks: HashMap::new(),
+            recent: vec![std::ptr::null_mut(); RECENT],
+            constants: Constants::new(),
+            runs: 0,
+            epoch: 0,
+            #[cfg(feature = "sabotage")]
+            broken: None,
+        };
+        Engine {
+            blocks,
+            cache: Cache::new(),
+            opening: None,
+            #[cfg(feature = "sabotage")]
+            slow: std::collections::BTreeMap::new(),
+        }
+    }
+
+    /// Breaks the handler of an operation: the lowest bit of lane 5 of its destination (a scalar destination's lowest bit) is
+    /// wrong. Only what is decoded from now on.
+    #[cfg(feature = "sabotage")]
+    pub fn break_handler(&mut self, op: Op) {
+        self.blocks.broken = Some(op);
+    }
+
+    /// Whether there is a handler for an instruction of waves like this one.
+    pub fn handles(&mut self, wave: &Wave, inst: &vkfd_isa::Inst) -> bool {
+        let Blocks { avx2, constants, .. } = &mut self.blocks;
+        let mut builder = block::Builder { layout: Layout::of(wave), avx2: *avx2, constants };
+        let mut steps = Vec::new();
+        builder.steps(inst, block::Place { inst: 0, offset: 0, bytes: 0 }, &mut steps);
+        steps.last().is_some_and(|step| !std::ptr::fn_addr_eq(step.run, scalar::slow as step::Run))
+    }
+
+    /// How often the reference engine had to execute each operation.
+    #[cfg(feature = "sabotage")]
+    pub fn slow(&self) -> &std::collections::BTreeMap<Op, u64> {
+        &self.slow
+    }
+
+    /// Invalidates the instruction cache: code is compared with memory when it is next used.
+    pub fn invalidate(&mut self) {
+        self.blocks.epoch += 1;
+        self.opening = None;
+    }
 
     /// Runs a wave for about `budget` instructions, until it is left for another reason, or the gate is wanted. The gate is open.
     pub fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
-        self.runs += 1;
-        self.cache.clear();
+        let opening = world.opening();
+        if opening.is_none() || opening != self.opening {
+            self.opening = opening;
+            self.blocks.runs += 1;
+            self.cache.clear();
+        }
         let mut done = 0;
         let exit = self.turn(wave, group, world, budget, &mut done);
         world.retired(done);
@@ -249,10 +297,9 @@ impl Engine {
     }
 
     fn turn(&mut self, wave: &mut Wave, group: &mut Group, world: &mut dyn World, budget: u32, done: &mut u64) -> Exit {
-        if wave.target != self.target {
+        if wave.target != self.blocks.target {
             return Exit::Refused(crate::exit::Refusal::Illegal { word: 0 });
         }
-        let mut layout = Layout::of(wave);
         loop {
             if *done >= budget.into() || world.wanted() {
                 return Exit::Yield;
@@ -265,85 +312,114 @@ impl Engine {
                     Ok(()) => *done += 1,
                     Err(exit) => return exit,
                 }
-                layout = Layout::of(wave);
                 continue;
             }
-            let block = match self.block(world, layout, wave.pc) {
+            if let Some(exit) = self.blocks_from(wave, group, world, budget, done) {
+                return exit;
+            }
+        }
+    }
+
+    /// Runs blocks; `None` when MODE may have changed.
+    fn blocks_from(
+        &mut self,
+        wave: &mut Wave,
+        group: &mut Group,
+        world: &mut dyn World,
+        budget: u32,
+        done: &mut u64,
+    ) -> Option<Exit> {
+        let layout = Layout::of(wave);
+        let mut cx = Cx::new(wave, group, world, &mut self.cache);
+        loop {
+            let block = match self.blocks.block(cx.world, layout, cx.wave.pc) {
                 Ok(block) => block,
-                Err(exit) => return exit,
+                Err(exit) => return Some(exit),
             };
             // SAFETY: a block of `blocks`, none of which goes before the next call of `block`. Handlers do not reach it.
             let block = unsafe { &*block };
-            let exit = run_block(block, wave, group, world, &mut self.cache, done);
+            let end = run_block(block, &mut cx, done);
             for &op in &block.inexact {
-                world.inexact(op);
+                cx.world.inexact(op);
             }
-            match exit {
-                Some(Exit::Yield) | None => {}
-                Some(exit) => return exit,
+            #[cfg(feature = "sabotage")]
+            for op in cx.slow.drain(..) {
+                *self.slow.entry(op).or_default() += 1;
             }
-            if block.insts.last().is_some_and(|inst| inst.op == Op::SIcacheInv) {
-                self.runs += 1;
-                self.invalidate();
+            match end {
+                End::Jump if *done < budget.into() && !cx.world.wanted() => {}
+                End::Jump => return Some(Exit::Yield),
+                End::Slow => {
+                    if block.insts.last().is_some_and(|inst| inst.op == Op::SIcacheInv) {
+                        self.blocks.runs += 1;
+                        self.blocks.epoch += 1;
+                    }
+                    return None;
+                }
+                End::Exit(Exit::Yield) => return None,
+                End::Exit(exit) => return Some(exit),
             }
         }
     }
 }
 
+/// How a block was left.
+enum End {
+    /// To the wave's program counter.
+    Jump,
+    /// There, too, but its last instruction was the reference engine's, and may have changed anything.
+    Slow,
+    Exit(Exit),
+}
+
 /// Runs a block; the wave's program counter is where it goes on. `done` counts its instructions.
-fn run_block(
-    block: &Block,
-    wave: &mut Wave,
-    group: &mut Group,
-    world: &mut dyn World,
-    cache: &mut Cache,
-    done: &mut u64,
-) -> Option<Exit> {
-    let mut cx = Cx::new(wave, group, world, cache);
+fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
     cx.pc = block.pc;
     let mut step = block.steps.as_ptr();
     loop {
         // SAFETY: the block was built for this processor and for waves with as many registers as this one. Its last step jumps,
         // so that there is one after every other.
-        let flow = unsafe { ((*step).run)(&*step, &mut cx) };
-        if flow == Flow::Next {
-            // SAFETY: as above.
-            step = unsafe { step.add(1) };
-            continue;
+        let flow = unsafe { ((*step).run)(&*step, cx) };
+        if flow == Flow::Jump {
+            *done += block.insts.len() as u64;
+            cx.wave.pc = cx.next;
+            return End::Jump;
         }
-        // SAFETY: as above.
-        let here = unsafe { &*step };
+        // SAFETY: a step of the block: handlers that return otherwise have said which.
+        let here = unsafe { &*cx.at };
         match flow {
-            Flow::Next => {}
-            Flow::Jump => {
-                *done += block.insts.len() as u64;
-                cx.wave.pc = cx.next;
-                return None;
-            }
+            Flow::Jump => {}
+            Flow::Next => step = here.next,
             Flow::Slow => {
-                let inst = block.insts.get(here.inst as usize)?;
+                if let Some(exec) = cx.saved.take() {
+                    cx.wave.set_pair(vkfd_isa::Operand::EXEC, exec);
+                }
+                let Some(inst) = block.insts.get(here.inst as usize) else { return End::Slow };
                 cx.wave.pc = block.pc.wrapping_add(here.offset.into());
+                #[cfg(feature = "sabotage")]
+                cx.slow.push(inst.op);
                 let result = reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world));
                 if let Err(exit) = result {
                     *done += u64::from(here.inst) + u64::from(!matches!(exit, Exit::Miss(_) | Exit::Refused(_)));
-                    return Some(exit);
+                    return End::Exit(exit);
                 }
                 if here.inst as usize + 1 == block.insts.len() {
                     *done += block.insts.len() as u64;
-                    return None;
+                    return End::Slow;
                 }
                 cx.refresh();
                 // The steps after this instruction's; the last step belongs to none.
+                step = cx.at;
                 // SAFETY: as above.
                 while unsafe { (*step).inst } == here.inst {
                     // SAFETY: as above.
-                    step = unsafe { step.add(1) };
+                    step = unsafe { (*step).next };
                 }
             }
             Flow::Exit => {
                 *done += u64::from(here.inst) + 1;
                 cx.wave.pc = block.pc.wrapping_add(u64::from(here.offset + here.bytes));
-                return Some(cx.exit);
+                return End::Exit(cx.exit);
             }
         }
     }

@@ -6,6 +6,7 @@ use super::step::Run;
 use super::vector::{
     binary_run, carry_run, compare_run, ternary_run, unary_run, Binary, Carry, Check, Compare, Ternary, Unary,
 };
+use crate::reference::{Kind, Kinds};
 use vkfd_isa::Op;
 
 /// An operation's shape.
@@ -35,6 +36,69 @@ fn signed24(a: u32) -> i32 {
 #[inline(always)]
 fn unsigned24(a: u32) -> u32 {
     a & 0xff_ffff
+}
+
+/// The smaller number: of zeros, the negative one.
+#[inline(always)]
+unsafe fn least<S: Simd>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe { S::or(S::fmin(a, b), S::fmin(b, a)) }
+}
+
+#[inline(always)]
+unsafe fn most<S: Simd>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe { S::and(S::fmax(a, b), S::fmax(b, a)) }
+}
+
+/// Halves, rounded towards zero: those that are rounded away from it are taken one back.
+#[inline(always)]
+unsafe fn toward_zero<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        let half = S::narrow(a);
+        let magnitude = S::splat(0x7fff_ffff);
+        let away = S::flt(S::and(a, magnitude), S::and(S::widen(half), magnitude));
+        // All ones are minus one.
+        S::add(half, away)
+    }
+}
+
+/// Bytes of two words, by a word of selectors.
+#[inline(always)]
+fn permute(a: u32, b: u32, select: u32) -> u32 {
+    let bytes = u64::from(a) << 32 | u64::from(b);
+    let sign = |at: u32| if bytes >> (8 * at + 7) & 1 == 1 { 0xff } else { 0 };
+    (0..4).fold(0, |all, n| {
+        let byte = match select >> (8 * n) & 0xff {
+            at @ 0..=7 => (bytes >> (8 * at)) as u32 & 0xff,
+            at @ 8..=11 => sign(2 * (at - 8) + 1),
+            12 => 0,
+            _ => 0xff,
+        };
+        all | byte << (8 * n)
+    })
+}
+
+#[inline(always)]
+fn distances(a: u32, b: u32) -> u32 {
+    (0..4).map(|n| (a >> (8 * n) & 0xff).abs_diff(b >> (8 * n) & 0xff)).sum()
+}
+
+/// The sum of the products of parts of `BITS` bits.
+#[inline(always)]
+fn dot<const BITS: u32, const SIGNED: bool>(a: u32, b: u32) -> u32 {
+    (0..32 / BITS).fold(0u32, |sum, n| {
+        let part = |word: u32| {
+            let up = word << (32 - BITS - BITS * n);
+            if SIGNED {
+                (up as i32 >> (32 - BITS)) as u32
+            } else {
+                up >> (32 - BITS)
+            }
+        };
+        sum.wrapping_add(part(a).wrapping_mul(part(b)))
+    })
 }
 
 /// Operations and the names of what they do.
@@ -69,6 +133,8 @@ macro_rules! operations {
     (@ Ternary $op:ident $avx2:ident $kind:ident) => { ternary_run::<$op>($avx2, $kind) };
 }
 
+pub(super) use operations;
+
 operations! {
     Unary Never |S, (a)| {
         VMovB32 => a;
@@ -91,6 +157,11 @@ operations! {
         VTruncF32 => S::trunc(a);
         VRndneF32 => S::round_even(a);
         VSqrtF32 => S::fsqrt(a);
+        VFractF32 => {
+            // What the difference rounds up to one is the largest number below it.
+            let difference = S::fsub(a, S::floor(a));
+            S::select(S::fle(S::splat(0x3f80_0000), difference), difference, S::splat(0x3f7f_ffff))
+        };
     }
     Unary Operands |S, (a)| {
         VCvtU32F32 => S::map(a, |a| f32::from_bits(a) as u32);
@@ -126,11 +197,20 @@ operations! {
         VSubF32 => S::fsub(a, b);
         VSubrevF32 => S::fsub(b, a);
         VMulF32 => S::fmul(a, b);
+        VMulLegacyF32 => {
+            let zero = S::or(S::feq(a, S::splat(0)), S::feq(b, S::splat(0)));
+            S::select(zero, S::fmul(a, b), S::splat(0))
+        };
+        VLdexpF32 => S::map2(a, b, |a, b| {
+            let power = f64::from_bits(((i64::from((b as i32).clamp(-400, 400)) + 1023) as u64) << 52);
+            ((f64::from(f32::from_bits(a)) * power) as f32).to_bits()
+        });
     }
     // Of zeros, the negative one is the smaller.
     Binary Operands |S, (a, b)| {
-        VMinF32 => S::or(S::fmin(a, b), S::fmin(b, a));
-        VMaxF32 => S::and(S::fmax(a, b), S::fmax(b, a));
+        VMinF32 => least::<S>(a, b);
+        VMaxF32 => most::<S>(a, b);
+        VCvtPkrtzF16F32 => S::or(toward_zero::<S>(a), S::shl(toward_zero::<S>(b), S::splat(16)));
     }
     Ternary Never |S, (a, b, c)| {
         VAdd3U32 => S::add(S::add(a, b), c);
@@ -162,6 +242,28 @@ operations! {
         VMax3U32 => S::max_u(S::max_u(a, b), c);
         VMed3I32 => S::max_i(S::min_i(a, b), S::min_i(S::max_i(a, b), c));
         VMed3U32 => S::max_u(S::min_u(a, b), S::min_u(S::max_u(a, b), c));
+    }
+    Ternary Never |S, (a, b, c)| {
+        VPermB32 => S::map3(a, b, c, permute);
+        VSadU8 => S::map3(a, b, c, |a, b, c| distances(a, b).wrapping_add(c));
+        VSadU32 => S::map3(a, b, c, |a, b, c| a.abs_diff(b).wrapping_add(c));
+        VMadU32U16 => S::add(S::mul(S::and(a, S::splat(0xffff)), S::and(b, S::splat(0xffff))), c);
+        VMadI32I16 => S::map3(a, b, c, |a, b, c| {
+            (i32::from(a as i16).wrapping_mul(i32::from(b as i16)) as u32).wrapping_add(c)
+        });
+        VDot4I32I8 => S::map3(a, b, c, |a, b, c| dot::<8, true>(a, b).wrapping_add(c));
+        VDot4U32U8 => S::map3(a, b, c, |a, b, c| dot::<8, false>(a, b).wrapping_add(c));
+        VDot8I32I4 => S::map3(a, b, c, |a, b, c| dot::<4, true>(a, b).wrapping_add(c));
+        VDot8U32U4 => S::map3(a, b, c, |a, b, c| dot::<4, false>(a, b).wrapping_add(c));
+    }
+    Ternary Operands |S, (a, b, c)| {
+        VMin3F32 => least::<S>(least::<S>(a, b), c);
+        VMax3F32 => most::<S>(most::<S>(a, b), c);
+        VMed3F32 => {
+            let max = most::<S>(most::<S>(a, b), c);
+            let other = S::select(S::feq(max, b), most::<S>(a, b), most::<S>(a, c));
+            S::select(S::feq(max, a), other, most::<S>(b, c))
+        };
     }
     Ternary Result |S, (a, b, c)| {
         VFmaF32 => S::fma(a, b, c);
@@ -198,6 +300,8 @@ macro_rules! comparisons {
     };
 }
 
+pub(super) use comparisons;
+
 comparisons! {
     false |S, a, b| {
         VCmpEqU32 VCmpxEqU32 => S::eq(a, b);
@@ -212,6 +316,7 @@ comparisons! {
         VCmpGtI32 VCmpxGtI32 => S::gt(a, b);
         VCmpLeI32 VCmpxLeI32 => S::eq(S::min_i(a, b), a);
         VCmpGeI32 VCmpxGeI32 => S::eq(S::max_i(a, b), a);
+        VCmpClassF32 VCmpxClassF32 => S::map2(a, b, |a, b| b << (31 - class(a)));
     }
     true |S, a, b| {
         VCmpLtF32 VCmpxLtF32 => S::flt(a, b);
@@ -228,6 +333,21 @@ comparisons! {
         VCmpNgeF32 VCmpxNgeF32 => S::xor(S::fle(b, a), S::splat(SIGN));
         VCmpNeqF32 VCmpxNeqF32 => S::xor(S::feq(a, b), S::splat(SIGN));
         VCmpNlgF32 VCmpxNlgF32 => S::or(S::feq(a, b), S::unordered(a, b));
+    }
+}
+
+/// The bit of a mask of classes that a number of single precision is.
+#[inline(always)]
+fn class(a: u32) -> u32 {
+    let (negative, magnitude) = (a >> 31 != 0, a & 0x7fff_ffff);
+    let signed = |below: u32, above: u32| if negative { below } else { above };
+    match magnitude {
+        0 => signed(5, 6),
+        1..=0x7f_ffff => signed(4, 7),
+        0x80_0000..=0x7f7f_ffff => signed(3, 8),
+        0x7f80_0000 => signed(2, 9),
+        0x7f80_0001..=0x7fbf_ffff => 0,
+        _ => 1,
     }
 }
 
@@ -297,24 +417,8 @@ pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
     plain(op, avx2, kind).or_else(|| compare(op, avx2, kind)).or_else(|| carry(op, avx2, kind))
 }
 
-/// Whether the sources are floating-point numbers, which modifiers change.
-pub(super) fn is_float(op: Op) -> bool {
-    matches!(
-        op,
-        Op::VFloorF32
-            | Op::VCeilF32
-            | Op::VTruncF32
-            | Op::VRndneF32
-            | Op::VSqrtF32
-            | Op::VCvtU32F32
-            | Op::VCvtI32F32
-            | Op::VAddF32
-            | Op::VSubF32
-            | Op::VSubrevF32
-            | Op::VMulF32
-            | Op::VMinF32
-            | Op::VMaxF32
-            | Op::VFmaF32
-            | Op::VFmacF32
-    )
+/// The kinds of moves that the reference engine has elsewhere.
+pub(super) fn moves(op: Op) -> Option<Kinds> {
+    let both = Kinds { dst: Kind::B32, src: [Kind::B32; 3], tied: false, clears: false };
+    matches!(op, Op::VAccvgprReadB32 | Op::VAccvgprWriteB32).then_some(both)
 }

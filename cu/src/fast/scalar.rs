@@ -69,8 +69,8 @@ macro_rules! operations {
                             let (value, scc) = $body;
                             operations!(@ write $dst step cx value);
                             cx.wave.scc = scc;
+                            step.go_on(cx)
                         }
-                        Flow::Next
                     }
                     (Shape { dst: $dst, src: $src, immediate: $immediate, tied: $tied }, run as Run)
                 })*)*
@@ -114,6 +114,18 @@ fn field(value: u32, control: u32) -> u32 {
         moved
     } else {
         moved & ((1 << count) - 1)
+    }
+}
+
+/// The same, sign-extended.
+#[inline(always)]
+fn signed_field(value: u32, control: u32) -> u32 {
+    let (from, count) = (control & 31, control >> 16 & 127);
+    let moved = (value as i32) >> from;
+    match count {
+        0 => 0,
+        1..=31 => (moved << (32 - count) >> (32 - count)) as u32,
+        _ => moved as u32,
     }
 }
 
@@ -173,6 +185,7 @@ operations! {
         SMulHiU32 => |a, b, scc| (((u64::from(a) * u64::from(b)) >> 32) as u32, scc);
         SMulHiI32 => |a, b, scc| (((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32, scc);
         SBfeU32 => |a, b, scc| logic(field(a, b));
+        SBfeI32 => |a, b, scc| logic(signed_field(a, b));
         SLshl1AddU32 => |a, b, scc| shifted(a, 1, b);
         SLshl2AddU32 => |a, b, scc| shifted(a, 2, b);
         SLshl3AddU32 => |a, b, scc| shifted(a, 3, b);
@@ -257,8 +270,8 @@ fn save(op: Op) -> Option<Run> {
                     write64(step, cx, $exec);
                     cx.set_pair(Operand::EXEC, new);
                     cx.wave.scc = new != 0;
+                    step.go_on(cx)
                 }
-                Flow::Next
             }
             run as Run
         }};
@@ -279,7 +292,40 @@ fn save(op: Op) -> Option<Run> {
 /// The shape and handler of a scalar operation.
 pub(super) fn handler(op: Op) -> Option<(Shape, Run)> {
     let shape = Shape { dst: 2, src: [2, 0], immediate: false, tied: false };
-    save(op).map(|run| (shape, run)).or_else(|| plain(op))
+    save(op).map(|run| (shape, run)).or_else(|| plain(op)).or_else(|| counter(op))
+}
+
+/// The handler of what uses the program counter; the first one ends no block. All have scalar registers alone.
+pub(super) fn counter(op: Op) -> Option<(Shape, Run)> {
+    unsafe fn get(step: &Step, cx: &mut Cx) -> Flow {
+        // SAFETY: the step's registers exist.
+        unsafe {
+            let following = cx.pc.wrapping_add((step.offset + step.bytes).into());
+            write64(step, cx, following);
+            step.go_on(cx)
+        }
+    }
+    unsafe fn set(step: &Step, cx: &mut Cx) -> Flow {
+        // SAFETY: the step's registers exist.
+        cx.next = unsafe { read64(step, cx, 0) };
+        Flow::Jump
+    }
+    unsafe fn swap(step: &Step, cx: &mut Cx) -> Flow {
+        // SAFETY: the step's registers exist.
+        unsafe {
+            cx.next = read64(step, cx, 0);
+            let following = cx.pc.wrapping_add((step.offset + step.bytes).into());
+            write64(step, cx, following);
+        }
+        Flow::Jump
+    }
+    let shape = |dst, src| Shape { dst, src: [src, 0], immediate: false, tied: false };
+    Some(match op {
+        Op::SGetpcB64 => (shape(2, 0), get),
+        Op::SSetpcB64 => (shape(0, 2), set),
+        Op::SSwappcB64 => (shape(2, 2), swap),
+        _ => return None,
+    })
 }
 
 /// The handler of a branch; `imm` is the target's offset in the block.
@@ -308,11 +354,13 @@ pub(super) fn branch(op: Op) -> Option<Run> {
 
 /// `s_endpgm` and `s_barrier`.
 pub(super) fn leave(op: Op) -> Option<Run> {
-    unsafe fn end(_: &Step, cx: &mut Cx) -> Flow {
+    unsafe fn end(step: &Step, cx: &mut Cx) -> Flow {
+        cx.at = step;
         cx.exit = Exit::End;
         Flow::Exit
     }
-    unsafe fn barrier(_: &Step, cx: &mut Cx) -> Flow {
+    unsafe fn barrier(step: &Step, cx: &mut Cx) -> Flow {
+        cx.at = step;
         cx.exit = Exit::Barrier;
         Flow::Exit
     }
@@ -330,6 +378,6 @@ pub(super) unsafe fn fall(step: &Step, cx: &mut Cx) -> Flow {
 }
 
 /// What leaves everything to the reference engine.
-pub(super) unsafe fn slow(_: &Step, _: &mut Cx) -> Flow {
-    Flow::Slow
+pub(super) unsafe fn slow(step: &Step, cx: &mut Cx) -> Flow {
+    step.slow(cx)
 }

@@ -75,6 +75,65 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn round_even(a: Self::V) -> Self::V;
     unsafe fn from_signed(a: Self::V) -> Self::V;
 
+    /// Word `n` of each of eight pairs of words that lie one after another: a vector for each `n`.
+    #[inline(always)]
+    unsafe fn split2(from: *const u32) -> [Self::V; 2] {
+        // SAFETY: forwarded; there are 16 words.
+        unsafe {
+            let words = from.cast::<[u32; 16]>().read_unaligned();
+            [0, 1].map(|n| Self::from_array(std::array::from_fn(|lane| words[2 * lane + n])))
+        }
+    }
+    /// The reverse of [`Simd::split2`].
+    #[inline(always)]
+    unsafe fn join2(to: *mut u32, value: [Self::V; 2]) {
+        // SAFETY: forwarded; there is room for 16 words.
+        unsafe {
+            let value = value.map(|value| Self::to_array(value));
+            let words: [u32; 16] = std::array::from_fn(|n| value[n % 2][n / 2]);
+            to.cast::<[u32; 16]>().write_unaligned(words);
+        }
+    }
+    /// Word `n` of each of eight places with four words: a vector for each `n`.
+    #[inline(always)]
+    unsafe fn split4(from: [*const u32; WIDTH]) -> [Self::V; 4] {
+        // SAFETY: forwarded; each place has four words.
+        unsafe {
+            let words = from.map(|from| from.cast::<[u32; 4]>().read_unaligned());
+            [0, 1, 2, 3].map(|n| Self::from_array(std::array::from_fn(|lane| words[lane][n])))
+        }
+    }
+    /// The reverse of [`Simd::split4`].
+    #[inline(always)]
+    unsafe fn join4(to: [*mut u32; WIDTH], value: [Self::V; 4]) {
+        // SAFETY: forwarded; each place has room for four words.
+        unsafe {
+            let value = value.map(|value| Self::to_array(value));
+            for lane in 0..WIDTH {
+                let words: [u32; 4] = std::array::from_fn(|n| value[n][lane]);
+                to[lane].cast::<[u32; 4]>().write_unaligned(words);
+            }
+        }
+    }
+    /// Whether no bit is set.
+    #[inline(always)]
+    unsafe fn is_zero(value: Self::V) -> bool {
+        // SAFETY: forwarded.
+        unsafe { Self::mask(Self::eq(value, Self::splat(0))) == u8::MAX }
+    }
+    /// 0, `by`, 2 `by` and so on.
+    #[inline(always)]
+    unsafe fn steps(by: u32) -> Self::V {
+        // SAFETY: forwarded.
+        unsafe { Self::from_array(std::array::from_fn(|lane| by.wrapping_mul(lane as u32))) }
+    }
+    /// The largest word, unsigned.
+    #[inline(always)]
+    unsafe fn largest(value: Self::V) -> u32 {
+        // SAFETY: forwarded.
+        unsafe { Self::to_array(value).into_iter().fold(0, u32::max) }
+    }
+
     /// `b` where the mask is ones, `a` elsewhere.
     #[inline(always)]
     unsafe fn select(mask: Self::V, a: Self::V, b: Self::V) -> Self::V {

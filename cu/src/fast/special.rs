@@ -178,11 +178,11 @@ impl Ternary for Add {
 }
 
 /// Gives up if an active lane's VCC is set.
-unsafe fn no_vcc(_: &Step, cx: &mut Cx) -> Flow {
+unsafe fn no_vcc(step: &Step, cx: &mut Cx) -> Flow {
     if cx.wave.vcc() & cx.exec() != 0 {
-        Flow::Slow
+        step.slow(cx)
     } else {
-        Flow::Next
+        step.done(cx)
     }
 }
 
@@ -190,7 +190,7 @@ unsafe fn no_vcc(_: &Step, cx: &mut Cx) -> Flow {
 unsafe fn no_lanes(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the step's registers exist.
     unsafe { cx.set_mask(step.scalar[3], 0) };
-    Flow::Next
+    step.done(cx)
 }
 
 /// Makes steps of these operations.

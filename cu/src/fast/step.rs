@@ -16,13 +16,13 @@ use vkfd_isa::Operand;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Flow {
-    /// To the next step.
+    /// To the step after [`Cx::at`].
     Next,
-    /// Nothing was done: the reference engine is to execute the instruction.
+    /// Nothing was done: the reference engine is to execute the instruction of [`Cx::at`].
     Slow,
     /// To the block at [`Cx::next`].
     Jump,
-    /// Out of the engine, with [`Cx::exit`], at the instruction after this one.
+    /// Out of the engine, with [`Cx::exit`], at the instruction after that of [`Cx::at`].
     Exit,
 }
 
@@ -76,6 +76,40 @@ pub(super) struct Step {
     pub(super) offset: u32,
     /// Its length.
     pub(super) bytes: u32,
+    /// The step after this one; set when the block is complete, null in its last step.
+    pub(super) next: *const Step,
+}
+
+impl Step {
+    /// On to the next step, from within this one's handler: where the compiler makes a jump of the call, no loop is in between.
+    ///
+    /// For handlers without arrays on their stack; others use [`Step::done`], so that their frames do not pile up where the
+    /// compiler makes a call of it.
+    ///
+    /// # Safety
+    /// As for [`Run`]; not of a block's last step.
+    #[inline(always)]
+    pub(super) unsafe fn go_on(&self, cx: &mut Cx) -> Flow {
+        // SAFETY: the block has a step after this one, and lives while it runs.
+        unsafe {
+            let next = &*self.next;
+            (next.run)(next, cx)
+        }
+    }
+
+    /// On to the next step, by way of the loop.
+    #[inline(always)]
+    pub(super) fn done(&self, cx: &mut Cx) -> Flow {
+        cx.at = self;
+        Flow::Next
+    }
+
+    /// The reference engine is to execute the instruction; nothing was done.
+    #[inline(always)]
+    pub(super) fn slow(&self, cx: &mut Cx) -> Flow {
+        cx.at = self;
+        Flow::Slow
+    }
 }
 
 /// What handlers work on.
@@ -88,8 +122,12 @@ pub(super) struct Cx<'a> {
     pub(super) group: &'a mut Group,
     pub(super) world: &'a mut dyn World,
     pub(super) cache: &'a mut Cache,
+    /// The step whose handler has returned to the loop.
+    pub(super) at: *const Step,
     /// Lanes there are.
     pub(super) all: u64,
+    /// EXEC as the program has it, while the steps of one instruction run with fewer lanes (DPP).
+    pub(super) saved: Option<u64>,
     /// MODE has nothing that the host does otherwise: rounds to nearest, keeps denormals.
     pub(super) plain: bool,
     /// Address of the block.
@@ -98,6 +136,9 @@ pub(super) struct Cx<'a> {
     pub(super) next: u64,
     /// Why the engine is left.
     pub(super) exit: Exit,
+    /// Operations that the reference engine has executed.
+    #[cfg(feature = "sabotage")]
+    pub(super) slow: Vec<vkfd_isa::Op>,
 }
 
 impl<'a> Cx<'a> {
@@ -115,11 +156,15 @@ impl<'a> Cx<'a> {
             group,
             world,
             cache,
+            at: std::ptr::null(),
             all,
+            saved: None,
             plain: false,
             pc: 0,
             next: 0,
             exit: Exit::Yield,
+            #[cfg(feature = "sabotage")]
+            slow: Vec::new(),
         };
         cx.refresh();
         cx

@@ -19,6 +19,14 @@ pub(super) enum Check {
     Operands,
     /// Another MODE, or an active lane is what the operation's `bad` says.
     Custom,
+    /// Another MODE, or the half in an active lane's result is NaN.
+    Half,
+    /// Another MODE, or one of the halves in an active lane's result is NaN.
+    Halves,
+    /// Another MODE, or the low half of an active lane's operand is NaN.
+    HalfOperands,
+    /// Another MODE, or a half in an active lane's operands is NaN.
+    HalvesOperands,
 }
 
 /// An operation with one source.
@@ -75,6 +83,20 @@ pub(super) struct ByMask;
 
 impl Choice for ByMask {}
 
+/// The highest bit where the low half is NaN.
+#[inline(always)]
+unsafe fn low_nan<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe { S::gt(S::and(a, S::splat(0x7fff)), S::splat(0x7c00)) }
+}
+
+/// The highest bit where one of the halves is NaN.
+#[inline(always)]
+unsafe fn any_nan<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe { S::or(low_nan::<S>(a), low_nan::<S>(S::shr(a, S::splat(16)))) }
+}
+
 /// No source is in a scalar register.
 pub(super) const ROWS: u8 = 0;
 
@@ -83,7 +105,7 @@ type Eight<V> = [V; 8];
 
 /// Stores what a step made, or gives up. A macro, for closures are not always inlined, and vectors are not passed well.
 macro_rules! finish {
-    ($s:ident, $cx:ident, $to:expr, $check:expr, |$i:ident| $value:expr) => {{
+    ($s:ident, $step:ident, $cx:ident, $to:expr, $check:expr, |$i:ident| $value:expr) => {{
         let (exec, to) = ($cx.exec(), $to);
         if $check == Check::Never {
             if exec == u64::MAX {
@@ -97,10 +119,10 @@ macro_rules! finish {
                     $s::store(to.add(8 * $i), $s::select(mask, $s::load(to.add(8 * $i)), value));
                 }
             }
-            return Flow::Next;
+            return $step.go_on($cx);
         }
         if !$cx.plain {
-            return Flow::Slow;
+            return $step.slow($cx);
         }
         let mut values: Eight<$s::V> = [$s::splat(0); 8];
         let mut bad = $s::splat(0);
@@ -118,7 +140,7 @@ macro_rules! finish {
                 }
             }
             if $s::mask(bad) != 0 {
-                return Flow::Slow;
+                return $step.slow($cx);
             }
             for i in 0..8 {
                 $s::store(to.add(8 * i), values[i]);
@@ -131,14 +153,14 @@ macro_rules! finish {
                 bad = $s::or(bad, $s::and(here, $s::lanes((exec >> (8 * $i)) as u8)));
             }
             if $s::mask(bad) != 0 {
-                return Flow::Slow;
+                return $step.slow($cx);
             }
             for i in 0..8 {
                 let mask = $s::lanes((exec >> (8 * i)) as u8);
                 $s::store(to.add(8 * i), $s::select(mask, $s::load(to.add(8 * i)), values[i]));
             }
         }
-        Flow::Next
+        $step.go_on($cx)
     }};
 }
 
@@ -148,14 +170,19 @@ unsafe fn unary<S: Simd, O: Unary, const K: u8>(step: &Step, cx: &mut Cx) -> Flo
     unsafe {
         let row = cx.row(step.src[0]);
         let scalar = S::splat(if K == 1 { cx.scalar(step.scalar[0]) } else { 0 });
-        finish!(S, cx, cx.row_mut(step.dst), O::CHECK, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, |i| {
             let a = if K == 1 { scalar } else { S::load(row.add(8 * i)) };
+            let value = O::f::<S>(a);
             let bad = match O::CHECK {
                 Check::Operands => S::unordered(a, a),
                 Check::Custom => O::bad::<S>(a),
-                _ => a,
+                Check::Half => low_nan::<S>(value),
+                Check::Halves => any_nan::<S>(value),
+                Check::HalfOperands => low_nan::<S>(a),
+                Check::HalvesOperands => any_nan::<S>(a),
+                Check::Never | Check::Result => a,
             };
-            (O::f::<S>(a), bad)
+            (value, bad)
         })
     }
 }
@@ -166,11 +193,19 @@ unsafe fn binary<S: Simd, O: Binary, const K: u8>(step: &Step, cx: &mut Cx) -> F
     unsafe {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
-        finish!(S, cx, cx.row_mut(step.dst), O::CHECK, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, |i| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
-            let bad = if O::CHECK == Check::Operands { S::unordered(a, b) } else { a };
-            (O::f::<S>(a, b), bad)
+            let value = O::f::<S>(a, b);
+            let bad = match O::CHECK {
+                Check::Operands => S::unordered(a, b),
+                Check::Half => low_nan::<S>(value),
+                Check::Halves => any_nan::<S>(value),
+                Check::HalfOperands => S::or(low_nan::<S>(a), low_nan::<S>(b)),
+                Check::HalvesOperands => S::or(any_nan::<S>(a), any_nan::<S>(b)),
+                Check::Never | Check::Result | Check::Custom => a,
+            };
+            (value, bad)
         })
     }
 }
@@ -181,16 +216,21 @@ unsafe fn ternary<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) ->
     unsafe {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
-        finish!(S, cx, cx.row_mut(step.dst), O::CHECK, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, |i| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             let c = if K == 3 { scalar } else { S::load(rows[2].add(8 * i)) };
+            let value = O::f::<S>(a, b, c);
             let bad = match O::CHECK {
                 Check::Operands => S::or(S::unordered(a, b), S::unordered(c, c)),
                 Check::Custom => O::bad::<S>(a, b, c),
-                _ => a,
+                Check::Half => low_nan::<S>(value),
+                Check::Halves => any_nan::<S>(value),
+                Check::HalfOperands => S::or(low_nan::<S>(a), S::or(low_nan::<S>(b), low_nan::<S>(c))),
+                Check::HalvesOperands => S::or(any_nan::<S>(a), S::or(any_nan::<S>(b), any_nan::<S>(c))),
+                Check::Never | Check::Result => a,
             };
-            (O::f::<S>(a, b, c), bad)
+            (value, bad)
         })
     }
 }
@@ -199,7 +239,7 @@ unsafe fn ternary<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) ->
 #[inline(always)]
 unsafe fn pair<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
     if !cx.plain {
-        return Flow::Slow;
+        return step.slow(cx);
     }
     let exec = cx.exec();
     // SAFETY: the step's rows exist, and those that follow them.
@@ -215,22 +255,22 @@ unsafe fn pair<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) -> Fl
             bad = S::or(bad, S::and(here, S::lanes((exec >> (8 * (at % 8))) as u8)));
         }
         if S::mask(bad) != 0 {
-            return Flow::Slow;
+            return step.slow(cx);
         }
         let to = cx.row_mut(step.dst);
         for at in 0..16 {
             let mask = S::lanes((exec >> (8 * (at % 8))) as u8);
             S::store(to.add(8 * at), S::select(mask, S::load(to.add(8 * at)), values[at]));
         }
+        step.go_on(cx)
     }
-    Flow::Next
 }
 
 /// A comparison; `X`: the result goes to EXEC, too.
 #[inline(always)]
 unsafe fn compare<S: Simd, O: Compare, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
     if O::FLOAT && !cx.plain {
-        return Flow::Slow;
+        return step.slow(cx);
     }
     // SAFETY: the step's rows and registers exist.
     unsafe {
@@ -247,8 +287,8 @@ unsafe fn compare<S: Simd, O: Compare, const K: u8>(step: &Step, cx: &mut Cx) ->
         if step.imm != 0 {
             cx.set_mask(vkfd_isa::Operand::EXEC, mask);
         }
+        step.go_on(cx)
     }
-    Flow::Next
 }
 
 /// The carry in is a mask in `scalar[2]`, the carry out one in `scalar[3]`.
@@ -272,8 +312,8 @@ unsafe fn carry<S: Simd, O: Carry, const K: u8>(step: &Step, cx: &mut Cx) -> Flo
             S::store(to.add(8 * i), S::select(mask, S::load(to.add(8 * i)), value));
         }
         cx.set_mask(step.scalar[3], out & exec);
+        step.go_on(cx)
     }
-    Flow::Next
 }
 
 /// `b` in the lanes of a mask (in `scalar[2]`), `a` in the others.
@@ -284,7 +324,7 @@ unsafe fn choose<S: Simd, O: Choice, const K: u8>(step: &Step, cx: &mut Cx) -> F
         let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
         let which = cx.pair(step.scalar[2]);
-        finish!(S, cx, cx.row_mut(step.dst), Check::Never, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), Check::Never, |i| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             let value = S::select(S::lanes((which >> (8 * i)) as u8), a, b);

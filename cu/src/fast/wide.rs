@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Operations of 64 bits: double precision, shifts, products with sums, comparisons.
+//! Operations of 64 bits: double precision and conversions, shifts, products with sums, comparisons.
 //!
 //! Plain loops over the lanes, compiled with and without AVX2.
 
+#![allow(clippy::neg_cmp_op_on_partial_ord, reason = "comparisons that NaNs pass")]
+
 use super::block::{Builder, Place};
 use super::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::reference::{inline_float, Kind};
 use vkfd_isa::{Inst, Mods, Op, Operand};
 
 type Lanes = [u64; 64];
@@ -18,6 +21,8 @@ const CONSTANT: u8 = 254;
 trait Wide {
     /// Registers of each source; 0: there is none.
     const SOURCES: [usize; 3];
+    /// Registers of the result.
+    const RESULT: usize;
     /// The result is a number of double precision.
     const FLOAT: bool;
     /// A mask is written with what `f` says.
@@ -61,12 +66,18 @@ unsafe fn operand<O: Wide>(step: &Step, cx: &Cx, index: usize) -> Lanes {
 #[inline(always)]
 unsafe fn body<O: Wide>(step: &Step, cx: &mut Cx) -> Flow {
     if O::FLOAT && !cx.plain {
-        return Flow::Slow;
+        return step.slow(cx);
     }
     let exec = cx.exec();
     // SAFETY: the step's rows and registers exist.
     unsafe {
-        let [a, b, c] = [operand::<O>(step, cx, 0), operand::<O>(step, cx, 1), operand::<O>(step, cx, 2)];
+        let mut sources = [operand::<O>(step, cx, 0), operand::<O>(step, cx, 1), operand::<O>(step, cx, 2)];
+        if O::FLOAT && !O::CARRY && step.scalar[3] != 0 {
+            for (index, source) in sources.iter_mut().enumerate() {
+                modify(source, O::SOURCES[index] == 1, step.scalar[3] >> index & 1, step.scalar[3] >> (index + 4) & 1);
+            }
+        }
+        let [a, b, c] = sources;
         let (mut value, mut carry, mut bad) = ([0u64; 64], 0u64, false);
         for lane in 0..64 {
             let (result, out) = O::f(a[lane], b[lane], c[lane]);
@@ -75,13 +86,23 @@ unsafe fn body<O: Wide>(step: &Step, cx: &mut Cx) -> Flow {
         }
         if O::FLOAT {
             for lane in 0..64 {
-                bad |= f64::from_bits(value[lane]).is_nan() && exec >> lane & 1 != 0;
+                let nan = if O::RESULT == 1 { is_nan32(value[lane]) } else { f64::from_bits(value[lane]).is_nan() };
+                bad |= nan && exec >> lane & 1 != 0;
             }
         }
         if bad {
-            return Flow::Slow;
+            return step.slow(cx);
         }
         let to = cx.row_mut(step.dst).cast::<Words>();
+        if O::RESULT == 1 {
+            let mut low = to.read();
+            for lane in 0..64 {
+                let mask = ((exec >> lane) as u32 & 1).wrapping_neg();
+                low[lane] ^= (low[lane] ^ value[lane] as u32) & mask;
+            }
+            to.write(low);
+            return step.done(cx);
+        }
         let (mut low, mut high) = (to.read(), to.add(1).read());
         for lane in 0..64 {
             let mask = ((exec >> lane) as u32 & 1).wrapping_neg();
@@ -94,7 +115,25 @@ unsafe fn body<O: Wide>(step: &Step, cx: &mut Cx) -> Flow {
             cx.set_mask(step.scalar[3], carry & exec);
         }
     }
-    Flow::Next
+    step.done(cx)
+}
+
+/// What tells that an operation is not for this engine: a NaN of a result of either size.
+const GIVEN_UP: u64 = u64::MAX;
+
+#[inline(always)]
+fn is_nan32(bits: u64) -> bool {
+    f32::from_bits(bits as u32).is_nan()
+}
+
+/// Absolute value and negation, of numbers of single precision if `short`.
+#[inline(always)]
+fn modify(lanes: &mut Lanes, short: bool, neg: u8, abs: u8) {
+    let sign: u64 = if short { 1 << 31 } else { 1 << 63 };
+    let (keep, turn) = (if abs != 0 { !sign } else { u64::MAX }, if neg != 0 { sign } else { 0 });
+    for lane in lanes {
+        *lane = *lane & keep ^ turn;
+    }
 }
 
 /// A comparison of 64 bits.
@@ -106,11 +145,15 @@ trait Question {
 #[inline(always)]
 unsafe fn ask<O: Question>(step: &Step, cx: &mut Cx) -> Flow {
     if O::FLOAT && !cx.plain {
-        return Flow::Slow;
+        return step.slow(cx);
     }
     // SAFETY: the step's rows and registers exist.
     unsafe {
-        let (a, b) = (source::<2>(step, cx, 0), source::<2>(step, cx, 1));
+        let (mut a, mut b) = (source::<2>(step, cx, 0), source::<2>(step, cx, 1));
+        if O::FLOAT && step.scalar[2] != 0 {
+            modify(&mut a, false, step.scalar[2] & 1, step.scalar[2] >> 4 & 1);
+            modify(&mut b, false, step.scalar[2] >> 1 & 1, step.scalar[2] >> 5 & 1);
+        }
         let mut mask = 0;
         for lane in 0..64 {
             mask |= u64::from(O::f(a[lane], b[lane])) << lane;
@@ -118,7 +161,7 @@ unsafe fn ask<O: Question>(step: &Step, cx: &mut Cx) -> Flow {
         mask &= cx.exec();
         cx.set_mask(step.scalar[3], mask);
     }
-    Flow::Next
+    step.done(cx)
 }
 
 macro_rules! both {
@@ -145,11 +188,12 @@ macro_rules! both {
 }
 
 macro_rules! operations {
-    ($($op:ident $sources:tt $float:literal $carry:literal |$a:tt, $b:tt, $c:tt| $body:expr;)*) => {
+    ($($op:ident $sources:tt $result:literal $float:literal $carry:literal |$a:tt, $b:tt, $c:tt| $body:expr;)*) => {
         $(
             struct $op;
             impl Wide for $op {
                 const SOURCES: [usize; 3] = $sources;
+                const RESULT: usize = $result;
                 const FLOAT: bool = $float;
                 const CARRY: bool = $carry;
                 #[inline(always)]
@@ -159,13 +203,28 @@ macro_rules! operations {
             }
         )*
 
-        fn handler(op: Op, avx2: bool) -> Option<(Run, [usize; 3], bool, bool)> {
+        fn handler(op: Op, avx2: bool) -> Option<Shape> {
             Some(match op {
-                $(Op::$op => (both!(avx2 body $op), $sources, $float, $carry),)*
+                $(Op::$op => Shape {
+                    run: both!(avx2 body $op),
+                    sources: $sources,
+                    result: $result,
+                    float: $float,
+                    carry: $carry,
+                },)*
                 _ => return None,
             })
         }
     };
+}
+
+/// A handler and its operands.
+struct Shape {
+    run: Run,
+    sources: [usize; 3],
+    result: usize,
+    float: bool,
+    carry: bool,
 }
 
 #[inline(always)]
@@ -173,16 +232,80 @@ fn float(value: f64) -> (u64, bool) {
     (value.to_bits(), false)
 }
 
+#[inline(always)]
+fn single(value: f32) -> (u64, bool) {
+    (value.to_bits().into(), false)
+}
+
+#[inline(always)]
+fn d(bits: u64) -> f64 {
+    f64::from_bits(bits)
+}
+
+/// The exponent's field.
+#[inline(always)]
+fn exponent(bits: u64) -> u64 {
+    bits >> 52 & 0x7ff
+}
+
+/// Whether numbers are such that nothing need be scaled in their division.
+#[inline(always)]
+fn ordinary(b: u64, c: u64) -> bool {
+    let near = |bits| exponent(bits).wrapping_sub(700) < 647;
+    near(b) && near(c)
+}
+
+/// Of zeros, the negative one is the smaller. No operand is NaN.
+#[inline(always)]
+fn extreme(a: u64, b: u64, most: bool) -> (u64, bool) {
+    if d(a).is_nan() || d(b).is_nan() {
+        return (GIVEN_UP, false);
+    }
+    // The order of the bits, negative ones turned round.
+    let key = |bits: u64| (bits ^ ((bits as i64 >> 63) as u64 >> 1)) as i64;
+    (if (key(a) < key(b)) != most { a } else { b }, false)
+}
+
 operations! {
-    VLshlrevB64 [1, 2, 0] false false |a, b, _| (b << (a & 63), false);
-    VLshrrevB64 [1, 2, 0] false false |a, b, _| (b >> (a & 63), false);
-    VAshrrevI64 [1, 2, 0] false false |a, b, _| ((b as i64 >> (a & 63)) as u64, false);
-    VMadU64U32 [1, 1, 2] false true |a, b, c| (a * b).overflowing_add(c);
-    VFmaF64 [2, 2, 2] true false |a, b, c| float(f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)));
-    VFmacF64 [2, 2, 2] true false |a, b, c| float(f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)));
-    VAddF64 [2, 2, 0] true false |a, b, _| float(f64::from_bits(a) + f64::from_bits(b));
-    VMulF64 [2, 2, 0] true false |a, b, _| float(f64::from_bits(a) * f64::from_bits(b));
-    VLshlAddU64 [2, 1, 2] false false |a, b, c| ((a << (b & 7)).wrapping_add(c), false);
+    VLshlrevB64 [1, 2, 0] 2 false false |a, b, _| (b << (a & 63), false);
+    VLshrrevB64 [1, 2, 0] 2 false false |a, b, _| (b >> (a & 63), false);
+    VAshrrevI64 [1, 2, 0] 2 false false |a, b, _| ((b as i64 >> (a & 63)) as u64, false);
+    VMadU64U32 [1, 1, 2] 2 false true |a, b, c| (a * b).overflowing_add(c);
+    VMadI64I32 [1, 1, 2] 2 false true |a, b, c| {
+        let product = i64::from(a as i32) * i64::from(b as i32);
+        let (sum, carry) = (product as u64).overflowing_add(c);
+        // Bit 64 of the sum of both as signed numbers.
+        (sum, carry ^ (product < 0) ^ ((c as i64) < 0))
+    };
+    VLshlAddU64 [2, 1, 2] 2 false false |a, b, c| ((a << (b & 7)).wrapping_add(c), false);
+    VFmaF64 [2, 2, 2] 2 true false |a, b, c| float(d(a).mul_add(d(b), d(c)));
+    VFmacF64 [2, 2, 2] 2 true false |a, b, c| float(d(a).mul_add(d(b), d(c)));
+    VAddF64 [2, 2, 0] 2 true false |a, b, _| float(d(a) + d(b));
+    VMulF64 [2, 2, 0] 2 true false |a, b, _| float(d(a) * d(b));
+    VMinF64 [2, 2, 0] 2 true false |a, b, _| extreme(a, b, false);
+    VMaxF64 [2, 2, 0] 2 true false |a, b, _| extreme(a, b, true);
+    VLdexpF64 [2, 1, 0] 2 true false |a, b, _| {
+        // Of ordinary numbers whose result is one.
+        let to = exponent(a) as i64 + i64::from(b as i32);
+        let good = exponent(a).wrapping_sub(1) < 2046 && (1..2047).contains(&to);
+        (if good { a & !(0x7ff << 52) | (to as u64) << 52 } else { GIVEN_UP }, false)
+    };
+    VRcpF64 [2, 0, 0] 2 true false |a, _, _| float(if exponent(a).wrapping_sub(2) < 2040 { 1.0 / d(a) } else { f64::NAN });
+    VSqrtF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).sqrt());
+    VTruncF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).trunc());
+    VCeilF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).ceil());
+    VFloorF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).floor());
+    VRndneF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).round_ties_even());
+    VCvtF64F32 [1, 0, 0] 2 true false |a, _, _| float(f64::from(f32::from_bits(a as u32)));
+    VCvtF64I32 [1, 0, 0] 2 true false |a, _, _| float(f64::from(a as i32));
+    VCvtF64U32 [1, 0, 0] 2 true false |a, _, _| float(f64::from(a as u32));
+    VCvtF32F64 [2, 0, 0] 1 true false |a, _, _| single(d(a) as f32);
+    VDivScaleF64 [2, 2, 2] 2 true true |a, b, c| (if ordinary(b, c) { a } else { GIVEN_UP }, false);
+    VDivFmasF64 [2, 2, 2] 2 true false |a, b, c| float(d(a).mul_add(d(b), d(c)));
+    VDivFixupF64 [2, 2, 2] 2 true false |a, b, c| {
+        let good = ordinary(b, c) && exponent(a).wrapping_sub(1) < 2046;
+        (if good { a & !(1 << 63) | (b ^ c) & 1 << 63 } else { GIVEN_UP }, false)
+    };
 }
 
 macro_rules! questions {
@@ -225,6 +348,14 @@ questions! {
     VCmpGtF64 true |a, b| f64::from_bits(a) > f64::from_bits(b);
     VCmpGeF64 true |a, b| f64::from_bits(a) >= f64::from_bits(b);
     VCmpEqF64 true |a, b| f64::from_bits(a) == f64::from_bits(b);
+    VCmpNltF64 true |a, b| !(d(a) < d(b));
+    VCmpNleF64 true |a, b| !(d(a) <= d(b));
+    VCmpNgtF64 true |a, b| !(d(a) > d(b));
+    VCmpNgeF64 true |a, b| !(d(a) >= d(b));
+    VCmpNeqF64 true |a, b| d(a) != d(b);
+    VCmpLgF64 true |a, b| d(a) < d(b) || d(a) > d(b);
+    VCmpOF64 true |a, b| !d(a).is_nan() && !d(b).is_nan();
+    VCmpUF64 true |a, b| d(a).is_nan() || d(b).is_nan();
 }
 
 /// Finds a source; one constant at most.
@@ -233,52 +364,86 @@ fn place_source(
     step: &mut Step,
     index: usize,
     operand: Operand,
-    words: usize,
+    (words, float): (usize, bool),
     constant: &mut bool,
 ) -> Option<()> {
-    step.scalar[index] = match operand {
+    let value = match operand {
         Operand::Vgpr(_) | Operand::Agpr(_) => {
             step.src[index] = Source::register(builder.layout.row(operand, words)? * ROW);
-            IN_ROWS
+            step.scalar[index] = IN_ROWS;
+            return Some(());
         }
-        Operand::Scalar(_) => builder.layout.scalar(operand, words as u8)?,
-        Operand::Int(value) if !*constant => {
-            *constant = true;
-            // Of 32 bits it is a word; of 64 it is extended.
-            step.imm = if words == 1 { i64::from(i32::from(value) as u32) } else { value.into() };
-            CONSTANT
+        Operand::Scalar(_) => {
+            step.scalar[index] = builder.layout.scalar(operand, words as u8)?;
+            return Some(());
         }
-        Operand::Literal(value) if words == 1 && !*constant => {
-            *constant = true;
-            step.imm = value.into();
-            CONSTANT
+        // Of 32 bits it is a word; of 64 it is extended.
+        Operand::Int(value) if words == 1 => i64::from(i32::from(value) as u32),
+        Operand::Int(value) => value.into(),
+        Operand::Literal(value) if words == 1 => value.into(),
+        Operand::Literal(value) if float => (u64::from(value) << 32) as i64,
+        Operand::Float(code) if float || words == 1 => {
+            inline_float(code, if words == 1 { Kind::F32 } else { Kind::F64 }) as i64
         }
         _ => return None,
     };
+    if *constant && value != step.imm {
+        return None;
+    }
+    *constant = true;
+    step.imm = value;
+    step.scalar[index] = CONSTANT;
     Some(())
+}
+
+/// Gives up if an active lane's VCC is set.
+unsafe fn no_vcc(step: &Step, cx: &mut Cx) -> Flow {
+    if cx.wave.vcc() & cx.exec() != 0 {
+        return step.slow(cx);
+    }
+    step.done(cx)
 }
 
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    if inst.mods != Mods::default() {
+    let modifiers = inst.mods.neg & 7 | (inst.mods.abs & 7) << 4;
+    if inst.mods != (Mods { neg: inst.mods.neg, abs: inst.mods.abs, ..Mods::default() }) {
         return None;
     }
     let mut constant = false;
-    if let Some((run, _)) = question(inst.op, builder.avx2) {
+    if let Some((run, float)) = question(inst.op, builder.avx2) {
+        if modifiers != 0 && !float {
+            return None;
+        }
         let mut step = place.step(run);
         for index in 0..2 {
-            place_source(builder, &mut step, index, inst.src[index], 2, &mut constant)?;
+            place_source(builder, &mut step, index, inst.src[index], (2, float), &mut constant)?;
         }
+        step.scalar[2] = modifiers;
         step.scalar[3] = builder.layout.scalar(inst.dst, 2)?;
+        step.dst = builder.layout.scalar(inst.dst, 2)?.into();
         steps.push(step);
         return Some(());
     }
-    let (run, sources, _, carry) = handler(inst.op, builder.avx2)?;
+    let Shape { run, sources, result, float, carry } = handler(inst.op, builder.avx2)?;
+    // A mask's register is where the modifiers would be; an integer has none.
+    if modifiers != 0 && (!float || carry || matches!(inst.op, Op::VCvtF64I32 | Op::VCvtF64U32)) {
+        return None;
+    }
+    if inst.op == Op::VLdexpF64 && modifiers & 0x22 != 0 {
+        return None;
+    }
+    if inst.op == Op::VDivFmasF64 {
+        steps.push(place.step(no_vcc));
+    }
     let mut step = place.step(run);
     for (index, words) in sources.into_iter().enumerate().filter(|(_, words)| *words != 0) {
-        place_source(builder, &mut step, index, inst.src[index], words, &mut constant)?;
+        let number = float && !matches!((inst.op, index), (Op::VLdexpF64, 1));
+        let number = number && !matches!(inst.op, Op::VCvtF64I32 | Op::VCvtF64U32);
+        place_source(builder, &mut step, index, inst.src[index], (words, number), &mut constant)?;
     }
-    step.dst = builder.layout.row(inst.dst, 2)? * ROW;
+    step.scalar[3] = modifiers;
+    step.dst = builder.layout.row(inst.dst, result)? * ROW;
     if carry {
         step.scalar[3] = builder.layout.scalar(inst.sdst, 2)?;
     }

@@ -197,25 +197,29 @@ impl Launch {
     fn item_ids(&self, wave: &mut Wave, size: [u32; 3], index: u32) {
         let lanes = u32::from(self.program.lanes);
         let items = u32::try_from(product(size)).unwrap_or(u32::MAX);
-        let mut exec = 0;
-        for lane in 0..lanes {
-            let item = index * lanes + lane;
-            if item >= items {
-                break;
+        let first = index * lanes;
+        let count = items.saturating_sub(first).min(lanes);
+        let exec = if count == 64 { u64::MAX } else { (1u64 << count) - 1 };
+        let kept = usize::from(self.program.item_ids);
+        let packs = self.program.target.packs_work_item_ids();
+        let [width, height, _] = size;
+        let mut ids = [first % width, first / width % height, first / width / height];
+        for lane in 0..usize::try_from(count).unwrap_or(0) {
+            let mut given = ids;
+            given.iter_mut().skip(kept).for_each(|id| *id = 0);
+            if packs {
+                given = [given[0] | given[1] << 10 | given[2] << 20, 0, 0];
             }
-            exec |= 1u64 << lane;
-            let mut ids = [item % size[0], item / size[0] % size[1], item / size[0] / size[1]];
-            for (axis, id) in ids.iter_mut().enumerate() {
-                if axis >= self.program.item_ids.into() {
-                    *id = 0;
+            for (row, id) in wave.rows.iter_mut().zip(given).take(if packs { 1 } else { kept }) {
+                if let Some(slot) = row.0.get_mut(lane) {
+                    *slot = id;
                 }
             }
-            if self.program.target.packs_work_item_ids() {
-                ids = [ids[0] | ids[1] << 10 | ids[2] << 20, 0, 0];
-            }
-            for (row, id) in wave.rows.iter_mut().zip(ids) {
-                if let Some(slot) = row.0.get_mut(usize::try_from(lane).unwrap_or(usize::MAX)) {
-                    *slot = id;
+            ids[0] += 1;
+            if ids[0] == width {
+                (ids[0], ids[1]) = (0, ids[1] + 1);
+                if ids[1] == height {
+                    (ids[1], ids[2]) = (0, ids[2] + 1);
                 }
             }
         }

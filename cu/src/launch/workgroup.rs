@@ -5,7 +5,7 @@
 //! other get on, and a turn ends after each wave had its budget, so that groups that wait for each other do, too. Between two
 //! runs the gate is left.
 
-use crate::exit::{Exit, Refusal};
+use crate::exit::{Exit, Refusal, Stop};
 use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::World;
@@ -55,6 +55,29 @@ const DEBUGTRAP: u8 = 3;
 /// Valid bits of an event's id in M0.
 const EVENT: u32 = 0x7f_ffff;
 
+/// Whether the gate is open.
+struct Gate(bool);
+
+impl Gate {
+    /// Opens it, unless it is open and nobody wants it.
+    fn enter<W: World>(&mut self, world: &mut W) -> Result<(), Stop> {
+        if self.0 && world.wanted() {
+            self.leave(world);
+        }
+        if !self.0 {
+            world.enter()?;
+            self.0 = true;
+        }
+        Ok(())
+    }
+
+    fn leave<W: World>(&mut self, world: &mut W) {
+        if std::mem::take(&mut self.0) {
+            world.leave();
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
@@ -91,6 +114,13 @@ impl Workgroup {
 
     /// Runs each wave for up to `budget` instructions at a time, until all have ended or had theirs.
     pub fn run<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32) -> Turn {
+        let mut gate = Gate(false);
+        let turn = self.turn(engine, world, budget, &mut gate);
+        gate.leave(world);
+        turn
+    }
+
+    fn turn<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32, gate: &mut Gate) -> Turn {
         let mut worked = false;
         // Waves that have used up their budget, or sleep, do not run again in this turn.
         let mut resting = vec![false; self.waves.len()];
@@ -102,12 +132,14 @@ impl Workgroup {
                 }
                 ran = true;
                 let stop = |cause, wave: &Wave| Turn::Stop { cause, wave: wave.index, pc: wave.pc };
-                if world.enter().is_err() {
+                if gate.enter(world).is_err() {
                     return stop(Cause::World, wave);
                 }
                 let exit = engine.run(wave, &mut self.group, world, budget);
-                world.leave();
                 worked |= exit != Exit::Sleep;
+                if !matches!(exit, Exit::Barrier | Exit::End) {
+                    gate.leave(world);
+                }
                 match exit {
                     Exit::Yield | Exit::Sleep => *resting = true,
                     Exit::Barrier => *state = State::Barrier,
@@ -143,7 +175,7 @@ impl Workgroup {
 pub(super) mod tests {
     use super::super::grid::tests::launch;
     use super::*;
-    use crate::exit::{Miss, Stop};
+    use crate::exit::Miss;
     use crate::world::{Access, Span};
     use vkfd_isa::Target;
 

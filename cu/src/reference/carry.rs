@@ -135,6 +135,11 @@ pub(crate) fn knows(op: Op) -> bool {
     masked(op).is_some()
 }
 
+/// Kinds of the destination and the sources.
+pub(crate) fn kinds(op: Op) -> Option<(Kind, [Kind; 3])> {
+    masked(op).map(|masked| (masked.dst, masked.src))
+}
+
 /// Executes an operation with a mask; nothing if it is none.
 pub(crate) fn execute(inst: &Inst, wave: &mut Wave, group: &Group) -> Option<Result<(), Exit>> {
     masked(inst.op).map(|masked| run(&masked, inst, wave, group))

@@ -42,6 +42,14 @@ fn source(control: u16, lane: usize, lanes: usize) -> Option<usize> {
     }
 }
 
+/// The lane that `lane` of `lanes` reads, active or not.
+pub(crate) fn named(kind: DppKind, lane: usize, lanes: usize) -> Option<usize> {
+    match kind {
+        DppKind::Ctrl(control) => source(control, lane, lanes),
+        DppKind::Lanes8(selectors) => Some(lane & !7 | (selectors >> (3 * (lane & 7)) & 7) as usize),
+    }
+}
+
 /// What `dpp` does to the wave's lanes.
 pub(crate) fn permutation(dpp: &Dpp, wave: &Wave) -> Permutation {
     let lanes = usize::from(wave.lanes).clamp(1, LANES);
@@ -49,10 +57,7 @@ pub(crate) fn permutation(dpp: &Dpp, wave: &Wave) -> Permutation {
     let mut from = [None; LANES];
     let mut write = 0u64;
     for (lane, from) in from.iter_mut().enumerate().take(lanes) {
-        let found = match dpp.kind {
-            DppKind::Ctrl(control) => source(control, lane, lanes),
-            DppKind::Lanes8(selectors) => Some(lane & !7 | (selectors >> (3 * (lane & 7)) & 7) as usize),
-        };
+        let found = named(dpp.kind, lane, lanes);
         let readable = |&source: &usize| dpp.fetch_inactive || exec >> source & 1 == 1;
         // DPP8 reads zero of inactive lanes; DPP16 does with bound_ctrl, else the lane is left out.
         *from = found.filter(readable);

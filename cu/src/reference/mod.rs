@@ -54,6 +54,48 @@ use crate::world::{Access, World};
 use flow::Next;
 use vkfd_isa::{decode, Format, Inst, Op, MAX_WORDS};
 
+pub(crate) use kind::Kind;
+
+/// Kinds of a vector operation's operands, for who prepares them elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kinds {
+    pub(crate) dst: Kind,
+    pub(crate) src: [Kind; 3],
+    /// The third source is the destination.
+    pub(crate) tied: bool,
+    /// gfx9 clears the high half over a 16-bit result.
+    pub(crate) clears: bool,
+}
+
+/// The kinds of an operation that is a function of one lane, a comparison, or has a mask.
+pub(crate) fn kinds(op: Op) -> Option<Kinds> {
+    if let Some(question) = compare::question(op) {
+        let second = match (question.test, question.kind) {
+            (compare::Test::Class, Kind::F16) => Kind::B16,
+            (compare::Test::Class, _) => Kind::B32,
+            (_, kind) => kind,
+        };
+        let src = [question.kind, second, Kind::B32];
+        return Some(Kinds { dst: Kind::B64, src, tied: false, clears: false });
+    }
+    if let Some((dst, src)) = carry::kinds(op) {
+        return Some(Kinds { dst, src, tied: false, clears: false });
+    }
+    let meaning = semantics::semantics(op)?;
+    let clears = meaning.half == semantics::Half::Clear;
+    Some(Kinds { dst: meaning.dst, src: meaning.src, tied: meaning.tied, clears })
+}
+
+/// From which lane each of a wave's lanes takes its value by DPP; none reads zero. With all lanes active.
+pub(crate) fn dpp_source(kind: vkfd_isa::DppKind, lane: usize, lanes: usize) -> Option<usize> {
+    dpp::named(kind, lane, lanes)
+}
+
+/// An inline floating-point constant of a kind.
+pub(crate) fn inline_float(code: u8, kind: Kind) -> u64 {
+    operand::inline_float(code, kind)
+}
+
 /// Instructions between two questions whether the gate is wanted.
 const BATCH: u32 = 64;
 

@@ -57,7 +57,7 @@ pub(crate) fn scalar_index(wave: &Wave, n: u8, words: u8) -> Result<u8, Exit> {
 }
 
 /// An inline floating-point constant as `kind` has it.
-fn inline_float(code: u8, kind: Kind) -> u64 {
+pub(crate) fn inline_float(code: u8, kind: Kind) -> u64 {
     // Sign, exponent of two; 1/(2 pi) is a number of its own in each format.
     let (half, single, double): (u64, u64, u64) = match code {
         240 => (0x3800, 0x3f00_0000, 0x3fe0_0000_0000_0000),

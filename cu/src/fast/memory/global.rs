@@ -4,7 +4,7 @@
 //! Lanes side by side in memory are one copy; lanes at one address one access; others one by one, after all of them have been
 //! translated. Lanes in FLAT's apertures, and accesses across pages lane by lane, are the reference engine's.
 
-use super::{both, merge, Words};
+use super::{both, Words};
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::simd::Simd;
@@ -14,7 +14,17 @@ use vkfd_isa::{Format, Inst, Operand};
 use vkfd_raw as raw;
 
 /// No scalar base.
-const NO_BASE: u8 = 255;
+pub(super) const NO_BASE: u8 = 255;
+
+/// How the active lanes lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// All at one address.
+    Same,
+    /// Side by side: lane n is n times the size of an access from where lane 0 is or would be.
+    Line,
+    Anyhow,
+}
 
 /// The addresses of the lanes.
 struct Addresses {
@@ -22,51 +32,49 @@ struct Addresses {
     /// The high halves; of a scalar base with offsets, zeros.
     high: Words,
     base: u64,
-    /// Lane n is n times this many bytes from lane 0, for all lanes; 0: all are at one address.
-    stride: Option<u64>,
+    shape: Shape,
 }
 
 impl Addresses {
+    /// Of active lanes, of which there is one.
     #[inline(always)]
-    unsafe fn of(step: &Step, cx: &Cx, exec: u64, bytes: u32) -> Addresses {
+    unsafe fn of<S: Simd>(step: &Step, cx: &Cx, exec: u64, bytes: u32) -> Addresses {
         // SAFETY: the step's rows and registers exist.
         unsafe {
-            let row = cx.row(step.src[0]).cast::<Words>();
-            let low = row.read();
+            let row = cx.row(step.src[0]);
+            let low = row.cast::<Words>().read();
             let with_base = step.scalar[0] != NO_BASE;
             let (high, base) = if with_base {
                 ([0; 64], cx.pair(step.scalar[0]).wrapping_add(step.imm as u64))
             } else {
-                (row.add(1).read(), step.imm as u64)
+                (row.add(64).cast::<Words>().read(), step.imm as u64)
             };
-            // The lanes that are active decide; those that are not are taken to go along.
-            let first = exec.trailing_zeros() as usize % 64;
+            let (first, last) = (exec.trailing_zeros() as usize % 64, 63 - exec.leading_zeros() as usize % 64);
+            // The low halves must not wrap on the way.
             let start = low[first].wrapping_sub(bytes.wrapping_mul(first as u32));
-            let (mut apart, mut same) = (0, 0);
-            if exec == u64::MAX {
-                for lane in 0..64 {
-                    apart |= low[lane] ^ start.wrapping_add(bytes.wrapping_mul(lane as u32));
-                    same |= low[lane] ^ low[0];
-                }
+            let wraps = low[last] < low[first];
+            let (mut apart, mut differ, mut other) = (S::splat(0), S::splat(0), S::splat(0));
+            for group in 0..8 {
+                let lanes = S::lanes((exec >> (8 * group)) as u8);
+                let here = S::load(low.as_ptr().add(8 * group));
+                let expected = S::add(S::splat(start.wrapping_add(bytes * 8 * group as u32)), S::steps(bytes));
+                apart = S::or(apart, S::and(S::xor(here, expected), lanes));
+                differ = S::or(differ, S::and(S::xor(here, S::splat(low[first])), lanes));
                 if !with_base {
-                    for lane in 0..64 {
-                        apart |= high[lane] ^ high[0];
-                        same |= high[lane] ^ high[0];
-                    }
+                    let here = S::load(high.as_ptr().add(8 * group));
+                    other = S::or(other, S::and(S::xor(here, S::splat(high[first])), lanes));
                 }
-                // The low halves must not wrap on the way.
-                apart |= u32::from(low[0].checked_add(63 * bytes).is_none());
-            } else {
-                (apart, same) = (1, 1);
             }
-            let stride = if apart == 0 {
-                Some(bytes.into())
-            } else if same == 0 {
-                Some(0)
+            let shape = if !S::is_zero(other) {
+                Shape::Anyhow
+            } else if S::is_zero(differ) {
+                Shape::Same
+            } else if S::is_zero(apart) && !wraps {
+                Shape::Line
             } else {
-                None
+                Shape::Anyhow
             };
-            Addresses { low, high, base, stride }
+            Addresses { low, high, base, shape }
         }
     }
 
@@ -133,7 +141,7 @@ impl Addresses {
 }
 
 #[inline(always)]
-fn in_aperture(cx: &Cx, va: u64) -> bool {
+pub(super) fn in_aperture(cx: &Cx, va: u64) -> bool {
     let high = (va >> 32) as u32;
     high == cx.group.apertures.shared || high == cx.group.apertures.private
 }
@@ -167,51 +175,117 @@ unsafe fn transfer(cx: &mut Cx, va: u64, local: *mut u8, len: usize, write: bool
     Some(())
 }
 
+/// The first and the last active lane.
+#[inline(always)]
+fn ends(exec: u64) -> (usize, usize) {
+    (exec.trailing_zeros() as usize % 64, 63 - exec.leading_zeros() as usize % 64)
+}
+
 /// Loads `N` registers of each lane.
 #[inline(always)]
 unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     if exec == 0 {
-        return Flow::Next;
+        return step.done(cx);
     }
+    let (first, last) = ends(exec);
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        let addresses = Addresses::of(step, cx, exec, 4 * N as u32);
+        let addresses = Addresses::of::<S>(step, cx, exec, 4 * N as u32);
         let mut data = [[0u32; N]; 64];
-        match addresses.stride {
-            Some(_) if FLAT && (in_aperture(cx, addresses.va(0)) || in_aperture(cx, addresses.va(63))) => {
-                return Flow::Slow
-            }
-            Some(0) => {
-                let mut one = [0u32; N];
-                let Some(()) = transfer(cx, addresses.va(0), one.as_mut_ptr().cast(), 4 * N, false) else {
-                    return Flow::Slow;
-                };
-                data = [one; 64];
-            }
-            Some(_) => {
-                let Some(()) = transfer(cx, addresses.va(0), data.as_mut_ptr().cast(), 256 * N, false) else {
-                    return Flow::Slow;
-                };
-            }
-            None => {
-                let mut pointers = [std::ptr::null_mut(); 64];
-                let Some(count) = addresses.pointers(cx, exec, 4 * N as u64, false, FLAT, &mut pointers) else {
-                    return Flow::Slow;
-                };
-                let Some(()) = gather::<N>(&pointers, count, exec, &mut data) else { return Flow::Slow };
+        if FLAT && addresses.shape != Shape::Anyhow {
+            let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];
+            if ends.into_iter().any(|va| in_aperture(cx, va)) {
+                return step.slow(cx);
             }
         }
-        for word in 0..N {
-            let mut row = [0; 64];
-            for lane in 0..64 {
-                row[lane] = data[lane][word];
+        let done = match addresses.shape {
+            Shape::Same => {
+                let mut one = [0u32; N];
+                let done = transfer(cx, addresses.va(first), one.as_mut_ptr().cast(), 4 * N, false);
+                data = [one; 64];
+                done
             }
-            merge::<S>(cx, step.dst + word * ROW, &row, exec);
+            // Lanes between them that are not active are read, too: in pages in which active ones are.
+            Shape::Line => {
+                let to = data.as_mut_ptr().add(first).cast();
+                transfer(cx, addresses.va(first), to, 4 * N * (last - first + 1), false)
+            }
+            Shape::Anyhow => {
+                let mut pointers = [std::ptr::null_mut(); 64];
+                match addresses.pointers(cx, exec, 4 * N as u64, false, FLAT, &mut pointers) {
+                    Some(count) => gather::<N>(&pointers, count, exec, &mut data),
+                    None => gather_words::<N>(&addresses, cx, exec, FLAT, &mut data),
+                }
+            }
+        };
+        if done.is_none() {
+            return step.slow(cx);
+        }
+        let to = cx.row_mut(step.dst);
+        for group in 0..8 {
+            let mask = (exec >> (8 * group)) as u8;
+            let from = data.as_ptr().add(8 * group).cast::<u32>();
+            let mut words = [S::splat(0); N];
+            match N {
+                1 => words[0] = S::load(from),
+                2 => words[..2].copy_from_slice(&S::split2(from)),
+                4 => words[..4].copy_from_slice(&S::split4(std::array::from_fn(|lane| from.add(4 * lane)))),
+                _ => {
+                    for word in 0..N {
+                        words[word] = S::from_array(std::array::from_fn(|lane| *from.add(N * lane + word)));
+                    }
+                }
+            }
+            for word in 0..N {
+                let to = to.add(64 * word + 8 * group);
+                let new =
+                    if exec == u64::MAX { words[word] } else { S::select(S::lanes(mask), S::load(to), words[word]) };
+                S::store(to, new);
+            }
         }
     }
     cx.cache.moved += u64::from(exec.count_ones()) * 4 * N as u64;
-    Flow::Next
+    step.done(cx)
+}
+
+/// Loads the words of the active lanes one by one: an access of several words may go on in another page.
+#[cold]
+#[inline(never)]
+unsafe fn gather_words<const N: usize>(
+    addresses: &Addresses,
+    cx: &mut Cx,
+    exec: u64,
+    flat: bool,
+    data: &mut [[u32; N]; 64],
+) -> Option<()> {
+    let mut pointers = [std::ptr::null_mut::<u8>(); 256];
+    let mut count = 0;
+    let mut rest = exec;
+    while rest != 0 {
+        let va = addresses.va(rest.trailing_zeros() as usize);
+        rest &= rest - 1;
+        for word in 0..N as u64 {
+            let at = va.wrapping_add(4 * word);
+            if at % PAGE > PAGE - 4 || flat && in_aperture(cx, at) {
+                return None;
+            }
+            *pointers.get_mut(count)? = cx.cache.page(cx.world, at, false)?;
+            count += 1;
+        }
+    }
+    let mut loaded = [0u32; 256];
+    // SAFETY: pointers of spans while the gate is open; there is room for all.
+    unsafe { raw::load_each(loaded.as_mut_ptr().cast(), pointers.get(..count)?, 4).ok()? };
+    let mut rest = exec;
+    for value in loaded.chunks_exact(N) {
+        if rest == 0 {
+            break;
+        }
+        data[rest.trailing_zeros() as usize].copy_from_slice(value);
+        rest &= rest - 1;
+    }
+    Some(())
 }
 
 /// Pieces of `N` words: bytes of each, and how many. Lane by lane, for stores may overlap.
@@ -276,37 +350,54 @@ unsafe fn gather<const N: usize>(
 unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     if exec == 0 {
-        return Flow::Next;
+        return step.done(cx);
     }
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        let addresses = Addresses::of(step, cx, exec, 4 * N as u32);
+        let addresses = Addresses::of::<S>(step, cx, exec, 4 * N as u32);
         let rows = cx.row(step.src[1]).cast::<Words>();
-        if addresses.stride.is_some_and(|stride| stride != 0) {
-            if FLAT && (in_aperture(cx, addresses.va(0)) || in_aperture(cx, addresses.va(63))) {
-                return Flow::Slow;
+        let (first, last) = ends(exec);
+        let lanes = last - first + 1;
+        // No lane between them is left out.
+        if addresses.shape == Shape::Line && exec.count_ones() as usize == lanes {
+            let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];
+            if FLAT && ends.into_iter().any(|va| in_aperture(cx, va)) {
+                return step.slow(cx);
             }
             let done = if N == 1 {
-                transfer(cx, addresses.va(0), rows.cast_mut().cast(), 256, true)
+                let from = rows.cast::<u32>().add(first);
+                transfer(cx, addresses.va(first), from.cast_mut().cast(), 4 * lanes, true)
             } else {
                 let mut data = [[0u32; N]; 64];
-                for word in 0..N {
-                    let row = rows.add(word).read();
-                    for lane in 0..64 {
-                        data[lane][word] = row[lane];
+                for group in 0..8 {
+                    let from = rows.cast::<u32>().add(8 * group);
+                    let to = data.as_mut_ptr().add(8 * group).cast::<u32>();
+                    match N {
+                        2 => S::join2(to, [S::load(from), S::load(from.add(64))]),
+                        4 => {
+                            let words = [0, 1, 2, 3].map(|word| S::load(from.add(64 * word)));
+                            S::join4(std::array::from_fn(|lane| to.add(4 * lane)), words);
+                        }
+                        _ => {
+                            for lane in 0..8 {
+                                for word in 0..N {
+                                    *to.add(N * lane + word) = *from.add(64 * word + lane);
+                                }
+                            }
+                        }
                     }
                 }
-                transfer(cx, addresses.va(0), data.as_mut_ptr().cast(), 256 * N, true)
+                transfer(cx, addresses.va(first), data.as_mut_ptr().add(first).cast(), 4 * N * lanes, true)
             };
             if done.is_none() {
-                return Flow::Slow;
+                return step.slow(cx);
             }
-            cx.cache.moved += 256 * N as u64;
-            return Flow::Next;
+            cx.cache.moved += (4 * N * lanes) as u64;
+            return step.done(cx);
         }
         let mut pointers = [std::ptr::null_mut(); 64];
         let Some(count) = addresses.pointers(cx, exec, 4 * N as u64, true, FLAT, &mut pointers) else {
-            return Flow::Slow;
+            return step.slow(cx);
         };
         let mut data = [[0u32; N]; 64];
         let mut rest = exec;
@@ -326,28 +417,31 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
         };
         // Stores that are done are done again.
         if done.is_err() {
-            return Flow::Slow;
+            return step.slow(cx);
         }
     }
     cx.cache.moved += u64::from(exec.count_ones()) * 4 * N as u64;
-    Flow::Next
+    step.done(cx)
 }
 
 /// Loads bytes or halves; `scalar[1]` is the size, `scalar[2]` how they are extended.
 #[inline(always)]
 unsafe fn load_short<S: Simd, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
+    if exec == 0 {
+        return step.done(cx);
+    }
     let bytes = step.scalar[1];
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        let addresses = Addresses::of(step, cx, exec, u32::from(bytes));
+        let addresses = Addresses::of::<S>(step, cx, exec, u32::from(bytes));
         let mut pointers = [std::ptr::null_mut(); 64];
         let Some(count) = addresses.pointers(cx, exec, bytes.into(), false, FLAT, &mut pointers) else {
-            return Flow::Slow;
+            return step.slow(cx);
         };
         let mut loaded = [0u32; 64];
         if raw::load_each(loaded.as_mut_ptr().cast(), &pointers[..count], bytes.into()).is_err() {
-            return Flow::Slow;
+            return step.slow(cx);
         }
         let row = cx.row_mut(step.dst);
         let extend = EXTENDS[usize::from(step.scalar[2]) % EXTENDS.len()];
@@ -359,7 +453,7 @@ unsafe fn load_short<S: Simd, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flo
         }
     }
     cx.cache.moved += u64::from(exec.count_ones()) * u64::from(bytes);
-    Flow::Next
+    step.done(cx)
 }
 
 const EXTENDS: [Extend; 6] = [Extend::Zero, Extend::Sign, Extend::Low, Extend::LowSign, Extend::High, Extend::HighSign];
@@ -368,14 +462,17 @@ const EXTENDS: [Extend; 6] = [Extend::Zero, Extend::Sign, Extend::Low, Extend::L
 #[inline(always)]
 unsafe fn store_short<S: Simd, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
+    if exec == 0 {
+        return step.done(cx);
+    }
     let bytes = step.scalar[1];
     let shift = if step.scalar[2] != 0 { 16 } else { 0 };
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        let addresses = Addresses::of(step, cx, exec, u32::from(bytes));
+        let addresses = Addresses::of::<S>(step, cx, exec, u32::from(bytes));
         let mut pointers = [std::ptr::null_mut(); 64];
         let Some(count) = addresses.pointers(cx, exec, bytes.into(), true, FLAT, &mut pointers) else {
-            return Flow::Slow;
+            return step.slow(cx);
         };
         let row = cx.row(step.src[1]);
         let mut data = [0u32; 64];
@@ -385,11 +482,11 @@ unsafe fn store_short<S: Simd, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Fl
             rest &= rest.wrapping_sub(1);
         }
         if raw::store_each(data.as_ptr().cast(), &pointers[..count], bytes.into()).is_err() {
-            return Flow::Slow;
+            return step.slow(cx);
         }
     }
     cx.cache.moved += u64::from(exec.count_ones()) * u64::from(bytes);
-    Flow::Next
+    step.done(cx)
 }
 
 /// Makes a step of a load or store.

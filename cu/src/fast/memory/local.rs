@@ -7,25 +7,23 @@ use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
 use vkfd_isa::{Inst, Op};
 
-/// The lanes' addresses with an offset, if `bytes` there are in LDS for every active lane.
+/// The lanes' addresses with an offset, if `bytes` there are in LDS for every active lane. Inactive lanes are at the begin.
 #[inline(always)]
-unsafe fn addresses(step: &Step, cx: &Cx, exec: u64, offset: u32, bytes: usize) -> Option<Words> {
+unsafe fn addresses<S: Simd>(step: &Step, cx: &Cx, exec: u64, offset: u32, bytes: usize, at: &mut Words) -> bool {
     // SAFETY: the step's row exists.
-    let mut at = unsafe { cx.row(step.src[0]).cast::<Words>().read() };
-    let mut most = 0;
-    if exec == u64::MAX {
-        for at in &mut at {
-            *at = at.wrapping_add(offset);
-            most = most.max(*at);
+    unsafe {
+        let row = cx.row(step.src[0]);
+        let mut most = S::splat(0);
+        for group in 0..8 {
+            let mut here = S::add(S::load(row.add(8 * group)), S::splat(offset));
+            if exec != u64::MAX {
+                here = S::and(here, S::lanes((exec >> (8 * group)) as u8));
+            }
+            most = S::max_u(most, here);
+            S::store(at.as_mut_ptr().add(8 * group), here);
         }
-    } else {
-        // Inactive lanes stay at the begin, where there is something.
-        for (lane, at) in at.iter_mut().enumerate() {
-            *at = at.wrapping_add(offset) & ((exec >> lane) as u32 & 1).wrapping_neg();
-            most = most.max(*at);
-        }
+        S::largest(most) as usize + bytes <= cx.group.lds.len()
     }
-    (most as usize + bytes <= cx.group.lds.len()).then_some(at)
 }
 
 /// The two offsets of a step, in bytes.
@@ -33,31 +31,64 @@ fn offsets(step: &Step) -> [u32; 2] {
     [step.imm as u32, (step.imm >> 32) as u32]
 }
 
-/// Loads `N` registers from each of `A` addresses.
+/// Loads `N` registers from each of `A` addresses. Eight lanes that lie side by side, or are at one address, are loaded at once.
 #[inline(always)]
 unsafe fn load<S: Simd, const N: usize, const A: usize>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
-    let mut data = [[[0u32; N]; 64]; A];
-    // SAFETY: the step's rows exist; all addresses are within LDS, which no reference to is held.
+    let mut at = [[0u32; 64]; A];
+    // SAFETY: the step's rows exist; all addresses are within LDS, which no reference to is held. Inactive lanes are at its
+    // begin, where there are as many bytes.
     unsafe {
-        for (half, data) in data.iter_mut().enumerate() {
-            let Some(at) = addresses(step, cx, exec, offsets(step)[half], 4 * N) else { return Flow::Slow };
-            let lds = cx.group.lds.as_ptr();
-            for lane in 0..64 {
-                data[lane] = lds.add(at[lane] as usize).cast::<[u32; N]>().read_unaligned();
+        for half in 0..A {
+            if !addresses::<S>(step, cx, exec, offsets(step)[half], 4 * N, &mut at[half]) {
+                return step.slow(cx);
             }
         }
+        let lds = cx.group.lds.as_ptr();
+        let to = cx.row_mut(step.dst);
+        let together = S::steps(4 * N as u32);
         for half in 0..A {
-            for word in 0..N {
-                let mut row = [0; 64];
-                for lane in 0..64 {
-                    row[lane] = data[half][lane][word];
+            let to = to.add(64 * N * half);
+            for group in 0..8 {
+                let mask = (exec >> (8 * group)) as u8;
+                if mask == 0 {
+                    continue;
                 }
-                merge::<S>(cx, step.dst + (half * N + word) * ROW, &row, exec);
+                let places = at[half].as_ptr().add(8 * group);
+                let first = *places;
+                let from = lds.add(first as usize).cast::<u32>();
+                let apart = S::sub(S::load(places), S::splat(first));
+                let mut words = [S::splat(0); N];
+                if S::is_zero(apart) {
+                    for word in 0..N {
+                        words[word] = S::splat(from.add(word).read_unaligned());
+                    }
+                } else if N < 3 && S::is_zero(S::xor(apart, together)) {
+                    if N == 1 {
+                        words[0] = S::load(from);
+                    } else {
+                        words[..2].copy_from_slice(&S::split2(from));
+                    }
+                } else if N == 4 {
+                    let from = std::array::from_fn(|lane| lds.add(*places.add(lane) as usize).cast());
+                    words[..4].copy_from_slice(&S::split4(from));
+                } else {
+                    for word in 0..N {
+                        words[word] = S::from_array(std::array::from_fn(|lane| {
+                            lds.add(*places.add(lane) as usize + 4 * word).cast::<u32>().read_unaligned()
+                        }));
+                    }
+                }
+                for word in 0..N {
+                    let to = to.add(64 * word + 8 * group);
+                    let new =
+                        if mask == u8::MAX { words[word] } else { S::select(S::lanes(mask), S::load(to), words[word]) };
+                    S::store(to, new);
+                }
             }
         }
     }
-    Flow::Next
+    step.done(cx)
 }
 
 /// Loads bytes or halves, extended by zeros (or the sign, if `scalar[1]`).
@@ -66,7 +97,10 @@ unsafe fn load_short<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> F
     let exec = cx.exec();
     // SAFETY: as in `load`.
     unsafe {
-        let Some(at) = addresses(step, cx, exec, offsets(step)[0], BYTES) else { return Flow::Slow };
+        let mut at = [0; 64];
+        if !addresses::<S>(step, cx, exec, offsets(step)[0], BYTES, &mut at) {
+            return step.slow(cx);
+        }
         let lds = cx.group.lds.as_ptr();
         let mut row = [0u32; 64];
         for lane in 0..64 {
@@ -80,7 +114,44 @@ unsafe fn load_short<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> F
         }
         merge::<S>(cx, step.dst, &row, exec);
     }
-    Flow::Next
+    step.done(cx)
+}
+
+/// Stores `N` registers of eight lanes, at once if they lie side by side, else in their order.
+#[inline(always)]
+unsafe fn store_group<S: Simd, const N: usize>(lds: *mut u8, at: &Words, rows: *const Words, exec: u64, group: usize) {
+    let mask = (exec >> (8 * group)) as u8;
+    // SAFETY: the caller's; the addresses of active lanes are within LDS.
+    unsafe {
+        if mask == u8::MAX && N != 3 {
+            let places = at.as_ptr().add(8 * group);
+            let first = *places;
+            let apart = S::sub(S::load(places), S::splat(first));
+            if S::is_zero(S::xor(apart, S::steps(4 * N as u32))) {
+                let to = lds.add(first as usize).cast::<u32>();
+                let from = rows.cast::<u32>().add(8 * group);
+                match N {
+                    1 => S::store(to, S::load(from)),
+                    2 => S::join2(to, [S::load(from), S::load(from.add(64))]),
+                    _ => {
+                        let words = [0, 1, 2, 3].map(|word| S::load(from.add(64 * word)));
+                        S::join4(std::array::from_fn(|lane| to.add(4 * lane)), words);
+                    }
+                }
+                return;
+            }
+        }
+        let mut rest = mask;
+        while rest != 0 {
+            let lane = 8 * group + rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let mut value = [0u32; N];
+            for word in 0..N {
+                value[word] = (*rows.add(word))[lane];
+            }
+            lds.add(at[lane] as usize).cast::<[u32; N]>().write_unaligned(value);
+        }
+    }
 }
 
 /// Stores `N` registers to each of `A` addresses.
@@ -91,11 +162,18 @@ unsafe fn store<S: Simd, const N: usize, const A: usize>(step: &Step, cx: &mut C
     unsafe {
         let mut at = [[0u32; 64]; A];
         for (half, at) in at.iter_mut().enumerate() {
-            let Some(found) = addresses(step, cx, exec, offsets(step)[half], 4 * N) else { return Flow::Slow };
-            *at = found;
+            if !addresses::<S>(step, cx, exec, offsets(step)[half], 4 * N, at) {
+                return step.slow(cx);
+            }
         }
         let lds = cx.group.lds.as_mut_ptr();
         let rows = [cx.row(step.src[1]).cast::<Words>(), cx.row(step.src[2]).cast::<Words>()];
+        if A == 1 {
+            for group in 0..8 {
+                store_group::<S, N>(lds, &at[0], rows[0], exec, group);
+            }
+            return step.done(cx);
+        }
         for lane in 0..64 {
             if exec >> lane & 1 == 0 {
                 continue;
@@ -109,7 +187,7 @@ unsafe fn store<S: Simd, const N: usize, const A: usize>(step: &Step, cx: &mut C
             }
         }
     }
-    Flow::Next
+    step.done(cx)
 }
 
 #[inline(always)]
@@ -117,7 +195,10 @@ unsafe fn store_short<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> 
     let exec = cx.exec();
     // SAFETY: as in `store`.
     unsafe {
-        let Some(at) = addresses(step, cx, exec, offsets(step)[0], BYTES) else { return Flow::Slow };
+        let mut at = [0; 64];
+        if !addresses::<S>(step, cx, exec, offsets(step)[0], BYTES, &mut at) {
+            return step.slow(cx);
+        }
         let lds = cx.group.lds.as_mut_ptr();
         let row = cx.row(step.src[1]).cast::<Words>();
         for lane in 0..64 {
@@ -132,7 +213,7 @@ unsafe fn store_short<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> 
             }
         }
     }
-    Flow::Next
+    step.done(cx)
 }
 
 /// Makes a step of a load or store.

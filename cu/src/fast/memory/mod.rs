@@ -5,8 +5,14 @@
 //! |---|---|
 //! | `global` | GLOBAL and FLAT: lanes side by side in memory, all at one address, or anywhere |
 //! | `local` | LDS |
+//! | `atomic` | atomic operations |
+//! | `exchange` | permutes and swizzles |
+//! | `buffer` | MUBUF, scratch among it |
 //! | `uniform` | SMEM |
 
+mod atomic;
+mod buffer;
+mod exchange;
 mod global;
 mod local;
 mod uniform;
@@ -19,8 +25,13 @@ use vkfd_isa::{Format, Inst};
 /// Makes a step of a memory instruction.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     match inst.format {
-        Format::Global | Format::Flat => global::translate(builder, inst, place, steps),
-        Format::Ds => local::translate(builder, inst, place, steps),
+        Format::Global | Format::Flat => {
+            global::translate(builder, inst, place, steps).or_else(|| atomic::translate(builder, inst, place, steps))
+        }
+        Format::Ds => local::translate(builder, inst, place, steps)
+            .or_else(|| exchange::translate(builder, inst, place, steps))
+            .or_else(|| atomic::translate(builder, inst, place, steps)),
+        Format::Mubuf => buffer::translate(builder, inst, place, steps),
         Format::Smem => uniform::translate(builder, inst, place, steps),
         _ => None,
     }

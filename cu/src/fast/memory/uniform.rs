@@ -17,18 +17,18 @@ unsafe fn load(step: &Step, cx: &mut Cx) -> Flow {
         let offset = if step.scalar[1] == NONE { 0 } else { u64::from(cx.scalar(step.scalar[1])) };
         let va = cx.pair(step.scalar[0]).wrapping_add(offset).wrapping_add(step.imm as u64) & !3;
         if va % PAGE + bytes as u64 > PAGE {
-            return Flow::Slow;
+            return step.slow(cx);
         }
-        let Some(ptr) = cx.cache.page(cx.world, va, false) else { return Flow::Slow };
+        let Some(ptr) = cx.cache.page(cx.world, va, false) else { return step.slow(cx) };
         let mut words = [0u32; 16];
         if raw::copy(words.as_mut_ptr().cast(), ptr, bytes).is_err() {
-            return Flow::Slow;
+            return step.slow(cx);
         }
         for (index, word) in words.into_iter().take(step.scalar[2].into()).enumerate() {
             cx.scalars.add(step.dst + index).write(word);
         }
     }
-    Flow::Next
+    step.done(cx)
 }
 
 /// Makes a step of a scalar load.

@@ -126,7 +126,7 @@ fn memory64(op: AtomicOp, ptr: *mut u64, a: u64, b: u64) -> Result<u64, raw::Fau
 }
 
 /// An atomic operation on the host's bytes, on 64 bits if `wide`; the old value. The miss has the address `va`.
-pub(super) fn memory(op: AtomicOp, wide: bool, ptr: *mut u8, va: u64, a: u64, b: u64) -> Result<u64, Exit> {
+pub(crate) fn memory(op: AtomicOp, wide: bool, ptr: *mut u8, va: u64, a: u64, b: u64) -> Result<u64, Exit> {
     let old =
         if wide { memory64(op, ptr.cast(), a, b) } else { memory32(op, ptr.cast(), a as u32, b as u32).map(u64::from) };
     old.map_err(|_| lost(va, Access::Write))

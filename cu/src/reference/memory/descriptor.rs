@@ -34,13 +34,13 @@ pub(crate) struct Buffer {
 
 /// What an instruction adds to a descriptor, for a lane.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Offsets {
+pub(crate) struct Offsets {
     /// The lane's index, and whether there is one.
-    pub(super) index: Option<u32>,
+    pub(crate) index: Option<u32>,
     /// Vector and immediate offset.
-    pub(super) offset: u32,
+    pub(crate) offset: u32,
     /// Scalar offset, which is not swizzled.
-    pub(super) scalar: u32,
+    pub(crate) scalar: u32,
 }
 
 impl Buffer {
@@ -92,7 +92,7 @@ impl Buffer {
     }
 
     /// The offset from the base, without the scalar one, of a byte at `offset` in element `index`.
-    fn offset(&self, index: u32, offset: u32) -> u64 {
+    pub(crate) fn offset(&self, index: u32, offset: u32) -> u64 {
         let (index, offset, stride) = (u64::from(index), u64::from(offset), u64::from(self.stride));
         if self.element == 0 {
             return index * stride + offset;
@@ -104,7 +104,7 @@ impl Buffer {
     }
 
     /// Whether `len` bytes there are in range.
-    fn contains(&self, offsets: Offsets, index: u32, offset: u32, len: u32) -> bool {
+    pub(crate) fn contains(&self, offsets: Offsets, index: u32, offset: u32, len: u32) -> bool {
         let records = u64::from(self.records);
         let bytes = || self.offset(index, offset) + u64::from(offsets.scalar) + u64::from(len) <= records;
         let element = || u64::from(index) < records;

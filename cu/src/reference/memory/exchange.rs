@@ -53,7 +53,7 @@ pub(super) fn execute(inst: &Inst, wave: &mut Wave) -> Result<(), Exit> {
 }
 
 /// The lane that a swizzle reads for `lane`.
-fn swizzle(offset: u32, lane: usize) -> usize {
+pub(crate) fn swizzle(offset: u32, lane: usize) -> usize {
     let (half, within) = (lane & 32, lane as u32 & 31);
     let from = if offset >= 0xe000 {
         // FFT: the bits reversed, but for those under the mask.

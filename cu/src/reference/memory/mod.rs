@@ -31,7 +31,10 @@ mod plan;
 mod small;
 mod smem;
 
-pub(crate) use kind::{kind, Extend, Kind};
+pub(crate) use atomic::{combine32, combine64, memory as atomic_memory};
+pub(crate) use descriptor::{Buffer, Offsets};
+pub(crate) use exchange::swizzle;
+pub(crate) use kind::{ds_atomic, kind, AtomicOp, Extend, Kind};
 pub(crate) use small::{from_half, to_half};
 
 use crate::exit::{Exit, Refusal};

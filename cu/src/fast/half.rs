@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Vector operations of 16 bits, and on both halves of a word.
+//!
+//! Halves are computed in single precision and rounded once more: of a sum, difference or product that is the nearest half, for
+//! single precision has more than twice the bits. A fused product and sum is first rounded to odd.
+
+use super::ops::{comparisons, operations, Shape};
+use super::simd::Simd;
+use super::step::Run;
+use super::vector::{binary_run, compare_run, ternary_run, Binary, Check, Compare, Ternary};
+use vkfd_isa::Op;
+
+const LOW: u32 = 0xffff;
+
+/// The low half's value.
+#[inline(always)]
+unsafe fn single<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: the caller's, as in all of these.
+    unsafe { S::widen(S::and(a, S::splat(LOW))) }
+}
+
+#[inline(always)]
+unsafe fn add<S: Simd>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe { S::narrow(S::fadd(single::<S>(a), single::<S>(b))) }
+}
+
+#[inline(always)]
+unsafe fn sub<S: Simd>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe { S::narrow(S::fsub(single::<S>(a), single::<S>(b))) }
+}
+
+#[inline(always)]
+unsafe fn mul<S: Simd>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe { S::narrow(S::fmul(single::<S>(a), single::<S>(b))) }
+}
+
+/// Of zeros, the negative one is the smaller.
+#[inline(always)]
+unsafe fn min<S: Simd>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe {
+        let (a, b) = (single::<S>(a), single::<S>(b));
+        S::narrow(S::or(S::fmin(a, b), S::fmin(b, a)))
+    }
+}
+
+#[inline(always)]
+unsafe fn max<S: Simd>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe {
+        let (a, b) = (single::<S>(a), single::<S>(b));
+        S::narrow(S::and(S::fmax(a, b), S::fmax(b, a)))
+    }
+}
+
+/// The product is exact in single precision. Of the sum, what is lost tells in which direction the sum lies between two numbers:
+/// the odd one of them rounds to a half as the exact sum does.
+#[inline(always)]
+unsafe fn fma<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe {
+        let product = S::fmul(single::<S>(a), single::<S>(b));
+        let c = single::<S>(c);
+        let sum = S::fadd(product, c);
+        let part = S::fsub(sum, product);
+        let lost = S::fadd(S::fsub(product, S::fsub(sum, part)), S::fsub(c, part));
+        let zero = S::splat(0);
+        let inexact = S::or(S::flt(lost, zero), S::flt(zero, lost));
+        let even = S::eq(S::and(sum, S::splat(1)), zero);
+        // Away from zero if what is lost has the sum's sign.
+        let by = S::or(S::sar(S::xor(lost, sum), S::splat(31)), S::splat(1));
+        S::narrow(S::add(sum, S::and(by, S::and(inexact, even))))
+    }
+}
+
+/// The low half, sign-extended.
+#[inline(always)]
+unsafe fn signed<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe { S::sar(S::shl(a, S::splat(16)), S::splat(16)) }
+}
+
+#[inline(always)]
+unsafe fn low<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe { S::and(a, S::splat(LOW)) }
+}
+
+/// The shift that the low four bits say.
+#[inline(always)]
+unsafe fn by<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe { S::and(a, S::splat(15)) }
+}
+
+/// A function of both halves; of each, what is above it does not count and is not there in the result.
+macro_rules! both {
+    ($s:ident, $f:ident, $($arg:ident),+) => {{
+        let half = $s::splat(16);
+        let above = $f::<$s>($($s::shr($arg, half)),+);
+        $s::or($f::<$s>($($arg),+), $s::shl(above, half))
+    }};
+}
+
+macro_rules! short {
+    ($($name:ident |$s:ident, $($arg:ident),+| $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            unsafe fn $name<$s: Simd>($($arg: $s::V),+) -> $s::V {
+                // SAFETY: the caller's.
+                unsafe { $s::and($body, $s::splat(LOW)) }
+            }
+        )*
+    };
+}
+
+short! {
+    iadd |S, a, b| S::add(a, b);
+    isub |S, a, b| S::sub(a, b);
+    imul |S, a, b| S::mul(low::<S>(a), low::<S>(b));
+    imad |S, a, b, c| S::add(S::mul(low::<S>(a), low::<S>(b)), c);
+    ishl |S, a, b| S::shl(b, by::<S>(a));
+    ishr |S, a, b| S::shr(low::<S>(b), by::<S>(a));
+    isar |S, a, b| S::sar(signed::<S>(b), by::<S>(a));
+    imin |S, a, b| S::min_i(signed::<S>(a), signed::<S>(b));
+    imax |S, a, b| S::max_i(signed::<S>(a), signed::<S>(b));
+    umin |S, a, b| S::min_u(low::<S>(a), low::<S>(b));
+    umax |S, a, b| S::max_u(low::<S>(a), low::<S>(b));
+}
+
+operations! {
+    Binary Half |S, (a, b)| {
+        VAddF16 => add::<S>(a, b);
+        VSubF16 => sub::<S>(a, b);
+        VSubrevF16 => sub::<S>(b, a);
+        VMulF16 => mul::<S>(a, b);
+    }
+    Binary HalfOperands |S, (a, b)| {
+        VMinF16 => min::<S>(a, b);
+        VMaxF16 => max::<S>(a, b);
+    }
+    Binary Never |S, (a, b)| {
+        VAddU16 => iadd::<S>(a, b);
+        VSubU16 => isub::<S>(a, b);
+        VSubrevU16 => isub::<S>(b, a);
+        VMulLoU16 => imul::<S>(a, b);
+        VLshlrevB16 => ishl::<S>(a, b);
+        VLshrrevB16 => ishr::<S>(a, b);
+        VAshrrevI16 => isar::<S>(a, b);
+        VMinI16 => imin::<S>(a, b);
+        VMaxI16 => imax::<S>(a, b);
+        VMinU16 => umin::<S>(a, b);
+        VMaxU16 => umax::<S>(a, b);
+        VAddI16 => iadd::<S>(a, b);
+        VSubI16 => isub::<S>(a, b);
+        VPackB32F16 => S::or(low::<S>(a), S::shl(b, S::splat(16)));
+    }
+    Ternary Half |S, (a, b, c)| {
+        VFmaF16 => fma::<S>(a, b, c);
+        VFmaLegacyF16 => fma::<S>(a, b, c);
+        VFmacF16 => fma::<S>(a, b, c);
+    }
+    Ternary Never |S, (a, b, c)| {
+        VMadU16 => imad::<S>(a, b, c);
+        VMadI16 => imad::<S>(a, b, c);
+        VMadLegacyU16 => imad::<S>(a, b, c);
+        VMadLegacyI16 => imad::<S>(a, b, c);
+    }
+}
+
+comparisons! {
+    false |S, a, b| {
+        VCmpEqU16 VCmpxEqU16 => S::eq(low::<S>(a), low::<S>(b));
+        VCmpNeU16 VCmpxNeU16 => S::xor(S::eq(low::<S>(a), low::<S>(b)), S::splat(1 << 31));
+        VCmpLtU16 VCmpxLtU16 => S::gt(low::<S>(b), low::<S>(a));
+        VCmpGtU16 VCmpxGtU16 => S::gt(low::<S>(a), low::<S>(b));
+        VCmpLeU16 VCmpxLeU16 => S::xor(S::gt(low::<S>(a), low::<S>(b)), S::splat(1 << 31));
+        VCmpGeU16 VCmpxGeU16 => S::xor(S::gt(low::<S>(b), low::<S>(a)), S::splat(1 << 31));
+        VCmpEqI16 VCmpxEqI16 => S::eq(low::<S>(a), low::<S>(b));
+        VCmpNeI16 VCmpxNeI16 => S::xor(S::eq(low::<S>(a), low::<S>(b)), S::splat(1 << 31));
+        VCmpLtI16 VCmpxLtI16 => S::gt(signed::<S>(b), signed::<S>(a));
+        VCmpGtI16 VCmpxGtI16 => S::gt(signed::<S>(a), signed::<S>(b));
+        VCmpLeI16 VCmpxLeI16 => S::xor(S::gt(signed::<S>(a), signed::<S>(b)), S::splat(1 << 31));
+        VCmpGeI16 VCmpxGeI16 => S::xor(S::gt(signed::<S>(b), signed::<S>(a)), S::splat(1 << 31));
+    }
+    true |S, a, b| {
+        VCmpLtF16 VCmpxLtF16 => S::flt(single::<S>(a), single::<S>(b));
+        VCmpLeF16 VCmpxLeF16 => S::fle(single::<S>(a), single::<S>(b));
+        VCmpGtF16 VCmpxGtF16 => S::flt(single::<S>(b), single::<S>(a));
+        VCmpGeF16 VCmpxGeF16 => S::fle(single::<S>(b), single::<S>(a));
+        VCmpEqF16 VCmpxEqF16 => S::feq(single::<S>(a), single::<S>(b));
+        VCmpUF16 VCmpxUF16 => S::unordered(single::<S>(a), single::<S>(b));
+        VCmpNltF16 VCmpxNltF16 => S::xor(S::flt(single::<S>(a), single::<S>(b)), S::splat(1 << 31));
+        VCmpNleF16 VCmpxNleF16 => S::xor(S::fle(single::<S>(a), single::<S>(b)), S::splat(1 << 31));
+        VCmpNgtF16 VCmpxNgtF16 => S::xor(S::flt(single::<S>(b), single::<S>(a)), S::splat(1 << 31));
+        VCmpNgeF16 VCmpxNgeF16 => S::xor(S::fle(single::<S>(b), single::<S>(a)), S::splat(1 << 31));
+        VCmpNeqF16 VCmpxNeqF16 => S::xor(S::feq(single::<S>(a), single::<S>(b)), S::splat(1 << 31));
+    }
+}
+
+/// Operations on both halves.
+pub(super) mod pairs {
+    use super::*;
+
+    operations! {
+        Binary Halves |S, (a, b)| {
+            VPkAddF16 => both!(S, add, a, b);
+            VPkMulF16 => both!(S, mul, a, b);
+        }
+        Binary HalvesOperands |S, (a, b)| {
+            VPkMinF16 => both!(S, min, a, b);
+            VPkMaxF16 => both!(S, max, a, b);
+        }
+        Binary Never |S, (a, b)| {
+            VPkAddU16 => both!(S, iadd, a, b);
+            VPkAddI16 => both!(S, iadd, a, b);
+            VPkSubU16 => both!(S, isub, a, b);
+            VPkSubI16 => both!(S, isub, a, b);
+            VPkMulLoU16 => both!(S, imul, a, b);
+            VPkLshlrevB16 => both!(S, ishl, a, b);
+            VPkLshrrevB16 => both!(S, ishr, a, b);
+            VPkAshrrevI16 => both!(S, isar, a, b);
+            VPkMinI16 => both!(S, imin, a, b);
+            VPkMaxI16 => both!(S, imax, a, b);
+            VPkMinU16 => both!(S, umin, a, b);
+            VPkMaxU16 => both!(S, umax, a, b);
+        }
+        Ternary Halves |S, (a, b, c)| {
+            VPkFmaF16 => both!(S, fma, a, b, c);
+        }
+        Ternary Never |S, (a, b, c)| {
+            VPkMadU16 => both!(S, imad, a, b, c);
+            VPkMadI16 => both!(S, imad, a, b, c);
+        }
+    }
+
+    /// The shape and handler of an operation on both halves, with all sources in rows.
+    pub(in crate::fast) fn handler(op: Op, avx2: bool) -> Option<(Shape, Run)> {
+        plain(op, avx2, super::super::vector::ROWS)
+    }
+}
+
+/// The shape and handler of an operation of 16 bits whose source `kind - 1` is in a scalar register (0: none is).
+pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+    plain(op, avx2, kind).or_else(|| compare(op, avx2, kind))
+}

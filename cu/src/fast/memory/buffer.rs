@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! MUBUF loads and stores without formats. Scratch comes this way on gfx9: where all lanes have one private address, each dword
+//! of them is a line. Whatever is out of range is the reference engine's.
+
+use super::Words;
+use crate::fast::block::{Builder, Place};
+use crate::fast::cache::PAGE;
+use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::reference::memory::{kind, Buffer, Extend, Kind, Offsets};
+use vkfd_isa::{Format, Inst, Operand};
+use vkfd_raw as raw;
+
+/// No scalar offset in a register.
+const NONE: u8 = 255;
+
+/// How the address is formed: bits of `scalar[2]`. Above them is how loads extend, or whether stores take high halves.
+const INDEX: u8 = 1;
+const OFFSET: u8 = 2;
+
+/// What the lanes reach: the words of all of them in lines, or pointers to the words of the active lanes.
+enum Places {
+    Lines([u64; 4]),
+    /// One by one: loads and stores of less than a dword, too.
+    Words,
+}
+
+/// Pointers to the words of the active lanes, lane by lane; or the addresses of lines.
+#[inline(always)]
+unsafe fn places<const N: usize>(
+    step: &Step,
+    cx: &mut Cx,
+    exec: u64,
+    write: bool,
+    pointers: &mut [*mut u8; 256],
+) -> Option<Places> {
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let first = cx.scalars.add(step.scalar[0].into());
+        let words = std::array::from_fn(|n| first.add(n).read());
+        let buffer = Buffer::decode(cx.wave.target, words);
+        let scalar = if step.scalar[1] == NONE { (step.imm >> 32) as u32 } else { cx.scalar(step.scalar[1]) };
+        let (index, offset) = (cx.row(step.src[0]), cx.row(step.src[1]));
+        let immediate = step.imm as u32;
+        let bytes = u32::from(step.scalar[3]);
+        let unit = bytes.min(4);
+        let base = buffer.base.wrapping_add(scalar.into());
+        let swizzled = buffer.element != 0;
+        let vector = |lane: usize| {
+            let offset = if step.scalar[2] & OFFSET != 0 { offset.add(lane).read() } else { 0 };
+            offset.wrapping_add(immediate)
+        };
+        // Of scratch: one private address.
+        let interleaved = swizzled && buffer.add_tid && (buffer.element, buffer.index_stride) == (4, 64);
+        if interleaved && step.scalar[2] & INDEX == 0 && (!write || exec == u64::MAX) {
+            let start = vector(exec.trailing_zeros() as usize % 64);
+            let mut differ = 0;
+            if step.scalar[2] & OFFSET != 0 {
+                for lane in 0..64 {
+                    let mask = ((exec >> lane) as u32 & 1).wrapping_neg();
+                    differ |= (vector(lane) ^ start) & mask;
+                }
+            }
+            if differ == 0 && start % 4 == 0 && bytes >= 4 {
+                let mut lines = [0; 4];
+                for (word, line) in lines.iter_mut().enumerate().take(N) {
+                    let part = start.wrapping_add(4 * word as u32);
+                    let offsets = Offsets { index: None, offset: start, scalar };
+                    let inside = [0, 63].into_iter().all(|lane| buffer.contains(offsets, lane, part, unit));
+                    *line = base.wrapping_add(buffer.offset(0, part));
+                    let end = base.wrapping_add(buffer.offset(63, part));
+                    if !inside || end.wrapping_sub(*line) != 252 {
+                        return None;
+                    }
+                }
+                return Some(Places::Lines(lines));
+            }
+        }
+        let mut count = 0;
+        let mut rest = exec;
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let given = if step.scalar[2] & INDEX != 0 { Some(index.add(lane).read()) } else { None };
+            let tid = if buffer.add_tid { lane as u32 } else { 0 };
+            let at = given.unwrap_or(0).wrapping_add(tid);
+            let offset = vector(lane);
+            // An unaligned access in swizzled memory may be in two places.
+            if offset % unit != 0 {
+                return None;
+            }
+            for word in 0..N as u32 {
+                let part = offset.wrapping_add(4 * word);
+                if !buffer.contains(Offsets { index: given, offset, scalar }, at, part, unit) {
+                    return None;
+                }
+                let va = base.wrapping_add(buffer.offset(at, part));
+                if va % PAGE + u64::from(unit) > PAGE {
+                    return None;
+                }
+                *pointers.get_mut(count)? = cx.cache.page(cx.world, va, write)?;
+                count += 1;
+            }
+        }
+        Some(Places::Words)
+    }
+}
+
+/// A line of memory and a row.
+#[inline(always)]
+unsafe fn line(cx: &mut Cx, va: u64, row: *mut u8, write: bool) -> Option<()> {
+    let here = (PAGE - va % PAGE).min(256) as usize;
+    let first = cx.cache.page(cx.world, va, write)?;
+    let second = if here < 256 { cx.cache.page(cx.world, va.wrapping_add(here as u64), write)? } else { first };
+    for (host, row, len) in [(first, row, here), (second, row.wrapping_add(here), 256 - here)] {
+        if len != 0 {
+            let (to, from) = if write { (host, row.cast_const()) } else { (row, host.cast_const()) };
+            // SAFETY: spans of the world while the gate is open, and a row of the caller's.
+            unsafe { raw::copy(to, from, len).ok()? };
+        }
+    }
+    Some(())
+}
+
+/// Loads `N` registers of each lane.
+unsafe fn load<const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    if exec == 0 {
+        return step.done(cx);
+    }
+    let mut pointers = [std::ptr::null_mut(); 256];
+    // SAFETY: the step's rows and registers exist; buffers have room.
+    unsafe {
+        let Some(places) = places::<N>(step, cx, exec, false, &mut pointers) else { return step.slow(cx) };
+        let count = exec.count_ones() as usize * N;
+        let to = cx.row_mut(step.dst);
+        match places {
+            Places::Lines(lines) => {
+                let mut rows = [[0u32; 64]; N];
+                for (row, va) in rows.iter_mut().zip(lines) {
+                    if line(cx, va, row.as_mut_ptr().cast(), false).is_none() {
+                        return step.slow(cx);
+                    }
+                }
+                for (word, row) in rows.iter().enumerate() {
+                    merge(to.add(64 * word).cast(), row, exec);
+                }
+            }
+            Places::Words => {
+                let mut loaded = [0u32; 256];
+                let bytes = usize::from(step.scalar[3]).min(4);
+                if raw::load_each(loaded.as_mut_ptr().cast(), &pointers[..count], bytes).is_err() {
+                    return step.slow(cx);
+                }
+                let extend = EXTENDS[usize::from(step.scalar[2] >> 2) % EXTENDS.len()];
+                let mut rest = exec;
+                for value in loaded.chunks_exact(N) {
+                    if rest == 0 {
+                        break;
+                    }
+                    let lane = rest.trailing_zeros() as usize;
+                    rest &= rest - 1;
+                    for (word, value) in value.iter().enumerate() {
+                        let slot = to.add(64 * word + lane);
+                        slot.write(extend.apply(*value, bytes as u8, slot.read()));
+                    }
+                }
+            }
+        }
+    }
+    cx.cache.moved += u64::from(exec.count_ones()) * u64::from(step.scalar[3]);
+    step.done(cx)
+}
+
+/// Writes the active lanes of a row.
+#[inline(always)]
+unsafe fn merge(to: *mut Words, from: &Words, exec: u64) {
+    // SAFETY: the row exists.
+    unsafe {
+        let mut row = to.read();
+        for lane in 0..64 {
+            let mask = ((exec >> lane) as u32 & 1).wrapping_neg();
+            row[lane] ^= (row[lane] ^ from[lane]) & mask;
+        }
+        to.write(row);
+    }
+}
+
+/// Stores `N` registers of each lane.
+unsafe fn store<const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    if exec == 0 {
+        return step.done(cx);
+    }
+    let mut pointers = [std::ptr::null_mut(); 256];
+    // SAFETY: the step's rows and registers exist; buffers have room.
+    unsafe {
+        let Some(places) = places::<N>(step, cx, exec, true, &mut pointers) else { return step.slow(cx) };
+        let from = cx.row(step.src[2]);
+        match places {
+            Places::Lines(lines) => {
+                for (word, va) in lines.into_iter().enumerate().take(N) {
+                    // Lines that are done are done again.
+                    if line(cx, va, from.add(64 * word).cast_mut().cast(), true).is_none() {
+                        return step.slow(cx);
+                    }
+                }
+            }
+            Places::Words => {
+                let mut data = [0u32; 256];
+                let mut rest = exec;
+                let mut count = 0;
+                let down = if step.scalar[2] >> 2 != 0 { 16 } else { 0 };
+                while rest != 0 {
+                    let lane = rest.trailing_zeros() as usize;
+                    rest &= rest - 1;
+                    for word in 0..N {
+                        data[count] = from.add(64 * word + lane).read() >> down;
+                        count += 1;
+                    }
+                }
+                let bytes = usize::from(step.scalar[3]).min(4);
+                if raw::store_each(data.as_ptr().cast(), &pointers[..count], bytes).is_err() {
+                    return step.slow(cx);
+                }
+            }
+        }
+    }
+    cx.cache.moved += u64::from(exec.count_ones()) * u64::from(step.scalar[3]);
+    step.done(cx)
+}
+
+const EXTENDS: [Extend; 6] = [Extend::Zero, Extend::Sign, Extend::Low, Extend::LowSign, Extend::High, Extend::HighSign];
+
+/// Makes a step of a load or store.
+pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let memory = &inst.memory;
+    let layout = builder.layout;
+    if inst.format != Format::Mubuf || memory.lds || memory.tfe || layout.lanes != 64 {
+        return None;
+    }
+    let kind = kind(inst.op)?;
+    let (run, bytes, how): (Run, u8, u8) = match kind {
+        Kind::Load { bytes, extend } => {
+            let how = EXTENDS.iter().position(|other| *other == extend)? as u8;
+            let run: Run = match bytes.div_ceil(4) {
+                1 => load::<1>,
+                2 => load::<2>,
+                3 => load::<3>,
+                _ => load::<4>,
+            };
+            (run, bytes, how)
+        }
+        Kind::Store { bytes, high } => {
+            let run: Run = match bytes.div_ceil(4) {
+                1 => store::<1>,
+                2 => store::<2>,
+                3 => store::<3>,
+                _ => store::<4>,
+            };
+            (run, bytes, high.into())
+        }
+        _ => return None,
+    };
+    let words = usize::from(bytes.div_ceil(4));
+    let mut step = place.step(run);
+    step.scalar[0] = layout.scalar(memory.base, 4)?;
+    let mut constant = 0;
+    step.scalar[1] = match memory.soffset {
+        Operand::None => NONE,
+        Operand::Int(value) => {
+            constant = i32::from(value) as u32;
+            NONE
+        }
+        Operand::Literal(value) => {
+            constant = value;
+            NONE
+        }
+        operand => layout.scalar(operand, 1)?,
+    };
+    step.imm = (u64::from(memory.offset as u32) | u64::from(constant) << 32) as i64;
+    step.scalar[2] = if memory.idxen { INDEX } else { 0 } | if memory.offen { OFFSET } else { 0 } | how << 2;
+    step.scalar[3] = bytes;
+    let count = usize::from(memory.idxen) + usize::from(memory.offen);
+    if count != 0 {
+        let row = layout.row(memory.vaddr, count)?;
+        step.src[0] = Source::register(row * ROW);
+        step.src[1] = Source::register((row + usize::from(memory.idxen && memory.offen)) * ROW);
+    }
+    match kind {
+        Kind::Load { .. } => step.dst = layout.row(inst.dst, words)? * ROW,
+        _ => step.src[2] = Source::register(layout.row(memory.data, words)? * ROW),
+    }
+    steps.push(step);
+    Some(())
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! From a vector instruction to steps: its sources as the handler wants them, the handler, and the result where it belongs.
+//!
+//! The kinds of the operands are the reference engine's. A handler of 32 bits takes rows, and one scalar register; one of 16 bits
+//! takes the low halves, and gives a result with zeros above.
+
+use super::block::{Builder, Place};
+use super::prepare::{self, Lanes, Part};
+use super::step::{Run, Source, Step, ROW};
+use super::{half, ops, scalar, vector};
+use crate::reference::{self, Kind};
+use vkfd_isa::{Dpp, DppKind, Extension, Inst, Op, Operand, SdwaSelect, SdwaUnused};
+
+/// What a source is.
+enum Place1 {
+    Row(Source),
+    Scalar(u8),
+    Constant(u32),
+}
+
+/// First bit and width of a part of a register.
+fn bits(select: SdwaSelect) -> (u8, u8) {
+    match select {
+        SdwaSelect::Byte0 => (0, 8),
+        SdwaSelect::Byte1 => (8, 8),
+        SdwaSelect::Byte2 => (16, 8),
+        SdwaSelect::Byte3 => (24, 8),
+        SdwaSelect::Word0 => (0, 16),
+        SdwaSelect::Word1 => (16, 16),
+        SdwaSelect::Dword => (0, 32),
+    }
+}
+
+/// What is taken of source `n`, and its modifiers.
+fn part(inst: &Inst, n: usize, kind: Kind) -> Part {
+    let mut part = Part::ALL;
+    match &inst.extension {
+        Extension::Sdwa(sdwa) if n < 2 => {
+            (part.from, part.width) = bits(sdwa.src[n]);
+            part.signed = sdwa.sext[n] && part.width < 32;
+        }
+        Extension::Sdwa(_) => {}
+        _ if kind.bits() == 16 && inst.mods.op_sel >> n & 1 == 1 => (part.from, part.width) = (16, 16),
+        _ => {}
+    }
+    if let Kind::F16 | Kind::F32 = kind {
+        let (low, sign) = if kind == Kind::F16 { (0xffff, 1 << 15) } else { (u32::MAX, 1 << 31) };
+        if inst.mods.abs >> n & 1 == 1 {
+            part.keep = low & !sign;
+        }
+        if inst.mods.neg >> n & 1 == 1 {
+            part.turn = sign;
+        }
+    }
+    part
+}
+
+impl Builder<'_> {
+    fn source(&mut self, operand: Operand, kind: Kind) -> Option<Place1> {
+        Some(match operand {
+            Operand::Vgpr(_) | Operand::Agpr(_) => Place1::Row(Source::register(self.layout.row(operand, 1)? * ROW)),
+            Operand::Scalar(_) => Place1::Scalar(self.layout.scalar(operand, 1)?),
+            Operand::Int(value) => Place1::Constant(i32::from(value) as u32),
+            Operand::Literal(value) => Place1::Constant(value),
+            Operand::Float(code) => Place1::Constant(reference::inline_float(code, kind) as u32),
+            _ => return None,
+        })
+    }
+
+    /// A source that has to be a row, by a step that makes one if it is not, or is not to be as it is.
+    pub(super) fn part_source(
+        &mut self,
+        operand: Operand,
+        kind: Kind,
+        part: Part,
+        slot: usize,
+        place: Place,
+        steps: &mut Vec<Step>,
+    ) -> Option<Source> {
+        let source = self.source(operand, kind)?;
+        Some(self.part_step(&source, part, slot, place, steps))
+    }
+
+    fn part_step(&mut self, source: &Place1, part: Part, slot: usize, place: Place, steps: &mut Vec<Step>) -> Source {
+        match source {
+            Place1::Row(row) if part == Part::ALL => return *row,
+            Place1::Constant(value) => return self.constants.row(part.of(*value)),
+            _ => {}
+        }
+        let (address, temporary) = self.constants.temporary(slot);
+        let mut step = place.step(prepare::part(self.avx2));
+        match source {
+            Place1::Scalar(n) => (step.scalar[0], step.scalar[1]) = (*n, 1),
+            Place1::Row(row) => step.src[0] = *row,
+            Place1::Constant(_) => {}
+        }
+        step.scalar[2] = part.from;
+        step.scalar[3] = part.width | u8::from(part.signed) << 7;
+        step.imm = (u64::from(part.keep) | u64::from(part.turn) << 32) as i64;
+        step.dst = address;
+        steps.push(step);
+        temporary
+    }
+
+    /// A source of single precision or of 32 bits as a row, with its modifiers.
+    pub(super) fn row_source(
+        &mut self,
+        operand: Operand,
+        (abs, neg): (bool, bool),
+        slot: usize,
+        place: Place,
+        steps: &mut Vec<Step>,
+    ) -> Option<Source> {
+        let keep = if abs { 0x7fff_ffff } else { u32::MAX };
+        let part = Part { keep, turn: if neg { 1 << 31 } else { 0 }, ..Part::ALL };
+        self.part_source(operand, Kind::B32, part, slot, place, steps)
+    }
+
+    /// A source of a packed operation: a row of the halves that it takes, those of `turn` turned.
+    pub(super) fn halves_source(
+        &mut self,
+        operand: Operand,
+        kind: Kind,
+        (select, turn): ([bool; 2], u32),
+        slot: usize,
+        place: Place,
+        steps: &mut Vec<Step>,
+    ) -> Option<Source> {
+        let [low, high] = select;
+        let source = self.source(operand, kind)?;
+        if let Place1::Constant(value) = source {
+            let half = |high: bool| if high { value >> 16 } else { value & 0xffff };
+            return Some(self.constants.row((half(low) | half(high) << 16) ^ turn));
+        }
+        if let (Place1::Row(row), [false, true], 0) = (&source, select, turn) {
+            return Some(*row);
+        }
+        let (address, temporary) = self.constants.temporary(slot);
+        let mut step = place.step(prepare::halves(self.avx2));
+        match source {
+            Place1::Scalar(n) => (step.scalar[0], step.scalar[1]) = (n, 1),
+            Place1::Row(row) => step.src[0] = row,
+            Place1::Constant(_) => {}
+        }
+        step.scalar[2] = prepare::SWAP.iter().position(|other| *other == select)? as u8;
+        step.imm = turn.into();
+        step.dst = address;
+        steps.push(step);
+        Some(temporary)
+    }
+
+    /// The first source as DPP has it.
+    fn permuted(&mut self, dpp: &Dpp, source: &Place1, place: Place, steps: &mut Vec<Step>) -> Option<Place1> {
+        let Place1::Row(row) = source else { return None };
+        let lanes = usize::from(self.layout.lanes);
+        let mut table = Lanes {
+            from: [0; 64],
+            valid: 0,
+            open: 0,
+            zero: dpp.bound_ctrl || matches!(dpp.kind, DppKind::Lanes8(_)),
+            inactive: dpp.fetch_inactive,
+        };
+        for lane in 0..lanes {
+            if let Some(from) = reference::dpp_source(dpp.kind, lane, lanes) {
+                table.from[lane] = from as u8;
+                table.valid |= 1 << lane;
+            }
+            let masked = matches!(dpp.kind, DppKind::Ctrl(_))
+                && (dpp.row_mask >> (lane / 16) & 1 == 0 || dpp.bank_mask >> (lane / 4 % 4) & 1 == 0);
+            table.open |= u64::from(!masked) << lane;
+        }
+        let (address, temporary) = self.constants.temporary(0);
+        let mut step = place.step(prepare::permute(self.avx2));
+        step.src[0] = *row;
+        step.src[1] = self.constants.lanes(table);
+        step.dst = address;
+        steps.push(step);
+        Some(Place1::Row(temporary))
+    }
+
+    /// The step behind an operation that puts its result where it belongs, if there is something to do. What it needs of the
+    /// destination before is kept by a step that is made now.
+    fn placed(
+        &mut self,
+        inst: &Inst,
+        kinds: &reference::Kinds,
+        place: Place,
+        steps: &mut Vec<Step>,
+    ) -> Option<Option<Step>> {
+        let short = kinds.dst.bits() == 16;
+        let (mut from, mut width, mut rest) = (0, 32, prepare::PAD);
+        match &inst.extension {
+            Extension::Sdwa(sdwa) => {
+                (from, width) = bits(sdwa.dst);
+                rest = match sdwa.unused {
+                    SdwaUnused::Pad => prepare::PAD,
+                    SdwaUnused::Sext => prepare::SEXT,
+                    SdwaUnused::Preserve => prepare::PRESERVE,
+                };
+                if width == 32 {
+                    rest = prepare::PAD;
+                }
+            }
+            _ if short && inst.mods.op_sel & 8 != 0 => (from, width, rest) = (16, 16, prepare::PRESERVE),
+            _ if short && !(kinds.clears && self.layout.target.is_gfx9()) => (width, rest) = (16, prepare::PRESERVE),
+            _ => {}
+        }
+        let clamp = match (inst.mods.clamp, kinds.dst) {
+            (false, _) => 0,
+            (true, Kind::F32) => prepare::CLAMP32,
+            (true, Kind::F16) => prepare::CLAMP16,
+            (true, _) => return None,
+        };
+        if clamp == 0 && (from, width) == (0, 32) {
+            return Some(None);
+        }
+        let row = self.layout.row(inst.dst, 1)?;
+        let mut step = place.step(prepare::place(self.avx2));
+        step.dst = row * ROW;
+        step.scalar = [clamp, from, width, rest];
+        if rest == prepare::PRESERVE {
+            let (address, temporary) = self.constants.temporary(4);
+            let mut keep = place.step(prepare::keep(self.avx2));
+            keep.src[0] = Source::register(row * ROW);
+            keep.dst = address;
+            steps.push(keep);
+            step.src[0] = temporary;
+        }
+        Some(Some(step))
+    }
+
+    /// Operations of 32 and of 16 bits.
+    pub(super) fn vector(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+        let (avx2, op) = (self.avx2, inst.op);
+        let choose = op == Op::VCndmaskB32;
+        let handler = |kind| ops::handler(op, avx2, kind).or_else(|| half::handler(op, avx2, kind));
+        let (shape, _) = if choose { (ops::Shape::Binary, scalar::slow as Run) } else { handler(vector::ROWS)? };
+        let kinds = reference::kinds(op).or_else(|| ops::moves(op))?;
+        let compare = matches!(shape, ops::Shape::Compare { .. });
+        let count = match shape {
+            ops::Shape::Unary => 1,
+            ops::Shape::Ternary => 3,
+            _ => 2,
+        };
+        if kinds.src.iter().take(count).any(|kind| kind.bits() == 64) {
+            return None;
+        }
+        let dpp = match &inst.extension {
+            Extension::Dpp(dpp) => Some(dpp),
+            _ => None,
+        };
+        // The answer would be lost when EXEC is restored.
+        if dpp.is_some() && matches!(shape, ops::Shape::Compare { exec: true }) {
+            return None;
+        }
+        // Clamped integers saturate.
+        let finish = if compare { None } else { self.placed(inst, &kinds, place, steps)? };
+        let mut kind = vector::ROWS;
+        let mut step = place.step(scalar::slow);
+        for index in 0..count {
+            let operand = if kinds.tied && index == 2 { inst.dst } else { inst.src[index] };
+            let mut source = self.source(operand, kinds.src[index])?;
+            if let (Some(dpp), 0) = (dpp, index) {
+                source = self.permuted(dpp, &source, place, steps)?;
+            }
+            let part = part(inst, index, kinds.src[index]);
+            match source {
+                Place1::Scalar(n) if part == Part::ALL && kind == vector::ROWS => {
+                    kind = index as u8 + 1;
+                    step.scalar[index] = n;
+                }
+                source => step.src[index] = self.part_step(&source, part, index, place, steps),
+            }
+        }
+        match shape {
+            ops::Shape::Compare { exec } => {
+                step.scalar[3] = self.layout.scalar(inst.dst, 2)?;
+                step.imm = exec.into();
+            }
+            ops::Shape::Carry { inward } => {
+                step.dst = self.layout.row(inst.dst, 1)? * ROW;
+                step.scalar[3] = self.layout.scalar(inst.sdst, 2)?;
+                if inward {
+                    step.scalar[2] = self.layout.scalar(inst.src[2], 2)?;
+                }
+            }
+            _ => step.dst = self.layout.row(inst.dst, 1)? * ROW,
+        }
+        step.run = if choose {
+            step.scalar[2] = self.layout.scalar(inst.src[2], 2)?;
+            vector::choose_run::<vector::ByMask>(avx2, kind)?
+        } else {
+            handler(kind)?.1
+        };
+        steps.push(step);
+        steps.extend(finish);
+        if dpp.is_some() {
+            steps.push(place.step(prepare::restore));
+        }
+        Some(())
+    }
+}
