@@ -52,7 +52,7 @@ use crate::group::Group;
 use crate::reference;
 use crate::wave::Wave;
 use crate::world::{Access, Span, World};
-use block::{Block, Builder, Layout};
+use block::{Block, Layout};
 use cache::Cache;
 use constants::Constants;
 use std::collections::HashMap;
