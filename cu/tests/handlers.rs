@@ -81,6 +81,11 @@ fn register(numbers: &mut Numbers) -> u32 {
     numbers.below(REGISTERS) as u32
 }
 
+/// The first of two registers.
+fn even_register(numbers: &mut Numbers) -> u32 {
+    2 * (register(numbers) / 2)
+}
+
 /// A source by its encoding.
 fn source(numbers: &mut Numbers) -> u32 {
     (match numbers.below(10) {
@@ -188,8 +193,7 @@ fn words(form: Form, op: u32, numbers: &mut Numbers) -> Vec<u32> {
                     256 + 2 * (register(numbers) / 2)
                 }
             };
-            let low =
-                0xd380_0000 | op << 16 | above << 8 | select << 11 | (high >> 2) << 14 | 2 * (register(numbers) / 2);
+            let low = 0xd380_0000 | op << 16 | above << 8 | select << 11 | (high >> 2) << 14 | even_register(numbers);
             let sources = even(numbers) << 18 | even(numbers) << 9 | even(numbers);
             vec![low, sources | signs << 29 | (high & 3) << 27]
         }
@@ -205,7 +209,7 @@ fn words(form: Form, op: u32, numbers: &mut Numbers) -> Vec<u32> {
             vec![0xd3c0_0000 | (op & 0x3f) << 16 | kind << 15 | to, (c << 18) | (256 + b) << 9 | (256 + a)]
         }
         Form::Ds => {
-            let offsets = numbers.below(8) as u32 * 8 | (numbers.below(8) as u32) << 8;
+            let offsets = (numbers.below(8) as u32) << 3 | (numbers.below(8) as u32) << 8;
             let offsets = if numbers.below(2) == 0 { offsets & 0xff } else { offsets };
             let mut field = |shift: u32| if numbers.below(3) == 0 { 0 } else { (4 + numbers.below(6) as u32) << shift };
             vec![0xd800_0000 | op << 17 | offsets, field(24) | field(16) | field(8) | 3]
