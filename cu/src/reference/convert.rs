@@ -134,6 +134,10 @@ impl Tiny {
         if n.sig == 0 || below <= 0 {
             return self.encode(bits, finite);
         }
+        if below > 64 {
+            // Far below the least: the random bits, which end 32 places up, carry nothing into it.
+            return 0;
+        }
         let width = u32::try_from(below.min(32)).unwrap_or(0);
         let added = u128::from((random & 0xffff_ffff) >> (32 - width)) << (below - below.min(32));
         let sig = (n.sig + added) >> below << below;
@@ -141,5 +145,32 @@ impl Tiny {
         let wide = Fpu::exact(super::float::F64).round(moved);
         let single = Fpu::exact(F32).convert(Fpu::exact(super::float::F64), wide);
         self.encode(single, finite)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_far_below_the_least_is_zero_whatever_is_added() {
+        for tiny in [FP8, BF8] {
+            for bits in [1, 0x8000_0001, 0x007f_ffff, 0x0080_0000, 0x1000_0000] {
+                for random in [0, 1, 0x8000_0000, u64::MAX] {
+                    assert_eq!(tiny.encode_stochastic(bits, random, false), 0, "{bits:#x} {random:#x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn random_bits_decide_between_neighbours() {
+        // A quarter of the way from 1 to the next number.
+        let between = |tiny: Tiny| 0x3f80_0000 | 1 << (23 - tiny.man - 2);
+        for tiny in [FP8, BF8] {
+            let one = tiny.encode(0x3f80_0000, false);
+            assert_eq!(tiny.encode_stochastic(between(tiny), 0, false), one);
+            assert_eq!(tiny.encode_stochastic(between(tiny), 0xffff_ffff, false), one + 1);
+        }
     }
 }
