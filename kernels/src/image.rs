@@ -170,7 +170,7 @@ mod tests {
             let image = Image::new(crate::code(version).unwrap()).unwrap();
             let mut names: Vec<_> = image.kernels().iter().map(|kernel| kernel.name.as_str()).collect();
             names.sort_unstable();
-            let all = ["copy64", "crc32_add", "crc32_begin", "fill64", "iota64", "matmul", "saxpy", "sum64"];
+            let all = ["copy64", "crc32_add", "crc32_begin", "fill64", "iota64", "matmul", "saxpy", "sum64", "watch"];
             assert_eq!(names, all, "{version}");
             // The client's queues have no scratch to give.
             assert!(image.kernels().iter().all(|kernel| kernel.private_bytes == 0), "{version}");

@@ -45,6 +45,7 @@ const NEED_NOTIFICATION: &[&str] = &[
     "svm_and_userptr_are_restored_together",
     "svm_discarded_and_replaced_memory_is_seen_as_it_is",
     "svm_memory_in_the_place_of_other_has_no_range",
+    "svm_memory_registered_beside_an_unmap_is_mapped_and_goes",
     "svm_memory_without_permission_is_refused_until_there_is_one",
     "svm_mremap_takes_the_pages_and_leaves_no_range",
     "svm_protected_memory_is_read_only_for_gpus_too",
