@@ -10,13 +10,12 @@
 mod support;
 
 use std::collections::BTreeMap;
+use support::random::{source, REGISTERS};
 use support::{group, wave, Numbers, BASE};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Mode, Wave};
 use vkfd_isa::{decode, Extension, Format, Inst, Op, Operand, Target};
 
-/// Registers that operands are in.
-const REGISTERS: u64 = 12;
 /// Memory that instructions work on.
 const DATA: u64 = BASE + 0x10_0000;
 const PAGES: usize = 2;
@@ -84,17 +83,6 @@ fn register(numbers: &mut Numbers) -> u32 {
 /// The first of two registers.
 fn even_register(numbers: &mut Numbers) -> u32 {
     2 * (register(numbers) / 2)
-}
-
-/// A source by its encoding.
-fn source(numbers: &mut Numbers) -> u32 {
-    (match numbers.below(10) {
-        0 => numbers.below(REGISTERS),
-        1 => 128 + numbers.below(81),
-        2 => 240 + numbers.below(9),
-        3 => 106 + numbers.below(2),
-        _ => 256 + numbers.below(REGISTERS),
-    }) as u32
 }
 
 fn scalar_source(numbers: &mut Numbers) -> u32 {

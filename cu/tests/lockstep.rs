@@ -9,13 +9,12 @@
 mod support;
 
 use std::collections::BTreeMap;
+use support::random::{source, REGISTERS};
 use support::{group, wave, Numbers, BASE};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Mode, Wave};
 use vkfd_isa::{decode, Format, Inst, Op, Operand, Target};
 
-/// Registers of each kind that the programs use.
-const REGISTERS: u64 = 12;
 const PROGRAM: usize = 12;
 
 /// How many programs to run, of a number for everyday.
@@ -54,17 +53,6 @@ fn value(numbers: &mut Numbers) -> u32 {
         5..=12 => numbers.word() & 0x87ff_ffff | 0x3800_0000,
         _ => numbers.word(),
     }
-}
-
-/// A source by its encoding.
-fn source(numbers: &mut Numbers) -> u32 {
-    (match numbers.below(10) {
-        0 => numbers.below(REGISTERS),
-        1 => 128 + numbers.below(81),
-        2 => 240 + numbers.below(9),
-        3 => 106 + numbers.below(2),
-        _ => 256 + numbers.below(REGISTERS),
-    }) as u32
 }
 
 fn scalar_source(numbers: &mut Numbers) -> u32 {

@@ -4,6 +4,7 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
 pub mod program;
+pub mod random;
 
 use vkfd_cu::{Apertures, Group, Mode, Row, Wave};
 use vkfd_isa::{decode, Inst, Target};
