@@ -9,6 +9,7 @@ pub mod last_error;
 pub mod offsets;
 mod owner;
 mod serve_faults;
+pub mod svm;
 
 use crate::addr::{CpuSpan, PAGE};
 use crate::address_space::AddressSpace;

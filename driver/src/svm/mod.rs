@@ -5,20 +5,14 @@
 //! | --- | --- |
 //! | [`attributes`] | what a process has said of a range, and what KFD makes of it |
 //! | [`ranges`] | the ranges: disjoint, split and merged by calls |
-//! | `call` | the ioctl: set and get |
-//! | `always_mapped` | whether a queue can rely on memory |
 //! | [`table`] | which windows and blocks there are, and what always holds |
 //! | [`window`] | notifiers over 512 MiB, and what invalidations change |
 //! | [`block`] | 2 MiB that are faulted in and mapped together |
 //! | [`block_state`] | what is known of their pages, and their entries |
 //! | [`fetch`] | faulting them in |
-//! | [`audit`] | page tables against all of that |
-//! | `fault` | GPU page faults (XNACK on) |
-//! | `restore` | what invalidations have stopped queues for; ranges whose memory has gone |
-//! | `migration` | moving pages to a GPU's memory and back |
 //! | [`crate::residency`] | which are there, coldest first; making room |
 //! | [`crate::damping`] | pages that go to and fro |
-//! | `snapshot` | what a client can read of all this |
+//! | [`crate::process::svm`] | what a process does with all this: calls, faults, migration, restore |
 //!
 //! Attributes are of ranges, and ranges split and merge as calls have it. Everything that costs is
 //! of blocks and windows, which are aligned and stay. So an attribute that changes in the middle of
@@ -28,18 +22,11 @@
 //! a block's reservation, to read the attributes as they are at the moment; no CPU memory is looked
 //! at under it.
 
-mod always_mapped;
 pub mod attributes;
-pub mod audit;
 pub mod block;
 pub mod block_state;
-mod call;
-mod fault;
 pub mod fetch;
-mod migration;
 pub mod ranges;
-mod restore;
-mod snapshot;
 pub mod table;
 pub mod view;
 pub mod window;
@@ -52,7 +39,7 @@ use self::window::{windows_of, Window};
 use crate::addr::{CpuSpan, CpuVa};
 use crate::address_space::AddressSpace;
 use crate::counters::SvmCounters as Counters;
-use crate::errno::{Errno, Result};
+use crate::errno::Result;
 use crate::limit::{Charge, Limit};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
@@ -61,25 +48,25 @@ use crate::process::Process;
 use crate::vm::Vm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-struct Inner {
-    ranges: SvmRanges,
+pub(crate) struct Inner {
+    pub(crate) ranges: SvmRanges,
     /// With XNACK off all memory of ranges is to be there at a time, and counts as registered
     /// memory does, as in KFD. With XNACK on: nothing.
-    charge: Charge,
+    pub(crate) charge: Charge,
     /// By address.
-    windows: Vec<Watched>,
+    pub(crate) windows: Vec<Watched>,
     /// The process has ended: there are no windows any more.
     ended: bool,
 }
 
 /// A process's SVM memory.
 pub struct Svm {
-    inner: Mutex<Inner>,
+    pub(crate) inner: Mutex<Inner>,
     counters: Arc<Counters>,
     /// What is to be looked after, noted by invalidations.
-    notes: AtomicU32,
+    pub(crate) notes: AtomicU32,
     /// Held while what was noted is dropped: who finds nothing noted must find it dropped.
-    sweep: Mutex<()>,
+    pub(crate) sweep: Mutex<()>,
 }
 
 /// The VMs of a process, by GPU number.
@@ -130,7 +117,7 @@ impl Svm {
 
     /// Drops the ranges of `span`, whose memory has gone: first their entries, so that nothing of
     /// theirs is left where another object may be mapped next.
-    fn drop_span(&self, span: CpuSpan) -> Result {
+    pub(crate) fn drop_span(&self, span: CpuSpan) -> Result {
         if span.bytes() == 0 {
             return Ok(());
         }
@@ -139,7 +126,7 @@ impl Svm {
 
     /// Drops the ranges of what a window has noted first at or above `from`. Which that is. ENOMEM
     /// leaves it noted.
-    fn drop_noted(&self, window: &Arc<Window>, from: CpuVa) -> Result<Option<CpuSpan>> {
+    pub(crate) fn drop_noted(&self, window: &Arc<Window>, from: CpuVa) -> Result<Option<CpuSpan>> {
         let mut inner = self.inner.lock();
         // Of one that has ended: there may be ranges again, and another window for them.
         if !inner.window(window.span().start().0).is_some_and(|watched| Arc::ptr_eq(&watched.window, window)) {
@@ -152,13 +139,13 @@ impl Svm {
 
     /// What the ranges say of a block now. What was unmapped is of none, also as long as that is
     /// still to be noted in the ranges.
-    fn view(&self, process: &Process, block: &Block) -> Result<View> {
+    pub(crate) fn view(&self, process: &Process, block: &Block) -> Result<View> {
         self.look(process, block, |block| block.window().dropped(block))
     }
 
     /// As [`view`](Self::view), for who maps the block by it: what leaves the ranges from now on is
     /// noted in the block, and gets no entries.
-    fn view_to_map(&self, process: &Process, block: &Block, _: &Reserved<'_>) -> Result<View> {
+    pub(crate) fn view_to_map(&self, process: &Process, block: &Block, _: &Reserved<'_>) -> Result<View> {
         self.look(process, block, |block| block.window().begin_look(block))
     }
 
@@ -216,39 +203,4 @@ impl Inner {
         let left = self.charge.bytes().min(self.ranges.bytes());
         self.charge.set(left)
     }
-}
-
-impl Process {
-    /// Room for the VMs, by GPU number.
-    fn svm_room_for_vms(&self) -> Result<Vms> {
-        Vec::with_capacity(self.gpu_count())
-    }
-
-    /// The VMs there are now. Who makes one later looks at the ranges after that, so this is called
-    /// after they have changed.
-    fn svm_vms(&self, room: &mut Vms) {
-        room.clear();
-        for vm in self.lock().vms.iter() {
-            room.push_reserved(vm.clone());
-        }
-    }
-
-    /// The bit of a GPU that a call names. EINVAL when there is none.
-    fn gpu_bit(&self, gpu_id: u32) -> Result<u32> {
-        Ok(1 << self.kfd().device(gpu_id)?.index())
-    }
-
-    /// Makes page tables of a block on a GPU; evicts SVM memory if VRAM is short. `Ok(false)` once
-    /// the block has gone. Called without locks.
-    fn svm_map_on(&self, block: &Block, vm: &Arc<Vm>) -> Result<bool> {
-        vm.device().with_room(4, || {
-            let Some(reserved) = block.reserve() else { return Ok(false) };
-            block.map_on(&reserved, vm).map(|()| true)
-        })
-    }
-}
-
-/// KFD's SVM errors for what a call says of an address.
-fn not_mapped() -> crate::errno::Error {
-    crate::errno::Error::new(Errno::EFAULT, crate::errno::Reason::NotMapped)
 }

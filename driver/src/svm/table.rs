@@ -37,8 +37,8 @@ use core::time::Duration;
 
 /// A window with its notifier.
 pub struct Watched {
-    pub(super) window: Arc<Window>,
-    pub(super) watch: Arc<dyn Watch>,
+    pub(crate) window: Arc<Window>,
+    pub(crate) watch: Arc<dyn Watch>,
 }
 
 impl Watched {
@@ -53,18 +53,18 @@ impl Inner {
     }
 
     /// The window of an address.
-    pub(super) fn window(&self, at: u64) -> Option<&Watched> {
+    pub(crate) fn window(&self, at: u64) -> Option<&Watched> {
         self.position(at).ok().map(|i| &self.windows[i])
     }
 
     /// The first window at or above `base`.
-    pub(super) fn window_from(&self, base: u64) -> Option<Arc<Window>> {
+    pub(crate) fn window_from(&self, base: u64) -> Option<Arc<Window>> {
         let at = self.windows.partition_point(|w| w.base() < base);
         self.windows.get(at).map(|w| w.window.clone())
     }
 
     /// Whether there are windows for all of `span`, so that it may have ranges.
-    pub(super) fn has_windows(&self, span: CpuSpan) -> bool {
+    pub(crate) fn has_windows(&self, span: CpuSpan) -> bool {
         !self.ended && windows_of(span).all(|base| self.window(base).is_some())
     }
 
@@ -108,7 +108,7 @@ impl Inner {
 
 impl Svm {
     /// Makes windows for all of `span`. Called without locks.
-    pub(super) fn make_windows(&self, process: &Arc<Process>, span: CpuSpan) -> Result {
+    pub(crate) fn make_windows(&self, process: &Arc<Process>, span: CpuSpan) -> Result {
         for base in windows_of(span) {
             os::interrupted()?;
             if self.inner.lock().is_watched(base)? {
@@ -129,7 +129,7 @@ impl Svm {
     }
 
     /// The block at `at`, made if a range is in it. `None` where none is.
-    pub(super) fn block(&self, process: &Process, at: u64) -> Result<Option<Arc<Block>>> {
+    pub(crate) fn block(&self, process: &Process, at: u64) -> Result<Option<Arc<Block>>> {
         let start = at / HUGE * HUGE;
         let span = CpuSpan::between(CpuVa(start), CpuVa(start.saturating_add(HUGE)));
         let inner = self.inner.lock();
@@ -153,7 +153,7 @@ impl Svm {
     }
 
     /// The first block at or above `at` and below `end`.
-    pub(super) fn next_block(&self, at: u64, end: u64) -> Option<Arc<Block>> {
+    pub(crate) fn next_block(&self, at: u64, end: u64) -> Option<Arc<Block>> {
         let inner = self.inner.lock();
         let first = inner.windows.partition_point(|w| w.base() + (WINDOW - 1) < at);
         for watched in &inner.windows[first..] {
@@ -199,7 +199,7 @@ impl Svm {
     }
 
     /// Ends blocks of `within` in which there is no range any more, and windows. O(blocks there).
-    pub(super) fn prune(&self, within: CpuSpan) {
+    pub(crate) fn prune(&self, within: CpuSpan) {
         let mut at = within.start().0;
         while let Some(block) = self.next_block(at, within.end().0) {
             self.end_if_unused(&block);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The page tables of a process against everything that is known of them: what [`super::table`] and
-//! [`super::block_state`] say always holds.
+//! The page tables of a process against everything that is known of them: what [`crate::svm::table`] and
+//! [`crate::svm::block_state`] say always holds.
 //!
 //! An entry that is found here and nowhere else is one that no invalidation will find: a GPU would
 //! go on using memory that has another owner. Right at any time, also while others work: it takes
@@ -12,14 +12,14 @@
     reason = "of debug builds: blocks and pages of windows that are there"
 )]
 
-use super::block::slot_of;
-use super::window::BLOCKS;
-use super::{Inner, Vms};
 use crate::addr::{index, CpuSpan, GpuVa, HUGE, HUGE_PAGES, PAGE};
 use crate::os::Arc;
 use crate::page_bits::PageBits;
 use crate::process::{self, Process};
 use crate::pte;
+use crate::svm::block::slot_of;
+use crate::svm::window::BLOCKS;
+use crate::svm::{Inner, Vms};
 use crate::vm::Vm;
 
 /// What does not hold.

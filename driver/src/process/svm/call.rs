@@ -4,16 +4,17 @@
 //! Setting checks everything, changes the ranges, then migrates if a prefetch location was given, then maps what is to be mapped at
 //! once. As in KFD what fails in the last two steps is reported and not taken back: the attributes stay.
 
-use super::attributes::{Attributes, Common};
-use super::block::Block;
-use super::fetch::Want;
-use super::{not_mapped, Vms};
+use super::not_mapped;
 use crate::addr::{block_start, CpuSpan, CpuVa, HUGE, PAGE};
 use crate::address_space::Access;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::page_bits::PageBits;
 use crate::process::Process;
+use crate::svm::attributes::{Attributes, Common};
+use crate::svm::block::Block;
+use crate::svm::fetch::Want;
+use crate::svm::Vms;
 use vkfd_uapi::smi::MIGRATE_TRIGGER_PREFETCH;
 use vkfd_uapi::svm as abi;
 

@@ -11,8 +11,6 @@
     reason = "a batch is 2 MiB times a constant at addresses that a range has; places are of its pages"
 )]
 
-use super::attributes::Attributes;
-use super::block::{Block, Moving};
 use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, HUGE_PAGES, PAGE};
 use crate::device::Device;
 use crate::device_memory::DeviceMemory;
@@ -21,6 +19,8 @@ use crate::os::{self, Arc, Vec};
 use crate::page_bits::PageBits;
 use crate::process::Process;
 use crate::smi::Event;
+use crate::svm::attributes::Attributes;
+use crate::svm::block::{Block, Moving};
 use crate::vram::{Contents, Vram, VramBlock};
 
 /// Bytes that one call to the host moves at most.

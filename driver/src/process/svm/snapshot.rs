@@ -3,13 +3,13 @@
 //!
 //! What is in VRAM is known exactly as long as no forked child has copies of its own; then a page counts where either has it.
 
-use super::ranges::Range;
 use crate::addr::{CpuSpan, CpuVa};
 use crate::device_memory::Kind;
 use crate::errno::Result;
 use crate::os;
 use crate::page_bits::PageBits;
 use crate::process::Process;
+use crate::svm::ranges::Range;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd as abi;
 

@@ -6,14 +6,14 @@
 //! same worker serves it; the queues go on when nothing waits. Windows know which of their blocks
 //! are restless.
 
-use super::block::Block;
-use super::fetch::Want;
-use super::window::{windows_of, Window, WINDOW};
-use super::Svm;
 use crate::addr::{CpuSpan, CpuVa};
 use crate::errno::Result;
 use crate::os::{self, Arc};
 use crate::process::Process;
+use crate::svm::block::Block;
+use crate::svm::fetch::Want;
+use crate::svm::window::{windows_of, Window, WINDOW};
+use crate::svm::Svm;
 use core::sync::atomic::Ordering;
 use vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_SVM;
 

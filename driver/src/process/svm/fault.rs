@@ -4,10 +4,6 @@
 //! Where a granule goes follows KFD: to the preferred location, else to the GPU that may have it (ACCESS), else it stays (ACCESS_IN_PLACE).
 //! Beyond that: what is READ_MOSTLY and already in some GPU's memory is read there, and what bounces rests ([`crate::damping`]).
 
-use super::attributes::Attributes;
-use super::block::Block;
-use super::fetch::Want;
-use super::ranges::Range;
 use crate::addr::{block_start, page_start, CpuSpan, CpuVa, HUGE, PAGE};
 use crate::device::Device;
 use crate::errno::{Errno, Result};
@@ -16,6 +12,10 @@ use crate::os::{self, Arc, Time, Vec};
 use crate::page_bits::PageBits;
 use crate::process::Process;
 use crate::smi::Event;
+use crate::svm::attributes::Attributes;
+use crate::svm::block::Block;
+use crate::svm::fetch::Want;
+use crate::svm::ranges::Range;
 use crate::vm::Vm;
 use vkfd_uapi::smi::MIGRATE_TRIGGER_PAGEFAULT_GPU;
 use vkfd_uapi::svm as abi;
