@@ -288,7 +288,7 @@ impl Invalidate for Deaf {
 fn a_window_has_one_block_at_an_address_and_finds_it_by_itself() {
     use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE};
     let rig = rig();
-    let window = Window::new(&rig.process, AT * 4096).unwrap();
+    let window = Window::new(rig.process.as_svm_owner().unwrap(), AT * 4096).unwrap();
     let watch: Arc<dyn Watch> = rig.process.mm().watch(window.span(), Arc::new(Deaf)).unwrap();
     let block = || {
         let span = CpuSpan::new(CpuVa(AT * 4096 + HUGE), HUGE).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A process as the rooms below know it: to a device whose VMID it has, to a userptr object.
+//! A process as the rooms below know it: to a device whose VMID it has, to a userptr object, to its
+//! SVM memory.
 
 use super::Process;
 use crate::address_space::AddressSpace;
@@ -10,6 +11,9 @@ use crate::gpu::{HwQueue, PageFault};
 use crate::kfd::Kfd;
 use crate::os::{self, Arc};
 use crate::sabotage::Sabotage;
+use crate::smi::{Event, Who};
+use crate::svm::owner::SvmOwner;
+use crate::svm::Svm;
 use crate::userptr::owner::UserptrOwner;
 use crate::vmid_owner::VmidOwner;
 
@@ -20,7 +24,7 @@ impl Kfd {
     }
 }
 
-/// A process that something of its own keeps: a VMID, a userptr object.
+/// A process that something of its own keeps: a VMID, a userptr object, a window of SVM memory.
 struct Owned(Arc<Process>);
 
 impl Process {
@@ -31,6 +35,11 @@ impl Process {
 
     /// For a userptr object.
     pub(crate) fn as_userptr_owner(self: &Arc<Self>) -> Result<Arc<dyn UserptrOwner>> {
+        Ok(os::arc(Owned(self.clone()))?)
+    }
+
+    /// For a window of SVM memory.
+    pub fn as_svm_owner(self: &Arc<Self>) -> Result<Arc<dyn SvmOwner>> {
         Ok(os::arc(Owned(self.clone()))?)
     }
 }
@@ -85,5 +94,27 @@ impl UserptrOwner for Owned {
 
     fn sabotage(&self) -> &Sabotage {
         self.0.sabotage()
+    }
+}
+
+impl SvmOwner for Owned {
+    fn mm_arc(&self) -> &Arc<dyn AddressSpace> {
+        self.0.mm_arc()
+    }
+
+    fn who(&self) -> Who {
+        self.0.who()
+    }
+
+    fn tell_gpus(&self, gpus: u32, event: Event, blockable: bool) {
+        self.0.tell_gpus(gpus, event, blockable);
+    }
+
+    fn schedule_faults(&self) {
+        self.0.schedule_faults();
+    }
+
+    fn svm(&self) -> &Svm {
+        self.0.svm()
     }
 }

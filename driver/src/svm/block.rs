@@ -145,7 +145,7 @@ impl Block {
 
     /// What is known of it in its window's state, as long as it is live.
     pub fn of<'s>(&self, state: &'s mut State) -> Option<&'s mut BlockState> {
-        match self.window.process().sabotage().confuse_blocks() {
+        match self.window.owner().sabotage().confuse_blocks() {
             false => state.of(self),
             true => state.of_slot(self.slot()),
         }

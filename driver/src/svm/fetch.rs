@@ -140,7 +140,7 @@ impl<'a> Pass<'a> {
             let only_read = if self.want.write { self.want.view.gpu_read_only } else { self.want.view.only_read };
             self.fault(seq, todo & !only_read, Access::Write, &mut found)?;
             self.fault(seq, todo & only_read, Access::Read, &mut found)?;
-            block.window().process().sabotage().before_commit(block.span());
+            block.window().owner().sabotage().before_commit(block.span());
         }
         Ok(self.commit(&found))
     }
@@ -174,7 +174,7 @@ impl<'a> Pass<'a> {
             }
             let wanted: u64 = self.runs[from..].iter().map(|run| run.1).sum();
             os::failpoint("fault")?;
-            let mm = self.block.window().process().mm();
+            let mm = self.block.window().owner().mm();
             let faulted = mm.fault(self.block.watch(), seq, &self.spans, access, &mut self.buffer[..index(wanted)]);
             let mut at = 0;
             for (first, pages) in &self.runs[from..from + faulted.spans] {
@@ -227,7 +227,7 @@ impl<'a> Pass<'a> {
 
     /// So many pages from the beginning of a run are certainly out of reach.
     fn out_of_reach(&self, first: u64, pages: u64, access: Access) -> u64 {
-        let mm = self.block.window().process().mm();
+        let mm = self.block.window().owner().mm();
         (mm.out_of_reach(self.span(first, pages), access) / PAGE).min(pages)
     }
 
@@ -246,7 +246,7 @@ impl<'a> Pass<'a> {
         let block = self.block;
         let mut state = block.window().lock();
         let Some(b) = block.of(&mut state) else { return PageBits::NONE };
-        let unchecked = block.window().process().sabotage().skip_generation_check();
+        let unchecked = block.window().owner().sabotage().skip_generation_check();
         let moved = if unchecked { PageBits::NONE } else { b.moved };
         let good = found.got & !(moved | b.forgotten);
         good.runs(|first, pages| {

@@ -9,6 +9,7 @@
 //! | [`window`] | notifiers over 512 MiB, and what invalidations change |
 //! | [`block`] | 2 MiB that are faulted in and mapped together |
 //! | [`block_state`] | what is known of their pages, and their entries |
+//! | [`owner`] | the process, as a trait |
 //! | [`fetch`] | faulting them in |
 //! | [`crate::residency`] | which are there, coldest first; making room |
 //! | [`crate::damping`] | pages that go to and fro |
@@ -26,6 +27,7 @@ pub mod attributes;
 pub mod block;
 pub mod block_state;
 pub mod fetch;
+pub mod owner;
 pub mod ranges;
 pub mod table;
 pub mod view;
@@ -44,7 +46,6 @@ use crate::limit::{Charge, Limit};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
 use crate::page_bits::PageBits;
-use crate::process::Process;
 use crate::vm::Vm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -139,19 +140,20 @@ impl Svm {
 
     /// What the ranges say of a block now. What was unmapped is of none, also as long as that is
     /// still to be noted in the ranges.
-    pub(crate) fn view(&self, process: &Process, block: &Block) -> Result<View> {
-        self.look(process, block, |block| block.window().dropped(block))
+    pub(crate) fn view(&self, block: &Block) -> Result<View> {
+        self.look(block, |block| block.window().dropped(block))
     }
 
     /// As [`view`](Self::view), for who maps the block by it: what leaves the ranges from now on is
     /// noted in the block, and gets no entries.
-    pub(crate) fn view_to_map(&self, process: &Process, block: &Block, _: &Reserved<'_>) -> Result<View> {
-        self.look(process, block, |block| block.window().begin_look(block))
+    pub(crate) fn view_to_map(&self, block: &Block, _: &Reserved<'_>) -> Result<View> {
+        self.look(block, |block| block.window().begin_look(block))
     }
 
-    fn look(&self, process: &Process, block: &Block, begin: impl FnOnce(&Block) -> PageBits) -> Result<View> {
-        let mut view = View::new(process.gpu_count())?;
-        let xnack = process.xnack();
+    fn look(&self, block: &Block, begin: impl FnOnce(&Block) -> PageBits) -> Result<View> {
+        let owner = block.window().owner();
+        let mut view = View::new(owner.gpu_count())?;
+        let xnack = owner.xnack();
         let inner = self.inner.lock();
         // Under the lock that ranges leave under.
         let dropped = begin(block);

@@ -25,13 +25,13 @@
 
 use super::block::{slot_of, Block};
 use super::block_state::BlockState;
+use super::owner::SvmOwner;
 use super::window::{windows_of, Window, WINDOW};
 use super::{Inner, Svm, SvmRanges};
 use crate::addr::{CpuSpan, CpuVa, HUGE};
 use crate::address_space::{Invalidate, Watch};
 use crate::errno::{Errno, Result};
 use crate::os::{self, Arc};
-use crate::process::Process;
 use crate::residency::Granule;
 use core::time::Duration;
 
@@ -107,17 +107,17 @@ impl Inner {
 }
 
 impl Svm {
-    /// Makes windows for all of `span`. Called without locks.
-    pub(crate) fn make_windows(&self, process: &Arc<Process>, span: CpuSpan) -> Result {
+    /// Makes windows for all of `span`; `owner` gives the process, to keep. Called without locks.
+    pub(crate) fn make_windows(&self, owner: &dyn Fn() -> Result<Arc<dyn SvmOwner>>, span: CpuSpan) -> Result {
         for base in windows_of(span) {
             os::interrupted()?;
             if self.inner.lock().is_watched(base)? {
                 continue;
             }
-            let window = Window::new(process, base)?;
+            let window = Window::new(owner()?, base)?;
             let client: Arc<dyn Invalidate> = window.clone();
             os::failpoint("watch")?;
-            let watch = process.mm().watch(window.span(), client)?;
+            let watch = window.owner().mm().watch(window.span(), client)?;
             let mut surplus = Some(Watched { window, watch });
             let result = self.inner.lock().add_window(&mut surplus);
             // If another made it meanwhile; not dropped under the lock that its callback's worker
@@ -129,7 +129,7 @@ impl Svm {
     }
 
     /// The block at `at`, made if a range is in it. `None` where none is.
-    pub(crate) fn block(&self, process: &Process, at: u64) -> Result<Option<Arc<Block>>> {
+    pub(crate) fn block(&self, at: u64) -> Result<Option<Arc<Block>>> {
         let start = at / HUGE * HUGE;
         let span = CpuSpan::between(CpuVa(start), CpuVa(start.saturating_add(HUGE)));
         let inner = self.inner.lock();
@@ -140,8 +140,9 @@ impl Svm {
         if let Some(block) = watched.window.find(slot_of(at)) {
             return Ok(Some(block));
         }
-        let gpus = process.gpu_count();
-        let granule = Granule::new(process.mm_arc().clone(), process.who(), span, gpus, self.counters.clone())?;
+        let owner = watched.window.owner();
+        let gpus = owner.gpu_count();
+        let granule = Granule::new(owner.mm_arc().clone(), owner.who(), span, gpus, self.counters.clone())?;
         let block = Block::new(&watched.window, &watched.watch, granule)?;
         watched.window.add(&block, BlockState::new(gpus)?)?;
         Ok(Some(block))
@@ -174,7 +175,7 @@ impl Svm {
         if inner.has_range(block.span()) {
             return;
         }
-        if block.window().process().sabotage().end_used_blocks() {
+        if block.window().owner().sabotage().end_used_blocks() {
             // What was seen need not hold any more.
             drop(inner);
             (0..200).for_each(|_| os::sleep(Duration::ZERO));

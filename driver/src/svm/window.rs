@@ -27,6 +27,7 @@
 
 use super::block::Block;
 use super::block_state::{BlockState, Map};
+use super::owner::SvmOwner;
 use super::Svm;
 use crate::addr::{index, CpuSpan, CpuVa, HUGE, HUGE_PAGES, PAGE};
 use crate::address_space::Invalidate;
@@ -34,7 +35,6 @@ use crate::errno::{Errno, Result};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
 use crate::page_bits::PageBits;
-use crate::process::Process;
 use crate::smi::Event;
 use vkfd_uapi::smi as abi;
 
@@ -73,14 +73,14 @@ pub type Guard<'a> = MutexGuard<'a, State>;
 
 /// A window.
 pub struct Window {
-    process: Arc<Process>,
+    owner: Arc<dyn SvmOwner>,
     span: CpuSpan,
     state: Mutex<State>,
 }
 
 impl Window {
     /// The window of `base`, which is a multiple of [`WINDOW`], without blocks.
-    pub fn new(process: &Arc<Process>, base: u64) -> Result<Arc<Self>> {
+    pub fn new(owner: Arc<dyn SvmOwner>, base: u64) -> Result<Arc<Self>> {
         let state = State {
             slots: Vec::filled(EMPTY, BLOCKS)?,
             live: Vec::new(),
@@ -88,7 +88,7 @@ impl Window {
             drops: Vec::filled(PageBits::NONE, BLOCKS)?,
         };
         let span = CpuSpan::between(CpuVa(base), CpuVa(base.saturating_add(WINDOW)));
-        os::arc(Self { process: process.clone(), span, state: Mutex::new(Rank::Notifier, state)? })
+        os::arc(Self { owner, span, state: Mutex::new(Rank::Notifier, state)? })
     }
 
     /// Its addresses.
@@ -97,8 +97,8 @@ impl Window {
     }
 
     /// Whose it is.
-    pub const fn process(&self) -> &Arc<Process> {
-        &self.process
+    pub fn owner(&self) -> &dyn SvmOwner {
+        &*self.owner
     }
 
     /// Takes the notifier lock.
@@ -180,7 +180,7 @@ impl Window {
         state.clear(self.span, span, &mut |_| PageBits::ALL);
         state.each_block(self.span, span, &mut |_, block, pages| {
             block.valid &= !pages;
-            if !self.process.sabotage().keep_forgotten() {
+            if !self.owner.sabotage().keep_forgotten() {
                 block.forgotten |= pages;
             }
             for map in block.maps.iter_mut() {
@@ -228,9 +228,9 @@ impl Window {
 
     /// `trigger`: `SVM_UNMAP_TRIGGER_*`.
     fn hear(&self, span: CpuSpan, blockable: bool, trigger: u32) -> bool {
-        let process = &self.process;
+        let owner = &self.owner;
         let unmapped = trigger == abi::SVM_UNMAP_TRIGGER_UNMAP_FROM_CPU;
-        if !span.overlaps(self.span) || process.sabotage().skip_invalidation() {
+        if !span.overlaps(self.span) || owner.sabotage().skip_invalidation() {
             return true;
         }
         let Some(mut state) = (if blockable { Some(self.state.lock()) } else { self.state.try_lock() }) else {
@@ -247,8 +247,8 @@ impl Window {
         // Both locks before the first change, so that refusing leaves nothing half done.
         let mut eviction = match (stop, blockable) {
             (false, _) => None,
-            (true, true) => Some(process.eviction().lock()),
-            (true, false) => match process.eviction().try_lock() {
+            (true, true) => Some(owner.eviction().lock()),
+            (true, false) => match owner.eviction().try_lock() {
                 None => return false,
                 guard => guard,
             },
@@ -266,7 +266,7 @@ impl Window {
             }
             if unmapped {
                 block.bounces.forget(pages);
-                if !process.sabotage().keep_forgotten() {
+                if !owner.sabotage().keep_forgotten() {
                     block.forgotten |= pages;
                 }
             }
@@ -283,22 +283,22 @@ impl Window {
             state.each_block(self.span, span, &mut |_, block, _| block.check());
         }
         if hit > 0 {
-            process.counters().invalidations.add(1);
-            process.counters().ranges_invalidated.add(hit);
+            owner.counters().invalidations.add(1);
+            owner.counters().ranges_invalidated.add(hit);
         }
         if gpus != 0 {
             let event = Event::Unmapped { start: span.start().0 / PAGE, pages: span.pages(), trigger };
-            process.tell_gpus(gpus, event, blockable);
+            owner.tell_gpus(gpus, event, blockable);
         }
         if let Some(eviction) = eviction.as_deref_mut() {
             eviction.wait_svm();
-            process.evict_queues(eviction, abi::QUEUE_EVICTION_TRIGGER_SVM, blockable);
-            process.schedule_restore();
+            owner.evict_queues(eviction, abi::QUEUE_EVICTION_TRIGGER_SVM, blockable);
+            owner.schedule_restore();
         }
         if unmapped {
             state.note_drop(self.span, span);
-            process.svm().note(Svm::DROPS);
-            process.schedule_faults();
+            owner.svm().note(Svm::DROPS);
+            owner.schedule_faults();
         }
         true
     }

@@ -89,7 +89,7 @@ impl Process {
     fn svm_enter(self: &Arc<Self>, span: CpuSpan, list: &[abi::SvmAttribute]) -> Result {
         let unset = Attributes::unset(self.xnack());
         loop {
-            self.svm().make_windows(self, span)?;
+            self.svm().make_windows(&|| self.as_svm_owner(), span)?;
             let inner = self.lock();
             self.svm_conflicts(&inner, span)?;
             let mut svm = self.svm().inner.lock();
@@ -166,7 +166,7 @@ impl Process {
         while at < span.end().0 {
             os::interrupted()?;
             let block = if self.svm_needs_block(span, at, eager) {
-                self.svm().block(self, at)?
+                self.svm().block(at)?
             } else {
                 // On to the next that there is.
                 match self.svm().next_block(at, at.saturating_add(HUGE).min(span.end().0)) {
@@ -246,7 +246,7 @@ impl Process {
     ) -> Result<bool> {
         let touched = if self.sabotage().fail_for_others() { PageBits::ALL } else { touched };
         // Page tables first, because making room for them wants no lock held.
-        let view = self.svm().view(self, block)?;
+        let view = self.svm().view(block)?;
         let mut extra = Vec::filled(PageBits::NONE, vms.len())?;
         for ((gpu, vm), extra) in vms.iter().enumerate().zip(extra.iter_mut()) {
             let Some(vm) = vm else { continue };
@@ -259,7 +259,7 @@ impl Process {
         }
         let Some(reserved) = block.reserve() else { return Ok(false) };
         // As they are now: another call may have changed them meanwhile.
-        let view = self.svm().view_to_map(self, block, &reserved)?;
+        let view = self.svm().view_to_map(block, &reserved)?;
         block.update(&reserved, &view, touched, changed);
         let wanted = block.state(|b| b.wanted()).unwrap_or_default() & touched;
         let pages = extra.iter().fold(wanted, |bits, more| bits | *more) & view.known;

@@ -93,7 +93,7 @@ impl Process {
     /// Makes a range of memory that nobody registered. False where something else has it.
     fn svm_create(self: &Arc<Self>, span: CpuSpan, found: Attributes) -> Result<bool> {
         loop {
-            self.svm().make_windows(self, span)?;
+            self.svm().make_windows(&|| self.as_svm_owner(), span)?;
             let inner = self.lock();
             if self.svm_conflicts(&inner, span).is_err() {
                 drop(inner);
@@ -169,7 +169,7 @@ impl Process {
             let next = block_start(start).saturating_add(HUGE).min(granule.end().0);
             let part = CpuSpan::between(CpuVa(start), CpuVa(next));
             let here = part.contains(CpuVa(at)).then_some((at % HUGE / PAGE, write));
-            let mapped = match self.svm().block(self, start)? {
+            let mapped = match self.svm().block(start)? {
                 Some(block) => self.svm_map_part(&block, part, vm, here, deadline),
                 // Its ranges have gone just now, as below.
                 None => Ok(true),
@@ -197,7 +197,7 @@ impl Process {
             return Ok(true);
         }
         let Some(reserved) = block.reserve() else { return Ok(true) };
-        let view = self.svm().view_to_map(self, block, &reserved)?;
+        let view = self.svm().view_to_map(block, &reserved)?;
         let pages = block.pages_of(part) & view.allowed(gpu);
         block.state(|b| b.missing &= !pages);
         let mut extra = Vec::filled(PageBits::NONE, gpu.saturating_add(1))?;

@@ -210,7 +210,7 @@ impl Process {
         device: &Arc<Device>,
         from: &mut u32,
     ) -> Result<Option<Offer>> {
-        let Some(block) = self.svm().block(self, part.start().0)? else { return Ok(None) };
+        let Some(block) = self.svm().block(part.start().0)? else { return Ok(None) };
         let own = block.pages_of(part);
         // What others are bringing there is there when this returns, as in KFD, where they hold a mutex.
         block.await_moves(self.deadline());

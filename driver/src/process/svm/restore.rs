@@ -64,7 +64,7 @@ impl Process {
     /// Whether something of the block is left to do.
     fn svm_restore_block(&self, block: &Arc<Block>) -> Result<bool> {
         let Some(reserved) = block.reserve() else { return Ok(false) };
-        let view = self.svm().view_to_map(self, block, &reserved)?;
+        let view = self.svm().view_to_map(block, &reserved)?;
         let Some(wanted) = block.state(|b| b.wanted()) else { return Ok(false) };
         let want = Want { view: &view, pages: wanted, extra: &[], write: false };
         let fetched = block.fetch(&reserved, &want, os::now())?;
