@@ -22,34 +22,22 @@
 //!
 //! Limits: no images, no model of speed. A queue's packets run one after the other.
 
-mod access;
-mod aql;
-mod bell;
-mod bus;
-mod compute;
-mod counters;
-mod engine;
-mod fabric;
+mod base;
 mod gpu;
-mod gws;
-mod hsa_queue;
-mod pm4;
-mod poll;
-mod pool;
-mod profile;
-pub mod pte;
+mod kernels;
+mod memory;
+mod packets;
 mod queue;
+mod state;
+
+// A module goes by its own name; the room says where it is and what it may know.
+use base::counters;
+use kernels::{compute, engine, hsa_queue, signal, symbol, world};
+pub use memory::pte;
+use memory::{bus, fabric, vram, walk};
+use packets::{aql, pm4, poll, registers, sdma, stream};
+use state::{access, bell, gws, pool, profile, tlb, vmid};
 pub use vkfd_raw as raw;
-mod registers;
-mod sdma;
-mod signal;
-mod stream;
-mod symbol;
-mod tlb;
-mod vmid;
-mod vram;
-mod walk;
-mod world;
 
 pub use bus::{Access, Bus, BusError, FaultReason, HostSpan, Interrupts, PageFault, PhysAddr, Vmid};
 pub use counters::Counters;
