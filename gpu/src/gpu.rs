@@ -5,162 +5,26 @@
 //! mutex guards the table of queues. It is never held while a callback runs or a thread is joined.
 
 use crate::bell::Bell;
-use crate::bus::{Bus, Interrupts, Vmid};
+use crate::bus::Bus;
+use crate::config::Config;
+use crate::control::{Control, QueueConfig, Ring};
 use crate::counters::{count, CounterCells, Counters};
+use crate::error::GpuError;
 use crate::fabric::{Fabric, FabricAddr};
+use crate::ids::{QueueId, Vmid};
+use crate::interrupts::Interrupts;
+use crate::lock::lock;
 use crate::pool::Pool;
 use crate::profile::Profile;
-use crate::queue::{Control, Queue, QueueConfig, QueueId, Ring};
+use crate::queue::Queue;
 use crate::raw;
-use crate::vmid::{lock, FaultOutcome, Slots, VmidState, MAX_QUEUES};
+use crate::shared::Shared;
+use crate::vmid::{FaultOutcome, Slots, VmidState};
 use crate::vram::Vram;
 use crate::walk::{walk, Translation, WalkError};
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use vkfd_isa::Target;
-
-/// Ticks per second of [`clock`].
-pub const CLOCK_HZ: u64 = 100_000_000;
-
-/// The GPU clock: 100 MHz, the same for all GPUs, derived from CLOCK_MONOTONIC. SDMA timestamps and signals
-/// carry it.
-pub fn clock() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills in the local structure; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    // Neither part is ever negative.
-    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
-    seconds * CLOCK_HZ + nanoseconds / (1_000_000_000 / CLOCK_HZ)
-}
-
-/// Packet format generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
-    /// Vega and CDNA.
-    Gfx9,
-    /// Navi; adds the cache request packet (GCR_REQ) to SDMA, and a word to PM4's ACQUIRE_MEM.
-    Gfx10,
-    /// Navi 3 and later; SDMA's copies have 30 bits of count.
-    Gfx11,
-}
-
-/// What kind of GPU to make.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Size of the VRAM in bytes; must be that of the fabric's VRAM of the same index.
-    pub vram_bytes: u64,
-    /// Number of VMIDs, 1 to 256.
-    pub vmids: u32,
-    /// Translations of 4 KiB pages and small fragments that each queue caches; a quarter as many 2 MiB blocks
-    /// come on top.
-    pub tlb_entries: usize,
-    /// Packet format.
-    pub family: Family,
-    /// Whose machine code it executes; without, it executes none.
-    pub target: Option<Target>,
-    /// Kernels run on the reference engine, which says what instructions mean and is slow.
-    pub reference: bool,
-    /// Threads that run a kernel, the queue's own included; 0 for as many as there are processors. With 1, the order in which a
-    /// kernel's work-groups run is always the same.
-    pub threads: usize,
-    /// Where kernels' costs are added up.
-    pub profile: Arc<Profile>,
-    /// Name in logs.
-    pub name: String,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            vram_bytes: 1 << 30,
-            vmids: 16,
-            tlb_entries: 1024,
-            family: Family::Gfx9,
-            target: Some(Target::Gfx900),
-            reference: false,
-            threads: 0,
-            profile: Arc::new(Profile::new(None)),
-            name: "gfx900".into(),
-        }
-    }
-}
-
-/// Why a call to the GPU failed.
-#[derive(Debug, thiserror::Error)]
-pub enum GpuError {
-    /// The configuration does not fit the fabric, or has no or too many VMIDs.
-    #[error("bad GPU configuration: {0}")]
-    BadConfig(&'static str),
-    /// There is no such VMID.
-    #[error("{0} does not exist")]
-    BadVmid(Vmid),
-    /// The ring is not aligned to 64 bytes, not a power of two, or smaller than 256 bytes.
-    #[error("bad ring of {bytes:#x} bytes at GPU address {va:#x}")]
-    BadRing {
-        /// GPU address.
-        va: u64,
-        /// Size.
-        bytes: u64,
-    },
-    /// A read or write pointer is not aligned to 8 bytes.
-    #[error("queue pointer at GPU address {0:#x} is not aligned to 8 bytes")]
-    BadPointer(u64),
-    /// All queues are in use.
-    #[error("all {MAX_QUEUES} queues are in use")]
-    NoQueue,
-    /// There is no such queue.
-    #[error("{0} does not exist")]
-    BadQueue(QueueId),
-    /// The doorbell's memory is gone.
-    #[error("the doorbell cannot be written: {0}")]
-    Doorbell(raw::Faulted),
-    /// The queue's thread cannot be started.
-    #[error("cannot start a queue thread: {0}")]
-    Thread(#[source] io::Error),
-}
-
-/// Ways to break the GPU, for tests that must notice.
-#[cfg(feature = "sabotage")]
-#[derive(Debug, Default)]
-pub struct Sabotage {
-    /// [`Gpu::flush_tlb`] does nothing.
-    pub skip_tlb_flush: AtomicBool,
-    /// Copies leave their last byte out.
-    pub short_copy: AtomicBool,
-    /// The last work-item of a launch does not run.
-    pub short_grid: AtomicBool,
-    /// The fast engine's handler of this operation spoils its result.
-    pub operation: Mutex<Option<vkfd_isa::Op>>,
-}
-
-/// The part of a GPU that its queue threads use.
-pub(crate) struct Shared {
-    pub(crate) index: usize,
-    pub(crate) config: Config,
-    pub(crate) fabric: Arc<Fabric>,
-    pub(crate) bus: Arc<dyn Bus>,
-    pub(crate) irq: Arc<dyn Interrupts>,
-    /// Never empty, and every queue's VMID was checked to be below its length.
-    vmids: Box<[VmidState]>,
-    pub(crate) slots: Arc<Slots>,
-    pub(crate) counters: CounterCells,
-    pub(crate) bell: Bell,
-    pub(crate) pool: Pool,
-    #[cfg(feature = "sabotage")]
-    pub(crate) sabotage: Sabotage,
-}
-
-impl Shared {
-    fn vmid(&self, vmid: Vmid) -> Option<&VmidState> {
-        self.vmids.get(usize::try_from(vmid.0).ok()?)
-    }
-
-    pub(crate) fn vmid_of(&self, control: &Control) -> &VmidState {
-        self.vmid(control.vmid).unwrap_or(&self.vmids[0])
-    }
-}
 
 /// A software GPU.
 pub struct Gpu {
@@ -206,7 +70,7 @@ impl Gpu {
             counters: CounterCells::default(),
             bell: Bell::default(),
             #[cfg(feature = "sabotage")]
-            sabotage: Sabotage::default(),
+            sabotage: crate::sabotage::Sabotage::default(),
         };
         Ok(Arc::new(Gpu {
             shared: Arc::new(shared),
@@ -235,7 +99,7 @@ impl Gpu {
 
     /// Switches to break this GPU.
     #[cfg(feature = "sabotage")]
-    pub fn sabotage(&self) -> &Sabotage {
+    pub fn sabotage(&self) -> &crate::sabotage::Sabotage {
         &self.shared.sabotage
     }
 

@@ -7,6 +7,9 @@
 //! (`vkfd_cu`) on as many threads as there are processors. It knows nothing of the driver: it reaches system
 //! memory through [`Bus`] and the driver through [`Interrupts`].
 //!
+//! The source stands in rooms, from the ground up: `base`, `memory`, `state`, `kernels`, `packets`, `queue`, `gpu`. A room knows
+//! those below it (`cargo xtask stray` checks that).
+//!
 //! | module | |
 //! |---|---|
 //! | [`raw`] | memory accesses that survive SIGSEGV and SIGBUS |
@@ -14,9 +17,10 @@
 //! | [`pte`], `walk`, `tlb` | address translation |
 //! | `vmid` | the gate that suspending and flushing close; documents the access protocol |
 //! | `access` | a queue's port to memory: chunks, faults, retries |
-//! | `queue`, `stream`, `sdma`, `aql`, `pm4`, `signal` | the packet processors |
+//! | `queue`, `control` | a queue's thread, and what it shares with the GPU's methods |
+//! | `stream`, `sdma`, `aql`, `pm4`, `signal` | the packet processors |
 //! | `compute`, `hsa_queue` | launches of kernels, and what the HSA runtime's queues have to do with them |
-//! | `pool`, `world`, `engine`, `gws` | threads that run kernels, and what waves see of the GPU |
+//! | `pool`, `worker`, `world`, `engine`, `gws` | threads that run kernels, and what waves see of the GPU |
 //! | `profile` | what kernels have cost |
 //! | `symbol` | the name of a kernel |
 //!
@@ -31,24 +35,33 @@ mod queue;
 mod state;
 
 // A module goes by its own name; the room says where it is and what it may know.
-use base::counters;
-use kernels::{compute, engine, hsa_queue, signal, symbol, world};
+#[cfg(feature = "sabotage")]
+use base::sabotage;
+use base::{clock, counters, error, fault, ids, interrupts, lock, queue_error, signal_mask};
+use kernels::{compute, engine, hsa_queue, signal, symbol, worker, world};
 pub use memory::pte;
 use memory::{bus, fabric, vram, walk};
 use packets::{aql, pm4, poll, registers, sdma, stream};
-use state::{access, bell, gws, pool, profile, tlb, vmid};
+use state::{access, bell, config, control, gws, pool, profile, shared, tally, tlb, vmid};
 pub use vkfd_raw as raw;
 
-pub use bus::{Access, Bus, BusError, FaultReason, HostSpan, Interrupts, PageFault, PhysAddr, Vmid};
+pub use bus::{Bus, BusError, HostSpan, PhysAddr};
+pub use clock::{clock, CLOCK_HZ};
+pub use config::{Config, Family};
+pub use control::{DoorbellPtr, QueueConfig, QueueKind};
 pub use counters::Counters;
+pub use error::GpuError;
 pub use fabric::{Fabric, FabricAddr};
-#[cfg(feature = "sabotage")]
-pub use gpu::Sabotage;
-pub use gpu::{clock, Config, Family, Gpu, GpuError, CLOCK_HZ};
+pub use fault::{Access, FaultReason, PageFault};
+pub use gpu::Gpu;
+pub use ids::{QueueId, Vmid, MAX_QUEUES};
+pub use interrupts::Interrupts;
 pub use profile::{BadReport, KernelCost, Profile, Report};
-pub use queue::{DoorbellPtr, KernelError, KernelName, QueueConfig, QueueError, QueueId, QueueKind, WaveAt};
+pub use queue_error::{KernelError, KernelName, QueueError, WaveAt};
+#[cfg(feature = "sabotage")]
+pub use sabotage::Sabotage;
 pub use vkfd_cu::launch::LaunchError;
 pub use vkfd_isa as isa;
-pub use vmid::{FaultOutcome, MAX_QUEUES};
+pub use vmid::FaultOutcome;
 pub use vram::{Vram, VramError, VRAM_GRANULE};
 pub use walk::{Translation, WalkError};

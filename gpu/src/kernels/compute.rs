@@ -5,15 +5,16 @@
 //! runtime is asked for scratch ([`HsaQueue::scratch`]). Then the launch is checked and run; why it failed becomes a [`QueueError`]
 //! with the kernel's name.
 
-use crate::access::{Port, Stop};
+use crate::access::Port;
+use crate::config::Config;
 use crate::counters::count;
 use crate::engine::Engine;
-use crate::gpu::Config;
 use crate::hsa_queue::HsaQueue;
-use crate::pool::{Failed, Failure, Pool};
-use crate::queue::{KernelError, KernelName, QueueError, WaveAt};
+use crate::pool::{Failed, Failure};
+use crate::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
 use crate::symbol;
-use crate::world::Tally;
+use crate::tally::Tally;
+use crate::worker;
 #[cfg(feature = "sabotage")]
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -133,7 +134,7 @@ impl Compute {
         let launch = shortened(port, launch);
         let Program { entry, target, .. } = launch.program;
         let begun = Instant::now();
-        let (result, tally) = Pool::run(port, &mut self.engine, launch);
+        let (result, tally) = worker::run(port, &mut self.engine, launch);
         let took = begun.elapsed();
         count(&port.shared.counters.kernels, 1);
         let result = result.or_else(|failed| {

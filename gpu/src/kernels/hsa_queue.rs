@@ -10,7 +10,8 @@
 //! structure's signal and wait; the runtime allocates, describes it in the structure, and sets the signal to zero; firmware reads the
 //! structure again. Memory that the runtime wants back after one launch is told by another bit when the launch is over.
 
-use crate::access::{Port, Stop};
+use crate::access::Port;
+use crate::queue_error::Stop;
 use crate::signal;
 use vkfd_cu::launch::Scratch;
 use vkfd_isa::Target;

@@ -6,4 +6,5 @@ pub(crate) mod engine;
 pub(crate) mod hsa_queue;
 pub(crate) mod signal;
 pub(crate) mod symbol;
+pub(crate) mod worker;
 pub(crate) mod world;

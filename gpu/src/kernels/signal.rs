@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! HSA signals as `amd_hsa_signal.h` lays them out (`amd_signal_t`, 64 bytes).
 
-use crate::access::{Port, Stop};
+use crate::access::Port;
+use crate::queue_error::Stop;
 
 /// Byte offset of the value.
 pub(crate) const VALUE: u64 = 8;

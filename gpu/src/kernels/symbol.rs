@@ -5,7 +5,8 @@
 //! some pages below the kernel, and the symbol table says what is at its address. Nothing of that is certain: memory is looked at without
 //! faulting, everything is bounded, and no name is a good answer.
 
-use crate::access::{Port, Stop};
+use crate::access::Port;
+use crate::queue_error::Stop;
 
 /// How far below the kernel the header is looked for: code objects of this size have been seen, larger ones get no name.
 const REACH: u64 = 64 << 20;

@@ -5,11 +5,12 @@
 //! access is open while an engine runs, and faults are settled as any queue's. An access stays open over many instructions;
 //! whoever waits for it wants the slot, which engines ask.
 
-use crate::access::{Port, Stop};
-use crate::bus::{Access, FaultReason};
-use crate::gpu::clock;
+use crate::access::Port;
+use crate::clock::clock;
+use crate::fault::{Access, FaultReason};
+use crate::queue_error::Stop;
+use crate::tally::Tally;
 use crate::vmid::Epoch;
-use std::collections::BTreeMap;
 use std::time::Duration;
 use vkfd_cu::launch::Dispatch;
 use vkfd_cu::{Miss, Span, World};
@@ -27,34 +28,6 @@ pub(crate) enum Halt {
     Closed,
     /// Another thread has ended the launch.
     Ended,
-}
-
-/// What a thread has counted.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    /// Instructions executed.
-    pub(crate) instructions: u64,
-    /// Bytes that vector instructions reached.
-    pub(crate) bytes: u64,
-    /// Work-groups that have ended, and their waves.
-    pub(crate) groups: u64,
-    pub(crate) waves: u64,
-    /// Operations executed that only approximate hardware's, and how often.
-    pub(crate) inexact: BTreeMap<Op, u64>,
-}
-
-impl Tally {
-    /// Adds another thread's.
-    pub(crate) fn add(&mut self, other: Tally) {
-        let Tally { instructions, bytes, groups, waves, inexact } = other;
-        self.instructions += instructions;
-        self.bytes += bytes;
-        self.groups += groups;
-        self.waves += waves;
-        for (op, times) in inexact {
-            *self.inexact.entry(op).or_insert(0) += times;
-        }
-    }
 }
 
 /// A queue's world on one thread.

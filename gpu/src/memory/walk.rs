@@ -4,8 +4,8 @@
 //! Reads at most four words of VRAM, none of which it keeps; what is kept is in [`tlb`](crate::tlb). The driver may change
 //! tables meanwhile: each entry is read once, atomically.
 
-use crate::bus::{Access, FaultReason};
 use crate::fabric::{Fabric, FabricAddr};
+use crate::fault::{Access, FaultReason};
 use crate::pte::{Entry, EntryFlags, Level, Target, FRAGMENT_MASK, HUGE_BYTES, PAGE_BYTES, PAGE_SHIFT, VA_BITS};
 
 /// What a walk found.

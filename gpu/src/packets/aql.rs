@@ -10,12 +10,13 @@
 //! nothing. A packet becomes INVALID and the read index moves on before its signal is decremented: who waits
 //! for the signal may free the ring.
 
-use crate::access::{Port, Stop};
+use crate::access::Port;
+use crate::clock::clock;
 use crate::compute::{self, Compute};
-use crate::gpu::{clock, Config};
+use crate::config::Config;
 use crate::hsa_queue::HsaQueue;
 use crate::pm4::Pm4;
-use crate::queue::{ring, KernelError, QueueError};
+use crate::queue_error::{KernelError, QueueError, Stop};
 use crate::signal;
 use vkfd_cu::launch::LaunchError;
 
@@ -114,7 +115,7 @@ impl Aql {
         if self.rptr == self.limit {
             return Ok(false);
         }
-        let ring = ring(port);
+        let ring = port.ring();
         let offset = self.rptr.wrapping_mul(PACKET_BYTES) & (ring.bytes - 1);
         let va = ring.va + offset;
         // A producer fills the packet in and sets the header last.

@@ -9,12 +9,13 @@
 //! A queue of PM4 counts 32-bit words: its doorbell is words since the beginning, and only grows. The read pointer that it
 //! reports is the place in the ring, in 32 bits, as the hardware's is also where doorbells have 64.
 
-use crate::access::{Port, Stop};
+use crate::access::Port;
+use crate::clock::clock;
 use crate::compute::{self, Compute};
-use crate::gpu::{clock, Family};
+use crate::config::Family;
 use crate::hsa_queue::ring_size;
 use crate::poll;
-use crate::queue::{ring, QueueError};
+use crate::queue_error::{QueueError, Stop};
 use crate::registers::{compute as registers, Registers, SHADER, USER_CONFIG};
 use crate::stream::{Stream, Words};
 use vkfd_cu::launch::{Launch, Program, Scratch, Sizes};
@@ -75,7 +76,7 @@ impl Pm4 {
     /// Processes one packet of the ring; false if there is none, or not the whole of it.
     pub(crate) fn step(&mut self, port: &mut Port, compute: &mut Compute) -> Result<bool, Stop> {
         let wptr = port.control.doorbell.load()?;
-        let ring = ring(port);
+        let ring = port.ring();
         let pending = wptr.wrapping_sub(self.rptr);
         if pending == 0 {
             return Ok(false);

@@ -9,10 +9,11 @@
 //! Where the generations differ: the count of a linear copy has 22 bits on gfx9 and gfx10, and 30 on MI200 and gfx11; all 30
 //! are used, as the rest was reserved. A poll never gives up, whatever its retry count.
 
-use crate::access::{Port, Stop};
-use crate::gpu::{clock, Family};
+use crate::access::Port;
+use crate::clock::clock;
+use crate::config::Family;
 use crate::poll;
-use crate::queue::{ring, QueueError};
+use crate::queue_error::{QueueError, Stop};
 use crate::stream::{Stream, Words};
 
 mod op {
@@ -49,7 +50,7 @@ impl Sdma {
     /// Processes one packet of the ring; false if there is none, or not the whole of it.
     pub(crate) fn step(&mut self, port: &mut Port) -> Result<bool, Stop> {
         let wptr = port.control.doorbell.load()?;
-        let ring = ring(port);
+        let ring = port.ring();
         let pending = wptr.wrapping_sub(self.rptr);
         if pending == 0 {
             return Ok(false);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A run of packets: the submitted part of a ring, which wraps, or an indirect buffer, which does not.
 
-use crate::access::{Port, Stop};
-use crate::queue::QueueError;
+use crate::access::Port;
+use crate::queue_error::{QueueError, Stop};
 
 /// 32-bit words fetched at once: more than the longest packet, data apart.
 pub(crate) const WINDOW: usize = 16;

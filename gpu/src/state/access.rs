@@ -7,12 +7,15 @@
 //! driver's answer, host memory that vanished is reported to the host, and in both cases the address is
 //! translated again.
 
-use crate::bus::{Access, BusError, FaultReason, HostSpan, PageFault};
+use crate::bus::{BusError, HostSpan};
+use crate::control::{Control, Ring};
 use crate::counters::count;
-use crate::gpu::Shared;
+use crate::fault::{Access, FaultReason, PageFault};
+use crate::lock::lock;
 use crate::pte::Target;
-use crate::queue::{Control, QueueError};
+use crate::queue_error::{QueueError, Stop};
 use crate::raw::{self, Faulted};
+use crate::shared::Shared;
 use crate::tlb::Tlb;
 use crate::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
 use crate::walk::{extend, walk, walk_leaf, Translation};
@@ -28,21 +31,6 @@ const PIECES: usize = 16;
 
 /// How often the same bytes may be lost in a row before the access faults.
 const MAX_LOST: u32 = 1000;
-
-/// Why a queue does not go on.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// It is being removed.
-    Removed,
-    /// It halts.
-    Error(QueueError),
-}
-
-impl From<QueueError> for Stop {
-    fn from(error: QueueError) -> Stop {
-        Stop::Error(error)
-    }
-}
 
 /// Why an access did nothing.
 enum Miss {
@@ -124,6 +112,11 @@ impl Port {
             self.slot.bind(control.vmid.0, control.id);
             self.control = control.clone();
         }
+    }
+
+    /// The queue's ring as it is now.
+    pub(crate) fn ring(&self) -> Ring {
+        *lock(&self.control.ring)
     }
 
     pub(crate) fn vmid(&self) -> &VmidState {

@@ -4,7 +4,7 @@
 //! A doorbell is plain shared memory, so nothing wakes a sleeper but time, unless whoever wrote it also calls
 //! [`Gpu::ring`](crate::Gpu::ring). The mutex guards nothing; it orders going to sleep against ringing.
 
-use crate::vmid::lock;
+use crate::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};

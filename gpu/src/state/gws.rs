@@ -4,7 +4,7 @@
 //! As in AMD's description of `ds_gws_barrier`: whoever arrives at a counter of zero sets it to the value that it brings, and lets all go
 //! that wait; others count down. The mutex guards the resources and is held for a few instructions.
 
-use crate::vmid::lock;
+use crate::lock::lock;
 use std::sync::Mutex;
 
 /// Resources that there are.

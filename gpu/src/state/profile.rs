@@ -7,8 +7,8 @@
 //! With a path, the sums are written there, for whoever started the process ([`Report`] reads them): when a kernel ends, at most
 //! every [`PAUSE`], and when [`Profile::write`] is called at the end. A forked child writes nothing.
 
-use crate::vmid::lock;
-use crate::world::Tally;
+use crate::lock::lock;
+use crate::tally::Tally;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
 use std::path::PathBuf;

@@ -25,23 +25,16 @@
 
 use crate::fabric::FabricAddr;
 use crate::gws::Gws;
+use crate::ids::{QueueId, MAX_QUEUES};
+use crate::lock::lock;
 use crate::pte::PAGE_BYTES;
-use crate::queue::QueueId;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Number of queues a GPU can have at a time.
-pub const MAX_QUEUES: usize = 256;
 
 /// Number of threads besides the queues' own that run kernels.
 pub(crate) const MAX_WORKERS: usize = 256;
-
-/// Locks a mutex whose data stays consistent even if a holder panicked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// How often a VMID's TLBs were flushed; a translation is good for one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

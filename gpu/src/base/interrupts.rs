@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Whom the GPU interrupts.
+
+use crate::fault::PageFault;
+use crate::ids::{QueueId, Vmid};
+use crate::queue_error::QueueError;
+
+/// Interrupts to the driver. Called from queue threads, outside any access and with no GPU lock held; any
+/// method of the GPU may be called from within.
+pub trait Interrupts: Send + Sync {
+    /// A page fault. Unless `fault.retry`, [`Interrupts::queue_error`] follows.
+    fn page_fault(&self, fault: PageFault);
+    /// A queue signalled an event.
+    fn signal_event(&self, vmid: Vmid, event_id: u32);
+    /// A queue met an error and has halted; it stays until it is removed.
+    fn queue_error(&self, vmid: Vmid, queue: QueueId, error: QueueError);
+}

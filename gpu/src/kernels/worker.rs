@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The threads that run kernels at work.
+//!
+//! A queue's own thread runs the work-groups of its launches itself. If there are more than it gets done in [`ALONE`], it puts
+//! the launch on the pool's list, from which workers help. So small launches wake nobody, and large ones use all processors. With
+//! one thread there are no workers, and a queue runs its groups in a fixed order.
+
+use crate::access::Port;
+use crate::control::Control;
+use crate::engine::Engine;
+use crate::lock::lock;
+use crate::pool::{self, Failed, Failure, Job};
+use crate::shared::Shared;
+use crate::signal_mask::SignalMask;
+use crate::tally::Tally;
+use crate::world::{Halt, Surroundings};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use vkfd_cu::launch::{Dispatch, Launch, Next, Turn, Workgroup};
+
+/// How long a queue's thread works on a launch before it asks for help.
+const ALONE: Duration = Duration::from_micros(20);
+/// Instructions that a wave may execute before another one's turn.
+const BUDGET: u32 = 20_000;
+/// How often all groups may have waited before threads sleep, and how long they do then.
+const PATIENCE: u32 = 64;
+const SHORTEST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// How a thread waits whose groups all wait for something outside.
+#[derive(Default)]
+struct Pause {
+    rounds: u32,
+}
+
+impl Pause {
+    fn wait(&mut self) {
+        self.rounds += 1;
+        match self.rounds.checked_sub(PATIENCE) {
+            None => thread::yield_now(),
+            Some(more) => thread::sleep((SHORTEST * 2u32.pow(more.min(10) / 2)).min(LONGEST)),
+        }
+    }
+}
+
+impl Job {
+    fn note(&self, failed: Failed) {
+        // Later ones are consequences, or as good.
+        lock(&self.failed).get_or_insert(failed);
+    }
+
+    /// Runs `group` for a turn. Whether all groups only wait.
+    fn turn(&self, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
+        #[cfg(feature = "sabotage")]
+        engine.obey(&port.shared.sabotage);
+        let mut world = Surroundings::new(port, &self.dispatch, patient);
+        engine.begin(self.number);
+        let turn = group.run(engine, &mut world, BUDGET);
+        let (halt, mut tally) = (world.halt.take(), std::mem::take(&mut world.tally));
+        if turn == Turn::Done {
+            (tally.groups, tally.waves) = (1, group.waves().len() as u64);
+        }
+        lock(&self.tally).add(tally);
+        let waits = match (turn, halt) {
+            (Turn::Done, _) => {
+                self.dispatch.finish(*group);
+                false
+            }
+            (Turn::More { waiting }, _) => self.dispatch.park(group, waiting),
+            (Turn::Stop { .. }, Some(Halt::Closed)) => self.dispatch.park(group, false),
+            (Turn::Stop { .. }, Some(Halt::Ended)) => {
+                self.dispatch.stop();
+                false
+            }
+            (Turn::Stop { cause, wave, pc }, halt) => {
+                let failure = match halt {
+                    Some(Halt::Stop(stop)) => Failure::Stop(stop),
+                    _ => Failure::Wave(cause),
+                };
+                self.note(Failed { failure, group: group.id, wave, pc });
+                // The other threads hear of it now and not at the end of their turns.
+                let port = &*port;
+                self.dispatch.stop();
+                port.shared.slots.want_queue(self.control.id);
+                false
+            }
+        };
+        *lock(&self.returned) += 1;
+        self.changed.notify_all();
+        // This thread takes one of them itself.
+        if self.published.load(Relaxed) && self.dispatch.idle_groups() > 1 {
+            port.shared.pool.wake();
+        }
+        waits
+    }
+}
+
+/// Runs a launch that was checked, on the queue's own thread and as many workers as help. Returns when no thread has any of it.
+pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch) -> (Result<(), Failed>, Tally) {
+    let shared = port.shared.clone();
+    let job = Arc::new(Job {
+        number: shared.pool.number_of_launch(),
+        control: port.control.clone(),
+        dispatch: Dispatch::new(launch),
+        published: AtomicBool::new(false),
+        failed: Mutex::default(),
+        tally: Mutex::default(),
+        returned: Mutex::new(0),
+        changed: Condvar::new(),
+    });
+    let begun = Instant::now();
+    let mut published = !shared.pool.has_workers();
+    let mut pause = Pause::default();
+    loop {
+        let returned = *lock(&job.returned);
+        match job.dispatch.take() {
+            Next::Finished => break,
+            Next::Run(group) => {
+                if job.turn(group, port, engine, true) {
+                    pause.wait();
+                } else {
+                    pause = Pause::default();
+                }
+            }
+            Next::Wait => {
+                let mut now = lock(&job.returned);
+                while *now == returned {
+                    now = job.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+        if !published && begun.elapsed() > ALONE && job.dispatch.idle_groups() > 1 {
+            published = true;
+            shared.pool.publish(&job, |number| start(&shared, number));
+        }
+    }
+    if published && shared.pool.has_workers() {
+        shared.pool.withdraw(&job);
+    }
+    let tally = std::mem::take(&mut *lock(&job.tally));
+    let failed = lock(&job.failed).take();
+    (failed.map_or(Ok(()), Err), tally)
+}
+
+/// Starts worker number `number`.
+fn start(shared: &Arc<Shared>, number: usize) -> io::Result<JoinHandle<()>> {
+    let shared = shared.clone();
+    let name = format!("gpu{}-cu-{number}", shared.index);
+    // Restored when it is dropped.
+    let _mask = SignalMask::block_asynchronous();
+    thread::Builder::new().name(name).spawn(move || work(&shared))
+}
+
+/// A worker.
+fn work(shared: &Arc<Shared>) {
+    let Some(slot) = shared.slots.claim_worker() else { return };
+    let idle = Control::nowhere();
+    let mut port = Port::new(shared.clone(), idle.clone(), slot);
+    let mut engine = Engine::new(shared.config.target, shared.config.reference);
+    let mut pause = Pause::default();
+    while let Some((job, group)) = shared.pool.next() {
+        pool::serve(Some((shared.index, job.control.id)));
+        port.bind(&job.control);
+        let waits = job.turn(group, &mut port, &mut engine, false);
+        // Nothing of a queue's is kept when its launch is over.
+        port.bind(&idle);
+        pool::serve(None);
+        drop(job);
+        if waits {
+            pause.wait();
+        } else {
+            pause = Pause::default();
+        }
+    }
+}

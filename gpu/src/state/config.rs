@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What kind of GPU to make.
+
+use crate::profile::Profile;
+use std::sync::Arc;
+use vkfd_isa::Target;
+
+/// Packet format generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// Vega and CDNA.
+    Gfx9,
+    /// Navi; adds the cache request packet (GCR_REQ) to SDMA, and a word to PM4's ACQUIRE_MEM.
+    Gfx10,
+    /// Navi 3 and later; SDMA's copies have 30 bits of count.
+    Gfx11,
+}
+
+/// What kind of GPU to make.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Size of the VRAM in bytes; must be that of the fabric's VRAM of the same index.
+    pub vram_bytes: u64,
+    /// Number of VMIDs, 1 to 256.
+    pub vmids: u32,
+    /// Translations of 4 KiB pages and small fragments that each queue caches; a quarter as many 2 MiB blocks
+    /// come on top.
+    pub tlb_entries: usize,
+    /// Packet format.
+    pub family: Family,
+    /// Whose machine code it executes; without, it executes none.
+    pub target: Option<Target>,
+    /// Kernels run on the reference engine, which says what instructions mean and is slow.
+    pub reference: bool,
+    /// Threads that run a kernel, the queue's own included; 0 for as many as there are processors. With 1, the order in which a
+    /// kernel's work-groups run is always the same.
+    pub threads: usize,
+    /// Where kernels' costs are added up.
+    pub profile: Arc<Profile>,
+    /// Name in logs.
+    pub name: String,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            vram_bytes: 1 << 30,
+            vmids: 16,
+            tlb_entries: 1024,
+            family: Family::Gfx9,
+            target: Some(Target::Gfx900),
+            reference: false,
+            threads: 0,
+            profile: Arc::new(Profile::new(None)),
+            name: "gfx900".into(),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the threads of a GPU share.
+
+use crate::bell::Bell;
+use crate::bus::Bus;
+use crate::config::Config;
+use crate::control::Control;
+use crate::counters::CounterCells;
+use crate::fabric::Fabric;
+use crate::ids::Vmid;
+use crate::interrupts::Interrupts;
+use crate::pool::Pool;
+use crate::vmid::{Slots, VmidState};
+use std::sync::Arc;
+
+/// The part of a GPU that its queue threads use.
+pub(crate) struct Shared {
+    pub(crate) index: usize,
+    pub(crate) config: Config,
+    pub(crate) fabric: Arc<Fabric>,
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) irq: Arc<dyn Interrupts>,
+    /// Never empty, and every queue's VMID was checked to be below its length.
+    pub(crate) vmids: Box<[VmidState]>,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) counters: CounterCells,
+    pub(crate) bell: Bell,
+    pub(crate) pool: Pool,
+    #[cfg(feature = "sabotage")]
+    pub(crate) sabotage: crate::sabotage::Sabotage,
+}
+
+impl Shared {
+    pub(crate) fn vmid(&self, vmid: Vmid) -> Option<&VmidState> {
+        self.vmids.get(usize::try_from(vmid.0).ok()?)
+    }
+
+    pub(crate) fn vmid_of(&self, control: &Control) -> &VmidState {
+        self.vmid(control.vmid).unwrap_or(&self.vmids[0])
+    }
+}
