@@ -13,7 +13,8 @@
 //! | [`gpu::Gpu`] | the device: page-table roots, TLB flushes, queues, its VRAM |
 //!
 //! The source stands in rooms, from the ground up; a room knows those below it, and asks something of the one above only
-//! through a small trait ([`vmid_owner::VmidOwner`], [`userptr::owner::UserptrOwner`]). `cargo xtask stray` checks that.
+//! through a small trait ([`vmid_owner::VmidOwner`], [`userptr::owner::UserptrOwner`], [`svm::owner::SvmOwner`]).
+//! `cargo xtask stray` checks that.
 //!
 //! | room | what is in it |
 //! | --- | --- |
@@ -25,8 +26,9 @@
 //! | `gpuvm`, `queues` | page tables and VMs; queues, eviction, events, faults |
 //! | [`userptr`] | ranges of the client's memory: state, index, notifiers, faulting in and committing |
 //! | `buffers` | what a handle stands for: buffer objects, DRM's objects, files of both |
+//! | [`svm`] | a process's SVM memory: ranges, windows, blocks |
 //! | `machine` | the driver of one machine, and its parameters |
-//! | [`process`], [`svm`] | a process, its restore and fault workers; its SVM memory |
+//! | [`process`] | a process, its restore and fault workers, what it does with its SVM memory |
 //! | `calls`, [`drm`] | KFD's calls; what libdrm asks a render node |
 //!
 //! Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Why a machine could not be made.
 
-use crate::source::Source;
+use crate::source::{BadVariable, Source};
 
 /// Why a machine could not be made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -28,8 +28,8 @@ pub enum HostError {
         wanted: Source,
     },
     /// `VKFD_NOTIFY` has a value that means nothing.
-    #[error("VKFD_NOTIFY={0:?}: expected uffd, interpose or none")]
-    BadVariable(String),
+    #[error(transparent)]
+    BadVariable(#[from] BadVariable),
     /// The process uses the memory of the one that it comes from (vfork), or was made past the C library (a raw `clone`).
     #[error("this process has its memory from another in a way that the C library does not know of: exec first")]
     Borrowed,

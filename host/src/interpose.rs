@@ -17,14 +17,6 @@
 use libc::{c_int, c_void};
 use std::sync::OnceLock;
 
-/// Whether the mapping calls of this process go through the hooks.
-pub fn interposed() -> bool {
-    #[cfg(feature = "interpose")]
-    return hooks::in_effect();
-    #[cfg(not(feature = "interpose"))]
-    false
-}
-
 /// What maps the descriptors of device files: given the arguments of mmap, the errno or the mapping's address, or `None` when the
 /// descriptor is an ordinary one. Called for every mapping of a file.
 pub type Mapper = unsafe fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> Option<Result<*mut c_void, c_int>>;
@@ -42,32 +34,10 @@ mod hooks {
     use crate::source::Source;
     use libc::{c_int, c_long, c_void, off_t, size_t};
     use std::cell::Cell;
-    use std::sync::OnceLock;
     use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
 
     thread_local! {
         static INSIDE: Cell<bool> = const { Cell::new(false) };
-        /// Set by the hook that [`in_effect`] calls.
-        static REACHED: Cell<bool> = const { Cell::new(false) };
-    }
-
-    pub(super) fn in_effect() -> bool {
-        static ANSWER: OnceLock<bool> = OnceLock::new();
-        *ANSWER.get_or_init(|| {
-            REACHED.set(false);
-            // SAFETY: a constant C string.
-            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"munmap".as_ptr()) };
-            type Munmap = unsafe extern "C" fn(*mut c_void, size_t) -> c_int;
-            let call: Munmap = if found.is_null() {
-                libc::munmap
-            } else {
-                // SAFETY: `munmap` has this type, whoever defines it.
-                unsafe { std::mem::transmute::<*mut c_void, Munmap>(found) }
-            };
-            // SAFETY: an empty range is refused with EINVAL.
-            unsafe { call(std::ptr::null_mut(), 0) };
-            REACHED.get()
-        })
     }
 
     /// Which calls a hook is for.
@@ -162,7 +132,7 @@ mod hooks {
     /// As for munmap.
     #[no_mangle]
     pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: size_t) -> c_int {
-        REACHED.set(true);
+        crate::interposed::note_hook();
         let span = pages(at, bytes);
         let call = || {
             // SAFETY: forwarded to the caller.

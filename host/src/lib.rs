@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The user host: the driver inside the client's own process, on ordinary CPU memory.
 //!
+//! A module names only those of lower floors (`cargo xtask stray` checks that; the floors are in `xtask/src/rooms.rs`). Where the
+//! process's memory asks something of what has moved pages, it does so through a trait (`mm::elsewhere`).
+//!
 //! | module | what |
 //! | --- | --- |
 //! | [`mm`] | the process's memory: watches, invalidations, faulting in; the locking rules |
@@ -21,9 +24,9 @@ pub mod device_file;
 pub mod dma;
 mod error;
 mod files;
-mod fork;
 pub mod frame;
 pub mod interpose;
+mod interposed;
 pub mod machine;
 mod maps;
 mod memory_left;
@@ -32,6 +35,10 @@ pub mod mm;
 mod pagemap;
 pub mod per_process;
 mod populate;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;
+#[cfg(not(feature = "sabotage"))]
+mod sabotage;
 mod shape;
 pub mod size;
 pub mod source;

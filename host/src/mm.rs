@@ -21,18 +21,21 @@
 //!
 //! Order: registration, tree, (the driver's notifier locks), flight, frame pool.
 
+pub(crate) mod elsewhere;
+mod fork;
 mod registration;
+pub(crate) mod told;
 
+use self::elsewhere::Elsewhere;
 use self::registration::Registration;
+use self::told::{Goes, Told};
 use crate::error::HostError;
-use crate::fork;
 use crate::frame::{Frames, Resolved};
-use crate::migrate::Mover;
+use crate::interposed::interposed;
 use crate::per_process::{Identity, PerProcess};
 use crate::populate::Populate;
 use crate::source::{Capabilities, Source};
-use crate::uffd::Uffd;
-use crate::watch::{Told, UserWatch};
+use crate::uffd::{Change, Listener, Uffd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
@@ -46,11 +49,6 @@ use vkfd_driver::interval::IntervalMap;
 const FLIGHTS: usize = 64;
 /// Machines that the reader can pause.
 const GATES: usize = 64;
-
-/// The whole address space that the host can watch.
-pub(crate) fn everything() -> CpuSpan {
-    CpuSpan::between(CpuVa(0), CpuVa(1 << 47))
-}
 
 /// Someone whose accesses to CPU memory can be held up.
 pub trait Pause: Send + Sync {
@@ -67,7 +65,7 @@ pub struct Mm {
     populate: Populate,
     source: Source,
     uffd: Option<Uffd>,
-    mover: OnceLock<Result<&'static Mover, String>>,
+    elsewhere: OnceLock<Result<&'static dyn Elsewhere, String>>,
     tree: RwLock<IntervalMap<Told>>,
     registration: Mutex<Registration>,
     /// The mover's worker, which does not wait for `registration`, wants it.
@@ -83,15 +81,6 @@ pub struct Mm {
 pub(crate) enum By {
     Reader,
     Others,
-}
-
-/// What an invalidation is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Goes {
-    /// Pages change; the mapping stays.
-    Pages,
-    /// The mapping goes, or has gone: what is there later is other memory.
-    Memory,
 }
 
 /// An invalidation under way: callbacks are over, frames are dead. Dropping it says that the change has happened.
@@ -127,7 +116,7 @@ impl Mm {
             Source::Userfaultfd => {
                 (wanted, Some(Uffd::open().map_err(|e| HostError::Source { wanted, why: e.to_string() })?))
             }
-            Source::Interposed if !crate::interpose::interposed() => {
+            Source::Interposed if !interposed() => {
                 let why = "libc's mapping calls are not interposed in this program (cargo feature `interpose`)".into();
                 return Err(HostError::Source { wanted, why });
             }
@@ -135,7 +124,7 @@ impl Mm {
             Source::Auto => match Uffd::open() {
                 Ok(uffd) => (Source::Userfaultfd, Some(uffd)),
                 Err(error) => {
-                    let source = if crate::interpose::interposed() { Source::Interposed } else { Source::AccessOnly };
+                    let source = if interposed() { Source::Interposed } else { Source::AccessOnly };
                     tracing::info!(%error, %source, "userfaultfd is not available");
                     (source, None)
                 }
@@ -150,7 +139,7 @@ impl Mm {
             populate: Populate::new(),
             source,
             uffd,
-            mover: OnceLock::new(),
+            elsewhere: OnceLock::new(),
             tree: RwLock::new(IntervalMap::new()),
             registration: Mutex::default(),
             wanted: AtomicBool::new(false),
@@ -177,7 +166,7 @@ impl Mm {
 
     /// What the source sees.
     pub fn capabilities(&self) -> Capabilities {
-        let hooks = crate::interpose::interposed() && self.source != Source::AccessOnly;
+        let hooks = interposed() && self.source != Source::AccessOnly;
         match &self.uffd {
             Some(uffd) => Capabilities { protect: hooks, pageout: hooks, ..uffd.capabilities() },
             None => Capabilities {
@@ -209,45 +198,35 @@ impl Mm {
         if let Some(uffd) = &self.uffd {
             uffd.settle();
         }
-        if let Some(mover) = self.mover() {
+        if let Some(mover) = self.elsewhere() {
             mover.settle();
         }
     }
 
     /// What moves pages to GPUs, if anything has moved yet.
-    pub(crate) fn mover(&self) -> Option<&'static Mover> {
-        self.mover.get()?.as_ref().ok().copied()
+    pub(crate) fn elsewhere(&self) -> Option<&'static dyn Elsewhere> {
+        self.elsewhere.get()?.as_ref().ok().copied()
     }
 
-    /// What moves pages to GPUs, started if need be.
+    /// What moves pages to GPUs, made by `start` if need be.
     ///
     /// # Errors
     /// Why nothing can be moved here, for people.
-    pub(crate) fn start_mover(&'static self) -> Result<&'static Mover, &'static str> {
-        let start = || {
-            match self.source {
-            Source::Userfaultfd => Mover::start(self).map_err(|e| e.to_string()),
-            _ => Err("userfaultfd is not available: have the kernel built with it (CONFIG_USERFAULTFD), and the sandbox, if there is one, allow \
-                      it (in a container, its seccomp profile)"
-                .to_owned()),
-        }
-        };
-        self.mover.get_or_init(start).as_ref().copied().map_err(String::as_str)
-    }
-
-    /// Why pages cannot be moved to GPUs, for people; empty when they can.
-    pub fn why_not_moved(&'static self) -> &'static str {
-        self.start_mover().err().unwrap_or("")
+    pub(crate) fn elsewhere_or(
+        &self,
+        start: impl FnOnce() -> Result<&'static dyn Elsewhere, String>,
+    ) -> Result<&'static dyn Elsewhere, &str> {
+        self.elsewhere.get_or_init(start).as_ref().copied().map_err(String::as_str)
     }
 
     /// How many pages are on GPUs, and in how many runs of neighbours.
     pub fn moved(&self) -> (u64, usize) {
-        self.mover().map_or((0, 0), Mover::resident)
+        self.elsewhere().map_or((0, 0), Elsewhere::resident)
     }
 
     /// In how many steps pages have moved so far, there and back. In each, who touches its pages waits until it is over.
     pub fn steps(&self) -> u64 {
-        self.mover().map_or(0, |mover| mover.epoch() / 2)
+        self.elsewhere().map_or(0, |mover| mover.epoch() / 2)
     }
 
     fn tree(&self) -> RwLockReadGuard<'_, IntervalMap<Told>> {
@@ -398,21 +377,20 @@ impl Mm {
     }
 
     /// See [`vkfd_driver::address_space::AddressSpace::fault`].
-    pub(crate) fn fault(&self, watch: &UserWatch, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
+    pub(crate) fn fault(&self, told: &Told, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
         self.settle();
-        let told = watch.told();
         if told.is_unregistered() && self.uffd.is_some() {
             let _registration = self.registration();
             if let Err(errno) = self.register(told) {
                 return Faulted { spans: 0, error: Some(errno) };
             }
         }
-        if let Some(mover) = self.mover() {
+        if let Some(mover) = self.elsewhere() {
             if spans.iter().any(|span| mover.holds(*span)) {
                 return self.fault_moved(mover, spans, access, pages);
             }
         }
-        let epoch = self.mover().map(Mover::epoch);
+        let epoch = self.elsewhere().map(Elsewhere::epoch);
         let mut faulted = self.populate.populate(spans, access);
         if faulted.error == Some(Errno::EFAULT) && self.has_moved_since(epoch) {
             return Faulted { error: Some(Errno::EBUSY), ..faulted };
@@ -435,16 +413,16 @@ impl Mm {
 
     /// Whether pages were out of reach some time since `epoch`: the kernel's accesses may have failed for that.
     fn has_moved_since(&self, epoch: Option<u64>) -> bool {
-        epoch.is_some_and(|epoch| epoch % 2 != 0) || self.mover().map(Mover::epoch) != epoch
+        epoch.is_some_and(|epoch| epoch % 2 != 0) || self.elsewhere().map(Elsewhere::epoch) != epoch
     }
 
     /// As [`Mm::fault`], of which `spans` some are on a GPU. Pages there are not populated: the CPU may not need them, and private ones
     /// would come back.
-    fn fault_moved(&self, mover: &Mover, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
+    fn fault_moved(&self, mover: &dyn Elsewhere, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
         let writable = access == Access::Write;
         let mut pages = pages.iter_mut();
         for (i, span) in spans.iter().enumerate() {
-            let done = mover.each_part(*span, |part, place| match place {
+            let done = mover.each_part(*span, &mut |part, place| match place {
                 Some(place) => {
                     if let Some(errno) = mover.refusal(part, access) {
                         return Err(errno);
@@ -508,13 +486,25 @@ impl Mm {
         });
         drop(found); // without the lock
     }
+}
 
-    /// Runs `f` with all gates' accesses held up.
-    pub(crate) fn with_gates_closed(&self, f: impl FnOnce()) {
+impl Listener for Mm {
+    fn with_accesses_paused(&self, f: &mut dyn FnMut()) {
         let gates = self.gates();
         gates.iter().flatten().for_each(|g| g.pause());
         f();
         gates.iter().flatten().for_each(|g| g.unpause());
+    }
+
+    fn changed(&self, span: CpuSpan, change: Change) {
+        if change == Change::Gone {
+            self.registration_lost(span);
+        }
+        if let (Change::Discarded, Some(mover)) = (change, self.elsewhere()) {
+            mover.expect_discard(span);
+        }
+        // The change is the kernel's and cannot be waited for.
+        drop(self.begin(span, By::Reader, if change == Change::Gone { Goes::Memory } else { Goes::Pages }));
     }
 }
 

@@ -9,7 +9,6 @@
 //!
 //! All sources have the last row's line of defence as well.
 
-use crate::error::HostError;
 use std::fmt;
 
 /// How the host learns of changes to CPU mappings.
@@ -38,19 +37,24 @@ impl fmt::Display for Source {
     }
 }
 
+/// `VKFD_NOTIFY` has a value that means nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("VKFD_NOTIFY={0:?}: expected uffd, interpose or none")]
+pub struct BadVariable(pub String);
+
 impl Source {
     /// This source, or what the environment says in place of [`Source::Auto`].
     ///
     /// # Errors
-    /// [`HostError::BadVariable`].
-    pub fn or_from_environment(self) -> Result<Self, HostError> {
+    /// [`BadVariable`].
+    pub fn or_from_environment(self) -> Result<Self, BadVariable> {
         match (self, std::env::var("VKFD_NOTIFY")) {
             (Self::Auto, Ok(value)) => match value.as_str() {
                 "" | "auto" => Ok(Self::Auto),
                 "uffd" | "userfaultfd" => Ok(Self::Userfaultfd),
                 "interpose" => Ok(Self::Interposed),
                 "none" => Ok(Self::AccessOnly),
-                _ => Err(HostError::BadVariable(value)),
+                _ => Err(BadVariable(value)),
             },
             _ => Ok(self),
         }

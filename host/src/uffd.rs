@@ -24,7 +24,6 @@
 //! The reader thread neither allocates nor frees nor unmaps once it runs: see [`crate::mm`].
 
 use crate::maps;
-use crate::mm::{everything, By, Goes, Mm};
 use crate::source::Capabilities;
 use linux_raw_sys::{general as raw, ioctl};
 use std::io;
@@ -53,6 +52,31 @@ const FORK: u64 = bits(raw::UFFD_FEATURE_EVENT_FORK);
 
 const fn bits(features: u32) -> u64 {
     features as u64
+}
+
+/// The whole address space that the host can watch.
+pub(crate) fn everything() -> CpuSpan {
+    CpuSpan::between(CpuVa(0), CpuVa(1 << 47))
+}
+
+/// What has happened to memory that is watched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is not mapped there any more, and its registration is lost.
+    Gone,
+    /// Its pages are about to be discarded.
+    Discarded,
+    /// A child has it, too: pages become copied on write.
+    Forked,
+}
+
+/// Who is told of events, on the reader thread: neither allocates nor frees nor unmaps.
+pub(crate) trait Listener: Send + Sync {
+    /// Runs `f`, which reads and passes on events, with all accesses of GPUs held up.
+    fn with_accesses_paused(&self, f: &mut dyn FnMut());
+
+    /// An event has come.
+    fn changed(&self, span: CpuSpan, change: Change);
 }
 
 /// The descriptor and its reader's state.
@@ -206,14 +230,14 @@ impl Uffd {
     }
 
     /// Starts the reader thread.
-    pub(crate) fn serve(&'static self, mm: &'static Mm) -> io::Result<()> {
+    pub(crate) fn serve(&'static self, listener: &'static dyn Listener) -> io::Result<()> {
         std::thread::Builder::new().name("vkfd-notify".into()).spawn(move || {
             block_signals();
             let _abort = AbortOnPanic;
             // Not by a channel, whose end frees: nothing is registered before this was seen, and from then on nothing may be freed.
             *self.rounds() += 1;
             self.handled.notify_all();
-            self.read_events(mm);
+            self.read_events(listener);
         })?;
         let begun = self.handled.wait_while(self.rounds(), |rounds| *rounds == 0);
         drop(begun.unwrap_or_else(PoisonError::into_inner));
@@ -221,16 +245,16 @@ impl Uffd {
     }
 
     /// One read a round, so that a storm of events neither keeps the GPUs paused nor [`Uffd::settle`] waiting.
-    fn read_events(&self, mm: &Mm) {
+    fn read_events(&self, listener: &dyn Listener) {
         loop {
             self.wait_readable(-1);
             self.busy.store(true, Ordering::SeqCst);
-            mm.with_gates_closed(|| {
+            listener.with_accesses_paused(&mut || {
                 // SAFETY: the message is plain numbers; zero is a value of each.
                 let mut events: [raw::uffd_msg; EVENTS] = unsafe { std::mem::zeroed() };
                 let read = self.read(&mut events);
                 for event in events.iter().take(read) {
-                    handle(mm, event);
+                    handle(listener, event);
                 }
             });
             let mut rounds = self.rounds();
@@ -298,19 +322,18 @@ impl Drop for AbortOnPanic {
 }
 
 /// One event.
-fn handle(mm: &Mm, event: &raw::uffd_msg) {
-    // The span, and whether its mapping, and with it the registration, has gone.
-    let (span, moved) = match u32::from(event.event) {
-        raw::UFFD_EVENT_UNMAP | raw::UFFD_EVENT_REMOVE => {
+fn handle(listener: &dyn Listener, event: &raw::uffd_msg) {
+    let (span, change) = match u32::from(event.event) {
+        kind @ (raw::UFFD_EVENT_UNMAP | raw::UFFD_EVENT_REMOVE) => {
             // SAFETY: the kernel filled this member for these events.
             let gone = unsafe { event.arg.remove };
-            let span = CpuSpan::between(CpuVa(gone.start), CpuVa(gone.end));
-            (Some(span), u32::from(event.event) == raw::UFFD_EVENT_UNMAP)
+            let change = if kind == raw::UFFD_EVENT_UNMAP { Change::Gone } else { Change::Discarded };
+            (Some(CpuSpan::between(CpuVa(gone.start), CpuVa(gone.end))), change)
         }
         raw::UFFD_EVENT_REMAP => {
             // SAFETY: the kernel filled this member for this event.
             let moved = unsafe { event.arg.remap };
-            (CpuSpan::new(CpuVa(moved.from), moved.len), true)
+            (CpuSpan::new(CpuVa(moved.from), moved.len), Change::Gone)
         }
         raw::UFFD_EVENT_FORK => {
             // SAFETY: the kernel filled this member for this event.
@@ -319,21 +342,13 @@ fn handle(mm: &Mm, event: &raw::uffd_msg) {
                 // SAFETY: the read installed this descriptor, for the child's memory, which is none of ours.
                 drop(unsafe { OwnedFd::from_raw_fd(fd) });
             }
-            (Some(everything()), false)
+            (Some(everything()), Change::Forked)
         }
-        _ => (None, false),
+        _ => return,
     };
-    let Some(span) = span else { return };
-    if moved {
-        mm.registration_lost(span);
+    if let Some(span) = span {
+        listener.changed(span, change);
     }
-    if u32::from(event.event) == raw::UFFD_EVENT_REMOVE {
-        if let Some(mover) = mm.mover() {
-            mover.late.expect(span);
-        }
-    }
-    // The change is the kernel's and cannot be waited for.
-    drop(mm.begin(span, By::Reader, if moved { Goes::Memory } else { Goes::Pages }));
 }
 
 /// A handler of the program's must not run on the reader thread: it could allocate. Faults stay deliverable.

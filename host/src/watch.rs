@@ -1,71 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! One watched interval, and the driver's view of this process ([`ProcessMemory`]).
+//! The driver's view of this process ([`ProcessMemory`]), and its watches.
 
 use crate::device::HostGpu;
 use crate::migrate;
-use crate::mm::{Goes, Mm};
+use crate::mm::told::Told;
+use crate::mm::Mm;
 use crate::sys;
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
 use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::os;
-
-struct State {
-    span: CpuSpan,
-    client: Arc<dyn Invalidate>,
-    /// Invalidations of the interval that have begun.
-    begun: AtomicU64,
-    /// Some of the interval may not be registered for events.
-    unregistered: AtomicBool,
-}
-
-/// A watch as the tree of watches holds it: equal only to itself.
-#[derive(Clone)]
-pub(crate) struct Told(Arc<State>);
-
-impl PartialEq for Told {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Told {
-    pub(crate) fn span(&self) -> CpuSpan {
-        self.0.span
-    }
-
-    /// The part of `span` that is watched.
-    pub(crate) fn cut(&self, span: CpuSpan) -> CpuSpan {
-        let own = self.0.span;
-        CpuSpan::between(own.start().max(span.start()), own.end().min(span.end()))
-    }
-
-    /// Tells the driver of the part of `span` that is watched: many watches of one client that a large span hits must not each make it
-    /// look at all of it. User-space invalidations may always block, so they are never refused.
-    pub(crate) fn tell(&self, span: CpuSpan, goes: Goes) {
-        self.0.begun.fetch_add(1, Ordering::SeqCst);
-        match goes {
-            Goes::Pages => self.0.client.invalidate(self.cut(span), true),
-            Goes::Memory => self.0.client.unmapped(self.cut(span), true),
-        };
-    }
-
-    pub(crate) fn mark_unregistered(&self) {
-        self.0.unregistered.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn mark_registered(&self) {
-        self.0.unregistered.store(false, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_unregistered(&self) -> bool {
-        self.0.unregistered.load(Ordering::SeqCst)
-    }
-}
 
 /// The host's [`Watch`].
 pub struct UserWatch {
@@ -86,11 +32,11 @@ impl Watch for UserWatch {
 
     fn read_begin(&self) -> Seq {
         self.mm.wait_landed(self.told.span());
-        Seq(self.told.0.begun.load(Ordering::SeqCst))
+        Seq(self.told.begun())
     }
 
     fn read_retry(&self, seq: Seq) -> bool {
-        self.told.0.begun.load(Ordering::SeqCst) != seq.0
+        self.told.begun() != seq.0
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -159,8 +105,7 @@ impl AddressSpace for ProcessMemory {
         if !self.mm.is_current() {
             return Err(Errno::ESRCH.into());
         }
-        let state = State { span, client, begun: AtomicU64::new(0), unregistered: AtomicBool::new(true) };
-        let told = Told(os::arc(state)?);
+        let told = Told::new(span, client)?;
         self.mm.add_watch(&told)?;
         Ok(Arc::new(UserWatch { mm: self.mm, told }))
     }
@@ -180,7 +125,7 @@ impl AddressSpace for ProcessMemory {
         // An invalidation since `seq` is the driver's to notice: its generations say which ranges it hit, where EBUSY
         // would throw all of them away.
         let _ = seq;
-        self.mm.fault(watch, spans, access, pages)
+        self.mm.fault(watch.told(), spans, access, pages)
     }
 
     fn migration(&self) -> Migration {

@@ -103,7 +103,7 @@ fn the_environment_can_turn_notification_off() {
 #[test]
 fn a_variable_that_means_nothing_is_an_error() {
     isolated("a_variable_that_means_nothing_is_an_error", Some("maybe"), || {
-        assert!(matches!(Mm::get(Source::Auto), Err(HostError::BadVariable(v)) if v == "maybe"));
+        assert!(matches!(Mm::get(Source::Auto), Err(HostError::BadVariable(v)) if v.0 == "maybe"));
     });
 }
 

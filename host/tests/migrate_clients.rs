@@ -12,7 +12,7 @@ use moving::{aligned, rig, word, Rig};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vkfd_driver::addr::{index, CpuSpan};
-use vkfd_host::migrate::sabotage;
+use vkfd_host::sabotage;
 
 const MB: u64 = 1 << 20;
 /// Pages: two blocks, the second not whole.

@@ -92,9 +92,9 @@ fn without_the_protection_writes_are_lost() {
     let area = aligned(1024);
     moving::fill(&area, 0);
     (0..1024).for_each(|page| unsafe { moving::word(&area, page).write_volatile(0) });
-    vkfd_host::migrate::sabotage::copy_unsealed(true);
+    vkfd_host::sabotage::copy_unsealed(true);
     let lost = (0..50).map(|_| writers(&rig, &area, 20)).find(|lost| *lost != 0);
-    vkfd_host::migrate::sabotage::copy_unsealed(false);
+    vkfd_host::sabotage::copy_unsealed(false);
     assert!(lost.is_some(), "this test can fail");
 }
 
@@ -314,12 +314,12 @@ fn arrivals(rig: &Rig, times: u64) -> u64 {
 fn what_arrives_while_memory_is_let_go_is_kept() {
     let _one = serial();
     let Some(rig) = rig(false, 16 * MB) else { return };
-    vkfd_host::migrate::sabotage::end_slowly(true);
+    vkfd_host::sabotage::end_slowly(true);
     let sound = arrivals(&rig, 10);
-    vkfd_host::migrate::sabotage::end_carelessly(true);
+    vkfd_host::sabotage::end_carelessly(true);
     let careless = (0..200).find(|_| arrivals(&rig, 1) != 0);
-    vkfd_host::migrate::sabotage::end_carelessly(false);
-    vkfd_host::migrate::sabotage::end_slowly(false);
+    vkfd_host::sabotage::end_carelessly(false);
+    vkfd_host::sabotage::end_slowly(false);
     assert_eq!(sound, 0);
     assert!(careless.is_some(), "this test can fail");
     rig.wait_held(0);
@@ -334,9 +334,9 @@ fn departures(rig: &Rig, back: bool, times: u64) -> u64 {
         renew(&from);
         moving::fill(&from, round << 32);
         if back {
-            vkfd_host::migrate::sabotage::replace_slowly(false);
+            vkfd_host::sabotage::replace_slowly(false);
             assert_eq!(rig.go(from.all()), 16);
-            vkfd_host::migrate::sabotage::replace_slowly(true);
+            vkfd_host::sabotage::replace_slowly(true);
         }
         let moving = || if back { rig.back(from.all()) } else { rig.go(from.all()) };
         let found = moved_meanwhile(moving, from.pages(5, 1).start(), into.all().start());
@@ -357,13 +357,13 @@ fn departures(rig: &Rig, back: bool, times: u64) -> u64 {
 fn what_leaves_while_mappings_are_replaced_is_kept() {
     let _one = serial();
     let Some(rig) = rig(true, 16 * MB) else { return };
-    vkfd_host::migrate::sabotage::replace_slowly(true);
+    vkfd_host::sabotage::replace_slowly(true);
     let sound = [false, true].map(|back| departures(&rig, back, 10));
     rig.wait_held(0);
-    vkfd_host::migrate::sabotage::forget_what_moved(true);
+    vkfd_host::sabotage::forget_what_moved(true);
     let forgetful = (0..200).find(|_| departures(&rig, false, 1) != 0);
-    vkfd_host::migrate::sabotage::forget_what_moved(false);
-    vkfd_host::migrate::sabotage::replace_slowly(false);
+    vkfd_host::sabotage::forget_what_moved(false);
+    vkfd_host::sabotage::replace_slowly(false);
     assert_eq!(sound, [0, 0]);
     assert!(forgetful.is_some(), "this test can fail");
 }

@@ -1,102 +1,167 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The rooms of the driver's source and their order: a lower room does not name what is in a higher one.
+//! The rooms of a crate's source and their order: a room names only what is in lower ones.
 //!
-//! `driver/src/lib.rs` says which module is in which room (`pub use gpuvm::{page_table, vm};`), and modules name each other as
-//! `crate::vm`. Tests at the end of a file may name anything.
+//! A room is a module of the crate's root. The root says which module is in which room (`pub use gpuvm::{page_table, vm};`), and
+//! modules name each other as `crate::vm`. Where a room must ask something of a higher one, it has a trait for that, and the
+//! higher one implements it. Tests at the end of a file may name anything.
+//!
+//! Because the order has no circle, the modules of different rooms do not know each other in a ring.
 
 use std::collections::HashMap;
 
-/// From the ground up. Rooms of one floor may name each other.
-const FLOORS: [&[&str]; 11] = [
-    &["base", "os"],
-    &["collections"],
-    &["seams"],
-    &["topology"],
-    &["device"],
-    &["gpuvm", "queues"],
-    &["userptr"],
-    &["buffers"],
-    &["machine"],
-    &["process", "svm"],
-    &["calls", "drm"],
+/// The crates whose source stands in rooms.
+pub const CRATES: [Crate; 3] = [
+    Crate {
+        source: "driver/src/",
+        floors: &[
+            &["base"],
+            &["os"],
+            &["collections", "seams"],
+            &["device", "topology"],
+            &["gpuvm"],
+            &["queues"],
+            &["userptr"],
+            &["buffers", "svm"],
+            &["machine"],
+            &["process"],
+            &["calls"],
+            &["drm"],
+        ],
+    },
+    Crate {
+        source: "gpu/src/",
+        floors: &[&["base"], &["memory"], &["state"], &["kernels"], &["packets"], &["queue"], &["gpu"]],
+    },
+    Crate {
+        source: "host/src/",
+        floors: &[
+            &["device_file", "files", "interposed", "maps", "memory_left"],
+            &["pagemap", "sabotage", "size", "source", "sys"],
+            &["error", "per_process", "populate", "table", "uffd"],
+            &["frame", "target"],
+            &["mm", "shape"],
+            &["dma"],
+            &["device"],
+            &["migrate"],
+            &["interpose", "system", "watch"],
+            &["machine"],
+            &["description"],
+        ],
+    },
 ];
 
-/// Which module is where.
-pub struct Rooms(HashMap<String, String>);
+/// A crate and its rooms, from the ground up.
+pub struct Crate {
+    /// Where its source is, with a slash at the end.
+    pub source: &'static str,
+    floors: &'static [&'static [&'static str]],
+}
+
+impl Crate {
+    fn floor(&self, room: &str) -> Option<usize> {
+        self.floors.iter().position(|rooms| rooms.contains(&room))
+    }
+}
+
+/// What is in which room of a crate.
+pub struct Rooms {
+    of: &'static Crate,
+    /// By what it is called in the root.
+    names: HashMap<String, String>,
+}
 
 impl Rooms {
     /// As the crate's root says.
-    pub fn of(root: &str) -> Self {
-        let mut rooms = HashMap::new();
-        for name in FLOORS.iter().copied().flatten() {
-            rooms.insert((*name).into(), (*name).into());
+    pub fn new(of: &'static Crate, root: &str) -> Self {
+        let mut names: HashMap<String, String> = HashMap::new();
+        for name in of.floors.iter().copied().flatten() {
+            names.insert((*name).into(), (*name).into());
         }
-        for line in root.lines() {
-            let Some((room, modules)) = line.strip_prefix("pub use ").and_then(|rest| rest.split_once("::")) else {
+        let code: Vec<&str> = root.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+        for statement in code.join(" ").split(';') {
+            let Some((before, used)) = statement.split_once("use ") else { continue };
+            let Some((from, listed)) = used.split_once("::") else { continue };
+            if before.contains('{') {
                 continue;
-            };
-            for module in modules.trim_end_matches(';').trim_matches(['{', '}']).split(',') {
-                rooms.insert(module.trim().into(), room.into());
+            }
+            // What comes from a room's module is in that room, too.
+            let Some(room) = names.get(from.trim()).cloned() else { continue };
+            for name in listed.trim().trim_matches(['{', '}']).split(',').map(str::trim).filter(|name| !name.is_empty())
+            {
+                names.entry(name.into()).or_insert_with(|| room.clone());
             }
         }
-        Self(rooms)
+        Self { of, names }
     }
 
-    /// The findings in a file of the driver's, `path` relative to its `src`.
+    /// The findings in a file, `path` relative to the crate's source.
     pub fn check(&self, path: &str, text: &str) -> Vec<String> {
-        let Some((room, _)) = path.split_once('/') else { return Vec::new() };
-        let Some(own) = floor(room) else { return vec![format!("driver/src/{path}: no room is called {room}")] };
+        let room = path.split('/').next().unwrap_or_default().trim_end_matches(".rs");
+        if path == "lib.rs" {
+            return Vec::new();
+        }
+        let source = self.of.source;
+        let Some(own) = self.of.floor(room) else { return vec![format!("{source}{path}: no room is called {room}")] };
         let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         let mut findings = Vec::new();
         for (number, line) in code.lines().enumerate() {
             let line = line.split("//").next().unwrap_or_default();
             for after in line.split("crate::").skip(1) {
                 let name: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                let Some(other) = self.0.get(&name).filter(|other| floor(other) > Some(own)) else { continue };
-                findings.push(format!(
-                    "driver/src/{path}:{}: {room} names {name}, which is in {other}, a higher room",
-                    number + 1
-                ));
+                let Some(other) = self.names.get(&name).filter(|other| *other != room) else { continue };
+                if self.of.floor(other).is_some_and(|other| other >= own) {
+                    findings.push(format!(
+                        "{source}{path}:{}: {room} names {name}, which is in {other}, not a lower room",
+                        number + 1
+                    ));
+                }
             }
         }
         findings
     }
 }
 
-fn floor(room: &str) -> Option<usize> {
-    FLOORS.iter().position(|rooms| rooms.contains(&room))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ROOT: &str = "pub mod svm;\npub use gpuvm::{page_table, vm};\npub use calls::mmap;\n";
+    const ROOT: &str = "pub mod svm;\npub use gpuvm::{page_table,\n vm};\npub use calls::mmap;\npub use vm::Vm;\n";
+
+    fn rooms() -> Rooms {
+        Rooms::new(&CRATES[0], ROOT)
+    }
 
     #[test]
-    fn a_lower_room_may_not_name_a_higher_one() {
-        let rooms = Rooms::of(ROOT);
-        assert!(rooms.check("svm/block.rs", "use crate::vm::Vm;\nuse crate::process::Process;\n").is_empty());
+    fn a_room_names_only_lower_ones() {
+        let rooms = rooms();
+        assert!(rooms.check("process/mod.rs", "use crate::vm::Vm;\nuse crate::svm::Svm;\n").is_empty());
         assert_eq!(
             rooms.check("gpuvm/vm.rs", "use crate::page_table::Leaves;\n// crate::mmap\nlet x = crate::mmap::f();\n"),
-            ["driver/src/gpuvm/vm.rs:3: gpuvm names mmap, which is in calls, a higher room"]
+            ["driver/src/gpuvm/vm.rs:3: gpuvm names mmap, which is in calls, not a lower room"]
         );
-        assert_eq!(rooms.check("base/addr.rs", "use crate::svm;\n").len(), 1);
+        assert_eq!(rooms.check("svm/window.rs", "use crate::process::Process;\n").len(), 1);
+        assert_eq!(rooms.check("svm/window.rs", "use crate::buffers::Bo;\n").len(), 1, "one of the same floor");
+        assert_eq!(rooms.check("base/addr.rs", "use crate::Vm;\n").len(), 1, "what the root takes out of a module");
         assert!(rooms.check("base/addr.rs", "\n#[cfg(test)]\nmod tests {\n    use crate::svm;\n}\n").is_empty());
     }
 
     #[test]
-    fn each_directory_is_a_room() {
-        assert_eq!(Rooms::of(ROOT).check("utils/x.rs", "").len(), 1);
+    fn each_module_of_the_root_is_a_room() {
+        assert_eq!(rooms().check("utils/x.rs", "").len(), 1);
+        assert_eq!(rooms().check("utils.rs", "").len(), 1);
+        assert!(rooms().check("lib.rs", "use crate::drm;").is_empty());
     }
 
     #[test]
-    fn the_drivers_root_names_modules_that_exist() {
-        let root = crate::tree::root().join("driver/src");
-        let rooms = Rooms::of(&std::fs::read_to_string(root.join("lib.rs")).unwrap());
-        for (module, room) in rooms.0.iter().filter(|(module, room)| module != room) {
-            assert!(root.join(format!("{room}/{module}.rs")).exists(), "{room}/{module}.rs");
+    fn the_rooms_are_those_of_the_tree() {
+        for of in &CRATES {
+            let source = crate::tree::root().join(of.source);
+            let rooms = Rooms::new(of, &std::fs::read_to_string(source.join("lib.rs")).unwrap());
+            for room in of.floors.iter().copied().flatten() {
+                let (file, directory) = (source.join(format!("{room}.rs")), source.join(room));
+                assert!(file.exists() || directory.join("mod.rs").exists(), "{}{room}", of.source);
+            }
+            assert!(rooms.names.len() > 35, "{}: {} names", of.source, rooms.names.len());
         }
-        assert!(rooms.0.len() > 40, "{} modules", rooms.0.len());
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::rooms::Rooms;
+use crate::rooms::{Rooms, CRATES};
 use crate::{tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
@@ -17,7 +17,8 @@ use crate::{tree, Verdict};
 /// the driver's source must be the same on every host; a .rs, .c or .h file without the line "SPDX-License-Identifier: GPL-2.0 OR
 /// MIT" at its start; a .rs file of more than 700 lines; in what runs in the kernel (driver/, wire/, linux/, uapi/) an open range from a variable
 /// that is counted through, as in `(first..).zip(list)`: it steps beyond the last number of its type before it finds the list's end, and a kernel that
-/// is built with overflow checks ends there; a module of the driver that names one of a higher room (the rooms' order is in xtask/src/rooms.rs).
+/// is built with overflow checks ends there; a module of the driver,
+/// the software GPU or the user host that names one of another room that is not a lower one (the rooms' order is in xtask/src/rooms.rs).
 ///
 /// Looks at all files that git tracks and at new ones that it does not ignore.
 ///
@@ -28,7 +29,6 @@ pub struct Args {}
 const HOST: &str = "vkfd_kernel";
 const HOST_FILE: &str = "driver/src/os/mod.rs";
 const LICENSE: &str = "SPDX-License-Identifier: GPL-2.0 OR MIT";
-const DRIVER: &str = "driver/src/";
 const MAX_LINES: usize = 700;
 /// What is compiled into the kernel module.
 const IN_KERNEL: [&str; 4] = ["driver/src/", "wire/src/", "linux/", "uapi/src/"];
@@ -37,7 +37,11 @@ pub fn run(_: &Args) -> Result<Verdict> {
     let root = tree::root();
     let mut findings = Vec::new();
     let mut looked_at = 0_usize;
-    let rooms = Rooms::of(&fs::read_to_string(root.join(DRIVER).join("lib.rs")).context("read the driver's lib.rs")?);
+    let mut rooms = Vec::new();
+    for of in &CRATES {
+        let file = format!("{}lib.rs", of.source);
+        rooms.push((of.source, Rooms::new(of, &fs::read_to_string(root.join(&file)).context(file)?)));
+    }
     for path in tree::files()? {
         if !matches!(extension(&path), "rs" | "c" | "h") {
             continue;
@@ -46,8 +50,10 @@ pub fn run(_: &Args) -> Result<Verdict> {
         let text = fs::read_to_string(&file).with_context(|| format!("read {path}"))?;
         looked_at += 1;
         findings.extend(check(&path, &text));
-        if let Some(path) = path.strip_prefix(DRIVER).filter(|path| extension(path) == "rs") {
-            findings.extend(rooms.check(path, &text));
+        for (source, rooms) in &rooms {
+            if let Some(path) = path.strip_prefix(source).filter(|path| extension(path) == "rs") {
+                findings.extend(rooms.check(path, &text));
+            }
         }
     }
     if findings.is_empty() {

@@ -2,7 +2,8 @@
 //! fork: the child is to have private copies, and mappings of VRAM would be shared with it. So everything moves back before, and nothing moves to
 //! a device until the fork is over.
 
-use crate::mm::{everything, Mm};
+use crate::mm::Mm;
+use crate::uffd::everything;
 use std::sync::Once;
 
 extern "C" fn prepare() {

@@ -3,9 +3,9 @@
 //!
 //! One producer, one consumer, a fixed place in memory. The worker may look at entries before it handles them, and strike its own ones out.
 
-use crate::mm::everything;
 use crate::sys;
 use crate::table::Table;
+use crate::uffd::everything;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa};

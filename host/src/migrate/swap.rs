@@ -6,7 +6,8 @@
 
 use super::descriptor::{Holes, Mode};
 use super::device_ram::Window;
-use super::{sabotage, Mover};
+use super::Mover;
+use crate::sabotage;
 use crate::sys;
 use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 

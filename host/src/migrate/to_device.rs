@@ -9,16 +9,13 @@ use super::places::Run;
 use super::ring::{from_start, Change, Fate};
 use super::stash::Holds;
 use super::swap::Staged;
-use super::to_system::PATIENCE;
 use super::vma::Vma;
-use super::worker::Worker;
-use super::{sabotage, Mover, Placed};
+use super::worker::{Worker, CHUNK, PATIENCE};
+use super::{Mover, Placed};
+use crate::sabotage;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
-
-/// Most bytes of one invalidation.
-pub(super) const CHUNK: u64 = 32 << 20;
 
 /// Bytes taken out at once; then they can be copied.
 const PORTION: u64 = 1 << 20;

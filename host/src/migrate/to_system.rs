@@ -9,9 +9,9 @@ use super::device_ram::{identity, Window};
 use super::places::Run;
 use super::ring::{from_start, Change, Fate};
 use super::stash::{Holds, Slot};
-use super::to_device::CHUNK;
-use super::worker::Worker;
-use super::{await_answer, sabotage, Job, Mover};
+use super::worker::{Worker, CHUNK, PATIENCE};
+use super::{await_answer, Job, Mover};
+use crate::sabotage;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
@@ -19,8 +19,6 @@ use vkfd_driver::device_memory::DeviceMemory;
 
 /// How often a piece is tried whose mapping is changing.
 const TRIES: u32 = 8;
-/// How often a mapping is asked for without which contents would be lost.
-pub(super) const PATIENCE: u32 = 10_000;
 
 /// Where contents are: pages of the stash, if there are such, and VRAM.
 type Source = (Option<CpuVa>, CpuVa);

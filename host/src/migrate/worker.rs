@@ -9,13 +9,19 @@ use super::stash::Stash;
 use super::threads::Threads;
 use super::vma::FileId;
 use super::{Job, Mover, AWAKE};
-use crate::mm::{By, Goes, Mm};
+use crate::mm::told::Goes;
+use crate::mm::{By, Mm};
 use crate::sys;
 use crate::uffd::block_signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, HUGE, PAGE};
+
+/// Most bytes of one invalidation.
+pub(super) const CHUNK: u64 = 32 << 20;
+/// How often a mapping is asked for without which contents would be lost.
+pub(super) const PATIENCE: u32 = 10_000;
 
 /// How long pages are kept for the next move, in milliseconds.
 const LINGER: u32 = 1000;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which memory is registered for events, and with whose descriptor: watched memory with the watches', what is on a GPU or on its way with the
-//! mover's ([`crate::migrate`]). Memory whose last watch has ended stays registered for a while.
+//! mover's ([`super::elsewhere`]). Memory whose last watch has ended stays registered for a while.
 //!
 //! Lock `registration` guards all of it. Who has it may touch pages that the mover's worker is to bring, so the worker never waits for it:
 //! what it calls here says `None` when somebody else has the lock, and the worker does its other work and asks again.
 
+use super::told::Told;
 use super::Mm;
 use crate::uffd::Uffd;
-use crate::watch::Told;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl Mm {
 
     /// For the mover's worker: `None` when somebody else has the lock.
     fn try_registration(&self) -> Option<MutexGuard<'_, Registration>> {
-        if crate::migrate::sabotage::waits_for_registration() {
+        if crate::sabotage::waits_for_registration() {
             return Some(self.registration());
         }
         let registration = match self.registration.try_lock() {
@@ -62,7 +62,7 @@ impl Mm {
     /// want of mappings: going on would miss what happens to it.
     pub(super) fn register(&self, told: &Told) -> Result<(), Errno> {
         let Some(uffd) = &self.uffd else { return Ok(()) };
-        crate::migrate::sabotage::while_registering();
+        crate::sabotage::while_registering();
         // Before registering: an event that comes meanwhile sets it again.
         told.mark_registered();
         let mut registered = Ok(true);
@@ -97,8 +97,8 @@ impl Mm {
 
     /// Calls `f` for the parts of `span` whose events come from the watches' descriptor, not from the mover's.
     fn each_unmoved(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan)) {
-        match self.mover() {
-            Some(mover) => mover.each_unmoved(span, f),
+        match self.elsewhere() {
+            Some(mover) => mover.each_unmoved(span, &mut f),
             None => f(span),
         }
     }

@@ -5,7 +5,8 @@
 //! Nothing of the parent's host runs in the child: its threads are not there, and whatever lock they held stays locked. [`Mm::current`]
 //! is the child's own ([`crate::per_process`]), from when it makes a machine.
 
-use crate::mm::{everything, Invalidation, Mm};
+use super::{Invalidation, Mm};
+use crate::uffd::everything;
 use std::cell::RefCell;
 use std::sync::Once;
 

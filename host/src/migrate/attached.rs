@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The mover of a process's memory: started with the first page that moves, and what the memory asks of it.
+
+use super::Mover;
+use crate::mm::elsewhere::{EachPart, Elsewhere};
+use crate::mm::Mm;
+use crate::source::Source;
+use std::any::Any;
+use vkfd_driver::addr::CpuSpan;
+use vkfd_driver::address_space::Access;
+use vkfd_driver::errno::Errno;
+
+impl Mm {
+    /// What moves pages to GPUs, if anything has moved yet.
+    pub(crate) fn mover(&self) -> Option<&'static Mover> {
+        self.elsewhere()?.as_any().downcast_ref()
+    }
+
+    /// What moves pages to GPUs, started if need be.
+    ///
+    /// # Errors
+    /// Why nothing can be moved here, for people.
+    pub(crate) fn start_mover(&'static self) -> Result<&'static Mover, &'static str> {
+        let started = self.elsewhere_or(|| match self.source() {
+            Source::Userfaultfd => Mover::start(self).map(|mover| mover as _).map_err(|e| e.to_string()),
+            _ => Err("userfaultfd is not available: have the kernel built with it (CONFIG_USERFAULTFD), and the \
+                      sandbox, if there is one, allow it (in a container, its seccomp profile)"
+                .to_owned()),
+        });
+        started.and_then(|mover| mover.as_any().downcast_ref().ok_or("another mover has this memory"))
+    }
+
+    /// Why pages cannot be moved to GPUs, for people; empty when they can.
+    pub fn why_not_moved(&'static self) -> &'static str {
+        self.start_mover().err().unwrap_or("")
+    }
+}
+
+impl Elsewhere for Mover {
+    fn settle(&self) {
+        self.settle();
+    }
+
+    fn resident(&self) -> (u64, usize) {
+        self.resident()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch()
+    }
+
+    fn holds(&self, span: CpuSpan) -> bool {
+        self.holds(span)
+    }
+
+    fn each_part(&self, span: CpuSpan, f: &mut EachPart<'_>) -> Result<(), Errno> {
+        self.each_part(span, f)
+    }
+
+    fn each_unmoved(&self, span: CpuSpan, f: &mut dyn FnMut(CpuSpan)) {
+        self.each_unmoved(span, f);
+    }
+
+    fn refusal(&self, span: CpuSpan, access: Access) -> Option<Errno> {
+        self.refusal(span, access)
+    }
+
+    fn expect_discard(&self, span: CpuSpan) {
+        self.late.expect(span);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! One watched interval, as the tree of watches holds it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use vkfd_driver::addr::CpuSpan;
+use vkfd_driver::address_space::Invalidate;
+use vkfd_driver::errno::Result;
+use vkfd_driver::os;
+
+/// What an invalidation is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Goes {
+    /// Pages change; the mapping stays.
+    Pages,
+    /// The mapping goes, or has gone: what is there later is other memory.
+    Memory,
+}
+
+struct State {
+    span: CpuSpan,
+    client: Arc<dyn Invalidate>,
+    /// Invalidations of the interval that have begun.
+    begun: AtomicU64,
+    /// Some of the interval may not be registered for events.
+    unregistered: AtomicBool,
+}
+
+/// A watch as the tree of watches holds it: equal only to itself.
+#[derive(Clone)]
+pub(crate) struct Told(Arc<State>);
+
+impl PartialEq for Told {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Told {
+    /// A watch of `span` for `client`.
+    pub(crate) fn new(span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Self> {
+        let state = State { span, client, begun: AtomicU64::new(0), unregistered: AtomicBool::new(true) };
+        Ok(Self(os::arc(state)?))
+    }
+
+    /// How many invalidations of the interval have begun.
+    pub(crate) fn begun(&self) -> u64 {
+        self.0.begun.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn span(&self) -> CpuSpan {
+        self.0.span
+    }
+
+    /// The part of `span` that is watched.
+    pub(crate) fn cut(&self, span: CpuSpan) -> CpuSpan {
+        let own = self.0.span;
+        CpuSpan::between(own.start().max(span.start()), own.end().min(span.end()))
+    }
+
+    /// Tells the driver of the part of `span` that is watched: many watches of one client that a large span hits must not each make it
+    /// look at all of it. User-space invalidations may always block, so they are never refused.
+    pub(crate) fn tell(&self, span: CpuSpan, goes: Goes) {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        match goes {
+            Goes::Pages => self.0.client.invalidate(self.cut(span), true),
+            Goes::Memory => self.0.client.unmapped(self.cut(span), true),
+        };
+    }
+
+    pub(crate) fn mark_unregistered(&self) {
+        self.0.unregistered.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn mark_registered(&self) {
+        self.0.unregistered.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_unregistered(&self) -> bool {
+        self.0.unregistered.load(Ordering::SeqCst)
+    }
+}
