@@ -7,7 +7,7 @@
 //!
 //! Dropping a map waits for the last page: move them out before ([`crate::migrate::evict`]).
 //!
-//! The structures take 64 bytes a page of ordinary memory. The range must be aligned to 2 MiB, and nobody else may have structures for it.
+//! The structures take 64 bytes per page of ordinary memory. The range must be aligned to 2 MiB, and nobody else may have structures for it.
 //!
 //! Nothing here depends on the rest of this module's crate but the bitmap and [`crate::migrate`].
 //!

@@ -6,7 +6,7 @@
 //! what has changed meanwhile; the mappings are made again. Interval notifiers are told before the first step.
 //!
 //! [`of_mapping`] moves the pages of a part of a mapping, [`back_on_fault`] the one that a processor has touched, [`evict`] pages of a device
-//! wherever they are mapped. Each works on lists with an entry a page, so that a call's range should be small (512 pages, say).
+//! wherever they are mapped. Each works on lists with an entry per page, so that a call's range should be small (512 pages, say).
 //!
 //! Huge pages are split: pages move one by one. Only pages of anonymous memory can be moved to a device.
 //!
@@ -207,7 +207,7 @@ impl Entries<'_> {
 
 fn run(raw: &mut RawMigrate, entries: Entries<'_>, mover: &mut impl Mover) -> Result {
     (raw.src, raw.dst) = (entries.src.as_mut_ptr(), entries.dst.as_mut_ptr());
-    // SAFETY: the lists have an entry a page; the mapping is locked as long as it is borrowed, which the callers do.
+    // SAFETY: the lists have an entry per page; the mapping is locked as long as it is borrowed, which the callers do.
     to_result(unsafe { migrate_vma_setup(raw) })?;
     let pages = raw.npages;
     let (src, dst) = (&mut entries.src[..pages], &mut entries.dst[..pages]);
@@ -289,7 +289,7 @@ pub(crate) fn evict<T: Operations>(
     }
     let mut entries = Entries { src: &mut lists.0[..count], dst: &mut lists.1[..count] };
     entries.dst.fill(0);
-    // SAFETY: the pages have structures as long as the map is borrowed; the lists have an entry a page; each page in `dst` is a locked one
+    // SAFETY: the pages have structures as long as the map is borrowed; the lists have an entry per page; each page in `dst` is a locked one
     // with a reference, which the kernel takes.
     unsafe {
         to_result(migrate_device_pfns(entries.src.as_mut_ptr(), count))?;

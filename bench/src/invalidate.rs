@@ -16,7 +16,7 @@ use crate::rig::{Rig, Seat};
 use crate::spread::{turns, Samples};
 use crate::subject::{Operation, Subject};
 
-/// Numbers of ranges, and with which strategies: a call or a notifier a range at small numbers only, because registering takes long.
+/// Numbers of ranges, and with which strategies: a call or a notifier per range at small numbers only, because registering takes long.
 const CASES: [(Subject, usize); 8] = [
     (Subject::Batch, 16),
     (Subject::Batch, 1024),

@@ -8,13 +8,13 @@ use anyhow::Result;
 use crate::arena::{Arena, Pages};
 use crate::list;
 
-/// Ranges and bytes a range of the main comparison.
+/// Ranges and bytes per range of the main comparison.
 pub const MAIN: (usize, u64) = (4096, 64 << 10);
-/// The two ends of the comparison of the time a range, at the same bytes a range.
+/// The two ends of the comparison of the time per range, at the same bytes per range.
 pub const FEW: (usize, u64) = (1024, 4 << 10);
 /// See [`FEW`].
 pub const MANY: (usize, u64) = (65_536, 4 << 10);
-/// Ranges and bytes a range of the copies.
+/// Ranges and bytes per range of the copies.
 pub const COPIES: (usize, u64) = (10_000, 16 << 10);
 
 /// A shape of memory.

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{json, Value};
+use vkfd_host::size;
 
 use crate::format;
 use crate::guest::Guest;
@@ -46,8 +47,8 @@ pub struct DemoArgs {
     #[arg(long, conflicts_with = "list")]
     all_lists: bool,
 
-    /// Spread a list over at most this many GiB of addresses; longer gaps between its ranges are shortened
-    #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=16384))]
+    /// Spread a list over at most so many addresses; longer gaps between its ranges are shortened. A number alone counts GiB
+    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = span)]
     span: u64,
 
     /// Seed for the test pattern, and for the choice of the ranges that are changed
@@ -58,7 +59,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1000))]
     rounds: u32,
 
-    /// After the registration, show the driver's objects and counters, as `vkfd inspect` does
+    /// Say what each step has checked, and show the driver's objects and counters after the registration, as `vkfd inspect` does
     #[arg(long, short)]
     verbose: bool,
 
@@ -68,6 +69,14 @@ pub struct DemoArgs {
 
     #[command(flatten)]
     input: InputArgs,
+}
+
+/// From a GiB to 16 TiB.
+fn span(text: &str) -> Result<u64, String> {
+    match size::parse_counting(text, 1 << 30)? {
+        bytes if (1 << 30..=1 << 44).contains(&bytes) => Ok(bytes),
+        _ => Err("from 1G to 16T are possible".into()),
+    }
 }
 
 /// Demos of something else.
@@ -82,21 +91,21 @@ enum Other {
 
 const INTRODUCTION: &str = "A GPU normally sees scattered CPU memory as many separate buffers. Here one call makes one contiguous \
     GPU range of thousands of pieces. No page is pinned: the CPU may still unmap, replace or discard any piece at any time. \
-    Each step below was done, and checked by comparing the GPU's results with the CPU's.";
+    Each step below was done, and checked by comparing the GPU's results with the CPU's; -v says what was checked.";
+
+/// What the largest list takes: its buffer, the GPU's copy of it, and the driver.
+const NEEDED: u64 = 560 << 20;
 
 /// Runs it.
 ///
 /// # Errors
 ///
 /// What kept it from starting; what fails later is in the report.
-/// What the largest list takes: its buffer, the GPU's copy of it, and the driver.
-const NEEDED: u64 = 560 << 20;
-
 pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     if let Some(Other::Coherent(args)) = &args.other {
         return coherent::run(args);
     }
-    let output = Output::new(args.json);
+    let output = Output::new(args.json).with_checks(args.verbose);
     if args.input.is_given() {
         let session = Session::open(&args.session)?;
         return input::run(&args.input, &session, &output);
@@ -107,7 +116,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     let lists = if args.all_lists { Scatter::builtin()? } else { vec![Scatter::load(&args.list)?] };
     let mut guests = Vec::new();
     for list in lists {
-        let layout = Layout::new(&list, args.span << 30)?;
+        let layout = Layout::new(&list, args.span)?;
         guests.push((list, layout));
     }
     let session = Session::open(&args.session)?;

@@ -48,7 +48,7 @@ enum Command {
     /// Exit code: 0 when every check held, 1 when one did not, 2 for wrong usage or a system that lacks something.
     #[command(after_long_help = EXAMPLES)]
     Demo(Box<demo::DemoArgs>),
-    /// Show what the driver has: limits, objects, ranges, counters, page-table entries
+    /// Show the driver's state: limits, objects, ranges, counters, page-table entries
     ///
     /// The driver in this process is new and has only this process's state, and it cannot be attached to from outside. So this
     /// command makes the same state as the demo, a small one, and shows what the driver's snapshot queries return. It cannot show
@@ -64,7 +64,7 @@ enum Command {
     /// The program finds /dev/kfd, render nodes and the topology in sysfs. It has to be dynamically linked: it is reached by a
     /// library that is loaded into it (LD_PRELOAD), and into what it runs. Each process has a machine of its own.
     ///
-    /// What the driver warns of is on stderr, such as a queue that stopped and why; the environment variable VKFD_LOG set to info or debug
+    /// The driver's warnings are on stderr, such as a queue that stopped and why; the environment variable VKFD_LOG set to info or debug
     /// shows more, off nothing.
     ///
     /// Exit code: the program's; 128 and the signal's number if a signal ended it; 125 if this command failed, 126 if the program is
@@ -77,12 +77,12 @@ enum Command {
     /// vhost-user-test-device-pci. The guest's kernel needs nothing: its own virtio-gpu driver carries AMD's context (capability set 8). Each context
     /// of the guest is a KFD process of its own. The guest's memory must be shared (memory-backend-memfd,share=on).
     ///
-    /// VKFD_LOG set to warn, info or debug says how much is told on stderr.
+    /// The environment variable VKFD_LOG (warn, info or debug) sets how much it writes to stderr.
     ///
     /// Exit code: 0 with --once when the VMM has gone, 2 when the machine or the socket cannot be made.
     #[command(after_long_help = VIRTIO_GPU_EXAMPLES)]
     VirtioGpu(Box<virtio_gpu::VirtioGpuArgs>),
-    /// Say where a program's many single registrations could have been one batch
+    /// Find a program's single registrations that could have been one batch
     ///
     /// FILE is a trace of `vkfd run --trace FILE`, as text or JSON. The time that a batch would take is measured on this machine, on memory of
     /// the same shape, or taken from a benchmark's result.
@@ -107,7 +107,7 @@ enum Command {
     ///
     /// They are in the form of man(1): `man ./vkfd-run.1` shows one, and in share/man/man1 of a prefix that man knows they are found by name.
     Man {
-        /// Where to; it is made if it is not there
+        /// The directory; it is made if it is not there
         directory: PathBuf,
     },
     /// Print a completion script for a shell

@@ -13,7 +13,7 @@ use crate::format;
 
 /// What every page ends with.
 const ENVIRONMENT: [(&str, &str); 5] = [
-    ("VKFD_LOG", "What the driver says on stderr: off, error, warn (the default), info, debug or trace."),
+    ("VKFD_LOG", "How much the driver writes to stderr: off, error, warn (the default), info, debug or trace."),
     (
         "VKFD_NOTIFY",
         "How the driver learns of changed mappings: uffd (userfaultfd), interpose (the program's own calls of libc), none, or auto, the best \

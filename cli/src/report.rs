@@ -17,6 +17,8 @@ use crate::format;
 
 /// Bars that are shown at the same time have a line each.
 static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+/// What a step is said to lack that could not be finished. Programs see it as a check; people see the reason alone.
+const BROKE: &str = "the step could be finished";
 /// What a step's further lines begin with.
 const INDENT: &str = "           ";
 
@@ -42,6 +44,29 @@ pub struct Check {
     /// What is instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,
+}
+
+/// A step in words.
+pub struct Title {
+    /// While it is done, beside the spinner.
+    doing: String,
+    /// Afterwards, unless the step says more.
+    did: String,
+}
+
+/// The same words for both.
+impl<T: Into<String>> From<T> for Title {
+    fn from(words: T) -> Self {
+        let did = words.into();
+        Self { doing: did.clone(), did }
+    }
+}
+
+impl Title {
+    /// Words for while it is done, and for afterwards.
+    pub fn new(doing: impl Into<String>, did: impl Into<String>) -> Self {
+        Self { doing: doing.into(), did: did.into() }
+    }
 }
 
 /// A step.
@@ -99,6 +124,11 @@ impl Step {
         }
         self.checks.push(Check { what: what.into(), ok, instead: (!ok).then(instead) });
         self
+    }
+
+    /// It could not be finished.
+    fn broke(&mut self, error: &anyhow::Error) {
+        self.check(BROKE, false, || format!("{error:#}"));
     }
 
     /// Adds a number for programs.
@@ -164,6 +194,7 @@ impl Step {
 pub struct Output {
     json: bool,
     colour: bool,
+    verbose: bool,
 }
 
 impl Output {
@@ -171,7 +202,12 @@ impl Output {
     pub fn new(json: bool) -> Self {
         let asked_not_to = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|v| v == "dumb");
-        Self { json, colour: !json && !asked_not_to && !dumb && io::stdout().is_terminal() }
+        Self { json, colour: !json && !asked_not_to && !dumb && io::stdout().is_terminal(), verbose: false }
+    }
+
+    /// Also says what each step has checked.
+    pub fn with_checks(self, verbose: bool) -> Self {
+        Self { verbose, ..self }
     }
 
     /// Whether the result is one JSON document.
@@ -241,12 +277,16 @@ impl Output {
             self.hanging(INDENT, INDENT, &format!("because {reason}"))?;
         }
         let held: Vec<&str> = step.checks.iter().filter(|c| c.ok).map(|c| c.what.as_str()).collect();
-        if !held.is_empty() {
+        if self.verbose && !held.is_empty() {
             self.hanging(INDENT, INDENT, &format!("checked: {}", held.join("; ")))?;
         }
         for check in step.checks.iter().filter(|c| !c.ok) {
-            let text = format!("{}: {}", check.what, check.instead.as_deref().unwrap_or("it is not so"));
-            self.hanging(&format!("{INDENT}{} ", self.paint("1;31", "does not hold:")), INDENT, &text)?;
+            let instead = check.instead.as_deref().unwrap_or("it is not so");
+            let (what, text) = match check.what.as_str() {
+                BROKE => ("could not be finished:", instead.to_owned()),
+                what => ("does not hold:", format!("{what}: {instead}")),
+            };
+            self.hanging(&format!("{INDENT}{} ", self.paint("1;31", what)), INDENT, &text)?;
         }
         step.notes.iter().try_for_each(|note| self.hanging(INDENT, INDENT, note))?;
         step.table.iter().try_for_each(|line| self.line(&format!("{INDENT}{line}")))
@@ -326,16 +366,17 @@ impl<'a> Report<'a> {
     pub fn step(
         &mut self,
         name: &'static str,
-        title: impl Into<String>,
+        title: impl Into<Title>,
         body: impl FnOnce(&mut Step) -> anyhow::Result<()>,
     ) -> anyhow::Result<bool> {
+        let Title { doing, did } = title.into();
         let mut step = Step::new(name);
-        step.did(title);
-        let progress = self.output.progress(step.did.clone(), 0);
+        step.did(did);
+        let progress = self.output.progress(doing, 0);
         let result = body(&mut step);
         drop(progress);
         if let Err(error) = result {
-            step.check("the step could be finished", false, || format!("{error:#}"));
+            step.broke(&error);
         }
         self.output.step(&step)?;
         let ok = step.ok;
@@ -351,7 +392,7 @@ impl<'a> Report<'a> {
     pub fn skip(
         &mut self,
         name: &'static str,
-        title: impl Into<String>,
+        title: impl Into<Title>,
         reason: impl Into<String>,
     ) -> anyhow::Result<()> {
         self.step(name, title, |step| {
@@ -376,7 +417,7 @@ impl<'a> Report<'a> {
 mod tests {
     use super::*;
 
-    const QUIET: Output = Output { json: true, colour: false };
+    const QUIET: Output = Output { json: true, colour: false, verbose: false };
 
     #[test]
     fn one_check_that_does_not_hold_fails_the_step_and_the_run() {

@@ -79,7 +79,7 @@ pub struct MachineArgs {
     /// GPUs [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     gpus: Option<u32>,
-    /// What the GPUs are; `vkfd targets` says more [default: gfx900]
+    /// The GPUs' target; `vkfd targets` lists them [default: gfx900]
     #[arg(long, value_parser = target())]
     target: Option<Target>,
     /// Memory of each GPU, such as 512M or 4G, 2M to 512G; the computer's is used as far as the program uses it [default: 1G]

@@ -144,7 +144,7 @@ fn a_host_that_cannot_move_memory_says_so() {
 /// Before anything has been tried, and with a size that works.
 #[test]
 fn buffers_that_cannot_be_are_refused_in_words() {
-    for (size, words) in [("3", "an even number"), ("0", "an even number"), ("4096", "--size 1014 does")] {
+    for (size, words) in [("3M", "a multiple of 2M"), ("0", "a multiple of 2M"), ("4096", "--size 1014M does")] {
         let run = vkfd(&["demo", "coherent", "--size", size]);
         let said = String::from_utf8(run.stderr).unwrap();
         if String::from_utf8(run.stdout).unwrap().contains("Nothing could be shown") {

@@ -220,7 +220,7 @@ impl Buffer {
         self.kind
     }
 
-    /// The handles of its BOs, in the order of their addresses: one, or one a range without a batch form.
+    /// The handles of its BOs, in the order of their addresses: one, or one per range without a batch form.
     pub fn handles(&self) -> impl ExactSizeIterator<Item = Handle> + '_ {
         self.bos.iter().map(|bo| bo.handle)
     }

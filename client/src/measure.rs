@@ -13,7 +13,7 @@ use crate::UserptrRange;
 
 impl Client {
     /// Has later registrations by this client's process share notifiers where the gap between two ranges is at most `gap` bytes; `None`: a
-    /// notifier a range.
+    /// notifier per range.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Registering CPU memory: the ladder from one batch call to one call a range.
+//! Registering CPU memory: the ladder from one batch call to one call per range.
 //!
 //! Mechanism: the list is checked here first, so that errors name the range also on a KFD that does not. Then the best form that the
 //! capabilities name is used: the batch command, the batch flag, or an ordinary ALLOC for each range at consecutive addresses of one

@@ -120,7 +120,7 @@ impl Client {
         self.svm_call(abi::SVM_OP_SET_ATTR, memory, &mut list)
     }
 
-    /// What was said of memory, with the access of one GPU.
+    /// The attributes of a range of memory, with the access of one GPU.
     ///
     /// # Errors
     ///

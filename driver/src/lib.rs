@@ -6,7 +6,7 @@
 //!
 //! | seam | what is behind it |
 //! | --- | --- |
-//! | [`os`] | memory, locks, work items, a clock: one implementation a host, picked in one file |
+//! | [`os`] | memory, locks, work items, a clock: one implementation per host, picked in one file |
 //! | [`address_space::AddressSpace`] | a process's CPU memory: interval notifiers, faulting pages in |
 //! | [`device_memory`] | data that moves between the two |
 //! | [`files::Files`] | files that calls give to their callers: SMI events, exported buffers |

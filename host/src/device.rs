@@ -3,7 +3,7 @@
 //! bus, and its interrupts on their way to the driver.
 //!
 //! Two parties hold up a VMID's accesses: the driver (eviction), and the notification source ([`Pause`]). The GPU's own suspension does
-//! not count, so `holds` does: accesses run when neither holds them. Its lock, one a VMID, is taken in the notification path; under it
+//! not count, so `holds` does: accesses run when neither holds them. Its lock, one per VMID, is taken in the notification path; under it
 //! nothing is allocated.
 
 use crate::device_file::DeviceFile;

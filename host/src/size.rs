@@ -21,6 +21,17 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than 64 bits can count"))
 }
 
+/// A size in bytes, of which a number alone counts `unit`s: for options that once had a unit of their own.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_counting(text: &str, unit: u64) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(number) => number.checked_mul(unit).ok_or_else(|| format!("{text} is more than 64 bits can count")),
+        Err(_) => parse(text),
+    }
+}
+
 /// A number of bytes in the largest unit that it is a whole number of.
 pub fn show(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -30,7 +41,7 @@ pub fn show(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse, show};
+    use super::{parse, parse_counting, show};
 
     #[test]
     fn units_are_powers_of_1024() {
@@ -48,6 +59,12 @@ mod tests {
         for bad in ["", "M", "1.5G", "-1", "12X", "99999999T", "é", "1 G", "4iB4", "1MM", "G1"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_number_alone_may_count_another_unit() {
+        assert_eq!((parse_counting("64", 1 << 20), parse_counting("64K", 1 << 20)), (Ok(64 << 20), Ok(64 << 10)));
+        assert!(parse_counting("99999999999999", 1 << 30).is_err() && parse_counting("x", 1).is_err());
     }
 
     #[test]

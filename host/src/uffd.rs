@@ -244,7 +244,7 @@ impl Uffd {
         Ok(())
     }
 
-    /// One read a round, so that a storm of events neither keeps the GPUs paused nor [`Uffd::settle`] waiting.
+    /// One read per round, so that a storm of events neither keeps the GPUs paused nor [`Uffd::settle`] waiting.
     fn read_events(&self, listener: &dyn Listener) {
         loop {
             self.wait_readable(-1);

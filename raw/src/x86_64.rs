@@ -3,14 +3,14 @@
 //!
 //! Each routine returns a value in RAX and a status in RDX. RDX is zero while it runs; the handler sets it
 //! when it resumes the routine at the fix-up. Each region has a fix-up: `words` returns at once; `bulk`, `body`, `spill`, `set`
-//! and `run` return what is left of the count in RCX (string instructions keep it exact); `small` (eight bytes a step) goes on in
+//! and `run` return what is left of the count in RCX (string instructions keep it exact); `small` (eight bytes per step) goes on in
 //! `bulk`, which then stops at the exact byte.
 //!
 //! A long copy loads its first 64 bytes (`head`) before the string instruction (`body`), which then finds the translation of the
 //! source at hand, and stores them after it (`tail`): about a tenth faster for pieces of 16 KiB. If a head faults, `bulk` does it
 //! all; if a tail faults, `spill` finds the exact byte.
 //!
-//! `past` stores past the caches, 64 bytes a step; what is left, also after a fault, is for `bulk`.
+//! `past` stores past the caches, 64 bytes per step; what is left, also after a fault, is for `bulk`.
 
 mod lanes;
 

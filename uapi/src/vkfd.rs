@@ -81,7 +81,7 @@ pod! {
     pub struct WindowsArgs {
         /// In: a gap of more than this many bytes separates two notifiers.
         pub gap: u64,
-        /// In: 1 for a notifier a range, whatever the gap.
+        /// In: 1 for a notifier per range, whatever the gap.
         pub per_range: u32,
         /// Unused: 0.
         pub pad: u32,

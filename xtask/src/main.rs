@@ -21,6 +21,7 @@ mod pseudocode;
 mod rooms;
 mod stray;
 mod stress;
+mod switches;
 mod transcripts;
 mod tree;
 mod vm;

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::rooms::{Rooms, CRATES};
-use crate::{tree, Verdict};
+use crate::{switches, tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///
@@ -18,7 +18,8 @@ use crate::{tree, Verdict};
 /// MIT" at its start; a .rs file of more than 700 lines; in what runs in the kernel (driver/, wire/, linux/, uapi/) an open range from a variable
 /// that is counted through, as in `(first..).zip(list)`: it steps beyond the last number of its type before it finds the list's end, and a kernel that
 /// is built with overflow checks ends there; a module of the driver,
-/// the software GPU or the user host that names one of another room that is not a lower one (the rooms' order is in xtask/src/rooms.rs).
+/// the software GPU or the user host that names one of another room that is not a lower one (the rooms' order is in xtask/src/rooms.rs);
+/// a sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly.
 ///
 /// Looks at all files that git tracks and at new ones that it does not ignore.
 ///
@@ -56,6 +57,7 @@ pub fn run(_: &Args) -> Result<Verdict> {
             }
         }
     }
+    findings.extend(switches::check()?);
     if findings.is_empty() {
         Ok(Verdict::Clean(format!("{looked_at} files, nothing stray")))
     } else {

@@ -30,12 +30,13 @@ const ORDER: usize = 256;
 const RANGES: usize = 10_000;
 const RANGE_BYTES: u64 = 16 << 10;
 
-const FILL: &str = "filling 192 MiB, all threads: by memset";
-const COPY: &str = "copying 192 MiB, all threads: by memcpy";
-const MATMUL: &str = "tiled f32 product of 256 x 256 matrices, all threads: by naive code on one host thread";
-const LAUNCH: &str = "launching an empty kernel, until its signal: time by that of a barrier packet";
+const FILL: &str = "filling 192 MiB, all threads: speed relative to memset";
+const COPY: &str = "copying 192 MiB, all threads: speed relative to memcpy";
+const MATMUL: &str =
+    "tiled f32 product of 256 x 256 matrices, all threads: speed relative to naive code on one host thread";
+const LAUNCH: &str = "launching an empty kernel, until its signal: time relative to a barrier packet";
 const SUSPEND: &str = "suspending while all threads compute, 99th percentile: microseconds";
-const SCATTERED: &str = "filling 10,000 scattered ranges of 16 KiB: speed by one contiguous range";
+const SCATTERED: &str = "filling 10,000 scattered ranges of 16 KiB: speed relative to one contiguous range";
 
 /// A GPU and a queue.
 struct Rig {

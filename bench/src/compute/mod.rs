@@ -148,9 +148,9 @@ fn add(report: &mut Report, samples: &Samples<Who>, row: Row) {
     report.head.targets.push(Goal::at_least(row.what, row.limit, ratio));
 }
 
-const FMA: &str = "chain of FMAs of 64 lanes, a thread: by the host's AVX2 FMAs";
+const FMA: &str = "chain of FMAs of 64 lanes, one thread: speed relative to the host's AVX2 FMAs";
 const MIX: &str = "4 FMAs, addition, SALU, comparison, load: times as fast as the reference engine";
-const GEMM: &str = "f16 MFMA product of 1024 x 1024 matrices, one thread: by the host's AVX2 FMAs";
+const GEMM: &str = "f16 MFMA product of 1024 x 1024 matrices, one thread: speed relative to the host's AVX2 FMAs";
 
 fn measure(options: &Options) -> Result<Report> {
     let progress = Progress::new();

@@ -17,7 +17,7 @@ use super::scene::Scene;
 use crate::format::{bytes, counted, time};
 use crate::guest::{Guest, Range};
 use crate::memory::Mapping;
-use crate::report::{Report, Step};
+use crate::report::{Report, Step, Title};
 
 /// Ranges that one change hits at most.
 const HIT: usize = 8;
@@ -48,6 +48,7 @@ impl Leaves {
 /// A change of some ranges' mappings.
 struct Change<'a> {
     name: &'static str,
+    doing: &'static str,
     did: String,
     hit: &'a [usize],
     leaves: Leaves,
@@ -72,7 +73,18 @@ pub fn run(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<()> {
             Ok(())
         };
         let did = format!("The CPU mapped new memory over {what} (mmap) and wrote new contents");
-        change(scene, report, &Change { name: "replace", did, hit: &hit, leaves: Leaves::Memory, act: &act })?;
+        change(
+            scene,
+            report,
+            &Change {
+                name: "replace",
+                doing: "Mapping new memory over some ranges",
+                did,
+                hit: &hit,
+                leaves: Leaves::Memory,
+                act: &act,
+            },
+        )?;
     }
     let hit = scene.pick(HIT);
     let what = amount(scene, &hit);
@@ -84,7 +96,18 @@ pub fn run(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<()> {
             guest.ram.move_in(offset, other)
         };
         let did = format!("The CPU moved other, filled memory over {what} (mremap)");
-        change(scene, report, &Change { name: "move", did, hit: &hit, leaves: Leaves::Memory, act: &act })?;
+        change(
+            scene,
+            report,
+            &Change {
+                name: "move",
+                doing: "Moving other memory over some ranges",
+                did,
+                hit: &hit,
+                leaves: Leaves::Memory,
+                act: &act,
+            },
+        )?;
     }
     discard(scene, report)?;
     let hit = scene.pick(HIT);
@@ -114,7 +137,7 @@ fn told(report: &mut Report<'_>, hears: bool, name: &'static str, title: String)
 }
 
 fn change(scene: &mut Scene<'_>, report: &mut Report<'_>, change: &Change<'_>) -> Result<bool> {
-    report.step(change.name, change.did.clone(), |step| {
+    report.step(change.name, Title::new(change.doing, change.did.clone()), |step| {
         // So that the GPU's TLB has what is about to change.
         scene.read(change.hit)?;
         let before = scene.counters()?;
@@ -188,12 +211,19 @@ fn unmap(scene: &mut Scene<'_>, report: &mut Report<'_>, hit: &[usize], what: &s
         guest.ram.unmap(offset, bytes)
     };
     let did = format!("The CPU unmapped {what} and left holes (munmap)");
-    change(scene, report, &Change { name: "unmap", did, hit, leaves: Leaves::Nothing, act: &act })?;
+    change(
+        scene,
+        report,
+        &Change { name: "unmap", doing: "Unmapping some ranges", did, hit, leaves: Leaves::Nothing, act: &act },
+    )?;
     fault(scene, report, "fault", "an unmapped range", hit)?;
     report
         .step(
             "map-again",
-            format!("The CPU mapped new memory into the holes, {what}; the buffer was mapped on the GPU again"),
+            Title::new(
+                "Mapping new memory into the holes",
+                format!("The CPU mapped new memory into the holes, {what}; the buffer was mapped on the GPU again"),
+            ),
             |step| {
                 for range in hit {
                     let Range { offset, bytes, .. } = scene.guest.ranges[*range];
@@ -214,12 +244,26 @@ fn protect(scene: &mut Scene<'_>, report: &mut Report<'_>, hit: &[usize], what: 
     };
     let did = format!("The CPU made {what} inaccessible (mprotect to PROT_NONE)");
     let act = |guest: &Guest, range: usize| permit(guest, range, libc::PROT_NONE);
-    change(scene, report, &Change { name: "protect", did, hit, leaves: Leaves::Refused, act: &act })?;
+    change(
+        scene,
+        report,
+        &Change {
+            name: "protect",
+            doing: "Making some ranges inaccessible",
+            did,
+            hit,
+            leaves: Leaves::Refused,
+            act: &act,
+        },
+    )?;
     fault(scene, report, "protect-fault", "an inaccessible range", hit)?;
     report
         .step(
             "permit-again",
-            format!("The CPU made {what} accessible again; the buffer was mapped on the GPU again"),
+            Title::new(
+                "Making the ranges accessible again",
+                format!("The CPU made {what} accessible again; the buffer was mapped on the GPU again"),
+            ),
             |step| {
                 for range in hit {
                     permit(&scene.guest, *range, libc::PROT_READ | libc::PROT_WRITE).context("mprotect")?;
@@ -246,7 +290,7 @@ fn revalidate(scene: &mut Scene<'_>, step: &mut Step) -> Result<()> {
 
 /// Lets a kernel access a range that has no usable memory, on a queue of its own.
 fn fault(scene: &mut Scene<'_>, report: &mut Report<'_>, name: &'static str, what: &str, hit: &[usize]) -> Result<()> {
-    let title = format!("A kernel was sent to {what}");
+    let title = Title::new(format!("Sending a kernel to {what}"), format!("A kernel was sent to {what}"));
     if !scene.engines[0].has_kernels() {
         return report.skip(name, title, "on a GPU that is not vkfd's a page fault can stop the whole device");
     }
@@ -307,7 +351,18 @@ fn discard(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<()> {
             zeros(guest, range)
         };
         let did = format!("The CPU discarded the contents of {what}, which are zeros then (madvise, MADV_DONTNEED)");
-        change(scene, report, &Change { name: "discard", did, hit: &hit, leaves: Leaves::Memory, act: &act })?;
+        change(
+            scene,
+            report,
+            &Change {
+                name: "discard",
+                doing: "Discarding the contents of some ranges",
+                did,
+                hit: &hit,
+                leaves: Leaves::Memory,
+                act: &act,
+            },
+        )?;
     }
     let hit = scene.pick(HIT);
     let what = amount(scene, &hit);
@@ -324,8 +379,19 @@ fn discard(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<()> {
         Ok(())
     };
     let did = format!("{title}; then the CPU wrote new contents");
-    change(scene, report, &Change { name: "discard-past-libc", did, hit: &hit, leaves: Leaves::Memory, act: &act })
-        .map(drop)
+    change(
+        scene,
+        report,
+        &Change {
+            name: "discard-past-libc",
+            doing: "Discarding by a bare system call",
+            did,
+            hit: &hit,
+            leaves: Leaves::Memory,
+            act: &act,
+        },
+    )
+    .map(drop)
 }
 
 /// Swaps ranges out, where there is swap.
@@ -352,16 +418,31 @@ fn page_out(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<()> {
         swapped.set(swapped.get() + swapped_pages(CpuVa(start.0 + offset), bytes)?);
         Ok(())
     };
-    change(scene, report, &Change { name: "page-out", did, hit: &hit, leaves: Leaves::Memory, act: &counting })?;
+    change(
+        scene,
+        report,
+        &Change {
+            name: "page-out",
+            doing: "Swapping some ranges out",
+            did,
+            hit: &hit,
+            leaves: Leaves::Memory,
+            act: &counting,
+        },
+    )?;
     report
-        .step("swapped", "Looked at /proc/self/pagemap for the pages swapped out", |step| {
-            step.number("pages", swapped.get());
-            step.note(format!(
-                "{} in swap right after the call; the kernel may keep some",
-                counted(swapped.get(), "page")
-            ));
-            Ok(())
-        })
+        .step(
+            "swapped",
+            Title::new("Looking at /proc/self/pagemap", "Looked at /proc/self/pagemap for the pages swapped out"),
+            |step| {
+                step.number("pages", swapped.get());
+                step.note(format!(
+                    "{} in swap right after the call; the kernel may keep some",
+                    counted(swapped.get(), "page")
+                ));
+                Ok(())
+            },
+        )
         .map(drop)
 }
 

@@ -14,16 +14,19 @@ use serde_json::json;
 use vkfd_client::uapi::vkfd::{SvmInfo, SVM_MEMORY_COHERENT, SVM_MEMORY_NONE};
 use vkfd_client::{AllocOptions, Client, GpuId, GpuVa, Kernel, Location, SvmAccess, SvmSet, UserptrRange, PAGE};
 use vkfd_driver::device_memory::Kind;
+use vkfd_host::size;
 
 use super::conclude;
 use crate::engine::{Comparison, Engine, Segment};
 use crate::format::{self, bytes, count, rate, time};
 use crate::memory::{self, Mapping};
-use crate::report::{Output, Report, Step};
+use crate::report::{Output, Report, Step, Title};
 use crate::session::{Session, SessionArgs, PATIENCE};
 
 /// Bytes of one checksum.
 const SEGMENT: u64 = 2 << 20;
+/// The largest buffer.
+const MOST: u64 = 1 << 40;
 
 /// The options of `vkfd demo coherent`.
 #[derive(Args, Clone, Debug)]
@@ -35,9 +38,13 @@ pub struct CoherentArgs {
     #[arg(long, conflicts_with = "device")]
     private: bool,
 
-    /// The buffer's size in MiB, an even number; the GPU's memory must have room for it
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = even)]
+    /// The buffer's size, a multiple of 2M; the GPU's memory must have room for it. A number alone counts MiB
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = segments)]
     size: u64,
+
+    /// Say what each step has checked
+    #[arg(long, short)]
+    verbose: bool,
 
     /// Print one JSON document instead of text
     #[arg(long)]
@@ -47,16 +54,16 @@ pub struct CoherentArgs {
 /// What the run takes besides its buffer: it fills the GPU's memory.
 const NEEDED: u64 = 1100 << 20;
 
-/// MiB in whole segments.
-fn even(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(size @ 2..=1_048_576) if size % (SEGMENT >> 20) == 0 => Ok(size),
-        _ => Err("an even number of MiB, from 2 on, is wanted".into()),
+/// Whole segments.
+fn segments(text: &str) -> Result<u64, String> {
+    match size::parse_counting(text, 1 << 20)? {
+        bytes @ SEGMENT..=MOST if bytes % SEGMENT == 0 => Ok(bytes),
+        _ => Err("a multiple of 2M, up to 1T, is wanted".into()),
     }
 }
 
 const INTRODUCTION: &str = "A buffer moves to a GPU's memory and keeps its addresses. CPU and GPUs use it where it is, without copies in the program. Each \
-    step below was done and checked; the driver's counters say how many pages moved.";
+    step below was done and checked (-v says what); the driver's counters say how many pages moved.";
 
 /// Runs it.
 ///
@@ -65,9 +72,9 @@ const INTRODUCTION: &str = "A buffer moves to a GPU's memory and keeps its addre
 /// What kept it from starting; what fails later is in the report.
 pub fn run(args: &CoherentArgs) -> Result<ExitCode> {
     if args.session.device.is_none() {
-        memory::require(NEEDED + (args.size << 20))?;
+        memory::require(NEEDED + (args.size))?;
     }
-    let output = Output::new(args.json);
+    let output = Output::new(args.json).with_checks(args.verbose);
     let kind = if args.private { Kind::Private } else { Kind::Coherent };
     let session = Session::with_memory(&args.session, kind)?;
     let client = &session.client;
@@ -93,25 +100,28 @@ pub fn run(args: &CoherentArgs) -> Result<ExitCode> {
     };
     output.document(&json!({
         "vkfd": env!("CARGO_PKG_VERSION"), "command": "demo coherent", "ok": report.ok(), "kfd": session.json(),
-        "memory": memory, "bytes": args.size << 20, "steps": report.steps,
+        "memory": memory, "bytes": args.size, "steps": report.steps,
     }))?;
     Ok(if report.ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn life(args: &CoherentArgs, session: &Session, report: &mut Report<'_>, coherent: bool) -> Result<()> {
-    let mut buffer = Buffer::new(session, args.size << 20, coherent)?;
+    let mut buffer = Buffer::new(session, args.size, coherent)?;
     report.output().heading(&format!("The life of {}", bytes(buffer.bytes)))?;
     let born = report.step("begin", "The CPU fills it; GPUs may use it", |step| buffer.begin(step))?;
     if !born {
         return Ok(());
     }
-    report.step("prefetch", "Prefetched to the GPU", |step| buffer.prefetch(step))?;
+    report.step("prefetch", Title::new("Prefetching to the GPU", "Prefetched to the GPU"), |step| {
+        buffer.prefetch(step)
+    })?;
     report.step("compute", "The GPU computes on it: numbers all its words", |step| buffer.compute(step))?;
     report.step("cpu-reads", "The CPU reads all of it", |step| buffer.cpu_reads(step))?;
     report.step("cpu-writes", "The CPU writes a word to every page", |step| buffer.cpu_writes(step))?;
     report.step("pressure", "Somebody needs the GPU's memory", |step| buffer.pressure(step))?;
     report.step("again", "The memory is free again, and the buffer is prefetched again", |step| buffer.again(step))?;
-    report.step("end", "Prefetched back, and the GPUs' access ends", |step| buffer.end(step))?;
+    let title = Title::new("Prefetching back", "Prefetched back, and the GPUs' access ends");
+    report.step("end", title, |step| buffer.end(step))?;
     Ok(())
 }
 
@@ -140,7 +150,7 @@ impl<'a> Buffer<'a> {
         let most = (free - free / 256).saturating_sub(2 * SEGMENT) / SEGMENT * SEGMENT;
         anyhow::ensure!(
             bytes <= most,
-            "a buffer of {} does not fit into the GPU's memory: --size {} does",
+            "a buffer of {} does not fit into the GPU's memory: --size {}M does",
             format::bytes(bytes),
             most >> 20
         );

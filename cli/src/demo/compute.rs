@@ -10,7 +10,7 @@ use super::scene::{on_gpu, Scene};
 use crate::engine::Segment;
 use crate::format::{bytes, count, counted, rate};
 use crate::guest::PAGE_BYTES;
-use crate::report::Report;
+use crate::report::{Report, Title};
 
 /// The factor of saxpy.
 const FACTOR: f32 = 2.0;
@@ -90,7 +90,7 @@ fn saxpy(scene: &mut Scene<'_>, report: &mut Report<'_>, no_kernels: &str) -> Re
         return report.skip("saxpy", title, "the buffer is a single page");
     }
     report
-        .step("saxpy", title, |step| {
+        .step("saxpy", Title::new("Computing y = 2x + y", title), |step| {
             let x = scene.buffer()?.gpu_va();
             let y = x.offset(half * PAGE);
             let count = half * PAGE / 4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Step 4: what registration costs, by one batch, by one call a range, and for memory that is not scattered.
+//! Step 4: what registration costs, by one batch, by one call per range, and for memory that is not scattered.
 //!
 //! The three are done in turn, round by round, so that what else the computer does hits them alike. Of each, the round with the median
 //! total is shown. A round before the first is not counted: it makes page tables and bookkeeping that stay.
@@ -13,7 +13,7 @@ use vkfd_client::{Buffer, GpuSet, RegisterOptions, Strategy, UserptrRange};
 use super::scene::Scene;
 use crate::format::{bytes, count, counted, milliseconds, Align, Table};
 use crate::memory::Mapping;
-use crate::report::Report;
+use crate::report::{Report, Title};
 
 /// Times of one round.
 #[derive(Clone, Copy, Default)]
@@ -41,7 +41,11 @@ struct Way {
 pub fn run(scene: &Scene<'_>, report: &mut Report<'_>, rounds: u32) -> Result<Value> {
     let mut value = Value::Null;
     let output = report.output();
-    report.step("cost", "Registered, mapped and freed the same memory in three ways", |step| {
+    let title = Title::new(
+        "Registering the same memory in three ways",
+        "Registered, mapped and freed the same memory in three ways",
+    );
+    report.step("cost", title, |step| {
         let bytes_all = scene.guest.bytes;
         let plain = Mapping::anonymous(bytes_all)?;
         scene.guest.fill_mapping(&plain, 0, 0, bytes_all, 0);

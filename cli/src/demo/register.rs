@@ -10,7 +10,7 @@ use vkfd_client::{RegisterOptions, PAGE};
 use super::scene::Scene;
 use crate::format::{bytes, count, counted, time};
 use crate::inspect::Entries;
-use crate::report::Report;
+use crate::report::{Report, Title};
 
 /// Whether the buffer is registered.
 pub fn run(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<bool> {
@@ -61,7 +61,8 @@ pub fn run(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<bool> {
         )?;
         return Ok(true);
     }
-    report.step("driver-view", "Looked at the driver's list of the ranges", |step| {
+    let title = Title::new("Looking at the driver's list of the ranges", "Looked at the driver's list of the ranges");
+    report.step("driver-view", title, |step| {
         let Some(bo) = scene.bo()? else {
             step.skip("they were registered one by one");
             return Ok(());
@@ -88,7 +89,8 @@ pub fn run(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<bool> {
         ));
         Ok(())
     })?;
-    report.step("page-table", "Walked the GPU's page table over the range", |step| {
+    let title = Title::new("Walking the GPU's page table", "Walked the GPU's page table over the range");
+    report.step("page-table", title, |step| {
         let va = scene.buffer()?.gpu_va();
         for engine in &scene.engines {
             let entries = Entries::of(&scene.client().ptes(engine.gpu, va, usize::try_from(total / PAGE)?)?, va);

@@ -9,7 +9,7 @@ use vkfd_client::{BoInfo, Buffer, Client, ProcessInfo, RangeInfo};
 
 use crate::engine::{Comparison, Engine, Segment};
 use crate::guest::{mix, Guest};
-use crate::report::{Report, Step};
+use crate::report::{Report, Step, Title};
 use crate::session::Session;
 
 /// How long the driver may take to catch up with a change.
@@ -155,7 +155,7 @@ impl<'a> Scene<'a> {
         let Some(buffer) = self.buffer.take() else { return Ok(()) };
         let client = self.client();
         report
-            .step("release", "Registration freed", |step| {
+            .step("release", Title::new("Freeing the registration", "Registration freed"), |step| {
                 buffer.free()?;
                 if client.caps().snapshot {
                     let left = client.snapshot()?;

@@ -15,7 +15,7 @@ use super::scene::Scene;
 use crate::format::{bytes, count, counted};
 use crate::guest::{Guest, Range, PAGE_BYTES};
 use crate::memory::Mapping;
-use crate::report::Report;
+use crate::report::{Report, Title};
 use crate::session::PATIENCE;
 
 /// Passes over the buffer.
@@ -133,7 +133,7 @@ pub fn run(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<()> {
         return report.skip("watch", title, reason);
     }
     report
-        .step("watch", title, |step| {
+        .step("watch", Title::new("Reading the buffer while the CPU replaces its pieces", title), |step| {
             let pages = scene.guest.bytes / PAGE;
             let src = scene.buffer()?.gpu_va();
             let mut versions = vec![1_u32; usize::try_from(pages)?];

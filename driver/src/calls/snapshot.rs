@@ -139,7 +139,7 @@ impl Process {
         })
     }
 
-    /// Raw leaf entries as GPU number `index` finds them by walking from its root, one a page from GPU address `handle`.
+    /// Raw leaf entries as GPU number `index` finds them by walking from its root, one per page from GPU address `handle`.
     fn snapshot_pages(&self, args: &mut abi::SnapshotArgs) -> Result {
         let vm = self.vm(args.index as usize)?;
         let start = args.handle;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the driver needs of its surroundings, without generics: one implementation a host, picked here and nowhere else.
+//! What the driver needs of its surroundings, without generics: one implementation per host, picked here and nowhere else.
 //!
 //! | item | meaning |
 //! | --- | --- |

@@ -13,7 +13,7 @@
 //!   ([`crate::eviction`]). Entries stay, stopped queues are the barrier.
 //! * XNACK on: the callback clears the ranges' entries and flushes; the device faults, and the fault handler restores.
 //!
-//! The notifier lock (rank `Notifier`, one an object) guards [`State`]. It is taken in reclaim. Cost of an invalidation:
+//! The notifier lock (rank `Notifier`, one per object) guards [`State`]. It is taken in reclaim. Cost of an invalidation:
 //! O(log n + ranges hit), with XNACK on also O(pages of these); a callback that hits no range takes no lock.
 #![expect(
     clippy::arithmetic_side_effects,
@@ -119,7 +119,7 @@ impl Drop for Moving {
 }
 
 impl Userptr {
-    /// An object all of whose ranges are invalid. O(pages) memory: 8 bytes a page, 40 a range.
+    /// An object all of whose ranges are invalid. O(pages) memory: 8 bytes per page, 40 per range.
     pub fn new(
         process: Arc<dyn UserptrOwner>,
         number: u32,
@@ -466,7 +466,7 @@ impl State {
         &self.maps
     }
 
-    /// Adds a mapping; there is room for one a GPU.
+    /// Adds a mapping; there is room for one per GPU.
     pub fn add_map(&mut self, map: Mapping) {
         self.maps.push_reserved(map);
     }

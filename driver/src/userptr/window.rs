@@ -24,7 +24,7 @@ pub enum WindowPolicy {
         /// Bytes.
         gap: u64,
     },
-    /// One notifier a range.
+    /// One notifier per range.
     PerRange,
 }
 

@@ -24,7 +24,7 @@ const VRAM: u64 = 16 * MIB;
 /// How long a trip may wait for the writers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Trips of an hour, one a second.
+/// Trips of an hour, one per second.
 pub const HOUR: u64 = 3600;
 
 /// How much, and of what.

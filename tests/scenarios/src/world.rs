@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The world of a scenario: a machine, a process on it, and its GPUs at work.
 //!
-//! Lock: `engines` guards the queues that the helper methods use, one a GPU, made at first use; held while the GPU works.
+//! Lock: `engines` guards the queues that the helper methods use, one per GPU, made at first use; held while the GPU works.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub struct WorldSpec {
     pub vram_bytes: u64,
     /// The process runs with XNACK on.
     pub xnack: bool,
-    /// One notifier a range instead of clustered windows.
+    /// One notifier per range instead of clustered windows.
     pub per_range_windows: bool,
     /// RAM that the memory limit is made of, in bytes; the computer's if not given.
     pub ram: Option<u64>,

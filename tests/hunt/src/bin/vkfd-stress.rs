@@ -35,7 +35,7 @@ struct Args {
     /// No failures on purpose.
     #[arg(long)]
     no_failures: bool,
-    /// Trips of memory to a GPU and back under its writers, after the rest: an hour's worth of one a second.
+    /// Trips of memory to a GPU and back under its writers, after the rest: an hour's worth of one per second.
     #[arg(long, default_value_t = HOUR)]
     trips: u64,
     /// Say how much was done.

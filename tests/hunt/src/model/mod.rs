@@ -155,7 +155,7 @@ pub struct Shape {
     pub longest: u64,
     /// GPUs.
     pub gpus: u32,
-    /// One notifier a range.
+    /// One notifier per range.
     pub per_range: bool,
     /// What is broken on purpose.
     pub sabotage: Sabotage,
