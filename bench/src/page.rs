@@ -133,16 +133,17 @@ pub fn targets(head: &Head, page: &mut String) {
     let met = head.targets.iter().filter(|goal| goal.met).count();
     let _ = write!(
         page,
-        "<h2>Targets: {met} of {} met</h2><div class=\"wide\"><table><tr><th>Target</th><th class=\"n\">Bound</th>",
+        "<h2>Targets: {met} of {} met</h2><div class=\"wide\"><table><tr><th></th><th>Target</th><th class=\"n\">Bound</th>",
         head.targets.len()
     );
-    page.push_str("<th class=\"n\">Measured (quartiles)</th><th></th></tr>");
+    // The verdict first: on a phone the end of a row is out of sight until it is scrolled to.
+    page.push_str("<th class=\"n\">Measured (quartiles)</th></tr>");
     for goal in &head.targets {
         let measured = goal.measured.map_or_else(|| "not measured".to_owned(), text::spread);
         let (class, word) = (if goal.met { "met" } else { "missed" }, text::verdict(head, goal).to_lowercase());
         let _ = write!(
             page,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{measured}</td><td class=\"{class}\">{word}</td></tr>",
+            "<tr><td class=\"{class}\">{word}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{measured}</td></tr>",
             escape(goal.what),
             goal.bound.text()
         );
