@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
+use vkfd_virtio_gpu::protocol::blob::{FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
 use vkfd_virtio_gpu::protocol::capset;
 use vkfd_virtio_gpu::protocol::hsakmt::event::{Event, EVENT_BYTES};
 use vkfd_virtio_gpu::protocol::hsakmt::memory::{flags, Layout, Memory};
@@ -18,7 +19,7 @@ use vkfd_virtio_gpu::protocol::hsakmt::query::{Query, BODY_BYTES};
 use vkfd_virtio_gpu::protocol::hsakmt::queue::{self, answer, kind, Create, Queue};
 use vkfd_virtio_gpu::protocol::hsakmt::{shared, Request};
 
-use crate::drm::{Gem, Node, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
+use crate::drm::{Gem, Node};
 
 const PAGE: u64 = 4096;
 /// Largest answer that is asked for.
