@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the device costs a registration, without a virtual machine: the whole job by stage, of memory in one piece and of the same memory in
-//! many, and the registration alone beside that of the same list by a client of the same driver.
+//! many, and the registration alone beside that of the same list by a client of the same driver. The last column is what the pass would be
+//! without a GPU: a plain copy of the same pages, by the processor.
 //!
 //! Each size's jobs are done in turn, so every ratio is of one run. Times are medians in microseconds of the processor, not of the clock: what
 //! else runs on the machine does not count. `PAGES=16384` does one size, `RUNS` says how often.
@@ -112,6 +113,23 @@ impl Job {
     }
 }
 
+impl Job {
+    /// One pass without a GPU: the processor copies the list's memory to one place.
+    fn plain(&self, runs: &[Run], to: &mut [u8]) -> f64 {
+        let memory = self.guest.device.ram().read().unwrap().find(runs).unwrap();
+        let mut to = to;
+        let began = busy();
+        for range in memory.ranges() {
+            let (part, rest) = to.split_at_mut(usize::try_from(range.size).unwrap());
+            let from = std::ptr::with_exposed_provenance::<u8>(usize::try_from(range.start).unwrap());
+            // SAFETY: the range is mapped as long as `memory`, and nobody writes it now.
+            unsafe { std::ptr::copy_nonoverlapping(from, part.as_mut_ptr(), part.len()) };
+            to = rest;
+        }
+        busy() - began
+    }
+}
+
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
@@ -120,18 +138,20 @@ fn median(mut all: Vec<f64>) -> f64 {
 fn main() {
     let runs: usize = std::env::var("RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(9);
     let mut job = Job::new();
+    let mut room = vec![1; usize::try_from(LARGEST * PAGE).unwrap()];
     println!(
         "{:>6} {:>7} {:>8}  register/local | {}",
         "pages",
         "pieces",
         "percent",
-        STAGES.map(|s| format!("{s:>10}")).join(" ")
+        STAGES.map(|s| format!("{s:>10}")).join(" ") + "      plain"
     );
     let only = std::env::var("PAGES").ok().and_then(|pages| pages.parse::<u64>().ok());
     for pages in SIZES.into_iter().filter(|pages| only.is_none_or(|only| only == *pages)) {
         let lists = [whole(pages), scattered(pages)];
         let mut times: [Vec<Times>; 2] = [Vec::new(), Vec::new()];
         let mut ratios = Vec::new();
+        let mut plain: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
         for turn in 0..=runs {
             for (list, times) in lists.iter().zip(&mut times) {
                 let time = job.run(list);
@@ -141,6 +161,9 @@ fn main() {
             }
             if turn > 0 {
                 ratios.push(times[1][turn - 1][1] / job.local(&lists[1]));
+                for (list, plain) in lists.iter().zip(&mut plain) {
+                    plain.push(job.plain(list, &mut room));
+                }
             }
         }
         let percent = times[0]
@@ -149,9 +172,9 @@ fn main() {
             .map(|(few, many)| 100.0 * few.iter().sum::<f64>() / many.iter().sum::<f64>());
         let percent = median(percent.collect());
         let ratio = median(ratios);
-        for (list, times) in lists.iter().zip(&times) {
+        for ((list, times), plain) in lists.iter().zip(&times).zip(plain) {
             let stages = (0..STAGES.len()).map(|n| format!("{:>10.0}", median(times.iter().map(|t| t[n]).collect())));
-            let stages = stages.collect::<Vec<_>>().join(" ");
+            let stages = format!("{} {:>10.0}", stages.collect::<Vec<_>>().join(" "), median(plain));
             let many = list.len() > 1 || pages == 1;
             match many {
                 true => println!("{pages:>6} {:>7} {percent:>8.1} {ratio:>15.2} | {stages}", list.len()),
