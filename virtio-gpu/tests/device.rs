@@ -275,7 +275,7 @@ fn answers_stay_in_their_area() {
         if at + 4 <= 25 * 4096 && at % 4 == 0 {
             guest.window.half(at).store(room, Ordering::Release);
         }
-        // A number that is behind the others' is none.
+        // Numbered before the library's requests, so that it changes nothing for them.
         let payload = Request::Query(Query::System).encode(0, answer);
         assert_eq!(guest.command(1, &Command::Submit { payload: &payload }), OK);
     }
