@@ -3,6 +3,7 @@
 
 mod guest;
 
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ fn scattered_memory(method: Method, layout: Layout) {
         let seen = guest.window.word(copy_at + place * PAGE).load(Ordering::Acquire);
         assert_eq!(seen, (run.address - RAM_AT) / PAGE, "page {place} of the GPU's range");
     }
+    assert_ne!(guest.device.left(), 0, "what is there is counted");
     // The other way round, after the marks have changed.
     for place in 0..COUNT {
         guest.window.word(copy_at + place * PAGE).store(1_000_000 + place, Ordering::Release);
@@ -74,6 +76,85 @@ fn scattered_memory_one_call_for_each_range() {
 #[test]
 fn scattered_memory_moved_into_one_range() {
     scattered_memory(Method::Remap, Layout::Y2026);
+}
+
+#[test]
+fn the_longest_list_is_one_range_and_a_longer_one_is_refused() {
+    const COUNT: u64 = 65_536;
+    const PART: u64 = 512;
+    let mut options = Options { window: 64 << 20, ..Options::default() };
+    options.machine.vram = 64 << 20;
+    let mut guest = Guest::with_ram(options, (2 * COUNT + 2) * PAGE);
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let mut copies = library.copies(&mut guest);
+    let (copy, copy_at, _) = library.alloc(&mut guest, PART * PAGE);
+    let runs = scattered(1, COUNT);
+    for (place, run) in (0..).zip(&runs) {
+        guest.ram.word(run.address - RAM_AT + PAGE - 8).store(1 << 40 | place, Ordering::Relaxed);
+    }
+    let resource = guest.guest_blob(1, runs.clone()).unwrap();
+    let address = library.register(&mut guest, resource, COUNT * PAGE);
+    for part in (0..COUNT).step_by(usize::try_from(PART).unwrap()) {
+        assert!(copies.copy(&guest, copy, address + part * PAGE, PART * PAGE, SOON));
+        for place in 0..PART {
+            let seen = guest.window.word(copy_at + place * PAGE + PAGE - 8).load(Ordering::Acquire);
+            assert_eq!(seen, 1 << 40 | (part + place), "page {} of the GPU's range", part + place);
+        }
+    }
+    guest.unref(resource);
+    let longer = [runs, vec![Run { address: RAM_AT, bytes: PAGE }]].concat();
+    assert_eq!(guest.guest_blob(1, longer), Err(code(ErrorCode::OutOfMemory)));
+    guest.device.reset();
+    assert_eq!(guest.device.left(), 0);
+}
+
+/// As a balloon or a guest that frees memory does it: the file loses pages, which this process is not told of.
+#[test]
+fn memory_that_is_discarded_under_a_registration_is_what_the_cpu_sees() {
+    const COUNT: u64 = 64;
+    let mut guest = Guest::new(Options::default());
+    mark(&guest);
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let mut copies = library.copies(&mut guest);
+    let (copy, copy_at, _) = library.alloc(&mut guest, COUNT * PAGE);
+    let runs = scattered(7, COUNT);
+    let resource = guest.guest_blob(1, runs.clone()).unwrap();
+    let address = library.register(&mut guest, resource, COUNT * PAGE);
+    let agree = |guest: &Guest, copies: &mut guest::Copies, what: &str| {
+        assert!(copies.copy(guest, copy, address, COUNT * PAGE, SOON));
+        let seen = |place: u64| guest.window.word(copy_at + place * PAGE).load(Ordering::Acquire);
+        let there = |run: &Run| guest.ram.word(run.address - RAM_AT).load(Ordering::Acquire);
+        for (place, run) in (0..).zip(&runs) {
+            assert_eq!(seen(place), there(run), "{what}: page {place}");
+        }
+    };
+    agree(&guest, &mut copies, "at first");
+    let offset = |place: usize| i64::try_from(runs[place].address - RAM_AT).unwrap();
+    let page = i64::try_from(PAGE).unwrap();
+    for place in [0, 5, 6, 63] {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: no pointers.
+        assert_eq!(unsafe { libc::fallocate(guest.file.as_raw_fd(), mode, offset(place), page) }, 0);
+        assert_eq!(guest.ram.word(runs[place].address - RAM_AT).load(Ordering::Acquire), 0, "it is gone");
+    }
+    agree(&guest, &mut copies, "discarded");
+    for place in [5, 7] {
+        // Discarded in one process only: the contents stay. And discarded for all, by another way.
+        guest.ram.discard(runs[place].address - RAM_AT, libc::MADV_DONTNEED);
+        guest.ram.discard(runs[place + 10].address - RAM_AT, libc::MADV_REMOVE);
+    }
+    agree(&guest, &mut copies, "discarded by madvise");
+    assert_ne!(guest.ram.word(runs[7].address - RAM_AT).load(Ordering::Acquire), 0);
+    assert_eq!(guest.ram.word(runs[17].address - RAM_AT).load(Ordering::Acquire), 0);
+    // Both write to what is new there.
+    guest.ram.word(runs[5].address - RAM_AT).store(55, Ordering::Release);
+    agree(&guest, &mut copies, "written by the CPU");
+    guest.window.word(copy_at + 6 * PAGE).store(66, Ordering::Release);
+    assert!(copies.copy(&guest, address, copy, COUNT * PAGE, SOON));
+    assert_eq!(guest.ram.word(runs[6].address - RAM_AT).load(Ordering::Acquire), 66);
+    agree(&guest, &mut copies, "written by the GPU");
+    guest.device.reset();
+    assert_eq!(guest.device.left(), 0);
 }
 
 #[test]
@@ -194,7 +275,8 @@ fn answers_stay_in_their_area() {
         if at + 4 <= 25 * 4096 && at % 4 == 0 {
             guest.window.half(at).store(room, Ordering::Release);
         }
-        let payload = Request::Query(Query::System).encode(77, answer);
+        // Numbered before the library's requests, so that it changes nothing for them.
+        let payload = Request::Query(Query::System).encode(0, answer);
         assert_eq!(guest.command(1, &Command::Submit { payload: &payload }), OK);
     }
     assert_eq!(guest.window.word(neighbour).load(Ordering::Acquire), 0x1234);
@@ -225,6 +307,7 @@ fn a_wait_holds_up_its_ring_and_nothing_else() {
     assert_eq!(guest.command(1, &Command::Submit { payload: &set }), OK);
     assert_eq!(Header::decode(&first.recv_timeout(SOON).unwrap()).unwrap().fence, 10);
     assert_eq!(Header::decode(&behind.recv_timeout(SOON).unwrap()).unwrap().fence, 11);
+    // Whichever wrote last, the wait or what ended it: the sequence number does not go back.
     assert_eq!(library.answer(&guest).0, 0);
 }
 

@@ -3,8 +3,9 @@
 //!
 //! Mechanism: the ioctl PAGEMAP_SCAN of `/proc/self/pagemap` (Linux 6.7) names the runs of present pages of an interval, PROCMAP_QUERY of
 //! `/proc/self/maps` (6.11) the mapping of an address. The pieces of a batch are looked at in the order of their addresses, those that lie near
-//! each other in one call. A piece counts as there only if private anonymous memory with the permission wanted is behind every page of it.
-//! That such a page may still be shared by copy-on-write does not matter on this host: the GPU reaches it through its CPU address.
+//! each other in one call. A piece counts as there only if private anonymous memory, or shared memory without a file system (memfd, shared
+//! anonymous: a guest's RAM), with the permission wanted is behind every page of it. Writing to a page of a file system may have to find room
+//! first, and can fail. That a page may still be shared by copy-on-write does not matter on this host: the GPU reaches it through its CPU address.
 //!
 //! Limits: on an older kernel, or without /proc, nothing counts as there, and everything is populated.
 
@@ -12,7 +13,8 @@ use super::{Batch, BATCH};
 use crate::pagemap::{Pagemap, NO_REGION};
 use linux_raw_sys::general::{page_region, PAGE_IS_PFNZERO, PAGE_IS_PRESENT};
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use vkfd_driver::addr::PAGE;
 use vkfd_driver::address_space::Access;
 
@@ -55,12 +57,15 @@ const NEAR: u64 = 64 * PAGE;
 pub(super) struct Present {
     pagemap: Pagemap,
     maps: File,
+    /// The device of files that are nothing but shared memory: major, minor.
+    shared: Option<(u32, u32)>,
 }
 
 impl Present {
     /// `None` where the kernel does not answer.
     pub(super) fn new() -> Option<Self> {
-        let this = Self { pagemap: Pagemap::open().ok()?, maps: File::open("/proc/self/maps").ok()? };
+        let this =
+            Self { pagemap: Pagemap::open().ok()?, maps: File::open("/proc/self/maps").ok()?, shared: shared_memory() };
         let page = (&raw const this).expose_provenance() as u64 / PAGE * PAGE;
         let known =
             this.mapping(page).is_some() && this.scan(page, page + PAGE, Access::Read, &mut [NO_REGION]).is_some();
@@ -122,16 +127,19 @@ impl Present {
         batch.len = kept;
     }
 
-    /// Whether `[from, to)` lies in private anonymous memory that allows the access. `known` is the last such mapping.
+    /// Whether `[from, to)` lies in private anonymous or shared memory that allows the access. `known` is the last such mapping.
     fn allows(&self, from: u64, to: u64, access: Access, known: &mut (u64, u64)) -> bool {
         if !(known.0 <= from && to <= known.1) {
             let wanted = if access == Access::Write { VMA_WRITABLE } else { VMA_READABLE };
-            match self.mapping(from) {
-                Some(m) if m.vma_flags & (wanted | VMA_SHARED) == wanted && m.inode == 0 => {
-                    *known = (m.vma_start, m.vma_end);
-                }
-                _ => return false,
+            let Some(m) = self.mapping(from).filter(|m| m.vma_flags & wanted != 0) else { return false };
+            let kind = match m.vma_flags & VMA_SHARED {
+                0 => m.inode == 0,
+                _ => self.shared == Some((m.dev_major, m.dev_minor)),
+            };
+            if !kind {
+                return false;
             }
+            *known = (m.vma_start, m.vma_end);
         }
         to <= known.1
     }
@@ -154,4 +162,16 @@ impl Present {
         let zero = if access == Access::Write { PAGE_IS_PFNZERO } else { 0 };
         self.pagemap.scan(start, end, PAGE_IS_PRESENT, zero, regions)
     }
+}
+
+/// The device that a file of shared memory is on.
+fn shared_memory() -> Option<(u32, u32)> {
+    // SAFETY: a C string.
+    let fd = unsafe { libc::memfd_create(c"vkfd-device".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: memfd_create gave a descriptor that nobody else has.
+    let device = File::from(unsafe { OwnedFd::from_raw_fd(fd) }).metadata().ok()?.dev();
+    Some((libc::major(device), libc::minor(device)))
 }

@@ -10,7 +10,11 @@ struct Area {
 
 impl Area {
     fn new(count: u64) -> Self {
-        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        Self::with(count, libc::MAP_PRIVATE)
+    }
+
+    fn with(count: u64, kind: i32) -> Self {
+        let flags = kind | libc::MAP_NORESERVE;
         let at = sys::map_anonymous(index(2 * count * PAGE), flags).unwrap();
         Self { at: at.as_ptr().expose_provenance() as u64, count }
     }
@@ -143,4 +147,56 @@ fn a_piece_is_there_only_as_a_whole() {
     let mut batch = Batch::gather(&spans);
     present.skip_present(&mut batch, Access::Write);
     assert_eq!(batch.first_span[..batch.len], [1, 2, 6]);
+}
+
+/// A file of one page, mapped.
+fn mapped_file(file: &std::fs::File, kind: i32) -> u64 {
+    file.set_len(PAGE).unwrap();
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), index(PAGE), access, kind, file.as_raw_fd(), 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    at.expose_provenance() as u64
+}
+
+#[test]
+fn shared_memory_that_is_there_is_left_out_and_files_are_not() {
+    let Some(present) = Present::new() else {
+        eprintln!("skipped: this kernel has no PAGEMAP_SCAN and PROCMAP_QUERY");
+        return;
+    };
+    let left = |spans: &[CpuSpan], access| {
+        let mut batch = Batch::gather(spans);
+        present.skip_present(&mut batch, access);
+        batch.first_span[..batch.len].to_vec()
+    };
+    let area = Area::with(300, libc::MAP_SHARED);
+    let spans = area.spans();
+    let populate = Populate::new();
+    assert_eq!(left(&spans, Access::Read).len(), 300);
+    assert_eq!(populate.populate(&spans[..200], Access::Write).error, None);
+    assert_eq!(left(&spans, Access::Write), (200..300).collect::<Vec<_>>());
+    area.protect(7, libc::PROT_READ);
+    assert_eq!(left(&spans[..200], Access::Write), [7]);
+    assert_eq!(left(&spans[..200], Access::Read), [0; 0]);
+    // What was discarded is not there any more.
+    let page = std::ptr::with_exposed_provenance_mut(index(area.at + 2 * 9 * PAGE));
+    // SAFETY: the page is this test's own, and nothing has a reference to it.
+    assert_eq!(unsafe { libc::madvise(page, index(PAGE), libc::MADV_REMOVE) }, 0);
+    assert_eq!(left(&spans[..200], Access::Write), [7, 9]);
+    // SAFETY: a C string.
+    let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
+    // SAFETY: a descriptor that nobody else has.
+    let memory = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let disk = tempfile::tempfile().unwrap();
+    for (file, kind, there) in
+        [(&memory, libc::MAP_SHARED, true), (&memory, libc::MAP_PRIVATE, false), (&disk, libc::MAP_SHARED, false)]
+    {
+        let at = mapped_file(file, kind);
+        let span = [CpuSpan::new(CpuVa(at), PAGE).unwrap()];
+        assert_eq!(populate.populate(&span, Access::Write).error, None);
+        assert_eq!(left(&span, Access::Write).is_empty(), there, "kind {kind}");
+        // SAFETY: the mapping is this test's own.
+        unsafe { sys::unmap(at, PAGE) };
+    }
 }

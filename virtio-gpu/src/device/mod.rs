@@ -347,6 +347,8 @@ impl Device {
             })?),
             _ => return Err(ErrorCode::InvalidParameter),
         };
+        // One process is this context's own.
+        tracing::info!(context = number, capset, others = self.left() - 1, "a context begins");
         self.contexts.insert(number, context);
         Ok(())
     }

@@ -15,56 +15,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::virtgpu::{
+    self, Exec, CONTEXT_CAPSET, CONTEXT_INIT, CONTEXT_RINGS, CREATE_BLOB, EXECBUFFER, EXEC_FENCE_OUT, EXEC_RING,
+    GEM_CLOSE, GETPARAM, GET_CAPS, MAP, PARAM_CAPSETS, RESOURCE_INFO,
+};
 use super::{identity, map_file, Blob, FileId, Found, Transport};
 use crate::protocol::forward::{BlobKind, SLOTS};
 use crate::protocol::{blob, capset};
 
-const MAP: u64 = 0xc010_6441;
-const EXECBUFFER: u64 = 0xc040_6442;
-const GETPARAM: u64 = 0xc010_6443;
-const RESOURCE_INFO: u64 = 0xc010_6445;
-const GET_CAPS: u64 = 0xc018_6449;
-const CREATE_BLOB: u64 = 0xc030_644a;
-const CONTEXT_INIT: u64 = 0xc010_644b;
-const GEM_CLOSE: u64 = 0x4008_6409;
-
-const PARAM_CAPSETS: u64 = 7;
-const CONTEXT_CAPSET: u64 = 1;
-const CONTEXT_RINGS: u64 = 2;
-const EXEC_FENCE_OUT: u32 = 2;
-const EXEC_RING: u32 = 4;
-
 /// Render nodes of a system.
 const MINORS: std::ops::Range<u32> = 128..192;
-
-#[repr(C)]
-#[derive(Default)]
-struct CreateBlob {
-    memory: u32,
-    flags: u32,
-    handle: u32,
-    resource: u32,
-    size: u64,
-    pad: u32,
-    command_size: u32,
-    command: u64,
-    id: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct Exec {
-    flags: u32,
-    size: u32,
-    command: u64,
-    handles: u64,
-    handle_count: u32,
-    fence: i32,
-    ring: u32,
-    stride: u32,
-    syncobjs: [u32; 2],
-    syncobj_arrays: [u64; 2],
-}
 
 #[derive(Clone, Copy)]
 struct Known {
@@ -150,7 +110,7 @@ impl Node {
     }
 
     fn blob(&self, memory: u32, flags: u32, size: u64, id: u64) -> io::Result<Blob> {
-        let mut args = CreateBlob { memory, flags, size, id, ..CreateBlob::default() };
+        let mut args = virtgpu::Blob { memory, flags, size, id, ..virtgpu::Blob::default() };
         self.call(CREATE_BLOB, &mut args)?;
         let mut blob = Blob { resource: args.resource, bytes: size, handle: args.handle };
         let mut info = [args.handle, 0, 0, 0];

@@ -4,6 +4,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`drm`] | the guest kernel's virtio-gpu, by a render node |
+//! | [`virtgpu`] | its system calls: numbers, arguments, constants |
 //! | [`loopback`] | the device itself, by a socket, without a virtual machine: for tests, and to try programs |
 //! | [`forward`] | a context of vkfd's own capability set, over either |
 //!
@@ -12,6 +13,7 @@
 pub mod drm;
 pub mod forward;
 pub mod loopback;
+pub mod virtgpu;
 
 use std::ffi::c_void;
 use std::io;

@@ -55,6 +55,17 @@ impl Mapped {
         unsafe { AtomicU64::from_ptr(self.at.byte_add(usize::try_from(at).unwrap()).cast()) }
     }
 
+    /// madvise of the page at `at`.
+    pub fn discard(&self, at: u64, advice: i32) {
+        assert!(at % PAGE == 0 && at + PAGE <= self.bytes);
+        // SAFETY: a page of the mapping, of which no reference is kept.
+        let done = unsafe {
+            let at = self.at.byte_add(usize::try_from(at).unwrap());
+            libc::madvise(at, usize::try_from(PAGE).unwrap(), advice)
+        };
+        assert_eq!(done, 0);
+    }
+
     pub fn half(&self, at: u64) -> &AtomicU32 {
         assert!(at % 4 == 0 && at + 4 <= self.bytes);
         // SAFETY: an aligned word of the mapping, accessed atomically.
@@ -73,6 +84,8 @@ impl Drop for Mapped {
 pub struct Guest {
     pub device: Device,
     pub ram: Mapped,
+    /// The file behind `ram`.
+    pub file: File,
     pub window: Mapped,
     next_resource: u32,
     next_offset: u64,
@@ -82,16 +95,21 @@ impl Guest {
     pub fn new(options: Options) -> Self {
         let mut options = Options { window: 256 << 20, ..options };
         options.machine.vram = 64 << 20;
+        Self::with_ram(options, RAM_BYTES)
+    }
+
+    pub fn with_ram(options: Options, bytes: u64) -> Self {
         let device = Device::new(options).unwrap();
-        let memory = Window::new(RAM_BYTES).unwrap();
-        let part = Part { address: RAM_AT, bytes: RAM_BYTES, file: memory.file(), offset: 0 };
-        let ram = Mapped::new(memory.file(), RAM_BYTES);
+        let memory = Window::new(bytes).unwrap();
+        let part = Part { address: RAM_AT, bytes, file: memory.file(), offset: 0 };
+        let ram = Mapped::new(memory.file(), bytes);
         {
             let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
             *table = table.replaced(&[part], device.window().file()).unwrap();
         }
         let window = Mapped::new(device.window().file(), device.window().bytes());
-        Self { device, ram, window, next_resource: 1, next_offset: 0 }
+        let file = memory.file().try_clone().unwrap();
+        Self { device, ram, file, window, next_resource: 1, next_offset: 0 }
     }
 
     /// Sends a command; the answer when it comes.
@@ -275,13 +293,20 @@ impl Library {
 }
 
 impl Copies {
-    /// Copies up to 2 MiB; whether the GPU has done it in time.
+    /// Copies up to 1 GiB; whether the GPU has done it in time.
     pub fn copy(&mut self, guest: &Guest, to: u64, from: u64, bytes: u64, limit: Duration) -> bool {
+        /// Most bytes of a packet.
+        const CHUNK: u64 = 2 << 20;
         let halves = |n: u64| [n & 0xffff_ffff, n >> 32].map(|half| u32::try_from(half).unwrap());
         self.number += 1;
-        let [from, to, fence] = [from, to, self.fence_va].map(halves);
-        let count = u32::try_from(bytes - 1).unwrap();
-        let packets = [1, count, 0, from[0], from[1], to[0], to[1], 5, fence[0], fence[1], self.number];
+        let mut packets = Vec::new();
+        for at in (0..bytes).step_by(usize::try_from(CHUNK).unwrap()) {
+            let [from, to] = [from + at, to + at].map(halves);
+            let count = u32::try_from((bytes - at).min(CHUNK) - 1).unwrap();
+            packets.extend([1, count, 0, from[0], from[1], to[0], to[1]]);
+        }
+        let fence = halves(self.fence_va);
+        packets.extend([5, fence[0], fence[1], self.number]);
         for word in packets {
             guest.window.half(self.ring + self.written % (1 << 16)).store(word, Ordering::Relaxed);
             self.written += 4;

@@ -79,9 +79,15 @@ impl Host {
 pub fn way(options: Options) -> (Way, Host) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let host = std::thread::spawn(move || loopback::connection(&theirs, options));
-    let process = Process::new(Arc::new(Connection::over(ours).unwrap())).unwrap();
+    let way = way_over(ours);
+    assert_eq!(way.process.machine().parse::<vkfd_host::Description>().unwrap(), options.machine);
+    (way, Host(Some(host)))
+}
+
+/// Over a connection to a device.
+pub fn way_over(stream: UnixStream) -> Way {
+    let process = Process::new(Arc::new(Connection::over(stream).unwrap())).unwrap();
     let machine: vkfd_host::Description = process.machine().parse().unwrap();
-    assert_eq!(machine, options.machine);
     let gpu = |number: u32| {
         let properties = machine.options().gpu_properties(number);
         let gfx_target_version = properties.gfx_target_version;
@@ -97,7 +103,7 @@ pub fn way(options: Options) -> (Way, Host) {
     };
     let first = Node { number: 0, cpu_cores: 1, memory_bytes: 1 << 30, gpu: None };
     let nodes = std::iter::once(first).chain((0..machine.gpus).map(gpu)).collect();
-    (Way { process, nodes }, Host(Some(host)))
+    Way { process, nodes }
 }
 
 pub fn client(options: Options) -> Result<(Client, Host), ClientError> {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a registration costs the guest: register, map, one pass of the GPU, free; of memory in few pieces and of memory in many.
+//! What a registration costs the guest: register, map, one pass of the GPU by a kernel and one by its copier, free; of memory in few pieces
+//! and of memory in many.
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;
 use vkfd_virtio_gpu::protocol::hsakmt::Request;
 
 use crate::age::Aged;
+use crate::aql::AqlQueue;
 use crate::library::{Allocation, CopyQueue, Session};
 use crate::memory::Buffer;
 
@@ -29,6 +31,9 @@ struct Times {
     scattered: bool,
     register: f64,
     map: f64,
+    /// A kernel that adds all words up.
+    compute: f64,
+    /// A copy.
     pass: f64,
     free: f64,
     round_trip: f64,
@@ -45,6 +50,7 @@ pub fn run(args: &Args, layout: Layout) -> Result<()> {
     let most = args.pages.iter().copied().max().context("no sizes")?;
     let mut session = Session::open(layout)?;
     let mut queue = session.copy_queue()?;
+    let mut aql = AqlQueue::new(&mut session)?;
     let target = session.alloc(session.gpus[0], most * 4096, false)?;
     // Warm, so that the first measurement is like the others.
     let whole: Vec<Buffer> = args.pages.iter().map(|pages| buffer(*pages)).collect::<Result<_>>()?;
@@ -59,7 +65,7 @@ pub fn run(args: &Args, layout: Layout) -> Result<()> {
         for run in 0..=args.runs {
             // In turn, so that both have the same machine.
             for (registered, is_scattered) in [(few, false), (many, true)] {
-                let times = measure(&mut session, &mut queue, &target, registered, is_scattered)?;
+                let times = measure(&mut session, (&mut queue, &mut aql), &target, registered, is_scattered)?;
                 if run > 0 {
                     times.print()?;
                 }
@@ -78,7 +84,7 @@ fn buffer(pages: u64) -> Result<Buffer> {
 
 fn measure(
     session: &mut Session,
-    queue: &mut CopyQueue,
+    (queue, aql): (&mut CopyQueue, &mut AqlQueue),
     target: &Allocation,
     registered: &crate::library::Registered,
     scattered: bool,
@@ -96,6 +102,8 @@ fn measure(
     let register = lap();
     session.map(registered.address, bytes, registered.gem.resource)?;
     let map = lap();
+    aql.sum(registered.address, bytes)?;
+    let compute = lap();
     queue.copy(target.address, registered.address, bytes, None)?;
     let pass = lap();
     session.deregister(registered)?;
@@ -103,5 +111,5 @@ fn measure(
     // What a request costs that does nothing.
     session.send(&Request::Nop)?;
     let round_trip = lap();
-    Ok(Times { pages: bytes / 4096, scattered, register, map, pass, free, round_trip })
+    Ok(Times { pages: bytes / 4096, scattered, register, map, compute, pass, free, round_trip })
 }

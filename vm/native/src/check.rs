@@ -8,6 +8,7 @@ use anyhow::{ensure, Context, Result};
 use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
 
 use crate::age::Aged;
+use crate::aql::AqlQueue;
 use crate::library::{Allocation, CopyQueue, Registered, Session};
 use crate::memory::{crc, Buffer};
 
@@ -68,11 +69,12 @@ pub fn run(args: &Args, layout: Layout) -> Result<()> {
     println!("buffers of the guest: {stand_in}");
     two_contexts(&mut bench)?;
     events(&mut bench)?;
-    let mut aql = bench.session.aql_queue()?;
+    let mut aql = AqlQueue::new(&mut bench.session)?;
     for _ in 0..3 {
         aql.barrier()?;
     }
     println!("an AQL queue's barriers have decremented their signals");
+    kernels(&mut bench, &mut aql)?;
     drop(aged);
     Ok(())
 }
@@ -106,6 +108,21 @@ fn one(bench: &mut Bench, seed: u64, bytes: u64) -> Result<()> {
         buffer.crc(),
         took.as_secs_f64() * 1e3
     );
+    Ok(())
+}
+
+/// A kernel of the guest's reads scattered memory of the guest.
+fn kernels(bench: &mut Bench, aql: &mut AqlQueue) -> Result<()> {
+    const BYTES: u64 = 1 << 20;
+    let buffer = Buffer::new(BYTES)?;
+    buffer.fill(21);
+    let registered = bench.session.register(buffer.at(), BYTES)?;
+    for seed in 22..24 {
+        let (gpu, cpu) = (aql.crc(registered.address, BYTES)?, buffer.crc());
+        ensure!(gpu == cpu, "a kernel: CRC {gpu:08x} on the GPU, {cpu:08x} in the guest");
+        buffer.fill(seed);
+    }
+    println!("a kernel of the guest's has the CRC {:08x}, as the guest", aql.crc(registered.address, BYTES)?);
     Ok(())
 }
 

@@ -10,67 +10,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use anyhow::{bail, ensure, Context, Result};
+use vkfd_virtio_gpu::guest::virtgpu::{
+    Blob, Exec, UserptrBlob, CONTEXT_CAPSET, CONTEXT_INIT, CONTEXT_RINGS, CREATE_BLOB, CREATE_USERPTR_BLOB, EXECBUFFER,
+    EXEC_FENCE_OUT, EXEC_RING, FLAG_USERPTR, GEM_CLOSE, GETPARAM, GET_CAPS, MAP, PARAM_CAPSETS, RESOURCE_INFO,
+};
+use vkfd_virtio_gpu::protocol::blob::MEM_HOST3D_GUEST;
 
-/// `VIRTGPU_BLOB_MEM_HOST3D` and `..HOST3D_GUEST`.
-pub const MEM_HOST3D: u32 = 2;
-/// See [`MEM_HOST3D`].
-pub const MEM_HOST3D_GUEST: u32 = 3;
-/// `VIRTGPU_BLOB_FLAG_USE_MAPPABLE`.
-pub const FLAG_MAPPABLE: u32 = 1;
-/// The flag of AMD's patch series for memory of the program's own; no kernel of Linux has it.
-pub const FLAG_USERPTR: u32 = 8;
-
-const MAP: u64 = 0xc010_6441;
-const EXECBUFFER: u64 = 0xc040_6442;
-const GETPARAM: u64 = 0xc010_6443;
-const RESOURCE_INFO: u64 = 0xc010_6445;
-const GET_CAPS: u64 = 0xc018_6449;
-const CREATE_BLOB: u64 = 0xc030_644a;
-/// The same with the fields that the patch series adds.
-const CREATE_BLOB_USERPTR: u64 = 0xc040_644a;
-const CONTEXT_INIT: u64 = 0xc010_644b;
-const GEM_CLOSE: u64 = 0x4008_6409;
-
-const PARAM_CAPSETS: u64 = 7;
-const CONTEXT_CAPSET: u64 = 1;
-const CONTEXT_RINGS: u64 = 2;
-const EXEC_FENCE_OUT: u32 = 2;
-const EXEC_RING: u32 = 4;
 const RINGS: u64 = 64;
 
 /// How long the host may take for a command.
 const PATIENCE_MS: i32 = 300_000;
-
-#[repr(C)]
-#[derive(Default)]
-struct Blob {
-    memory: u32,
-    flags: u32,
-    handle: u32,
-    resource: u32,
-    size: u64,
-    pad: u32,
-    command_size: u32,
-    command: u64,
-    id: u64,
-    pointer: u64,
-    offset: i64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct Exec {
-    flags: u32,
-    size: u32,
-    command: u64,
-    handles: u64,
-    handle_count: u32,
-    fence: i32,
-    ring: u32,
-    stride: u32,
-    syncobjs: [u32; 2],
-    syncobj_arrays: [u64; 2],
-}
 
 /// A GEM object; closed when dropped.
 #[derive(Debug)]
@@ -133,19 +82,21 @@ impl Node {
 
     /// A blob.
     pub fn blob(&self, memory: u32, flags: u32, size: u64, id: u64) -> std::io::Result<Gem> {
-        let args = Blob { memory, flags, size, id, ..Blob::default() };
-        self.create(CREATE_BLOB, args)
+        let mut args = Blob { memory, flags, size, id, ..Blob::default() };
+        self.call(CREATE_BLOB, (&raw mut args).cast())?;
+        self.made(&args)
     }
 
     /// A blob over memory of this program, as the patch series has it.
     pub fn userptr(&self, at: NonNull<c_void>, size: u64, id: u64) -> std::io::Result<Gem> {
         let pointer = at.as_ptr().expose_provenance() as u64;
-        let args = Blob { memory: MEM_HOST3D_GUEST, flags: FLAG_USERPTR, size, id, pointer, ..Blob::default() };
-        self.create(CREATE_BLOB_USERPTR, args)
+        let blob = Blob { memory: MEM_HOST3D_GUEST, flags: FLAG_USERPTR, size, id, ..Blob::default() };
+        let mut args = UserptrBlob { blob, pointer, offset: 0 };
+        self.call(CREATE_USERPTR_BLOB, (&raw mut args).cast())?;
+        self.made(&args.blob)
     }
 
-    fn create(&self, number: u64, mut args: Blob) -> std::io::Result<Gem> {
-        self.call(number, (&raw mut args).cast())?;
+    fn made(&self, args: &Blob) -> std::io::Result<Gem> {
         let mut gem = Gem { file: self.file.clone(), handle: args.handle, resource: args.resource };
         let mut info = [gem.handle, 0, 0, 0];
         self.call(RESOURCE_INFO, info.as_mut_ptr().cast())?;

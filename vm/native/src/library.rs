@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
+use vkfd_virtio_gpu::protocol::blob::{FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
 use vkfd_virtio_gpu::protocol::capset;
 use vkfd_virtio_gpu::protocol::hsakmt::event::{Event, EVENT_BYTES};
 use vkfd_virtio_gpu::protocol::hsakmt::memory::{flags, Layout, Memory};
@@ -18,7 +19,7 @@ use vkfd_virtio_gpu::protocol::hsakmt::query::{Query, BODY_BYTES};
 use vkfd_virtio_gpu::protocol::hsakmt::queue::{self, answer, kind, Create, Queue};
 use vkfd_virtio_gpu::protocol::hsakmt::{shared, Request};
 
-use crate::drm::{Gem, Node, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
+use crate::drm::{Gem, Node};
 
 const PAGE: u64 = 4096;
 /// Largest answer that is asked for.
@@ -36,16 +37,25 @@ pub struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    fn word(&self, at: u64) -> &AtomicU64 {
+    pub(crate) fn word(&self, at: u64) -> &AtomicU64 {
         assert!(at % 8 == 0 && at + 8 <= self.bytes);
         // SAFETY: an aligned word of the mapping, which lives as long as `self`, accessed atomically.
         unsafe { AtomicU64::from_ptr(self.at.byte_add(size(at)).cast().as_ptr()) }
     }
 
-    fn half(&self, at: u64) -> &AtomicU32 {
+    pub(crate) fn half(&self, at: u64) -> &AtomicU32 {
         assert!(at % 4 == 0 && at + 4 <= self.bytes);
         // SAFETY: as in `word`.
         unsafe { AtomicU32::from_ptr(self.at.byte_add(size(at)).cast().as_ptr()) }
+    }
+
+    /// Copies in.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
+        assert!(at + bytes.len() as u64 <= self.bytes);
+        // SAFETY: inside of the mapping, to which no reference exists.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.byte_add(size(at)).cast().as_ptr(), bytes.len())
+        };
     }
 
     /// Copies out.
@@ -113,7 +123,7 @@ impl Answer {
 
 /// A process's use of the device.
 pub struct Session {
-    node: Node,
+    pub(crate) node: Node,
     _responses: Gem,
     page: Mapping,
     area: u64,
@@ -123,8 +133,10 @@ pub struct Session {
     layout: Layout,
     /// Node numbers of the GPUs.
     pub gpus: Vec<u32>,
-    /// Major version of the first GPU's instruction set.
+    /// Major version of the instruction set of the last GPU; all have the same.
     pub gfx: u32,
+    /// All of it, as KFD writes it.
+    pub target: u32,
     doorbells: Option<(Gem, Mapping)>,
     /// Whether registrations had to be stood in for.
     pub stand_in: bool,
@@ -152,6 +164,7 @@ impl Session {
             layout,
             gpus: Vec::new(),
             gfx: 0,
+            target: 0,
             doorbells: None,
             stand_in: false,
         };
@@ -167,7 +180,9 @@ impl Session {
             // Cores of a GPU.
             if Answer::word(&properties, 4)? > 0 {
                 session.gpus.push(number);
-                session.gfx = Answer::word(&properties, 76)? >> 10 & 0x3f;
+                let engine = Answer::word(&properties, 76)?;
+                session.gfx = engine >> 10 & 0x3f;
+                session.target = session.gfx * 10_000 + (engine >> 16 & 0xff) * 100 + (engine >> 24 & 0xff);
             }
             let banks = Answer::word(&properties, 12)?;
             ensure!(session.query(Query::Banks(number, banks))?.len() >= BODY_BYTES + 32 * size(banks.into()), "banks");
@@ -209,7 +224,7 @@ impl Session {
         Ok(Answer { status: i32::from_le_bytes(status.to_le_bytes()), body })
     }
 
-    fn blob(&mut self) -> u64 {
+    pub(crate) fn blob(&mut self) -> u64 {
         self.next_blob += 1;
         self.next_blob
     }
@@ -359,20 +374,7 @@ impl Session {
         })
     }
 
-    /// Makes a queue of AQL packets.
-    pub fn aql_queue(&mut self) -> Result<AqlQueue> {
-        let node = self.gpus[0];
-        let ring = self.alloc(node, RING_BYTES, true)?;
-        let control = self.alloc(node, PAGE, true)?;
-        let blob = self.blob();
-        let (write_pointer, read_pointer) = (control.address, control.address + 0x80);
-        let create = Create { write_pointer, read_pointer, ..self.create(node, kind::COMPUTE_AQL, &ring, blob) };
-        let (_, doorbell) = self.queue(create)?;
-        let object = self.node.blob(MEM_HOST3D, 0, RING_BYTES, blob).context("blob of a queue")?;
-        Ok(AqlQueue { ring, control, doorbell, number: 0, _object: object })
-    }
-
-    fn create(&mut self, node: u32, kind: u32, ring: &Allocation, blob: u64) -> Create {
+    pub(crate) fn create(&mut self, node: u32, kind: u32, ring: &Allocation, blob: u64) -> Create {
         let doorbell_blob = if self.doorbells.is_some() { 0 } else { self.blob() };
         Create {
             node,
@@ -387,7 +389,7 @@ impl Session {
     }
 
     /// Makes a queue, and maps the doorbells with the first. The answer, and the doorbell.
-    fn queue(&mut self, create: Create) -> Result<(Vec<u8>, u64)> {
+    pub(crate) fn queue(&mut self, create: Create) -> Result<(Vec<u8>, u64)> {
         let body = self.send(&Request::Queue(Queue::Create(create)))?.ok("create a queue")?;
         let (doorbell, offset) =
             (Answer::long(&body, answer::DOORBELL)?, Answer::long(&body, answer::DOORBELL_OFFSET)?);
@@ -429,7 +431,7 @@ pub struct Registered {
     pub gem: Gem,
 }
 
-const RING_BYTES: u64 = 64 << 10;
+pub(crate) const RING_BYTES: u64 = 64 << 10;
 /// Most bytes of one copy packet.
 const CHUNK: u64 = 2 << 20;
 /// How long the GPU may take, in seconds.
@@ -440,7 +442,7 @@ fn halves(value: u64) -> [u32; 2] {
     [u32::from_le_bytes([b[0], b[1], b[2], b[3]]), u32::from_le_bytes([b[4], b[5], b[6], b[7]])]
 }
 
-fn poll(what: &str, mut done: impl FnMut() -> bool) -> Result<()> {
+pub(crate) fn poll(what: &str, mut done: impl FnMut() -> bool) -> Result<()> {
     let began = Instant::now();
     while !done() {
         let patience = PATIENCE.load(Ordering::Relaxed);
@@ -521,40 +523,7 @@ impl CopyQueue {
     }
 }
 
-/// A ring of AQL packets.
-pub struct AqlQueue {
-    ring: Allocation,
-    control: Allocation,
-    doorbell: u64,
-    number: u64,
-    _object: Gem,
-}
-
-impl AqlQueue {
-    /// Puts a barrier and waits until it has decremented its signal.
-    pub fn barrier(&mut self) -> Result<()> {
-        const SIGNAL: u64 = 0x100;
-        const PACKETS: u64 = RING_BYTES / 64;
-        let control = self.control.cpu()?;
-        // `amd_signal_t`: a user signal with the value 1.
-        control.word(SIGNAL).store(1, Ordering::Relaxed);
-        control.word(SIGNAL + 8).store(1, Ordering::Relaxed);
-        let ring = self.ring.cpu()?;
-        let at = self.number % PACKETS * 64;
-        for word in 1..16 {
-            ring.half(at + 4 * word).store(0, Ordering::Relaxed);
-        }
-        ring.word(at + 56).store(self.control.address + SIGNAL, Ordering::Relaxed);
-        // Barrier-and, with the barrier bit, system scope.
-        ring.half(at).store(3 | 1 << 8 | 2 << 9 | 2 << 11, Ordering::Release);
-        self.number += 1;
-        control.word(0).store(self.number, Ordering::Release);
-        ring_doorbell(self.doorbell, self.number - 1);
-        poll("a barrier", || control.word(SIGNAL + 8).load(Ordering::Acquire) == 0)
-    }
-}
-
-fn ring_doorbell(at: u64, value: u64) {
+pub(crate) fn ring_doorbell(at: u64, value: u64) {
     let word = std::ptr::with_exposed_provenance_mut::<u64>(size(at));
     // SAFETY: doorbells are in pages that the session has mapped and keeps; queues do not outlive it in this program.
     unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Release);

@@ -4,6 +4,7 @@
 //! Exit codes: 0 all is right, 1 something is not.
 
 mod age;
+mod aql;
 mod bench;
 mod check;
 mod drm;

@@ -204,7 +204,9 @@ fn respond(responses: Option<&Place>, head: &Head, answer: &Answer) {
         }
     }
     if let Some(sequence) = place.half(shared::SEQUENCE) {
-        sequence.store(head.sequence, Ordering::Release);
+        // A wait ends beside later requests of other rings: who looks for theirs must not see the number go back.
+        let later = |old: u32| old == 0 || head.sequence.wrapping_sub(old) < 1 << 31;
+        let _ = sequence.fetch_update(Ordering::Release, Ordering::Relaxed, |old| later(old).then_some(head.sequence));
     }
 }
 

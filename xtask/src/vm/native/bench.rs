@@ -38,13 +38,20 @@ struct Times {
     scattered: bool,
     register: f64,
     map: f64,
+    compute: f64,
     pass: f64,
     free: f64,
     round_trip: f64,
 }
 
 impl Times {
+    /// With a kernel's pass.
     fn whole(&self) -> f64 {
+        self.register + self.map + self.compute + self.free
+    }
+
+    /// With a copier's pass.
+    fn whole_copied(&self) -> f64 {
         self.register + self.map + self.pass + self.free
     }
 }
@@ -54,14 +61,17 @@ impl Times {
 struct Row {
     way: &'static str,
     pages: u64,
-    /// The whole job in many pieces, of 100 for the same in few.
+    /// The whole job in many pieces, of 100 for the same in few; its pass is a kernel's.
     percent: f64,
+    /// The same with a copy for the kernel.
+    copied_percent: f64,
     whole_us: f64,
     register_us: f64,
     few_register_us: f64,
     round_trip_us: f64,
     /// Of memory in many pieces and in few.
     map_us: [f64; 2],
+    compute_us: [f64; 2],
     pass_us: [f64; 2],
     free_us: [f64; 2],
     /// The host's own part of the registration.
@@ -106,7 +116,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
 
 fn row(way: &'static str, pages: u64, times: &[Times], log: &str) -> Option<Row> {
     let of = |scattered: bool| times.iter().filter(move |t| t.pages == pages && t.scattered == scattered);
-    let ratios: Vec<f64> = of(false).zip(of(true)).map(|(few, many)| 100.0 * few.whole() / many.whole()).collect();
+    let ratio = |whole: &dyn Fn(&Times) -> f64| {
+        median(of(false).zip(of(true)).map(|(few, many)| 100.0 * whole(few) / whole(many)).collect())
+    };
     let host = host_registrations(log, pages);
     let both = |part: &dyn Fn(&Times) -> f64| {
         Some([median(of(true).map(part).collect())?, median(of(false).map(part).collect())?])
@@ -114,11 +126,13 @@ fn row(way: &'static str, pages: u64, times: &[Times], log: &str) -> Option<Row>
     Some(Row {
         way,
         pages,
-        percent: median(ratios)?,
+        percent: ratio(&Times::whole)?,
+        copied_percent: ratio(&Times::whole_copied)?,
         whole_us: median(of(true).map(Times::whole).collect())?,
         register_us: median(of(true).map(|t| t.register).collect())?,
         few_register_us: median(of(false).map(|t| t.register).collect())?,
         map_us: both(&|t| t.map)?,
+        compute_us: both(&|t| t.compute)?,
         pass_us: both(&|t| t.pass)?,
         free_us: both(&|t| t.free)?,
         round_trip_us: median(times.iter().map(|t| t.round_trip).collect())?,
@@ -147,20 +161,23 @@ fn median(mut all: Vec<f64>) -> Option<f64> {
 
 fn text(rows: &[Row]) -> String {
     let mut text = String::from(
-        "register, map, one pass, free; memory in many pieces, of 100 for the same job on memory in few; milliseconds, in many and in few pieces\n\
-         way         pages  pieces  percent       register            map           pass           free  host alone  round trip\n",
+        "register, map, one pass by a kernel (or by the copier), free; memory in many pieces, of 100 for the same job on memory in few;\n\
+         milliseconds, in many and in few pieces\n\
+         way         pages  pieces  percent (copier)       register            map          kernel          copier           free  host alone  round trip\n",
     );
     let pair = |[many, few]: [f64; 2]| format!("{:>7.2} {:>6.2}", many / 1000.0, few / 1000.0);
     for row in rows {
         let _ = writeln!(
             text,
-            "{:<10} {:>6} {:>7} {:>8.1} {} {} {} {} {:>11.2} {:>11.2}",
+            "{:<10} {:>6} {:>7} {:>8.1} {:>8.1} {} {} {} {} {} {:>11.2} {:>11.2}",
             row.way,
             row.pages,
             row.pieces.unwrap_or(0),
             row.percent,
+            row.copied_percent,
             pair([row.register_us, row.few_register_us]),
             pair(row.map_us),
+            pair(row.compute_us),
             pair(row.pass_us),
             pair(row.free_us),
             row.host_register_us.unwrap_or(0.0) / 1000.0,
@@ -183,6 +200,7 @@ mod tests {
             scattered,
             register,
             map: 0.0,
+            compute: 0.0,
             pass: 0.0,
             free: 0.0,
             round_trip: 1.0,

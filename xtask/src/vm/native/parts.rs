@@ -13,6 +13,7 @@ use anyhow::{ensure, Context, Result};
 
 use super::super::apt::{quiet, Apt};
 use super::super::cache::{self, Cache};
+use crate::clients::packages;
 
 const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
 const NEWER: &str = SUITES[1];
@@ -44,8 +45,14 @@ pub struct Parts {
     pub kernel_version: String,
 }
 
+/// What the guest's shell is, and what unpacks the kernel's modules. Most machines have the others.
+const PACKAGES: [&str; 2] = ["busybox-static", "xz-utils"];
+
 /// Gets them unless they are there.
 pub fn get() -> Result<Parts> {
+    if !["/bin/busybox", "/usr/bin/xz"].iter().all(|path| Path::new(path).exists()) {
+        packages::install(&PACKAGES)?;
+    }
     let cache = Cache::open()?;
     let _lock = cache.lock()?;
     let root = cache.root().join("native");

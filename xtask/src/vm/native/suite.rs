@@ -10,13 +10,14 @@ use super::machine::{Machine, Ran, Wanted};
 use crate::Verdict;
 
 /// Programs of the guest, each with its seconds. Killed programs are followed by one that has all to itself again.
-const COMMANDS: [(&str, u64); 6] = [
+const COMMANDS: [(&str, u64); 7] = [
     ("vkfd-native check --mib 64", 300),
     ("vkfd-native --layout y2025 check --mib 8", 200),
     ("vkfd-native refused", 60),
     ("vkfd-native --layout y2025 refused", 60),
     // Two that are killed while they hold registrations, and one in the middle of whatever it does.
     ("vkfd-native hold & vkfd-native hold & vkfd-native check --mib 4 & sleep 4; kill -9 $(pidof vkfd-native); sleep 1", 60),
+    ("for t in 0.1 0.2 0.4 0.6 0.9 1.3 1.8 2.5; do vkfd-native check --mib 2 & p=$!; sleep $t; kill -9 $p; done; sleep 1", 120),
     ("vkfd-native check --mib 4", 200),
 ];
 
@@ -43,6 +44,7 @@ pub fn run() -> Result<Verdict> {
     if most < PIECES {
         findings.push(format!("the guest's memory came in {most} pieces at most; {PIECES} are wanted"));
     }
+    findings.extend(alone(&ran.log));
     println!("  from power-on to the end {}", minutes(ran.outcome.took));
     findings.extend(killed(&machine)?);
     Ok(if findings.is_empty() {
@@ -50,6 +52,18 @@ pub fn run() -> Result<Verdict> {
     } else {
         Verdict::Findings(findings)
     })
+}
+
+/// The last check has two contexts. When the first of them begins, nothing of the killed programs is there any more.
+fn alone(log: &str) -> Option<String> {
+    let begins = log.lines().filter(|line| line.contains("a context begins"));
+    let others: Vec<u64> =
+        begins.filter_map(|line| line.split_once("others=")?.1.split(' ').next()?.parse().ok()).collect();
+    match others.iter().rev().nth(1) {
+        Some(0) => None,
+        Some(left) => Some(format!("of programs that were killed {left} processes, places or resources were left")),
+        None => Some("the device has not said what contexts began".into()),
+    }
 }
 
 /// QEMU is killed while the guest holds registrations: what is wrong with what the device has left.
@@ -113,6 +127,18 @@ fn most_pieces(log: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_killed_programs_leave_is_noticed() {
+        let log = |first: u64| {
+            format!(
+                "INFO a context begins context=1 capset=8 others=7\nINFO a context begins context=2 capset=8 others={first}\n\
+                 INFO a context begins context=3 capset=8 others=20\n"
+            )
+        };
+        assert_eq!(alone(&log(0)), None);
+        assert!(alone(&log(3)).is_some() && alone("").is_some());
+    }
 
     #[test]
     fn the_longest_list_is_found_in_the_log() {
