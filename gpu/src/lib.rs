@@ -30,6 +30,7 @@ mod compute;
 mod counters;
 mod engine;
 mod fabric;
+mod futex;
 mod gpu;
 mod gws;
 mod hsa_queue;
