@@ -182,7 +182,9 @@ fn words(form: Form, op: u32, numbers: &mut Numbers) -> Vec<u32> {
                 }
             };
             let low = 0xd380_0000 | op << 16 | above << 8 | select << 11 | (high >> 2) << 14 | even_register(numbers);
-            let sources = even(numbers) << 18 | even(numbers) << 9 | even(numbers);
+            // Most have no third source, and nothing where it would be.
+            let third = if numbers.below(2) == 0 { 0 } else { even(numbers) };
+            let sources = third << 18 | even(numbers) << 9 | even(numbers);
             vec![low, sources | signs << 29 | (high & 3) << 27]
         }
         Form::Matrix => {
@@ -230,7 +232,9 @@ fn words(form: Form, op: u32, numbers: &mut Numbers) -> Vec<u32> {
         }
         Form::Scalar => {
             let offset = numbers.below(512) as u32;
-            vec![0xc000_0000 | op << 18 | 1 << 17 | (4 + numbers.below(4) as u32) << 6 | 1, offset]
+            // An address in s[2:3], or a buffer's descriptor in s[8:11].
+            let base = if op < 8 { 1 } else { 4 };
+            vec![0xc000_0000 | op << 18 | 1 << 17 | (4 + numbers.below(4) as u32) << 6 | base, offset]
         }
     }
 }
@@ -373,6 +377,13 @@ fn addresses(wave: &mut Wave, form: Form, numbers: &mut Numbers) {
         wave.rows[13].0[lane] = numbers.below(16) as u32 * 4;
     }
     wave.set_pair(2, DATA);
+    if form == Form::Scalar {
+        wave.set_pair(8, DATA);
+        wave.scalar[10] = if numbers.below(2) == 0 { numbers.below(600) as u32 } else { numbers.word() };
+    }
+    if form == Form::Flat {
+        in_apertures(wave, &lds, numbers);
+    }
     if form == Form::Buffer {
         wave.scalar[1] = numbers.below(32) as u32 * 4;
         // Scratch as ROCR has it, or strided, plain, swizzled.
@@ -390,6 +401,22 @@ fn addresses(wave: &mut Wave, form: Form, numbers: &mut Numbers) {
             let offset = wave.rows[13].0[0];
             (wave.rows[12].0, wave.rows[13].0) = ([offset; 64], [offset; 64]);
         }
+    }
+}
+
+/// Puts the addresses of some lanes, or of all, into LDS or scratch, which begins where the data do.
+fn in_apertures(wave: &mut Wave, lds: &[u64; 64], numbers: &mut Numbers) {
+    wave.set_pair(Operand::FLAT_SCRATCH, DATA);
+    let kind = numbers.below(8);
+    let same = numbers.below(2) == 0;
+    let first = numbers.below(48);
+    for lane in 0..64 {
+        let (high, low) = match (kind, numbers.below(3)) {
+            (0, _) | (2, 0) => (support::APERTURES.shared, lds[lane] % (LDS as u64 - 160)),
+            (1, _) | (2, 1) => (support::APERTURES.private, if same { first & !3 } else { numbers.below(48) & !3 }),
+            _ => continue,
+        };
+        support::set_pair(wave, 0, lane, u64::from(high) << 32 | low);
     }
 }
 

@@ -86,6 +86,25 @@ pub fn prefetch(src: *const u8, len: usize) {
     let _ = (src, len);
 }
 
+/// Asks for lines of 64 bytes that are to be read soon, or written. A hint: the memory need not be there.
+#[inline(always)]
+pub fn prefetch_lines(at: *const u8, lines: usize, write: bool) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..lines {
+        let at = at.wrapping_add(64 * line);
+        // SAFETY: a prefetch never faults and changes nothing; the one for writing is nothing on processors without it.
+        unsafe {
+            if write {
+                std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+            } else {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, lines, write);
+}
+
 /// Sets `len` bytes to `value`.
 ///
 /// # Errors
@@ -355,4 +374,16 @@ pub unsafe fn store_each(src: *const u8, to: &[*mut u8], bytes: usize) -> Result
 pub unsafe fn copy_lines(dst: *mut u8, src: *const u8, lines: usize) -> Result<(), Faulted> {
     // SAFETY: forwarded to the caller.
     unsafe { arch::copy_lines(dst, src, lines) }
+}
+
+/// [`copy_lines`] for processors with AVX.
+///
+/// # Errors
+/// As for [`copy_lines`].
+///
+/// # Safety
+/// As for [`copy`]; the processor has AVX.
+pub unsafe fn copy_lines_avx(dst: *mut u8, src: *const u8, lines: usize) -> Result<(), Faulted> {
+    // SAFETY: forwarded to the caller.
+    unsafe { arch::copy_lines_avx(dst, src, lines) }
 }

@@ -215,6 +215,11 @@ pub(crate) unsafe fn copy_lines(dst: *mut u8, src: *const u8, lines: usize) -> R
     unsafe { copy(dst, src, lines * 64) }
 }
 
+pub(crate) unsafe fn copy_lines_avx(dst: *mut u8, src: *const u8, lines: usize) -> Result<(), Faulted> {
+    // SAFETY: forwarded to the caller.
+    unsafe { copy_lines(dst, src, lines) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -43,6 +43,9 @@ impl Drop for Pages {
 type Copy = unsafe fn(*mut u8, *const u8, usize) -> Result<(), Faulted>;
 const COPIES: [Copy; 2] = [raw::copy, raw::copy_nontemporal];
 
+/// [`raw::copy_lines`] and its like.
+type CopyLines = unsafe fn(*mut u8, *const u8, usize) -> Result<(), Faulted>;
+
 #[test]
 fn a_fault_on_either_side_stops_at_the_exact_byte() {
     COPIES.into_iter().for_each(stops_at_the_exact_byte);
@@ -316,17 +319,32 @@ fn lanes_are_accessed_in_order_and_stop_at_the_one_that_faults() {
             assert_eq!([0, after].map(|at| raw::load_u8(pages.at(at)).unwrap()), [0xee, 0xee]);
         }
         let mut lines = [0u8; 192];
-        raw::copy_lines(lines.as_mut_ptr(), pages.at(5), 3).unwrap();
-        assert_eq!(lines[..8], [4, 3, 2, 1, 0xff, 0xff, 0xff, 0xff]);
+        let mut copies: Vec<CopyLines> = vec![raw::copy_lines];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx") {
+            copies.push(raw::copy_lines_avx);
+        }
+        for copy_lines in &copies {
+            lines.fill(0);
+            copy_lines(lines.as_mut_ptr(), pages.at(5), 3).unwrap();
+            assert_eq!(lines[..8], [4, 3, 2, 1, 0xff, 0xff, 0xff, 0xff]);
+            let mut back = [0u8; 192];
+            raw::copy(back.as_mut_ptr(), pages.at(5), 192).unwrap();
+            assert_eq!(lines, back);
+        }
         pages.protect_last(libc::PROT_READ);
         let fault = Faulted { done: 3, addr: end.addr(), write: true };
         let given = [0u64; 5];
         assert_eq!(raw::store_each(given.as_ptr().cast(), &lanes, 8), Err(fault));
-        assert_eq!(raw::copy_lines(pages.at(PAGE - 64), lines.as_ptr(), 2), Err(Faulted { done: 64, ..fault }));
+        for copy_lines in &copies {
+            assert_eq!(copy_lines(pages.at(PAGE - 64), lines.as_ptr(), 2), Err(Faulted { done: 64, ..fault }));
+        }
         pages.protect_last(libc::PROT_NONE);
         let mut out = [0u32; 5];
         let fault = Faulted { write: false, ..fault };
         assert_eq!(raw::load_each(out.as_mut_ptr().cast(), &lanes, 4), Err(fault));
-        assert_eq!(raw::copy_lines(lines.as_mut_ptr(), end, 1), Err(Faulted { done: 0, ..fault }));
+        for copy_lines in copies {
+            assert_eq!(copy_lines(lines.as_mut_ptr(), end, 1), Err(Faulted { done: 0, ..fault }));
+        }
     }
 }

@@ -13,7 +13,7 @@ use vkfd_client::{
 };
 use vkfd_gpu::Vmid;
 
-use super::{add, host, Report, Row, Who};
+use super::{add, host, Report, Row, Who, Work};
 use crate::arena::{Arena, Pages};
 use crate::goal::Goal;
 use crate::spread::{Samples, Spread};
@@ -39,7 +39,7 @@ const SUSPEND: &str = "suspending while all threads compute, 99th percentile: mi
 const SCATTERED: &str = "filling 10,000 scattered ranges of 16 KiB: speed relative to one contiguous range";
 
 /// A GPU and a queue.
-struct Rig {
+pub(super) struct Rig {
     machine: Machine,
     client: Client,
     queue: ComputeQueue,
@@ -47,7 +47,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn new() -> Result<Rig> {
+    pub(super) fn new() -> Result<Rig> {
         let machine = Machine::new(&MachineOptions::default()).context("cannot start a GPU in this process")?;
         let client = Client::on(&machine)?;
         let gpu = client.gpus().first().context("the machine has no GPU")?.id;
@@ -100,14 +100,16 @@ fn word(buffer: &Buffer, at: u64) -> Result<u32> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Measures it all.
-pub(super) fn measure(report: &mut Report, rounds: usize, advance: impl Fn()) -> Result<()> {
-    let mut rig = Rig::new()?;
-    memory(&mut rig, report, rounds, &advance)?;
-    matmul(&mut rig, report, rounds, &advance)?;
-    launch(&mut rig, report, rounds, &advance)?;
-    suspend(&mut rig, report, rounds, &advance)?;
-    scattered(&mut rig, report, rounds, &advance)
+/// Measures one kind of work.
+pub(super) fn measure(work: Work, rig: &mut Rig, report: &mut Report, rounds: usize, advance: impl Fn()) -> Result<()> {
+    match work {
+        Work::Memory => memory(rig, report, rounds, &advance),
+        Work::Matmul => matmul(rig, report, rounds, &advance),
+        Work::Launch => launch(rig, report, rounds, &advance),
+        Work::Suspend => suspend(rig, report, rounds, &advance),
+        Work::Scattered => scattered(rig, report, rounds, &advance),
+        _ => Ok(()),
+    }
 }
 
 fn memory(rig: &mut Rig, report: &mut Report, rounds: usize, advance: &impl Fn()) -> Result<()> {
@@ -202,7 +204,7 @@ fn suspend(rig: &mut Rig, report: &mut Report, rounds: usize, advance: &impl Fn(
     let gpus = rig.machine.gpus().to_vec();
     let gpu = gpus.first().context("the machine has no GPU")?.software();
     let to = rig.memory(4 * ITEMS as usize)?;
-    let mut worst = Vec::new();
+    let (mut worst, mut all) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let mut args = words(&[to.gpu_va().0]);
         args.extend(2000u32.to_le_bytes());
@@ -217,6 +219,7 @@ fn suspend(rig: &mut Rig, report: &mut Report, rounds: usize, advance: &impl Fn(
             std::thread::sleep(Duration::from_micros(200));
         }
         let computed = !fence.is_done();
+        all.extend(&times);
         fence.wait(PATIENCE)?;
         ensure!(computed || times.len() > 50, "the kernel that computes meanwhile ended too early");
         times.sort_unstable();
@@ -225,6 +228,7 @@ fn suspend(rig: &mut Rig, report: &mut Report, rounds: usize, advance: &impl Fn(
         advance();
     }
     report.head.targets.push(Goal::at_most(SUSPEND, 100.0, Spread::of(worst)));
+    report.suspending = super::Quantiles::of(all);
     Ok(())
 }
 

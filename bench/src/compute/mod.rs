@@ -23,6 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
+use clap::ValueEnum;
 use serde::Serialize;
 use vkfd_isa::Target;
 
@@ -42,13 +43,41 @@ use machine::Machine;
 /// the reference engine, a barrier packet and one contiguous range, in the same rounds.
 ///
 /// With --json the output is one object: schema (2), version, host and parameters as of `vkfd bench userptr`, targets (what, bound, measured, met),
-/// left_out (what, why), measurements (what, unit, per_second, yardstick, yardstick_per_second), published (what, value, source).
+/// left_out (what, why), measurements (what, unit, per_second, yardstick, yardstick_per_second), suspending (samples,
+/// median, p90, p99, longest; microseconds), published (what, value, source).
 ///
 /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     #[command(flatten)]
     options: Options,
+
+    /// Measure only these, one or more of a list with commas (default: all)
+    #[arg(long, value_name = "WORK", value_delimiter = ',')]
+    only: Vec<Work>,
+}
+
+/// What can be measured by itself.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// The chain of FMAs
+    Fma,
+    /// The decoder
+    Decoding,
+    /// The mix of instructions
+    Mix,
+    /// The product of matrices by matrix instructions
+    Gemm,
+    /// Filling and copying
+    Memory,
+    /// The product of matrices through LDS
+    Matmul,
+    /// The empty kernel
+    Launch,
+    /// Suspending meanwhile
+    Suspend,
+    /// Filling scattered ranges
+    Scattered,
 }
 
 /// One kind of work.
@@ -98,7 +127,28 @@ struct Report {
     #[serde(flatten)]
     head: Head,
     measurements: Vec<Measurement>,
+    suspending: Option<Quantiles>,
     published: [Published; 3],
+}
+
+/// How long suspending took, over all rounds, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Quantiles {
+    samples: usize,
+    median: f64,
+    p90: f64,
+    p99: f64,
+    longest: f64,
+}
+
+impl Quantiles {
+    /// Of times in any order.
+    fn of(mut times: Vec<Duration>) -> Option<Quantiles> {
+        times.sort_unstable();
+        let last = times.len().checked_sub(1)?;
+        let at = |hundredths: usize| times[last * hundredths / 100].as_secs_f64() * 1e6;
+        Some(Quantiles { samples: times.len(), median: at(50), p90: at(90), p99: at(99), longest: at(100) })
+    }
 }
 
 /// Runs the benchmark and reports.
@@ -107,7 +157,7 @@ struct Report {
 ///
 /// When a kernel's result is wrong, or the report cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    args.options.run(|| measure(&args.options))
+    args.options.run(|| measure(args))
 }
 
 /// Who takes a turn.
@@ -152,18 +202,43 @@ const FMA: &str = "chain of FMAs of 64 lanes, one thread: speed relative to the 
 const MIX: &str = "4 FMAs, addition, SALU, comparison, load: times as fast as the reference engine";
 const GEMM: &str = "f16 MFMA product of 1024 x 1024 matrices, one thread: speed relative to the host's AVX2 FMAs";
 
-fn measure(options: &Options) -> Result<Report> {
+fn measure(args: &Args) -> Result<Report> {
+    let options = &args.options;
     let progress = Progress::new();
-    let mut report =
-        Report { head: options.head(0, "none".to_owned()), measurements: Vec::new(), published: PUBLISHED };
+    let mut report = Report {
+        head: options.head(0, "none".to_owned()),
+        measurements: Vec::new(),
+        suspending: None,
+        published: PUBLISHED,
+    };
+    let wanted = |work: &Work| args.only.is_empty() || args.only.contains(work);
+    let works: Vec<Work> = Work::value_variants().iter().copied().filter(wanted).collect();
+    for work in Work::value_variants().iter().filter(|work| !works.contains(work)) {
+        report.head.leave_out(format!("{work:?}").to_lowercase(), "not asked for (--only)");
+    }
     let rounds = options.rounds();
-    let products = rounds.min(if options.quick { 2 } else { 5 });
-    let bar = progress.bar("computing", 8 * rounds + products);
-    fma(&mut report, rounds, || bar.advance());
-    decoding::measure(&mut report, rounds, || bar.advance());
-    mix(&mut report, rounds, || bar.advance());
-    gemm(&mut report, products, || bar.advance())?;
-    launches::measure(&mut report, rounds, || bar.advance())?;
+    let of = |work| match work {
+        Work::Gemm => rounds.min(if options.quick { 2 } else { 5 }),
+        _ => rounds,
+    };
+    let bar = progress.bar("computing", works.iter().map(|work| of(*work)).sum());
+    let advance = || bar.advance();
+    let mut rig = None;
+    for work in works {
+        match work {
+            Work::Fma => fma(&mut report, of(work), advance),
+            Work::Decoding => decoding::measure(&mut report, of(work), advance),
+            Work::Mix => mix(&mut report, of(work), advance),
+            Work::Gemm => gemm(&mut report, of(work), advance)?,
+            _ => {
+                let rig = match &mut rig {
+                    Some(rig) => rig,
+                    none => none.insert(launches::Rig::new()?),
+                };
+                launches::measure(work, rig, &mut report, of(work), advance)?;
+            }
+        }
+    }
     Ok(report)
 }
 
@@ -282,6 +357,12 @@ impl Document for Report {
             })
             .collect();
         text::table(&mut out, &["  work", "speed", "yardstick"], &rows);
+        if let Some(Quantiles { samples, median, p90, p99, longest }) = self.suspending {
+            let _ = writeln!(
+                out,
+                "  suspending, {samples} times, in microseconds: median {median:.0}, 90% {p90:.0}, 99% {p99:.0}, longest {longest:.0}"
+            );
+        }
         text::heading(&mut out, "Published by others");
         for published in &self.published {
             let _ = writeln!(out, "  {}: {} ({})", published.what, published.value, published.source);

@@ -5,13 +5,17 @@
 //! [`Layout`]: handlers rely on the registers that were checked then. What has no handler is a step that the reference engine
 //! executes. The words are kept, to be compared when the code may have changed.
 
+#[cfg(feature = "sabotage")]
+use super::chain::Chained;
+use super::chain::{self, Operands};
 use super::constants::Constants;
 use super::step::{Run, Source, Step};
-use super::{lane, matrix, memory, packed, scalar, special, wide};
+use super::{lane, matrix, memory, mix, packed, scalar, special, wide};
 use crate::exit::{Exit, Refusal};
 use crate::fidelity::{fidelity, Fidelity};
 use crate::wave::Wave;
 use crate::world::{Access, World};
+use std::cell::Cell;
 use vkfd_isa::{decode, DecodeError, Extension, Format, Inst, Op, Operand, Target, MAX_WORDS};
 
 /// Most instructions of a block.
@@ -81,6 +85,8 @@ pub(super) struct Block {
     pub(super) pc: u64,
     pub(super) layout: Layout,
     pub(super) steps: Vec<Step>,
+    /// Of each step, what its chain needs.
+    operands: Vec<Operands>,
     pub(super) insts: Vec<Inst>,
     /// Those of them whose results only approximate hardware's.
     pub(super) inexact: Vec<Op>,
@@ -119,6 +125,7 @@ impl Block {
             pc,
             layout,
             steps: Vec::new(),
+            operands: Vec::new(),
             insts: Vec::new(),
             inexact: Vec::new(),
             words: Vec::new(),
@@ -155,12 +162,30 @@ impl Block {
         Ok(block)
     }
 
-    /// Tells the steps which comes next. They do not move from now on.
+    /// Tells the steps which comes next, and makes chains. They do not move from now on.
     fn link(&mut self) {
+        self.operands = self.steps.iter().map(|step| chain::operands(step).unwrap_or_default()).collect();
+        // From behind, so that each step knows how many follow it.
+        let (mut links, mut before) = (0, None);
+        for (index, step) in self.steps.iter_mut().enumerate().rev() {
+            let kind = step.chained.filter(|_| chain::operands(step).is_some()).map(|chained| chained.run);
+            links = match (kind, before) {
+                (Some(here), Some(next)) if std::ptr::fn_addr_eq(here, next) => links + 1,
+                _ => 1,
+            };
+            before = kind;
+            if let (Some(run), true) = (kind, links > 1) {
+                step.run = run;
+            }
+            (step.links, step.chain) = (links, self.operands.as_ptr().wrapping_add(index));
+        }
         let first = self.steps.as_mut_ptr();
         for index in 1..self.steps.len() {
-            // SAFETY: both are steps of the block.
-            unsafe { (*first.add(index - 1)).next = first.add(index) };
+            // SAFETY: both are steps of the block, and so is what is behind a chain: the last step is in none.
+            unsafe {
+                let step = &mut *first.add(index - 1);
+                (step.next, step.behind) = (first.add(index), first.add(index - 1).wrapping_add(step.links as usize));
+            }
         }
     }
 
@@ -222,7 +247,21 @@ impl Block {
 impl Block {
     /// Puts a step that spoils the result behind the handlers of an operation; around those of one without a destination, such
     /// that spoil what it stores.
-    pub(super) fn spoil(&mut self, op: Option<Op>) {
+    pub(super) fn spoil(&mut self, op: Option<Op>, chains: bool) {
+        if chains {
+            for (step, operands) in self.steps.iter().zip(&mut self.operands) {
+                if step.links > 1 && step.chained.is_some_and(Chained::in_rows) {
+                    operands[3] = operands[1];
+                }
+            }
+            return;
+        }
+        if op.is_none() {
+            return;
+        }
+        for step in self.steps.iter_mut().filter(|step| step.chained.is_some()) {
+            step.run = step.alone;
+        }
         let mut index = self.steps.len();
         while index > 0 {
             index -= 1;
@@ -309,6 +348,12 @@ impl Place {
             offset: self.offset,
             bytes: self.bytes,
             next: std::ptr::null(),
+            alone: run,
+            chained: None,
+            chain: std::ptr::null(),
+            links: 0,
+            behind: std::ptr::null(),
+            last: Cell::new(0),
         }
     }
 }
@@ -371,6 +416,7 @@ impl Builder<'_> {
                 packed::translate(self, inst, place, steps)
                     .or_else(|| lane::translate(self, inst, place, steps))
                     .or_else(|| special::translate(self, inst, place, steps))
+                    .or_else(|| mix::translate(self, inst, place, steps))
                     .or_else(|| wide::translate(self, inst, place, steps))
                     .or_else(|| matrix::translate(self, inst, place, steps))
             }

@@ -48,12 +48,26 @@ impl Cache {
     /// the reference engine finds out what that means.
     #[inline(always)]
     pub(super) fn page(&mut self, world: &mut dyn World, va: u64, write: bool) -> Option<*mut u8> {
-        let page = va & !(PAGE - 1);
-        let tag = page | self.time << 1 | u64::from(write);
-        let slot = ((page >> 12) as usize ^ (page >> 20) as usize ^ usize::from(write) << 7) % ENTRIES;
+        let (slot, tag) = self.place(va, write);
         let entry = self.entries[slot];
         let ptr = if entry.tag == tag { entry.ptr } else { self.refill(world, slot, tag)? };
         Some(ptr.wrapping_add((va & (PAGE - 1)) as usize))
+    }
+
+    /// The host pointer of a byte, if its page is known.
+    #[inline(always)]
+    pub(super) fn known(&self, va: u64, write: bool) -> Option<*mut u8> {
+        let (slot, tag) = self.place(va, write);
+        let entry = self.entries[slot];
+        (entry.tag == tag).then(|| entry.ptr.wrapping_add((va & (PAGE - 1)) as usize))
+    }
+
+    /// Where a page is, and how it is marked.
+    #[inline(always)]
+    fn place(&self, va: u64, write: bool) -> (usize, u64) {
+        let page = va & !(PAGE - 1);
+        let tag = page | self.time << 1 | u64::from(write);
+        (((page >> 12) as usize ^ (page >> 20) as usize ^ usize::from(write) << 7) % ENTRIES, tag)
     }
 
     #[cold]

@@ -7,7 +7,7 @@
 use super::ops::{comparisons, operations, Shape};
 use super::simd::Simd;
 use super::step::Run;
-use super::vector::{binary_run, compare_run, ternary_run, Binary, Check, Compare, Ternary};
+use super::vector::{binary_run, compare_run, ternary_run, unary_run, Binary, Check, Compare, Ternary, Unary};
 use vkfd_isa::Op;
 
 const LOW: u32 = 0xffff;
@@ -131,7 +131,46 @@ short! {
     umax |S, a, b| S::max_u(low::<S>(a), low::<S>(b));
 }
 
+/// The middle one by the reference engine's words: of zeros that are equal the first counts.
+#[inline(always)]
+unsafe fn med3<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe {
+        let most = single::<S>(max::<S>(max::<S>(a, b), c));
+        let other = S::select(S::feq(most, single::<S>(b)), max::<S>(a, b), max::<S>(a, c));
+        S::select(S::feq(most, single::<S>(a)), other, max::<S>(b, c))
+    }
+}
+
 operations! {
+    Unary Half |S, (a)| {
+        VFloorF16 => S::narrow(S::floor(single::<S>(a)));
+        VCeilF16 => S::narrow(S::ceil(single::<S>(a)));
+        VTruncF16 => S::narrow(S::trunc(single::<S>(a)));
+        VRndneF16 => S::narrow(S::round_even(single::<S>(a)));
+        // Roots and quotients, too, have bits enough in single precision.
+        VSqrtF16 => S::narrow(S::fsqrt(single::<S>(a)));
+        VRcpF16 => S::narrow(S::fdiv(S::splat(0x3f80_0000), single::<S>(a)));
+        VCvtF16U16 => S::narrow(S::from_signed(low::<S>(a)));
+        VCvtF16I16 => S::narrow(S::from_signed(signed::<S>(a)));
+    }
+    Unary HalfOperands |S, (a)| {
+        VCvtU16F16 => S::map(single::<S>(a), |a| (f32::from_bits(a) as u16).into());
+        VCvtI16F16 => S::map(single::<S>(a), |a| u32::from(f32::from_bits(a) as i16 as u16));
+    }
+    Ternary HalfOperands |S, (a, b, c)| {
+        VMin3F16 => min::<S>(min::<S>(a, b), c);
+        VMax3F16 => max::<S>(max::<S>(a, b), c);
+        VMed3F16 => med3::<S>(a, b, c);
+    }
+    Ternary Never |S, (a, b, c)| {
+        VMin3I16 => imin::<S>(imin::<S>(a, b), c);
+        VMax3I16 => imax::<S>(imax::<S>(a, b), c);
+        VMed3I16 => imax::<S>(imin::<S>(a, b), imin::<S>(imax::<S>(a, b), c));
+        VMin3U16 => umin::<S>(umin::<S>(a, b), c);
+        VMax3U16 => umax::<S>(umax::<S>(a, b), c);
+        VMed3U16 => umax::<S>(umin::<S>(a, b), umin::<S>(umax::<S>(a, b), c));
+    }
     Binary Half |S, (a, b)| {
         VAddF16 => add::<S>(a, b);
         VSubF16 => sub::<S>(a, b);

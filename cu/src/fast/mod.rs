@@ -14,10 +14,11 @@
 //! | `step`, `block`, `constants` | pre-decoded instructions |
 //! | `simd`, `avx2` | vectors of eight lanes |
 //! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
-//! | `half`, `packed` | operations of 16 bits, and on both halves of a word |
+//! | `chain` | FMAs one after another |
+//! | `half`, `packed`, `mix` | operations of 16 bits, on both halves of a word, and of mixed precision |
 //! | `vop`, `prepare` | from an instruction of the vector encodings to steps; SDWA, DPP, modifiers |
 //! | `special` | reciprocals and the like, divisions, pairs: their ordinary cases |
-//! | `wide` | operations of 64 bits |
+//! | `wide`, `compare64` | operations of 64 bits |
 //! | `lane` | between scalar registers and lanes |
 //! | `matrix` | matrix operations |
 //! | `scalar` | SALU and branches |
@@ -31,11 +32,14 @@
 mod avx2;
 mod block;
 mod cache;
+mod chain;
+mod compare64;
 mod constants;
 mod half;
 mod lane;
 mod matrix;
 mod memory;
+mod mix;
 mod ops;
 mod packed;
 mod prepare;
@@ -139,6 +143,8 @@ struct Blocks {
     epoch: u64,
     #[cfg(feature = "sabotage")]
     broken: Option<Op>,
+    #[cfg(feature = "sabotage")]
+    broken_chains: bool,
 }
 
 /// An engine, for one thread.
@@ -198,7 +204,7 @@ impl Blocks {
             #[allow(unused_mut, reason = "of a sabotage build only")]
             let mut block = Block::build(world, layout, pc, self.avx2, &mut self.constants, now)?;
             #[cfg(feature = "sabotage")]
-            block.spoil(self.broken);
+            block.spoil(self.broken, self.broken_chains);
             self.recent.fill(std::ptr::null_mut());
             self.blocks.insert(key, Box::new(block));
         }
@@ -243,6 +249,8 @@ impl Engine {
             epoch: 0,
             #[cfg(feature = "sabotage")]
             broken: None,
+            #[cfg(feature = "sabotage")]
+            broken_chains: false,
         };
         Engine {
             blocks,
@@ -258,6 +266,12 @@ impl Engine {
     #[cfg(feature = "sabotage")]
     pub fn break_handler(&mut self, op: Op) {
         self.blocks.broken = Some(op);
+    }
+
+    /// Breaks chains of operations: the last source of one is the first. Only what is decoded from now on.
+    #[cfg(feature = "sabotage")]
+    pub fn break_chains(&mut self) {
+        self.blocks.broken_chains = true;
     }
 
     /// Whether there is a handler for an instruction of waves like this one.
@@ -406,6 +420,11 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                 if here.inst as usize + 1 == block.insts.len() {
                     *done += block.insts.len() as u64;
                     return End::Slow;
+                }
+                // Some of these take microseconds, and a block may have many.
+                if cx.world.wanted() {
+                    *done += u64::from(here.inst) + 1;
+                    return End::Jump;
                 }
                 cx.refresh();
                 // The steps after this instruction's; the last step belongs to none.

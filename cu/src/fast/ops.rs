@@ -145,7 +145,18 @@ operations! {
         VAccvgprReadB32 => a;
         VAccvgprWriteB32 => a;
     }
+    Unary Never |S, (a)| {
+        VFfbhI32 => S::map(a, |a| match if a >> 31 == 1 { !a } else { a } {
+            0 => u32::MAX,
+            a => a.leading_zeros(),
+        });
+    }
     Unary Result |S, (a)| {
+        VFrexpMantF32 => S::map(a, |a| match (a >> 23 & 0xff, a & 0x7f_ffff) {
+            (255, _) | (0, 0) => a,
+            (0, part) => a & 1 << 31 | part << (part.leading_zeros() - 8) & 0x7f_ffff | 126 << 23,
+            _ => a & 0x807f_ffff | 126 << 23,
+        });
         VCvtF32I32 => S::from_signed(a);
         VCvtF32U32 => S::map(a, |a| (a as f32).to_bits());
         VCvtF32Ubyte0 => S::from_signed(S::and(a, S::splat(0xff)));
@@ -166,6 +177,13 @@ operations! {
     Unary Operands |S, (a)| {
         VCvtU32F32 => S::map(a, |a| f32::from_bits(a) as u32);
         VCvtI32F32 => S::map(a, |a| f32::from_bits(a) as i32 as u32);
+        VCvtFlrI32F32 => S::map(S::floor(a), |a| f32::from_bits(a) as i32 as u32);
+        VCvtRpiI32F32 => S::map(S::floor(S::fadd(a, S::splat(0x3f00_0000))), |a| f32::from_bits(a) as i32 as u32);
+        VFrexpExpI32F32 => S::map(a, |a| match (a >> 23 & 0xff, a & 0x7f_ffff) {
+            (255, _) | (0, 0) => 0,
+            (0, part) => (-117 - part.leading_zeros() as i32) as u32,
+            (exponent, _) => (exponent as i32 - 126) as u32,
+        });
     }
     Binary Never |S, (a, b)| {
         VAndB32 => S::and(a, b);
@@ -190,6 +208,15 @@ operations! {
         VMulHiU32U24 => S::map2(a, b, |a, b| ((u64::from(unsigned24(a)) * u64::from(unsigned24(b))) >> 32) as u32);
         VMulHiI32I24 => S::map2(a, b, |a, b| ((i64::from(signed24(a)) * i64::from(signed24(b))) >> 32) as u32);
         VBfmB32 => S::map2(a, b, |a, b| ((1u32 << (a & 31)) - 1) << (b & 31));
+        VAddI32 => S::add(a, b);
+        VSubI32 => S::sub(a, b);
+        VCvtPkI16I32 => {
+            let short = |a: S::V| S::max_i(S::min_i(a, S::splat(0x7fff)), S::splat(0xffff_8000));
+            S::or(S::and(short(a), S::splat(0xffff)), S::shl(short(b), S::splat(16)))
+        };
+        VCvtPkU16U32 => {
+            S::or(S::min_u(a, S::splat(0xffff)), S::shl(S::min_u(b, S::splat(0xffff)), S::splat(16)))
+        };
         VBcntU32B32 => S::map2(a, b, |a, b| a.count_ones().wrapping_add(b));
     }
     Binary Result |S, (a, b)| {
@@ -246,6 +273,10 @@ operations! {
     Ternary Never |S, (a, b, c)| {
         VPermB32 => S::map3(a, b, c, permute);
         VSadU8 => S::map3(a, b, c, |a, b, c| distances(a, b).wrapping_add(c));
+        VSadHiU8 => S::map3(a, b, c, |a, b, c| (distances(a, b) << 16).wrapping_add(c));
+        VSadU16 => S::map3(a, b, c, |a, b, c| {
+            (a & 0xffff).abs_diff(b & 0xffff).wrapping_add((a >> 16).abs_diff(b >> 16)).wrapping_add(c)
+        });
         VSadU32 => S::map3(a, b, c, |a, b, c| a.abs_diff(b).wrapping_add(c));
         VMadU32U16 => S::add(S::mul(S::and(a, S::splat(0xffff)), S::and(b, S::splat(0xffff))), c);
         VMadI32I16 => S::map3(a, b, c, |a, b, c| {

@@ -68,6 +68,7 @@ macro_rules! light {
 light!(part, part_body);
 light!(halves, halves_body);
 light!(permute, permute_body);
+light!(widen, widen_body);
 light!(keep, keep_body);
 light!(place, place_body);
 
@@ -124,6 +125,28 @@ unsafe fn halves_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
             let below = if low { S::shr(value, half) } else { S::and(value, S::splat(0xffff)) };
             let above = if high { S::and(value, S::splat(0xffff_0000)) } else { S::shl(value, half) };
             S::store(to.add(8 * group), S::xor(S::or(below, above), turn));
+        }
+        step.go_on(cx)
+    }
+}
+
+/// Makes singles of the halves in the low bits of the row `src[0]`, in the temporary row at `dst`; gives up if an active one is NaN.
+#[inline(always)]
+unsafe fn widen_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
+    let to = std::ptr::with_exposed_provenance_mut::<u32>(step.dst);
+    let exec = cx.exec();
+    // SAFETY: the destination is a temporary row, which outlives the step; the source exists.
+    unsafe {
+        let from = cx.row(step.src[0]);
+        let mut bad = S::splat(0);
+        for group in 0..8 {
+            let half = S::load(from.add(8 * group));
+            let nan = S::gt(S::and(half, S::splat(0x7fff)), S::splat(0x7c00));
+            bad = S::or(bad, S::and(nan, S::lanes((exec >> (8 * group)) as u8)));
+            S::store(to.add(8 * group), S::widen(half));
+        }
+        if S::mask(bad) != 0 {
+            return step.slow(cx);
         }
         step.go_on(cx)
     }

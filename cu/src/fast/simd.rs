@@ -20,6 +20,11 @@ pub(super) trait Simd: Copy + 'static {
     /// Eight words.
     type V: Copy;
 
+    /// [`vkfd_raw::copy_lines`] as is best for this processor.
+    unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize) -> Result<(), vkfd_raw::Faulted> {
+        // SAFETY: the caller's.
+        unsafe { vkfd_raw::copy_lines(to, from, lines) }
+    }
     unsafe fn load(from: *const u32) -> Self::V;
     unsafe fn store(to: *mut u32, value: Self::V);
     unsafe fn splat(value: u32) -> Self::V;

@@ -6,10 +6,12 @@
 //! checked when its block is entered; handlers do not check again.
 
 use super::cache::Cache;
+use super::chain::{Chained, Operands};
 use crate::exit::Exit;
 use crate::group::Group;
 use crate::wave::{Mode, Row, Wave};
 use crate::world::World;
+use std::cell::Cell;
 use vkfd_isa::Operand;
 
 /// Where execution goes after a step.
@@ -51,6 +53,11 @@ impl Source {
         Source { mask: 0, offset: address }
     }
 
+    /// Bytes from the first row or register, unless it is a constant.
+    pub(super) fn in_registers(self) -> Option<usize> {
+        (self.mask != 0).then_some(self.offset)
+    }
+
     /// The place, given where registers begin. Constants come with their exposed address.
     #[inline(always)]
     pub(super) fn pointer(self, registers: *mut u8) -> *const u32 {
@@ -78,6 +85,16 @@ pub(super) struct Step {
     pub(super) bytes: u32,
     /// The step after this one; set when the block is complete, null in its last step.
     pub(super) next: *const Step,
+    /// The handler of this step by itself, where `run` is a chain's.
+    pub(super) alone: Run,
+    /// Chains that it can be in, see [`super::chain`].
+    pub(super) chained: Option<Chained>,
+    /// The operands of the chain that begins here, for how many steps, and the step behind them.
+    pub(super) chain: *const Operands,
+    pub(super) links: u32,
+    pub(super) behind: *const Step,
+    /// Where the step last began to access memory, for what it is likely to access next.
+    pub(super) last: Cell<u64>,
 }
 
 impl Step {

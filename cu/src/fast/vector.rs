@@ -308,8 +308,12 @@ unsafe fn carry<S: Simd, O: Carry, const K: u8>(step: &Step, cx: &mut Cx) -> Flo
             let carry = if O::IN { S::lanes((carry_in >> (8 * i)) as u8) } else { S::splat(0) };
             let (value, carry) = O::f::<S>(a, b, carry);
             out |= u64::from(S::mask(carry)) << (8 * i);
-            let mask = S::lanes((exec >> (8 * i)) as u8);
-            S::store(to.add(8 * i), S::select(mask, S::load(to.add(8 * i)), value));
+            if exec == u64::MAX {
+                S::store(to.add(8 * i), value);
+            } else {
+                let mask = S::lanes((exec >> (8 * i)) as u8);
+                S::store(to.add(8 * i), S::select(mask, S::load(to.add(8 * i)), value));
+            }
         }
         cx.set_mask(step.scalar[3], out & exec);
         step.go_on(cx)

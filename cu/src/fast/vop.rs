@@ -7,7 +7,7 @@
 use super::block::{Builder, Place};
 use super::prepare::{self, Lanes, Part};
 use super::step::{Run, Source, Step, ROW};
-use super::{half, ops, scalar, vector};
+use super::{chain, half, ops, scalar, vector};
 use crate::reference::{self, Kind};
 use vkfd_isa::{Dpp, DppKind, Extension, Inst, Op, Operand, SdwaSelect, SdwaUnused};
 
@@ -292,6 +292,8 @@ impl Builder<'_> {
         } else {
             handler(kind)?.1
         };
+        step.alone = step.run;
+        step.chained = chain::handler(op, avx2, kind);
         steps.push(step);
         steps.extend(finish);
         if dpp.is_some() {

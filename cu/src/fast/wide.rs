@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Operations of 64 bits: double precision and conversions, shifts, products with sums, comparisons.
+//! Operations of 64 bits: double precision and conversions, shifts, products with sums, comparisons of numbers.
 //!
 //! Plain loops over the lanes, compiled with and without AVX2.
 
 #![allow(clippy::neg_cmp_op_on_partial_ord, reason = "comparisons that NaNs pass")]
 
 use super::block::{Builder, Place};
+use super::compare64;
 use super::step::{Cx, Flow, Run, Source, Step, ROW};
 use crate::reference::{inline_float, Kind};
 use vkfd_isa::{Inst, Mods, Op, Operand};
@@ -14,8 +15,8 @@ type Lanes = [u64; 64];
 type Words = [u32; 64];
 
 /// A source in a scalar register has its number in `scalar`; others one of these.
-const IN_ROWS: u8 = 255;
-const CONSTANT: u8 = 254;
+pub(super) const IN_ROWS: u8 = 255;
+pub(super) const CONSTANT: u8 = 254;
 
 /// An operation on words of 64 bits.
 trait Wide {
@@ -331,18 +332,6 @@ macro_rules! questions {
 }
 
 questions! {
-    VCmpEqU64 false |a, b| a == b;
-    VCmpNeU64 false |a, b| a != b;
-    VCmpLtU64 false |a, b| a < b;
-    VCmpLeU64 false |a, b| a <= b;
-    VCmpGtU64 false |a, b| a > b;
-    VCmpGeU64 false |a, b| a >= b;
-    VCmpEqI64 false |a, b| a == b;
-    VCmpNeI64 false |a, b| a != b;
-    VCmpLtI64 false |a, b| (a as i64) < b as i64;
-    VCmpLeI64 false |a, b| a as i64 <= b as i64;
-    VCmpGtI64 false |a, b| a as i64 > b as i64;
-    VCmpGeI64 false |a, b| a as i64 >= b as i64;
     VCmpLtF64 true |a, b| f64::from_bits(a) < f64::from_bits(b);
     VCmpLeF64 true |a, b| f64::from_bits(a) <= f64::from_bits(b);
     VCmpGtF64 true |a, b| f64::from_bits(a) > f64::from_bits(b);
@@ -411,7 +400,8 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         return None;
     }
     let mut constant = false;
-    if let Some((run, float)) = question(inst.op, builder.avx2) {
+    let integers = compare64::handler(inst.op, builder.avx2).map(|run| (run, false));
+    if let Some((run, float)) = integers.or_else(|| question(inst.op, builder.avx2)) {
         if modifiers != 0 && !float {
             return None;
         }

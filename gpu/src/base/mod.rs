@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod error;
 pub(crate) mod fault;
+pub(crate) mod futex;
 pub(crate) mod ids;
 pub(crate) mod interrupts;
 pub(crate) mod lock;

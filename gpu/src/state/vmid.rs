@@ -14,8 +14,9 @@
 //! Either way, when they return, no access is in flight that began with an older gate.
 //!
 //! Both are called from memory reclaim: they take no lock, allocate nothing, and wait for at most one chunk
-//! per queue, or the instructions up to where a kernel's thread looks. They spin and yield, as the time is that of a copy of at
-//! most 256 KiB.
+//! per queue, or the instructions up to where a kernel's thread looks. They want all slots before they wait for the first, spin
+//! for as long as a running thread needs, and then sleep on the word, which whoever ends a wanted access wakes. Sleeping matters
+//! when threads outnumber processors: who yields instead may be chosen again and again before the thread that it waits for.
 //!
 //! A queue's own thread has a slot of the first [`MAX_QUEUES`]; threads that run kernels for any queue have the others, and
 //! move them from one queue to the next between accesses.
@@ -24,6 +25,7 @@
 //! answering faults take it, suspending and flushing do not.
 
 use crate::fabric::FabricAddr;
+use crate::futex;
 use crate::gws::Gws;
 use crate::ids::{QueueId, MAX_QUEUES};
 use crate::lock::lock;
@@ -181,11 +183,14 @@ impl VmidState {
     }
 }
 
+/// How often a word is looked at before sleeping: some microseconds.
+const SPINS: u32 = 100;
+
 /// A thread's mark. Aligned so that two threads do not share a cache line.
 #[repr(align(128))]
 struct Slot {
     /// Odd while an access is in flight; grows by one at its begin and its end.
-    word: AtomicU64,
+    word: AtomicU32,
     /// The access in flight is to end soon. Set by whoever waits for that; may be set too often, never too rarely.
     wanted: AtomicBool,
     /// Whose accesses these are. Changes only while none is in flight.
@@ -213,7 +218,7 @@ const RANGES: [Range<usize>; 2] = [0..MAX_QUEUES, MAX_QUEUES..MAX_QUEUES + MAX_W
 impl Slots {
     pub(crate) fn new() -> Slots {
         let slot = || Slot {
-            word: AtomicU64::new(0),
+            word: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
             vmid: AtomicU32::new(0),
             queue: AtomicU32::new(0),
@@ -245,48 +250,72 @@ impl Slots {
         Some(SlotClaim { slots: self.clone(), index })
     }
 
-    fn in_use(&self) -> impl Iterator<Item = &Slot> {
+    fn in_use(&self) -> impl Iterator<Item = (usize, &Slot)> {
         let used = |(range, high): (&Range<usize>, &AtomicUsize)| range.start..high.load(SeqCst);
-        RANGES.iter().zip(&self.high).map(used).flat_map(|range| self.slots.get(range).unwrap_or_default())
+        let indices = RANGES.iter().zip(&self.high).flat_map(used);
+        indices.filter_map(|index| Some((index, self.slots.get(index)?)))
     }
 
     /// Waits until every access of `vmid` that is in flight now has ended.
     fn drain(&self, vmid: u32) {
-        for slot in self.in_use() {
-            slot.wait(|slot| slot.vmid.load(SeqCst) == vmid);
-        }
+        self.drain_those(|slot| slot.vmid.load(SeqCst) == vmid);
     }
 
     /// Waits until every access for `queue` that is in flight now has ended.
     pub(crate) fn drain_queue(&self, queue: QueueId) {
-        for slot in self.in_use() {
-            slot.wait(|slot| slot.queue.load(SeqCst) == queue.0);
+        self.drain_those(|slot| slot.queue.load(SeqCst) == queue.0);
+    }
+
+    fn drain_those(&self, concerns: impl Fn(&Slot) -> bool) {
+        let mut words = [0; MAX_QUEUES + MAX_WORKERS];
+        for (index, slot) in self.in_use() {
+            if let (Some(word), Some(seen)) = (words.get_mut(index), slot.want(&concerns)) {
+                *word = seen;
+            }
+        }
+        for (slot, word) in self.slots.iter().zip(words).filter(|(_, word)| *word != 0) {
+            slot.wait(word);
         }
     }
 
     /// Makes every access for `queue` that is in flight end soon.
     pub(crate) fn want_queue(&self, queue: QueueId) {
-        for slot in self.in_use().filter(|slot| slot.queue.load(SeqCst) == queue.0) {
+        for (_, slot) in self.in_use().filter(|(_, slot)| slot.queue.load(SeqCst) == queue.0) {
             slot.wanted.store(true, SeqCst);
         }
     }
 }
 
 impl Slot {
-    fn wait(&self, concerns: impl Fn(&Slot) -> bool) {
+    /// Wants the access in flight, if there is one of those; its word.
+    fn want(&self, concerns: impl Fn(&Slot) -> bool) -> Option<u32> {
         let word = self.word.load(SeqCst);
         if word % 2 == 0 || !concerns(self) {
-            return;
+            return None;
         }
         self.wanted.store(true, SeqCst);
-        let mut spins = 0u32;
+        Some(word)
+    }
+
+    /// Waits until a wanted access has ended.
+    fn wait(&self, word: u32) {
+        let mut spins = 0;
         while self.word.load(SeqCst) == word {
             spins += 1;
-            if spins % 64 == 0 {
-                std::thread::yield_now();
-            } else {
+            if spins < SPINS {
                 std::hint::spin_loop();
+            } else {
+                futex::wait(&self.word, word);
             }
+        }
+    }
+
+    /// Ends the access in flight.
+    fn end(&self) {
+        self.word.fetch_add(1, SeqCst);
+        // Whoever wants it did so before it looked at the word the last time: either it is seen here, or the new word there.
+        if self.wanted.load(SeqCst) {
+            futex::wake(&self.word);
         }
     }
 }
@@ -318,7 +347,7 @@ impl SlotClaim {
 
     /// Marks the end of an access.
     pub(crate) fn end(&self) {
-        self.slot().word.fetch_add(1, SeqCst);
+        self.slot().end();
     }
 
     /// Whether the access in flight is to end soon.

@@ -2,14 +2,14 @@
 //! GLOBAL and FLAT loads and stores.
 //!
 //! Lanes side by side in memory are one copy; lanes at one address one access; others one by one, after all of them have been
-//! translated. Lanes in FLAT's apertures, and accesses across pages lane by lane, are the reference engine's.
+//! translated, those in FLAT's apertures where LDS and scratch have them. What crosses pages within a word is the reference engine's.
 
 use super::{both, Words};
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::memory::{kind, Extend, Kind};
+use crate::reference::memory::{kind, private, scratch_base, Extend, Kind};
 use vkfd_isa::{Format, Inst, Operand};
 use vkfd_raw as raw;
 
@@ -26,11 +26,11 @@ enum Shape {
     Anyhow,
 }
 
-/// The addresses of the lanes.
+/// The addresses of the lanes. Until a handler writes its result, for that may be where they are.
 struct Addresses {
-    low: Words,
-    /// The high halves; of a scalar base with offsets, zeros.
-    high: Words,
+    low: *const Words,
+    /// The high halves; null if there are offsets from a scalar base.
+    high: *const Words,
     base: u64,
     shape: Shape,
 }
@@ -42,27 +42,44 @@ impl Addresses {
         // SAFETY: the step's rows and registers exist.
         unsafe {
             let row = cx.row(step.src[0]);
-            let low = row.cast::<Words>().read();
+            let low = row.cast::<Words>();
             let with_base = step.scalar[0] != NO_BASE;
             let (high, base) = if with_base {
-                ([0; 64], cx.pair(step.scalar[0]).wrapping_add(step.imm as u64))
+                (std::ptr::null(), cx.pair(step.scalar[0]).wrapping_add(step.imm as u64))
             } else {
-                (row.add(64).cast::<Words>().read(), step.imm as u64)
+                (row.add(64).cast::<Words>(), step.imm as u64)
             };
-            let (first, last) = (exec.trailing_zeros() as usize % 64, 63 - exec.leading_zeros() as usize % 64);
+            let at = |lane: usize| *row.add(lane);
+            let (first, last) = ends(exec);
             // The low halves must not wrap on the way.
-            let start = low[first].wrapping_sub(bytes.wrapping_mul(first as u32));
-            let wraps = low[last] < low[first];
+            let start = at(first).wrapping_sub(bytes.wrapping_mul(first as u32));
+            let wraps = at(last) < at(first);
             let (mut apart, mut differ, mut other) = (S::splat(0), S::splat(0), S::splat(0));
+            if exec == u64::MAX {
+                let mut expected = S::add(S::splat(start), S::steps(bytes));
+                for group in 0..8 {
+                    apart = S::or(apart, S::xor(S::load(row.add(8 * group)), expected));
+                    expected = S::add(expected, S::splat(8 * bytes));
+                }
+                if !with_base {
+                    let first = S::splat(*row.add(64));
+                    for group in 0..8 {
+                        other = S::or(other, S::xor(S::load(row.add(64 + 8 * group)), first));
+                    }
+                }
+                if !wraps && S::is_zero(S::or(apart, other)) {
+                    return Addresses { low, high, base, shape: Shape::Line };
+                }
+            }
             for group in 0..8 {
                 let lanes = S::lanes((exec >> (8 * group)) as u8);
-                let here = S::load(low.as_ptr().add(8 * group));
+                let here = S::load(row.add(8 * group));
                 let expected = S::add(S::splat(start.wrapping_add(bytes * 8 * group as u32)), S::steps(bytes));
                 apart = S::or(apart, S::and(S::xor(here, expected), lanes));
-                differ = S::or(differ, S::and(S::xor(here, S::splat(low[first])), lanes));
+                differ = S::or(differ, S::and(S::xor(here, S::splat(at(first))), lanes));
                 if !with_base {
-                    let here = S::load(high.as_ptr().add(8 * group));
-                    other = S::or(other, S::and(S::xor(here, S::splat(high[first])), lanes));
+                    let here = S::load(row.add(64 + 8 * group));
+                    other = S::or(other, S::and(S::xor(here, S::splat(at(64 + first))), lanes));
                 }
             }
             let shape = if !S::is_zero(other) {
@@ -80,7 +97,12 @@ impl Addresses {
 
     #[inline(always)]
     fn va(&self, lane: usize) -> u64 {
-        self.base.wrapping_add(u64::from(self.low[lane]) | u64::from(self.high[lane]) << 32)
+        // SAFETY: the rows exist, and have 64 lanes.
+        unsafe {
+            let low = *self.low.cast::<u32>().add(lane & 63);
+            let high = if self.high.is_null() { 0 } else { *self.high.cast::<u32>().add(lane & 63) };
+            self.base.wrapping_add(u64::from(low) | u64::from(high) << 32)
+        }
     }
 
     /// Host pointers of the active lanes, and how many they are.
@@ -105,10 +127,7 @@ impl Addresses {
                 differ |= vas[lane] ^ vas[0];
                 furthest = furthest.max(vas[lane] % PAGE);
             }
-            if differ < PAGE && furthest + bytes <= PAGE {
-                if flat && in_aperture(cx, vas[0]) {
-                    return None;
-                }
+            if differ < PAGE && furthest + bytes <= PAGE && !(flat && in_aperture(cx, vas[0])) {
                 let host = cx.cache.page(cx.world, vas[0] & !(PAGE - 1), write)?;
                 for lane in 0..64 {
                     out[lane] = host.wrapping_add((vas[lane] % PAGE) as usize);
@@ -125,7 +144,9 @@ impl Addresses {
             let page = va & !(PAGE - 1);
             if page != last {
                 if flat && in_aperture(cx, va) {
-                    return None;
+                    *out.get_mut(count)? = place_in_aperture(cx, va, lane, bytes, write)?;
+                    count += 1;
+                    continue;
                 }
                 host = cx.cache.page(cx.world, page, write)?;
                 last = page;
@@ -146,9 +167,32 @@ pub(super) fn in_aperture(cx: &Cx, va: u64) -> bool {
     high == cx.group.apertures.shared || high == cx.group.apertures.private
 }
 
+/// The host pointer of a lane's bytes in one of FLAT's apertures: in LDS, or within a dword of scratch.
+#[cold]
+fn place_in_aperture(cx: &mut Cx, va: u64, lane: usize, bytes: u64, write: bool) -> Option<*mut u8> {
+    let low = va as u32;
+    if (va >> 32) as u32 == cx.group.apertures.shared {
+        let inside = u64::from(low) + bytes <= cx.group.lds.len() as u64;
+        return inside.then(|| cx.group.lds.as_mut_ptr().wrapping_add(low as usize));
+    }
+    if u64::from(low % 4) + bytes > 4 {
+        return None;
+    }
+    let at = private(scratch_base(cx.wave), cx.wave.lanes, lane, low);
+    if at % PAGE + bytes > PAGE {
+        return None;
+    }
+    cx.cache.page(cx.world, at, write)
+}
+
 /// Reads or writes `len` bytes of memory from `va` on, by pages.
 #[inline(always)]
-unsafe fn transfer(cx: &mut Cx, va: u64, local: *mut u8, len: usize, write: bool) -> Option<()> {
+unsafe fn transfer<S: Simd>(cx: &mut Cx, va: u64, local: *mut u8, len: usize, write: bool) -> Option<()> {
+    if va % PAGE + len as u64 <= PAGE {
+        let host = cx.cache.page(cx.world, va, write)?;
+        // SAFETY: as below.
+        return unsafe { exchange::<S>(host, local, len, write) };
+    }
     let mut done = 0;
     let mut parts = [(std::ptr::null_mut::<u8>(), 0, 0); 3];
     let mut count = 0;
@@ -161,18 +205,37 @@ unsafe fn transfer(cx: &mut Cx, va: u64, local: *mut u8, len: usize, write: bool
         done += part;
     }
     for (host, at, part) in parts.into_iter().take(count) {
-        let local = local.wrapping_add(at);
-        let (to, from) = if write { (host, local.cast_const()) } else { (local, host.cast_const()) };
         // SAFETY: spans of the world while the gate is open, and a buffer of the caller's.
-        unsafe {
-            if part % 64 == 0 {
-                raw::copy_lines(to, from, part / 64).ok()?;
-            } else {
-                raw::copy(to, from, part).ok()?;
-            }
-        }
+        unsafe { exchange::<S>(host, local.wrapping_add(at), part, write)? };
     }
     Some(())
+}
+
+/// Reads or writes bytes of the host's memory.
+#[inline(always)]
+unsafe fn exchange<S: Simd>(host: *mut u8, local: *mut u8, len: usize, write: bool) -> Option<()> {
+    let (to, from) = if write { (host, local.cast_const()) } else { (local, host.cast_const()) };
+    // SAFETY: the caller's.
+    unsafe {
+        if len % 64 == 0 {
+            S::copy_lines(to, from, len / 64).ok()
+        } else {
+            raw::copy(to, from, len).ok()
+        }
+    }
+}
+
+/// Asks for what the step is likely to access next: what is as far from here as this is from the last. A stride that stays within a
+/// page is the processor's to see.
+#[inline(always)]
+fn expect(step: &Step, cx: &Cx, va: u64, len: usize, write: bool) {
+    let stride = va.wrapping_sub(step.last.replace(va));
+    if stride.wrapping_add(PAGE) <= 2 * PAGE || len < 256 {
+        return;
+    }
+    if let Some(host) = cx.cache.known(va.wrapping_add(stride), write) {
+        raw::prefetch_lines(host, len / 64, write);
+    }
 }
 
 /// The first and the last active lane.
@@ -180,6 +243,9 @@ unsafe fn transfer(cx: &mut Cx, va: u64, local: *mut u8, len: usize, write: bool
 fn ends(exec: u64) -> (usize, usize) {
     (exec.trailing_zeros() as usize % 64, 63 - exec.leading_zeros() as usize % 64)
 }
+
+/// Room for what all lanes load or store.
+type Buffer<const N: usize> = std::mem::MaybeUninit<[[u32; N]; 64]>;
 
 /// Loads `N` registers of each lane.
 #[inline(always)]
@@ -191,31 +257,42 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
     let (first, last) = ends(exec);
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        let addresses = Addresses::of::<S>(step, cx, exec, 4 * N as u32);
-        let mut data = [[0u32; N]; 64];
+        let mut addresses = Addresses::of::<S>(step, cx, exec, 4 * N as u32);
+        let mut data = Buffer::<N>::uninit();
+        let data = data.as_mut_ptr().cast::<[u32; N]>();
         if FLAT && addresses.shape != Shape::Anyhow {
             let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];
             if ends.into_iter().any(|va| in_aperture(cx, va)) {
-                return step.slow(cx);
+                addresses.shape = Shape::Anyhow;
             }
         }
         let done = match addresses.shape {
             Shape::Same => {
                 let mut one = [0u32; N];
-                let done = transfer(cx, addresses.va(first), one.as_mut_ptr().cast(), 4 * N, false);
-                data = [one; 64];
+                let done = transfer::<S>(cx, addresses.va(first), one.as_mut_ptr().cast(), 4 * N, false);
+                for lane in 0..64 {
+                    data.add(lane).write(one);
+                }
                 done
             }
             // Lanes between them that are not active are read, too: in pages in which active ones are.
             Shape::Line => {
-                let to = data.as_mut_ptr().add(first).cast();
-                transfer(cx, addresses.va(first), to, 4 * N * (last - first + 1), false)
+                if exec != u64::MAX {
+                    data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
+                }
+                let to = data.add(first).cast();
+                let (va, len) = (addresses.va(first), 4 * N * (last - first + 1));
+                let done = transfer::<S>(cx, va, to, len, false);
+                expect(step, cx, va, len, false);
+                done
             }
             Shape::Anyhow => {
                 let mut pointers = [std::ptr::null_mut(); 64];
+                data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
+                let data = &mut *data.cast::<[[u32; N]; 64]>();
                 match addresses.pointers(cx, exec, 4 * N as u64, false, FLAT, &mut pointers) {
-                    Some(count) => gather::<N>(&pointers, count, exec, &mut data),
-                    None => gather_words::<N>(&addresses, cx, exec, FLAT, &mut data),
+                    Some(count) => gather::<N>(&pointers, count, exec, data),
+                    None => gather_words::<N>(&addresses, cx, exec, FLAT, data),
                 }
             }
         };
@@ -225,7 +302,7 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
         let to = cx.row_mut(step.dst);
         for group in 0..8 {
             let mask = (exec >> (8 * group)) as u8;
-            let from = data.as_ptr().add(8 * group).cast::<u32>();
+            let from = data.add(8 * group).cast::<u32>().cast_const();
             let mut words = [S::splat(0); N];
             match N {
                 1 => words[0] = S::load(from),
@@ -249,7 +326,37 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
     step.done(cx)
 }
 
-/// Loads the words of the active lanes one by one: an access of several words may go on in another page.
+/// Host pointers of each word of the active lanes, and how many they are: an access of several words may go on in another page, and
+/// in scratch its words do not lie together.
+fn words_of<const N: usize>(
+    addresses: &Addresses,
+    cx: &mut Cx,
+    exec: u64,
+    (flat, write): (bool, bool),
+    pointers: &mut [*mut u8; 256],
+) -> Option<usize> {
+    let mut count = 0;
+    let mut rest = exec;
+    while rest != 0 {
+        let lane = rest.trailing_zeros() as usize;
+        let va = addresses.va(lane);
+        rest &= rest - 1;
+        for word in 0..N as u64 {
+            let at = va.wrapping_add(4 * word);
+            *pointers.get_mut(count)? = if flat && in_aperture(cx, at) {
+                place_in_aperture(cx, at, lane, 4, write)?
+            } else if at % PAGE > PAGE - 4 {
+                return None;
+            } else {
+                cx.cache.page(cx.world, at, write)?
+            };
+            count += 1;
+        }
+    }
+    Some(count)
+}
+
+/// Loads the words of the active lanes one by one.
 #[cold]
 #[inline(never)]
 unsafe fn gather_words<const N: usize>(
@@ -260,20 +367,7 @@ unsafe fn gather_words<const N: usize>(
     data: &mut [[u32; N]; 64],
 ) -> Option<()> {
     let mut pointers = [std::ptr::null_mut::<u8>(); 256];
-    let mut count = 0;
-    let mut rest = exec;
-    while rest != 0 {
-        let va = addresses.va(rest.trailing_zeros() as usize);
-        rest &= rest - 1;
-        for word in 0..N as u64 {
-            let at = va.wrapping_add(4 * word);
-            if at % PAGE > PAGE - 4 || flat && in_aperture(cx, at) {
-                return None;
-            }
-            *pointers.get_mut(count)? = cx.cache.page(cx.world, at, false)?;
-            count += 1;
-        }
-    }
+    let count = words_of::<N>(addresses, cx, exec, (flat, false), &mut pointers)?;
     let mut loaded = [0u32; 256];
     // SAFETY: pointers of spans while the gate is open; there is room for all.
     unsafe { raw::load_each(loaded.as_mut_ptr().cast(), pointers.get(..count)?, 4).ok()? };
@@ -358,20 +452,22 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
         let rows = cx.row(step.src[1]).cast::<Words>();
         let (first, last) = ends(exec);
         let lanes = last - first + 1;
+        let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];
         // No lane between them is left out.
-        if addresses.shape == Shape::Line && exec.count_ones() as usize == lanes {
-            let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];
-            if FLAT && ends.into_iter().any(|va| in_aperture(cx, va)) {
-                return step.slow(cx);
-            }
+        if addresses.shape == Shape::Line
+            && exec.count_ones() as usize == lanes
+            && !(FLAT && ends.into_iter().any(|va| in_aperture(cx, va)))
+        {
+            let va = ends[0];
             let done = if N == 1 {
                 let from = rows.cast::<u32>().add(first);
-                transfer(cx, addresses.va(first), from.cast_mut().cast(), 4 * lanes, true)
+                transfer::<S>(cx, va, from.cast_mut().cast(), 4 * lanes, true)
             } else {
-                let mut data = [[0u32; N]; 64];
+                let mut data = Buffer::<N>::uninit();
+                let data = data.as_mut_ptr().cast::<[u32; N]>();
                 for group in 0..8 {
                     let from = rows.cast::<u32>().add(8 * group);
-                    let to = data.as_mut_ptr().add(8 * group).cast::<u32>();
+                    let to = data.add(8 * group).cast::<u32>();
                     match N {
                         2 => S::join2(to, [S::load(from), S::load(from.add(64))]),
                         4 => {
@@ -387,8 +483,9 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
                         }
                     }
                 }
-                transfer(cx, addresses.va(first), data.as_mut_ptr().add(first).cast(), 4 * N * lanes, true)
+                transfer::<S>(cx, va, data.add(first).cast(), 4 * N * lanes, true)
             };
+            expect(step, cx, va, 4 * N * lanes, true);
             if done.is_none() {
                 return step.slow(cx);
             }
@@ -396,12 +493,10 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
             return step.done(cx);
         }
         let mut pointers = [std::ptr::null_mut(); 64];
-        let Some(count) = addresses.pointers(cx, exec, 4 * N as u64, true, FLAT, &mut pointers) else {
-            return step.slow(cx);
-        };
+        let found = addresses.pointers(cx, exec, 4 * N as u64, true, FLAT, &mut pointers);
         let mut data = [[0u32; N]; 64];
         let mut rest = exec;
-        for slot in data.iter_mut().take(count) {
+        for slot in data.iter_mut().take(exec.count_ones() as usize) {
             let lane = rest.trailing_zeros() as usize % 64;
             rest &= rest.wrapping_sub(1);
             for word in 0..N {
@@ -409,11 +504,19 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
             }
         }
         let from = data.as_ptr().cast();
-        let done = if N <= 2 {
-            raw::store_each(from, &pointers[..count], 4 * N)
-        } else {
-            let (all, count) = spread::<N>(&pointers, count);
-            raw::store_each(from, &all[..count], pieces(N).0)
+        let done = match found {
+            Some(count) if N <= 2 => raw::store_each(from, &pointers[..count], 4 * N),
+            Some(count) => {
+                let (all, count) = spread::<N>(&pointers, count);
+                raw::store_each(from, &all[..count], pieces(N).0)
+            }
+            None => {
+                let mut words = [std::ptr::null_mut(); 256];
+                let Some(count) = words_of::<N>(&addresses, cx, exec, (FLAT, true), &mut words) else {
+                    return step.slow(cx);
+                };
+                raw::store_each(from, &words[..count], 4)
+            }
         };
         // Stores that are done are done again.
         if done.is_err() {

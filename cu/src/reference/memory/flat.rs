@@ -20,15 +20,15 @@ pub(crate) fn scratch_base(wave: &Wave) -> u64 {
     }
 }
 
-/// A byte of a lane's scratch.
-pub(super) fn private(base: u64, lanes: u8, lane: usize, address: u32) -> Place {
+/// The address of a byte of a lane's scratch.
+pub(crate) fn private(base: u64, lanes: u8, lane: usize, address: u32) -> u64 {
     let row = u64::from(address / 4) * 4 * u64::from(lanes);
-    Place::Memory(base.wrapping_add(row + 4 * lane as u64 + u64::from(address % 4)))
+    base.wrapping_add(row + 4 * lane as u64 + u64::from(address % 4))
 }
 
 fn scratch_lane(wave: &Wave, lane: usize, address: u32) -> Lane {
     let base = scratch_base(wave);
-    let byte = |byte: usize| private(base, wave.lanes, lane, address.wrapping_add(byte as u32));
+    let byte = |byte: usize| Place::Memory(private(base, wave.lanes, lane, address.wrapping_add(byte as u32)));
     Lane { lane, places: std::array::from_fn(byte) }
 }
 

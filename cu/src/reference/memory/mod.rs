@@ -34,6 +34,7 @@ mod smem;
 pub(crate) use atomic::{combine32, combine64, memory as atomic_memory};
 pub(crate) use descriptor::{Buffer, Offsets};
 pub(crate) use exchange::swizzle;
+pub(crate) use flat::{private, scratch_base};
 pub(crate) use kind::{ds_atomic, kind, AtomicOp, Extend, Kind};
 pub(crate) use small::{from_half, to_half};
 

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Fused operations of mixed precision: each source is a single or a half, the result a single or one half of a register.
+//!
+//! Steps before the operation make singles of halves. Limits: clamped results, and halves that are constants, are the reference
+//! engine's; so are gfx900's operations, which do not fuse.
+
+use super::block::{Builder, Place};
+use super::prepare::{self, Part};
+use super::simd::Simd;
+use super::step::{Cx, Flow, Run, Step, ROW};
+use crate::reference::Kind;
+use vkfd_isa::{Inst, Mods, Op, Operand};
+
+/// Where the result goes.
+const WORD: u8 = 0;
+const LOW: u8 = 1;
+const HIGH: u8 = 2;
+
+#[inline(always)]
+unsafe fn body<S: Simd, const TO: u8>(step: &Step, cx: &mut Cx) -> Flow {
+    if !cx.plain {
+        return step.slow(cx);
+    }
+    let exec = cx.exec();
+    // SAFETY: the step's rows exist.
+    unsafe {
+        let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
+        let mut values = [S::splat(0); 8];
+        let mut bad = S::splat(0);
+        for group in 0..8 {
+            let [a, b, c] = rows.map(|row| S::load(row.add(8 * group)));
+            let value = S::fma(a, b, c);
+            bad = S::or(bad, S::and(S::unordered(value, value), S::lanes((exec >> (8 * group)) as u8)));
+            values[group] = value;
+        }
+        if S::mask(bad) != 0 {
+            return step.slow(cx);
+        }
+        let to = cx.row_mut(step.dst);
+        for group in 0..8 {
+            let old = S::load(to.add(8 * group));
+            let value = match TO {
+                WORD => values[group],
+                LOW => S::or(S::and(old, S::splat(0xffff_0000)), S::narrow(values[group])),
+                _ => S::or(S::and(old, S::splat(0xffff)), S::shl(S::narrow(values[group]), S::splat(16))),
+            };
+            S::store(to.add(8 * group), S::select(S::lanes((exec >> (8 * group)) as u8), old, value));
+        }
+    }
+    step.done(cx)
+}
+
+fn run<const TO: u8>(avx2: bool) -> Run {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        unsafe fn wide<const TO: u8>(step: &Step, cx: &mut Cx) -> Flow {
+            // SAFETY: the caller's.
+            unsafe { body::<super::avx2::Avx2, TO>(step, cx) }
+        }
+        if avx2 {
+            return wide::<TO>;
+        }
+    }
+    let _ = avx2;
+    unsafe fn narrow<const TO: u8>(step: &Step, cx: &mut Cx) -> Flow {
+        // SAFETY: the caller's.
+        unsafe { body::<super::simd::Portable, TO>(step, cx) }
+    }
+    narrow::<TO>
+}
+
+/// Makes steps of these operations.
+pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let run = match inst.op {
+        Op::VFmaMixF32 => run::<WORD>(builder.avx2),
+        Op::VFmaMixloF16 => run::<LOW>(builder.avx2),
+        Op::VFmaMixhiF16 => run::<HIGH>(builder.avx2),
+        _ => return None,
+    };
+    let mods = &inst.mods;
+    let Mods { op_sel, op_sel_hi, neg, neg_hi, abs, .. } = *mods;
+    if *mods != (Mods { op_sel, op_sel_hi, neg, neg_hi, abs, ..Mods::default() }) {
+        return None;
+    }
+    let mut step = place.step(run);
+    for index in 0..3 {
+        let operand = inst.src[index];
+        let chosen = |bits: u8| bits >> index & 1 == 1;
+        let (abs, neg) = (chosen(abs | neg_hi), chosen(neg));
+        if !chosen(op_sel_hi) {
+            step.src[index] = builder.row_source(operand, (abs, neg), index, place, steps)?;
+            continue;
+        }
+        if !matches!(operand, Operand::Vgpr(_) | Operand::Scalar(_)) {
+            return None;
+        }
+        let part = Part {
+            from: if chosen(op_sel) { 16 } else { 0 },
+            width: 16,
+            signed: false,
+            keep: if abs { 0x7fff } else { 0xffff },
+            turn: if neg { 0x8000 } else { 0 },
+        };
+        let half = builder.part_source(operand, Kind::B32, part, index, place, steps)?;
+        let (address, single) = builder.constants.temporary(index);
+        let mut widen = place.step(prepare::widen(builder.avx2));
+        widen.src[0] = half;
+        widen.dst = address;
+        steps.push(widen);
+        step.src[index] = single;
+    }
+    step.dst = builder.layout.row(inst.dst, 1)? * ROW;
+    steps.push(step);
+    Some(())
+}
