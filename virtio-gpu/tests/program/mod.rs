@@ -79,6 +79,11 @@ impl Host {
 pub fn way(options: Options) -> (Way, Host) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let host = std::thread::spawn(move || loopback::connection(&theirs, options));
+    (way_over(ours, options), Host(Some(host)))
+}
+
+/// Over a socket that has a device, or a shared machine, at its other end.
+pub fn way_over(ours: UnixStream, options: Options) -> Way {
     let process = Process::new(Arc::new(Connection::over(ours).unwrap())).unwrap();
     let machine: vkfd_host::Description = process.machine().parse().unwrap();
     assert_eq!(machine, options.machine);
@@ -97,7 +102,7 @@ pub fn way(options: Options) -> (Way, Host) {
     };
     let first = Node { number: 0, cpu_cores: 1, memory_bytes: 1 << 30, gpu: None };
     let nodes = std::iter::once(first).chain((0..machine.gpus).map(gpu)).collect();
-    (Way { process, nodes }, Host(Some(host)))
+    Way { process, nodes }
 }
 
 pub fn client(options: Options) -> Result<(Client, Host), ClientError> {

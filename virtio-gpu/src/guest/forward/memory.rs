@@ -131,6 +131,9 @@ impl Process {
     }
 
     fn alloc_backed(&self, args: &mut AllocMemoryOfGpuArgs) -> Result<(), i32> {
+        if self.transport.joined().is_some() {
+            return self.alloc_shared(args);
+        }
         let reached = args.flags & ALLOC_MEM_FLAGS_GTT != 0
             || args.flags & ALLOC_MEM_FLAGS_VRAM != 0 && args.flags & ALLOC_MEM_FLAGS_PUBLIC != 0;
         let kept = args.flags & (ALLOC_MEM_FLAGS_GTT | ALLOC_MEM_FLAGS_VRAM) != 0;
@@ -298,7 +301,11 @@ impl Memory {
                 if mapping.protection & wanted != wanted || mapping.special {
                     return Err(libc::EFAULT);
                 }
-                match transport.find(mapping.file, mapping.offset + (start - mapping.start)) {
+                let offset = mapping.offset + (start - mapping.start);
+                // What was moved here is as other memory: where it was, it has gone.
+                let moved = transport.joined().is_some_and(|joined| !joined.is_in_place(start, offset));
+                match transport.find(mapping.file, offset) {
+                    Some(found) if found.guest && moved => plain.push((start, end, mapping.protection)),
                     Some(found) if found.guest => {}
                     // The host's memory, whose pages no kernel gives out.
                     Some(_) => return Err(libc::EFAULT),
