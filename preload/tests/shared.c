@@ -3,15 +3,16 @@
  * A process that shares a machine with others. Run by cli/tests/shared.rs under `vkfd run --shared NAME`.
  *
  *   hold         takes 32 MiB of GPU memory, writes a word there, and prints the memory's name; then does what its input says, a word a line:
- *                look (prints the word), available (prints free bytes, or the errno), end
+ *                look (prints the word), available (prints free memory, or the errno), end
  *   open NAME    opens the memory, prints the word and writes another
- *   available    prints free bytes
+ *   available    prints free memory
  *   memory HOW   registers memory and has it emptied, by libc's madvise (hook) or by the system call (raw); prints a byte of it; then forks: prints what
  *                each of both sees of what the other has written
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +80,8 @@ static void print_available(void)
 {
     struct available available = { 0, GPU, 0 };
     if (ioctl(kfd, AVAILABLE, &available) == 0)
-        printf("available %llu\n", (unsigned long long)available.bytes);
+        /* To the nearest: page tables take some as well. */
+        printf("available %llu MiB\n", (unsigned long long)(available.bytes + (1 << 19)) >> 20);
     else
         printf("errno %d\n", errno);
     fflush(stdout);
@@ -93,6 +95,12 @@ static void hold(void)
     memory[BYTES / 8 - 1] = 1234;
     struct ipc_export name = { alloc.handle, { 0 }, GPU, 0 };
     REQUIRE(ioctl(kfd, IPC_EXPORT, &name) == 0);
+    /* A child that has inherited whatever there is, and outlives this process until its input ends: it must not keep anything. */
+    if (fork() == 0) {
+        struct pollfd input = { 0, 0, 0 };
+        poll(&input, 1, -1);
+        _exit(0);
+    }
     printf("name %08x%08x%08x%08x\n", name.name[0], name.name[1], name.name[2], name.name[3]);
     fflush(stdout);
     char line[64];

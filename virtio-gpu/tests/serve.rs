@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use program::{call, options, register, size, way_over, Memory, Way, MIB, PAGE, SOON};
-use vkfd_client::{AllocOptions, Buffer, Client, ClientError, CopyQueue, Errno, GpuId, GpuVa};
+use vkfd_client::{AllocOptions, Buffer, Client, CopyQueue, Errno, GpuId, GpuVa};
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, WaitEventsArgs, EVENT_MEMORY, WAIT_RESULT_COMPLETE};
 use vkfd_uapi::ioctl::Command;
@@ -135,10 +135,11 @@ impl Program {
         unsafe { self.way.process.ioctl(Device::Kfd, command.0, args.as_mut_ptr().cast()) }
     }
 
+    /// MiB, to the nearest: page tables take some as well.
     fn available(&self) -> u64 {
         let mut args = GetAvailableMemoryArgs { available: 0, gpu_id: self.gpu.0, pad: 0 };
         self.call(c::AVAILABLE_MEMORY, &mut args).unwrap();
-        args.available
+        (args.available + MIB / 2) / MIB
     }
 
     fn registered(&self, memory: &Memory) -> Buffer {
@@ -150,7 +151,8 @@ impl Program {
 fn what_one_process_writes_the_other_reads_by_a_file_and_by_a_name() {
     let host = host();
     let (giving, taking) = (join(&host), join(&host));
-    let mut copies = [CopyQueue::new(&giving.client, giving.gpu).unwrap(), CopyQueue::new(&taking.client, taking.gpu).unwrap()];
+    let mut copies =
+        [CopyQueue::new(&giving.client, giving.gpu).unwrap(), CopyQueue::new(&taking.client, taking.gpu).unwrap()];
     let bytes = 2 * MIB;
     let (sent, got) = (Memory::new(bytes), Memory::new(bytes));
     let from = giving.registered(&sent);
@@ -243,20 +245,31 @@ fn free_memory_is_one_number_for_all() {
     let (one, other) = (join(&host), join(&host));
     let before = one.available();
     assert_eq!(other.available(), before);
+    let used = || {
+        let left = one.available();
+        assert_eq!(other.available(), left);
+        before - left
+    };
     let (handle, _) = one.vram(8 * MIB);
-    assert_eq!((one.available(), other.available()), (before - 8 * MIB, before - 8 * MIB));
+    assert_eq!(used(), 8);
     let (_kept, _) = one.vram(4 * MIB);
     one.free(handle);
-    assert_eq!(other.available(), before - 4 * MIB);
+    assert_eq!(used(), 4);
     drop(one);
     gone(&host, 1);
     assert_eq!(other.available(), before, "what a process had goes with it");
 }
 
+/// Between users the driver shares them; these processes are one user's.
 #[test]
-fn one_process_does_not_take_all_queues() {
+fn queues_are_the_machines_and_come_back() {
     let host = host();
     let (greedy, modest) = (join(&host), join(&host));
+    let memory = Memory::new(PAGE);
+    memory.fill(7);
+    let from = modest.registered(&memory);
+    let vram = modest.client.alloc(&AllocOptions::vram(modest.gpu, PAGE)).unwrap();
+    let mut own = CopyQueue::new(&modest.client, modest.gpu).unwrap();
     let mut queues = Vec::new();
     let refused = loop {
         match CopyQueue::new(&greedy.client, greedy.gpu) {
@@ -265,13 +278,15 @@ fn one_process_does_not_take_all_queues() {
         }
         assert!(queues.len() < 100_000, "no limit");
     };
-    assert!(matches!(refused, ClientError::Call { .. }), "{refused}");
-    let memory = Memory::new(PAGE);
-    memory.fill(7);
-    let (from, vram) = (modest.registered(&memory), modest.client.alloc(&AllocOptions::vram(modest.gpu, PAGE)).unwrap());
-    let mut queue = CopyQueue::new(&modest.client, modest.gpu).unwrap();
-    queue.copy_now(vram.gpu_va(), from.gpu_va(), PAGE, SOON).unwrap();
-    drop((queue, vram, from, queues));
+    assert_eq!(refused.errno(), Some(Errno(libc::ENOSPC)));
+    let more = CopyQueue::new(&modest.client, modest.gpu).err().unwrap();
+    assert_eq!(more.errno(), Some(Errno(libc::ENOSPC)), "there are as many as the machine has");
+    own.copy_now(vram.gpu_va(), from.gpu_va(), PAGE, SOON).unwrap();
+    drop((queues, greedy));
+    gone(&host, 1);
+    let mut more = CopyQueue::new(&modest.client, modest.gpu).unwrap();
+    more.copy_now(vram.gpu_va(), from.gpu_va(), PAGE, SOON).unwrap();
+    drop((own, more, vram, from));
 }
 
 /// What a GPU's copy of a process's registered memory comes to after `change` was told of it, and done or not: the word that the copy
@@ -282,7 +297,8 @@ fn copied_after(change: Option<Change>) -> (u64, bool) {
     let memory = Memory::new(4 * PAGE);
     memory.fill(1000);
     let source = program.registered(&memory);
-    let target = program.client.alloc(&AllocOptions { cpu_map: true, ..AllocOptions::vram(program.gpu, 4 * PAGE) }).unwrap();
+    let target =
+        program.client.alloc(&AllocOptions { cpu_map: true, ..AllocOptions::vram(program.gpu, 4 * PAGE) }).unwrap();
     let mut queue = CopyQueue::new(&program.client, program.gpu).unwrap();
     queue.copy_now(target.gpu_va(), source.gpu_va(), 4 * PAGE, SOON).unwrap();
     target.write(0, &[0; 4 * PAGE as usize]).unwrap();
@@ -344,7 +360,8 @@ fn memory_that_is_mapped_anew_is_registered_anew() {
     let program = join(&host);
     let memory = Memory::new(64 * PAGE);
     memory.fill(1);
-    let target = program.client.alloc(&AllocOptions { cpu_map: true, ..AllocOptions::vram(program.gpu, 64 * PAGE) }).unwrap();
+    let target =
+        program.client.alloc(&AllocOptions { cpu_map: true, ..AllocOptions::vram(program.gpu, 64 * PAGE) }).unwrap();
     let mut queue = CopyQueue::new(&program.client, program.gpu).unwrap();
     let joined = program.way.process.joined().unwrap().clone();
     for round in 0..20 {
@@ -365,6 +382,24 @@ fn memory_that_is_mapped_anew_is_registered_anew() {
         };
         assert_ne!(at, libc::MAP_FAILED);
     }
+}
+
+/// Pages where the calling thread is on its stack, and below.
+#[test]
+fn a_threads_own_stack_is_registered_under_it() {
+    let host = host();
+    let program = join(&host);
+    let words = [7_u64; 512];
+    let here = words.as_ptr().expose_provenance() as u64 / PAGE * PAGE;
+    let range = vkfd_client::UserptrRange { start: here - 16 * PAGE, size: 17 * PAGE };
+    let target =
+        program.client.alloc(&AllocOptions { cpu_map: true, ..AllocOptions::vram(program.gpu, 17 * PAGE) }).unwrap();
+    let mut queue = CopyQueue::new(&program.client, program.gpu).unwrap();
+    let source = register(&program.client, &[range]).unwrap();
+    queue.copy_now(target.gpu_va(), source.gpu_va(), 17 * PAGE, SOON).unwrap();
+    let mut word = [0; 8];
+    target.read(16 * PAGE + words.as_ptr().expose_provenance() as u64 % PAGE, &mut word).unwrap();
+    assert_eq!((u64::from_le_bytes(word), words), (7, [7; 512]));
 }
 
 #[test]
