@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::loopback::{receive, send, HELLO_BYTES};
+use super::loopback::{receive, retry, send, HELLO_BYTES};
 use super::{map_file, size};
 use crate::protocol::forward::joined::{Happens, Note, NOTED_BYTES};
 
@@ -84,15 +84,6 @@ impl Notes {
             }
         };
         self.lost = !done;
-    }
-}
-
-fn retry(mut call: impl FnMut() -> isize) -> isize {
-    loop {
-        let done = call();
-        if done >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return done;
-        }
     }
 }
 

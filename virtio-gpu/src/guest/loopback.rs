@@ -46,6 +46,16 @@ const STRIDE: u64 = 40_503;
 const CONTEXT: u32 = 1;
 const OK: std::ops::Range<u32> = 0x1100..0x1200;
 
+/// Again where a signal came.
+pub(super) fn retry(mut call: impl FnMut() -> isize) -> isize {
+    loop {
+        let done = call();
+        if done >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return done;
+        }
+    }
+}
+
 /// Writes bytes with a file, or without.
 ///
 /// # Errors
@@ -67,7 +77,7 @@ pub fn send(socket: &UnixStream, bytes: &[u8], file: Option<RawFd>) -> io::Resul
             (*head).cmsg_len = libc::CMSG_LEN(4) as usize;
             libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
         }
-        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+        retry(|| libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL))
     };
     match usize::try_from(sent) {
         Ok(sent) if sent == bytes.len() => Ok(()),
@@ -105,7 +115,8 @@ pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<File> {
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control);
-        let read = libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL);
+        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL;
+        let read = retry(|| libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags));
         let head = if read > 0 { libc::CMSG_FIRSTHDR(&raw const message) } else { std::ptr::null_mut() };
         let is_file = head
             .as_ref()

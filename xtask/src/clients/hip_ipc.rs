@@ -19,7 +19,7 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     }
     let (ipc, copies) = (stand.compile(&IPC)?, stand.compile(&hip::PROGRAM)?);
     let name = format!("xtask-{}", std::process::id());
-    let shared = &["--shared", &name][..];
+    let shared = &["--shared", name.as_str()][..];
     let mut server = stand.serve(&name, &["--gpus", "2"])?;
     ensure!(server.is_there(), "vkfd serve does not begin");
     let ran = stand.run(shared, &ipc, &["2"], &[])?;
