@@ -71,7 +71,12 @@ impl interpose::Witness for Watcher {
     fn before(&self, change: interpose::Change, start: u64, end: u64) -> bool {
         let Some(all) = JOINED.get() else { return false };
         let all = all.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().fold(false, |any, joined| joined.before(told(change), start, end) || any)
+        // All of them are told.
+        let mut any = false;
+        for joined in all.iter() {
+            any |= joined.before(told(change), start, end);
+        }
+        any
     }
 
     fn after(&self, change: interpose::Change, start: u64, end: u64, done: bool, kept: u64) {

@@ -301,7 +301,7 @@ fn copied_after(change: Option<Change>) -> (u64, bool) {
         program.client.alloc(&AllocOptions { cpu_map: true, ..AllocOptions::vram(program.gpu, 4 * PAGE) }).unwrap();
     let mut queue = CopyQueue::new(&program.client, program.gpu).unwrap();
     queue.copy_now(target.gpu_va(), source.gpu_va(), 4 * PAGE, SOON).unwrap();
-    target.write(0, &[0; 4 * PAGE as usize]).unwrap();
+    target.write(0, &[0; 4 * 4096]).unwrap();
     let mut event = CreateEventArgs { event_type: EVENT_MEMORY, ..CreateEventArgs::zeroed() };
     program.call(c::CREATE_EVENT, &mut event).unwrap();
     let (start, end) = (memory.address(), memory.address() + 4 * PAGE);

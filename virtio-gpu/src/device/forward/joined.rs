@@ -110,7 +110,7 @@ impl Forward {
             let fd = RawFd::try_from(args.dmabuf_fd).map_err(|_| libc::EIO)?;
             // SAFETY: the driver gave the descriptor to its caller.
             let file = unsafe { OwnedFd::from_raw_fd(fd) };
-            bo.offer = Some(handles.offer(file).map_err(|_| libc::ENOMEM)?);
+            bo.offer = Some(Box::new(handles.offer(file).map_err(|_| libc::ENOMEM)?));
         }
         if let Some(offer) = &bo.offer {
             call.argument_mut()[8..24].copy_from_slice(offer.name());

@@ -48,7 +48,7 @@ pub struct Bo {
     bytes: u64,
     flags: u32,
     /// What other processes import it by.
-    pub(super) offer: Option<Offer>,
+    pub(super) offer: Option<Box<Offer>>,
     /// The GPUs that it is mapped on.
     mapped: Vec<u32>,
     resources: Vec<u32>,
