@@ -18,6 +18,7 @@ mod memory;
 mod report;
 mod run;
 mod scatter;
+mod serve;
 mod session;
 mod targets;
 mod virtio_gpu;
@@ -62,7 +63,8 @@ enum Command {
     /// Run a program on a virtual machine of GPUs: ROCm programs, unmodified
     ///
     /// The program finds /dev/kfd, render nodes and the topology in sysfs. It has to be dynamically linked: it is reached by a
-    /// library that is loaded into it (LD_PRELOAD), and into what it runs. Each process has a machine of its own.
+    /// library that is loaded into it (LD_PRELOAD), and into what it runs. Each process has a machine of its own, unless --shared says
+    /// otherwise.
     ///
     /// The driver's warnings are on stderr, such as a queue that stopped and why; the environment variable VKFD_LOG set to info or debug
     /// shows more, off nothing.
@@ -82,6 +84,18 @@ enum Command {
     /// Exit code: 0 with --once when the VMM has gone, 2 when the machine or the socket cannot be made.
     #[command(after_long_help = VIRTIO_GPU_EXAMPLES)]
     VirtioGpu(Box<virtio_gpu::VirtioGpuArgs>),
+    /// Have one machine for several programs, which join it with `vkfd run --shared NAME`
+    ///
+    /// All of them see the same GPUs, and can pass memory to each other: HIP's IPC handles, exported buffers (dma-buf). Each program is a KFD
+    /// process of its own. Programs of this user alone can join; they can write each other's GPU memory if they mean to.
+    ///
+    /// It runs until SIGTERM, SIGINT or SIGHUP. Programs that are still there live on: their calls on the devices fail with ENODEV.
+    ///
+    /// The machine's socket is NAME.sock in vkfd/ of XDG_RUNTIME_DIR, or in /tmp/vkfd-UID. VKFD_LOG set to info or debug tells more on stderr.
+    ///
+    /// Exit code: 0 when it was told to end, 2 when the machine cannot be made or the name is taken.
+    #[command(after_long_help = SERVE_EXAMPLES)]
+    Serve(Box<serve::ServeArgs>),
     /// Find a program's single registrations that could have been one batch
     ///
     /// FILE is a trace of `vkfd run --trace FILE`, as text or JSON. The time that a batch would take is measured on this machine, on memory of
@@ -132,6 +146,12 @@ Examples:
   vkfd demo --input some/directory      CRC-32 of each file; compare one with
   python3 -c \"import sys, zlib; print('%08x' % zlib.crc32(open(sys.argv[1], 'rb').read()))\" FILE";
 
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  vkfd serve lab --gpus 2 --target gfx90a &
+  vkfd run --shared lab -- ./sender & vkfd run --shared lab -- ./receiver
+  vkfd serve ci & server=$!; vkfd run --shared ci -- ./tests; kill $server";
+
 const VIRTIO_GPU_EXAMPLES: &str = "\
 Examples:
   vkfd virtio-gpu --socket /tmp/gpu --gpus 2 --target gfx90a &
@@ -166,6 +186,7 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => Ok(run::run(&args)),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Targets(args)) => targets::run(&args),
+        Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::VirtioGpu(args)) => virtio_gpu::run(&args),
         Some(Command::Disasm(args)) => disasm::run(&args),
         Some(Command::Man { directory }) => manual(&directory),

@@ -21,7 +21,10 @@ const ENVIRONMENT: [(&str, &str); 5] = [
     ),
     ("VKFD_PRELOAD", "A file to load into programs instead of the library that vkfd has inside."),
     ("XDG_CACHE_HOME", "Where that library is kept, in vkfd/; by default in .cache in the home directory."),
-    ("XDG_RUNTIME_DIR, TMPDIR", "Where a run's private directory may be; otherwise it is in /dev/shm or /tmp."),
+    (
+        "XDG_RUNTIME_DIR, TMPDIR",
+        "Where a run's private directory may be; otherwise it is in /dev/shm or /tmp. Shared machines are in vkfd/ of the first.",
+    ),
 ];
 
 /// The environment variables, for `vkfd --help`.

@@ -11,6 +11,7 @@ mod library;
 pub mod preset;
 mod profile;
 mod program;
+mod shared;
 mod tree;
 mod wait;
 
@@ -47,6 +48,12 @@ pub struct RunArgs {
     /// is was said there.
     #[arg(long, value_name = "WHERE", num_args = 0..=1, require_equals = true, conflicts_with_all = OF_THIS_PROCESS)]
     forward: Option<Option<PathBuf>>,
+    /// Run on the machine of `vkfd serve NAME`, with the other programs that do: all see the same GPUs
+    ///
+    /// What the machine is was said there. Memory can be passed between these programs: HIP's IPC handles, exported buffers. SVM is not
+    /// there, nor XNACK.
+    #[arg(long, value_name = "NAME", conflicts_with = "forward", conflicts_with_all = OF_THIS_PROCESS)]
+    shared: Option<String>,
     /// Afterwards, say what kernels have cost: by time, with waves, instructions and bytes
     #[arg(long)]
     profile: bool,
@@ -175,7 +182,11 @@ pub fn run(args: &RunArgs) -> ExitCode {
 }
 
 fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -> Result<ExitCode> {
-    let forward = args.forward.as_ref().map(|place| forward::find(place.as_deref())).transpose()?;
+    let forward = match (&args.forward, &args.shared) {
+        (_, Some(name)) => Some(shared::find(name)?),
+        (Some(place), None) => Some(forward::find(place.as_deref())?),
+        (None, None) => None,
+    };
     let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| *machine);
     check_environment()?;
     let directory = PrivateDirectory::new()?;

@@ -67,6 +67,16 @@ impl DeviceFile {
         Ok(Self { file, next: AtomicU64::new(DMA_BEGIN), doorbells: AtomicU64::new(0) })
     }
 
+    /// One of a machine in another process, to open and to map; its owner alone gives places out.
+    pub fn of_another(file: File) -> Self {
+        Self { file, next: AtomicU64::new(END), doorbells: AtomicU64::new(0) }
+    }
+
+    /// As a file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Another open file of it, with flags (`O_CLOEXEC`, `O_NONBLOCK`) of its own; a duplicate where `/proc` is not mounted.
     ///
     /// # Errors

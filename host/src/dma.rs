@@ -62,6 +62,11 @@ impl SharedMemory {
         Ok(memory)
     }
 
+    /// Where it is in the machine's file, if it is in one.
+    pub(crate) fn place(&self) -> Option<u64> {
+        self.file.as_ref().map(|(_, at)| *at)
+    }
+
     /// The word at byte `at`, which is inside and a multiple of 8. It is mapped as long as `self`.
     pub(crate) fn word_pointer(&self, at: u64) -> Option<NonNull<u64>> {
         let inside = at % 8 == 0 && at.checked_add(8)? <= self.span.bytes();

@@ -10,7 +10,8 @@
 //!
 //! A hook entered while its thread is inside another one does just the system call: callbacks change no watched mappings.
 //!
-//! A program that emulates device files gets its turn first when one is mapped ([`set_mapper`]).
+//! A program that emulates device files gets its turn first when one is mapped ([`set_mapper`]). In a process whose machine is elsewhere a
+//! [`Witness`] is told instead of the driver.
 //!
 //! Limits: raw system calls and calls that libc makes itself (`free` of a large block, `brk`, `shmdt`) are not seen.
 
@@ -28,8 +29,39 @@ pub fn set_mapper(mapper: Mapper) {
     let _ = MAPPER.set(mapper);
 }
 
+/// What a call is about to do to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// It goes: munmap, or mmap over it.
+    Unmap,
+    /// It is moved, cut, or enlarged: mremap.
+    Move,
+    /// Its contents go: MADV_DONTNEED and its kin.
+    Discard,
+    /// Its protection becomes this (PROT_READ, PROT_WRITE).
+    Protect(c_int),
+}
+
+/// Who is told of mapping calls in a process whose machine is elsewhere: there is no [`crate::mm::Mm`] then.
+///
+/// Both functions may run inside an allocator: they neither allocate nor free, and take no lock under which anybody does.
+pub trait Witness: Sync {
+    /// Before the system call. What it returns is for `after`.
+    fn before(&self, change: Change, start: u64, end: u64) -> bool;
+    /// After it, if `before` was true; for [`Change::Move`], `kept` is the end of what stayed where it was (`start`: nothing did).
+    fn after(&self, change: Change, start: u64, end: u64, done: bool, kept: u64);
+}
+
+static WITNESS: OnceLock<&'static dyn Witness> = OnceLock::new();
+
+/// From now on `witness` is told of mapping calls. The first call counts.
+pub fn set_witness(witness: &'static dyn Witness) {
+    let _ = WITNESS.set(witness);
+}
+
 #[cfg(feature = "interpose")]
 mod hooks {
+    use super::{Change, WITNESS};
     use crate::mm::Mm;
     use crate::source::Source;
     use libc::{c_int, c_long, c_void, off_t, size_t};
@@ -52,11 +84,15 @@ mod hooks {
     /// Runs `call` inside invalidations of the watched ones of `spans`. What it returns tells `gone` which memory is no more what it was.
     fn around(
         seen: Seen,
+        change: Option<Change>,
         spans: [Option<CpuSpan>; 2],
         call: impl FnOnce() -> c_long,
         gone: impl FnOnce(c_long) -> [Option<CpuSpan>; 2],
     ) -> c_long {
         let announce = !INSIDE.get();
+        if let Some((witness, change)) = WITNESS.get().zip(change).filter(|_| announce) {
+            return witnessed(*witness, change, spans, call, gone);
+        }
         // While mappings change by a call that is known of, nothing that moves to or from a GPU is replaced. Such calls touch no pages.
         let mover = (announce && spans.iter().any(Option::is_some)).then(Mm::current).flatten().and_then(Mm::mover);
         let _nothing_replaced = mover.map(crate::migrate::Mover::changing);
@@ -79,6 +115,38 @@ mod hooks {
         gone(result).into_iter().flatten().for_each(|span| mm.memory_gone(span));
         drop(under_way);
         set_errno(errno);
+        INSIDE.set(false);
+        result
+    }
+
+    /// As [`around`], for a machine elsewhere.
+    fn witnessed(
+        witness: &dyn super::Witness,
+        change: Change,
+        spans: [Option<CpuSpan>; 2],
+        call: impl FnOnce() -> c_long,
+        gone: impl FnOnce(c_long) -> [Option<CpuSpan>; 2],
+    ) -> c_long {
+        // What mremap replaces at its target is unmapped there.
+        let changes = [change, if change == Change::Move { Change::Unmap } else { change }];
+        INSIDE.set(true);
+        let errno = errno();
+        let mut told = [false; 2];
+        for ((span, change), told) in spans.iter().zip(changes).zip(&mut told) {
+            *told = span.is_some_and(|span| witness.before(change, span.start().0, span.end().0));
+        }
+        set_errno(errno);
+        let result = call();
+        if told.contains(&true) {
+            let errno = self::errno();
+            let lost = gone(result)[0];
+            for ((span, change), _) in spans.iter().zip(changes).zip(told).filter(|(_, told)| *told) {
+                let Some(span) = span else { continue };
+                let kept = lost.map_or(span.end().0, |lost| lost.start().0);
+                witness.after(change, span.start().0, span.end().0, result != -1, kept);
+            }
+            set_errno(errno);
+        }
         INSIDE.set(false);
         result
     }
@@ -138,7 +206,8 @@ mod hooks {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_munmap, at, bytes) }
         };
-        int(around(Seen::ByEvents, [span, None], call, |done| [span.filter(|_| done == 0), None]))
+        let change = Some(Change::Unmap);
+        int(around(Seen::ByEvents, change, [span, None], call, |done| [span.filter(|_| done == 0), None]))
     }
 
     /// mremap(2). Variadic in C; where arguments are passed in registers the fifth is simply there.
@@ -166,7 +235,7 @@ mod hooks {
             there if there == at => [source.and_then(|s| cut_off(s, new_bytes)), None],
             _ => [source, target],
         };
-        pointer(around(Seen::ByEvents, [source, target], call, gone))
+        pointer(around(Seen::ByEvents, Some(Change::Move), [source, target], call, gone))
     }
 
     /// madvise(2).
@@ -175,6 +244,9 @@ mod hooks {
     /// As for madvise.
     #[no_mangle]
     pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
+        // Shared memory, which a machine elsewhere makes of the program's, can only lose its contents at once.
+        let elsewhere = WITNESS.get().is_some();
+        let advice = if elsewhere && advice == libc::MADV_FREE { libc::MADV_DONTNEED } else { advice };
         let seen = match advice {
             libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_REMOVE | libc::MADV_FREE => {
                 Some(Seen::ByEvents)
@@ -191,7 +263,8 @@ mod hooks {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }
         };
-        int(around(seen.unwrap_or(Seen::ByEvents), [span, None], call, |_| [None, None]))
+        let change = seen.filter(|seen| *seen == Seen::ByEvents).map(|_| Change::Discard);
+        int(around(seen.unwrap_or(Seen::ByEvents), change, [span, None], call, |_| [None, None]))
     }
 
     /// mprotect(2).
@@ -204,7 +277,8 @@ mod hooks {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_mprotect, at, bytes, prot) }
         };
-        int(around(Seen::OnlyHere, [pages(at, bytes), None], call, |_| [None, None]))
+        let change = Some(Change::Protect(prot));
+        int(around(Seen::OnlyHere, change, [pages(at, bytes), None], call, |_| [None, None]))
     }
 
     /// pkey_mprotect(2).
@@ -217,7 +291,8 @@ mod hooks {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_pkey_mprotect, at, bytes, prot, key) }
         };
-        int(around(Seen::OnlyHere, [pages(at, bytes), None], call, |_| [None, None]))
+        let change = Some(Change::Protect(prot));
+        int(around(Seen::OnlyHere, change, [pages(at, bytes), None], call, |_| [None, None]))
     }
 
     /// mmap(2).
@@ -250,7 +325,7 @@ mod hooks {
             unsafe { libc::syscall(libc::SYS_mmap, at, bytes, prot, flags, fd, offset) }
         };
         let gone = |done| [span.filter(|_| pointer(done) != libc::MAP_FAILED), None];
-        pointer(around(Seen::ByEvents, [span, None], call, gone))
+        pointer(around(Seen::ByEvents, Some(Change::Unmap), [span, None], call, gone))
     }
 
     /// mmap64(3), which is mmap on 64-bit machines.

@@ -383,6 +383,27 @@ impl KfdFile {
         unsafe { self.inner.map(&mapped, hint, bytes, prot, flags) }
     }
 
+    /// Where in the machine's file what [`mmap`](Self::mmap) would map is: places and bytes, in order.
+    ///
+    /// # Errors
+    /// The errno: mmap's; ENODEV where the machine has no such file.
+    pub fn places(&self, offset: u64, bytes: u64) -> Result<Vec<(u64, u64)>, i32> {
+        let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(libc::ENOMEM)?;
+        match &self.process.mmap(offset, bytes).map_err(|e| e.errno.0)? {
+            Mapped::Dma(memory, from) => {
+                let memory = memory.as_any().downcast_ref::<SharedMemory>().ok_or(libc::EINVAL)?;
+                let start = memory.place().and_then(|at| at.checked_add(*from)).ok_or(libc::ENODEV)?;
+                Ok(vec![(start, bytes)])
+            }
+            Mapped::Vram { gpu_id, pieces, .. } => {
+                self.inner.file.as_ref().ok_or(libc::ENODEV)?;
+                let gpu = self.inner.gate.0.iter().find(|g| g.properties().gpu_id == *gpu_id).ok_or(libc::ENODEV)?;
+                let start = gpu.software().vram().start();
+                Ok(pieces.iter().map(|(offset, bytes)| (start + offset.0, *bytes)).collect())
+            }
+        }
+    }
+
     /// The driver's process, to inspect it.
     pub fn process(&self) -> &Arc<Process> {
         &self.process

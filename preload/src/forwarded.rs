@@ -4,15 +4,21 @@
 //!
 //! The context is opened with the first device and ends with the last, and a forked child has one of its own. Descriptors are of a file
 //! without contents: a mapping that a program makes past this library shows nothing.
+//!
+//! The machine may also be one that processes of this computer share (`vkfd serve`). Descriptors are of that machine's file then, and the mapping
+//! calls are told to it before they change registered memory.
 
 use crate::backend::{Backend, Process, Render};
 use libc::{c_int, c_void};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use vkfd_host::device_file::DeviceFile;
+use vkfd_host::interpose::{self, set_witness};
+use vkfd_host::per_process::PerProcess;
 use vkfd_host::{Description, KfdFile};
+use vkfd_virtio_gpu::guest::joined::{Change, Joined};
 use vkfd_virtio_gpu::guest::{self, forward};
 
 /// See the module.
@@ -38,10 +44,62 @@ impl Forwarded {
             eprintln!("vkfd: the host's machine cannot be reached through {}: {error}", self.way.display());
             libc::ENODEV
         })?;
+        if let Some(joined) = opened.joined() {
+            watch(joined);
+        }
         let opened = Arc::new(opened);
         *process = Arc::downgrade(&opened);
         Ok(opened)
     }
+}
+
+/// What this process shares with others, of each context that it has had: memory that was registered stays in its file.
+static JOINED: PerProcess<RwLock<Vec<Arc<Joined>>>> = PerProcess::new();
+
+struct Watcher;
+
+fn told(change: interpose::Change) -> Change {
+    match change {
+        interpose::Change::Unmap => Change::Unmap,
+        interpose::Change::Move => Change::Move,
+        interpose::Change::Discard => Change::Discard,
+        interpose::Change::Protect(protection) => Change::Protect(protection),
+    }
+}
+
+impl interpose::Witness for Watcher {
+    fn before(&self, change: interpose::Change, start: u64, end: u64) -> bool {
+        let Some(all) = JOINED.get() else { return false };
+        let all = all.read().unwrap_or_else(PoisonError::into_inner);
+        // All of them are told.
+        let mut any = false;
+        for joined in all.iter() {
+            any |= joined.before(told(change), start, end);
+        }
+        any
+    }
+
+    fn after(&self, change: interpose::Change, start: u64, end: u64, done: bool, kept: u64) {
+        let Some(all) = JOINED.get() else { return };
+        let all = all.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().for_each(|joined| joined.after(told(change), start, end, done, kept));
+    }
+}
+
+/// One thread at a time.
+fn watch(joined: &Arc<Joined>) {
+    let Some(all) = JOINED.get_or_init(RwLock::default) else { return };
+    // Nothing is allocated or freed with the lock held: an allocator may change mappings.
+    let mut more = all.read().unwrap_or_else(PoisonError::into_inner).clone();
+    more.push(joined.clone());
+    let before = std::mem::replace(&mut *all.write().unwrap_or_else(PoisonError::into_inner), more);
+    drop(before);
+    #[cfg(feature = "sabotage")]
+    if std::env::var_os("VKFD_SABOTAGE").is_some_and(|broken| broken == "notes") {
+        return;
+    }
+    set_witness(&Watcher);
+    guest::fork::install();
 }
 
 impl Backend for Forwarded {
@@ -55,7 +113,13 @@ impl Backend for Forwarded {
     }
 
     fn descriptor(&self, flags: c_int) -> io::Result<OwnedFd> {
-        self.file.open(flags)
+        match self.context() {
+            Ok(context) => match context.joined() {
+                Some(joined) => DeviceFile::of_another(joined.device().try_clone()?).open(flags),
+                None => self.file.open(flags),
+            },
+            Err(errno) => Err(io::Error::from_raw_os_error(errno)),
+        }
     }
 
     fn gpu(&self, gpu_id: u32) -> Option<usize> {

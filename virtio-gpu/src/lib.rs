@@ -12,6 +12,7 @@
 //! | [`fuzz`] | what fuzz targets run |
 //! | [`server`] | vhost-user: a socket that a VMM connects to |
 //! | [`guest`] | the other side: a guest's ways to the device, and forwarded calls |
+//! | [`serve`] | one machine for several programs of this computer |
 //! | [`loopback`] | the device without a virtual machine: a socket that such a program connects to |
 //!
 //! `docs/native-context.md` describes it for those who build the other sides.
@@ -24,5 +25,7 @@ pub mod guest;
 #[cfg(feature = "device")]
 pub mod loopback;
 pub mod protocol;
+#[cfg(feature = "device")]
+pub mod serve;
 #[cfg(feature = "device")]
 pub mod server;

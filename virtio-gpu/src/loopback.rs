@@ -4,6 +4,7 @@
 //! Each connection is a guest of its own, with its memory in a file, and has a device and a machine of its own. The other end is
 //! [`crate::guest::loopback`].
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -59,14 +60,23 @@ pub fn connection(stream: &UnixStream, options: Options) -> io::Result<()> {
     let mut first = [0; HELLO_BYTES];
     let ram = receive(stream, &mut first)?;
     let bytes = hello_bytes(&first)?;
-    let mut device = Device::new(options).map_err(io::Error::other)?;
-    let part = Part { address: RAM_AT, bytes, file: &ram, offset: 0 };
-    {
-        let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
-        *table = table.replaced(&[part], device.window().file())?;
-    }
+    let device = Device::new(options).map_err(io::Error::other)?;
+    has_memory(&device, &ram, bytes)?;
     send(stream, &hello(device.window().bytes()), Some(device.window().file().as_raw_fd()))?;
     tracing::info!("a program has connected");
+    converse(stream, device)
+}
+
+/// The memory of the program is `bytes` of the file `ram`.
+pub(crate) fn has_memory(device: &Device, ram: &File, bytes: u64) -> io::Result<()> {
+    let part = Part { address: RAM_AT, bytes, file: ram, offset: 0 };
+    let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
+    *table = table.replaced(&[part], device.window().file())?;
+    Ok(())
+}
+
+/// Does a program's commands until it has gone, and waits for the end of all that it had.
+pub(crate) fn converse(stream: &UnixStream, mut device: Device) -> io::Result<()> {
     let back = Arc::new(Mutex::new(stream.try_clone()?));
     let ended = loop {
         let (tag, command) = match read_message(stream, MAX_COMMAND_BYTES) {

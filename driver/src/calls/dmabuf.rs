@@ -33,6 +33,11 @@ impl Process {
         Ok(())
     }
 
+    /// Where the CPU maps an object: for a host whose clients cannot be told by a call, such as importers.
+    pub fn mmap_offset(&self, handle: u64) -> Result<u64> {
+        Ok(self.bo(handle)?.mmap_offset())
+    }
+
     /// Says what a file is, and what was noted about it. EINVAL where that has no room.
     pub(crate) fn dmabuf_info(&self, args: &mut abi::GetDmabufInfoArgs) -> Result {
         let buffer = self.kfd().files().import(args.dmabuf_fd)?;

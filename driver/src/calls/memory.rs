@@ -162,7 +162,10 @@ impl Process {
         let mut mmap_offset = 0;
         let (backing, returned_offset) = match kind {
             abi::ALLOC_MEM_FLAGS_VRAM => {
-                let memory = VramMemory::new(device, span.pages())?;
+                let memory = VramMemory::new(device, span.pages()).or_else(|_| {
+                    self.kfd().files().forget_closed();
+                    VramMemory::new(device, span.pages())
+                })?;
                 mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
                 (Backing::Vram(memory), mmap_offset)
             }
@@ -292,6 +295,7 @@ impl Process {
 
     /// VRAM that is left on a GPU. To the page; KFD rounds down to 2 MiB.
     pub(crate) fn available_memory(&self, gpu_id: u32) -> Result<u64> {
+        self.kfd().files().forget_closed();
         Ok(self.kfd().device(gpu_id)?.vram().available())
     }
 }

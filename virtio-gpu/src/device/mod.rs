@@ -9,6 +9,8 @@
 //! | `fences` | answers in the order that a ring's fences want |
 //! | `hsakmt` | contexts of capset 8 |
 //! | `forward` | contexts of vkfd's own capset |
+//! | `joined` | what a process that shares its machine has besides |
+//! | `taken` | the guest's memory that its program has unmapped |
 //! | `relay` | doorbells that the guest writes in the window, carried on to the driver's |
 //! | [`register`] | the ways of registering scattered memory |
 //!
@@ -21,11 +23,13 @@
 mod fences;
 mod forward;
 mod hsakmt;
+mod joined;
 mod kfd;
 pub mod ram;
 pub mod register;
 mod relay;
 mod space;
+mod taken;
 mod topology;
 pub mod window;
 
@@ -38,6 +42,7 @@ use vkfd_host::{Description, HostError};
 use self::fences::Fences;
 use self::forward::Forward;
 use self::hsakmt::Hsakmt;
+pub use self::joined::{Handles, Joined};
 use self::ram::{GuestMemory, Ram};
 use self::register::Method;
 use self::topology::Topology;
@@ -137,7 +142,9 @@ struct Resource {
 
 /// What contexts share.
 struct Shared {
-    machine: Machine,
+    machine: Arc<Machine>,
+    /// What a process has besides whose machine is others', too.
+    joined: Option<Joined>,
     /// KFD processes that were opened; ended ones are forgotten at the next.
     processes: Mutex<Vec<Weak<Embedded>>>,
     topology: Topology,
@@ -161,17 +168,24 @@ impl Device {
     /// # Errors
     /// [`HostError`].
     pub fn new(options: Options) -> Result<Self, HostError> {
-        if options.window == 0 || options.window % PAGE != 0 {
-            return Err(HostError::Option("the window has whole pages".into()));
-        }
         let mut machine = options.machine.options();
         // Nobody maps a device file: what the guest maps is the window.
         machine.device_file = false;
+        Self::on(Arc::new(Machine::new(&machine)?), None, options)
+    }
+
+    /// A device on a machine that others have, too, for a process that joins them.
+    ///
+    /// # Errors
+    /// [`HostError`].
+    pub fn on(machine: Arc<Machine>, joined: Option<Joined>, options: Options) -> Result<Self, HostError> {
+        if options.window == 0 || options.window % PAGE != 0 {
+            return Err(HostError::Option("the window has whole pages".into()));
+        }
         let topology = Topology::new(&options.machine);
-        let machine = Machine::new(&machine)?;
         let window = Window::new(options.window).map_err(|e| HostError::AddressSpace(e.to_string()))?;
         Ok(Self {
-            shared: Arc::new(Shared { machine, processes: Mutex::default(), topology, options }),
+            shared: Arc::new(Shared { machine, joined, processes: Mutex::default(), topology, options }),
             window,
             ram: Arc::default(),
             contexts: HashMap::new(),
@@ -392,7 +406,10 @@ impl Device {
             // Guest memory that no context is told of: a kernel's dumb buffer.
             blob::MEM_GUEST if context == 0 => {}
             blob::MEM_GUEST | blob::MEM_HOST3D_GUEST => {
-                let found = self.ram.read().unwrap_or_else(PoisonError::into_inner).find(runs);
+                let ram = self.ram.read().unwrap_or_else(PoisonError::into_inner);
+                ram.give_back(runs);
+                let found = ram.find(runs);
+                drop(ram);
                 let memory = found.ok_or(ErrorCode::InvalidParameter)?;
                 self.context(context)?.adopt(resource, memory)?;
             }

@@ -12,10 +12,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use vkfd_client::UserptrRange;
 
+use super::taken::Spans;
 use super::window::{map, size};
 use crate::protocol::blob::Run;
 
@@ -34,11 +35,14 @@ pub struct Part<'a> {
 
 /// A mapped file.
 #[derive(Debug)]
-struct Mapping {
+pub(super) struct Mapping {
     /// Device, inode.
     identity: (u64, u64),
-    at: NonNull<c_void>,
-    bytes: u64,
+    pub(super) at: NonNull<c_void>,
+    pub(super) bytes: u64,
+    pub(super) file: File,
+    /// What is not mapped of it: see `taken`.
+    pub(super) taken: Mutex<Spans>,
 }
 
 // SAFETY: the mapping makes no reference to its memory.
@@ -54,17 +58,17 @@ impl Drop for Mapping {
 }
 
 #[derive(Clone, Debug)]
-struct Region {
-    address: u64,
-    bytes: u64,
-    mapping: Arc<Mapping>,
-    offset: u64,
+pub(super) struct Region {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) mapping: Arc<Mapping>,
+    pub(super) offset: u64,
 }
 
 /// The guest's memory at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Ram {
-    regions: Vec<Region>,
+    pub(super) regions: Vec<Region>,
 }
 
 impl Ram {
@@ -87,7 +91,13 @@ impl Ram {
             let mapping = known.clone().find(|mapping| mapping.identity == identity && mapping.bytes == length);
             let mapping = match mapping {
                 Some(mapping) => mapping.clone(),
-                None => Arc::new(Mapping { identity, at: map(part.file, length)?, bytes: length }),
+                None => Arc::new(Mapping {
+                    identity,
+                    at: map(part.file, length)?,
+                    bytes: length,
+                    file: part.file.try_clone()?,
+                    taken: Mutex::default(),
+                }),
             };
             new.regions.push(Region { address: part.address, bytes: part.bytes, mapping, offset: part.offset });
         }

@@ -12,13 +12,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::joined::Joined;
 use super::{identity, map_file, size, Blob, FileId, Found, Transport};
 use crate::protocol::blob::{Run, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
 use crate::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING, HEADER_BYTES};
@@ -27,6 +28,8 @@ use crate::protocol::{capset, put32, put64, u32_at, u64_at, PAGE};
 
 /// How the first message of each side begins.
 pub const HELLO: u64 = u64::from_le_bytes(*b"vkfdloop");
+/// How the answer begins of who shares a machine with others: three more follow, with the machine's file and the sockets for files and notes.
+pub const JOINED_HELLO: u64 = u64::from_le_bytes(*b"vkfdjoin");
 /// Bytes of the first message: [`HELLO`], and the size of the file that comes with it.
 pub const HELLO_BYTES: usize = 16;
 /// Bytes before a command or an answer: its length (32 bits), padding, the tag.
@@ -42,6 +45,16 @@ const CHUNKS: u64 = RAM_BYTES / CHUNK;
 const STRIDE: u64 = 40_503;
 const CONTEXT: u32 = 1;
 const OK: std::ops::Range<u32> = 0x1100..0x1200;
+
+/// Again where a signal came.
+pub(super) fn retry(mut call: impl FnMut() -> isize) -> isize {
+    loop {
+        let done = call();
+        if done >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return done;
+        }
+    }
+}
 
 /// Writes bytes with a file, or without.
 ///
@@ -64,13 +77,27 @@ pub fn send(socket: &UnixStream, bytes: &[u8], file: Option<RawFd>) -> io::Resul
             (*head).cmsg_len = libc::CMSG_LEN(4) as usize;
             libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
         }
-        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+        retry(|| libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL))
     };
     match usize::try_from(sent) {
         Ok(sent) if sent == bytes.len() => Ok(()),
         Ok(_) => Err(io::ErrorKind::WriteZero.into()),
         Err(_) => Err(io::Error::last_os_error()),
     }
+}
+
+/// Writes bytes; a socket that has ended is an error and no signal.
+fn send_all(socket: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        // SAFETY: as many bytes as there are.
+        let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+        match usize::try_from(sent) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Err(io::Error::last_os_error()),
+        }
+    }
+    Ok(())
 }
 
 /// Reads as many bytes, and the file that came with them.
@@ -88,7 +115,8 @@ pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<File> {
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control);
-        let read = libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL);
+        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL;
+        let read = retry(|| libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags));
         let head = if read > 0 { libc::CMSG_FIRSTHDR(&raw const message) } else { std::ptr::null_mut() };
         let is_file = head
             .as_ref()
@@ -113,13 +141,21 @@ pub fn hello(bytes: u64) -> [u8; HELLO_BYTES] {
     hello
 }
 
+/// The first message of who shares a machine.
+#[must_use]
+pub fn joined_hello(bytes: u64) -> [u8; HELLO_BYTES] {
+    let mut hello = hello(bytes);
+    put64(&mut hello, 0, JOINED_HELLO);
+    hello
+}
+
 /// The size that a first message says.
 ///
 /// # Errors
 /// InvalidData when it is none.
 pub fn hello_bytes(hello: &[u8; HELLO_BYTES]) -> io::Result<u64> {
     match (u64_at(hello, 0), u64_at(hello, 8)) {
-        (Ok(HELLO), Ok(bytes)) => Ok(bytes),
+        (Ok(HELLO | JOINED_HELLO), Ok(bytes)) => Ok(bytes),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -168,6 +204,7 @@ struct Inner {
     /// Which blob a chunk is of, and its place there.
     chunks: HashMap<u64, (u32, u64)>,
     next_chunk: u64,
+    stride: u64,
     /// Parts of the window that are taken.
     window: BTreeMap<u64, u64>,
     next_resource: u32,
@@ -190,6 +227,7 @@ pub struct Connection {
     window_id: FileId,
     window_bytes: u64,
     machine: String,
+    joined: Option<Arc<Joined>>,
     inner: Mutex<Inner>,
     answers: Mutex<Answers>,
     answered: Condvar,
@@ -215,17 +253,27 @@ impl Connection {
     pub fn over(socket: UnixStream) -> io::Result<Self> {
         // SAFETY: a C string; the descriptor is checked before it is owned.
         let ram = unsafe {
-            let fd = libc::memfd_create(c"vkfd-guest-ram".as_ptr(), libc::MFD_CLOEXEC);
+            let fd = libc::memfd_create(c"vkfd-guest-ram".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
             File::from(OwnedFd::from_raw_fd(fd))
         };
         ram.set_len(RAM_BYTES)?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: a call on an owned descriptor. Who needs them looks.
+        unsafe { libc::syscall(libc::SYS_fcntl, ram.as_raw_fd(), libc::F_ADD_SEALS, seals) };
         send(&socket, &hello(RAM_BYTES), Some(ram.as_raw_fd()))?;
         let mut back = [0; HELLO_BYTES];
         let window = receive(&socket, &mut back)?;
+        let joined = match u64_at(&back, 0) {
+            Ok(JOINED_HELLO) => Some(Arc::new(Joined::receive(&socket, ram.try_clone()?)?)),
+            _ => None,
+        };
+        // Who is alone is given scattered pages, for tests.
+        let stride = if joined.is_some() { 1 } else { STRIDE };
         let (ram_id, window_id) = (identity(ram.as_raw_fd())?, identity(window.as_raw_fd())?);
+        super::fork::add(ram_id);
         let mut connection = Self {
             socket,
             sending: Mutex::new(0),
@@ -235,7 +283,8 @@ impl Connection {
             window_id,
             window_bytes: hello_bytes(&back)?,
             machine: String::new(),
-            inner: Mutex::new(Inner { next_resource: 1, ..Inner::default() }),
+            joined,
+            inner: Mutex::new(Inner { next_resource: 1, stride, ..Inner::default() }),
             answers: Mutex::default(),
             answered: Condvar::new(),
         };
@@ -255,7 +304,7 @@ impl Connection {
         let tag = {
             let mut last = lock(&self.sending);
             *last += 1;
-            (&self.socket).write_all(&envelope(*last, bytes))?;
+            send_all(&self.socket, &envelope(*last, bytes))?;
             *last
         };
         let answer = self.answer(tag, patience)?;
@@ -341,7 +390,7 @@ impl Inner {
     fn take_chunk(&mut self, resource: u32, place: u64) -> Option<u64> {
         for _ in 0..CHUNKS {
             let chunk = self.next_chunk;
-            self.next_chunk = (self.next_chunk + STRIDE) % CHUNKS;
+            self.next_chunk = (self.next_chunk + self.stride) % CHUNKS;
             if let std::collections::hash_map::Entry::Vacant(free) = self.chunks.entry(chunk) {
                 free.insert((resource, place));
                 return Some(chunk);
@@ -409,6 +458,9 @@ impl Transport for Connection {
             // A mapping that the program still has shows zeroes from now on, until the pages are another blob's: so blobs are closed when nothing
             // maps them any more.
             Some((_, Backing::Guest(chunks))) => {
+                if let Some(joined) = &self.joined {
+                    joined.forget(resource);
+                }
                 for chunk in chunks {
                     inner.chunks.remove(&chunk);
                     let (at, bytes) = (i64::try_from(chunk * CHUNK), i64::try_from(CHUNK));
@@ -442,11 +494,18 @@ impl Transport for Connection {
                 return Err(io::Error::last_os_error());
             }
         }
-        for (place, chunk) in (0..).step_by(size(CHUNK)).zip(chunks) {
-            let bytes = (blob.bytes - place).min(CHUNK);
+        let mut place = 0;
+        // Neighbours in one mapping.
+        for run in chunks.chunk_by(|a, b| a + 1 == *b) {
+            let bytes = (blob.bytes - place).min(run.len() as u64 * CHUNK);
             let there = base.wrapping_byte_add(size(place));
+            let offset = run[0] * CHUNK;
             // SAFETY: within the blob's size from `at`, which is the caller's to replace, or of the reservation.
-            unsafe { map_file(self.ram.as_raw_fd(), chunk * CHUNK, bytes, there, protection)? };
+            unsafe { map_file(self.ram.as_raw_fd(), offset, bytes, there, protection)? };
+            if let Some(joined) = self.joined.as_ref().filter(|_| !at.is_null()) {
+                joined.remember(there.expose_provenance() as u64, offset, bytes, blob.resource);
+            }
+            place += bytes;
         }
         Ok(base)
     }
@@ -473,7 +532,11 @@ impl Transport for Connection {
     }
 
     fn is_private(&self, file: FileId) -> bool {
-        file == self.ram_id
+        super::fork::is_known(file)
+    }
+
+    fn joined(&self) -> Option<&Arc<Joined>> {
+        self.joined.as_ref()
     }
 
     fn submit(&self, payload: &[u8], ring: u32, patience: Option<Duration>) -> io::Result<()> {

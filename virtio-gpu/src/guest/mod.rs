@@ -4,6 +4,8 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`drm`] | the guest kernel's virtio-gpu, by a render node |
+//! | [`fork`] | what a forked child has of registered memory |
+//! | [`joined`] | what a process that shares its machine has besides (`vkfd serve`) |
 //! | [`virtgpu`] | its system calls: numbers, arguments, constants |
 //! | [`loopback`] | the device itself, by a socket, without a virtual machine: for tests, and to try programs |
 //! | [`forward`] | a context of vkfd's own capability set, over either |
@@ -11,7 +13,9 @@
 //! Nothing here calls libc's `open` with a path: a library that is loaded into programs has another function of that name.
 
 pub mod drm;
+pub mod fork;
 pub mod forward;
+pub mod joined;
 pub mod loopback;
 pub mod virtgpu;
 
@@ -84,6 +88,11 @@ pub trait Transport: Send + Sync {
 
     /// Whether a mapping of this file can only be this process's: of a blob that it made, by this way to the device or an earlier one.
     fn is_private(&self, file: FileId) -> bool;
+
+    /// What there is besides where the machine is shared with other processes.
+    fn joined(&self) -> Option<&Arc<joined::Joined>> {
+        None
+    }
 
     /// Sends a request on a ring and waits for its fence; TimedOut after `patience`.
     ///

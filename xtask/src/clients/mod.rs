@@ -5,6 +5,7 @@
 //! wrong, a line each; it runs its negative controls itself, with a library that was built to be broken ([`Stand::broken`]).
 
 pub(crate) mod hip;
+mod hip_ipc;
 pub(crate) mod hip_kernels;
 pub(crate) mod packages;
 pub(crate) mod rocminfo;
@@ -40,7 +41,8 @@ pub(crate) struct Client {
     pub(crate) check: fn(&Stand, &mut Report) -> Result<()>,
 }
 
-const CLIENTS: &[Client] = &[rocminfo::CLIENT, rocr::CLIENT, hip::CLIENT, hip_kernels::CLIENT, tinygrad::CLIENT];
+const CLIENTS: &[Client] =
+    &[rocminfo::CLIENT, rocr::CLIENT, hip::CLIENT, hip_ipc::CLIENT, hip_kernels::CLIENT, tinygrad::CLIENT];
 
 /// What a client showed.
 #[derive(Default)]

@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
@@ -101,6 +102,42 @@ impl Stand {
             stdout: text(&output.stdout),
             stderr: text(&output.stderr),
         })
+    }
+}
+
+/// A `vkfd serve`, told to end when dropped.
+pub(crate) struct Server {
+    child: Child,
+    line: Option<ChildStdout>,
+}
+
+impl Stand {
+    /// Begins a machine that several programs share.
+    pub(crate) fn serve(&self, name: &str, options: &[&str]) -> Result<Server> {
+        let mut command = Command::new(&self.vkfd);
+        command.args(["serve", name]).args(options).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("run vkfd serve")?;
+        let line = child.stdout.take();
+        Ok(Server { child, line })
+    }
+}
+
+impl Server {
+    /// Waits until programs can join: it says so with a line.
+    pub(crate) fn is_there(&mut self) -> bool {
+        let mut line = String::new();
+        let read = self.line.take().map(|line_of| BufReader::new(line_of).read_line(&mut line));
+        read.is_some_and(|read| read.is_ok()) && line.contains("join with")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let ended = Command::new("kill").arg(self.child.id().to_string()).status();
+        if !ended.is_ok_and(|ended| ended.success()) {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
     }
 }
 

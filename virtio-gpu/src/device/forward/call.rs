@@ -34,6 +34,16 @@ impl Call {
         value
     }
 
+    /// The argument's bytes, of the length that the call has.
+    pub fn argument_mut(&mut self) -> &mut [u8] {
+        &mut self.0.argument
+    }
+
+    /// The bytes of an array that came with it or goes back.
+    pub fn contents_mut(&mut self, number: usize) -> Option<&mut [u8]> {
+        self.0.contents.get_mut(number).map(Vec::as_mut_slice)
+    }
+
     /// Changes the argument.
     pub fn set<T: Pod>(&mut self, value: &T) {
         let bytes = value.as_bytes();

@@ -20,6 +20,7 @@ use vkfd_uapi::memory::{
 };
 use vkfd_uapi::pod::Pod;
 
+use super::super::joined::Offer;
 use super::super::ram::GuestMemory;
 use super::super::window::Place;
 use super::call::Call;
@@ -28,7 +29,7 @@ use crate::protocol::forward::Piece;
 use crate::protocol::PAGE;
 
 /// Most objects of a context.
-const MAX_OBJECTS: usize = 65_536;
+pub(super) const MAX_OBJECTS: usize = 65_536;
 
 /// What a registration's memory belongs to.
 pub enum Owner {
@@ -41,11 +42,13 @@ pub enum Owner {
 /// An allocation.
 pub struct Bo {
     /// KFD's number.
-    handle: u64,
+    pub(super) handle: u64,
     gpu: u32,
     va: u64,
     bytes: u64,
     flags: u32,
+    /// What other processes import it by.
+    pub(super) offer: Option<Box<Offer>>,
     /// The GPUs that it is mapped on.
     mapped: Vec<u32>,
     resources: Vec<u32>,
@@ -54,7 +57,7 @@ pub struct Bo {
     _owners: Vec<Owner>,
 }
 
-fn kfd<T: Pod>(file: &Embedded, command: vkfd_uapi::ioctl::Command, args: &mut T) -> Result<(), i32> {
+pub(super) fn kfd<T: Pod>(file: &Embedded, command: vkfd_uapi::ioctl::Command, args: &mut T) -> Result<(), i32> {
     // SAFETY: the argument is the command's own, and its pointers are to live memory of the sizes that it says.
     unsafe { file.ioctl(command.0, std::ptr::from_mut(args).cast()) }.map_err(|errno| errno.0)
 }
@@ -150,16 +153,22 @@ impl Forward {
             let handle = self.register(&asked, bytes, &ranges)?;
             Bo { vram, ..self.bo(handle, &AllocMemoryOfGpuArgs { size: bytes, ..asked }, resources, owners) }
         };
-        let handle = self.next_handle;
-        self.next_handle += 1;
-        self.bos.insert(handle, bo);
+        let handle = self.enter(bo);
         call.change(|args: &mut AllocMemoryOfGpuArgs| args.handle = handle);
         Ok(())
     }
 
-    fn bo(&self, handle: u64, asked: &AllocMemoryOfGpuArgs, resources: Vec<u32>, owners: Vec<Owner>) -> Bo {
+    /// Gives an allocation a number.
+    pub(super) fn enter(&mut self, bo: Bo) -> u64 {
+        let handle = self.next_handle;
+        self.next_handle += 1;
+        self.bos.insert(handle, bo);
+        handle
+    }
+
+    pub(super) fn bo(&self, handle: u64, asked: &AllocMemoryOfGpuArgs, resources: Vec<u32>, owners: Vec<Owner>) -> Bo {
         let AllocMemoryOfGpuArgs { va_addr: va, size: bytes, gpu_id: gpu, flags, .. } = *asked;
-        Bo { handle, gpu, va, bytes, flags, mapped: vec![], resources, vram: 0, _owners: owners }
+        Bo { handle, gpu, va, bytes, flags, offer: None, mapped: vec![], resources, vram: 0, _owners: owners }
     }
 
     /// One batch call. The handle.

@@ -21,6 +21,7 @@
 //! A process of the guest that ends takes all of it along.
 
 mod call;
+mod joined;
 mod memory;
 mod wait;
 
@@ -123,6 +124,7 @@ impl Forward {
         }
         Done::Now(match head.file {
             File::Render(number) => self.render(number, call),
+            File::Joined => self.joined(call),
             // The guest's side makes one kind of allocation of both.
             File::Kfd if command == ALLOC_MEMORY_OF_GPU_BATCH => Err(libc::EINVAL),
             File::Kfd if is(c::ALLOC_MEMORY_OF_GPU) => self.alloc(call),
@@ -176,6 +178,11 @@ impl Forward {
     fn create_queue(&mut self, call: &mut Call) -> Result<(), i32> {
         self.pass_on(call)?;
         let made: CreateQueueArgs = call.argument();
+        if self.shared.joined.is_some() {
+            // It has the doorbells themselves.
+            self.queues.push(made.queue_id);
+            return Ok(());
+        }
         let opened = Doorbell::map(&self.file, made.doorbell_offset).map_err(|errno| errno.0).and_then(|bell| {
             let at = vkfd_uapi::mmap::position(made.doorbell_offset) & (DOORBELL_BYTES - 1);
             let page = self.doorbells.get(&made.gpu_id).cloned();

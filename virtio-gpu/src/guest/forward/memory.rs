@@ -131,6 +131,9 @@ impl Process {
     }
 
     fn alloc_backed(&self, args: &mut AllocMemoryOfGpuArgs) -> Result<(), i32> {
+        if self.transport.joined().is_some() {
+            return self.alloc_shared(args);
+        }
         let reached = args.flags & ALLOC_MEM_FLAGS_GTT != 0
             || args.flags & ALLOC_MEM_FLAGS_VRAM != 0 && args.flags & ALLOC_MEM_FLAGS_PUBLIC != 0;
         let kept = args.flags & (ALLOC_MEM_FLAGS_GTT | ALLOC_MEM_FLAGS_VRAM) != 0;
@@ -298,7 +301,11 @@ impl Memory {
                 if mapping.protection & wanted != wanted || mapping.special {
                     return Err(libc::EFAULT);
                 }
-                match transport.find(mapping.file, mapping.offset + (start - mapping.start)) {
+                let offset = mapping.offset + (start - mapping.start);
+                // What was moved here is as other memory: where it was, it has gone.
+                let moved = transport.joined().is_some_and(|joined| !joined.is_in_place(start, offset));
+                match transport.find(mapping.file, offset) {
+                    Some(found) if found.guest && moved => plain.push((start, end, mapping.protection)),
                     Some(found) if found.guest => {}
                     // The host's memory, whose pages no kernel gives out.
                     Some(_) => return Err(libc::EFAULT),
@@ -319,7 +326,7 @@ impl Memory {
         let new = !spans.is_empty();
         for (start, end, protection) in spans {
             // SAFETY: forwarded to the caller.
-            let blob = unsafe { replace(transport, start, end, protection) }.map_err(|error| errno(&error))?;
+            let blob = unsafe { replace_safely(transport, start, end, protection) }.map_err(|error| errno(&error))?;
             self.replaced.insert(blob.resource, Replaced { blob, users: 0 });
         }
         let mappings = if new { maps::all().map_err(|error| errno(&error))? } else { mappings };
@@ -384,6 +391,28 @@ fn resolve(transport: &dyn Transport, mappings: &[Mapping], ranges: &[UserptrRan
         return Err(libc::ENOMEM);
     }
     Ok(pieces)
+}
+
+/// Most of its stack that a thread writes in [`replace`].
+const FRAMES: u64 = 256 << 10;
+
+/// As [`replace`], also where that is the stack of the calling thread: what it writes there between the copy and the mapping would be lost, so
+/// another thread does it.
+///
+/// # Safety
+/// As for [`replace`].
+unsafe fn replace_safely(transport: &dyn Transport, start: u64, end: u64, protection: i32) -> io::Result<Blob> {
+    let here = std::ptr::from_ref(&protection).expose_provenance() as u64;
+    if start > here + PAGE || end < here.saturating_sub(FRAMES) {
+        // SAFETY: forwarded to the caller.
+        return unsafe { replace(transport, start, end, protection) };
+    }
+    std::thread::scope(|scope| {
+        let other = std::thread::Builder::new().name("vkfd-replace".into());
+        // SAFETY: forwarded to the caller, who waits.
+        let other = other.spawn_scoped(scope, || unsafe { replace(transport, start, end, protection) })?;
+        other.join().unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
+    })
 }
 
 /// Puts a blob with the same contents in the place of `[start, end)`.

@@ -15,8 +15,9 @@
 //! Locks: that of `memory`, held while memory is replaced and while an allocation is made; those of the transport below it.
 
 mod access;
-mod maps;
+pub(super) mod maps;
 mod memory;
+mod shared;
 mod slots;
 
 use std::ffi::c_void;
@@ -35,9 +36,10 @@ use vkfd_uapi::process::GetClockCountersArgs;
 
 use self::memory::Memory;
 use self::slots::{Slot, Slots};
+use super::joined::Joined;
 use super::{size, Blob, Transport};
-use crate::protocol::forward::calls;
 pub use crate::protocol::forward::File;
+use crate::protocol::forward::{calls, joined};
 use crate::protocol::forward::{BlobKind, Piece, Request, SLOTS, SLOT_BYTES};
 use crate::protocol::index;
 
@@ -103,6 +105,12 @@ impl Process {
         })
     }
 
+    /// What it has besides where the machine is shared.
+    #[must_use]
+    pub fn joined(&self) -> Option<&Arc<Joined>> {
+        self.transport.joined()
+    }
+
     /// The machine in words.
     #[must_use]
     pub fn machine(&self) -> &str {
@@ -121,6 +129,10 @@ impl Process {
         // As a KFD that was built without it.
         if file == File::Kfd && command.same_call(c::SVM) {
             return Err(libc::EPERM);
+        }
+        if let Some(joined) = self.transport.joined().filter(|_| file == File::Kfd && joined::is_one(command)) {
+            // SAFETY: forwarded to the caller.
+            return unsafe { self.joined_call(joined, command, argument) };
         }
         let known = calls::size(file, command).map_err(|refused| refused.0)?;
         let theirs = command.size();
@@ -190,6 +202,9 @@ impl Process {
         let [at, room] = [index(number) * SLOT_BYTES, SLOT_BYTES].map(|n| u32::try_from(n).unwrap_or(0));
         let payload = request.encode(sequence, at, room);
         if let Err(error) = self.transport.submit(&payload, number, patience) {
+            if self.transport.joined().is_some() && error.kind() != io::ErrorKind::TimedOut {
+                return Err(self.machine_has_gone());
+            }
             eprintln!("vkfd: the host does not answer {}: {error}", request.head.command);
             if error.kind() == io::ErrorKind::TimedOut {
                 // The answer may still come.
@@ -255,6 +270,11 @@ impl Process {
     ) -> Result<*mut c_void, i32> {
         let fixed = flags & libc::MAP_FIXED != 0;
         let at = if fixed { at } else { std::ptr::null_mut() };
+        if let Some(joined) = self.transport.joined() {
+            let places = self.places(offset, bytes as u64)?;
+            // SAFETY: forwarded to the caller.
+            return unsafe { joined.map(at, &places, protection) }.map_err(|error| errno(&error));
+        }
         let mut memory = self.lock();
         match memory.shown(&*self.transport, offset, bytes as u64)? {
             // SAFETY: forwarded to the caller.

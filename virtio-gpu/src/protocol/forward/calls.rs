@@ -71,7 +71,7 @@ pub struct Array {
 
 /// How many elements an array has.
 #[derive(Clone, Copy)]
-enum Count {
+pub(super) enum Count {
     /// As the 32 bits there say.
     Word(usize),
     /// As the 64 bits there say.
@@ -81,14 +81,14 @@ enum Count {
 }
 
 /// A pointer to an array: its place, the count's, bytes of an element, the way.
-type Pointer = (usize, Count, usize, Way);
+pub(super) type Pointer = (usize, Count, usize, Way);
 
-struct Shape {
-    command: Command,
-    pointers: &'static [Pointer],
+pub(super) struct Shape {
+    pub(super) command: Command,
+    pub(super) pointers: &'static [Pointer],
 }
 
-const fn plain(command: Command) -> Shape {
+pub(super) const fn plain(command: Command) -> Shape {
     Shape { command, pointers: &[] }
 }
 
@@ -213,6 +213,7 @@ fn shape(file: File, command: Command) -> Result<&'static Shape, Refused> {
     let (all, refused) = match file {
         File::Kfd => (KFD, Refused::NO_CALL),
         File::Render(_) => (RENDER, Refused::NO_RENDER_CALL),
+        File::Joined => (super::joined::CALLS, Refused::NO_CALL),
     };
     // The batch allocation's number is also the profiler's: there the whole word counts.
     let batch = ALLOC_MEMORY_OF_GPU_BATCH;

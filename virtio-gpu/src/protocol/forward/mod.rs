@@ -9,6 +9,7 @@
 //! Pointers in an argument are the guest's and mean nothing here: each is replaced by the array that came with it, or by null.
 
 pub mod calls;
+pub mod joined;
 
 use vkfd_uapi::ioctl::Command;
 
@@ -78,6 +79,8 @@ pub enum File {
     Kfd,
     /// The render node of GPU number so and so.
     Render(u32),
+    /// `/dev/kfd`, by a process that shares its machine with others: the calls of [`joined`].
+    Joined,
 }
 
 /// A part of a resource, in whole pages.
@@ -160,6 +163,7 @@ impl Head {
         }
         let file = match u32_at(bytes, 24)? {
             0 => File::Kfd,
+            u32::MAX => File::Joined,
             number => File::Render(number - 1),
         };
         let head = Self {
@@ -272,7 +276,8 @@ impl Request {
         }
         let file = match self.head.file {
             File::Kfd => 0,
-            File::Render(number) => number.saturating_add(1),
+            File::Render(number) => number.saturating_add(1).min(u32::MAX - 1),
+            File::Joined => u32::MAX,
         };
         put32(&mut bytes, 0, CALL);
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

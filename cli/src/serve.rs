@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `vkfd serve`: one machine for several programs (`vkfd run --shared`).
+//!
+//! This process has the machine, and is ended by SIGTERM, SIGINT or SIGHUP: programs' calls fail with ENODEV from then on.
+
+pub mod place;
+
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use tracing_subscriber::filter::LevelFilter;
+use vkfd_host::size;
+use vkfd_virtio_gpu::device::Options;
+use vkfd_virtio_gpu::serve::Host;
+
+use self::place::Place;
+use crate::run::MachineArgs;
+
+#[derive(clap::Args)]
+pub struct ServeArgs {
+    /// What programs call the machine: up to 32 letters, digits, -, _ and .
+    #[arg(default_value = "default")]
+    name: String,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
+/// A descriptor that can be read when a signal says that it is over. Before any thread is made, which would get the signal.
+fn signals() -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised before use; the descriptor is checked before it is owned.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in ENDS {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        match libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+pub fn run(args: &ServeArgs) -> Result<ExitCode> {
+    let level = std::env::var("VKFD_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::WARN);
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+    let stop = signals().context("signals")?;
+    let place = Place::take(&args.name)?;
+    let machine = args.machine.description();
+    let host = Host::new(Options { machine, ..Options::default() }).context("the machine cannot be made")?;
+    let (gpus, plural) = (machine.gpus, if machine.gpus == 1 { "" } else { "s" });
+    println!(
+        "{}: {gpus} {} GPU{plural} with {} each. Programs join with: vkfd run --shared {} -- PROGRAM",
+        args.name,
+        machine.target,
+        size::show(machine.vram),
+        args.name
+    );
+    host.serve(&place.listener, stop.as_fd()).with_context(|| place.path().display().to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
