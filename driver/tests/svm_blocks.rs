@@ -237,6 +237,48 @@ fn a_gpu_that_gets_a_vm_late_has_what_is_registered_just_then() {
     rig.check_svm(1, AT, 8);
 }
 
+/// A call names memory of two owners. One of them unmaps his after the call has found it mapped; the call finds the hole, and
+/// before it deals with it the memory is mapped again and registered: that is not what has gone.
+#[test]
+fn what_is_registered_again_beside_a_call_that_found_it_unmapped_stays() {
+    const OTHERS: u64 = AT + 2;
+    let rig = Arc::new(rig());
+    rig.set(AT, 4, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    let (caller, client) = (std::thread::current().id(), rig.clone());
+    let (turn, owner) = (AtomicU64::new(0), Arc::new(Mutex::new(None)));
+    let registering = owner.clone();
+    rig.mm.after_look(move |mm, span, mapped| {
+        // The owner asks such questions, too.
+        if std::thread::current().id() != caller {
+            return;
+        }
+        match (turn.load(Ordering::SeqCst), mapped) {
+            (0, true) => {
+                turn.store(1, Ordering::SeqCst);
+                mm.unmap(OTHERS, 1);
+            }
+            (1, false) if (span.start().0, span.pages()) == (OTHERS * 4096, 1) => {
+                turn.store(2, Ordering::SeqCst);
+                let (client, (done, was_done)) = (client.clone(), sync_channel(1));
+                *registering.lock().unwrap() = Some(std::thread::spawn(move || {
+                    client.mm.map(OTHERS, 1, true);
+                    client.set(OTHERS, 1, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+                    let _ = done.send(());
+                }));
+                // If the owner has to wait for the call, the call must not wait for the owner.
+                let _ = was_done.recv_timeout(Duration::from_millis(300));
+            }
+            _ => {}
+        }
+    });
+    // Whether it fails for memory that is not there just then is not what this is about.
+    let _ = rig.set(AT, 4, &[(SVM_ATTR_GRANULARITY, 3)]);
+    owner.lock().unwrap().take().expect("the hole was found").join().unwrap();
+    rig.mm.no_hook();
+    rig.settle();
+    rig.check_svm(0, AT, 4);
+}
+
 /// How long threads work against each other; more with the variable set.
 fn patience() -> Duration {
     let seconds = std::env::var("VKFD_PATIENCE").ok().and_then(|n| n.parse().ok());

@@ -414,12 +414,13 @@ impl Mm {
         }
         let epoch = self.mover().map(Mover::epoch);
         let mut faulted = self.populate.populate(spans, access);
-        if faulted.error == Some(Errno::EFAULT) && self.has_moved_since(epoch) {
-            return Faulted { error: Some(Errno::EBUSY), ..faulted };
-        }
         if faulted.error == Some(Errno::EFAULT) {
-            // What is mapped there later must be registered.
-            told.mark_unregistered();
+            if self.has_moved_since(epoch) {
+                faulted.error = Some(Errno::EBUSY);
+            } else {
+                // What is mapped there later must be registered.
+                told.mark_unregistered();
+            }
         }
         let mut pages = pages.iter_mut();
         let assigned = self.frames.assign(spans.get(..faulted.spans).unwrap_or(spans), |at| {
@@ -524,3 +525,6 @@ impl Drop for Invalidation<'_> {
         self.mm.landed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,6 +44,7 @@ enum Change {
 
 type Watched = (u64, CpuSpan, Arc<dyn Invalidate>);
 type Hook = Box<dyn Fn(&SimMm, &[CpuSpan]) + Send + Sync>;
+type LookHook = Box<dyn Fn(&SimMm, CpuSpan, bool) + Send + Sync>;
 type OnceHook = Box<dyn FnOnce(&SimMm) + Send + Sync>;
 
 /// CPU memory. Caller memory for `read` and `write` is the test's own (real pointers); what is registered is the table's.
@@ -61,6 +62,8 @@ pub struct SimMm {
     after_fault: Mutex<Option<Arc<Hook>>>,
     /// Called before the next watch is there.
     before_watch: Mutex<Option<OnceHook>>,
+    /// Called after each question whether memory is mapped, with the answer, before the driver gets it.
+    after_look: Mutex<Option<Arc<LookHook>>>,
     /// Called after pages have moved to system memory.
     after_move_out: Mutex<Option<OnceHook>>,
     /// Called while pages are about to move to a GPU: told of, and not moved yet.
@@ -241,6 +244,11 @@ impl SimMm {
         *self.before_watch.lock().unwrap() = Some(Box::new(hook));
     }
 
+    /// Runs `hook` after each question whether memory is mapped.
+    pub fn after_look(&self, hook: impl Fn(&SimMm, CpuSpan, bool) + Send + Sync + 'static) {
+        *self.after_look.lock().unwrap() = Some(Arc::new(Box::new(hook)));
+    }
+
     /// Runs `hook` when pages have moved to system memory the next time.
     pub fn after_move_out(&self, hook: impl FnOnce(&SimMm) + Send + Sync + 'static) {
         *self.after_move_out.lock().unwrap() = Some(Box::new(hook));
@@ -258,6 +266,7 @@ impl SimMm {
 
     pub fn no_hook(&self) {
         *self.after_fault.lock().unwrap() = None;
+        *self.after_look.lock().unwrap() = None;
     }
 
     pub fn watch_count(&self) -> usize {
@@ -359,8 +368,15 @@ impl AddressSpace for Mm {
 
     fn mapped(&self, span: CpuSpan) -> bool {
         self.0.mapped_calls.fetch_add(1, Ordering::SeqCst);
-        let pages = self.0.pages.lock().unwrap();
-        (span.start().0 / PAGE..span.end().0.div_ceil(PAGE)).all(|p| pages.contains_key(&p))
+        let there = |pages: &BTreeMap<u64, CpuPage>| {
+            (span.start().0 / PAGE..span.end().0.div_ceil(PAGE)).all(|p| pages.contains_key(&p))
+        };
+        let mapped = there(&self.0.pages.lock().unwrap());
+        let hook = self.0.after_look.lock().unwrap().clone();
+        if let Some(hook) = hook {
+            hook(&self.0, span, mapped);
+        }
+        mapped
     }
 
     fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {

@@ -582,6 +582,15 @@ impl Mover {
         denied
     }
 
+    /// As if pages were out of reach while `f` runs.
+    #[cfg(test)]
+    pub(crate) fn out_of_reach<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        let result = f();
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        result
+    }
+
     /// A count that is odd, or changes, while pages are out of reach.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
