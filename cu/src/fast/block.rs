@@ -353,7 +353,7 @@ impl Place {
             chain: std::ptr::null(),
             links: 0,
             behind: std::ptr::null(),
-            last: Cell::new(0),
+            last: Cell::new((0, 0)),
         }
     }
 }

@@ -6,7 +6,8 @@
 
 use crate::world::{Access, Span, World};
 
-const ENTRIES: usize = 256;
+/// Halves of them are for reading and for writing: a loop that copies with a stride has hundreds of both.
+const ENTRIES: usize = 1024;
 /// Bytes of a page, the least that page tables map.
 pub(super) const PAGE: u64 = 4096;
 
@@ -54,20 +55,14 @@ impl Cache {
         Some(ptr.wrapping_add((va & (PAGE - 1)) as usize))
     }
 
-    /// The host pointer of a byte, if its page is known.
-    #[inline(always)]
-    pub(super) fn known(&self, va: u64, write: bool) -> Option<*mut u8> {
-        let (slot, tag) = self.place(va, write);
-        let entry = self.entries[slot];
-        (entry.tag == tag).then(|| entry.ptr.wrapping_add((va & (PAGE - 1)) as usize))
-    }
-
     /// Where a page is, and how it is marked.
     #[inline(always)]
     fn place(&self, va: u64, write: bool) -> (usize, u64) {
         let page = va & !(PAGE - 1);
         let tag = page | self.time << 1 | u64::from(write);
-        (((page >> 12) as usize ^ (page >> 20) as usize ^ usize::from(write) << 7) % ENTRIES, tag)
+        // Of any stride, the highest bits of such a product are spread evenly.
+        let hash = (page >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros() + 1);
+        (hash as usize % (ENTRIES / 2) + usize::from(write) * (ENTRIES / 2), tag)
     }
 
     #[cold]

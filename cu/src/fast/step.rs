@@ -93,8 +93,8 @@ pub(super) struct Step {
     pub(super) chain: *const Operands,
     pub(super) links: u32,
     pub(super) behind: *const Step,
-    /// Where the step last began to access memory, for what it is likely to access next.
-    pub(super) last: Cell<u64>,
+    /// Where the step last began to access memory and how far from the time before, for what it is likely to access next.
+    pub(super) last: Cell<(u64, u64)>,
 }
 
 impl Step {

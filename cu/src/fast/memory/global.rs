@@ -225,16 +225,22 @@ unsafe fn exchange<S: Simd>(host: *mut u8, local: *mut u8, len: usize, write: bo
     }
 }
 
-/// Asks for what the step is likely to access next: what is as far from here as this is from the last. A stride that stays within a
-/// page is the processor's to see.
+/// Asks for what the step is likely to access next: what is as far from here as this is from the last, and that from the one before.
+/// A stride that stays within a page is the processor's to see.
 #[inline(always)]
-fn expect(step: &Step, cx: &Cx, va: u64, len: usize, write: bool) {
-    let stride = va.wrapping_sub(step.last.replace(va));
-    if stride.wrapping_add(PAGE) <= 2 * PAGE || len < 256 {
+fn expect(step: &Step, cx: &mut Cx, va: u64, len: usize, write: bool) {
+    let (last, stride) = step.last.get();
+    let now = va.wrapping_sub(last);
+    step.last.set((va, now));
+    if now != stride || now.wrapping_add(PAGE) <= 2 * PAGE || len < 256 {
         return;
     }
-    if let Some(host) = cx.cache.known(va.wrapping_add(stride), write) {
-        raw::prefetch_lines(host, len / 64, write);
+    let next = va.wrapping_add(now);
+    // What crosses a page is rare; a miss is not this access's.
+    if next % PAGE + len as u64 <= PAGE {
+        if let Some(host) = cx.cache.page(cx.world, next, write) {
+            raw::prefetch_lines(host, len / 64, write);
+        }
     }
 }
 
