@@ -410,9 +410,9 @@ fn in_apertures(wave: &mut Wave, lds: &[u64; 64], numbers: &mut Numbers) {
     let kind = numbers.below(8);
     let same = numbers.below(2) == 0;
     let first = numbers.below(48);
-    for lane in 0..64 {
+    for (lane, place) in lds.iter().enumerate() {
         let (high, low) = match (kind, numbers.below(3)) {
-            (0, _) | (2, 0) => (support::APERTURES.shared, lds[lane] % (LDS as u64 - 160)),
+            (0, _) | (2, 0) => (support::APERTURES.shared, place % (LDS as u64 - 160)),
             (1, _) | (2, 1) => (support::APERTURES.private, if same { first & !3 } else { numbers.below(48) & !3 }),
             _ => continue,
         };

@@ -218,7 +218,7 @@ pub(crate) unsafe fn copy_lines(dst: *mut u8, src: *const u8, lines: usize) -> R
 #[cfg(not(target_arch = "x86_64"))] // As above.
 pub(crate) unsafe fn copy_lines_avx(dst: *mut u8, src: *const u8, lines: usize) -> Result<(), Faulted> {
     // SAFETY: forwarded to the caller.
-    unsafe { copy_lines(dst, src, lines) }
+    unsafe { copy(dst, src, lines * 64) }
 }
 
 #[cfg(test)]
