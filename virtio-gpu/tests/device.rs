@@ -15,6 +15,7 @@ use vkfd_virtio_gpu::protocol::control::{Command, ErrorCode, Header};
 use vkfd_virtio_gpu::protocol::hsakmt::event::Event;
 use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
 use vkfd_virtio_gpu::protocol::hsakmt::query::Query;
+use vkfd_virtio_gpu::protocol::hsakmt::queue::Queue;
 use vkfd_virtio_gpu::protocol::hsakmt::Request;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -204,6 +205,53 @@ fn addresses_are_keys_and_nothing_else() {
     for bytes in [0, 5 * PAGE, u64::MAX] {
         assert_ne!(library.memory(&mut guest, Memory::Register { address, bytes, flags: 0, resource: 0 }), 0);
     }
+}
+
+/// A case for each defect that was found by reading the existing host (`docs/native-context.md`).
+#[test]
+fn what_the_existing_host_gets_wrong_is_done_or_refused() {
+    let mut guest = Guest::new(Options::default());
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let here = std::ptr::from_ref(&guest).expose_provenance() as u64;
+    let resource = guest.guest_blob(1, scattered(0, 4)).unwrap();
+    let address = library.register(&mut guest, resource, 4 * PAGE);
+    let map = Memory::MapToNodes { address, bytes: 4 * PAGE, resource: 0, nodes: vec![1] };
+    // Mapped a second time it is not forgotten: unregistering finds it, and nothing is there any more.
+    assert_eq!(library.memory(&mut guest, map.clone()), 0);
+    assert_eq!(library.memory(&mut guest, Memory::Unmap { address }), 0);
+    assert_eq!(library.memory(&mut guest, Memory::Deregister { address, resource: 0 }), 0);
+    assert_ne!(library.memory(&mut guest, map), 0);
+    assert_ne!(library.memory(&mut guest, Memory::Deregister { address, resource: 0 }), 0);
+    // Events by pointers, a handler whose size is not its buffer's, files by number, devices by handle.
+    let event = u32::try_from(here & 0xffff_ffff).unwrap();
+    let wrong = [
+        Request::Event(Event::Set(event)),
+        Request::Event(Event::Reset(event)),
+        Request::Event(Event::Destroy(event)),
+        Request::Event(Event::Wait { events: vec![event], all: true, milliseconds: 1 }),
+        Request::Event(Event::SetTrap { node: 1, code: here, code_bytes: 1 << 40, buffer: here, buffer_bytes: 1 }),
+        Request::Query(Query::NotOffered(17)),
+        Request::Query(Query::NotOffered(18)),
+    ];
+    // Sharing, dma-buf, policies and SVM, which have their own kinds.
+    let memory = (9..=20).map(|kind| Request::Memory(Memory::NotOffered(kind), Layout::Y2026));
+    let queues = (2..=5).map(|kind| Request::Queue(Queue::NotOffered(kind)));
+    for request in wrong.into_iter().chain(memory).chain(queues) {
+        assert_ne!(library.ask(&mut guest, &request).0, 0, "{request:?}");
+    }
+    // The wait that ends the other host's VMM has an answer, and the context goes on.
+    let create = Event::Create { kind: 0, node: 1, manual: false, signalled: true, blob: 50 };
+    let (status, body) = library.ask(&mut guest, &Request::Event(create));
+    assert_eq!(status, 0);
+    let event = u32::from_le_bytes(body[..4].try_into().unwrap());
+    library.room(&guest, 8192);
+    let payload = library.submit(&Request::Event(Event::Wait { events: vec![event], all: true, milliseconds: 20_000 }));
+    let answer = guest.send(&fence(1, 1, 10), &Command::Submit { payload: &payload });
+    assert_eq!(Header::decode(&answer.recv_timeout(SOON).unwrap()).unwrap().fence, 10);
+    assert_eq!(library.answer(&guest).0, 0);
+    assert_eq!(library.memory(&mut guest, Memory::Register { address, bytes: 4 * PAGE, flags: 0, resource }), 0);
+    guest.device.reset();
+    assert_eq!(guest.device.left(), 0);
 }
 
 #[test]
