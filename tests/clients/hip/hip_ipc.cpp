@@ -5,6 +5,8 @@
 // when the child has gone. Memory that was freed is not opened any more. Both see one number of free bytes.
 //
 // Usage: hip_ipc [GPUS]      prints what it did; exit code 0, or 1 with what was wrong
+//        hip_ipc unmapped    lets a GPU read registered memory that was unmapped: the runtime ends the program
+//        hip_ipc unseen      the same by a system call, which no library sees: the GPU goes on with the pages
 #include <hip/hip_runtime.h>
 
 #include <cstdint>
@@ -13,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -133,12 +137,40 @@ void parent(const char *program, int gpu)
     std::printf("GPU %d: %zu bytes went to another process and back\n", gpu, BYTES);
 }
 
+int unmapped(bool seen)
+{
+    constexpr size_t SIZE = 1 << 20;
+    void *memory = mmap(nullptr, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        fail("mmap");
+    std::memset(memory, 7, SIZE);
+    CHECK(hipHostRegister(memory, SIZE, 0));
+    void *there = nullptr, *device = nullptr;
+    CHECK(hipHostGetDevicePointer(&there, memory, 0));
+    CHECK(hipMalloc(&device, SIZE));
+    CHECK(hipMemcpyDtoD(device, there, SIZE));
+    std::printf("the first copy is done\n");
+    std::fflush(stdout);
+    if (seen)
+        munmap(memory, SIZE);
+    else
+        syscall(SYS_munmap, memory, SIZE);
+    CHECK(hipMemcpyDtoD(device, there, SIZE));
+    CHECK(hipDeviceSynchronize());
+    char byte = 0;
+    CHECK(hipMemcpy(&byte, static_cast<char *>(device) + 5, 1, hipMemcpyDeviceToHost));
+    std::printf("still there: %d\n", byte);
+    return 0;
+}
+
 } // namespace
 
 int main(int argc, char **argv)
 {
     if (argc == 5 && std::strcmp(argv[1], "child") == 0)
         return child(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]));
+    if (argc == 2 && (std::strcmp(argv[1], "unmapped") == 0 || std::strcmp(argv[1], "unseen") == 0))
+        return unmapped(std::strcmp(argv[1], "unmapped") == 0);
     int gpus = argc > 1 ? std::atoi(argv[1]) : 1;
     for (int gpu = 0; gpu < gpus; gpu++)
         parent("/proc/self/exe", gpu);

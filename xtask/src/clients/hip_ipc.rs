@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! HIP programs of several processes on one machine (`vkfd serve`): memory by IPC handles between two, and two programs at once.
+//! HIP programs of several processes on one machine (`vkfd serve`): memory by IPC handles between two, two programs at once, and memory that
+//! is unmapped.
 
 use anyhow::{ensure, Result};
 
@@ -35,6 +36,13 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
         let right = ran.succeeded() && ran.stdout.ends_with("ok\n");
         report.expect(right, &format!("HIP: {what}, beside another program on the same GPUs"), &ran);
     }
+    let ran = stand.run(shared, &ipc, &["unmapped"], &[])?;
+    let ended = !ran.succeeded() && ran.stdout.ends_with("the first copy is done\n");
+    let told = ran.stderr.contains("Memory access fault by GPU");
+    report.expect(ended && told, "HIP: what a program unmaps no GPU of a shared machine reads", &ran);
+    let ran = stand.run(shared, &ipc, &["unseen"], &[])?;
+    let went_on = ran.succeeded() && ran.stdout.ends_with("still there: 7\n");
+    report.expect(went_on, "control: an unmapping that the library does not see leaves the GPU its pages", &ran);
     drop(server);
     let alone = stand.run(&["--gpus", "2"], &ipc, &["1"], &[])?;
     let noticed = !alone.succeeded() && alone.stdout.contains("FAILED: hipIpcGetMemHandle");
