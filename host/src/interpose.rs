@@ -15,6 +15,8 @@
 //!
 //! Limits: raw system calls and calls that libc makes itself (`free` of a large block, `brk`, `shmdt`) are not seen.
 
+pub use crate::interposed::interposed;
+
 use libc::{c_int, c_void};
 use std::sync::OnceLock;
 
