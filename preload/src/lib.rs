@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The library that `vkfd run` loads into a program (LD_PRELOAD). The program finds `/dev/kfd`, render nodes, and the topology in sysfs, and
-//! has a machine of its own behind them: the driver and its GPUs, in its process, from the first open on. In a guest it may be the host's machine
-//! instead.
+//! has a machine of its own behind them: the driver and its GPUs, in its process, from the first open on. Instead it may be one that processes
+//! share (`vkfd serve`), or, in a guest, the host's.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | `device` | the open files behind them |
 //! | `backend` | what is behind devices: one of two machines |
 //! | `machine` | the machine in this process |
-//! | `forwarded` | the host's machine |
+//! | `forwarded` | the host's machine, or one that processes share |
 //! | `message` | what the driver has to say, on stderr |
 //! | `trace` | the record of calls |
 //! | `real` | libc's own functions |
@@ -31,7 +31,7 @@
 //!
 //! Raw system calls that open, and libc's internal calls (glob, nftw, `posix_spawn`'s file actions), see the real system. A path through `..`
 //! out of a directory of ours leads nowhere. Each process has a machine of its own, forked children
-//! too; memory is not shared between processes. A child of vfork, or of a raw `clone`, cannot open a device; what it executes can.
+//! too, unless it joined one. A child of vfork, or of a raw `clone`, cannot open a device; what it executes can.
 
 mod backend;
 mod device;

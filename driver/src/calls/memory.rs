@@ -162,10 +162,11 @@ impl Process {
         let mut mmap_offset = 0;
         let (backing, returned_offset) = match kind {
             abi::ALLOC_MEM_FLAGS_VRAM => {
-                let memory = VramMemory::new(device, span.pages()).or_else(|_| {
+                // Files that have been closed may have had some.
+                if device.vram().available() < span.bytes() {
                     self.kfd().files().forget_closed();
-                    VramMemory::new(device, span.pages())
-                })?;
+                }
+                let memory = VramMemory::new(device, span.pages())?;
                 mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
                 (Backing::Vram(memory), mmap_offset)
             }
