@@ -26,7 +26,7 @@ const MOMENTS: u32 = 10;
 
 /// Registers, copies and lets go, over and over; says so after each round.
 fn work(stream: UnixStream, mut round: impl FnMut()) -> Result<(), ClientError> {
-    let client = Client::with_transport(Arc::new(way_over(stream)))?;
+    let client = Client::with_transport(Arc::new(way_over(stream, options())))?;
     let mut queue = CopyQueue::new(&client, client.gpus()[0].id)?;
     let (source, target) = (Memory::new(MIB), Memory::new(MIB));
     for seed in 0.. {

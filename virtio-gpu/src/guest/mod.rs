@@ -6,9 +6,9 @@
 //! | [`drm`] | the guest kernel's virtio-gpu, by a render node |
 //! | [`fork`] | what a forked child has of registered memory |
 //! | [`joined`] | what a process that shares its machine has besides (`vkfd serve`) |
-//! | [`virtgpu`] | its system calls: numbers, arguments, constants |
 //! | [`loopback`] | the device itself, by a socket, without a virtual machine: for tests, and to try programs |
 //! | [`forward`] | a context of vkfd's own capability set, over either |
+//! | [`virtgpu`] | the system calls of the guest kernel's virtio-gpu: numbers, arguments, constants |
 //!
 //! Nothing here calls libc's `open` with a path: a library that is loaded into programs has another function of that name.
 

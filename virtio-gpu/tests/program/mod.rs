@@ -79,15 +79,14 @@ impl Host {
 pub fn way(options: Options) -> (Way, Host) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let host = std::thread::spawn(move || loopback::connection(&theirs, options));
-    let way = way_over(ours);
-    assert_eq!(way.process.machine().parse::<vkfd_host::Description>().unwrap(), options.machine);
-    (way, Host(Some(host)))
+    (way_over(ours, options), Host(Some(host)))
 }
 
-/// Over a connection to a device.
-pub fn way_over(stream: UnixStream) -> Way {
-    let process = Process::new(Arc::new(Connection::over(stream).unwrap())).unwrap();
+/// Over a socket that has a device, or a shared machine, at its other end.
+pub fn way_over(ours: UnixStream, options: Options) -> Way {
+    let process = Process::new(Arc::new(Connection::over(ours).unwrap())).unwrap();
     let machine: vkfd_host::Description = process.machine().parse().unwrap();
+    assert_eq!(machine, options.machine);
     let gpu = |number: u32| {
         let properties = machine.options().gpu_properties(number);
         let gfx_target_version = properties.gfx_target_version;
