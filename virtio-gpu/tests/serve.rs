@@ -40,7 +40,7 @@ struct Program {
 fn join(host: &Arc<Host>) -> Program {
     let (ours, theirs) = UnixStream::pair().unwrap();
     host.take_in(theirs);
-    let way = Arc::new(way_over(ours));
+    let way = Arc::new(way_over(ours, options()));
     let client = Client::with_transport(way.clone()).unwrap();
     let gpu = client.gpus()[0].id;
     Program { way, client, gpu }
