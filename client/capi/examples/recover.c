@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Recovering from a page fault: a part of registered memory is unmapped under the GPU's feet. The error says where, the buffer says which range of
+ * Recovering from a page fault: a part of registered memory is taken away under the GPU's feet. The error says where, the buffer says which range of
  * the list that is; memory is put there again, the buffer is validated, and the copy is tried again.
  *
  *   cc -o recover recover.c $(pkg-config --cflags --libs vkfd) && ./recover
@@ -50,7 +50,11 @@ int main(void)
 	bytes = vkfd_buffer_len(source);
 	check("vkfd_alloc_vram", vkfd_alloc_vram(client, 0, bytes, &target));
 
-	munmap(pieces[LOST].iov_base, PAGE);
+	/* A reservation in its place keeps the address: the next mapping of the program's could be put there. */
+	if (mmap(pieces[LOST].iov_base, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+		perror("mmap");
+		return 1;
+	}
 	error = vkfd_copy(client, 0, vkfd_buffer_gpu_va(target), vkfd_buffer_gpu_va(source), bytes, 60000);
 	if (error != -EFAULT) {
 		fprintf(stderr, "the copy of memory that is not there returned %d\n", error);
