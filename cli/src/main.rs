@@ -13,6 +13,7 @@ mod guest;
 mod input;
 mod inspect;
 mod layout;
+mod log;
 mod manual;
 mod memory;
 mod report;

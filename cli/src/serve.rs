@@ -5,7 +5,7 @@
 
 pub mod place;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
@@ -16,6 +16,7 @@ use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::serve::Host;
 
 use self::place::Place;
+use crate::log;
 use crate::run::MachineArgs;
 
 #[derive(clap::Args)]
@@ -49,13 +50,7 @@ fn signals() -> io::Result<OwnedFd> {
 }
 
 pub fn run(args: &ServeArgs) -> Result<ExitCode> {
-    let level = std::env::var("VKFD_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::WARN);
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+    log::start(LevelFilter::WARN);
     let stop = signals().context("signals")?;
     let place = Place::take(&args.name)?;
     let machine = args.machine.description();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd virtio-gpu`: the machine as a virtio-gpu of a virtual machine.
 
-use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +10,7 @@ use vkfd_virtio_gpu::device::register::Method;
 use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::{loopback, server};
 
+use crate::log;
 use crate::run::{granules, MachineArgs};
 
 #[derive(clap::Args)]
@@ -74,13 +74,7 @@ impl From<Sabotage> for vkfd_virtio_gpu::device::Sabotage {
 }
 
 pub fn run(args: &VirtioGpuArgs) -> anyhow::Result<ExitCode> {
-    let level = std::env::var("VKFD_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+    log::start(LevelFilter::INFO);
     let options = Options {
         machine: args.machine.description(),
         window: args.window,
