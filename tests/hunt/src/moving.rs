@@ -12,7 +12,9 @@ use anyhow::{bail, ensure, Result};
 use vkfd_client::uapi::vkfd::SVM_MEMORY_NONE;
 use vkfd_client::{AllocOptions, Errno, GpuVa, Location, SvmAccess, SvmSet};
 use vkfd_driver::device_memory::Kind;
-use vkfd_scenarios::{Memory, Stop, World, WorldSpec};
+use vkfd_scenarios::{Memory, World, WorldSpec};
+
+use crate::stress::said;
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -110,13 +112,6 @@ pub fn run(plan: Plan) -> Result<Option<Report>> {
     (report.pages_in, report.evictions) = (info.pages_in, info.evictions);
     report.written = written.load(Ordering::Relaxed);
     Ok(Some(report))
-}
-
-fn said(stop: Stop) -> anyhow::Error {
-    match stop {
-        Stop::Skip(why) => anyhow::anyhow!("it cannot be done here: {why}"),
-        Stop::Fail(error) => error,
-    }
 }
 
 #[derive(Default)]

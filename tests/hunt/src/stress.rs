@@ -6,6 +6,8 @@
 //! notification source, the process that others work in) is shared. Beside that (`svm`) threads have stripes of the same blocks of
 //! SVM memory. A checker looks at all processes all the time, and at the end nothing may be left.
 //!
+//! The machines are of this process, or, where `VKFD_DEVICE` names a KFD, the one machine is the system's.
+//!
 //! Lock: `Place::client` is replaced by the thread that closes a process; whoever works in it holds a clone, so a process ends with the
 //! last of its users.
 
@@ -17,13 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
-use vkfd_client::{
-    AllocOptions, Buffer, Client, ClientError, GpuSet, Machine, MachineOptions, RegisterOptions, Strategy,
-};
+use vkfd_client::{AllocOptions, Buffer, Client, GpuSet, Machine, MachineOptions, RegisterOptions, Strategy};
 use vkfd_driver::device_memory::Kind;
-use vkfd_driver::os::fault_injection;
 use vkfd_driver::sabotage::Sabotage;
-use vkfd_scenarios::{pattern, wrong_page, Engine, Memory};
+use vkfd_scenarios::{pattern, wrong_page, Engine, Host, Memory, Stop};
 
 const PAGE: u64 = 4096;
 /// Pages that a thread owns.
@@ -32,6 +31,8 @@ const PAGES: u64 = 48;
 const TRACE: usize = 24;
 /// How long a process may stay evicted: longer than any restore takes while its neighbours work.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The same in a guest, which may be emulated, with a kernel that looks at each access to memory.
+const GUESTS_PATIENCE: Duration = Duration::from_secs(300);
 
 /// How much.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ pub struct Plan {
     pub time: Duration,
     /// Threads.
     pub threads: usize,
-    /// Machines.
+    /// Machines, where they are of this process.
     pub machines: usize,
     /// Processes on each.
     pub processes: usize,
@@ -86,18 +87,18 @@ struct Process {
 }
 
 impl Process {
-    fn open(machine: &Machine, xnack: bool) -> Result<Self> {
-        let client = Client::on(machine).map_err(|error: ClientError| anyhow::anyhow!("open: {error}"))?;
-        if xnack {
-            client.set_xnack(true)?;
-        }
-        Ok(Self { client, area: Arc::new(svm::Area::new()?) })
+    fn open(host: &Host, xnack: bool) -> Result<Self> {
+        let client = match host.open(xnack) {
+            Err(Stop::Skip(_)) => host.open(false),
+            opened => opened,
+        };
+        Ok(Self { client: client.map_err(said).context("open")?, area: Arc::new(svm::Area::new()?) })
     }
 }
 
 /// Where a process is, which may be replaced by a new one.
 struct Place {
-    machine: Arc<Machine>,
+    host: Arc<Host>,
     process: Mutex<Process>,
 }
 
@@ -132,18 +133,14 @@ impl Shared {
 ///
 /// When the machines cannot be made. What goes wrong later is in the report.
 pub fn run(plan: Plan) -> Result<Report> {
-    let mut machines = Vec::new();
+    let hosts = hosts(plan)?;
+    let free = hosts.iter().map(|host| free_vram(host)).collect::<Result<Vec<_>>>()?;
     let mut places = Vec::new();
-    for number in 0..plan.machines.max(1) {
-        let mut options = MachineOptions { gpus: 2, vram_bytes: 64 << 20, ..MachineOptions::default() };
-        options.driver.sabotage = plan.sabotage;
-        options.driver.device_memory = if number % 2 == 0 { Kind::Coherent } else { Kind::Private };
-        let machine = Arc::new(Machine::new(&options).context("a machine")?);
+    for host in &hosts {
         for number in 0..plan.processes.max(1) {
-            let process = Process::open(&machine, number % 2 == 1)?;
-            places.push(Place { machine: machine.clone(), process: Mutex::new(process) });
+            let process = Process::open(host, number % 2 == 1)?;
+            places.push(Place { host: host.clone(), process: Mutex::new(process) });
         }
-        machines.push(machine);
     }
     let shared = Arc::new(Shared {
         plan,
@@ -179,30 +176,59 @@ pub fn run(plan: Plan) -> Result<Report> {
     let failures = std::mem::take(&mut *shared.failures.lock().unwrap_or_else(PoisonError::into_inner));
     drop(shared);
     let mut report = Report { operations, failures };
-    for machine in machines {
-        if let Err(left) = nothing_left(&machine) {
+    for (host, free) in hosts.iter().zip(free) {
+        if let Err(left) = nothing_left(host, &free) {
             report.failures.push(format!("{left:#}"));
         }
     }
     Ok(report)
 }
 
-/// All processes of a machine are closed.
-fn nothing_left(machine: &Machine) -> Result<()> {
-    let driver = machine.driver();
-    ensure!(
-        driver.limit().used() == 0,
-        "{:#x} bytes stay charged when all processes have ended",
-        driver.limit().used()
-    );
-    for device in driver.devices() {
-        ensure!(
-            device.vram().used() == 0,
-            "{:#x} bytes of VRAM are left of processes that have ended",
-            device.vram().used()
-        );
+/// The system's KFD, or machines with one kind of memory and the other.
+fn hosts(plan: Plan) -> Result<Vec<Arc<Host>>> {
+    if let Some(system) = Host::of_the_system() {
+        ensure!(plan.sabotage == Sabotage::default(), "only a driver in this process can be broken by its user");
+        return Ok(vec![Arc::new(system)]);
     }
+    let machine = |number: usize| {
+        let mut options = MachineOptions { gpus: 2, vram_bytes: 64 << 20, ..MachineOptions::default() };
+        options.driver.sabotage = plan.sabotage;
+        options.driver.device_memory = if number % 2 == 0 { Kind::Coherent } else { Kind::Private };
+        Ok(Arc::new(Host::InProcess(Machine::new(&options).context("a machine")?)))
+    };
+    (0..plan.machines.max(1)).map(machine).collect()
+}
+
+/// What of each GPU's memory is free.
+fn free_vram(host: &Host) -> Result<Vec<u64>> {
+    let client = host.open(false).map_err(said)?;
+    client.gpus().iter().map(|gpu| Ok(client.available_vram(gpu.id)?)).collect()
+}
+
+/// All processes are closed, and `free` is what was free before there were any.
+fn nothing_left(host: &Host, free: &[u64]) -> Result<()> {
+    if let Host::InProcess(machine) = host {
+        let used = machine.driver().limit().used();
+        ensure!(used == 0, "{used:#x} bytes stay charged when all processes have ended");
+        for device in machine.driver().devices() {
+            let used = device.vram().used();
+            ensure!(used == 0, "{used:#x} bytes of VRAM are left of processes that have ended");
+        }
+    }
+    let now = free_vram(host)?;
+    ensure!(
+        now == free,
+        "{free:x?} bytes of the GPUs' memory were free, and {now:x?} are when all processes have ended"
+    );
     Ok(())
+}
+
+/// A scenario's way to stop as an error of a test.
+pub(crate) fn said(stop: Stop) -> anyhow::Error {
+    match stop {
+        Stop::Skip(why) => anyhow::anyhow!("it cannot be done here: {why}"),
+        Stop::Fail(error) => error,
+    }
 }
 
 /// What must hold at any time.
@@ -211,6 +237,7 @@ fn watch(shared: &Shared) -> Result<()> {
     while shared.goes_on() {
         for (place, since) in shared.places.iter().zip(&mut evicted_since) {
             let process = place.process();
+            let patience = if matches!(*place.host, Host::Device(_)) { GUESTS_PATIENCE } else { PATIENCE };
             let info = process.client.snapshot()?;
             ensure!(info.restores <= info.evictions, "more restores than evictions: {info:?}");
             ensure!(info.evictions - info.restores <= 1, "evicted twice without a restore: {info:?}");
@@ -218,7 +245,7 @@ fn watch(shared: &Shared) -> Result<()> {
             *since = match *since {
                 _ if info.evicted == 0 => None,
                 Some((start, restores)) if restores == info.restores => {
-                    ensure!(start.elapsed() < PATIENCE, "evicted for {PATIENCE:?}: {info:?}");
+                    ensure!(start.elapsed() < patience, "evicted for {patience:?}: {info:?}");
                     Some((start, restores))
                 }
                 _ => Some((Instant::now(), info.restores)),
@@ -253,6 +280,7 @@ struct Worker {
 
 /// What a thread has in a process: its memory, all of which has a pattern, and a buffer on it.
 struct Job {
+    host: Arc<Host>,
     client: Client,
     engine: Engine,
     memory: Memory,
@@ -296,7 +324,8 @@ impl Worker {
         self.note(format!("SVM in process {at}"));
         let process = self.shared.places[at].process();
         let thread = (self.number, self.shared.plan.threads.max(1) as u64);
-        let mut job = svm::Job::start(self, &process.client, &process.area, thread)?;
+        let host = self.shared.places[at].host.clone();
+        let mut job = svm::Job::start(self, (&host, &process.client), &process.area, thread)?;
         for _ in 0..self.dice.below(120) {
             if !self.shared.goes_on() {
                 break;
@@ -308,11 +337,11 @@ impl Worker {
 
     /// Makes a call, sometimes with one of the driver's operations failing: then it fails with ENOMEM, or does not, and works the next
     /// time.
-    fn call<T>(&mut self, what: &str, call: impl Fn() -> vkfd_client::Result<T>) -> Result<T> {
+    fn call<T>(&mut self, host: &Host, what: &str, call: impl Fn() -> vkfd_client::Result<T>) -> Result<T> {
         if self.shared.plan.failures && self.dice.below(4) == 0 {
             let n = self.dice.below(40);
             self.note(format!("{what}, failpoint {n}"));
-            let (result, reached) = fault_injection::fail_nth(n, &call);
+            let (result, reached) = host.fail_nth(n, &call).map_err(said)?;
             match result {
                 Ok(value) => return Ok(value),
                 Err(error) if !reached => return Err(error).context(format!("{what}, without a failure on purpose")),
@@ -324,9 +353,10 @@ impl Worker {
     }
 
     fn start(&mut self, at: usize) -> Result<Job> {
+        let host = self.shared.places[at].host.clone();
         let client = self.shared.places[at].process().client;
         let gpu = client.gpus()[usize::try_from(self.dice.below(2))?].id;
-        let engine = self.call("an engine", || Engine::new(&client, gpu))?;
+        let engine = self.call(&host, "an engine", || Engine::new(&client, gpu))?;
         let memory = Memory::anonymous(PAGES * PAGE)?;
         memory.fill(0);
         let mut pages = Vec::new();
@@ -340,8 +370,8 @@ impl Worker {
         let strategy = [Strategy::Batch, Strategy::BatchFlag, Strategy::PerRange][usize::try_from(self.dice.below(3))?];
         let options = RegisterOptions { gpus: GpuSet::from(gpu), strategy, ..RegisterOptions::default() };
         // SAFETY: nobody has references to the memory, and only this thread and its GPU touch it.
-        let buffer = self.call("register", || unsafe { client.register_ranges(&ranges, &options) })?;
-        Ok(Job { client, engine, memory, buffer, pages, seeds: vec![0; usize::try_from(PAGES)?] })
+        let buffer = self.call(&host, "register", || unsafe { client.register_ranges(&ranges, &options) })?;
+        Ok(Job { host, client, engine, memory, buffer, pages, seeds: vec![0; usize::try_from(PAGES)?] })
     }
 
     fn act(&mut self, job: &mut Job) -> Result<()> {
@@ -368,15 +398,15 @@ impl Worker {
             7 | 8 => self.write(job, seed)?,
             9 => {
                 let gpus = GpuSet::Only(job.buffer.mapped_on());
-                self.call("unmap", || job.buffer.unmap(&gpus))?;
-                self.call("map", || job.buffer.map(&gpus))?;
+                self.call(&job.host, "unmap", || job.buffer.unmap(&gpus))?;
+                self.call(&job.host, "map", || job.buffer.map(&gpus))?;
             }
             10 => {
                 let gpu = job.client.gpus()[usize::try_from(self.dice.below(2))?].id;
                 let bytes = (1 + self.dice.below(32)) * PAGE;
                 let options =
                     if self.dice.below(2) == 0 { AllocOptions::vram(gpu, bytes) } else { AllocOptions::gtt(bytes) };
-                let buffer = self.call("alloc", || job.client.alloc(&options))?;
+                let buffer = self.call(&job.host, "alloc", || job.client.alloc(&options))?;
                 self.note("free".into());
                 buffer.free()?;
             }
@@ -448,7 +478,7 @@ impl Worker {
         if self.dice.below(4) == 0 {
             self.note(format!("process {at} is replaced"));
             let place = &self.shared.places[at];
-            let fresh = Process::open(&place.machine, self.dice.below(2) == 0)?;
+            let fresh = Process::open(&place.host, self.dice.below(2) == 0)?;
             let old = std::mem::replace(&mut *place.process.lock().unwrap_or_else(PoisonError::into_inner), fresh);
             drop(old);
         }

@@ -15,6 +15,7 @@ pub mod coherence;
 mod engine;
 mod failure;
 mod geometry;
+mod host;
 mod hostile;
 mod kernel;
 mod limits;
@@ -26,6 +27,7 @@ pub mod svm;
 mod world;
 
 pub use engine::Engine;
+pub use host::Host;
 pub use kernel::run_role;
 pub use memory::{gather, pattern, pattern_sum, wrong_page, Backing, Layout, Memory};
 pub use module::leave_as_found as leave_module_as_found;

@@ -3,21 +3,18 @@
 //!
 //! Lock: `engines` guards the queues that the helper methods use, one per GPU, made at first use; held while the GPU works.
 
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vkfd_client::{
-    Client, ClientError, Embedded, GpuId, GpuVa, Machine, MachineOptions, ProcessInfo, Result as ClientResult,
-    Transport,
+    Client, ClientError, GpuId, GpuVa, Machine, MachineOptions, ProcessInfo, Result as ClientResult, Transport,
 };
 use vkfd_driver::device_memory;
-use vkfd_driver::os::fault_injection;
 use vkfd_driver::sabotage::Sabotage;
 use vkfd_driver::window::WindowPolicy;
 
 use crate::engine::Engine;
+use crate::host::Host;
 use crate::module;
 use crate::verdict::Stop;
 
@@ -128,27 +125,6 @@ pub struct World {
     spec: WorldSpec,
 }
 
-enum Host {
-    InProcess(Machine),
-    Device(PathBuf),
-}
-
-impl Host {
-    fn open(&self, xnack: bool) -> Result<Client, Stop> {
-        let client = match self {
-            Self::InProcess(machine) => Client::on(machine)?,
-            Self::Device(path) => Client::open_at(path)?,
-        };
-        if xnack {
-            if !client.caps().xnack {
-                return Err(Stop::Skip("the GPUs cannot retry page faults".into()));
-            }
-            client.set_xnack(true)?;
-        }
-        Ok(client)
-    }
-}
-
 impl World {
     /// A world as specified.
     ///
@@ -156,14 +132,14 @@ impl World {
     ///
     /// [`Stop::Skip`] when the system's KFD is not like that.
     pub fn new(spec: WorldSpec) -> Result<Self, Stop> {
-        let host = match std::env::var_os("VKFD_DEVICE") {
+        let host = match Host::of_the_system() {
             None => Host::InProcess(spec.machine()?),
-            Some(path) => {
+            Some(device) => {
                 let options = spec.module_options();
                 module::with_options(
                     &options.ok_or(Stop::Skip("only a driver in this process can be broken".into()))?,
                 )?;
-                Host::Device(path.into())
+                device
             }
         };
         let client = host.open(spec.xnack)?;
@@ -192,10 +168,7 @@ impl World {
 
     /// A way to the machine without a client: nothing has been called yet.
     pub(crate) fn transport(&self) -> Result<Arc<dyn Transport>, Stop> {
-        Ok(match &self.host {
-            Host::InProcess(machine) => Arc::new(Embedded::open(machine)?),
-            Host::Device(path) => Arc::new(vkfd_client::DevKfd::open(path)?),
-        })
+        self.host.transport()
     }
 
     /// A GPU's identifier.
@@ -248,9 +221,7 @@ impl World {
 
     /// Waits until the driver has been told of every change that was made by calls which have returned.
     pub fn told(&self) {
-        if let Host::InProcess(machine) = &self.host {
-            machine.memory().settle();
-        }
+        self.host.told();
     }
 
     /// Waits until the first process is not evicted and, with XNACK off, no mapped range is invalid.
@@ -297,10 +268,7 @@ impl World {
     ///
     /// [`Stop::Skip`] when the kernel was built without fault injection.
     pub fn fail_nth<R>(&self, n: u64, call: impl FnOnce() -> R) -> Result<(R, bool), Stop> {
-        match self.host {
-            Host::InProcess(_) => Ok(fault_injection::fail_nth(n, call)),
-            Host::Device(_) => kernel_fail_nth(n, call),
-        }
+        self.host.fail_nth(n, call)
     }
 
     /// Does `f` with the engine of GPU number `gpu`. One that has failed is replaced at the next use.
@@ -357,18 +325,4 @@ impl World {
     pub fn sum64(&self, va: GpuVa, bytes: u64) -> ClientResult<u64> {
         self.with_engine(0, |engine| engine.sum64(va, bytes))
     }
-}
-
-/// The kernel counts the places of this thread's calls that can be made to fail.
-fn kernel_fail_nth<R>(n: u64, call: impl FnOnce() -> R) -> Result<(R, bool), Stop> {
-    const PATH: &str = "/proc/thread-self/fail-nth";
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(PATH);
-    let file = file.map_err(|e| Stop::Skip(format!("{PATH}: {e}: a kernel without CONFIG_FAULT_INJECTION?")))?;
-    let mut left = [0; 16];
-    file.write_at((n + 1).to_string().as_bytes(), 0)?;
-    let result = call();
-    // Opening it only now would be a place as well.
-    let length = file.read_at(&mut left, 0)?;
-    file.write_at(b"0", 0)?;
-    Ok((result, left[..length].trim_ascii() == b"0"))
 }

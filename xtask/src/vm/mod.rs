@@ -31,6 +31,7 @@ mod sabotage;
 mod setup;
 mod shell;
 mod source;
+mod stress;
 mod suite;
 mod tools;
 mod verdict;
@@ -57,6 +58,7 @@ enum Action {
     Setup(setup::Args),
     Build(module::Args),
     Test(suite::Args),
+    Stress(stress::Args),
     Controls(controls::Args),
     Bench(bench::Args),
     Clients(clients::Args),
@@ -114,6 +116,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         Action::Setup(args) => setup::run(args),
         Action::Build(args) => module::run(args),
         Action::Test(args) => suite::run(args),
+        Action::Stress(args) => stress::run(args),
         Action::Controls(args) => controls::run(args),
         Action::Bench(args) => bench::run(args),
         Action::Clients(args) => clients::run(args),

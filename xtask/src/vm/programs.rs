@@ -28,6 +28,8 @@ pub const INIT: Binary = Binary { name: "vkfd-init", package: "vkfd-guest", sabo
 /// The scenario suite.
 pub const SCENARIOS: Binary =
     Binary { name: "vkfd-scenarios", package: "vkfd-scenarios", sabotaged: false, whole: false };
+/// The stress test.
+pub const STRESS: Binary = Binary { name: "vkfd-stress", package: "vkfd-hunt", sabotaged: false, whole: false };
 /// The command line.
 pub const VKFD: Binary = Binary { name: "vkfd", package: "vkfd", sabotaged: false, whole: false };
 /// The GPU outside of the guest.

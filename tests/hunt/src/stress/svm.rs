@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use vkfd_client::{Client, GpuId, GpuVa, Location, SvmAccess, SvmSet, UserptrRange};
-use vkfd_host::mm::Mm;
-use vkfd_host::Source;
-use vkfd_scenarios::{pattern, wrong_page, Engine, Memory};
+use vkfd_scenarios::{pattern, wrong_page, Engine, Host, Memory};
 
 use super::{Worker, PAGE};
 
@@ -88,6 +86,7 @@ impl Stripe {
 /// What a thread does with its stripes of a process's memory.
 pub(super) struct Job<'a> {
     area: &'a Area,
+    host: &'a Host,
     client: &'a Client,
     gpu: GpuId,
     engine: Engine,
@@ -99,15 +98,16 @@ impl<'a> Job<'a> {
     /// Of thread `number` of `threads`.
     pub(super) fn start(
         worker: &mut Worker,
-        client: &'a Client,
+        (host, client): (&'a Host, &'a Client),
         area: &'a Area,
         (number, threads): (u64, u64),
     ) -> Result<Self> {
         let gpu = client.gpus()[usize::try_from(worker.dice.below(2))?].id;
-        let engine = worker.call("an engine", || Engine::new(client, gpu))?;
+        let engine = worker.call(host, "an engine", || Engine::new(client, gpu))?;
         let own = (number..PAGES.div_ceil(STRIPE)).step_by(usize::try_from(threads)?).filter(|n| area.has(*n));
         let stripe = |number| Stripe { number, seed: None, given: false, lost: false };
-        let mut job = Self { area, client, gpu, engine, xnack: client.xnack()?, stripes: own.map(stripe).collect() };
+        let mut job =
+            Self { area, host, client, gpu, engine, xnack: client.xnack()?, stripes: own.map(stripe).collect() };
         let count = job.stripes.len().max(1);
         job.stripes.rotate_left(usize::try_from(worker.dice.below(count as u64))? % count);
         job.stripes.truncate(usize::try_from(STRIPES)?);
@@ -125,14 +125,14 @@ impl<'a> Job<'a> {
     fn replace(&mut self, at: usize) -> Result<()> {
         let (offset, bytes) = self.stripes[at].bytes();
         self.area.memory.replace(offset, bytes).context("mmap")?;
-        told()?;
+        self.host.told();
         (self.stripes[at].seed, self.stripes[at].given) = (None, false);
         Ok(())
     }
 
     fn set(&self, worker: &mut Worker, what: &str, range: UserptrRange, set: SvmSet) -> Result<()> {
         // SAFETY: the memory is the stress's own, of which no reference is ever made.
-        worker.call(what, || unsafe { self.client.svm_set(range, &[set]) })
+        worker.call(self.host, what, || unsafe { self.client.svm_set(range, &[set]) })
     }
 
     fn give(&mut self, worker: &mut Worker, at: usize) -> Result<()> {
@@ -223,7 +223,7 @@ impl<'a> Job<'a> {
             12 => {
                 worker.note(format!("SVM: discard {pages:?}"));
                 self.area.memory.discard(offset, bytes)?;
-                told()?;
+                self.host.told();
                 self.stripes[at].seed = None;
             }
             13 => {
@@ -233,7 +233,7 @@ impl<'a> Job<'a> {
             14 => {
                 worker.note(format!("SVM: unmap {pages:?}"));
                 self.area.memory.unmap(offset, bytes)?;
-                told()?;
+                self.host.told();
                 (self.stripes[at].seed, self.stripes[at].given) = (None, false);
                 match self.area.memory.map_again(offset, bytes) {
                     Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -254,7 +254,7 @@ impl<'a> Job<'a> {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 self.area.memory.protect(offset, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
-                told()?;
+                self.host.told();
             }
         }
         Ok(())
@@ -274,11 +274,4 @@ impl<'a> Job<'a> {
         }
         Ok(())
     }
-}
-
-/// Waits until the driver was told of every change that was made by calls which have returned: who uses memory earlier sees
-/// one or the other, and that is another test's.
-fn told() -> Result<()> {
-    Mm::get(Source::Auto)?.settle();
-    Ok(())
 }
