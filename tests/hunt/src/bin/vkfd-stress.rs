@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd-stress`: see [`vkfd_hunt::stress`] and [`vkfd_hunt::moving`]. Silent when nothing fails; otherwise the seed, the last operations, and status 1.
+//! `vkfd-stress`: see [`vkfd_hunt::stress`] and [`vkfd_hunt::moving`]. On the system's KFD where `VKFD_DEVICE` names it. Silent when
+//! nothing fails; otherwise the seed, the last operations, and status 1.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,7 +24,7 @@ struct Args {
     /// Threads.
     #[arg(long, default_value_t = 8)]
     threads: usize,
-    /// Machines, of two GPUs each.
+    /// Machines, of two GPUs each; one, the system's, with VKFD_DEVICE.
     #[arg(long, default_value_t = 2)]
     machines: usize,
     /// Processes on each machine.
