@@ -6,7 +6,7 @@ mod sim;
 
 use sim::svm::{rig, xnack_rig, AT};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vkfd_driver::errno::Errno;
 use vkfd_uapi::svm::*;
 
@@ -51,6 +51,33 @@ fn each_page_that_was_unmapped_is_known_however_many_there_are() {
         rig.register(0x10_0000_0000 + i * 0x10_0000, &[(AT + 10 + 20 * i, 10)], WRITABLE_USERPTR).unwrap();
     }
     assert_eq!(rig.svm_counters().dropped.get(), 100);
+}
+
+/// A GPU's fault on memory that nobody registered looks what else there is in its mapping. Before a range is made of that, another
+/// thread unmaps a part and maps other memory there. That is not the fault's, so it can be registered, by a buffer's address, too.
+#[test]
+fn a_fault_makes_no_range_of_memory_that_came_after_its_look() {
+    let rig = xnack_rig();
+    // Once where nothing was watched yet, and once where other ranges are.
+    for block in [AT, AT + 512] {
+        let replaced = AtomicBool::new(false);
+        rig.mm.after_look(move |mm, span, mapped| {
+            // The last page that the look finds in the mapping.
+            if mapped && span.start().0 == block * 4096 && !replaced.swap(true, Ordering::SeqCst) {
+                mm.unmap(block + 88, 8);
+                mm.seams.lock().unwrap().extend([block + 88, block + 96]);
+                mm.map(block + 88, 8, true);
+            }
+        });
+        rig.mm.cpu_write(block + 200, 42);
+        assert_eq!(rig.gpu_read(0, block + 200), Ok(42));
+        rig.mm.no_hook();
+        assert!(rig.nothing_mapped(0, block + 88, 8));
+        assert!(rig.mm.seams.lock().unwrap().contains(&(block + 88)), "nobody looked");
+        let object = rig.register((block + 88) * 4096, &[(block + 88, 8)], WRITABLE_USERPTR).unwrap();
+        rig.free(object).unwrap();
+        rig.check_svm(0, block + 96, 104);
+    }
 }
 
 /// While a GPU's pages are faulted in, some of them are unmapped, dropped, and other memory is mapped there.

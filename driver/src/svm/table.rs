@@ -57,6 +57,11 @@ impl Inner {
         self.position(at).ok().map(|i| &self.windows[i])
     }
 
+    /// The window that `at` is in.
+    pub(crate) fn window_of(&self, at: u64) -> Option<Arc<Window>> {
+        self.window(at).map(|watched| watched.window.clone())
+    }
+
     /// The first window at or above `base`.
     pub(crate) fn window_from(&self, base: u64) -> Option<Arc<Window>> {
         let at = self.windows.partition_point(|w| w.base() < base);
@@ -66,6 +71,11 @@ impl Inner {
     /// Whether there are windows for all of `span`, so that it may have ranges.
     pub(crate) fn has_windows(&self, span: CpuSpan) -> bool {
         !self.ended && windows_of(span).all(|base| self.window(base).is_some())
+    }
+
+    /// Whether pages of `span` were unmapped that are still to be dropped.
+    pub(crate) fn has_drop(&self, span: CpuSpan) -> bool {
+        windows_of(span).any(|base| self.window(base).is_some_and(|watched| watched.window.has_drop(span)))
     }
 
     /// Whether there is a window at `base`. ESRCH once the process has ended.

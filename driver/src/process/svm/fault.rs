@@ -16,12 +16,16 @@ use crate::svm::attributes::Attributes;
 use crate::svm::block::Block;
 use crate::svm::fetch::Want;
 use crate::svm::ranges::Range;
+use crate::svm::window::Window;
 use crate::vm::Vm;
 use vkfd_uapi::smi::MIGRATE_TRIGGER_PAGEFAULT_GPU;
 use vkfd_uapi::svm as abi;
 
 /// A fault brings at most 2^n pages: 1 GiB.
 const LARGEST: u32 = 18;
+
+/// Where others unmap memory of a mapping all the time, it is looked at so often, and then as if nothing were there.
+const LOOKS: u32 = 16;
 
 /// Where a granule should be.
 enum Place {
@@ -78,38 +82,45 @@ impl Process {
         if at < start || at >= end {
             return Ok(None);
         }
-        let Some(found) = self.mm().mapping(CpuVa(at), CpuSpan::between(CpuVa(start), CpuVa(end))) else {
-            return Ok(None);
-        };
+        let around = CpuSpan::between(CpuVa(start), CpuVa(end));
         let page = CpuSpan::between(CpuVa(at), CpuVa(at.saturating_add(PAGE)));
-        for span in [found.span, page] {
-            if self.svm_create(span, Attributes::found(found.heap_or_stack))? {
+        for within in [around, page] {
+            if self.svm_create(at, within)? {
                 return Ok(find());
             }
         }
         Ok(None)
     }
 
-    /// Makes a range of memory that nobody registered. False where something else has it.
-    fn svm_create(self: &Arc<Self>, span: CpuSpan, found: Attributes) -> Result<bool> {
-        loop {
-            self.svm().make_windows(&|| self.as_svm_owner(), span)?;
+    /// Makes a range of memory that nobody registered: the mapping's at `at`, within a part of its 2 MiB. False where there is none, or
+    /// something else has its addresses.
+    ///
+    /// Others may unmap parts of that mapping meanwhile and map memory of theirs there. So the look is made while a window listens and
+    /// nobody takes its notes, and again if anything was unmapped before the range is there; what is unmapped later is dropped from it.
+    /// (KFD holds the lock of all mappings.)
+    fn svm_create(self: &Arc<Self>, at: u64, within: CpuSpan) -> Result<bool> {
+        for _ in 0..LOOKS {
+            self.svm().make_windows(&|| self.as_svm_owner(), within)?;
+            self.svm_sweep_in(within)?;
             let inner = self.lock();
-            if self.svm_conflicts(&inner, span).is_err() {
-                drop(inner);
-                self.svm().prune(span);
-                return Ok(false);
-            }
+            let sweep = self.svm().sweep.lock();
+            let window = self.svm().inner.lock().window_of(at);
+            let mapping = self.mm().mapping(CpuVa(at), within);
+            let Some(found) = mapping.filter(|found| self.svm_conflicts(&inner, found.span).is_ok()) else { break };
+            let (span, attributes) = (found.span, Attributes::found(found.heap_or_stack));
             let mut svm = self.svm().inner.lock();
-            if !svm.has_windows(span) {
+            let same = |now: Arc<Window>| window.as_ref().is_some_and(|window| Arc::ptr_eq(window, &now));
+            if !svm.has_windows(span) || !svm.window_of(at).is_some_and(same) || svm.has_drop(span) {
                 continue;
             }
-            svm.ranges.replace(span.start().0, span.end().0, &mut |old| Some(old.unwrap_or(found)))?;
-            drop((svm, inner));
+            svm.ranges.replace(span.start().0, span.end().0, &mut |old| Some(old.unwrap_or(attributes)))?;
+            drop((svm, sweep, inner));
             self.svm().counters().unregistered.add(1);
             self.svm_confirm(span)?;
             return Ok(true);
         }
+        self.svm().prune(within);
+        Ok(false)
     }
 
     /// Brings a granule to where it should be. Whether pages moved; where that fails it is used where it is.

@@ -107,12 +107,8 @@ impl Process {
     /// be dropped elsewhere is not its affair.
     pub(super) fn svm_sweep_in(self: &Arc<Self>, span: CpuSpan) -> Result {
         let swept = self.svm_sweep();
-        let left = |base| {
-            let inner = self.svm().inner.lock();
-            inner.window(base).is_some_and(|watched| watched.window.has_drop(span))
-        };
         match swept {
-            Err(error) if windows_of(span).any(left) => Err(error),
+            Err(error) if self.svm().inner.lock().has_drop(span) => Err(error),
             _ => Ok(()),
         }
     }
