@@ -121,10 +121,6 @@ switches! {
         FreedEarly = "freed_early": "What is registered is freed as soon as it is mapped.";
         EarlyFence = "early_fence": "Fences are answered before the work.";
     }
-    /// What `vkfd run` loads into a program.
-    Preload = "preload" {
-        Notes = "notes": "A program whose calls are forwarded does not watch its own mappings.";
-    }
     /// The instruction tables, as one thread sees them.
     Isa = "isa" {
         RecordValue = "record_value" ["bit"]: "A bit that the record fixes has the other value. The bits are counted among those that it fixes.";

@@ -22,7 +22,7 @@ use vkfd_client::{
 };
 use vkfd_driver::device_memory::Kind;
 use vkfd_driver::os::fault_injection;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::Switches;
 use vkfd_scenarios::{pattern, wrong_page, Engine, Memory};
 
 const PAGE: u64 = 4096;
@@ -49,7 +49,7 @@ pub struct Plan {
     /// Failures of the driver's operations on purpose.
     pub failures: bool,
     /// What is broken on purpose.
-    pub sabotage: Sabotage,
+    pub sabotage: Switches,
 }
 
 /// What was done.
