@@ -34,6 +34,7 @@ use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapp
 use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc};
+use vkfd_driver::sabotage::FailPoint;
 
 /// How long one call of HMM may go on beginning again. The driver, which has a deadline of its own, comes back after a pause.
 const FAULT_TIME: Delta = Delta::from_millis(100);
@@ -185,7 +186,7 @@ impl AddressSpace for ProcessMemory {
         if !span.is_whole_pages() {
             return Err(Errno::EINVAL.into());
         }
-        os::failpoint("watch")?;
+        os::failpoint(FailPoint::Watch)?;
         let mm = self.alive()?;
         if self.quiet.as_ref().is_none() {
             // Of two threads that come here at once, one's is dropped again.
@@ -271,7 +272,7 @@ impl AddressSpace for ProcessMemory {
         if !span.is_whole_pages() || places.len() as u64 != span.pages() {
             return Err(Errno::EINVAL.into());
         }
-        os::failpoint("migrate")?;
+        os::failpoint(FailPoint::Migrate)?;
         let target = self.memories.target(device)?;
         let mut moved = 0;
         self.each_chunk(span, |vma, range, lists| {
@@ -300,7 +301,7 @@ impl AddressSpace for ProcessMemory {
         if !span.is_whole_pages() {
             return Err(Errno::EINVAL.into());
         }
-        os::failpoint("migrate")?;
+        os::failpoint(FailPoint::Migrate)?;
         let mut moved = 0;
         let result = self.each_chunk(span, |vma, range, lists| {
             let mut mover = IntoSystem::new(&self.memories, vma, range.start);
@@ -313,7 +314,7 @@ impl AddressSpace for ProcessMemory {
     }
 
     fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
-        os::failpoint("migrate")?;
+        os::failpoint(FailPoint::Migrate)?;
         self.memories.evict(device, places)
     }
 

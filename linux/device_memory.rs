@@ -17,6 +17,7 @@ use crate::atomic_bitmap::AtomicBitmap;
 use crate::dev_pagemap::{self, Fault, FaultError, Kind, Owner, PageMap, Place};
 use crate::machine::RemoteGpu;
 use crate::migrate::{self, Lists, LockedPage, Mover, SourcePage};
+use crate::sabotage::SWITCHES;
 use core::mem::ManuallyDrop;
 use core::ops::Range;
 use kernel::bindings;
@@ -31,6 +32,7 @@ use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result as DriverResult};
 use vkfd_driver::gpu::Gpu;
 use vkfd_driver::os::Vec;
+use vkfd_sabotage::Switch;
 
 /// Pages that are moved at a time.
 pub(crate) const CHUNK: usize = 512;
@@ -120,7 +122,7 @@ impl dev_pagemap::Operations for Pages {
     }
 
     fn freed(&self, page: usize) {
-        if self.offered.clear(page) || is_sabotaged(6) {
+        if self.offered.clear(page) || SWITCHES.has(Switch::ForgetFree) {
             return;
         }
         self.free.set(page);
@@ -188,18 +190,13 @@ impl Mover for Out<'_> {
     }
 }
 
-/// Whether this is what is to be wrong, in builds for that.
-fn is_sabotaged(number: u8) -> bool {
-    cfg!(feature = "sabotage") && crate::module_parameters::sabotage.value() == number
-}
-
 fn place(page: usize) -> VramOffset {
     VramOffset((page as u64) << PAGE_SHIFT)
 }
 
 /// Copies the contents of a page of VRAM out, to one of ordinary memory.
 fn copy_out(gpu: &RemoteGpu, page: usize, to: &LockedPage) {
-    if is_sabotaged(5) {
+    if SWITCHES.has(Switch::EmptyToSystem) {
         return;
     }
     // SAFETY: a page of ordinary memory, nobody else's yet.
@@ -392,7 +389,7 @@ impl Memories {
 
     /// Moves pages of the memory of `device` out, whoever has them, and tells the driver what is free by that. How many moved. Without locks.
     pub(crate) fn evict(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> DriverResult<u64> {
-        if is_sabotaged(7) {
+        if SWITCHES.has(Switch::KeepOthers) {
             return Ok(0);
         }
         let user = self.of(device)?;
@@ -469,7 +466,7 @@ impl Mover for IntoDevice<'_> {
         pages.offered.set(page);
         let (bar, at) = (pages.gpu.bar(), pages.gpu.bar_offset(place(page)));
         match source {
-            Some(_) if is_sabotaged(4) => {}
+            Some(_) if SWITCHES.has(Switch::EmptyToDevice) => {}
             // SAFETY: a page of ordinary memory: those of devices were not selected.
             Some(source) => unsafe { bar.write_page(at, source.address()) },
             None => bar.zero_page(at),

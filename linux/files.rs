@@ -21,6 +21,7 @@ use vkfd_driver::errno::{Errno, Result as DriverResult};
 use vkfd_driver::event_stream::EventStream;
 use vkfd_driver::files::Files;
 use vkfd_driver::os;
+use vkfd_driver::sabotage::FailPoint;
 
 /// Bytes of lines that an event file holds.
 const RING: usize = 8192;
@@ -34,7 +35,7 @@ pub(crate) struct KernelFiles;
 
 impl Files for KernelFiles {
     fn event_stream(&self) -> DriverResult<(u32, Arc<dyn EventStream>)> {
-        os::failpoint("event_stream")?;
+        os::failpoint(FailPoint::EventStream)?;
         let lines = KVec::from_elem(0, RING, GFP_KERNEL).map_err(|_| ENOMEM)?;
         let events = Arc::pin_init(Events::new(lines), GFP_KERNEL)?;
         let file = anon_file::install(events.clone(), bindings::O_RDWR, 0)?;
@@ -42,7 +43,7 @@ impl Files for KernelFiles {
     }
 
     fn export(&self, buffer: &Arc<DmaBuf>, flags: u32) -> DriverResult<u32> {
-        os::failpoint("export")?;
+        os::failpoint(FailPoint::Export)?;
         let file = Arc::new(BufferFile(buffer.clone()), GFP_KERNEL).map_err(|_| ENOMEM)?;
         // As dma_buf: how it may be used, and whether exec closes it.
         let flags = flags & (bindings::O_CLOEXEC | bindings::O_ACCMODE);

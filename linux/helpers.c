@@ -11,12 +11,22 @@
 #include <linux/migrate.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
+#include <linux/moduleparam.h>
 #include <linux/pagemap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sysfs.h>
 
 #include "helpers.h"
+
+static char vkfd_sabotage[256];
+module_param_string(sabotage, vkfd_sabotage, sizeof(vkfd_sabotage), 0444);
+MODULE_PARM_DESC(sabotage, "In builds for it only: what is broken on purpose, names of docs/sabotage.md with commas");
+
+const char *vkfd_sabotage_names(void)
+{
+	return vkfd_sabotage;
+}
 
 #ifdef CONFIG_FAULT_INJECTION
 /* Made to fail by /proc/thread-self/fail-nth only. Tests make thousands fail: not a word of it in the log. */

@@ -4,6 +4,7 @@
 
 #include <linux/types.h>
 
+const char *vkfd_sabotage_names(void);
 bool vkfd_should_fail(void);
 void vkfd_reclaim_begin(void);
 void vkfd_reclaim_end(void);

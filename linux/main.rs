@@ -11,6 +11,7 @@
 //! | `kfd_file`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/renderD*` and what is mapped through them |
 //! | `files` | the seam to files that calls give to their callers: buffers, SMI events |
 //! | `topology` | what is there, in sysfs |
+//! | `sabotage` | what is broken on purpose, by the parameter of that name |
 //! | `machine` | all of it together |
 //!
 //! The third seam, `os`, is part of the driver's crate: `driver/src/os/kernel.rs`.
@@ -38,6 +39,7 @@ mod migrate;
 mod pci_driver;
 mod pin;
 mod render_file;
+mod sabotage;
 mod sysfs;
 mod topology;
 
@@ -56,7 +58,6 @@ use vkfd_driver::device_memory::{Kind, Migration};
 use vkfd_driver::gpu::Gpu;
 use vkfd_driver::kfd::{Kfd, Options};
 use vkfd_driver::os::{System, Vec};
-use vkfd_driver::sabotage::Sabotage;
 use vkfd_driver::window::WindowPolicy;
 
 /// DRM's major number. There is no DRM in the guest whose it would be.
@@ -103,10 +104,6 @@ module! {
             default: 0,
             description: "1: clients may have what is there for tests and benchmarks only (MEASURE, MOVE, SET_WINDOWS)",
         },
-        sabotage: u8 {
-            default: 0,
-            description: "In builds for it only: 1 ignores invalidations, 2 leaves TLB flushes out, 3 commits what was invalidated meanwhile, 4 and 5 move pages to a GPU or back without their contents, 6 forgets pages that are free, 7 evicts nothing that only others have, 8 misses invalidations of a range's last page alone",
-        },
     },
 }
 
@@ -136,34 +133,14 @@ fn options(kinds: Migration) -> Options {
         ram,
         device_memory: if kinds.private { Kind::Private } else { Kind::Coherent },
         diagnosis: module_parameters::diagnosis.value() == 1,
-        sabotage: sabotage(),
+        sabotage: sabotage::SWITCHES.get(),
         ..Options::default()
     }
 }
 
-#[cfg(feature = "sabotage")]
-fn sabotage() -> Sabotage {
-    let number = module_parameters::sabotage.value();
-    Sabotage {
-        invalidation: number == 1,
-        tlb_flush: number == 2,
-        generation_check: number == 3,
-        range_end: number == 8,
-        ..Sabotage::default()
-    }
-}
-
-#[cfg(not(feature = "sabotage"))]
-fn sabotage() -> Sabotage {
-    Sabotage::default()
-}
-
 impl kernel::Module for Vkfd {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        if cfg!(not(feature = "sabotage")) && module_parameters::sabotage.value() != 0 {
-            pr_err!("this module was not built to be sabotaged\n");
-            return Err(EINVAL);
-        }
+        sabotage::read()?;
         let kinds = match module_parameters::memory.value() {
             kind @ 0..=2 => Migration { coherent: kind == 1, private: kind == 2 },
             other => {

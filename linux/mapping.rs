@@ -22,6 +22,7 @@ use vkfd_driver::gpu::DmaMemory;
 use vkfd_driver::mmap::Mapped;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
+use vkfd_driver::sabotage::FailPoint;
 
 /// Sets `vma` up, as what the process has at the mapping's offset. EBADF in another process than the one that opened the file, EINVAL for a
 /// mapping that is private and can be written to: what is written there would not reach the GPU. libhsakmt makes private mappings of VRAM that
@@ -86,7 +87,7 @@ fn map_vram(vma: &VmaNew, at: usize, phys: u64, bytes: usize) -> Result {
     if bytes > vma.end() - at {
         return Err(EINVAL);
     }
-    os::failpoint("mmap")?;
+    os::failpoint(FailPoint::Mmap)?;
     // SAFETY: the area is being set up and the piece lies in it; VRAM is this driver's.
     to_result(unsafe {
         let protection = (*vma.as_ptr()).vm_page_prot;

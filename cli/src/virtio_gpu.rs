@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use tracing_subscriber::filter::LevelFilter;
+use vkfd_sabotage::Switches;
 use vkfd_virtio_gpu::device::register::Method;
 use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::{loopback, server};
@@ -34,8 +35,8 @@ pub struct VirtioGpuArgs {
     once: bool,
     /// Break the device on purpose, to see that a test notices
     #[cfg(feature = "sabotage")]
-    #[arg(long, value_enum, value_name = "WHAT")]
-    sabotage: Option<Sabotage>,
+    #[arg(long, value_name = "NAMES", value_parser = sabotage, default_value = "", hide_default_value = true)]
+    sabotage: Switches,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -48,29 +49,19 @@ enum Register {
     Remap,
 }
 
-#[cfg(feature = "sabotage")]
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Sabotage {
-    LastRange,
-    Swapped,
-    Shifted,
-    FirstOnly,
-    FreedEarly,
-    EarlyFence,
+impl VirtioGpuArgs {
+    /// What is broken: nothing, in a build that cannot be.
+    fn sabotage(&self) -> Switches {
+        #[cfg(feature = "sabotage")]
+        return self.sabotage;
+        #[cfg(not(feature = "sabotage"))]
+        Switches::NONE
+    }
 }
 
 #[cfg(feature = "sabotage")]
-impl From<Sabotage> for vkfd_virtio_gpu::device::Sabotage {
-    fn from(sabotage: Sabotage) -> Self {
-        match sabotage {
-            Sabotage::LastRange => Self::LastRange,
-            Sabotage::Swapped => Self::Swapped,
-            Sabotage::Shifted => Self::Shifted,
-            Sabotage::FirstOnly => Self::FirstOnly,
-            Sabotage::FreedEarly => Self::FreedEarly,
-            Sabotage::EarlyFence => Self::EarlyFence,
-        }
-    }
+fn sabotage(text: &str) -> Result<Switches, String> {
+    vkfd_sabotage::parse(text, &[vkfd_sabotage::Part::VirtioGpu], |_, _| None).map_err(|bad| bad.to_string())
 }
 
 pub fn run(args: &VirtioGpuArgs) -> anyhow::Result<ExitCode> {
@@ -83,8 +74,7 @@ pub fn run(args: &VirtioGpuArgs) -> anyhow::Result<ExitCode> {
             Register::PerRange => Method::PerRange,
             Register::Remap => Method::Remap,
         },
-        #[cfg(feature = "sabotage")]
-        sabotage: args.sabotage.map(Into::into),
+        sabotage: args.sabotage(),
     };
     let served = match args.loopback {
         true => loopback::serve(&args.socket, options, args.once),

@@ -11,6 +11,7 @@ use support::{group, wave, Numbers, BASE};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Wave};
 use vkfd_isa::{decode, Op, Operand, Target};
+use vkfd_sabotage::Switch;
 
 /// `v_fma_f32` of the target's third vector encoding, without its operands.
 fn fma(target: Target) -> u32 {
@@ -105,7 +106,7 @@ fn chains_are_the_reference_s() {
 fn a_wrong_link_is_noticed() {
     for (target, lanes) in WAVES {
         for mut engine in [Engine::new(target), Engine::portable(target)] {
-            engine.break_chains();
+            engine.sabotage(Switch::Chain.into());
             assert!(
                 compare(&mut engine, target, lanes, 60, 21).is_err(),
                 "{target}: chains are broken, and it was not noticed"

@@ -15,6 +15,7 @@ use support::{group, wave, Numbers, BASE};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Mode, Wave};
 use vkfd_isa::{decode, Extension, Format, Inst, Op, Operand, Target};
+use vkfd_sabotage::{Switch, Switches};
 
 /// Memory that instructions work on.
 const DATA: u64 = BASE + 0x10_0000;
@@ -563,7 +564,7 @@ fn every_broken_handler_is_noticed() {
         for (&(op, form), &number) in &table {
             let mut worlds = Worlds::new(&mut numbers);
             let mut engine = Engine::new(target);
-            engine.break_handler(op);
+            engine.sabotage(Switches::NONE.with_value(Switch::Handler, op as u64));
             if run(&mut engine, target, (op, form, number), 4096, &mut numbers, &mut worlds).is_ok() {
                 unnoticed.push((op, form));
             }

@@ -14,6 +14,7 @@ use support::{group, wave, Numbers, BASE};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Mode, Wave};
 use vkfd_isa::{decode, Format, Inst, Op, Operand, Target};
+use vkfd_sabotage::{Switch, Switches};
 
 const PROGRAM: usize = 12;
 
@@ -504,14 +505,14 @@ fn a_wrong_handler_is_noticed() {
     ];
     for (op, words) in plants {
         for mut engine in [Engine::new(Target::Gfx900), Engine::portable(Target::Gfx900)] {
-            engine.break_handler(op);
+            engine.sabotage(Switches::NONE.with_value(Switch::Handler, op as u64));
             let result = compare(&mut engine, Target::Gfx900, 4000, 5, words);
             assert!(result.is_err(), "{op:?} is broken, and nothing was noticed");
         }
     }
     for op in [Op::GlobalLoadDword, Op::DsReadB32] {
         let mut engine = Engine::new(Target::Gfx900);
-        engine.break_handler(op);
+        engine.sabotage(Switches::NONE.with_value(Switch::Handler, op as u64));
         let result = compare_memory(&mut engine, Target::Gfx900, 2000, 8);
         assert!(result.is_err(), "{op:?} is broken, and nothing was noticed");
     }
@@ -543,7 +544,7 @@ fn ordinary_numbers_do_not_need_the_reference() {
                 let mut fast = expected.clone();
                 if broken {
                     engine = Engine::new(Target::Gfx900);
-                    engine.break_handler(op);
+                    engine.sabotage(Switches::NONE.with_value(Switch::Handler, op as u64));
                 }
                 reference::run(&mut expected, &mut group(0), &mut world, 10);
                 engine.run(&mut fast, &mut group(0), &mut world, 10);

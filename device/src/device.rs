@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use vkfd_gpu::{Config, Fabric, Gpu, GpuError, PhysAddr, Vram, VramError, CLOCK_HZ};
 use vkfd_host::Target;
+use vkfd_sabotage::Switches;
 use vkfd_wire::layout;
 
 /// Between two heartbeats.
@@ -67,12 +68,8 @@ pub struct Model {
     pub xnack_capable: bool,
     /// Threads of each that run kernels; 0 for as many as there are processors.
     pub threads: usize,
-    /// [`Sabotage::skip_tlb_flush`](vkfd_gpu::Sabotage::skip_tlb_flush).
-    #[cfg(feature = "sabotage")]
-    pub skip_tlb_flush: bool,
-    /// [`Sabotage::short_copy`](vkfd_gpu::Sabotage::short_copy).
-    #[cfg(feature = "sabotage")]
-    pub short_copy: bool,
+    /// What is broken of each on purpose.
+    pub sabotage: Switches,
 }
 
 impl Default for Model {
@@ -85,10 +82,7 @@ impl Default for Model {
             target: Target::GFX900,
             xnack_capable: true,
             threads: 0,
-            #[cfg(feature = "sabotage")]
-            skip_tlb_flush: false,
-            #[cfg(feature = "sabotage")]
-            short_copy: false,
+            sabotage: Switches::NONE,
         }
     }
 }
@@ -191,11 +185,7 @@ impl Device {
         };
         let vmids = config.vmids;
         let gpu = Gpu::new(config, index, fabric.clone(), ram.clone(), line.clone())?;
-        #[cfg(feature = "sabotage")]
-        {
-            gpu.sabotage().skip_tlb_flush.store(model.skip_tlb_flush, Ordering::SeqCst);
-            gpu.sabotage().short_copy.store(model.short_copy, Ordering::SeqCst);
-        }
+        gpu.sabotage().set(model.sabotage);
         let gpu_id = u64::from(model.first_gpu_id) + index as u64;
         for (register, value) in [
             (layout::HEARTBEAT, 0),

@@ -18,6 +18,8 @@ use vkfd_device::ram::{BelowFourGib, GuestRam};
 use vkfd_device::server::{device_socket, guest_socket, Options, Server};
 use vkfd_gpu::{PhysAddr, VRAM_GRANULE};
 use vkfd_host::{size, Target};
+#[cfg(feature = "sabotage")]
+use vkfd_sabotage::Switches;
 
 /// A software GPU as a PCI device of a QEMU guest
 ///
@@ -79,8 +81,8 @@ struct Cli {
     part: Part,
     /// Break the GPU on purpose, to see that a test notices
     #[cfg(feature = "sabotage")]
-    #[arg(long, value_enum, value_name = "WHAT")]
-    sabotage: Vec<Sabotage>,
+    #[arg(long, value_name = "NAMES", value_parser = sabotage, default_value = "", hide_default_value = true)]
+    sabotage: Switches,
 }
 
 const EXAMPLES: &str = "\
@@ -119,18 +121,15 @@ enum Part {
     Device,
 }
 
-#[cfg(feature = "sabotage")]
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Sabotage {
-    /// TLB flushes are answered and not done
-    SkipTlbFlush,
-    /// Copies leave their last byte out
-    ShortCopy,
-}
-
 fn target() -> impl TypedValueParser<Value = Target> {
     let names = Target::ALL.map(|target| PossibleValue::new(target.name()).help(target.product()));
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Target>())
+}
+
+#[cfg(feature = "sabotage")]
+fn sabotage(text: &str) -> Result<Switches, String> {
+    let parts = [vkfd_sabotage::Part::Gpu, vkfd_sabotage::Part::Cu];
+    vkfd_sabotage::parse(text, &parts, vkfd_gpu::sabotage_value).map_err(|bad| bad.to_string())
 }
 
 fn vram(text: &str) -> Result<u64, String> {
@@ -158,9 +157,7 @@ impl Cli {
             xnack_capable: !self.no_xnack,
             threads: self.threads.unwrap_or(0).into(),
             #[cfg(feature = "sabotage")]
-            skip_tlb_flush: self.sabotage.contains(&Sabotage::SkipTlbFlush),
-            #[cfg(feature = "sabotage")]
-            short_copy: self.sabotage.contains(&Sabotage::ShortCopy),
+            sabotage: self.sabotage,
             ..Model::default()
         }
     }

@@ -65,7 +65,7 @@ pub mod topology;
 pub mod userptr;
 
 // A module goes by its own name; the room says where it is and what it may know.
-pub use base::{addr, counters, errno, lock_rank, model, pte, sabotage};
+pub use base::{addr, counters, errno, hook, lock_rank, model, pte};
 pub use buffers::{bo, dmabuf, files, gem_object, metadata};
 pub use calls::mmap;
 pub use collections::{handle, interval, page_bits};
@@ -76,3 +76,5 @@ pub use process::{last_error, offsets};
 pub use queues::{event, eviction, fault, queue};
 pub use seams::{address_space, device_memory, event_stream, gpu};
 pub use userptr::{range_set, revalidate, window};
+/// Switches that break the driver on purpose, and fail points.
+pub use vkfd_sabotage as sabotage;

@@ -123,20 +123,20 @@ fn two_threads_map_and_unmap_one_object() {
 #[cfg(feature = "sabotage")]
 mod planted {
     use super::*;
-    use vkfd_driver::sabotage::Sabotage;
+    use vkfd_driver::sabotage::{Switch, Switches};
 
     /// The checks above find what they are for: with the generation not compared, some interleaving reaches a dead frame.
     #[test]
     #[should_panic]
     fn a_commit_without_the_generation_check_is_found() {
-        let sabotage = Sabotage { generation_check: true, ..Sabotage::default() };
+        let sabotage = Switches::from(Switch::GenerationCheck);
         check(move || whole_life(false, Options { sabotage, ..Options::default() }));
     }
 
     #[test]
     #[should_panic]
     fn a_lost_invalidation_is_found() {
-        let sabotage = Sabotage { invalidation: true, ..Sabotage::default() };
+        let sabotage = Switches::from(Switch::Invalidation);
         check(move || whole_life(true, Options { sabotage, ..Options::default() }));
     }
 }

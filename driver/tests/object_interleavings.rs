@@ -17,7 +17,7 @@ use std::sync::Arc;
 use vkfd_driver::device_memory::Kind;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_driver::vram::Contents;
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_uapi::vkfd::{MoveArgs, MOVE, MOVE_TO_GPU, MOVE_TO_SYSTEM};
@@ -169,7 +169,7 @@ mod planted {
     #[test]
     #[should_panic]
     fn a_lost_invalidation_is_found() {
-        let sabotage = Sabotage { invalidation: true, ..Sabotage::default() };
+        let sabotage = Switches::from(Switch::Invalidation);
         until_found(move || threads_at_random(2, false, Options { sabotage, ..Options::default() }));
     }
 }

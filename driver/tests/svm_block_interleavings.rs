@@ -20,7 +20,7 @@ use vkfd_driver::damping::Damping;
 use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_driver::vram::Contents;
 use vkfd_uapi::svm::*;
 
@@ -377,33 +377,31 @@ fn the_process_ends_under_its_calls() {
 mod planted {
     use super::*;
 
-    fn broken(sabotage: Sabotage) -> Options {
+    fn broken(sabotage: Switches) -> Options {
         Options { sabotage, ..Options::default() }
     }
 
     #[test]
     #[should_panic]
     fn a_block_that_ends_although_it_is_used_again_is_found() {
-        until_found(|| registered_beside_an_unmap(broken(Sabotage { block_end: true, ..Sabotage::default() })));
+        until_found(|| registered_beside_an_unmap(broken(Switches::from(Switch::BlockEnd))));
     }
 
     #[test]
     #[should_panic]
     fn a_block_that_is_taken_for_the_one_before_is_found() {
-        until_found(|| blocks_follow_one_another(broken(Sabotage { block_identity: true, ..Sabotage::default() })));
+        until_found(|| blocks_follow_one_another(broken(Switches::from(Switch::BlockIdentity))));
     }
 
     #[test]
     #[should_panic]
     fn a_call_that_looks_at_more_than_it_names_is_found() {
-        until_found(|| {
-            registered_beside_denied_memory(broken(Sabotage { others_errors: true, ..Sabotage::default() }))
-        });
+        until_found(|| registered_beside_denied_memory(broken(Switches::from(Switch::OthersErrors))));
     }
 
     #[test]
     #[should_panic]
     fn memory_that_is_mapped_after_it_left_the_ranges_is_found() {
-        until_found(|| threads_at_random(2, true, broken(Sabotage { forgotten: true, ..Sabotage::default() })));
+        until_found(|| threads_at_random(2, true, broken(Switches::from(Switch::Forgotten))));
     }
 }

@@ -355,19 +355,19 @@ fn a_window_has_one_block_at_an_address_and_finds_it_by_itself() {
 #[cfg(feature = "sabotage")]
 mod planted {
     use super::*;
-    use vkfd_driver::sabotage::Sabotage;
+    use vkfd_driver::sabotage::{Switch, Switches};
 
     #[test]
     #[should_panic]
     fn a_block_that_is_taken_for_the_one_before_is_noticed() {
-        let sabotage = Sabotage { block_identity: true, ..Sabotage::default() };
+        let sabotage = Switches::from(Switch::BlockIdentity);
         a_block_ends_under_a_restore(Options { sabotage, ..Options::default() }, true);
     }
 
     #[test]
     #[should_panic]
     fn a_call_that_looks_at_more_than_it_names_is_noticed() {
-        let sabotage = Sabotage { others_errors: true, ..Sabotage::default() };
+        let sabotage = Switches::from(Switch::OthersErrors);
         a_neighbour_is_in_trouble(Options { sabotage, ..Options::default() });
     }
 }

@@ -182,19 +182,19 @@ fn the_process_ends_in_the_middle() {
 #[cfg(feature = "sabotage")]
 mod planted {
     use super::*;
-    use vkfd_driver::sabotage::Sabotage;
+    use vkfd_driver::sabotage::{Switch, Switches};
 
     #[test]
     #[should_panic]
     fn a_commit_of_pages_that_moved_is_found() {
-        let sabotage = Sabotage { generation_check: true, ..Sabotage::default() };
+        let sabotage = Switches::from(Switch::GenerationCheck);
         check(move || life_with_xnack_off(Options { sabotage, ..Options::default() }));
     }
 
     #[test]
     #[should_panic]
     fn a_lost_invalidation_is_found() {
-        let sabotage = Sabotage { invalidation: true, ..Sabotage::default() };
+        let sabotage = Switches::from(Switch::Invalidation);
         check(move || life_with_xnack_on(Options { sabotage, ..Options::default() }));
     }
 }

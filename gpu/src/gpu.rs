@@ -25,6 +25,7 @@ use crate::walk::{walk, Translation, WalkError};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use vkfd_sabotage::{LiveSwitches, Switch};
 
 /// A software GPU.
 pub struct Gpu {
@@ -69,8 +70,7 @@ impl Gpu {
             slots: Arc::new(Slots::new()),
             counters: CounterCells::default(),
             bell: Bell::default(),
-            #[cfg(feature = "sabotage")]
-            sabotage: crate::sabotage::Sabotage::default(),
+            sabotage: LiveSwitches::new(),
         };
         Ok(Arc::new(Gpu {
             shared: Arc::new(shared),
@@ -97,9 +97,8 @@ impl Gpu {
         }
     }
 
-    /// Switches to break this GPU.
-    #[cfg(feature = "sabotage")]
-    pub fn sabotage(&self) -> &crate::sabotage::Sabotage {
+    /// What is broken of this GPU and its engines.
+    pub fn sabotage(&self) -> &LiveSwitches {
         &self.shared.sabotage
     }
 
@@ -125,8 +124,7 @@ impl Gpu {
     /// Takes no lock, allocates nothing, and waits at most for each queue of the VMID to touch 256 KiB. Must
     /// not be called from [`Bus::resolve`].
     pub fn flush_tlb(&self, vmid: Vmid) {
-        #[cfg(feature = "sabotage")]
-        if self.shared.sabotage.skip_tlb_flush.load(SeqCst) {
+        if self.shared.sabotage.has(Switch::SkipTlbFlush) {
             return;
         }
         if let Some(state) = self.vmid(vmid) {

@@ -35,8 +35,6 @@ mod queue;
 mod state;
 
 // A module goes by its own name; the room says where it is and what it may know.
-#[cfg(feature = "sabotage")]
-use base::sabotage;
 use base::{clock, counters, error, fault, futex, ids, interrupts, lock, queue_error, signal_mask};
 use kernels::{compute, engine, hsa_queue, signal, symbol, worker, world};
 pub use memory::pte;
@@ -58,10 +56,16 @@ pub use ids::{QueueId, Vmid, MAX_QUEUES};
 pub use interrupts::Interrupts;
 pub use profile::{BadReport, KernelCost, Profile, Report};
 pub use queue_error::{KernelError, KernelName, QueueError, WaveAt};
-#[cfg(feature = "sabotage")]
-pub use sabotage::Sabotage;
 pub use vkfd_cu::launch::LaunchError;
 pub use vkfd_isa as isa;
+pub use vkfd_sabotage as sabotage;
 pub use vmid::FaultOutcome;
 pub use vram::{Vram, VramError, VRAM_GRANULE};
 pub use walk::{Translation, WalkError};
+
+/// The value that a switch of a GPU or its engines has by a name: an operation's, for [`Switch::Handler`](sabotage::Switch::Handler).
+#[cfg(feature = "sabotage")]
+pub fn sabotage_value(switch: sabotage::Switch, name: &str) -> Option<u64> {
+    let number = isa::Op::ALL.iter().position(|op| op.name() == name);
+    number.filter(|_| switch == sabotage::Switch::Handler).map(|number| number as u64)
+}

@@ -17,6 +17,7 @@ use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu as seam;
 use vkfd_driver::gpu::{DmaMemory, GpuProperties, HwQueue, QueueSpec, Vmid};
 use vkfd_driver::os;
+use vkfd_driver::sabotage::FailPoint;
 use vkfd_gpu::{BusError, GpuError, HostSpan, QueueError, QueueId};
 
 /// System memory as the GPU reaches it: through the frame table.
@@ -297,7 +298,7 @@ impl seam::Gpu for HostGpu {
     }
 
     fn add_queue(&self, spec: &QueueSpec) -> Result<HwQueue> {
-        os::failpoint("add_queue")?;
+        os::failpoint(FailPoint::AddQueue)?;
         let memory = spec.doorbells.as_any().downcast_ref::<SharedMemory>().ok_or(Errno::EINVAL)?;
         let doorbell = memory.word_pointer(spec.doorbell).ok_or(Errno::EINVAL)?;
         let keeper: Arc<dyn Any + Send + Sync> = Arc::new(spec.doorbells.clone());
@@ -343,13 +344,13 @@ impl seam::Gpu for HostGpu {
     }
 
     fn alloc_doorbells(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
-        os::failpoint("alloc_dma")?;
+        os::failpoint(FailPoint::AllocDma)?;
         debug_assert_eq!(bytes, vkfd_driver::vm::DOORBELL_BYTES);
         Ok(os::arc(SharedMemory::doorbells(self.mm, self.file.as_ref())?)?)
     }
 
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
-        os::failpoint("alloc_dma")?;
+        os::failpoint(FailPoint::AllocDma)?;
         Ok(os::arc(SharedMemory::new(self.mm, self.file.as_ref(), bytes)?)?)
     }
 }

@@ -20,6 +20,7 @@ use vkfd_driver::errno::{Errno, Error, Result};
 use vkfd_driver::event_stream::EventStream;
 use vkfd_driver::files::Files;
 use vkfd_driver::os;
+use vkfd_driver::sabotage::FailPoint;
 
 /// A buffer's file.
 struct Exported {
@@ -85,7 +86,7 @@ impl HostFiles {
 
 impl Files for HostFiles {
     fn event_stream(&self) -> Result<(u32, Arc<dyn EventStream>)> {
-        os::failpoint("event_stream")?;
+        os::failpoint(FailPoint::EventStream)?;
         let pair = UnixStream::pair().and_then(|(ours, theirs)| {
             ours.set_nonblocking(true)?;
             // As KFD's: reading when there is nothing is EAGAIN.
@@ -100,7 +101,7 @@ impl Files for HostFiles {
     }
 
     fn export(&self, buffer: &Arc<DmaBuf>, flags: u32) -> Result<u32> {
-        os::failpoint("export")?;
+        os::failpoint(FailPoint::Export)?;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|exported| !exported.is_closed());
         let (theirs, exported) = Self::make(buffer, flags).map_err(|e| errno(&e))?;

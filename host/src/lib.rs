@@ -35,10 +35,7 @@ pub mod mm;
 mod pagemap;
 pub mod per_process;
 mod populate;
-#[cfg(feature = "sabotage")]
 pub mod sabotage;
-#[cfg(not(feature = "sabotage"))]
-mod sabotage;
 mod shape;
 pub mod size;
 pub mod source;

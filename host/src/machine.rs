@@ -254,6 +254,7 @@ impl Machine {
             let properties = GpuProperties { vram_base, vmids: config.vmids, ..options.gpu_properties(i) };
             let gpu = vkfd_gpu::Gpu::new(config, index(i.into()), fabric.clone(), bus.clone(), line.clone())
                 .map_err(|e| HostError::Gpu { index: i, why: e.to_string() })?;
+            gpu.sabotage().set(options.driver.sabotage);
             lines.push(line.clone());
             gpus.push(Arc::new(HostGpu::new(mm, gpu, line, properties, file.clone())));
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use vkfd_driver::addr::PAGE;
 use vkfd_driver::gpu::Gpu;
 use vkfd_driver::kfd::Options;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_host::{Machine, MachineOptions};
 use vkfd_uapi::command as c;
 use vkfd_uapi::ioctl::Command;
@@ -74,10 +74,10 @@ fn a_lost_invalidation_and_a_lost_flush_are_caught() {
         return;
     }
     assert!(!is_caught(Rig::new()), "control: nothing is broken");
-    let driver = Options { sabotage: Sabotage { invalidation: true, ..Sabotage::default() }, ..Options::default() };
+    let driver = Options { sabotage: Switches::from(Switch::Invalidation), ..Options::default() };
     assert!(is_caught(Rig::with(&MachineOptions { driver, ..MachineOptions::default() })));
     let rig = Rig::new();
-    rig.machine.gpus()[0].software().sabotage().skip_tlb_flush.store(true, Ordering::SeqCst);
+    rig.machine.gpus()[0].software().sabotage().turn(Switch::SkipTlbFlush, true);
     assert!(is_caught(rig));
 }
 

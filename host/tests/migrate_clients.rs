@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vkfd_driver::addr::{index, CpuSpan};
 use vkfd_host::sabotage;
+use vkfd_sabotage::Switch;
 
 const MB: u64 = 1 << 20;
 /// Pages: two blocks, the second not whole.
@@ -209,16 +210,19 @@ fn a_page_comes_back_to_who_registers_memory() {
         moving::fill(&moved, 7);
         for round in 0..10 {
             assert_eq!(rig.go(area.all()), 600);
-            sabotage::touch_while_registering(word(&area, round * 57).expose_provenance());
+            let at = word(&area, round * 57).expose_provenance();
+            // Not of the round before.
+            sabotage::was_registering();
+            sabotage::switches().turn_on_with(Switch::TouchWhileRegistering, at as u64);
             std::thread::scope(|scope| {
                 let registers = scope.spawn(|| drop(Watched::new(rig.mm, watched.all())));
-                while !sabotage::is_registering() {
+                while !sabotage::was_registering() {
                     std::thread::yield_now();
                 }
                 assert_eq!(rig.go(moved.all()), 600);
                 registers.join().unwrap();
             });
-            sabotage::touch_while_registering(0);
+            sabotage::switches().turn(Switch::TouchWhileRegistering, false);
             rig.back(moved.all());
             rig.back(area.all());
         }
@@ -296,10 +300,10 @@ fn a_stack_stays_and_what_is_above_it_moves() {
             while shared.rest.load(Ordering::SeqCst) != 2 {
                 std::thread::yield_now();
             }
-            sabotage::move_stacks(true);
+            sabotage::switches().turn(Switch::MoveStacks, true);
             assert_eq!(rig.go(area.all()), 1024, "this test can fail; coherent: {coherent}");
             rig.back(area.all());
-            sabotage::move_stacks(false);
+            sabotage::switches().turn(Switch::MoveStacks, false);
         });
         // It is nobody's stack any more.
         assert_eq!(rig.go(area.all()), 1024);
@@ -352,7 +356,7 @@ const WAITS: &str = "the worker waits for the lock";
 /// What [`comes_to_a_standstill`] asks for.
 fn break_as_asked() {
     if std::env::var("VKFD_BROKEN").is_ok_and(|broken| broken == WAITS) {
-        sabotage::wait_for_registration(true);
+        sabotage::switches().turn(Switch::WaitForRegistration, true);
     }
 }
 

@@ -12,6 +12,7 @@ use common::{serial, Area, RW};
 use moving::{aligned, rig, Rig};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, PAGE};
+use vkfd_sabotage::Switch;
 
 const MB: u64 = 1 << 20;
 
@@ -92,9 +93,9 @@ fn without_the_protection_writes_are_lost() {
     let area = aligned(1024);
     moving::fill(&area, 0);
     (0..1024).for_each(|page| unsafe { moving::word(&area, page).write_volatile(0) });
-    vkfd_host::sabotage::copy_unsealed(true);
+    vkfd_host::sabotage::switches().turn(Switch::CopyUnsealed, true);
     let lost = (0..50).map(|_| writers(&rig, &area, 20)).find(|lost| *lost != 0);
-    vkfd_host::sabotage::copy_unsealed(false);
+    vkfd_host::sabotage::switches().turn(Switch::CopyUnsealed, false);
     assert!(lost.is_some(), "this test can fail");
 }
 
@@ -314,12 +315,12 @@ fn arrivals(rig: &Rig, times: u64) -> u64 {
 fn what_arrives_while_memory_is_let_go_is_kept() {
     let _one = serial();
     let Some(rig) = rig(false, 16 * MB) else { return };
-    vkfd_host::sabotage::end_slowly(true);
+    vkfd_host::sabotage::switches().turn(Switch::EndSlowly, true);
     let sound = arrivals(&rig, 10);
-    vkfd_host::sabotage::end_carelessly(true);
+    vkfd_host::sabotage::switches().turn(Switch::EndCarelessly, true);
     let careless = (0..200).find(|_| arrivals(&rig, 1) != 0);
-    vkfd_host::sabotage::end_carelessly(false);
-    vkfd_host::sabotage::end_slowly(false);
+    vkfd_host::sabotage::switches().turn(Switch::EndCarelessly, false);
+    vkfd_host::sabotage::switches().turn(Switch::EndSlowly, false);
     assert_eq!(sound, 0);
     assert!(careless.is_some(), "this test can fail");
     rig.wait_held(0);
@@ -334,9 +335,9 @@ fn departures(rig: &Rig, back: bool, times: u64) -> u64 {
         renew(&from);
         moving::fill(&from, round << 32);
         if back {
-            vkfd_host::sabotage::replace_slowly(false);
+            vkfd_host::sabotage::switches().turn(Switch::ReplaceSlowly, false);
             assert_eq!(rig.go(from.all()), 16);
-            vkfd_host::sabotage::replace_slowly(true);
+            vkfd_host::sabotage::switches().turn(Switch::ReplaceSlowly, true);
         }
         let moving = || if back { rig.back(from.all()) } else { rig.go(from.all()) };
         let found = moved_meanwhile(moving, from.pages(5, 1).start(), into.all().start());
@@ -357,13 +358,13 @@ fn departures(rig: &Rig, back: bool, times: u64) -> u64 {
 fn what_leaves_while_mappings_are_replaced_is_kept() {
     let _one = serial();
     let Some(rig) = rig(true, 16 * MB) else { return };
-    vkfd_host::sabotage::replace_slowly(true);
+    vkfd_host::sabotage::switches().turn(Switch::ReplaceSlowly, true);
     let sound = [false, true].map(|back| departures(&rig, back, 10));
     rig.wait_held(0);
-    vkfd_host::sabotage::forget_what_moved(true);
+    vkfd_host::sabotage::switches().turn(Switch::ForgetWhatMoved, true);
     let forgetful = (0..200).find(|_| departures(&rig, false, 1) != 0);
-    vkfd_host::sabotage::forget_what_moved(false);
-    vkfd_host::sabotage::replace_slowly(false);
+    vkfd_host::sabotage::switches().turn(Switch::ForgetWhatMoved, false);
+    vkfd_host::sabotage::switches().turn(Switch::ReplaceSlowly, false);
     assert_eq!(sound, [0, 0]);
     assert!(forgetful.is_some(), "this test can fail");
 }

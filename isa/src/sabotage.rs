@@ -1,29 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Faults in the tables, on purpose: so that what checks the tables is seen to notice.
 //!
-//! Mechanism: a thread that plants a fault decodes and prints with a changed copy of one record and its shape; other threads do
+//! The faults are the switches `isa.*`. Mechanism: a thread that plants a fault decodes and prints with a changed copy of one record and its shape; other threads do
 //! not. The copy is never freed, which a test can afford.
 
 use std::cell::Cell;
 
+use vkfd_sabotage::Switch;
+
 use crate::table::{flags, Field, Kind, Part, Record, Shape, Slot};
 use crate::tables::records::RECORDS;
 use crate::tables::shapes::SHAPES;
-
-/// A fault of one record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A bit that the record fixes has the other value. The bits are counted among those that it fixes.
-    Value(u32),
-    /// An operand is one bit above its place, or below it if it is at a word's end.
-    Place(usize),
-    /// An operand lacks its highest bit.
-    Width(usize),
-    /// The name is the next record's with another name.
-    Name,
-    /// A flag that the shape has is missing. Counted among those that it has.
-    Flag(u32),
-}
 
 type Planted = (u16, &'static Record, &'static Shape);
 
@@ -36,10 +23,10 @@ pub(crate) fn planted(entry: u16) -> Option<(&'static Record, &'static Shape)> {
     PLANTED.get().filter(|(at, ..)| *at == entry).map(|(_, record, shape)| (record, shape))
 }
 
-/// Plants a fault in the record `entry`. False: there is nothing of the kind in it.
-pub fn plant(entry: u16, fault: Fault) -> bool {
+/// Plants a fault in the record `entry`: the switch and its value. False: there is nothing of the kind in it.
+pub fn plant(entry: u16, fault: Switch, value: u64) -> bool {
     let Some(record) = RECORDS.get(usize::from(entry)) else { return false };
-    let Some(changed) = change(entry, *record, SHAPES[usize::from(record.shape)], fault) else { return false };
+    let Some(changed) = change(entry, *record, SHAPES[usize::from(record.shape)], fault, value) else { return false };
     PLANTED.set(Some((entry, Box::leak(Box::new(changed.0)), Box::leak(Box::new(changed.1)))));
     true
 }
@@ -49,38 +36,40 @@ pub fn clear() {
     PLANTED.set(None);
 }
 
-fn change(entry: u16, mut record: Record, mut shape: Shape, fault: Fault) -> Option<(Record, Shape)> {
+fn change(entry: u16, mut record: Record, mut shape: Shape, fault: Switch, value: u64) -> Option<(Record, Shape)> {
+    let at = usize::try_from(value).ok()?;
     match fault {
-        Fault::Value(n) => record.value ^= nth(record.mask, n)?,
-        Fault::Place(slot) => {
-            shape.slots = with(shape.slots, slot, |part| {
+        Switch::RecordValue => record.value ^= nth(record.mask, at)?,
+        Switch::OperandPlace => {
+            shape.slots = with(shape.slots, at, |part| {
                 let up = part.bit + part.width < 32;
                 part.bit = if up { part.bit + 1 } else { part.bit.checked_sub(1)? };
                 Some(())
             })?;
         }
-        Fault::Width(slot) => {
-            shape.slots = with(shape.slots, slot, |part| {
+        Switch::OperandWidth => {
+            shape.slots = with(shape.slots, at, |part| {
                 part.width = part.width.checked_sub(1).filter(|width| *width != 0)?;
                 Some(())
             })?;
         }
-        Fault::Name => {
+        Switch::RecordName => {
             let mut after = RECORDS.iter().skip(usize::from(entry)).chain(RECORDS);
             record.mnemonic = after.find(|other| other.mnemonic != record.mnemonic)?.mnemonic;
         }
-        Fault::Flag(n) => {
+        Switch::ShapeFlag => {
             // What decides about the text; the others are compared with it by a test of their own.
             let known = shape.flags & (flags::OPSEL_DST | flags::PACKED | flags::WMMA);
-            shape.flags &= !u32::try_from(nth(known.into(), n)?).unwrap_or(0);
+            shape.flags &= !u32::try_from(nth(known.into(), at)?).unwrap_or(0);
         }
+        _ => return None,
     }
     Some((record, shape))
 }
 
 /// The `n`-th set bit of `bits`.
-fn nth(bits: u64, n: u32) -> Option<u64> {
-    (0..64).map(|bit| 1u64 << bit).filter(|bit| bits & bit != 0).nth(usize::try_from(n).ok()?)
+fn nth(bits: u64, n: usize) -> Option<u64> {
+    (0..64).map(|bit| 1u64 << bit).filter(|bit| bits & bit != 0).nth(n)
 }
 
 /// `slots` with a change of the last part of one.

@@ -16,6 +16,7 @@ use vkfd_gpu::Profile;
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, KfdFile, Machine, MachineOptions, RenderFile};
+use vkfd_sabotage::Switches;
 
 static MACHINE: PerProcess<Option<Box<dyn Backend>>> = PerProcess::new();
 
@@ -71,41 +72,28 @@ fn options(setting: &Setting) -> MachineOptions {
     options
 }
 
-/// Without that feature nothing is broken, whatever the environment says.
-#[cfg(not(feature = "sabotage"))]
 fn make(setting: &Setting) -> Result<Machine, HostError> {
-    Machine::new(&options(setting))
+    let mut options = options(setting);
+    options.driver.sabotage = sabotage()?;
+    vkfd_host::sabotage::switches().set(options.driver.sabotage);
+    Machine::new(&options)
 }
 
-/// `VKFD_SABOTAGE` names what is broken.
+/// What `VKFD_SABOTAGE` says is broken of driver, GPUs and the process's memory.
 #[cfg(feature = "sabotage")]
-fn make(setting: &Setting) -> Result<Machine, HostError> {
-    use std::sync::atomic::Ordering;
+fn sabotage() -> Result<Switches, HostError> {
+    use vkfd_sabotage::Part;
 
-    use vkfd_gpu::isa::Op;
+    let text = std::env::var("VKFD_SABOTAGE").unwrap_or_default();
+    let parts = [Part::Driver, Part::Gpu, Part::Cu, Part::Host];
+    let parsed = vkfd_sabotage::parse(&text, &parts, vkfd_gpu::sabotage_value);
+    parsed.map_err(|bad| HostError::Option(format!("VKFD_SABOTAGE: {bad}")))
+}
 
-    let broken = std::env::var("VKFD_SABOTAGE").unwrap_or_default();
-    let operation = broken.strip_prefix("op:").and_then(|name| Op::ALL.into_iter().find(|op| op.name() == name));
-    let mut options = options(setting);
-    match broken.as_str() {
-        "" | "copy" | "grid" => {}
-        _ if operation.is_some() => {}
-        "identity" => options.driver.sabotage.identity = true,
-        "invalidation" => options.driver.sabotage.invalidation = true,
-        other => {
-            return Err(HostError::Option(format!(
-                "VKFD_SABOTAGE={other}: copy, grid, identity, invalidation or op:NAME"
-            )))
-        }
-    }
-    let machine = Machine::new(&options)?;
-    for gpu in machine.gpus() {
-        let sabotage = gpu.software().sabotage();
-        sabotage.short_copy.store(broken == "copy", Ordering::SeqCst);
-        sabotage.short_grid.store(broken == "grid", Ordering::SeqCst);
-        *sabotage.operation.lock().unwrap_or_else(PoisonError::into_inner) = operation;
-    }
-    Ok(machine)
+/// Without that feature nothing is broken, whatever the environment says.
+#[cfg(not(feature = "sabotage"))]
+fn sabotage() -> Result<Switches, HostError> {
+    Ok(Switches::NONE)
 }
 
 impl Backend for Local {

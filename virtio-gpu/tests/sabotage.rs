@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use guest::{fence, scattered, Guest, Library, PAGE, RAM_AT, RAM_BYTES};
-use vkfd_virtio_gpu::device::{Options, Sabotage};
+use vkfd_sabotage::{Switch, Switches};
+use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::protocol::control::Command;
 use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;
 use vkfd_virtio_gpu::protocol::hsakmt::{shared, Request};
@@ -17,7 +18,7 @@ use vkfd_virtio_gpu::protocol::hsakmt::{shared, Request};
 const COUNT: u64 = 64;
 
 /// How many pages of a scattered buffer the GPU sees wrong; `None` when its copy does not end.
-fn wrong_pages(sabotage: Option<Sabotage>) -> Option<usize> {
+fn wrong_pages(sabotage: Switches) -> Option<usize> {
     let mut guest = Guest::new(Options { sabotage, ..Options::default() });
     for page in 0..RAM_BYTES / PAGE {
         guest.ram.word(page * PAGE).store(page, Ordering::Relaxed);
@@ -37,21 +38,21 @@ fn wrong_pages(sabotage: Option<Sabotage>) -> Option<usize> {
 
 #[test]
 fn lists_that_are_not_registered_as_they_came_are_noticed() {
-    assert_eq!(wrong_pages(None), Some(0), "the sound device");
-    assert_eq!(wrong_pages(Some(Sabotage::LastRange)), Some(1));
-    assert_eq!(wrong_pages(Some(Sabotage::Swapped)), Some(2));
-    assert_eq!(wrong_pages(Some(Sabotage::Shifted)), Some(1));
-    assert_eq!(wrong_pages(Some(Sabotage::FirstOnly)), Some(63));
+    assert_eq!(wrong_pages(Switches::NONE), Some(0), "the sound device");
+    assert_eq!(wrong_pages(Switch::LastRange.into()), Some(1));
+    assert_eq!(wrong_pages(Switch::Swapped.into()), Some(2));
+    assert_eq!(wrong_pages(Switch::Shifted.into()), Some(1));
+    assert_eq!(wrong_pages(Switch::FirstOnly.into()), Some(63));
 }
 
 #[test]
 fn a_registration_that_is_freed_too_early_stops_the_queue() {
-    assert_eq!(wrong_pages(Some(Sabotage::FreedEarly)), None);
+    assert_eq!(wrong_pages(Switch::FreedEarly.into()), None);
 }
 
 #[test]
 fn a_fence_before_the_work_is_noticed() {
-    for (sabotage, done) in [(None, true), (Some(Sabotage::EarlyFence), false)] {
+    for (sabotage, done) in [(Switches::NONE, true), (Switch::EarlyFence.into(), false)] {
         let mut guest = Guest::new(Options { sabotage, ..Options::default() });
         let library = Library::open(&mut guest, 1, Layout::Y2026);
         library.room(&guest, 64);
@@ -72,7 +73,7 @@ fn a_fence_before_the_work_is_noticed() {
 }
 
 /// A copy to the GPU by a program whose calls are forwarded: its first wrong word, or the errno of a call that failed.
-fn forwarded_copy(sabotage: Option<Sabotage>) -> Result<Option<u64>, i32> {
+fn forwarded_copy(sabotage: Switches) -> Result<Option<u64>, i32> {
     let options = Options { sabotage, ..program::options() };
     let (client, _host) = program::client(options).map_err(|error| error.errno().map_or(0, |errno| errno.0))?;
     let bytes = program::MIB;
@@ -91,9 +92,9 @@ fn forwarded_copy(sabotage: Option<Sabotage>) -> Result<Option<u64>, i32> {
 
 #[test]
 fn a_program_whose_calls_are_forwarded_notices() {
-    assert_eq!(forwarded_copy(None), Ok(None), "the sound device");
+    assert_eq!(forwarded_copy(Switches::NONE), Ok(None), "the sound device");
     let last = program::MIB - vkfd_virtio_gpu::guest::loopback::CHUNK;
-    assert_eq!(forwarded_copy(Some(Sabotage::LastRange)), Ok(Some(last / 8)), "the last range of a list");
-    assert!(matches!(forwarded_copy(Some(Sabotage::Swapped)), Ok(Some(_))));
-    assert_eq!(forwarded_copy(Some(Sabotage::EarlyFence)), Err(libc::EIO), "a fence without an answer");
+    assert_eq!(forwarded_copy(Switch::LastRange.into()), Ok(Some(last / 8)), "the last range of a list");
+    assert!(matches!(forwarded_copy(Switch::Swapped.into()), Ok(Some(_))));
+    assert_eq!(forwarded_copy(Switch::EarlyFence.into()), Err(libc::EIO), "a fence without an answer");
 }

@@ -17,6 +17,8 @@ use crate::wave::Wave;
 use crate::world::{Access, World};
 use std::cell::Cell;
 use vkfd_isa::{decode, DecodeError, Extension, Format, Inst, Op, Operand, Target, MAX_WORDS};
+#[cfg(feature = "sabotage")]
+use vkfd_sabotage::{Switch, Switches};
 
 /// Most instructions of a block.
 const LENGTH: usize = 64;
@@ -247,8 +249,8 @@ impl Block {
 impl Block {
     /// Puts a step that spoils the result behind the handlers of an operation; around those of one without a destination, such
     /// that spoil what it stores.
-    pub(super) fn spoil(&mut self, op: Option<Op>, chains: bool) {
-        if chains {
+    pub(super) fn spoil(&mut self, sabotage: &Switches) {
+        if sabotage.has(Switch::Chain) {
             for (step, operands) in self.steps.iter().zip(&mut self.operands) {
                 if step.links > 1 && step.chained.is_some_and(Chained::in_rows) {
                     operands[3] = operands[1];
@@ -256,9 +258,8 @@ impl Block {
             }
             return;
         }
-        if op.is_none() {
-            return;
-        }
+        let number = sabotage.value(Switch::Handler).and_then(|number| usize::try_from(number).ok());
+        let Some(&op) = number.and_then(|number| Op::ALL.get(number)) else { return };
         for step in self.steps.iter_mut().filter(|step| step.chained.is_some()) {
             step.run = step.alone;
         }
@@ -268,7 +269,7 @@ impl Block {
             let step = &self.steps[index];
             let Some(inst) = self.insts.get(step.inst as usize) else { continue };
             let begin = self.steps.iter().position(|other| other.inst == step.inst).unwrap_or(index);
-            if Some(inst.op) != op || std::ptr::fn_addr_eq(step.run, scalar::slow as Run) {
+            if inst.op != op || std::ptr::fn_addr_eq(step.run, scalar::slow as Run) {
                 continue;
             }
             let place = Place { inst: step.inst, offset: step.offset, bytes: step.bytes };

@@ -62,6 +62,7 @@ use constants::Constants;
 use std::collections::HashMap;
 use step::{Cx, Flow};
 use vkfd_isa::{Op, Target};
+use vkfd_sabotage::Switches;
 
 /// Blocks that are found without hashing.
 const RECENT: usize = 1024;
@@ -141,10 +142,7 @@ struct Blocks {
     constants: Constants,
     runs: u64,
     epoch: u64,
-    #[cfg(feature = "sabotage")]
-    broken: Option<Op>,
-    #[cfg(feature = "sabotage")]
-    broken_chains: bool,
+    sabotage: Switches,
 }
 
 /// An engine, for one thread.
@@ -204,7 +202,7 @@ impl Blocks {
             #[allow(unused_mut, reason = "of a sabotage build only")]
             let mut block = Block::build(world, layout, pc, self.avx2, &mut self.constants, now)?;
             #[cfg(feature = "sabotage")]
-            block.spoil(self.broken, self.broken_chains);
+            block.spoil(&self.sabotage);
             self.recent.fill(std::ptr::null_mut());
             self.blocks.insert(key, Box::new(block));
         }
@@ -247,10 +245,7 @@ impl Engine {
             constants: Constants::new(),
             runs: 0,
             epoch: 0,
-            #[cfg(feature = "sabotage")]
-            broken: None,
-            #[cfg(feature = "sabotage")]
-            broken_chains: false,
+            sabotage: Switches::NONE,
         };
         Engine {
             blocks,
@@ -261,17 +256,12 @@ impl Engine {
         }
     }
 
-    /// Breaks the handler of an operation: the lowest bit of lane 5 of its destination (a scalar destination's lowest bit) is
-    /// wrong. Only what is decoded from now on.
-    #[cfg(feature = "sabotage")]
-    pub fn break_handler(&mut self, op: Op) {
-        self.blocks.broken = Some(op);
-    }
-
-    /// Breaks chains of operations: the last source of one is the first. Only what is decoded from now on.
-    #[cfg(feature = "sabotage")]
-    pub fn break_chains(&mut self) {
-        self.blocks.broken_chains = true;
+    /// Says what is broken in code that is decoded from now on. With [`Switch::Handler`](vkfd_sabotage::Switch::Handler) the
+    /// lowest bit of lane 5 of the destination (a scalar destination's lowest bit) is wrong; the switch's value is the
+    /// operation's number in [`Op::ALL`]. With [`Switch::Chain`](vkfd_sabotage::Switch::Chain) the last source of a chain is the
+    /// first.
+    pub fn sabotage(&mut self, switches: Switches) {
+        self.blocks.sabotage = switches;
     }
 
     /// Whether there is a handler for an instruction of waves like this one.

@@ -30,6 +30,7 @@ use support::Numbers;
 use vkfd_cu::fast::Engine;
 use vkfd_cu::reference::Reference;
 use vkfd_isa::{Op, Target};
+use vkfd_sabotage::{Switch, Switches};
 
 const BITCODE: &str = "/usr/lib/x86_64-linux-gnu/amdgcn/bitcode";
 /// Targets that the packaged library has, and what it calls them.
@@ -336,7 +337,7 @@ fn a_wrong_instruction_is_noticed() {
     let instruction = &INSTRUCTIONS[3];
     // Ordinary numbers: with others the handler leaves the instruction to the reference engine.
     let arguments: Vec<[u64; 2]> = (0..1024).map(|n| [u64::from(1.0f32.to_bits()) + n * 4099, 0]).collect();
-    bench.fast.break_handler(Op::VExpF32);
+    bench.fast.sabotage(Switches::NONE.with_value(Switch::Handler, Op::VExpF32 as u64));
     let name = format!("i_{}", instruction.builtin);
     let broken = worst(&mut bench, &name, instruction.oracle, SINGLE, &arguments, ordinary(instruction));
     let _ = std::fs::remove_dir_all(&directory);

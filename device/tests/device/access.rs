@@ -10,6 +10,7 @@ use vkfd_device::device::Model;
 use vkfd_driver::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::gpu::{FaultReason, Gpu, QueueKind, Vmid};
 use vkfd_driver::pte::{Target, READABLE};
+use vkfd_sabotage::Switch;
 use vkfd_wire::command::Command;
 use vkfd_wire::vmid::VmidState;
 use vkfd_wire::{layout, Bar};
@@ -203,10 +204,10 @@ fn a_flushed_page_can_be_reused_and_one_that_is_not_flushed_is_corrupted() {
 
 #[test]
 fn a_device_that_does_not_flush_is_noticed() {
-    let broken = Machine::local(Model { skip_tlb_flush: true, ..model() });
+    let broken = Machine::local(Model { sabotage: Switch::SkipTlbFlush.into(), ..model() });
     assert!(reuses(&broken, true));
     drop(broken);
-    assert!(reuses(&Machine::processes(&["--sabotage", "skip-tlb-flush"]), true));
+    assert!(reuses(&Machine::processes(&["--sabotage", Switch::SkipTlbFlush.name()]), true));
 }
 
 #[test]

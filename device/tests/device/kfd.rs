@@ -15,6 +15,7 @@ use vkfd_driver::kfd::{Kfd, Options};
 use vkfd_driver::mmap::Mapped;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
+use vkfd_sabotage::Switch;
 use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, UserptrRange, ALLOC_MEMORY_OF_GPU_BATCH};
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EVENT_HW_EXCEPTION};
@@ -259,8 +260,7 @@ fn with_retry_nothing_stops_and_faults_are_served_over_the_wire() {
 
 #[test]
 fn a_driver_that_ignores_invalidations_does_damage() {
-    let mut options = Options::default();
-    options.sabotage.invalidation = true;
+    let options = Options { sabotage: Switch::Invalidation.into(), ..Options::default() };
     assert_ne!(storm(Bare::processes(), false, options, Duration::from_secs(1)).damage, 0);
 }
 

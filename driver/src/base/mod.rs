@@ -4,7 +4,7 @@
 pub mod addr;
 pub mod counters;
 pub mod errno;
+pub mod hook;
 pub mod lock_rank;
 pub mod model;
 pub mod pte;
-pub mod sabotage;

@@ -18,6 +18,7 @@ use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
 use crate::pte::{self, Target};
 use crate::revalidate::{self, Missing, Wanted};
+use crate::sabotage::Switch;
 use crate::userptr::{Moving, Reservation, Status, Userptr};
 use crate::vm::{Mapping, Vm};
 use crate::vram::{Contents, VramBlock};
@@ -430,7 +431,9 @@ impl Bo {
         let windows = inner.windows.take();
         drop(inner);
         match &self.backing {
-            Backing::Userptr(object) if object.process().sabotage().skip_unregister() => core::mem::forget(windows),
+            Backing::Userptr(object) if object.process().sabotage().has(Switch::Unregister) => {
+                core::mem::forget(windows)
+            }
             _ => drop(windows),
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::errno::{Errno, Result};
 use crate::limit::{ChargedDma, Limit};
 use crate::metadata::Metadata;
 use crate::os::{self, Arc};
+use crate::sabotage::FailPoint;
 use vkfd_uapi::memory as kfd_abi;
 
 /// `AMDGPU_GEM_DOMAIN_*`: the CPU's is never chosen, GDS, GWS, OA and doorbells are not offered.
@@ -48,7 +49,7 @@ pub struct GemObject {
 
 fn system(limit: &Arc<Limit>, device: &Device, bytes: u64) -> Result<Backing> {
     let charge = limit.charge(bytes)?;
-    os::failpoint("dma")?;
+    os::failpoint(FailPoint::Dma)?;
     Ok(Backing::Dma(ChargedDma::charged(device.gpu().alloc_dma(bytes)?, charge)?))
 }
 

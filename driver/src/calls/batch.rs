@@ -11,6 +11,7 @@ use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
 use crate::range_set::{Builder, RangeSet};
+use crate::sabotage::{FailPoint, Switch};
 use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, UserptrRange, UserptrRangesHeader};
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_USERPTR_BATCH};
 use vkfd_uapi::pod::{slice_as_bytes_mut, Pod};
@@ -38,7 +39,7 @@ impl Process {
             let some = count.saturating_sub(done).min(STEP);
             let offset = (done as u64).checked_mul(size_of::<UserptrRange>() as u64).ok_or(bad_pointer)?;
             let at = array.checked_add(offset).ok_or(bad_pointer)?;
-            os::failpoint("copy")?;
+            os::failpoint(FailPoint::Copy)?;
             step.truncate(some);
             let bytes = slice_as_bytes_mut(&mut step);
             self.mm().read(CpuVa(at), bytes).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
@@ -48,7 +49,7 @@ impl Process {
             done = done.saturating_add(some);
         }
         let mut set = builder.build()?;
-        if self.sabotage().skew_prefix_sum() {
+        if self.sabotage().has(Switch::PrefixSum) {
             set.skew();
         }
         Ok(set)
@@ -103,7 +104,7 @@ impl Process {
             let list = list.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
             Some(self.range_list_of(list, header.num_ranges, args.size)?)
         } else if args.flags & ALLOC_MEM_FLAGS_USERPTR != 0 {
-            let start = if self.sabotage().identity_translation() { args.va_addr } else { args.mmap_offset };
+            let start = if self.sabotage().has(Switch::Identity) { args.va_addr } else { args.mmap_offset };
             Some(self.single_range(start, args.size)?)
         } else {
             None

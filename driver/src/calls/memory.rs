@@ -16,6 +16,7 @@ use crate::os::{self, Arc, Time};
 use crate::page_table::VA_END;
 use crate::process::{Inner, Process};
 use crate::range_set::{Builder, RangeSet};
+use crate::sabotage::FailPoint;
 use crate::userptr::Userptr;
 use crate::vm::DOORBELL_BYTES;
 use crate::window::Windows;
@@ -172,7 +173,7 @@ impl Process {
             }
             abi::ALLOC_MEM_FLAGS_GTT => {
                 let charge = self.charge(span.bytes())?;
-                os::failpoint("dma")?;
+                os::failpoint(FailPoint::Dma)?;
                 let memory = ChargedDma::charged(device.gpu().alloc_dma(span.bytes())?, charge)?;
                 mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
                 (Backing::Dma(memory), mmap_offset)
@@ -246,7 +247,7 @@ impl Process {
         let objects = self.lock().cpu_hulls.len();
         self.eviction().make_room(objects)?;
         let client: Arc<dyn crate::address_space::Invalidate> = object.clone();
-        os::failpoint("watch")?;
+        os::failpoint(FailPoint::Watch)?;
         let windows = Windows::new(self.mm(), object.ranges(), &client, self.window_policy())?;
         bo.register(windows, self.deadline())
     }

@@ -17,6 +17,7 @@ use crate::os::{self, Arc};
 use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::queue::{Queue, State};
+use crate::sabotage::FailPoint;
 use crate::vm::DOORBELL_BYTES;
 use vkfd_uapi::queue as abi;
 
@@ -104,7 +105,7 @@ impl Process {
             doorbell: u64::from(doorbell) * 8,
         };
         let offset = vm.doorbells_mmap_offset();
-        let hw = os::failpoint("queue").and_then(|()| vm.gpu().add_queue(&spec));
+        let hw = os::failpoint(FailPoint::Queue).and_then(|()| vm.gpu().add_queue(&spec));
         let mut inner = self.lock();
         match hw {
             Ok(hw) => {

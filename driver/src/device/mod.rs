@@ -17,6 +17,7 @@ use crate::gpu::{Gpu, GpuProperties, Vmid};
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, Vec};
 use crate::residency::Residency;
+use crate::sabotage::FailPoint;
 use crate::vmid_owner::VmidOwner;
 use crate::vram::Vram;
 
@@ -139,7 +140,7 @@ impl Device {
 
     /// A VMID for `owner`. ENOSPC when all are taken, or those that are left are for others ([`share`]).
     pub fn take_vmid(&self, owner: Arc<dyn VmidOwner>) -> Result<Vmid> {
-        crate::os::failpoint("vmid")?;
+        crate::os::failpoint(FailPoint::Vmid)?;
         let no_vmid = Error::new(Errno::ENOSPC, Reason::BadGpu);
         let mut owners = self.owners.lock();
         // VMID 0 is the driver's own.

@@ -19,6 +19,7 @@ use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::Gpu;
 use crate::lock_rank::Rank;
 use crate::os::{Mutex, Vec};
+use crate::sabotage::FailPoint;
 
 const NIL: u32 = u32::MAX;
 const ORDERS: usize = 19; // up to 1 GiB blocks
@@ -152,7 +153,7 @@ impl Vram {
 
     /// One page of zeros, for a page table.
     pub fn alloc_page(&self, gpu: &dyn Gpu) -> Result<VramOffset> {
-        crate::os::failpoint("vram")?;
+        crate::os::failpoint(FailPoint::Vram)?;
         let mut lists = self.lists.lock();
         let (at, order, used) = lists.take(0).ok_or(Error::new(Errno::ENOMEM, Reason::NoVram))?;
         lists.free_pages -= 1;

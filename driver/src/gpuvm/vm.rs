@@ -14,7 +14,7 @@ use crate::gpu::{DmaMemory, Gpu, Vmid};
 use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex};
 use crate::page_table::{Leaves, PageTable};
-use crate::sabotage::Sabotage;
+use crate::sabotage::{Switch, Switches};
 use crate::vmid_owner::VmidOwner;
 use core::sync::atomic::{AtomicU64, Ordering};
 use vkfd_uapi::mmap;
@@ -44,7 +44,7 @@ pub struct Mapping {
 
 impl Vm {
     /// An empty address space for `owner`; the GPU walks it from now on.
-    pub fn new(owner: Arc<dyn VmidOwner>, device: &Arc<Device>, retry: bool, sabotage: &Sabotage) -> Result<Arc<Self>> {
+    pub fn new(owner: Arc<dyn VmidOwner>, device: &Arc<Device>, retry: bool, sabotage: &Switches) -> Result<Arc<Self>> {
         let gpu = device.gpu();
         let table = PageTable::new(gpu.clone(), device.vram().clone())?;
         let root = FabricAddr(gpu.properties().vram_base.0 + table.root().0);
@@ -52,7 +52,7 @@ impl Vm {
         let doorbells = gpu.alloc_doorbells(DOORBELL_BYTES)?;
         let mmio = gpu.alloc_dma(PAGE)?;
         let vmid = device.take_vmid(owner)?;
-        let skip_flush = sabotage.skip_tlb_flush();
+        let skip_flush = sabotage.has(Switch::TlbFlush);
         let this =
             Self { device: device.clone(), vmid, table, doorbells, mmio, flushes: AtomicU64::new(0), skip_flush };
         let this = crate::os::arc(this)?;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How the driver behaves: a kernel module's parameters.
 
+use crate::addr::CpuSpan;
 use crate::damping::Damping;
 use crate::device_memory;
-use crate::sabotage::Sabotage;
+use crate::hook::Hook;
+use crate::sabotage::{Switch, Switches};
 use crate::window::WindowPolicy;
 use core::time::Duration;
 
@@ -27,8 +29,19 @@ pub struct Options {
     /// Whether clients may have what is there for tests and benchmarks only: MEASURE, MOVE, SET_WINDOWS. EPERM otherwise. Each lets a
     /// client hold what others need (references to pages, VRAM, notifiers), so a machine with strangers on it has it off.
     pub diagnosis: bool,
-    /// What is broken on purpose (nothing, unless built for that).
-    pub sabotage: Sabotage,
+    /// What is broken on purpose (nothing, unless built for that). In a process, also what is broken of the machine's GPUs.
+    pub sabotage: Switches,
+    /// What [`Switch::BeforeCommit`] calls.
+    pub before_commit: Hook,
+}
+
+impl Options {
+    /// Pages of `span` and what follows were faulted in and are not committed yet. No lock that an invalidation takes is held.
+    pub(crate) fn before_commit(&self, span: CpuSpan) {
+        if self.sabotage.has(Switch::BeforeCommit) {
+            self.before_commit.call(span);
+        }
+    }
 }
 
 impl Default for Options {
@@ -42,7 +55,8 @@ impl Default for Options {
             device_memory: device_memory::Kind::default(),
             damping: Damping::default(),
             diagnosis: false,
-            sabotage: Sabotage::default(),
+            sabotage: Switches::NONE,
+            before_commit: Hook::default(),
         }
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::errno::{Errno, Error, Result};
 use crate::lock_rank::Rank;
+use crate::sabotage::FailPoint;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::pin::Pin;
@@ -55,7 +56,7 @@ impl From<Error> for kernel::error::Error {
 
 /// Makes a shared object; ENOMEM when that fails.
 pub fn arc<T>(value: T) -> Result<Arc<T>> {
-    failpoint("arc")?;
+    failpoint(FailPoint::Arc)?;
     Ok(Arc::new(value, gfp()).map_err(|_| Errno::ENOMEM)?)
 }
 
@@ -70,7 +71,7 @@ impl<T> Vec<T> {
 
     /// Empty, with room for at least `capacity` elements.
     pub fn with_capacity(capacity: usize) -> Result<Self> {
-        failpoint("vec")?;
+        failpoint(FailPoint::Vec)?;
         Ok(Self(KVVec::with_capacity(capacity, gfp()).map_err(|_| Errno::ENOMEM)?))
     }
 
@@ -79,14 +80,14 @@ impl<T> Vec<T> {
     where
         T: Clone,
     {
-        failpoint("vec")?;
+        failpoint(FailPoint::Vec)?;
         Ok(Self(KVVec::from_elem(value, len, gfp()).map_err(|_| Errno::ENOMEM)?))
     }
 
     /// Room for `more` elements, so that that many pushes cannot fail.
     pub fn reserve(&mut self, more: usize) -> Result {
         if self.0.capacity() - self.0.len() < more {
-            failpoint("vec")?;
+            failpoint(FailPoint::Vec)?;
             self.0.reserve(more, gfp()).map_err(|_| Errno::ENOMEM)?;
         }
         Ok(())
@@ -205,7 +206,7 @@ pub struct Mutex<T>(Pin<KBox<sync::Mutex<T>>>);
 impl<T> Mutex<T> {
     /// A lock of rank `rank`, in memory of its own because a kernel lock cannot be moved.
     pub fn new(rank: Rank, value: T) -> Result<Self> {
-        failpoint("mutex")?;
+        failpoint(FailPoint::Mutex)?;
         let (name, key) = class(rank);
         let lock = KBox::pin_init(sync::Mutex::new(value, name, key), gfp());
         Ok(Self(lock.map_err(|_| Errno::ENOMEM)?))
@@ -228,7 +229,7 @@ pub struct Condvar(Pin<KBox<CondVar>>);
 impl Condvar {
     /// A condition nobody waits for.
     pub fn new() -> Result<Self> {
-        failpoint("condvar")?;
+        failpoint(FailPoint::Condvar)?;
         let condition = KBox::pin_init(CondVar::new(c"vkfd_condition", kernel::static_lock_class!()), gfp());
         Ok(Self(condition.map_err(|_| Errno::ENOMEM)?))
     }
@@ -333,7 +334,7 @@ pub fn warn(message: fmt::Arguments<'_>) {
 
 /// A place where a test can make the driver fail: each allocation and each call to the host passes one. The test sets
 /// `/proc/thread-self/fail-nth` (`CONFIG_FAULT_INJECTION`).
-pub fn failpoint(_site: &'static str) -> Result {
+pub fn failpoint(_site: FailPoint) -> Result {
     // SAFETY: no preconditions.
     if unsafe { vkfd_should_fail() } {
         return Err(Errno::ENOMEM.into());
@@ -422,7 +423,7 @@ fn work_classes() -> [Class; 3] {
 impl<T: Send + Sync + 'static> Work<T> {
     /// Work that runs `run` on its target.
     pub fn new(_name: &str, run: fn(&Arc<T>)) -> Result<Self> {
-        failpoint("work")?;
+        failpoint(FailPoint::Work)?;
         let timer = Timer { due: None, target: None, stopped: false };
         let [_, _, (name, key)] = work_classes();
         let item = KBox::pin_init(

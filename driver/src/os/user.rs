@@ -13,6 +13,7 @@ extern crate std;
 use super::prim::{self, thread, Instant};
 use crate::errno::{Errno, Result};
 use crate::lock_rank::{self, Rank};
+use crate::sabotage::FailPoint;
 use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -24,7 +25,7 @@ pub use std::sync::Arc;
 
 /// Makes a shared object; ENOMEM when that fails.
 pub fn arc<T>(value: T) -> Result<Arc<T>> {
-    failpoint("arc")?;
+    failpoint(FailPoint::Arc)?;
     Ok(Arc::new(value))
 }
 
@@ -40,7 +41,7 @@ impl<T> Vec<T> {
 
     /// Empty, with room for exactly `capacity` elements.
     pub fn with_capacity(capacity: usize) -> Result<Self> {
-        failpoint("vec")?;
+        failpoint(FailPoint::Vec)?;
         let mut v = std::vec::Vec::new();
         v.try_reserve_exact(capacity).map_err(|_| Errno::ENOMEM)?;
         Ok(Self(v))
@@ -59,7 +60,7 @@ impl<T> Vec<T> {
     /// Room for `more` elements, so that that many pushes cannot fail.
     pub fn reserve(&mut self, more: usize) -> Result {
         if self.0.capacity() - self.0.len() < more {
-            failpoint("vec")?;
+            failpoint(FailPoint::Vec)?;
             self.0.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
         }
         Ok(())
@@ -204,7 +205,7 @@ pub struct MutexGuard<'a, T> {
 impl<T> Mutex<T> {
     /// A lock of rank `rank`; making one can fail in the kernel, where locks are allocated.
     pub fn new(rank: Rank, value: T) -> Result<Self> {
-        failpoint("mutex")?;
+        failpoint(FailPoint::Mutex)?;
         Ok(Self { rank, inner: prim::Mutex::new(value) })
     }
 
@@ -248,7 +249,7 @@ pub struct Condvar(prim::Condvar);
 impl Condvar {
     /// A condition nobody waits for; making one can fail in the kernel, where it is allocated.
     pub fn new() -> Result<Self> {
-        failpoint("condvar")?;
+        failpoint(FailPoint::Condvar)?;
         Ok(Self(prim::Condvar::new()))
     }
 
@@ -365,7 +366,7 @@ pub fn set_log(log: fn(fmt::Arguments<'_>)) {
 }
 
 /// A place where a test can make the driver fail: each allocation and each call to the host passes one.
-pub fn failpoint(site: &'static str) -> Result {
+pub fn failpoint(site: FailPoint) -> Result {
     debug_assert!(!in_reclaim(), "{site}: an allocation or host call in reclaim");
     POINTS.with(|points| points.set(points.get() + 1));
     FAIL.with(|fail| match fail.get() {
@@ -430,7 +431,7 @@ pub struct Work<T: Send + Sync + 'static> {
 impl<T: Send + Sync + 'static> Work<T> {
     /// Work that runs `run` on its target. `name` is the thread's.
     pub fn new(name: &str, run: fn(&Arc<T>)) -> Result<Self> {
-        failpoint("work")?;
+        failpoint(FailPoint::Work)?;
         let state = Arc::new(WorkState {
             timer: prim::Mutex::new(Timer { due: None, stop: false }),
             changed: prim::Condvar::new(),

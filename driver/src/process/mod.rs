@@ -28,7 +28,7 @@ use crate::lock_rank::Rank;
 use crate::offsets::{Offsets, Shown};
 use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
 use crate::queue::Queues;
-use crate::sabotage::Sabotage;
+use crate::sabotage::Switches;
 use crate::smi::{Event, Who};
 use crate::svm::Svm;
 use crate::vm::{Vm, DOORBELL_BYTES};
@@ -222,8 +222,12 @@ impl Process {
     }
 
     /// What is broken on purpose.
-    pub fn sabotage(&self) -> &Sabotage {
+    pub fn sabotage(&self) -> &Switches {
         &self.kfd.options().sabotage
+    }
+
+    pub(crate) fn before_commit(&self, span: CpuSpan) {
+        self.kfd.options().before_commit(span);
     }
 
     /// How many GPUs the machine has.

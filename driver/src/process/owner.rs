@@ -3,6 +3,7 @@
 //! SVM memory.
 
 use super::Process;
+use crate::addr::CpuSpan;
 use crate::address_space::AddressSpace;
 use crate::counters::Counters;
 use crate::errno::Result;
@@ -10,7 +11,7 @@ use crate::eviction::{self, Eviction};
 use crate::gpu::{HwQueue, PageFault};
 use crate::kfd::Kfd;
 use crate::os::{self, Arc};
-use crate::sabotage::Sabotage;
+use crate::sabotage::Switches;
 use crate::smi::{Event, Who};
 use crate::svm::owner::SvmOwner;
 use crate::svm::Svm;
@@ -92,8 +93,12 @@ impl UserptrOwner for Owned {
         self.0.counters()
     }
 
-    fn sabotage(&self) -> &Sabotage {
+    fn sabotage(&self) -> &Switches {
         self.0.sabotage()
+    }
+
+    fn before_commit(&self, span: CpuSpan) {
+        self.0.before_commit(span);
     }
 }
 

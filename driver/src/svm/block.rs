@@ -34,6 +34,7 @@ use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Time};
 use crate::page_bits::PageBits;
 use crate::residency::Granule;
+use crate::sabotage::Switch;
 use crate::vm::Vm;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -145,7 +146,7 @@ impl Block {
 
     /// What is known of it in its window's state, as long as it is live.
     pub fn of<'s>(&self, state: &'s mut State) -> Option<&'s mut BlockState> {
-        match self.window.owner().sabotage().confuse_blocks() {
+        match self.window.owner().sabotage().has(Switch::BlockIdentity) {
             false => state.of(self),
             true => state.of_slot(self.slot()),
         }

@@ -32,6 +32,7 @@ use crate::errno::{Errno, Result};
 use crate::os::{self, Time, Vec};
 use crate::page_bits::{PageBits, BLOCK_PAGES};
 use crate::pte;
+use crate::sabotage::{FailPoint, Switch};
 use core::time::Duration;
 
 /// What is to be faulted in and mapped.
@@ -140,7 +141,7 @@ impl<'a> Pass<'a> {
             let only_read = if self.want.write { self.want.view.gpu_read_only } else { self.want.view.only_read };
             self.fault(seq, todo & !only_read, Access::Write, &mut found)?;
             self.fault(seq, todo & only_read, Access::Read, &mut found)?;
-            block.window().owner().sabotage().before_commit(block.span());
+            block.window().owner().before_commit(block.span());
         }
         Ok(self.commit(&found))
     }
@@ -173,7 +174,7 @@ impl<'a> Pass<'a> {
                 self.spans.push(span)?;
             }
             let wanted: u64 = self.runs[from..].iter().map(|run| run.1).sum();
-            os::failpoint("fault")?;
+            os::failpoint(FailPoint::Fault)?;
             let mm = self.block.window().owner().mm();
             let faulted = mm.fault(self.block.watch(), seq, &self.spans, access, &mut self.buffer[..index(wanted)]);
             let mut at = 0;
@@ -246,7 +247,7 @@ impl<'a> Pass<'a> {
         let block = self.block;
         let mut state = block.window().lock();
         let Some(b) = block.of(&mut state) else { return PageBits::NONE };
-        let unchecked = block.window().owner().sabotage().skip_generation_check();
+        let unchecked = block.window().owner().sabotage().has(Switch::GenerationCheck);
         let moved = if unchecked { PageBits::NONE } else { b.moved };
         let good = found.got & !(moved | b.forgotten);
         good.runs(|first, pages| {

@@ -33,6 +33,7 @@ use crate::address_space::{Invalidate, Watch};
 use crate::errno::{Errno, Result};
 use crate::os::{self, Arc};
 use crate::residency::Granule;
+use crate::sabotage::{FailPoint, Switch};
 use core::time::Duration;
 
 /// A window with its notifier.
@@ -126,7 +127,7 @@ impl Svm {
             }
             let window = Window::new(owner()?, base)?;
             let client: Arc<dyn Invalidate> = window.clone();
-            os::failpoint("watch")?;
+            os::failpoint(FailPoint::Watch)?;
             let watch = window.owner().mm().watch(window.span(), client)?;
             let mut surplus = Some(Watched { window, watch });
             let result = self.inner.lock().add_window(&mut surplus);
@@ -185,7 +186,7 @@ impl Svm {
         if inner.has_range(block.span()) {
             return;
         }
-        if block.window().owner().sabotage().end_used_blocks() {
+        if block.window().owner().sabotage().has(Switch::BlockEnd) {
             // What was seen need not hold any more.
             drop(inner);
             (0..200).for_each(|_| os::sleep(Duration::ZERO));

@@ -35,6 +35,7 @@ use crate::errno::{Errno, Result};
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
 use crate::page_bits::PageBits;
+use crate::sabotage::Switch;
 use crate::smi::Event;
 use vkfd_uapi::smi as abi;
 
@@ -180,7 +181,7 @@ impl Window {
         state.clear(self.span, span, &mut |_| PageBits::ALL);
         state.each_block(self.span, span, &mut |_, block, pages| {
             block.valid &= !pages;
-            if !self.owner.sabotage().keep_forgotten() {
+            if !self.owner.sabotage().has(Switch::Forgotten) {
                 block.forgotten |= pages;
             }
             for map in block.maps.iter_mut() {
@@ -230,7 +231,7 @@ impl Window {
     fn hear(&self, span: CpuSpan, blockable: bool, trigger: u32) -> bool {
         let owner = &self.owner;
         let unmapped = trigger == abi::SVM_UNMAP_TRIGGER_UNMAP_FROM_CPU;
-        if !span.overlaps(self.span) || owner.sabotage().skip_invalidation() {
+        if !span.overlaps(self.span) || owner.sabotage().has(Switch::Invalidation) {
             return true;
         }
         let Some(mut state) = (if blockable { Some(self.state.lock()) } else { self.state.try_lock() }) else {
@@ -266,7 +267,7 @@ impl Window {
             }
             if unmapped {
                 block.bounces.forget(pages);
-                if !owner.sabotage().keep_forgotten() {
+                if !owner.sabotage().has(Switch::Forgotten) {
                     block.forgotten |= pages;
                 }
             }

@@ -34,6 +34,7 @@ use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, MutexGuard, Vec};
 use crate::pte;
 use crate::range_set::RangeSet;
+use crate::sabotage::Switch;
 use crate::vm::Mapping;
 use core::sync::atomic::{AtomicU32, Ordering};
 use vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_USERPTR;
@@ -250,14 +251,14 @@ impl Invalidate for Userptr {
         let counters = self.process.counters();
         let sabotage = self.process.sabotage();
         // An overlap test that is off by one page at a range's end is one whose span begins a page late.
-        let late = if sabotage.skip_range_end() { PAGE } else { 0 };
+        let late = if sabotage.has(Switch::RangeEnd) { PAGE } else { 0 };
         let span = CpuSpan::between(CpuVa(span.start().0 + late), span.end());
         let mut any = false;
         self.ranges.overlapping(span, &mut |_| {
             any = true;
             false
         });
-        if !any || sabotage.skip_invalidation() {
+        if !any || sabotage.has(Switch::Invalidation) {
             return true;
         }
         let Some(mut state) = (if blockable { Some(self.state.lock()) } else { self.state.try_lock() }) else {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a userptr object asks of the process that it belongs to.
 
+use crate::addr::CpuSpan;
 use crate::address_space::AddressSpace;
 use crate::counters::Counters;
 use crate::eviction::{self, Eviction};
-use crate::sabotage::Sabotage;
+use crate::sabotage::Switches;
 
 /// An object's process. Userptr is below processes and knows them as this.
 pub trait UserptrOwner: Send + Sync {
@@ -30,5 +31,9 @@ pub trait UserptrOwner: Send + Sync {
     fn counters(&self) -> &Counters;
 
     /// What is broken on purpose.
-    fn sabotage(&self) -> &Sabotage;
+    fn sabotage(&self) -> &Switches;
+
+    /// Pages of `span` and what follows were faulted in and are not committed yet: the place for a test's race. No lock that an
+    /// invalidation takes is held.
+    fn before_commit(&self, span: CpuSpan);
 }

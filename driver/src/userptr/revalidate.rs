@@ -28,6 +28,7 @@ use crate::addr::{index, CpuSpan, CpuVa, HUGE_PAGES, PAGE};
 use crate::address_space::{Page, Seq, Watch};
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
+use crate::sabotage::{FailPoint, Switch};
 use crate::userptr::{InvalidList, Reservation, State, Status, Userptr};
 use crate::window::Windows;
 use core::time::Duration;
@@ -329,11 +330,11 @@ impl<'a> Pass<'a> {
             let wanted: u64 = spans.iter().map(|s| s.pages()).sum();
             let mm = self.object.process().mm();
             let access = self.object.access();
-            let faulted = match os::failpoint("fault") {
+            let faulted = match os::failpoint(FailPoint::Fault) {
                 Ok(()) => mm.fault(watch, seq, spans, access, &mut self.pages[..index(wanted)]),
                 Err(e) => return Err(e),
             };
-            self.object.process().sabotage().before_commit(spans[0]);
+            self.object.process().before_commit(spans[0]);
             self.commit(from, faulted.spans);
             from += faulted.spans;
             if let Some(errno) = faulted.error {
@@ -358,7 +359,7 @@ impl<'a> Pass<'a> {
     fn unmoved(&self, state: &State, pick: Pick) -> bool {
         let (generation, status) = state.range(pick.range);
         let same = generation == pick.generation && matches!(status, Status::Invalid | Status::Filling);
-        same || self.object.process().sabotage().skip_generation_check()
+        same || self.object.process().sabotage().has(Switch::GenerationCheck)
     }
 
     fn commit(&mut self, from: usize, count: usize) {
@@ -393,7 +394,7 @@ impl<'a> Pass<'a> {
             let piece = (CHUNK_PAGES - va_page % HUGE_PAGES).min(pages - done);
             let from = CpuVa(start.0 + done * PAGE);
             let span = CpuSpan::between(from, CpuVa(from.0 + piece * PAGE));
-            os::failpoint("fault")?;
+            os::failpoint(FailPoint::Fault)?;
             let mm = object.process().mm();
             let buffer = &mut self.pages[..index(piece)];
             let faulted = mm.fault(watch, seq, &[span], object.access(), buffer);
@@ -405,7 +406,7 @@ impl<'a> Pass<'a> {
                 Some(errno) => return self.miss(pick, errno),
                 None => {}
             }
-            object.process().sabotage().before_commit(span);
+            object.process().before_commit(span);
             let mut state = object.lock();
             if !self.unmoved(&state, pick) {
                 state.relist(pick.range);

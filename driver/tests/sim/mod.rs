@@ -16,6 +16,7 @@ use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
 use vkfd_driver::kfd::{Kfd, Options};
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
+use vkfd_driver::sabotage::FailPoint;
 use vkfd_uapi::pod::Pod;
 
 mod dma;
@@ -293,7 +294,7 @@ impl AddressSpace for Mm {
     }
 
     fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>> {
-        os::failpoint("watch")?;
+        os::failpoint(FailPoint::Watch)?;
         let hook = self.0.before_watch.lock().unwrap().take();
         if let Some(hook) = hook {
             hook(&self.0);
@@ -350,13 +351,13 @@ impl AddressSpace for Mm {
         device: &Arc<dyn DeviceMemory>,
         places: &mut [Option<VramOffset>],
     ) -> Result<u64> {
-        os::failpoint("migrate_to_device")?;
+        os::failpoint(FailPoint::Migrate)?;
         let moved = self.0.move_in(span, device, places);
         self.0.move_error.lock().unwrap().take().map_or(Ok(moved), |error| Err(error.into()))
     }
 
     fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
-        os::failpoint("migrate_to_system")?;
+        os::failpoint(FailPoint::Migrate)?;
         let moved = self.0.move_out(span);
         let hook = self.0.after_move_out.lock().unwrap().take();
         if let Some(hook) = hook {
@@ -558,7 +559,7 @@ impl Gpu for Device {
         os::now().0
     }
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
-        os::failpoint("dma")?;
+        os::failpoint(FailPoint::Dma)?;
         let first = self.0.next_dma.fetch_add(bytes, Ordering::SeqCst);
         Ok(Arc::new(dma::SimDma::new(bytes, first)))
     }

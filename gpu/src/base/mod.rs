@@ -10,6 +10,4 @@ pub(crate) mod ids;
 pub(crate) mod interrupts;
 pub(crate) mod lock;
 pub(crate) mod queue_error;
-#[cfg(feature = "sabotage")]
-pub(crate) mod sabotage;
 pub(crate) mod signal_mask;

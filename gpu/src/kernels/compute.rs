@@ -15,12 +15,11 @@ use crate::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
 use crate::symbol;
 use crate::tally::Tally;
 use crate::worker;
-#[cfg(feature = "sabotage")]
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, DESCRIPTOR_BYTES};
 use vkfd_cu::{Apertures, Refusal};
 use vkfd_isa::Target;
+use vkfd_sabotage::Switch;
 
 /// High halves of the addresses at which FLAT finds LDS and scratch, as KFD sets them.
 pub(crate) const APERTURES: Apertures = Apertures { shared: 1 << 16, private: 2 << 16 };
@@ -130,7 +129,6 @@ impl Compute {
         if let Err(error) = launch.check() {
             return Err(refused(port, object, error)?);
         }
-        #[cfg(feature = "sabotage")]
         let launch = shortened(port, launch);
         let Program { entry, target, .. } = launch.program;
         let begun = Instant::now();
@@ -167,9 +165,8 @@ fn note(port: &mut Port, object: u64, target: Target, tally: &Tally, took: Durat
 }
 
 /// The launch without the last work-item of each row, if that is broken.
-#[cfg(feature = "sabotage")]
 fn shortened(port: &Port, mut launch: Launch) -> Launch {
-    if port.shared.sabotage.short_grid.load(SeqCst) && launch.sizes.grid[0] > 1 {
+    if port.shared.sabotage.has(Switch::ShortGrid) && launch.sizes.grid[0] > 1 {
         launch.sizes.grid[0] -= 1;
     }
     launch

@@ -7,6 +7,7 @@
 use vkfd_cu::reference::Reference;
 use vkfd_cu::{fast, Exit, Group, Wave, World};
 use vkfd_isa::Target;
+use vkfd_sabotage::LiveSwitches;
 
 enum Kind {
     Fast(Box<fast::Engine>),
@@ -31,11 +32,9 @@ impl Engine {
     }
 
     /// Breaks what is to be broken, in code that is decoded from now on.
-    #[cfg(feature = "sabotage")]
-    pub(crate) fn obey(&mut self, sabotage: &crate::Sabotage) {
-        let operation = *sabotage.operation.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let (Kind::Fast(engine), Some(operation)) = (&mut self.kind, operation) {
-            engine.break_handler(operation);
+    pub(crate) fn sabotage(&mut self, switches: &LiveSwitches) {
+        if let Kind::Fast(engine) = &mut self.kind {
+            engine.sabotage(switches.get());
         }
     }
 

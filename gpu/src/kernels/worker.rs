@@ -54,8 +54,7 @@ impl Job {
 
     /// Runs `group` for a turn. Whether all groups only wait.
     fn turn(&self, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
-        #[cfg(feature = "sabotage")]
-        engine.obey(&port.shared.sabotage);
+        engine.sabotage(&port.shared.sabotage);
         let mut world = Surroundings::new(port, &self.dispatch, patient);
         engine.begin(self.number);
         let turn = group.run(engine, &mut world, BUDGET);

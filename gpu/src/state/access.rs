@@ -22,6 +22,7 @@ use crate::walk::{extend, walk, walk_leaf, Translation};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use std::time::Duration;
+use vkfd_sabotage::Switch;
 
 /// Most bytes touched in one access: what suspending waits for.
 pub(crate) const CHUNK: usize = 256 << 10;
@@ -425,8 +426,7 @@ impl Port {
         let mut from = Side { va: src, access: Access::Read };
         let mut to = Side { va: dst, access: Access::Write };
         let mut left = len;
-        #[cfg(feature = "sabotage")]
-        if self.shared.sabotage.short_copy.load(SeqCst) {
+        if self.shared.sabotage.has(Switch::ShortCopy) {
             left = left.saturating_sub(1);
         }
         let mut lost = 0;

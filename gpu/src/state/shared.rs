@@ -12,6 +12,7 @@ use crate::interrupts::Interrupts;
 use crate::pool::Pool;
 use crate::vmid::{Slots, VmidState};
 use std::sync::Arc;
+use vkfd_sabotage::LiveSwitches;
 
 /// The part of a GPU that its queue threads use.
 pub(crate) struct Shared {
@@ -26,8 +27,7 @@ pub(crate) struct Shared {
     pub(crate) counters: CounterCells,
     pub(crate) bell: Bell,
     pub(crate) pool: Pool,
-    #[cfg(feature = "sabotage")]
-    pub(crate) sabotage: crate::sabotage::Sabotage,
+    pub(crate) sabotage: LiveSwitches,
 }
 
 impl Shared {

@@ -4,6 +4,7 @@
 use crate::rig::*;
 use vkfd_gpu::pte::EntryFlags;
 use vkfd_gpu::*;
+use vkfd_sabotage::Switch;
 
 const AREA: u64 = 0x1234_5000_0000;
 const BIG: u32 = 1 << 30;
@@ -332,6 +333,6 @@ fn a_flush_waits_for_the_accesses_in_flight() {
 #[test]
 fn a_sabotaged_flush_lets_the_old_page_be_written() {
     let rig = Rig::new();
-    rig.gpu.sabotage().skip_tlb_flush.store(true, std::sync::atomic::Ordering::SeqCst);
+    rig.gpu.sabotage().turn(Switch::SkipTlbFlush, true);
     assert!(old_page_written(&rig));
 }

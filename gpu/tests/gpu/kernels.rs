@@ -2,9 +2,9 @@
 //! Kernels in gfx900's machine code, run through AQL: sizes, barriers, scratch, atomics, groups that wait for each other, errors.
 
 use crate::rig::*;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use vkfd_gpu::*;
+use vkfd_sabotage::Switch;
 
 /// The kernels of `kernels/gfx900.s`, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -415,7 +415,7 @@ fn a_flush_that_does_nothing_is_noticed_by_kernels() {
     // A thread has to be stopped between two accesses to a page that moves just then; nearly every time one is.
     let noticed = (0..20).any(|_| {
         let rig = rig(2, false);
-        rig.gpu.sabotage().skip_tlb_flush.store(true, SeqCst);
+        rig.gpu.sabotage().turn(Switch::SkipTlbFlush, true);
         let (found, expected) = churn_on_moving_pages(&rig);
         found != expected
     });

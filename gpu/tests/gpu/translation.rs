@@ -2,9 +2,9 @@
 //! Page tables and the TLB.
 
 use crate::rig::*;
-use std::sync::atomic::Ordering::SeqCst;
 use vkfd_gpu::pte::{Entry, EntryFlags, Level, Target, HUGE_BYTES};
 use vkfd_gpu::*;
+use vkfd_sabotage::Switch;
 
 const AREA: u64 = 0x1234_5000_0000;
 
@@ -157,7 +157,7 @@ fn without_a_flush_the_old_page_is_used() {
 #[test]
 fn a_sabotaged_flush_is_noticed() {
     let rig = Rig::new();
-    rig.gpu.sabotage().skip_tlb_flush.store(true, SeqCst);
+    rig.gpu.sabotage().turn(Switch::SkipTlbFlush, true);
     assert_eq!(moved_page(&rig, true), (111, 111));
 }
 

@@ -10,6 +10,7 @@ use super::Mover;
 use crate::sabotage;
 use crate::sys;
 use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use vkfd_sabotage::Switch;
 
 /// A mapping that is to replace one of the client's.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl Mover {
             if !same || self.ring.pending(since, span).next().is_some() {
                 Err(libc::EBUSY)
             } else {
-                sabotage::before_replacing();
+                sabotage::wait_if(Switch::ReplaceSlowly);
                 let stands = if staged.stands { libc::MREMAP_DONTUNMAP } else { 0 };
                 let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stands;
                 // SAFETY: the client's mapping is emptied or about to be filled from its copy, and no one but the client refers to it.

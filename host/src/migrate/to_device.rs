@@ -16,6 +16,7 @@ use crate::sabotage;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use vkfd_sabotage::Switch;
 
 /// Bytes taken out at once; then they can be copied.
 const PORTION: u64 = 1 << 20;
@@ -100,8 +101,11 @@ impl Worker {
         let window = self.with_sealed(memory.window());
         let number = self.remember(memory);
         let mut offers = Offers { start: span.start(), places };
-        let stacks =
-            if sabotage::moves_stacks() { Ok(Vec::new()) } else { self.threads.stacks_in(span, &self.mover.mappings) };
+        let stacks = if sabotage::has(Switch::MoveStacks) {
+            Ok(Vec::new())
+        } else {
+            self.threads.stacks_in(span, &self.mover.mappings)
+        };
         let Ok(stacks) = stacks else {
             return Placed { places: offers.places, moved: 0, shared: Vec::new() };
         };
@@ -154,7 +158,7 @@ impl Worker {
                 continue;
             }
             let stop = self.part_to_device(part, window, number, offers, moved, shared);
-            sabotage::before_ending();
+            sabotage::wait_if(Switch::EndSlowly);
             self.disown_rest(part);
             if stop {
                 return false;
@@ -297,13 +301,16 @@ impl Worker {
             None => return (Outcome::Disturbed, false),
         };
         let piece = CpuSpan::between(piece.start(), CpuVa(piece.start().0 + taken));
-        let copied =
-            if sabotage::unsealed() { self.mover.copy.run(vram, piece.start()) } else { self.mover.copy.end(taken) };
+        let copied = if sabotage::has(Switch::CopyUnsealed) {
+            self.mover.copy.run(vram, piece.start())
+        } else {
+            self.mover.copy.end(taken)
+        };
         if !copied {
             self.give_back(piece, slot, since);
             return (Outcome::Stop, false);
         }
-        if sabotage::unsealed() {
+        if sabotage::has(Switch::CopyUnsealed) {
             // Long enough for somebody to write what is then lost.
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
@@ -342,7 +349,7 @@ impl Worker {
             // What came into a hole since `adopt` is not registered; without that it could go again unseen.
             mover.descriptor.register(piece, Mode::Missing).ok()?;
             mover.mappings.uniform(piece, is_movable)?;
-            if sabotage::unsealed() {
+            if sabotage::has(Switch::CopyUnsealed) {
                 return Some((piece.bytes(), true));
             }
             let (mut taken, mut full) = (0, true);
@@ -383,7 +390,7 @@ impl Worker {
         self.mover.places.lock().insert(Run { sealed: true, ..run });
         for (_, change) in self.mover.ring.pending(since, run.span) {
             let Change::Remap { from, to } = change else { continue };
-            if sabotage::forgetful() {
+            if sabotage::has(Switch::ForgetWhatMoved) {
                 continue;
             }
             for touched in [Some(from), CpuSpan::new(to, from.bytes())].into_iter().flatten() {
@@ -433,7 +440,7 @@ impl Worker {
 
     /// Gives pages that were taken out back: to where they were, or have been moved to; those that were discarded to nobody.
     fn give_back(&self, piece: CpuSpan, slot: CpuVa, since: u64) {
-        if sabotage::unsealed() {
+        if sabotage::has(Switch::CopyUnsealed) {
             return;
         }
         let mut at = piece.start();
@@ -531,7 +538,7 @@ impl Worker {
     pub(super) fn disown(&mut self, part: CpuSpan) {
         let mover = self.mover;
         let done = self.mm.take_over(part, || {
-            if sabotage::careless() {
+            if sabotage::has(Switch::EndCarelessly) {
                 let _ = mover.descriptor.unregister(part);
                 return true;
             }

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 use vkfd_driver::device_memory::DeviceMemory;
+use vkfd_sabotage::Switch;
 
 /// How often a piece is tried whose mapping is changing.
 const TRIES: u32 = 8;
@@ -106,7 +107,7 @@ impl Worker {
     pub(super) fn piece_to_system(&mut self, piece: Run, contents: bool) -> u64 {
         let Some(window) = self.window(piece.memory) else { return 0 };
         let mut slot = (contents && piece.span.bytes() == HUGE).then(|| self.stash.take_full()).flatten();
-        if sabotage::unsealed() && piece.coherent && contents {
+        if sabotage::has(Switch::CopyUnsealed) && piece.coherent && contents {
             slot = self.copied_too_early(&piece, &window, slot);
         }
         let since = self.mover.ring.handled();
@@ -146,7 +147,7 @@ impl Worker {
         let vram = window.mapped(window.offset(piece.at), piece.span.bytes()).start();
         // Into pages that are kept, or straight into new ones.
         let kept = slot
-            .filter(|slot| sabotage::unsealed() || self.mover.copy.run(slot.span, vram))
+            .filter(|slot| sabotage::has(Switch::CopyUnsealed) || self.mover.copy.run(slot.span, vram))
             .map(|slot| slot.span.start());
         let mut at = piece.span.start();
         let mut tries = 0;

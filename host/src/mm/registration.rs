@@ -13,6 +13,7 @@ use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use vkfd_driver::addr::{CpuSpan, CpuVa};
 use vkfd_driver::errno::Errno;
+use vkfd_sabotage::Switch;
 
 /// How long memory stays registered for events after its last watch has ended.
 const LINGER: Duration = Duration::from_millis(250);
@@ -46,7 +47,7 @@ impl Mm {
 
     /// For the mover's worker: `None` when somebody else has the lock.
     fn try_registration(&self) -> Option<MutexGuard<'_, Registration>> {
-        if crate::sabotage::waits_for_registration() {
+        if crate::sabotage::has(Switch::WaitForRegistration) {
             return Some(self.registration());
         }
         let registration = match self.registration.try_lock() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Where we differ from `llvm-mc` on purpose, each with its reason.
 
-use vkfd_isa::sabotage::Fault;
 use vkfd_isa::{Encoding, Format, Target};
+use vkfd_sabotage::Switch;
 
 use crate::mc::Answer;
 
@@ -92,8 +92,9 @@ fn is_scalar(operand: &str) -> bool {
 }
 
 /// Whether the fault changes nothing that can be seen: CDNA has no GDS, and the bit for it no meaning.
-pub fn harmless(target: Target, encoding: &Encoding, fault: Fault) -> bool {
-    let (Fault::Place(slot) | Fault::Width(slot)) = fault else { return false };
+pub fn harmless(target: Target, encoding: &Encoding, fault: Switch, value: u32) -> bool {
+    let (Switch::OperandPlace | Switch::OperandWidth) = fault else { return false };
+    let Ok(slot) = usize::try_from(value) else { return false };
     let gds =
         encoding.format == Format::Ds && encoding.fields.get(slot).is_some_and(|field| field.runs == [(16, 1, 0)]);
     gds && target.is_cdna()

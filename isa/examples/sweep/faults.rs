@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Faults planted in the tables: the comparison has to notice every one.
 
-use vkfd_isa::sabotage::{clear, plant, Fault};
+use vkfd_isa::sabotage::{clear, plant};
 use vkfd_isa::{encodings, Encoding, Target};
+use vkfd_sabotage::Switch;
 
 use crate::cases::{self, Random};
 use crate::{compare_batch, exceptions, Args};
@@ -16,24 +17,24 @@ pub fn missed(args: &Args, target: Target, count: usize) -> anyhow::Result<Vec<S
     while planted < count {
         let encoding = &all[usize::try_from(numbers.below(u32::try_from(all.len())?))?];
         let slots = u32::try_from(encoding.fields.len())?;
-        let slot = usize::try_from(numbers.below(slots))?;
-        let fault = match numbers.below(5) {
-            0 => Fault::Value(numbers.below(24)),
-            1 => Fault::Place(slot),
-            2 => Fault::Width(slot),
-            3 => Fault::Name,
-            _ => Fault::Flag(numbers.below(2)),
+        let slot = numbers.below(slots);
+        let (fault, value) = match numbers.below(5) {
+            0 => (Switch::RecordValue, numbers.below(24)),
+            1 => (Switch::OperandPlace, slot),
+            2 => (Switch::OperandWidth, slot),
+            3 => (Switch::RecordName, 0),
+            _ => (Switch::ShapeFlag, numbers.below(2)),
         };
         let mut words = cases::of(target, encoding, 30, &mut numbers);
         words.retain(|words| !exceptions::crashes(target, words));
-        if exceptions::harmless(target, encoding, fault) || !plant(encoding.entry, fault) {
+        if exceptions::harmless(target, encoding, fault, value) || !plant(encoding.entry, fault, value.into()) {
             continue;
         }
         let tally = compare_batch(args, target, &words);
         clear();
         planted += 1;
         if tally?.differences.is_empty() {
-            missed.push(format!("{:?} in record {} ({})", fault, encoding.entry, encoding.op.name()));
+            missed.push(format!("{}={value} in record {} ({})", fault.name(), encoding.entry, encoding.op.name()));
         }
     }
     Ok(missed)

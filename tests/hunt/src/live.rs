@@ -10,7 +10,7 @@ use std::fmt::Display;
 
 use proptest::prelude::*;
 use vkfd_client::{AllocOptions, Buffer, ClientError, GpuSet, RegisterOptions, Strategy as Form, UserptrRange};
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::Switches;
 use vkfd_scenarios::{pattern, Memory, Stop, World, WorldSpec};
 
 const PAGE: u64 = 4096;
@@ -156,7 +156,7 @@ fn stopped(stop: Stop) -> String {
 /// # Errors
 ///
 /// The first thing that is not as the model has it.
-pub fn run(xnack: bool, sabotage: Sabotage, ops: &[Op]) -> Verdict {
+pub fn run(xnack: bool, sabotage: Switches, ops: &[Op]) -> Verdict {
     let world =
         World::new(WorldSpec { xnack, sabotage, vram_bytes: 64 << 20, ..WorldSpec::default() }).map_err(stopped)?;
     let memory = Memory::anonymous(PAGES * PAGE).map_err(told("memory"))?;

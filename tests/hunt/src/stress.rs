@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context, Result};
 use vkfd_client::{AllocOptions, Buffer, Client, GpuSet, Machine, MachineOptions, RegisterOptions, Strategy};
 use vkfd_driver::device_memory::Kind;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::Switches;
 use vkfd_scenarios::{pattern, wrong_page, Engine, Host, Memory, Stop};
 
 const PAGE: u64 = 4096;
@@ -50,7 +50,7 @@ pub struct Plan {
     /// Failures of the driver's operations on purpose.
     pub failures: bool,
     /// What is broken on purpose.
-    pub sabotage: Sabotage,
+    pub sabotage: Switches,
 }
 
 /// What was done.

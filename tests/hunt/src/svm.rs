@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use vkfd_client::uapi::vkfd::SVM_MEMORY_NONE;
 use vkfd_client::{AllocOptions, Errno, GpuVa, Location, SvmAccess, SvmSet};
 use vkfd_driver::device_memory::Kind;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::Switches;
 use vkfd_scenarios::{pattern, Engine, Memory, Seen, Stop, World, WorldSpec};
 
 const PAGE: u64 = 4096;
@@ -122,7 +122,7 @@ pub struct Shape {
     /// Whether the GPU retries faults.
     pub xnack: bool,
     /// What is broken on purpose.
-    pub sabotage: Sabotage,
+    pub sabotage: Switches,
 }
 
 /// Which pages a thread has: of so many threads, which one it is.

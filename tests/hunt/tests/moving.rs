@@ -4,6 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vkfd_driver::device_memory::Kind;
+use vkfd_driver::sabotage::Switch;
 use vkfd_hunt::cases::seed;
 use vkfd_hunt::moving::{run, Plan, Report};
 
@@ -38,10 +39,10 @@ fn no_write_is_lost_while_memory_moves() {
 #[test]
 fn copies_made_while_others_write_are_noticed() {
     let _alone = alone();
-    vkfd_host::sabotage::copy_unsealed(true);
+    vkfd_host::sabotage::switches().turn(Switch::CopyUnsealed, true);
     let plan = Plan { trips: 10, writers: 2, kind: Kind::Coherent, xnack: false, seed: 1 };
     let noticed = (0..50).map(|_| run(plan)).find(|found| !matches!(found, Ok(Some(Report { lost: 0, .. }))));
-    vkfd_host::sabotage::copy_unsealed(false);
+    vkfd_host::sabotage::switches().turn(Switch::CopyUnsealed, false);
     match noticed.expect("this test can fail").unwrap() {
         None => eprintln!("SKIPPED: this host moves no memory to GPUs"),
         Some(report) => assert!(report.first.is_some(), "{report:?}"),

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_hunt::cases::seed;
 use vkfd_hunt::stress::{run, Plan};
 
@@ -16,7 +16,7 @@ fn plan(seconds: u64) -> Plan {
         processes: 2,
         seed: seed(),
         failures: true,
-        sabotage: Sabotage::default(),
+        sabotage: Switches::NONE,
     }
 }
 
@@ -39,8 +39,7 @@ fn nothing_fails_under_stress() {
 #[test]
 fn what_is_broken_is_found_under_stress() {
     let _alone = alone();
-    let none = Sabotage::default;
-    for sabotage in [Sabotage { others_errors: true, ..none() }, Sabotage { invalidation: true, ..none() }] {
+    for sabotage in [Switches::from(Switch::OthersErrors), Switches::from(Switch::Invalidation)] {
         // As long as it takes; the failure ends it.
         let report = run(Plan { sabotage, failures: false, ..plan(300) }).unwrap();
         assert!(!report.failures.is_empty(), "nobody noticed: {sabotage:?}");

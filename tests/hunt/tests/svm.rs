@@ -3,13 +3,13 @@
 //! is done to its mappings.
 
 use proptest::prelude::*;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_hunt::cases::{check, hunt};
 use vkfd_hunt::svm::{ops, run, run_together, Shape};
 
 #[test]
 fn memory_is_what_the_flat_model_says_wherever_it_is() {
-    let shape = Shape { coherent: true, xnack: false, sabotage: Sabotage::default() };
+    let shape = Shape { coherent: true, xnack: false, sabotage: Switches::NONE };
     let moved = std::cell::Cell::new(Some(0));
     check(20, &(any::<bool>(), any::<bool>(), ops()), |(coherent, xnack, ops)| {
         run(Shape { coherent: *coherent, xnack: *xnack, ..shape }, ops)
@@ -20,7 +20,7 @@ fn memory_is_what_the_flat_model_says_wherever_it_is() {
         Some(pages) => assert!(pages > 10_000, "hardly anything moved: {pages} pages"),
     }
     // A driver that hears of nothing is found out.
-    let deaf = Shape { sabotage: Sabotage { invalidation: true, ..Sabotage::default() }, ..shape };
+    let deaf = Shape { sabotage: Switches::from(Switch::Invalidation), ..shape };
     let found = hunt(40, 1, &ops(), |ops| run(deaf, ops).map(drop));
     let why = found.expect_err("nobody noticed that invalidations are ignored");
     assert!(["GPU", "CPU", "access"].iter().any(|s| why.contains(s)), "noticed, but as something else: {why}");
@@ -29,7 +29,7 @@ fn memory_is_what_the_flat_model_says_wherever_it_is() {
 /// As above, with several threads.
 #[test]
 fn threads_share_blocks() {
-    let shape = Shape { coherent: true, xnack: false, sabotage: Sabotage::default() };
+    let shape = Shape { coherent: true, xnack: false, sabotage: Switches::NONE };
     // Several threads with stripes of the same blocks.
     let sequences = proptest::collection::vec(ops(), 2..4);
     check(12, &(any::<bool>(), any::<bool>(), sequences), |(coherent, xnack, threads)| {
@@ -37,7 +37,7 @@ fn threads_share_blocks() {
     });
     // A driver whose calls look at the stripes of others, which change at any time, is found out. Threads do not
     // fail alike twice, so that nothing is made smaller.
-    let nosy = Shape { sabotage: Sabotage { others_errors: true, ..Sabotage::default() }, ..shape };
+    let nosy = Shape { sabotage: Switches::from(Switch::OthersErrors), ..shape };
     let first = std::cell::RefCell::new(None);
     let found = hunt(200, 1, &proptest::collection::vec(ops(), 3), |threads| {
         if first.borrow().is_none() {

@@ -10,7 +10,8 @@ use vkfd_client::{
     Client, ClientError, GpuId, GpuVa, Machine, MachineOptions, ProcessInfo, Result as ClientResult, Transport,
 };
 use vkfd_driver::device_memory;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::hook::Hook;
+use vkfd_driver::sabotage::Switches;
 use vkfd_driver::window::WindowPolicy;
 
 use crate::engine::Engine;
@@ -43,7 +44,9 @@ pub struct WorldSpec {
     /// Whether there are the calls for tests and benchmarks (MOVE and its like). Off is how a driver is shipped.
     pub diagnosis: bool,
     /// What is broken on purpose.
-    pub sabotage: Sabotage,
+    pub sabotage: Switches,
+    /// What [`Switch::BeforeCommit`](vkfd_driver::sabotage::Switch::BeforeCommit) calls.
+    pub before_commit: Hook,
 }
 
 impl Default for WorldSpec {
@@ -58,7 +61,8 @@ impl Default for WorldSpec {
             device_memory: device_memory::Kind::Coherent,
             bounce: None,
             diagnosis: true,
-            sabotage: Sabotage::default(),
+            sabotage: Switches::NONE,
+            before_commit: Hook::default(),
         }
     }
 }
@@ -75,7 +79,7 @@ impl WorldSpec {
         options.extend((self.device_memory == device_memory::Kind::Private).then(|| "memory=2".to_owned()));
         // Whoever runs the suite has loaded the module with it on.
         options.extend((!self.diagnosis).then(|| "diagnosis=0".to_owned()));
-        (self.sabotage == Sabotage::default()).then(|| options.join(" "))
+        (self.sabotage == Switches::NONE).then(|| options.join(" "))
     }
 
     fn machine(&self) -> Result<Machine, Stop> {
@@ -95,6 +99,7 @@ impl WorldSpec {
         }
         options.driver.diagnosis = self.diagnosis;
         options.driver.sabotage = self.sabotage;
+        options.driver.before_commit = self.before_commit;
         Ok(Machine::new(&options).map_err(|error| anyhow::anyhow!("the machine: {error}"))?)
     }
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use vkfd_client::{AllocOptions, ClientError, CopyQueue, Errno, GpuSet, RangeFault, RegisterOptions, PAGE};
 use vkfd_driver::addr::CpuSpan;
-use vkfd_driver::sabotage::{Hook, Sabotage};
+use vkfd_driver::hook::Hook;
+use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_host::mm::Mm;
 use vkfd_host::{HostError, Source};
 use vkfd_scenarios::coherence::{change, partial, unmap};
@@ -23,8 +24,14 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn with(sabotage: Sabotage) -> WorldSpec {
+fn with(sabotage: Switches) -> WorldSpec {
     WorldSpec { sabotage, ..WorldSpec::default() }
+}
+
+/// With a race before each commit.
+fn racing(hook: fn(CpuSpan), spec: WorldSpec) -> WorldSpec {
+    let sabotage = spec.sabotage.with(Switch::BeforeCommit);
+    WorldSpec { sabotage, before_commit: Hook::new(hook), ..spec }
 }
 
 /// Runs `body` as it is, where it must pass, and sabotaged, where it must not: the message. `None` when this host cannot show it.
@@ -54,7 +61,7 @@ fn expect_page_fault(message: Option<String>) {
 #[test]
 fn ignored_invalidations_are_noticed() {
     let _alone = alone();
-    let (sound, broken) = (WorldSpec::default(), with(Sabotage { invalidation: true, ..Sabotage::default() }));
+    let (sound, broken) = (WorldSpec::default(), with(Switches::from(Switch::Invalidation)));
     // The GPU goes on through the entries it has, and is caught at pages that were taken away.
     expect_page_fault(fails(change::discard, sound, broken));
     expect_page_fault(fails(unmap::replace_in_place, sound, broken));
@@ -67,7 +74,7 @@ fn ignored_invalidations_are_noticed() {
 #[test]
 fn missing_tlb_flushes_are_noticed() {
     let _alone = alone();
-    let (sound, broken) = (WorldSpec::default(), with(Sabotage { tlb_flush: true, ..Sabotage::default() }));
+    let (sound, broken) = (WorldSpec::default(), with(Switches::from(Switch::TlbFlush)));
     expect_page_fault(fails(change::restored_pages_through_a_warm_tlb, sound, broken));
     expect_page_fault(fails(change::discard, sound, broken));
     expect_page_fault(fails(unmap::replace_in_place, sound, broken));
@@ -80,9 +87,9 @@ fn svm_under_a_driver_that_ignores_or_does_not_flush_is_noticed() {
     for xnack in [false, true] {
         let sound = WorldSpec { xnack, ..WorldSpec::default() };
         let broken = |sabotage| WorldSpec { sabotage, ..sound };
-        let deaf = broken(Sabotage { invalidation: true, ..Sabotage::default() });
+        let deaf = broken(Switches::from(Switch::Invalidation));
         fails(vkfd_scenarios::svm::change::discard, sound, deaf);
-        let unflushed = broken(Sabotage { tlb_flush: true, ..Sabotage::default() });
+        let unflushed = broken(Switches::from(Switch::TlbFlush));
         fails(vkfd_scenarios::svm::change::discard, sound, unflushed);
     }
 }
@@ -91,11 +98,10 @@ fn svm_under_a_driver_that_ignores_or_does_not_flush_is_noticed() {
 fn bounds_off_by_a_page_and_forgotten_watches_are_noticed() {
     let _alone = alone();
     let sound = WorldSpec::default();
-    let none = Sabotage::default;
-    fails(partial::gaps_and_neighbours, sound, with(Sabotage { range_end: true, ..none() }));
-    fails(partial::only_what_is_hit, sound, with(Sabotage { range_end: true, ..none() }));
-    fails(partial::freed_memory, sound, with(Sabotage { unregister: true, ..none() }));
-    fails(change::discard, sound, with(Sabotage { prefix_sum: true, ..none() }));
+    fails(partial::gaps_and_neighbours, sound, with(Switches::from(Switch::RangeEnd)));
+    fails(partial::only_what_is_hit, sound, with(Switches::from(Switch::RangeEnd)));
+    fails(partial::freed_memory, sound, with(Switches::from(Switch::Unregister)));
+    fails(change::discard, sound, with(Switches::from(Switch::PrefixSum)));
 }
 
 /// How often [`hit`] still discards; below 0 for ever.
@@ -167,21 +173,20 @@ fn seen(world: &World, buffer: &vkfd_client::Buffer, seed: u64) -> Result<(), St
 #[test]
 fn commits_of_dead_pages_are_noticed() {
     let _alone = alone();
-    let raced = Sabotage { before_commit: Some(Hook(hit)), ..Sabotage::default() };
-    let broken = Sabotage { generation_check: true, ..raced };
-    expect_page_fault(fails(registration_hit, with(raced), with(broken)));
-    expect_page_fault(fails(restore_hit, with(raced), with(broken)));
+    let raced = racing(hit, WorldSpec::default());
+    let broken = WorldSpec { sabotage: raced.sabotage.with(Switch::GenerationCheck), ..raced };
+    expect_page_fault(fails(registration_hit, raced, broken));
+    expect_page_fault(fails(restore_hit, raced, broken));
     // Without the race the check has nothing to do.
     HITS.store(0, Ordering::SeqCst);
-    let unneeded = Sabotage { generation_check: true, ..Sabotage::default() };
+    let unneeded = Switches::from(Switch::GenerationCheck);
     assert!(matches!(change::discard(with(unneeded)), Ok(()) | Err(Stop::Skip(_))));
 }
 
 /// A machine on which [`hit`] runs; `None` when this host cannot show it.
 fn raced(spec: WorldSpec) -> Option<World> {
     HITS.store(0, Ordering::SeqCst);
-    let sabotage = Sabotage { before_commit: Some(Hook(hit)), ..Sabotage::default() };
-    let world = match World::new(WorldSpec { sabotage, ..spec }) {
+    let world = match World::new(racing(hit, spec)) {
         Ok(world) => world,
         Err(stop) => panic!("{stop:?}"),
     };
@@ -238,9 +243,8 @@ fn hit_other(_: CpuSpan) {
 #[test]
 fn a_fault_is_served_although_other_memory_never_holds_still() {
     let _alone = alone();
-    let sabotage = Sabotage { before_commit: Some(Hook(hit_other)), ..Sabotage::default() };
     let deadline = Some(Duration::from_millis(200));
-    let spec = WorldSpec { xnack: true, sabotage, register_deadline: deadline, ..WorldSpec::default() };
+    let spec = racing(hit_other, WorldSpec { xnack: true, register_deadline: deadline, ..WorldSpec::default() });
     if raced(WorldSpec::default()).is_none() {
         return;
     }
@@ -381,7 +385,7 @@ fn where_seccomp_refuses_it_there_is_no_userfaultfd() {
         drop(world);
         assert!(vkfd_scenarios::coherence::core(WorldSpec::default()).is_ok());
         // And what is broken is noticed here, too.
-        let broken = with(Sabotage { invalidation: true, ..Sabotage::default() });
+        let broken = with(Switches::from(Switch::Invalidation));
         expect_page_fault(fails(change::discard, WorldSpec::default(), broken));
     });
 }

@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use vkfd_client::{Embedded, Machine};
 use vkfd_host::{Description, HostError};
+use vkfd_sabotage::{Switch, Switches};
 
 use self::fences::Fences;
 use self::forward::Forward;
@@ -66,39 +67,14 @@ pub struct Options {
     pub window: u64,
     /// How scattered memory is registered.
     pub method: Method,
-    /// What is broken.
-    #[cfg(feature = "sabotage")]
-    pub sabotage: Option<Sabotage>,
+    /// What is broken on purpose.
+    pub sabotage: Switches,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            machine: Description::default(),
-            window: 4 << 30,
-            method: Method::Batch,
-            #[cfg(feature = "sabotage")]
-            sabotage: None,
-        }
+        Self { machine: Description::default(), window: 4 << 30, method: Method::Batch, sabotage: Switches::NONE }
     }
-}
-
-/// A way to break the device that a guest has to notice.
-#[cfg(feature = "sabotage")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
-    /// The last range of a list is not registered; the one before it stands in for it.
-    LastRange,
-    /// Two ranges change places.
-    Swapped,
-    /// One range is a page further on.
-    Shifted,
-    /// Only the first range is registered, again and again.
-    FirstOnly,
-    /// What is registered is freed as soon as it is mapped.
-    FreedEarly,
-    /// Fences are answered before the work.
-    EarlyFence,
 }
 
 /// Takes the bytes of an answer, once, at any time, on any thread.
@@ -250,8 +226,7 @@ impl Device {
                 None => reply(&bytes),
             }
         };
-        #[cfg(feature = "sabotage")]
-        if self.shared.options.sabotage == Some(Sabotage::EarlyFence) && header.flags & FLAG_FENCE != 0 {
+        if self.shared.options.sabotage.has(Switch::EarlyFence) && header.flags & FLAG_FENCE != 0 {
             finish(Answer::Done);
             std::thread::sleep(std::time::Duration::from_millis(20));
             if let Ok(command) = Command::decode(&header, bytes) {

@@ -152,9 +152,8 @@ impl GuestMemory {
         self.bytes
     }
 
-    /// For tests that need to break the list.
-    #[cfg(feature = "sabotage")]
-    pub fn ranges_mut(&mut self) -> &mut Vec<UserptrRange> {
+    /// To break the list on purpose.
+    pub(super) fn ranges_mut(&mut self) -> &mut Vec<UserptrRange> {
         &mut self.ranges
     }
 }

@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use vkfd_client::{Buffer, Client, ClientError, Errno, GpuVa, RegisterOptions, Strategy, UserptrRange};
+use vkfd_sabotage::{Switch, Switches};
 
 use super::ram::GuestMemory;
 use super::window::size;
@@ -153,10 +154,12 @@ pub fn skew(ranges: &[UserptrRange]) -> u64 {
     best.1 % (2 << 20)
 }
 
-/// Breaks a list as a faulty host would.
-#[cfg(feature = "sabotage")]
-pub fn break_list(memory: &mut GuestMemory, sabotage: super::Sabotage) {
-    use super::Sabotage;
+/// Breaks a list as a faulty host would, if that is asked for.
+pub fn break_list(memory: &mut GuestMemory, sabotage: &Switches) {
+    let wrong = [Switch::LastRange, Switch::Swapped, Switch::Shifted, Switch::FirstOnly];
+    if !wrong.iter().any(|switch| sabotage.has(*switch)) {
+        return;
+    }
     let ranges = memory.ranges_mut();
     let count = ranges.len();
     if count < 2 {
@@ -165,14 +168,17 @@ pub fn break_list(memory: &mut GuestMemory, sabotage: super::Sabotage) {
     // Only ranges of equal size can stand for each other.
     let bytes = ranges[count - 1].size;
     let Some(other) = ranges[..count - 1].iter().rposition(|range| range.size == bytes) else { return };
-    match sabotage {
-        Sabotage::LastRange => ranges[count - 1].start = ranges[other].start,
-        Sabotage::Swapped => ranges.swap(other, count - 1),
-        Sabotage::Shifted => ranges[count / 2].start ^= 4096,
-        Sabotage::FirstOnly => {
-            let first = ranges[0];
-            ranges.iter_mut().filter(|range| range.size <= first.size).for_each(|range| range.start = first.start);
-        }
-        Sabotage::FreedEarly | Sabotage::EarlyFence => {}
+    if sabotage.has(Switch::LastRange) {
+        ranges[count - 1].start = ranges[other].start;
+    }
+    if sabotage.has(Switch::Swapped) {
+        ranges.swap(other, count - 1);
+    }
+    if sabotage.has(Switch::Shifted) {
+        ranges[count / 2].start ^= 4096;
+    }
+    if sabotage.has(Switch::FirstOnly) {
+        let first = ranges[0];
+        ranges.iter_mut().filter(|range| range.size <= first.size).for_each(|range| range.start = first.start);
     }
 }

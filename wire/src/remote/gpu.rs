@@ -11,6 +11,7 @@ use vkfd_driver::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
 use vkfd_driver::os::{self, Arc};
+use vkfd_driver::sabotage::FailPoint;
 
 /// From this size on VRAM is zeroed by the device, which gives the memory back instead of writing it.
 const CLEAR_REMOTELY: u64 = 256 << 10;
@@ -87,7 +88,7 @@ impl<B: Bar> Gpu for Remote<B> {
     }
 
     fn add_queue(&self, spec: &QueueSpec) -> Result<HwQueue> {
-        os::failpoint("add_queue")?;
+        os::failpoint(FailPoint::AddQueue)?;
         let inside =
             spec.doorbell % 8 == 0 && spec.doorbell.checked_add(8).is_some_and(|end| end <= spec.doorbells.bytes());
         if !inside {
@@ -148,7 +149,7 @@ impl<B: Bar> Gpu for Remote<B> {
     }
 
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
-        os::failpoint("alloc_dma")?;
+        os::failpoint(FailPoint::AllocDma)?;
         if self.condition() == Condition::Lost {
             return Err(Errno::ENODEV.into());
         }

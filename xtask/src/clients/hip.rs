@@ -3,6 +3,7 @@
 //! compiles while it runs.
 
 use anyhow::Result;
+use vkfd_sabotage::Switch;
 
 use super::source::Source;
 use super::{packages, Client, Report, Stand};
@@ -55,15 +56,15 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     report.expect(sound.succeeded(), "HIP: copies with the library of the controls, nothing broken", &sound);
     let all = &["1", "20"][..];
     for (sabotage, arguments, what, sign) in [
-        ("copy", all, "a GPU that leaves the last byte of a copy out", "FAILED: pageable memory"),
-        ("grid", &["memset"], "a GPU that leaves the last work-item out, in a memset", "FAILED: memset"),
-        ("identity", all, "a driver that takes GPU addresses for CPU addresses", ""),
+        (Switch::ShortCopy, all, "a GPU that leaves the last byte of a copy out", "FAILED: pageable memory"),
+        (Switch::ShortGrid, &["memset"], "a GPU that leaves the last work-item out, in a memset", "FAILED: memset"),
+        (Switch::Identity, all, "a driver that takes GPU addresses for CPU addresses", ""),
     ] {
-        let ran = stand.broken(sabotage, &[], &program, arguments)?;
+        let ran = stand.broken(sabotage.name(), &[], &program, arguments)?;
         let noticed = !ran.succeeded() && !ran.stdout.ends_with("ok\n") && ran.stdout.contains(sign);
         report.expect(noticed, &format!("control: {what} is noticed"), &ran);
     }
-    let short = stand.broken("copy", &[], &managed, &["1"])?;
+    let short = stand.broken(Switch::ShortCopy.name(), &[], &managed, &["1"])?;
     let noticed = !short.succeeded() && short.stdout.contains(MANAGED_SHORT);
     report.expect(
         noticed,

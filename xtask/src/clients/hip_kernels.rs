@@ -3,6 +3,7 @@
 //! managed and registered memory, printf, assert, and what they do wrong.
 
 use anyhow::Result;
+use vkfd_sabotage::Switch;
 
 use super::source::Source;
 use super::{Client, Report, Stand};
@@ -46,7 +47,7 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let sound = stand.broken("", &[], &program, &["atomics"])?;
     report.expect(sound.succeeded(), "HIP kernels with the library of the controls, nothing broken", &sound);
     // A histogram, to which every work-item adds: vectors end before the last one of their grid.
-    let broken = stand.broken("grid", &[], &program, &["atomics"])?;
+    let broken = stand.broken(Switch::ShortGrid.name(), &[], &program, &["atomics"])?;
     let noticed = !broken.succeeded() && broken.stdout.contains("FAILED");
     report.expect(
         noticed,

@@ -2,6 +2,7 @@
 //! ROCR: thousands of locked buffers, asynchronous copies both ways, compared byte for byte; and SVM memory, prefetched and used in place.
 
 use anyhow::Result;
+use vkfd_sabotage::Switch;
 
 use super::source::Source;
 use super::{Client, Report, Stand};
@@ -38,10 +39,10 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let sound = stand.broken("", &[], &program, &["50"])?;
     report.expect(sound.succeeded(), "ROCR: 50 buffers with the library of the controls, nothing broken", &sound);
     for (sabotage, what, sign) in [
-        ("copy", "a GPU that leaves the last byte of a copy out", "FAILED: buffer"),
-        ("identity", "a driver that takes GPU addresses for CPU addresses", "FAILED: "),
+        (Switch::ShortCopy, "a GPU that leaves the last byte of a copy out", "FAILED: buffer"),
+        (Switch::Identity, "a driver that takes GPU addresses for CPU addresses", "FAILED: "),
     ] {
-        let ran = stand.broken(sabotage, &[], &program, &["50"])?;
+        let ran = stand.broken(sabotage.name(), &[], &program, &["50"])?;
         let noticed = ran.code == Some(1) && ran.stdout.contains(sign);
         report.expect(noticed, &format!("control: {what} is noticed"), &ran);
     }
@@ -56,7 +57,7 @@ fn check_svm(stand: &Stand, report: &mut Report) -> Result<()> {
         let what = format!("ROCR, {}: SVM memory prefetched to each GPU, used there in place", options.join(" "));
         report.expect(right, &what, &ran);
     }
-    let short = stand.broken("grid", &[], &program, &["2"])?;
+    let short = stand.broken(Switch::ShortGrid.name(), &[], &program, &["2"])?;
     let noticed = short.code == Some(1) && short.stdout.contains(SVM_SHORT);
     report.expect(noticed, "control: a GPU that leaves the last work-item out is noticed in SVM memory", &short);
     Ok(())

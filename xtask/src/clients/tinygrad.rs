@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
+use vkfd_sabotage::Switch;
 
 use super::{Client, Report, Stand};
 use crate::tree;
@@ -34,7 +35,7 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     // The same library unbroken: what follows is the sabotage's doing.
     let sound = stand.broken("", &options, &python, &[&script, "1"])?;
     report.expect(sound.succeeded(), "tinygrad: copies with the library of the controls, nothing broken", &sound);
-    let ran = stand.broken("copy", &options, &python, &[&script, "1"])?;
+    let ran = stand.broken(Switch::ShortCopy.name(), &options, &python, &[&script, "1"])?;
     let noticed = ran.code == Some(1) && ran.stdout.contains("FAILED: ");
     report.expect(noticed, "control: a GPU that leaves the last byte of a copy out is noticed", &ran);
     Ok(())

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
+use vkfd_sabotage::Switch;
 
 use super::files::SONAME;
 use super::{elf, Dist};
@@ -36,6 +37,14 @@ fn output(command: &mut Command) -> Result<Option<Output>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("run {command:?}")),
     }
+}
+
+/// What a program has of the switches that break it on purpose: their names, and who reads them. The library that it loads
+/// into others is in it.
+fn sabotage_in(program: &[u8]) -> Vec<&'static str> {
+    let text = String::from_utf8_lossy(program);
+    let names = Switch::ALL.iter().map(|switch| switch.name());
+    names.chain(["VKFD_SABOTAGE"]).filter(|name| text.contains(name)).collect()
 }
 
 impl Check<'_> {
@@ -78,7 +87,11 @@ impl Check<'_> {
         let mut unpack = Command::new("tar");
         unpack.args(["--strip-components=1", "-C"]).arg(&prefix).arg("-xzf").arg(archive);
         if self.runs(&mut unpack, Some(""))? {
-            self.program(&prefix.join("bin/vkfd"))?;
+            let vkfd = prefix.join("bin/vkfd");
+            self.program(&vkfd)?;
+            let names = sabotage_in(&fs::read(&vkfd).with_context(|| format!("read {}", vkfd.display()))?);
+            self.findings
+                .extend(names.iter().map(|name| format!("bin/vkfd can be broken on purpose: it has {name:?}")));
             self.examples(&prefix.join("lib"), &prefix.join("share/doc/libvkfd-dev/examples"), None)?;
         }
         Ok(())
@@ -205,7 +218,13 @@ fn declared(header: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::declared;
+    use super::{declared, sabotage_in};
+
+    #[test]
+    fn a_program_that_can_be_broken_is_found() {
+        assert!(sabotage_in(b"\0\xff driver.tlb gpu.short").is_empty());
+        assert_eq!(sabotage_in(b"\xff\0driver.tlb_flushVKFD_SABOTAGE\0"), ["driver.tlb_flush", "VKFD_SABOTAGE"]);
+    }
 
     #[test]
     fn a_headers_functions_are_found() {

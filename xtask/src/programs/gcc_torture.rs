@@ -95,7 +95,7 @@ impl Suite for GccTorture {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[Control { sabotage: "op:v_mov_b32", unit: "20001130-2", target: "gfx900" }]
+        &[Control { sabotage: "cu.handler=v_mov_b32", unit: "20001130-2", target: "gfx900" }]
     }
 }
 

@@ -182,9 +182,9 @@ impl Suite for HipCatch {
 
     fn controls(&self) -> &'static [Control] {
         &[
-            Control { sabotage: "op:v_add_u32", unit: "kernel/hipTestConstant", target: "gfx900" },
-            Control { sabotage: "invalidation", unit: "memory/hipMallocManaged", target: "gfx900" },
-            Control { sabotage: "invalidation", unit: "memory/hipMemPrefetchAsync", target: "gfx900" },
+            Control { sabotage: "cu.handler=v_add_u32", unit: "kernel/hipTestConstant", target: "gfx900" },
+            Control { sabotage: "driver.invalidation", unit: "memory/hipMallocManaged", target: "gfx900" },
+            Control { sabotage: "driver.invalidation", unit: "memory/hipMemPrefetchAsync", target: "gfx900" },
         ]
     }
 }

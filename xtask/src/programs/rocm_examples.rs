@@ -157,8 +157,8 @@ impl Suite for RocmExamples {
     fn controls(&self) -> &'static [Control] {
         const SAXPY: &str = "HIP-Basic/saxpy";
         &[
-            Control { sabotage: "op:v_add_u32", unit: SAXPY, target: "gfx900" },
-            Control { sabotage: "op:v_mov_b32", unit: SAXPY, target: "gfx900" },
+            Control { sabotage: "cu.handler=v_add_u32", unit: SAXPY, target: "gfx900" },
+            Control { sabotage: "cu.handler=v_mov_b32", unit: SAXPY, target: "gfx900" },
         ]
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use vkfd_guest::{Ending, Job, Record, Stream};
+use vkfd_sabotage::Switch;
 
 use super::boot::Outcome;
 use super::device::Target;
@@ -205,7 +206,7 @@ fn sound(parts: &Parts, clients: &[Client], target: Target) -> Result<Vec<String
 fn control(parts: &Parts, clients: &[Client], target: Target) -> Result<Vec<String>> {
     println!("control: {}, the GPU leaves the last byte of a copy out", target.name());
     let copying: Vec<_> = clients.iter().filter_map(|client| Some((client, client.on_short_copies?))).collect();
-    let size = Size::clients(target, GPUS).sabotaged("short-copy");
+    let size = Size::clients(target, GPUS).sabotaged(Switch::ShortCopy);
     let (_, outcome) = boot(parts, copying.iter().map(|(client, _)| *client), size)?;
     let mut findings = Vec::new();
     for (client, sign) in copying {

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
+use vkfd_sabotage::Switch;
 
 use super::qemu::{self, Ram};
 
@@ -49,7 +50,7 @@ pub struct Wanted {
     pub vram_mib: u64,
     pub target: Target,
     /// What a sabotaged program breaks.
-    pub sabotage: Option<&'static str>,
+    pub sabotage: Option<Switch>,
     /// In the guest's RAM, from this MiB on; else in their BARs.
     pub vram_in_ram_mib: Option<u64>,
 }
@@ -101,7 +102,7 @@ impl Gpus {
             wanted.target.name(),
         ]);
         if let Some(what) = wanted.sabotage {
-            command.args(["--sabotage", what]);
+            command.args(["--sabotage", what.name()]);
         }
         if let Some(mib) = wanted.vram_in_ram_mib {
             command.args(["--vram-in-ram", &format!("{mib}M")]);

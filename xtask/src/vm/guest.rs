@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vkfd_guest::{Job, Program, Record};
+use vkfd_sabotage::Switch;
 
 use super::boot::{Boot, Directory, Outcome};
 use super::cache::Cache;
@@ -51,7 +52,7 @@ pub struct Size {
 
     /// What a sabotaged GPU does wrong.
     #[arg(skip)]
-    sabotage: Option<&'static str>,
+    sabotage: Option<Switch>,
 
     /// The GPUs' memory is memory of the guest's that its kernel is told not to use (`memmap=`), instead of being in their BARs
     #[arg(long)]
@@ -162,7 +163,7 @@ impl Size {
     }
 
     /// With GPUs that are wrong on purpose; [`SABOTAGED_GPU`] was built.
-    pub fn sabotaged(self, what: &'static str) -> Self {
+    pub fn sabotaged(self, what: Switch) -> Self {
         Self { sabotage: Some(what), ..self }
     }
 

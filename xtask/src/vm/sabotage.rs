@@ -6,19 +6,19 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use vkfd_guest::{Record, Stream};
+use vkfd_sabotage::Switch;
 
 use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::programs::SCENARIOS;
 use super::{kernel_log, verdict, Flavor};
 
-/// What is broken, by the number that the module knows it by, and who must notice.
-const CONTROLS: [(&str, u8, &[&str]); 9] = [
+/// What is broken, and which scenarios must notice.
+const CONTROLS: [(Option<Switch>, &[&str]); 9] = [
     (
-        "no sabotage",
-        0,
+        None,
         &[
             "coherence_discard",
             "coherence_replace_in_place",
@@ -34,30 +34,21 @@ const CONTROLS: [(&str, u8, &[&str]); 9] = [
             "kernel_device_left_to_a_child",
         ],
     ),
+    (Some(Switch::Invalidation), &["coherence_discard", "coherence_replace_in_place", "coherence_unmap_one_of_many"]),
     (
-        "invalidations are ignored",
-        1,
-        &["coherence_discard", "coherence_replace_in_place", "coherence_unmap_one_of_many"],
-    ),
-    (
-        "TLB flushes are left out",
-        2,
+        Some(Switch::TlbFlush),
         &["coherence_warm_tlb", "coherence_discard", "svm_discarded_and_replaced_memory_is_seen_as_it_is"],
     ),
     // No call ever finds that anything has changed.
-    (
-        "pages are committed whatever happened meanwhile",
-        3,
-        &["coherence_deadline", "coherence_invalidated_while_registered"],
-    ),
-    ("a range's last page is not its own", 8, &["coherence_gaps_and_neighbours", "coherence_only_what_is_hit"]),
-    ("pages move to the GPU without their contents", 4, &["kernel_device_in_place", "kernel_device_direct_io"]),
-    ("pages come back from the GPU without their contents", 5, &["kernel_device_private", "kernel_device_unloaded"]),
-    ("pages of the GPU's that are free are forgotten", 6, &["kernel_device_unmapped_in_part"]),
-    ("what only others have is not evicted", 7, &["kernel_device_left_to_a_child", "kernel_device_orphaned"]),
+    (Some(Switch::GenerationCheck), &["coherence_deadline", "coherence_invalidated_while_registered"]),
+    (Some(Switch::RangeEnd), &["coherence_gaps_and_neighbours", "coherence_only_what_is_hit"]),
+    (Some(Switch::EmptyToDevice), &["kernel_device_in_place", "kernel_device_direct_io"]),
+    (Some(Switch::EmptyToSystem), &["kernel_device_private", "kernel_device_unloaded"]),
+    (Some(Switch::ForgetFree), &["kernel_device_unmapped_in_part"]),
+    (Some(Switch::KeepOthers), &["kernel_device_left_to_a_child", "kernel_device_orphaned"]),
 ];
 
-/// Who must notice that invalidations are ignored (number 1) when it is the kernel that moves the pages. Each has a guest of its own: what
+/// Which scenarios must notice that invalidations are ignored when it is the kernel that moves the pages. Each has a guest of its own: what
 /// the GPU still writes to may be anything by then, also what keeps the guest alive.
 const BEHIND_THE_BACK: [&str; 15] = [
     "kernel_swap_under_pressure",
@@ -82,12 +73,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Those that have to fill memory take longer to find out.
 const KERNEL_LIMIT: Duration = Duration::from_secs(300);
 
-/// Boots a guest for each; what was not noticed.
-pub fn run(flavor: Flavor) -> Result<Vec<String>> {
+/// Boots a guest for the driver that is not broken and one for each switch whose name contains `only`; what was not noticed.
+pub fn run(flavor: Flavor, only: &str) -> Result<Vec<String>> {
+    let wanted = |switch: Switch| switch.name().contains(only);
+    let controls = CONTROLS.iter().filter(|(switch, _)| switch.is_none_or(wanted));
+    ensure!(CONTROLS.iter().any(|(switch, _)| switch.is_some_and(wanted)), "{only}: no control is called that");
     let parts = Parts::build(flavor, Module::Sabotaged, &[SCENARIOS])?;
     let mut findings = Vec::new();
-    for (what, number, scenarios) in CONTROLS {
-        let (mut initrd, mut job) = parts.guest_for_tests(&format!("sabotage={number}"))?;
+    for &(switch, scenarios) in controls {
+        let what = switch.map_or("no sabotage", Switch::name);
+        let option = switch.map_or_else(String::new, option);
+        let (mut initrd, mut job) = parts.guest_for_tests(&option)?;
         let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
         for name in scenarios {
             let time = parts.scaled(LIMIT);
@@ -105,26 +101,35 @@ pub fn run(flavor: Flavor) -> Result<Vec<String>> {
         let outcome = parts.boot("sabotage", initrd, &job, Size::default(), guest::AROUND_PROGRAMS, record)?;
         let noticed = verdict::findings(&outcome, &job, flavor);
         println!("  {what}: passed {passed:?}; {}", noticed.first().map_or("no finding", String::as_str));
-        if number == 0 && (passed.len() != scenarios.len() || !noticed.is_empty()) {
+        if switch.is_none() && (passed.len() != scenarios.len() || !noticed.is_empty()) {
             findings.push(format!("{what}: only {passed:?} have passed, findings: {noticed:?}"));
         }
-        if number != 0 && !passed.is_empty() {
+        if switch.is_some() && !passed.is_empty() {
             findings.push(format!("{what}: {passed:?} have passed all the same"));
         }
-        if number != 0 && noticed.is_empty() {
+        // That is the module's answer to a name that it does not know.
+        if noticed.iter().any(|finding| finding.contains("was not loaded")) {
+            findings.push(format!("{what}: the module was not loaded, so nothing was broken"));
+        }
+        if switch.is_some() && noticed.is_empty() {
             findings.push(format!("{what}: nothing was found"));
         }
     }
-    for name in BEHIND_THE_BACK {
+    for name in BEHIND_THE_BACK.iter().filter(|_| wanted(Switch::Invalidation)) {
         findings.extend(behind_the_back(&parts, flavor, name)?);
     }
     Ok(findings)
 }
 
+/// The module's parameter that turns a switch on.
+fn option(switch: Switch) -> String {
+    format!("sabotage={}", switch.name())
+}
+
 /// Runs one of [`BEHIND_THE_BACK`] with invalidations ignored. It has noticed if it fails, or if the kernel complains; not if it does not
 /// come to an end.
 fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<String>> {
-    let (mut initrd, mut job) = parts.guest_for_tests("sabotage=1")?;
+    let (mut initrd, mut job) = parts.guest_for_tests(&option(Switch::Invalidation))?;
     job.swap_mib = Size::default().memory_mib() / 2;
     let path = initrd.add_program(parts.programs.path(SCENARIOS)?)?;
     let time = parts.scaled(KERNEL_LIMIT);
@@ -138,9 +143,9 @@ fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<S
     let outcome = parts.boot("sabotage", initrd, &job, Size::default(), guest::AROUND_PROGRAMS, record)?;
     let complaint = kernel_log::signs(&outcome.console).into_iter().next().map(|sign| sign.text);
     let noticed = failed.or(complaint);
-    println!("  invalidations are ignored: {}", noticed.as_deref().unwrap_or(name));
+    println!("  driver.invalidation: {}", noticed.as_deref().unwrap_or(name));
     Ok(noticed.is_none().then(|| {
         let found = verdict::findings(&outcome, &job, flavor);
-        format!("invalidations are ignored: {name} has not noticed; findings: {found:?}")
+        format!("driver.invalidation: {name} has not noticed; findings: {found:?}")
     }))
 }

@@ -11,6 +11,7 @@ use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::page_bits::PageBits;
 use crate::process::Process;
+use crate::sabotage::Switch;
 use crate::svm::attributes::{Attributes, Common};
 use crate::svm::block::Block;
 use crate::svm::fetch::Want;
@@ -244,7 +245,7 @@ impl Process {
         changed: bool,
         eager: bool,
     ) -> Result<bool> {
-        let touched = if self.sabotage().fail_for_others() { PageBits::ALL } else { touched };
+        let touched = if self.sabotage().has(Switch::OthersErrors) { PageBits::ALL } else { touched };
         // Page tables first, because making room for them wants no lock held.
         let view = self.svm().view(block)?;
         let mut extra = Vec::filled(PageBits::NONE, vms.len())?;

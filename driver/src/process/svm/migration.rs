@@ -18,6 +18,7 @@ use crate::errno::{Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::page_bits::PageBits;
 use crate::process::Process;
+use crate::sabotage::FailPoint;
 use crate::smi::Event;
 use crate::svm::attributes::Attributes;
 use crate::svm::block::{Block, Moving};
@@ -188,7 +189,8 @@ impl Process {
             let (prefetch, preferred) = (a.prefetch, a.preferred);
             self.tell(to, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
             let memory: Arc<dyn DeviceMemory> = device.clone();
-            result = os::failpoint("migrate").and_then(|()| self.mm().migrate_to_device(span, &memory, &mut places));
+            result = os::failpoint(FailPoint::Migrate)
+                .and_then(|()| self.mm().migrate_to_device(span, &memory, &mut places));
             let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
             self.tell(to, Event::MigrateEnd { start, pages, from, to, trigger, error });
         }

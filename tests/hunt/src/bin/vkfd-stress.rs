@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use vkfd_driver::device_memory::Kind;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::Switches;
 use vkfd_hunt::moving::{self, HOUR};
 use vkfd_hunt::stress::{run, Plan};
 
@@ -57,7 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
         processes: args.processes,
         seed,
         failures: !args.no_failures,
-        sabotage: Sabotage::default(),
+        sabotage: Switches::NONE,
     };
     let report = run(plan)?;
     for failure in &report.failures {

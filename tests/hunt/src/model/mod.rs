@@ -10,7 +10,7 @@ mod run;
 
 use proptest::prelude::*;
 use vkfd_driver::errno::Errno;
-use vkfd_driver::sabotage::Sabotage;
+use vkfd_driver::sabotage::Switches;
 
 use crate::sim::memory::Change;
 use crate::sim::Form;
@@ -158,20 +158,12 @@ pub struct Shape {
     /// One notifier per range.
     pub per_range: bool,
     /// What is broken on purpose.
-    pub sabotage: Sabotage,
+    pub sabotage: Switches,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self {
-            pages: 96,
-            slot_pages: 8,
-            slots: 40,
-            longest: 12,
-            gpus: 2,
-            per_range: false,
-            sabotage: Sabotage::default(),
-        }
+        Self { pages: 96, slot_pages: 8, slots: 40, longest: 12, gpus: 2, per_range: false, sabotage: Switches::NONE }
     }
 }
 

@@ -11,6 +11,7 @@ use vkfd_driver::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::errno::Result;
 use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
 use vkfd_driver::os;
+use vkfd_driver::sabotage::FailPoint;
 
 /// Where an access went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,7 +175,7 @@ impl Gpu for Device {
         self.0.lock().answers.push((va.0, served));
     }
     fn add_queue(&self, _: &QueueSpec) -> Result<HwQueue> {
-        os::failpoint("queue")?;
+        os::failpoint(FailPoint::Queue)?;
         Ok(HwQueue(1))
     }
     fn update_queue(&self, _: HwQueue, _: GpuVa, _: u64, _: bool) -> Result {
@@ -186,7 +187,7 @@ impl Gpu for Device {
         os::now().0
     }
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
-        os::failpoint("dma")?;
+        os::failpoint(FailPoint::Dma)?;
         let first = self.0.next_dma.fetch_add(bytes, Ordering::SeqCst);
         Ok(Arc::new(SimDma { bytes, words: Mutex::default(), first }))
     }

@@ -12,6 +12,7 @@ use vkfd_driver::addr::{CpuSpan, CpuVa, PhysAddr, PAGE};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os;
+use vkfd_driver::sabotage::FailPoint;
 
 /// Where the memory of callers begins.
 pub const CALLER: u64 = 0x10_0000;
@@ -357,7 +358,7 @@ impl AddressSpace for Mm {
     }
 
     fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>> {
-        os::failpoint("watch")?;
+        os::failpoint(FailPoint::Watch)?;
         let id = self.0.sequence.fetch_add(1, Ordering::SeqCst);
         lock(&self.0.watches).push(Watched { id, span, client });
         Ok(Arc::new(SimWatch { id, span, memory: self.0.clone() }))

@@ -305,15 +305,8 @@ impl Context for Forward {
         Ok(())
     }
 
-    fn adopt(&mut self, resource: u32, memory: GuestMemory) -> Result<(), ErrorCode> {
-        #[cfg(feature = "sabotage")]
-        let memory = {
-            let mut memory = memory;
-            if let Some(sabotage) = self.shared.options.sabotage {
-                super::register::break_list(&mut memory, sabotage);
-            }
-            memory
-        };
+    fn adopt(&mut self, resource: u32, mut memory: GuestMemory) -> Result<(), ErrorCode> {
+        super::register::break_list(&mut memory, &self.shared.options.sabotage);
         self.objects.insert(resource, Object::Guest(Arc::new(memory)));
         Ok(())
     }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use vkfd_client::{Buffer, ClientError, GpuId, GpuSet, GpuVa, RegisterOptions};
+use vkfd_sabotage::Switch;
 use vkfd_uapi::memory::{
     ALLOC_MEM_FLAGS_COHERENT, ALLOC_MEM_FLAGS_EXECUTABLE, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_NO_SUBSTITUTE,
     ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
@@ -239,8 +240,7 @@ impl Hsakmt {
             }
             _ => return Err(Answer::status(status::INVALID_HANDLE)),
         }
-        #[cfg(feature = "sabotage")]
-        if self.shared.options.sabotage == Some(super::super::Sabotage::FreedEarly) {
+        if self.shared.options.sabotage.has(Switch::FreedEarly) {
             if let Some(Object::Guest(guest)) = self.objects.get_mut(&resource) {
                 guest.registration = None;
             }
@@ -283,9 +283,8 @@ impl Hsakmt {
         if guest.registration.is_some() {
             return Ok(Answer::status(status::SUCCESS));
         }
-        #[cfg(feature = "sabotage")]
-        if let (Some(sabotage), Some(memory)) = (self.shared.options.sabotage, Arc::get_mut(&mut guest.memory)) {
-            super::super::register::break_list(memory, sabotage);
+        if let Some(memory) = Arc::get_mut(&mut guest.memory) {
+            super::super::register::break_list(memory, &self.shared.options.sabotage);
         }
         let (writable, executable) = (flags & flags::READ_ONLY == 0, flags & flags::EXECUTE != 0);
         let coherent = flags & flags::COARSE_GRAIN == 0;

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use vkfd_guest::Ending;
+use vkfd_sabotage::Switch;
 
 use super::super::initrd::Initrd;
 use super::machine::{Machine, Ran, Wanted};
@@ -46,7 +47,7 @@ const CLIENTS: [Client; 4] = [
 ];
 
 /// What is broken, and what a program's output says then.
-const CONTROLS: [(&str, &str); 2] = [("last-range", "FAILED"), ("early-fence", "there is no answer")];
+const CONTROLS: [(Switch, &str); 2] = [(Switch::LastRange, "FAILED"), (Switch::EarlyFence, "there is no answer")];
 
 fn command(client: &str, library: &Path) -> String {
     format!("vkfd run --forward --preload {} -- {client}", library.display())
@@ -116,7 +117,8 @@ fn sound(programs: &[std::path::PathBuf]) -> Result<Vec<String>> {
 
 fn control(programs: &[std::path::PathBuf]) -> Result<Vec<String>> {
     let mut findings = Vec::new();
-    for (what, sign) in CONTROLS {
+    for (switch, sign) in CONTROLS {
+        let what = switch.name();
         let name = format!("clients-{what}");
         let (ran, commands) = boot(&name, &["--sabotage", what], true, programs, &[(FEW_COPIES, 900)])?;
         let failed = commands.iter().all(|command| suite::ending(&ran, command) != Some(&Ending::Status(0)));

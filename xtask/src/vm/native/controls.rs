@@ -3,20 +3,21 @@
 
 use anyhow::Result;
 use vkfd_guest::{Ending, Record, Stream};
+use vkfd_sabotage::Switch;
 
 use super::machine::{Machine, Ran, Wanted};
 use super::suite;
 use crate::Verdict;
 
 /// What is broken, and what the guest says then.
-const CONTROLS: [(&str, &str); 6] = [
-    ("last-range", "CRC"),
-    ("swapped", "CRC"),
-    ("shifted", "CRC"),
-    ("first-only", "CRC"),
+const CONTROLS: [(Switch, &str); 6] = [
+    (Switch::LastRange, "CRC"),
+    (Switch::Swapped, "CRC"),
+    (Switch::Shifted, "CRC"),
+    (Switch::FirstOnly, "CRC"),
     // The GPU finds nothing at the address, and its queue stops.
-    ("freed-early", "FAILED: a copy: nothing after"),
-    ("early-fence", "the fence came before the work"),
+    (Switch::FreedEarly, "FAILED: a copy: nothing after"),
+    (Switch::EarlyFence, "the fence came before the work"),
 ];
 
 const COMMAND: &str = "vkfd-native --patience 10 check --mib 4";
@@ -24,7 +25,8 @@ const COMMAND: &str = "vkfd-native --patience 10 check --mib 4";
 pub fn run() -> Result<Verdict> {
     let machine = Machine::new(true)?;
     let mut findings = Vec::new();
-    for (what, sign) in CONTROLS {
+    for (switch, sign) in CONTROLS {
+        let what = switch.name();
         let wanted = Wanted {
             name: what,
             memory_mib: 768,
