@@ -60,9 +60,9 @@ mod tests {
     #[test]
     fn what_is_not_faulting_is_the_drivers() {
         let mut samples = Samples::default();
-        for round in 0..3_u64 {
+        for (round, factor) in (1..=3_u64).enumerate() {
             let add = |samples: &mut Samples, subject, operation, micros| {
-                samples.add(round as usize, subject, operation, Duration::from_micros(micros * (round + 1)));
+                samples.add(round, subject, operation, Duration::from_micros(micros * factor));
             };
             add(&mut samples, Subject::Batch, Operation::Register, 50);
             add(&mut samples, Subject::Fault, Operation::Register, 40);

@@ -12,6 +12,7 @@
     reason = "digits are masked to their table, whose sums are numbers of things that are there"
 )]
 
+use crate::addr::index;
 use crate::errno::{Errno, Result};
 use crate::os::Vec;
 
@@ -55,8 +56,7 @@ pub fn by_key(count: usize, key: impl Fn(usize) -> u64) -> Result<Vec<u32>> {
         words.sort_unstable();
     }
     for word in words.iter() {
-        // The lower half.
-        order.push_reserved(*word as u32);
+        order.push_reserved(u32::try_from(*word & u64::from(u32::MAX)).unwrap_or(0));
     }
     Ok(order)
 }
@@ -66,7 +66,7 @@ fn by_digits(words: &mut Vec<u64>, digits: u32) -> Result {
     let mut next = Vec::filled(0u64, words.len())?;
     let mut places = Vec::filled(0u32, DIGITS)?;
     for digit in 0..digits {
-        let of = |word: u64| (word >> (NUMBER_BITS + digit * DIGIT_BITS)) as usize % DIGITS;
+        let of = |word: u64| index(word >> (NUMBER_BITS + digit * DIGIT_BITS)) % DIGITS;
         places.fill(0);
         for word in words.iter() {
             places[of(*word)] += 1;
