@@ -11,6 +11,8 @@
 //! Which pages went stale while others were faulted in, the generations tell, range by range. HMM knows but one sequence number for
 //! all it was asked for and would begin again with each invalidation, also of something else in the window, and in a storm of them
 //! never end. So it gets a notifier that notes nothing ([`Quiet`]).
+//!
+//! Ranges that lie near each other are looked up together, gaps included ([`Looked`]); only what is missing is faulted in range by range.
 
 use crate::device_memory::{self, IntoSystem, Memories, CHUNK};
 use crate::hmm::{self, Pfn};
@@ -33,13 +35,15 @@ use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr, VramOffset};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
 use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::os::{self, Arc};
+use vkfd_driver::os::{self, Arc, Vec};
 use vkfd_driver::sabotage::FailPoint;
 
 /// How long one call of HMM may go on beginning again. The driver, which has a deadline of its own, comes back after a pause.
 const FAULT_TIME: Delta = Delta::from_millis(100);
 
 const CHUNK_BYTES: usize = CHUNK * PAGE_SIZE;
+/// What a measurement faults in at a time of a longer range.
+const MOST_MEASURED_PAGES: u64 = 16384;
 /// How often pages are moved again that changed while they moved: where there was none, a processor may have brought one. The next time they
 /// are pages like others.
 const MIGRATION_TRIES: usize = 3;
@@ -219,12 +223,22 @@ impl AddressSpace for ProcessMemory {
             Access::Read => hmm::Access::Read,
             Access::Write => hmm::Access::Write,
         };
-        let run = Run { notifier, mm: &mm, memories: &self.memories, access, patience };
+        let run = Run::new(notifier, &mm, &self.memories, access, patience);
         let fault_run = |start: CpuVa, pages: &mut [Page]| run.fault(start, pages);
         // HMM has the same error for no mapping and for one that not even allows reading.
         let explain = |errno, span| if errno == Errno::EFAULT && is_denied(&mm, span) { Errno::EPERM } else { errno };
+        // Without room for it each range is looked up by itself.
+        let mut looked = (spans.len() > 1).then(|| Looked::new(&run).ok()).flatten();
         let (mut done, mut first) = (0, 0);
         while done < spans.len() {
+            if let Some(looked) = &mut looked {
+                looked.go_to(&spans[done..]);
+                let count = index(spans[done].pages());
+                if looked.tell(spans[done], &mut pages[first..first + count]) {
+                    (done, first) = (done + 1, first + count);
+                    continue;
+                }
+            }
             let neighbours = neighbours(&spans[done..]);
             let count: usize = spans[done..done + neighbours].iter().map(|s| index(s.pages())).sum();
             let Err(errno) = fault_run(spans[done].start(), &mut pages[first..first + count]) else {
@@ -244,6 +258,30 @@ impl AddressSpace for ProcessMemory {
             }
         }
         Faulted { spans: done, error: None }
+    }
+
+    fn measure_fault_bare(&self, spans: &[CpuSpan]) -> Result<Duration> {
+        if !self.is_current() {
+            return Err(Errno::EFAULT.into());
+        }
+        let notifier = self.quiet.as_ref().ok_or(Errno::EAGAIN)?;
+        let mm = self.alive()?;
+        let run = Run::new(notifier, &mm, &self.memories, hmm::Access::Write, hmm::Patience::Killable);
+        let most = spans.iter().map(|span| span.pages()).max().unwrap_or(0).min(MOST_MEASURED_PAGES);
+        let mut pfns = Vec::filled(Pfn::default(), index(most))?;
+        let start = os::now();
+        for span in spans {
+            let mut at = span.start();
+            while at < span.end() {
+                let pages = ((span.end().0 - at.0) / PAGE_SIZE as u64).min(most);
+                let end = CpuVa(at.0 + pages * PAGE_SIZE as u64);
+                let range = index(at.0)..index(end.0);
+                run.lookup.fault_bare(range, hmm::Access::Write, &mut pfns[..index(pages)])?;
+                at = end;
+            }
+            os::interrupted()?;
+        }
+        Ok(Duration::from_nanos(os::now().0.saturating_sub(start.0)))
     }
 
     fn measure_pin(&self, spans: &[CpuSpan]) -> Result<Duration> {
@@ -412,44 +450,145 @@ fn neighbours(spans: &[CpuSpan]) -> usize {
 
 /// How consecutive pages are faulted in.
 struct Run<'a> {
-    notifier: &'a IntervalNotifier<Quiet>,
-    mm: &'a MmWithUser,
+    lookup: hmm::Lookup<'a, Quiet>,
     memories: &'a Memories,
     access: hmm::Access,
-    patience: hmm::Patience,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(
+        notifier: &'a IntervalNotifier<Quiet>,
+        mm: &'a MmWithUser,
+        memories: &'a Memories,
+        access: hmm::Access,
+        patience: hmm::Patience,
+    ) -> Self {
+        let lookup = hmm::Lookup { notifier, mm, patience, owner: device_memory::owner(), timeout: FAULT_TIME };
+        Self { lookup, memories, access }
+    }
+
     fn fault(&self, start: CpuVa, pages: &mut [Page]) -> core::result::Result<(), Errno> {
         // SAFETY: both types are 64-bit words of which every pattern is a value, so that the same array can be filled as one and turned
         // into the other in place; it is borrowed exclusively. What is left in it after a failure nobody looks at.
         let pfns = unsafe { core::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<Pfn>(), pages.len()) };
         let start = index(start.0);
         let range = start..start + pfns.len() * PAGE_SIZE;
-        let owner = device_memory::owner();
-        let faulted = hmm::fault(self.notifier, self.mm, range, self.access, self.patience, owner, pfns, FAULT_TIME);
-        faulted.map_err(|e| match Errno(-e.to_errno()) {
+        self.lookup.fault(range, self.access, pfns).map_err(|e| match Errno(-e.to_errno()) {
             // Memory that is no memory: a device's.
             Errno::EINVAL => Errno::EFAULT,
             errno => errno,
         })?;
+        let mut places = Places::new(self.memories);
         for page in pages {
             // SAFETY: as above, the other way round.
             let pfn = unsafe { *core::ptr::from_ref(page).cast::<Pfn>() };
-            *page = self.page(pfn).ok_or(Errno::EFAULT)?;
+            *page = places.page(pfn).ok_or(Errno::EFAULT)?;
         }
         Ok(())
     }
+}
+
+/// Turns what HMM tells of pages into where they are for GPUs.
+struct Places<'a> {
+    memories: &'a Memories,
+    /// The block of the last page that was of ordinary memory: so are all of it, because the kernel adds a device's memory in whole blocks.
+    ordinary: usize,
+}
+
+impl<'a> Places<'a> {
+    /// A subsection of the kernel's, 2 MiB.
+    const BLOCK: usize = 1 << bindings::PFN_SUBSECTION_SHIFT;
+    /// No page's.
+    const NO_BLOCK: usize = usize::MAX;
+
+    fn new(memories: &'a Memories) -> Self {
+        Self { memories, ordinary: Self::NO_BLOCK }
+    }
 
     /// Where a page is for GPUs. None for one that they do not reach: another driver's device has it.
-    fn page(&self, pfn: Pfn) -> Option<Page> {
+    fn page(&mut self, pfn: Pfn) -> Option<Page> {
         if !pfn.is_valid() {
             return None;
         }
-        match self.memories.fabric(pfn.frame()) {
-            Some(at) => Some(Page::device(at, pfn.is_writable())),
-            None if pfn.is_device() => None,
-            None => Some(Page::new(PhysAddr(pfn.phys()), pfn.is_writable())),
+        let block = pfn.frame() / Self::BLOCK;
+        if block != self.ordinary {
+            if let Some(at) = self.memories.fabric(pfn.frame()) {
+                return Some(Page::device(at, pfn.is_writable()));
+            }
+            if pfn.is_device() {
+                return None;
+            }
+            self.ordinary = block;
         }
+        Some(Page::new(PhysAddr(pfn.phys()), pfn.is_writable()))
+    }
+}
+
+/// What there was in a stretch of addresses when one call of the kernel's looked, gaps included: instead of one call per range, each of which
+/// takes the lock and walks from the root. What is missing of a range is faulted in for it alone.
+///
+/// What was looked up may be as old as the call of [`AddressSpace::fault`]: the driver finds out by its generations, which it noted before.
+struct Looked<'a> {
+    run: &'a Run<'a>,
+    places: Places<'a>,
+    start: CpuVa,
+    /// Of the stretch.
+    pages: usize,
+    pfns: Vec<Pfn>,
+}
+
+impl<'a> Looked<'a> {
+    /// As much as one page table maps.
+    const PAGES: usize = 512;
+    /// A wider gap, in bytes, costs more to look over than another call.
+    const GAP: u64 = 8 * PAGE_SIZE as u64;
+
+    fn new(run: &'a Run<'a>) -> Result<Self> {
+        let pfns = Vec::filled(Pfn::default(), Self::PAGES)?;
+        Ok(Self { run, places: Places::new(run.memories), start: CpuVa(0), pages: 0, pfns })
+    }
+
+    /// Unless it has looked at the first of `spans` already, looks at it and those of the next that lie near. A failure is as if nothing was there.
+    fn go_to(&mut self, spans: &[CpuSpan]) {
+        let Some((first, next)) = spans.split_first() else { return };
+        if self.place(*first).is_some() {
+            return;
+        }
+        self.pages = 0;
+        let start = first.start();
+        let mut end = first.end();
+        for (before, span) in spans.iter().zip(next) {
+            let near = span.start() >= start && span.start().0.saturating_sub(before.end().0) <= Self::GAP;
+            if !near || (span.end().0 - start.0) > (Self::PAGES * PAGE_SIZE) as u64 {
+                break;
+            }
+            end = end.max(span.end());
+        }
+        let pages = index((end.0 - start.0) / PAGE_SIZE as u64);
+        // One range that is alone is faulted in at once.
+        if end == first.end() || pages > Self::PAGES {
+            return;
+        }
+        if self.run.lookup.look(index(start.0)..index(end.0), &mut self.pfns[..pages]).is_ok() {
+            (self.start, self.pages) = (start, pages);
+        }
+    }
+
+    /// Where the pages of `span` are among those looked at, if all are.
+    fn place(&self, span: CpuSpan) -> Option<Range<usize>> {
+        let first = index(span.start().0.checked_sub(self.start.0)? / PAGE_SIZE as u64);
+        let end = first.checked_add(index(span.pages()))?;
+        (end <= self.pages).then_some(first..end)
+    }
+
+    /// Writes where the pages of `span` are to `pages`, which is as long, if all of them were there.
+    fn tell(&mut self, span: CpuSpan, pages: &mut [Page]) -> bool {
+        let Some(place) = self.place(span) else { return false };
+        let (places, access) = (&mut self.places, self.run.access);
+        pages.iter_mut().zip(&self.pfns[place]).all(|(page, pfn)| {
+            // A page that is out of reach goes the long way, which says why.
+            let found = if pfn.serves(access) { places.page(*pfn) } else { None };
+            found.map(|found| *page = found).is_some()
+        })
     }
 }

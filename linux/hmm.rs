@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Heterogeneous memory management: the pages behind a process's addresses, faulted in but not pinned.
 //!
-//! [`fault`] does for a device what a page fault does for a processor, for a whole range at once. The pages it tells may go at any time
+//! [`Lookup::fault`] does for a device what a page fault does for a processor, for a whole range at once. The pages it tells may go at any time
 //! afterwards; an [`IntervalNotifier`] says when.
 //!
 //! The kernel's call faults everything from the first page that it misses to the end of what it was asked for in a page table, and a fault on a private
-//! page of the owner's, which alone it would have told as it is, moves that back. So [`fault`] looks first, and has faulted in only what lies
+//! page of the owner's, which alone it would have told as it is, moves that back. So [`Lookup::fault`] looks first, and has faulted in only what lies
 //! between two such pages.
 //!
 //! Nothing here depends on the rest of this module's crate.
@@ -81,6 +81,11 @@ impl Pfn {
         unsafe { vkfd_page_is_device_private(vkfd_pfn_to_page(self.frame())) }
     }
 
+    /// Whether it is there for `access`. A private page is told as it is, whatever it allows.
+    pub(crate) fn serves(self, access: Access) -> bool {
+        self.0 & access.flags() == access.flags() || (self.is_valid() && self.is_private())
+    }
+
     /// Its physical address.
     pub(crate) const fn phys(self) -> u64 {
         (self.frame() as u64) << PAGE_SHIFT
@@ -96,6 +101,16 @@ pub(crate) enum Access {
     Write,
 }
 
+impl Access {
+    /// What the kernel is asked for.
+    const fn flags(self) -> usize {
+        match self {
+            Self::Read => VALID,
+            Self::Write => VALID | WRITE,
+        }
+    }
+}
+
 /// Whether a fault may wait for user space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
@@ -106,54 +121,67 @@ pub(crate) enum Patience {
     None,
 }
 
-/// Faults in the pages of `range` and tells them in `pfns`, which is as long. `mm`, which is that of `notifier`, has users. Invalidations
-/// that the notifier notes make it begin again, for at most `timeout`; with a notifier that notes none, the caller has to find out which of
-/// the pages are stale. Private pages of `owner`'s are told as they are; another's are moved to ordinary memory. Sleeps.
-///
-/// EINVAL for a range that is not like that, EFAULT where there is no mapping or no memory behind it, EPERM where the mapping does
-/// not allow the access, EBUSY after the timeout, ENOMEM, EINTR if the thread is killed.
-pub(crate) fn fault<T: Operations>(
-    notifier: &IntervalNotifier<T>,
-    mm: &MmWithUser,
-    range: Range<usize>,
-    access: Access,
-    patience: Patience,
-    owner: Owner,
-    pfns: &mut [Pfn],
-    timeout: Delta,
-) -> Result {
-    let whole = range.start % PAGE_SIZE == 0 && range.end % PAGE_SIZE == 0 && range.start < range.end;
-    if !whole || (range.end - range.start) / PAGE_SIZE != pfns.len() || mm.as_raw() != notifier.mm().as_raw() {
-        return Err(EINVAL);
-    }
-    let call = Call { notifier, mm, patience, owner, address: range.start, begun: Instant::now(), timeout };
-    call.run(0..pfns.len(), 0, pfns)?;
-    let flags = if access == Access::Write { VALID | WRITE } else { VALID };
-    // As the kernel sees it: a private page is told as it is, whatever it allows.
-    let is_kept = |pfn: Pfn| pfn.is_valid() && pfn.is_private();
-    let is_wanted = |pfn: Pfn| pfn.0 & flags != flags && !is_kept(pfn);
-    let mut at = 0;
-    while let Some(next) = pfns[at..].iter().position(|pfn| is_wanted(*pfn)) {
-        let first = at + next;
-        let part = &pfns[first..];
-        let part = &part[..part.iter().position(|pfn| is_kept(*pfn)).unwrap_or(part.len())];
-        at = first + part.iter().rposition(|pfn| is_wanted(*pfn)).map_or(part.len(), |last| last + 1);
-        call.run(first..at, flags, pfns)?;
-    }
-    Ok(())
+/// How pages of `mm` are looked up: what calls have in common.
+pub(crate) struct Lookup<'a, T: Operations> {
+    /// Invalidations that it notes make a lookup begin again; with one that notes none, the caller has to find out which of the pages are stale.
+    pub(crate) notifier: &'a IntervalNotifier<T>,
+    /// The notifier's; has users.
+    pub(crate) mm: &'a MmWithUser,
+    /// Whether faults wait for user space.
+    pub(crate) patience: Patience,
+    /// Private pages of this owner's are told as they are; another's are moved to ordinary memory.
+    pub(crate) owner: Owner,
+    /// For how long the kernel may begin again.
+    pub(crate) timeout: Delta,
 }
 
-/// What calls of the kernel's have in common.
+impl<T: Operations> Lookup<'_, T> {
+    /// Faults in the pages of `range` and tells them in `pfns`, which is as long. Sleeps.
+    ///
+    /// EINVAL for a range that is not like that, EFAULT where there is no mapping or no memory behind it, EPERM where the mapping does
+    /// not allow the access, EBUSY after the timeout, ENOMEM, EINTR if the thread is killed.
+    pub(crate) fn fault(&self, range: Range<usize>, access: Access, pfns: &mut [Pfn]) -> Result {
+        let call = self.call(range, pfns.len())?;
+        call.run(0..pfns.len(), 0, pfns)?;
+        let is_kept = |pfn: Pfn| pfn.is_valid() && pfn.is_private();
+        let is_wanted = |pfn: Pfn| !pfn.serves(access);
+        let mut at = 0;
+        while let Some(next) = pfns[at..].iter().position(|pfn| is_wanted(*pfn)) {
+            let first = at + next;
+            let part = &pfns[first..];
+            let part = &part[..part.iter().position(|pfn| is_kept(*pfn)).unwrap_or(part.len())];
+            at = first + part.iter().rposition(|pfn| is_wanted(*pfn)).map_or(part.len(), |last| last + 1);
+            call.run(first..at, access.flags(), pfns)?;
+        }
+        Ok(())
+    }
+
+    /// Tells in `pfns`, which is as long, what there is in `range`, and faults nothing in: a page that does not [serve](Pfn::serves) may be there after a fault.
+    /// What is mapped in `range`, or whether anything is, does not matter. Errors as [`fault`](Self::fault), but not for want of a mapping. Sleeps.
+    pub(crate) fn look(&self, range: Range<usize>, pfns: &mut [Pfn]) -> Result {
+        self.call(range, pfns.len())?.run(0..pfns.len(), 0, pfns)
+    }
+
+    /// One call of the kernel's and nothing else, to compare [`fault`](Self::fault) with.
+    pub(crate) fn fault_bare(&self, range: Range<usize>, access: Access, pfns: &mut [Pfn]) -> Result {
+        self.call(range, pfns.len())?.run(0..pfns.len(), access.flags(), pfns)
+    }
+
+    fn call(&self, range: Range<usize>, pages: usize) -> Result<Call<'_, T>> {
+        let whole = range.start % PAGE_SIZE == 0 && range.end % PAGE_SIZE == 0 && range.start < range.end;
+        if !whole || (range.end - range.start) / PAGE_SIZE != pages || self.mm.as_raw() != self.notifier.mm().as_raw() {
+            return Err(EINVAL);
+        }
+        Ok(Call { lookup: self, address: range.start, begun: Instant::now() })
+    }
+}
+
+/// A lookup under way.
 struct Call<'a, T: Operations> {
-    notifier: &'a IntervalNotifier<T>,
-    mm: &'a MmWithUser,
-    patience: Patience,
-    owner: Owner,
+    lookup: &'a Lookup<'a, T>,
     /// Of the first page.
     address: usize,
     begun: Instant<Monotonic>,
-    /// For how long the kernel may begin again.
-    timeout: Delta,
 }
 
 impl<T: Operations> Call<'_, T> {
@@ -163,17 +191,17 @@ impl<T: Operations> Call<'_, T> {
         // Some flags would be carried over.
         part.fill(Pfn::default());
         let mut raw = RawRange {
-            notifier: self.notifier.as_raw(),
+            notifier: self.lookup.notifier.as_raw(),
             notifier_seq: 0,
             start: self.address + pages.start * PAGE_SIZE,
             end: self.address + pages.end * PAGE_SIZE,
             hmm_pfns: part.as_mut_ptr().cast(),
             default_flags: flags,
             pfn_flags_mask: 0,
-            dev_private_owner: self.owner.as_ptr(),
+            dev_private_owner: self.lookup.owner.as_ptr(),
         };
-        if self.patience == Patience::Killable {
-            let left = self.timeout - self.begun.elapsed();
+        if self.lookup.patience == Patience::Killable {
+            let left = self.lookup.timeout - self.begun.elapsed();
             let millis = u32::try_from(left.as_millis_ceil().max(1)).unwrap_or(u32::MAX);
             // 0 would mean no end.
             let ticks = msecs_to_jiffies(millis).max(1);
@@ -182,13 +210,13 @@ impl<T: Operations> Call<'_, T> {
             return to_result(unsafe { hmm_range_fault_unlocked_timeout(&mut raw, ticks) });
         }
         loop {
-            raw.notifier_seq = self.notifier.read_begin().0;
+            raw.notifier_seq = self.lookup.notifier.read_begin().0;
             let result = {
-                let _lock = self.mm.mmap_read_lock();
+                let _lock = self.lookup.mm.mmap_read_lock();
                 // SAFETY: as above, and the lock is held.
                 to_result(unsafe { hmm_range_fault(&mut raw) })
             };
-            if result != Err(EBUSY) || self.begun.elapsed() > self.timeout {
+            if result != Err(EBUSY) || self.begun.elapsed() > self.lookup.timeout {
                 return result;
             }
         }

@@ -15,7 +15,10 @@ pub const LIFETIME_TO_CONTIGUOUS: &str =
 /// Register: multi relative to batch.
 pub const MULTI_TO_BATCH_REGISTER: &str =
     "4,096 ranges of 64 KiB, register: time of one call per range, relative to batch";
-/// Register: batch relative to the bare fault.
+/// Register: batch relative to the kernel's own call.
+pub const REGISTER_TO_BARE_FAULT: &str =
+    "4,096 ranges of 64 KiB, register: time of batch, relative to a bare hmm_range_fault per range";
+/// Register: batch relative to the driver's faulting.
 pub const REGISTER_TO_FAULT: &str =
     "4,096 ranges of 64 KiB, register: time of batch, relative to faulting the pages in and nothing else";
 /// Register: batch relative to io_uring.

@@ -24,6 +24,7 @@ pub mod list;
 pub mod migrate;
 mod page;
 mod page_file;
+mod parts;
 mod peer;
 mod plan;
 mod plot;
@@ -56,7 +57,7 @@ use crate::run::Options;
 /// same round, and the median of the rounds counts.
 ///
 /// With --json the output is one object: schema (2), version, date, host (cpu, cores, kernel, memory_bytes, transparent_huge_pages,
-/// max_map_count, load, notification_source), parameters, targets (what, bound, measured, met), scores (subject, spread), measurements
+/// max_map_count, load, notification_source), parameters, targets (what, bound, measured, met), scores (subject, spread), parts (what, batch, contiguous, ratio), measurements
 /// (section, label, ranges, bytes, touched, subject, operation, seconds, relative_to_contiguous), doubts (section, why), footprints (ranges,
 /// pages, driver_bytes, allowed_bytes), ranges_invalidated_per_call, left_out (what, why), and with --baseline comparison (file, date,
 /// differences, targets, measurements, compared). A spread is median, q1, q3 (quartiles) and the number of samples; times are in seconds.
@@ -68,6 +69,10 @@ use crate::run::Options;
 pub struct Args {
     #[command(flatten)]
     options: Options,
+
+    /// Only the main comparison: the life of 4,096 ranges of 64 KiB, and where its time goes
+    #[arg(long)]
+    main: bool,
 }
 
 /// Runs the benchmark and reports.
@@ -76,23 +81,30 @@ pub struct Args {
 ///
 /// When the driver cannot be started, it refuses something, or the report cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    args.options.run(|| measure(&args.options))
+    args.options.run(|| measure(&args.options, args.main))
 }
 
-fn measure(options: &Options) -> Result<Report> {
+fn measure(options: &Options, main: bool) -> Result<Report> {
     let budget = options.budget();
-    let plan = Plan::new(options.quick, budget, options.rounds(), options.slow())?;
+    let mut plan = Plan::new(options.quick, budget, options.rounds(), options.slow())?;
+    if main {
+        plan.shapes.truncate(1);
+    }
     let mut rig = Rig::new(options.device.as_deref())?;
     let progress = Progress::new();
     let mut report = Report {
         head: options.head(budget, rig.source()),
         scores: Vec::new(),
+        parts: Vec::new(),
         measurements: Vec::new(),
         footprints: Vec::new(),
         doubts: Vec::new(),
         ranges_invalidated_per_call: None,
     };
     sweep::run(&mut rig, &plan, &mut report, &progress)?;
+    if main {
+        return Ok(report);
+    }
     job::run(&mut rig, &plan, &mut report, &progress)?;
     invalidate::run(&mut rig, &plan, &mut report, &progress)?;
     restore::run(&mut rig, &plan, &mut report, &progress)?;

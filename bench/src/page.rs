@@ -36,10 +36,14 @@ svg .t4{fill:var(--s4)}svg .t5{fill:var(--s5)}svg .t6{fill:var(--s6)}svg .t7{fil
 /// A subject's colour, the same in all plots.
 fn colour(subject: Subject) -> usize {
     match subject {
-        Subject::Contiguous | Subject::ContiguousAgain | Subject::MemcpyContiguous | Subject::Unregistered => 0,
+        Subject::Contiguous
+        | Subject::ContiguousAgain
+        | Subject::FaultContiguous
+        | Subject::MemcpyContiguous
+        | Subject::Unregistered => 0,
         Subject::Multi => 1,
         Subject::Batch => 2,
-        Subject::BatchPerRange => 3,
+        Subject::BatchPerRange | Subject::FaultBare => 3,
         Subject::IoUring => 4,
         Subject::Memcpy => 5,
         Subject::Mremap => 6,

@@ -17,6 +17,7 @@ use crate::subject::Subject;
 pub fn not_measured(subject: Subject, error: &ClientError) -> String {
     match error.errno() {
         Some(Errno::OPNOTSUPP) if subject == Subject::Pin => "only the kernel module can pin pages".to_owned(),
+        Some(Errno::OPNOTSUPP) if subject == Subject::FaultBare => "only a kernel has the call".to_owned(),
         Some(Errno::NOTTY | Errno::PERM) => {
             "this driver does not measure it (vkfd's does, with the module's parameter diagnosis=1)".to_owned()
         }

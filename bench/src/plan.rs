@@ -96,7 +96,7 @@ pub struct Plan {
     pub slow: Duration,
     /// Bytes of memory that may be used at a time.
     pub budget: u64,
-    /// The shapes of the sweep, the most important first.
+    /// The shapes of the sweep, the most important first: [`MAIN`].
     pub shapes: Vec<Shape>,
     /// Bytes of the buffer that kernels run over.
     pub kernel_bytes: u64,

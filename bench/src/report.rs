@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::baseline::Comparison;
 use crate::goal::Goal;
 use crate::host::Host;
+use crate::parts::Part;
 use crate::plan::Shape;
 use crate::run::Document;
 use crate::spread::{Samples, Spread};
@@ -166,6 +167,8 @@ pub struct Report {
     pub head: Head,
     /// The whole job as a score: contiguous is 100.
     pub scores: Vec<(Subject, Spread)>,
+    /// Where the time of 4,096 ranges of 64 KiB goes.
+    pub parts: Vec<Part>,
     /// Everything measured.
     pub measurements: Vec<Measurement>,
     /// Parts of the run that are not to be trusted.
@@ -258,6 +261,7 @@ impl Report {
         Self {
             head,
             scores: Vec::new(),
+            parts: Vec::new(),
             measurements: Vec::new(),
             doubts: Vec::new(),
             footprints: Vec::new(),

@@ -83,6 +83,17 @@ impl<Cell: Copy + Ord> Samples<Cell> {
         self.cells.iter().filter_map(|(cell, rounds)| Some((*cell, Spread::of(rounds.values().copied())?)))
     }
 
+    /// The spread of a cell, in seconds.
+    pub fn spread(&self, cell: Cell) -> Option<Spread> {
+        Spread::of(self.cells.get(&cell)?.values().copied())
+    }
+
+    /// The spread of `a - b`, each round's sample less the same round's; 0 where `b` was longer.
+    pub fn difference(&self, a: Cell, b: Cell) -> Option<Spread> {
+        let (a, b) = (self.cells.get(&a)?, self.cells.get(&b)?);
+        Spread::of(a.iter().filter_map(|(round, a)| b.get(round).map(|b| (a - b).max(0.0))))
+    }
+
     /// The spread of `a / b`, each round's sample by the same round's.
     pub fn ratio(&self, a: Cell, b: Cell) -> Option<Spread> {
         ratio(self.cells.get(&a)?, self.cells.get(&b)?)

@@ -25,8 +25,12 @@ pub enum Subject {
     Mremap,
     /// memcpy from one contiguous block to another: the limit for copies.
     MemcpyContiguous,
-    /// Faulting the pages in and nothing else: the floor of a registration.
+    /// Faulting the pages in as the driver does, and nothing else: the floor of a registration.
     Fault,
+    /// The same for one contiguous range.
+    FaultContiguous,
+    /// The kernel's own call for faulting pages in, once per range.
+    FaultBare,
     /// Pinning the pages, as a driver without notifiers has to.
     Pin,
     /// Memory that is registered nowhere.
@@ -37,7 +41,8 @@ impl Subject {
     /// The ways through vkfd's driver.
     pub const STRATEGIES: [Self; 4] = [Self::Contiguous, Self::Multi, Self::Batch, Self::BatchPerRange];
     /// What else the machine has.
-    pub const PEERS: [Self; 5] = [Self::Fault, Self::Pin, Self::IoUring, Self::Memcpy, Self::Mremap];
+    pub const PEERS: [Self; 7] =
+        [Self::Fault, Self::FaultContiguous, Self::FaultBare, Self::Pin, Self::IoUring, Self::Memcpy, Self::Mremap];
 
     /// Its name in tables and plots.
     pub fn name(self) -> &'static str {
@@ -51,7 +56,9 @@ impl Subject {
             Self::Memcpy => "memcpy to a bounce buffer",
             Self::Mremap => "mremap linearisation",
             Self::MemcpyContiguous => "memcpy, contiguous",
-            Self::Fault => "bare fault of the pages",
+            Self::Fault => "faulting the pages in",
+            Self::FaultContiguous => "faulting in, contiguous",
+            Self::FaultBare => "bare hmm_range_fault per range",
             Self::Pin => "pinning the pages",
             Self::Unregistered => "unregistered",
         }

@@ -11,9 +11,10 @@ use vkfd_client::GpuSet;
 
 use crate::arena::Arena;
 use crate::goal::{
-    Goal, GROWTH, LIFETIME_TO_CONTIGUOUS, MULTI_TO_BATCH, MULTI_TO_BATCH_REGISTER, REGISTER_TO_FAULT,
-    REGISTER_TO_IO_URING,
+    Goal, GROWTH, LIFETIME_TO_CONTIGUOUS, MULTI_TO_BATCH, MULTI_TO_BATCH_REGISTER, REGISTER_TO_BARE_FAULT,
+    REGISTER_TO_FAULT, REGISTER_TO_IO_URING,
 };
+use crate::parts;
 use crate::peer::{self, IoUring};
 use crate::plan::{Plan, Shape, FEW, MAIN, MANY};
 use crate::progress::Progress;
@@ -140,10 +141,15 @@ fn sample(rig: &mut Rig, place: &Place, subject: Subject) -> Result<Result<Times
             Err(error) => Err(format!("io_uring: {error}")),
             Ok(rings) => rings.cycle(&place.arena.ranges).map(pair).map_err(|error| format!("io_uring: {error}")),
         },
-        Subject::Fault | Subject::Pin => {
+        Subject::Fault | Subject::FaultContiguous | Subject::FaultBare | Subject::Pin => {
             let client = &rig.seat(Subject::Batch)?.client;
             let ranges = &place.arena.ranges;
-            let took = if subject == Subject::Pin { client.measure_pin(ranges) } else { client.measure_fault(ranges) };
+            let took = match subject {
+                Subject::Pin => client.measure_pin(ranges),
+                Subject::FaultBare => client.measure_fault_bare(ranges),
+                Subject::FaultContiguous => client.measure_fault(std::slice::from_ref(&place.arena.whole)),
+                _ => client.measure_fault(ranges),
+            };
             took.map(|time| vec![(Operation::Register, time)]).map_err(|error| peer::not_measured(subject, &error))
         }
         Subject::Memcpy => Ok(pair(peer::bounce(&place.arena))),
@@ -183,16 +189,22 @@ fn lifetime(seat: &mut Seat, ranges: &[vkfd_client::UserptrRange]) -> Result<Tim
 fn goals(report: &mut Report, places: &[Place], kernel: bool) {
     let find = |point| places.iter().find(|place| place.shape == Shape::grid(point));
     if let Some(main) = find(MAIN) {
+        report.parts = parts::of(&main.samples);
         let ratio = |operation, a, b| main.samples.ratio((a, operation), (b, operation));
         if kernel {
             let ratio = |a, b| ratio(Operation::Register, a, b);
             report.head.targets.push(Goal::at_least(
                 MULTI_TO_BATCH_REGISTER,
-                5.0,
+                10.0,
                 ratio(Subject::Multi, Subject::Batch),
             ));
-            report.head.targets.push(Goal::at_most(REGISTER_TO_FAULT, 1.3, ratio(Subject::Batch, Subject::Fault)));
-            report.head.targets.push(Goal::at_most(REGISTER_TO_IO_URING, 1.0, ratio(Subject::Batch, Subject::IoUring)));
+            for (what, most, peer) in [
+                (REGISTER_TO_BARE_FAULT, 1.15, Subject::FaultBare),
+                (REGISTER_TO_FAULT, 1.3, Subject::Fault),
+                (REGISTER_TO_IO_URING, 0.8, Subject::IoUring),
+            ] {
+                report.head.targets.push(Goal::at_most(what, most, ratio(Subject::Batch, peer)));
+            }
         } else {
             let ratio = |a, b| ratio(Operation::Lifetime, a, b);
             report.head.targets.push(Goal::at_least(MULTI_TO_BATCH, 5.0, ratio(Subject::Multi, Subject::Batch)));

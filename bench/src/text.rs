@@ -90,6 +90,7 @@ pub fn heading(out: &mut String, text: &str) {
 pub fn report(report: &Report) -> String {
     let mut out = head(&report.head);
     sweep(report, &mut out);
+    parts(report, &mut out);
     job(report, &mut out);
     invalidate(report, &mut out);
     restore(report, &mut out);
@@ -245,7 +246,23 @@ fn sweep(report: &Report, out: &mut String) {
     table(out, &head, &rows);
 }
 
+fn parts(report: &Report, out: &mut String) {
+    if report.parts.is_empty() {
+        return;
+    }
+    heading(out, "Where the time goes: 4,096 x 64 KiB in one batch, and one contiguous range of the same size");
+    let cell = |spread: Option<Spread>| spread.map_or_else(|| "-".to_owned(), |spread| time(spread.median));
+    let row = |part: &crate::parts::Part| {
+        let ratio = part.ratio.map_or_else(String::new, spread);
+        vec![part.what.to_owned(), cell(part.batch), cell(part.contiguous), ratio]
+    };
+    table(out, &["", "batch", "contiguous", "ratio"], &report.parts.iter().map(row).collect::<Vec<_>>());
+}
+
 fn job(report: &Report, out: &mut String) {
+    if report.scores.is_empty() {
+        return;
+    }
     heading(out, "Whole job: 4,096 x 64 KiB: register, compute, invalidate 1%, compute, free");
     let mut rows = Vec::new();
     for (subject, score) in &report.scores {
@@ -256,6 +273,9 @@ fn job(report: &Report, out: &mut String) {
 }
 
 fn invalidate(report: &Report, out: &mut String) {
+    if report.of(Section::Invalidate).next().is_none() {
+        return;
+    }
     heading(out, "Discarding one page while ranges are registered and mapped: time of the system call");
     let row = |m: &crate::report::Measurement| {
         let ranges = if m.subject == Subject::Unregistered { String::from("-") } else { count(m.ranges) };
@@ -269,6 +289,9 @@ fn invalidate(report: &Report, out: &mut String) {
 }
 
 fn restore(report: &Report, out: &mut String) {
+    if report.of(Section::Restore).next().is_none() {
+        return;
+    }
     heading(out, "Restoring k of n ranges of 4 KiB, until the queues run again");
     let row = |m: &crate::report::Measurement| {
         let times = [m.seconds.median, m.seconds.q1, m.seconds.q3].map(time);
@@ -279,6 +302,9 @@ fn restore(report: &Report, out: &mut String) {
 }
 
 fn copies(report: &Report, out: &mut String) {
+    if report.of(Section::Copies).next().is_none() {
+        return;
+    }
     heading(out, "Copies of 10,000 x 16 KiB");
     let mut rows = Vec::new();
     for m in report.of(Section::Copies) {
@@ -290,6 +316,9 @@ fn copies(report: &Report, out: &mut String) {
 }
 
 fn kernels(report: &Report, out: &mut String) {
+    if report.of(Section::Kernels).next().is_none() {
+        return;
+    }
     heading(out, "Kernels over a registered buffer");
     let mut rows = Vec::new();
     for m in report.of(Section::Kernels) {
@@ -303,6 +332,9 @@ fn kernels(report: &Report, out: &mut String) {
 }
 
 fn memory(report: &Report, out: &mut String) {
+    if report.footprints.is_empty() {
+        return;
+    }
     heading(out, "Driver memory");
     let row = |f: &crate::report::Footprint| {
         let pages = usize::try_from(f.pages).unwrap_or(0);

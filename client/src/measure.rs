@@ -32,6 +32,15 @@ impl Client {
         self.measure(ranges, vkfd::MEASURE_FAULT)
     }
 
+    /// How long the kernel's own call takes to fault in the pages of `ranges`, called once per range.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::measure_fault`]; EOPNOTSUPP where the host has no such call.
+    pub fn measure_fault_bare(&self, ranges: &[UserptrRange]) -> Result<Duration> {
+        self.measure(ranges, vkfd::MEASURE_FAULT_BARE)
+    }
+
     /// How long it takes to pin the pages of `ranges`, as a driver without notifiers has to.
     ///
     /// # Errors

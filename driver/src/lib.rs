@@ -19,7 +19,7 @@
 //! | room | what is in it |
 //! | --- | --- |
 //! | `base`, [`os`] | addresses, page-table entries, errors, the order of locks; the system's services |
-//! | `collections` | tables of handles, an index of intervals, sets of pages |
+//! | `collections` | tables of handles, an index of intervals, orders by a key, sets of pages |
 //! | `seams` | traits that a host implements |
 //! | [`topology`] | what clients read of the machine |
 //! | [`device`] | a GPU as the driver keeps it: VMIDs, VRAM and what is in it, limits, event readers |
@@ -68,7 +68,7 @@ pub mod userptr;
 pub use base::{addr, counters, errno, hook, lock_rank, model, pte};
 pub use buffers::{bo, dmabuf, files, gem_object, metadata};
 pub use calls::mmap;
-pub use collections::{handle, interval, page_bits};
+pub use collections::{handle, interval, order, page_bits};
 pub use device::{damping, limit, residency, share, smi, vmid_owner, vram};
 pub use gpuvm::{page_table, vm};
 pub use machine::{kfd, options};

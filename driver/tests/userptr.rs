@@ -392,7 +392,7 @@ fn a_process_can_choose_how_its_ranges_share_notifiers() {
 
 #[test]
 fn measuring_faults_the_pages_and_leaves_nothing() {
-    use vkfd_uapi::vkfd::{MeasureArgs, MEASURE, MEASURE_FAULT, MEASURE_PIN};
+    use vkfd_uapi::vkfd::{MeasureArgs, MEASURE, MEASURE_FAULT, MEASURE_FAULT_BARE, MEASURE_PIN};
     // One of them longer than what is faulted in at a time.
     let mut list = scattered(50);
     list.push((10_000, 40_000));
@@ -413,7 +413,9 @@ fn measuring_faults_the_pages_and_leaves_nothing() {
     let pages = list.iter().map(|r| r.1).sum();
     assert_eq!(measure(&list, MEASURE_FAULT), Ok(pages));
     assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst), pages);
-    assert_eq!(measure(&list, MEASURE_PIN), Err(Errno::EOPNOTSUPP));
+    for of_the_kernel in [MEASURE_PIN, MEASURE_FAULT_BARE] {
+        assert_eq!(measure(&list, of_the_kernel), Err(Errno::EOPNOTSUPP));
+    }
     assert_eq!(measure(&list, 7), Err(Errno::EINVAL));
     assert_eq!(measure(&[], MEASURE_FAULT), Err(Errno::EINVAL));
     rig.mm.unmap(list[30].0, 1);

@@ -135,6 +135,9 @@ pub const MOVE_TO_SYSTEM: u32 = 1;
 pub const MEASURE_FAULT: u32 = 0;
 /// Pinning the pages, as a driver without notifiers has to; they are let go afterwards. EOPNOTSUPP where the host cannot.
 pub const MEASURE_PIN: u32 = 1;
+/// The kernel's own call for faulting pages in (`hmm_range_fault`), once per range, and nothing else: what does not change with the driver. EOPNOTSUPP
+/// where the host has no such call.
+pub const MEASURE_FAULT_BARE: u32 = 2;
 
 /// Batch userptr by its own command ([`super::batch::ALLOC_MEMORY_OF_GPU_BATCH`]).
 pub const CAP_BATCH_V2: u64 = 1 << 0;

@@ -3,7 +3,7 @@
 //! tells what a registration costs on top.
 //!
 //! Faulting goes as for a registration ([`crate::revalidate`]): the same windows, the same order, the same chunks. An invalidation meanwhile does not matter,
-//! because nobody uses the pages.
+//! because nobody uses the pages. The bare fault is the kernel's call and nothing of ours, so it stays the same when our faulting gets faster.
 //!
 //! Only where diagnosis is on ([`crate::kfd::Options`]); what is measured is charged to the memory limit meanwhile, and one call at a time pins.
 
@@ -33,6 +33,15 @@ impl Invalidate for Nobody {
     }
 }
 
+/// The ranges by address, as a registration goes over them.
+fn spans(ranges: &RangeSet) -> Result<Vec<CpuSpan>> {
+    let mut spans = Vec::with_capacity(ranges.len())?;
+    for number in ranges.by_cpu() {
+        spans.push(ranges.span(index(u64::from(*number))))?;
+    }
+    Ok(spans)
+}
+
 impl Process {
     /// The MEASURE call. O(pages).
     pub(crate) fn measure(&self, args: &mut abi::MeasureArgs) -> Result {
@@ -44,17 +53,18 @@ impl Process {
         let _charge = self.kfd().limit().charge(ranges.pages().saturating_mul(PAGE))?;
         let took = match args.what {
             abi::MEASURE_FAULT => self.measure_fault(&ranges)?,
+            abi::MEASURE_FAULT_BARE => {
+                let nobody: Arc<dyn Invalidate> = os::arc(Nobody)?;
+                let _windows = Windows::new(self.mm(), &ranges, &nobody, self.window_policy())?;
+                self.mm().measure_fault_bare(&spans(&ranges)?)?
+            }
             abi::MEASURE_PIN => {
                 if ranges.pages() > MAX_PINNED {
                     return Err(Error::new(Errno::EINVAL, Reason::TooManyRanges));
                 }
                 // Each pin is a thousand references to its page, and all of them may be to the same: not two calls' at a time.
                 let _only = self.kfd().begin_pinning().ok_or(Errno::EBUSY)?;
-                let mut spans = Vec::with_capacity(ranges.len())?;
-                for number in 0..ranges.len() {
-                    spans.push(ranges.span(number))?;
-                }
-                self.mm().measure_pin(&spans)?
+                self.mm().measure_pin(&spans(&ranges)?)?
             }
             _ => return Err(Errno::EINVAL.into()),
         };

@@ -181,6 +181,13 @@ pub trait AddressSpace: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
+    /// Faults the pages of `spans` in for writing as the kernel's own call does, once per span, and does nothing else: how long it took. For comparison
+    /// only. There is a watch of this address space. EOPNOTSUPP where there is no such call, else as `fault`.
+    fn measure_fault_bare(&self, spans: &[CpuSpan]) -> Result<Duration> {
+        let _ = spans;
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
     /// What kinds of migration there are here. See [`crate::device_memory`].
     fn migration(&self) -> Migration {
         Migration::default()

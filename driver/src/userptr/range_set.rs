@@ -13,6 +13,7 @@
 
 use crate::addr::{CpuSpan, CpuVa, PAGE};
 use crate::errno::{Errno, Error, RangeAt, Reason, Result};
+use crate::order;
 use crate::os::Vec;
 
 #[derive(Clone, Copy)]
@@ -67,18 +68,15 @@ impl Builder {
         self.pages
     }
 
-    /// Sorts and indexes, O(n log n). EINVAL without a range.
+    /// Sorts and indexes, O(n log n) at most. EINVAL without a range.
     pub fn build(self) -> Result<RangeSet> {
         let Self { ranges, pages } = self;
         let n = ranges.len();
         if n == 0 {
             return Err(Errno::EINVAL.into());
         }
-        let mut by_cpu = Vec::with_capacity(n)?;
-        for number in 0..n {
-            by_cpu.push(u32::try_from(number).map_err(|_| Errno::EINVAL)?)?;
-        }
-        by_cpu.sort_unstable_by_key(|i| (ranges[*i as usize].cpu, *i));
+        // Starts are whole pages.
+        let by_cpu = order::by_key(n, |number| ranges[number].cpu.0 / PAGE)?;
         let mut set = RangeSet {
             hull: CpuSpan::between(CpuVa(0), CpuVa(0)),
             highest_end: Vec::filled(0, n)?,

@@ -264,19 +264,18 @@ impl<'a> Pass<'a> {
         {
             let state = object.lock();
             for range in neighbours(object, range).filter(|range| Arc::ptr_eq(watch_of(*range), watch)) {
-                self.pick_one(&state, range);
+                self.pick_one(&state, range, object.ranges().span(range));
             }
         }
         self.fetch(&**watch)
     }
 
     /// Notes the generation of a range, if it is invalid.
-    fn pick_one(&mut self, state: &State, range: usize) {
+    fn pick_one(&mut self, state: &State, range: usize, span: CpuSpan) {
         let (generation, status) = state.range(range);
         if status == Status::Invalid {
-            let pages = self.object.ranges().place(range).1;
-            self.picks.push_reserved(Pick { range, generation, pages });
-            self.spans.push_reserved(self.object.ranges().span(range));
+            self.picks.push_reserved(Pick { range, generation, pages: span.pages() });
+            self.spans.push_reserved(span);
         }
     }
 
@@ -305,17 +304,18 @@ impl<'a> Pass<'a> {
         let ranges = self.object.ranges();
         let mut state = self.object.lock();
         let mut room = CHUNK_PAGES;
+        let watched = watch.span();
         while let Some(range) = state.peek(list) {
-            let (_, pages) = ranges.place(range);
-            let start = ranges.span(range).start();
-            let here = core::ptr::addr_eq(&raw const **self.windows.of(range, start), &raw const *watch);
+            let span = ranges.span(range);
+            let pages = span.pages();
+            let here = self.windows.is_of(watch, watched, range, span.start());
             let full = self.picks.len() == self.picks.capacity() || (pages > room && !self.picks.is_empty());
             if full || !here {
                 break;
             }
             state.pop(list);
             let picked = self.picks.len();
-            self.pick_one(&state, range);
+            self.pick_one(&state, range, span);
             if self.picks.len() > picked {
                 room = room.saturating_sub(pages);
             }

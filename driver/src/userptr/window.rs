@@ -91,6 +91,16 @@ impl Windows {
         &self.watches[at]
     }
 
+    /// Whether [`of`](Self::of) range `number`, which starts at `start`, is `watch`, whose span is `span`.
+    pub fn is_of(&self, watch: &dyn Watch, span: CpuSpan, number: usize, start: CpuVa) -> bool {
+        if self.per_range {
+            core::ptr::addr_eq(&raw const *self.watches[number], &raw const *watch)
+        } else {
+            // They are disjoint.
+            span.contains(start)
+        }
+    }
+
     /// Bytes of driver memory held.
     pub fn memory(&self) -> u64 {
         self.watches.memory()

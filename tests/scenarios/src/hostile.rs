@@ -97,7 +97,7 @@ fn as_shipped() -> Result<(), Stop> {
     let (start, size, gpu_id) = (memory.whole().start, PAGE, world.gpu(0).0);
     let mut windows = WindowsArgs { gap: 0, per_range: 1, pad: 0 };
     ensure_eq!(raw::ioctl(client, vkfd::SET_WINDOWS, &mut windows), Err(Errno::PERM));
-    for what in [vkfd::MEASURE_FAULT, vkfd::MEASURE_PIN] {
+    for what in [vkfd::MEASURE_FAULT, vkfd::MEASURE_PIN, vkfd::MEASURE_FAULT_BARE] {
         let ranges = [memory.whole()];
         let ranges_ptr = ranges.as_ptr() as u64;
         let mut measure = MeasureArgs { ranges_ptr, num_ranges: 1, what, ..MeasureArgs::zeroed() };

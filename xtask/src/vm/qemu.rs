@@ -35,6 +35,8 @@ pub enum Acceleration {
     Kvm,
     /// An emulator.
     Tcg,
+    /// An emulator of one thread whose clock is the number of instructions executed, one nanosecond each: the same at any load.
+    Counted,
 }
 
 impl fmt::Display for Acceleration {
@@ -42,6 +44,7 @@ impl fmt::Display for Acceleration {
         f.write_str(match self {
             Acceleration::Kvm => "KVM",
             Acceleration::Tcg => "emulation (TCG)",
+            Acceleration::Counted => "emulation that counts instructions (TCG, icount)",
         })
     }
 }
@@ -97,6 +100,9 @@ impl Machine<'_> {
             Acceleration::Kvm => command.args(["-accel", "kvm", "-cpu", "max"]),
             // Page walks of five levels would only cost time.
             Acceleration::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]),
+            Acceleration::Counted => {
+                command.args(["-accel", "tcg,thread=single", "-icount", "shift=0", "-cpu", "max,la57=off"])
+            }
         };
         let mib = self.ram.mib;
         command.args([

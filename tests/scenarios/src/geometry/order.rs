@@ -29,6 +29,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         run: sizes,
     },
     Scenario {
+        name: "ranges_near_each_other_are_looked_up_one_by_one_where_pages_are_missing",
+        about: "Pages that are not there yet, gaps without a mapping or without access: each range has its own pages, and a range that fails is named.",
+        run: partly_there,
+    },
+    Scenario {
         name: "a_range_of_one_gibibyte",
         about: "One range longer than any step of the driver; the GPU adds all of it up.",
         run: gibibyte,
@@ -123,6 +128,63 @@ fn sizes() -> Result<(), Stop> {
     let order = pages_of(&memory, &ranges);
     gpu_sees(&world, &buffer, &order, 1)?;
     gpu_writes(&world, &buffer, &memory, &order, 2)?;
+    Ok(())
+}
+
+fn partly_there() -> Result<(), Stop> {
+    const COUNT: u64 = 300;
+    // Three pages of memory, then two that are not registered.
+    const EACH: u64 = 5;
+    let world = World::new(WorldSpec::default())?;
+    let memory = Memory::anonymous(COUNT * EACH * PAGE)?;
+    memory.fill(1);
+    let mut missing = Vec::new();
+    for number in 0..COUNT {
+        let first = number * EACH;
+        let gap = (first + 3) * PAGE;
+        match number % 7 {
+            0 => missing.push(first),
+            1 => missing.push(first + 1),
+            2 => missing.extend(first..first + 3),
+            3 => memory.unmap(gap, 2 * PAGE)?,
+            4 => memory.protect(gap, 2 * PAGE, libc::PROT_NONE)?,
+            5 => memory.discard(gap, 2 * PAGE)?,
+            _ => (),
+        }
+    }
+    for page in &missing {
+        memory.discard(page * PAGE, PAGE)?;
+    }
+    // Neither by address nor against it.
+    let list = |pages| -> Vec<UserptrRange> {
+        (0..COUNT).map(|i| memory.range(i * 77 % COUNT * EACH * PAGE, pages * PAGE)).collect()
+    };
+    let ranges = list(3);
+    let order = pages_of(&memory, &ranges);
+    let buffer = register(&world, &ranges, &RegisterOptions::default())?;
+    let read = world.read_gpu(buffer.gpu_va(), buffer.len())?;
+    for (page, bytes) in order.iter().zip(read.chunks_exact(usize::try_from(PAGE)?)) {
+        let there = !missing.contains(page);
+        ensure!(there && bytes == crate::pattern(*page, 1) || !there && bytes.iter().all(|b| *b == 0), "page {page}");
+    }
+    gpu_writes(&world, &buffer, &memory, &order, 2)?;
+    // One page of one range has no mapping, then no permission.
+    let (index, page) = (131, order[131 * 3 + 1]);
+    let refused = |errno| -> Result<(), Stop> {
+        match register(&world, &ranges, &RegisterOptions::default()) {
+            Err(vkfd_client::ClientError::Range { range, .. }) => {
+                ensure_eq!((range.index, range.errno), (index, errno))
+            }
+            other => bail!("a list with a bad range: {:?}", other.map(|buffer| buffer.len())),
+        }
+        ensure_eq!(world.client().snapshot()?.userptr_bos, 1, "what failed has left nothing");
+        Ok(())
+    };
+    memory.protect(page * PAGE, PAGE, libc::PROT_NONE)?;
+    refused(vkfd_client::Errno::PERM)?;
+    memory.unmap(page * PAGE, PAGE)?;
+    refused(vkfd_client::Errno::FAULT)?;
+    buffer.free()?;
     Ok(())
 }
 
