@@ -22,7 +22,9 @@ vertical-align:top}th{color:var(--dim);font-weight:500}td.n,th.n{text-align:righ
 .met{color:var(--good)}.missed{color:var(--bad);font-weight:600}
 .wide{overflow-x:auto;margin:.4rem 0}svg{width:100%;min-width:36rem;height:auto;display:block}.doubt{border-left:3px solid var(--bad);padding:.1rem .8rem}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.6rem 0;font-size:.92rem}dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
-@media(max-width:34rem){body{margin:1rem auto;font-size:15px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.3rem}h1{font-size:1.35rem}td.n,th.n{white-space:normal}td:first-child{min-width:9rem}}
+@media(max-width:34rem){body{margin:1rem auto;font-size:15px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.3rem}h1{font-size:1.35rem}td.n,th.n{white-space:normal}td:first-child{min-width:9rem}
+.targets tr{display:grid;grid-template-columns:auto 1fr;padding:.5rem 0;border-bottom:1px solid var(--grid)}.targets tr:first-child{display:none}
+.targets td{border:0;padding:.1rem 0}.targets td:nth-child(-n+2){grid-column:1/3}.targets td:nth-child(2){order:-1}}
 svg .dot:hover,svg .bar:hover{opacity:.7}svgsvg text{font-family:system-ui,sans-serif;font-size:12.5px;fill:var(--fg)}
 svg .tick{fill:var(--dim)}svg .axis{fill:var(--dim)}svg .value{font-weight:500}.grid{stroke:var(--grid)}.zero{stroke:var(--dim)}
 .line{fill:none;stroke-width:2}.thin{stroke-width:1.2}.lead{stroke-width:1;stroke-dasharray:2 3;opacity:.6}.mark{fill:var(--mark)}
@@ -137,7 +139,7 @@ pub fn targets(head: &Head, page: &mut String) {
     let met = head.targets.iter().filter(|goal| goal.met).count();
     let _ = write!(
         page,
-        "<h2>Targets: {met} of {} met</h2><div class=\"wide\"><table><tr><th></th><th>Target</th><th class=\"n\">Bound</th>",
+        "<h2>Targets: {met} of {} met</h2><div class=\"wide\"><table class=\"targets\"><tr><th></th><th>Target</th><th class=\"n\">Bound</th>",
         head.targets.len()
     );
     // The verdict first: on a phone the end of a row is out of sight until it is scrolled to.
