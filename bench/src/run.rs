@@ -49,12 +49,18 @@ pub struct Options {
     rounds: Option<u16>,
 
     /// Do not repeat a sample that takes longer than this, nor try it with more ranges (default: 15, quick 1.5)
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    slow: Option<u64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    slow: Option<Duration>,
 
     /// Exit with 3 when a target was missed
     #[arg(long)]
     check: bool,
+}
+
+/// A time on the command line.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds from 0.1 to 3600, such as 1.5".into())
 }
 
 /// The command line, as one could type it again.
@@ -87,7 +93,7 @@ impl Options {
     /// What takes longer than this for one sample is not asked again.
     pub(crate) fn slow(&self) -> Duration {
         let default = Duration::from_millis(if self.quick { 1500 } else { 15_000 });
-        self.slow.map_or(default, Duration::from_secs)
+        self.slow.unwrap_or(default)
     }
 
     /// Bytes of memory that may be used at a time.
@@ -145,5 +151,18 @@ impl Options {
         }
         let missed = self.check && report.head().targets.iter().any(|goal| !goal.met);
         Ok(if missed { ExitCode::from(MISSED) } else { ExitCode::SUCCESS })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_fractions_and_bounds() {
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        for wrong in ["0", "-1", "3601", "NaN", "1s", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 }
