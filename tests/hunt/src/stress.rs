@@ -188,6 +188,8 @@ pub fn run(plan: Plan) -> Result<Report> {
 fn hosts(plan: Plan) -> Result<Vec<Arc<Host>>> {
     if let Some(system) = Host::of_the_system() {
         ensure!(plan.sabotage == Switches::NONE, "only a driver in this process can be broken by its user");
+        let gpus = system.open(false).map_err(said)?.gpus().len();
+        ensure!(gpus >= 2, "there have to be two GPUs, and there are {gpus}");
         return Ok(vec![Arc::new(system)]);
     }
     let machine = |number: usize| {

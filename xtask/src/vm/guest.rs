@@ -167,6 +167,11 @@ impl Size {
         Self { sabotage: Some(what), ..self }
     }
 
+    /// With so many GPUs.
+    pub fn with_gpus(self, gpus: u32) -> Self {
+        Self { gpus, ..self }
+    }
+
     /// Whether scenarios have all that they have in the usual guest.
     pub fn is_usual(self) -> bool {
         let room = self.memory >= USUAL.memory && self.gpus >= USUAL.gpus && self.vram >= USUAL.vram;

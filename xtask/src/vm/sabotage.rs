@@ -12,7 +12,7 @@ use vkfd_sabotage::Switch;
 
 use super::guest::{self, Parts, Size};
 use super::module::Module;
-use super::programs::SCENARIOS;
+use super::programs::{SCENARIOS, STRESS};
 use super::{kernel_log, verdict, Flavor};
 
 /// What is broken, and which scenarios must notice.
@@ -68,6 +68,9 @@ const BEHIND_THE_BACK: [&str; 15] = [
     "kernel_device_in_place",
 ];
 
+/// What the stress test must notice as well.
+const STRESS_NOTICES: [Switch; 2] = [Switch::Invalidation, Switch::TlbFlush];
+
 /// A scenario that waits for what never comes is not waited for.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Those that have to fill memory take longer to find out.
@@ -78,7 +81,7 @@ pub fn run(flavor: Flavor, only: &str) -> Result<Vec<String>> {
     let wanted = |switch: Switch| switch.name().contains(only);
     let controls = CONTROLS.iter().filter(|(switch, _)| switch.is_none_or(wanted));
     ensure!(CONTROLS.iter().any(|(switch, _)| switch.is_some_and(wanted)), "{only}: no control is called that");
-    let parts = Parts::build(flavor, Module::Sabotaged, &[SCENARIOS])?;
+    let parts = Parts::build(flavor, Module::Sabotaged, &[SCENARIOS, STRESS])?;
     let mut findings = Vec::new();
     for &(switch, scenarios) in controls {
         let what = switch.map_or("no sabotage", Switch::name);
@@ -118,6 +121,9 @@ pub fn run(flavor: Flavor, only: &str) -> Result<Vec<String>> {
     for name in BEHIND_THE_BACK.iter().filter(|_| wanted(Switch::Invalidation)) {
         findings.extend(behind_the_back(&parts, flavor, name)?);
     }
+    for switch in STRESS_NOTICES.into_iter().filter(|switch| wanted(*switch)) {
+        findings.extend(under_stress(&parts, flavor, switch)?);
+    }
     Ok(findings)
 }
 
@@ -147,5 +153,27 @@ fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<S
     Ok(noticed.is_none().then(|| {
         let found = verdict::findings(&outcome, &job, flavor);
         format!("driver.invalidation: {name} has not noticed; findings: {found:?}")
+    }))
+}
+
+/// Runs the stress test on a broken driver. It has noticed if it says so, or if the kernel complains.
+fn under_stress(parts: &Parts, flavor: Flavor, switch: Switch) -> Result<Option<String>> {
+    let (mut initrd, mut job) = parts.guest_for_tests(&option(switch))?;
+    let path = initrd.add_program(parts.programs.path(STRESS)?)?;
+    let arguments = ["--no-failures", "--seconds", "120", "--trips", "0"];
+    job.programs.push(guest::program(&job, STRESS.name, path, &arguments, parts.scaled(KERNEL_LIMIT)));
+    let mut said = None;
+    let record = |record: &Record| match record {
+        Record::Output { line, .. } if line.contains("something else in page") => {
+            said.get_or_insert_with(|| line.clone());
+        }
+        _ => {}
+    };
+    let outcome = parts.boot("sabotage", initrd, &job, Size::default().with_gpus(2), guest::AROUND_PROGRAMS, record)?;
+    let noticed = said.or_else(|| kernel_log::signs(&outcome.console).into_iter().next().map(|sign| sign.text));
+    println!("  {}: the stress test: {}", switch.name(), noticed.as_deref().unwrap_or("nothing"));
+    Ok(noticed.is_none().then(|| {
+        let found = verdict::findings(&outcome, &job, flavor);
+        format!("{}: the stress test has not noticed; findings: {found:?}", switch.name())
     }))
 }
