@@ -195,7 +195,7 @@ fn goals(report: &mut Report, places: &[Place], kernel: bool) {
             let ratio = |a, b| ratio(Operation::Register, a, b);
             report.head.targets.push(Goal::at_least(
                 MULTI_TO_BATCH_REGISTER,
-                10.0,
+                7.0,
                 ratio(Subject::Multi, Subject::Batch),
             ));
             for (what, most, peer) in [

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The order of numbered things by a key, for lists that clients give in any order.
 //!
-//! Mechanism: what differs of the keys and the number go into one word; the words are sorted by digits of [`DIGIT_BITS`] bits, lowest digit first, which
+//! Mechanism: what differs of the keys and the number go into one word; the words are sorted by digits of 11 bits, lowest digit first, which
 //! compares nothing. Where keys lie so far apart, or things are so few, that comparing costs less, the words are compared; where a key leaves
 //! no room for the number, the keys are.
 //!
