@@ -84,6 +84,10 @@ impl Process {
         }
         let around = CpuSpan::between(CpuVa(start), CpuVa(end));
         let page = CpuSpan::between(CpuVa(at), CpuVa(at.saturating_add(PAGE)));
+        // Nothing is watched for an access to nothing.
+        if !self.mm().mapped(page) {
+            return Ok(None);
+        }
         for within in [around, page] {
             if self.svm_create(at, within)? {
                 return Ok(find());
