@@ -56,10 +56,10 @@ fn wave(target: Target) -> Wave {
     wave
 }
 
-/// An instruction of this encoding whose operands are registers, without modifiers; of packed ones with those that take both halves.
-fn instruction(target: Target, encoding: &Encoding, packed: bool) -> Option<Inst> {
+/// Instructions of this encoding whose operands are registers, without modifiers; of packed ones with those that take both halves.
+fn instructions<'a>(target: Target, encoding: &'a Encoding, packed: bool) -> impl Iterator<Item = Inst> + 'a {
     // Vector registers before scalar ones, and zeros last.
-    for attempt in (2..64u32).step_by(2).chain((1..64).step_by(2)).chain([0]) {
+    (2..64u32).step_by(2).chain((1..64).step_by(2)).chain([0]).filter_map(move |attempt| {
         let mut words = encoding.value;
         for (n, field) in encoding.fields.iter().enumerate() {
             let even = (4 * (u32::try_from(n).unwrap_or(0) + attempt)) & 0x1c;
@@ -75,11 +75,10 @@ fn instruction(target: Target, encoding: &Encoding, packed: bool) -> Option<Inst
             field.set(&mut words, value);
         }
         match decode(target, &words) {
-            Ok(inst) if inst.op == encoding.op && inst.entry == encoding.entry => return Some(inst),
-            _ => {}
+            Ok(inst) if inst.op == encoding.op && inst.entry == encoding.entry => Some(inst),
+            _ => None,
         }
-    }
-    None
+    })
 }
 
 /// The class under which an operation is listed.
@@ -122,9 +121,10 @@ fn main() {
         let wave = wave(target);
         for encoding in encodings(target) {
             let op = encoding.op;
-            let forms = [false, true].map(|packed| instruction(target, &encoding, packed));
+            let forms = || [false, true].into_iter().flat_map(|packed| instructions(target, &encoding, packed));
+            let first = forms().next();
             // The decoder knows better what is a packed operation.
-            let here = class(forms.iter().flatten().next().map_or(encoding.format, |inst| inst.format));
+            let here = class(first.as_ref().map_or(encoding.format, |inst| inst.format));
             let known = classes.entry(op).or_insert(here);
             // Comparisons have a long form among the other vector operations.
             if CLASSES.iter().position(|c| *c == here) > CLASSES.iter().position(|c| c == known) {
@@ -139,8 +139,9 @@ fn main() {
                 }
                 Fidelity::Missing => cell.missing = true,
             }
-            let Some(inst) = forms.iter().flatten().next() else { continue };
-            let fast = u32::from(forms.iter().flatten().any(|inst| engine.handles(&wave, inst)));
+            let Some(inst) = first else { continue };
+            // Some operands are no handler's: a lane that a vector register chooses, say.
+            let fast = u32::from(forms().any(|inst| engine.handles(&wave, &inst)));
             let count = if inst.extension == Extension::None { &mut cell.plain } else { &mut cell.extended };
             count[0] += 1;
             count[1] += fast;

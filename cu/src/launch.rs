@@ -13,7 +13,8 @@
 //! | `workgroup` | waves and barriers of a workgroup on one thread |
 //! | `dispatch` | workgroups over threads: which runs next |
 //!
-//! Limits: no TG_SPLIT, no cluster launches, no trap handler of the runtime's own, no saved waves.
+//! Limits: no TG_SPLIT, no cluster launches, no saved waves. A runtime's trap handler is not executed: `s_trap` ends the launch,
+//! but for numbers 0 and 3, which do nothing.
 
 mod descriptor;
 mod dispatch;

@@ -6,6 +6,7 @@
 mod support;
 
 use support::{group, wave, BASE};
+use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Miss, Refusal, Rights, Wave};
 use vkfd_isa::{Operand, Target};
 
@@ -67,6 +68,17 @@ fn run(words: &[u32], mut wave: Wave) -> (Wave, Exit) {
     (wave, exit)
 }
 
+/// On both engines: of a program that ends.
+fn run_on_both(words: &[u32], start: Wave) -> (Wave, Exit) {
+    let mut wave = Wave { pc: BASE, ..start.clone() };
+    let mut world = Flat::new(BASE, 1);
+    world.write_words(BASE, words);
+    let exit = Engine::new(wave.target).run(&mut wave, &mut group(0), &mut world, 1000);
+    let expected = run(words, start);
+    assert_eq!((&wave, exit), (&expected.0, expected.1), "the fast engine's and the reference's");
+    expected
+}
+
 #[test]
 fn registers_through_m0_hardware_registers_and_calls() {
     let mut start = wave(Target::Gfx900);
@@ -74,7 +86,7 @@ fn registers_through_m0_hardware_registers_and_calls() {
         row.0 = [100 + n as u32; 64];
     }
     start.scalar[4] = 44;
-    let (wave, exit) = run(STATE, start);
+    let (wave, exit) = run_on_both(STATE, start);
     assert_eq!(exit, Exit::End);
     let lane = |row: usize| wave.rows[row].0[63];
     assert_eq!(lane(5), 102, "the source is two further on");
@@ -92,7 +104,7 @@ fn registers_through_m0_hardware_registers_and_calls() {
 fn a_fork_runs_the_smaller_part_first_and_joins() {
     let mut start = wave(Target::Gfx900);
     start.rows[0].0 = std::array::from_fn(|lane| lane as u32);
-    let (wave, exit) = run(FORK, start);
+    let (wave, exit) = run_on_both(FORK, start);
     assert_eq!(exit, Exit::End);
     for (lane, &value) in wave.rows[1].0.iter().enumerate() {
         // After the join the part that came last goes on.

@@ -439,7 +439,11 @@ impl Builder<'_> {
             step.src[1] = self.constants.word64(i64::from(inst.imm) as u64);
         } else {
             for (index, words) in shape.src.into_iter().enumerate().filter(|(_, words)| *words != 0) {
-                step.src[index] = self.scalar_source(inst.src[index], words)?;
+                let operand = if shape.tied && index == 1 { inst.dst } else { inst.src[index] };
+                step.src[index] = self.scalar_source(operand, words)?;
+            }
+            if inst.op == Op::SCallB64 {
+                step.imm = i64::from(place.offset) + 4 + i64::from(inst.imm) * 4;
             }
         }
         steps.push(step);

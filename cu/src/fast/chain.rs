@@ -98,12 +98,9 @@ unsafe fn links<S: Simd, const K: u8, const VECTORS: usize>(chain: &[Operands], 
 
 #[inline(always)]
 unsafe fn body<S: Simd, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
-    if cx.exec() != cx.all {
+    if cx.exec() != cx.all || !cx.plain {
         // SAFETY: the step's handler outside of a chain.
         return unsafe { (step.alone)(step, cx) };
-    }
-    if !cx.plain {
-        return step.slow(cx);
     }
     // SAFETY: the block has the chain's operands and steps as long as it runs, and a step after every one of them.
     unsafe {

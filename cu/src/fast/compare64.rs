@@ -3,8 +3,8 @@
 
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step};
-use super::wide::{CONSTANT, IN_ROWS};
-use vkfd_isa::Op;
+use super::wide::{CONSTANT, IN_ROWS, TO_EXEC};
+use vkfd_isa::{Op, Operand};
 
 /// A comparison.
 trait Order: 'static {
@@ -15,6 +15,8 @@ trait Order: 'static {
     const TURNED: bool;
     /// The answer is the opposite.
     const NOT: bool;
+    /// There is nothing to compare.
+    const NEVER: bool;
 }
 
 /// A source: rows, or the same in all lanes.
@@ -76,10 +78,17 @@ unsafe fn body<S: Simd, O: Order>(step: &Step, cx: &mut Cx) -> Flow {
             };
             mask |= u64::from(S::mask(answer)) << (8 * group);
         }
+        if O::NEVER {
+            mask = 0;
+        }
         if O::NOT {
             mask = !mask;
         }
-        cx.set_mask(step.scalar[3], mask & cx.exec());
+        mask &= cx.exec();
+        cx.set_mask(step.scalar[3], mask);
+        if step.scalar[2] & TO_EXEC != 0 {
+            cx.set_mask(Operand::EXEC, mask);
+        }
         step.go_on(cx)
     }
 }
@@ -105,7 +114,7 @@ fn run<O: Order>(avx2: bool) -> Run {
 }
 
 macro_rules! orders {
-    ($($op:ident $signed:literal $less:literal $turned:literal $not:literal;)*) => {
+    ($($op:ident $x:ident $signed:literal $less:literal $turned:literal $not:literal $never:literal;)*) => {
         $(
             struct $op;
             impl Order for $op {
@@ -113,13 +122,15 @@ macro_rules! orders {
                 const LESS: bool = $less;
                 const TURNED: bool = $turned;
                 const NOT: bool = $not;
+                const NEVER: bool = $never;
             }
         )*
 
-        /// The handler of a comparison.
-        pub(super) fn handler(op: Op, avx2: bool) -> Option<Run> {
+        /// The handler of a comparison, and whether it writes EXEC.
+        pub(super) fn handler(op: Op, avx2: bool) -> Option<(Run, bool)> {
             Some(match op {
-                $(Op::$op => run::<$op>(avx2),)*
+                $(Op::$op => (run::<$op>(avx2), false),)*
+                $(Op::$x => (run::<$op>(avx2), true),)*
                 _ => return None,
             })
         }
@@ -127,16 +138,20 @@ macro_rules! orders {
 }
 
 orders! {
-    VCmpEqU64 false false false false;
-    VCmpNeU64 false false false true;
-    VCmpLtU64 false true false false;
-    VCmpLeU64 false true true true;
-    VCmpGtU64 false true true false;
-    VCmpGeU64 false true false true;
-    VCmpEqI64 true false false false;
-    VCmpNeI64 true false false true;
-    VCmpLtI64 true true false false;
-    VCmpLeI64 true true true true;
-    VCmpGtI64 true true true false;
-    VCmpGeI64 true true false true;
+    VCmpFU64 VCmpxFU64 false false false false true;
+    VCmpTU64 VCmpxTU64 false false false true true;
+    VCmpFI64 VCmpxFI64 false false false false true;
+    VCmpTI64 VCmpxTI64 false false false true true;
+    VCmpEqU64 VCmpxEqU64 false false false false false;
+    VCmpNeU64 VCmpxNeU64 false false false true false;
+    VCmpLtU64 VCmpxLtU64 false true false false false;
+    VCmpLeU64 VCmpxLeU64 false true true true false;
+    VCmpGtU64 VCmpxGtU64 false true true false false;
+    VCmpGeU64 VCmpxGeU64 false true false true false;
+    VCmpEqI64 VCmpxEqI64 true false false false false;
+    VCmpNeI64 VCmpxNeI64 true false false true false;
+    VCmpLtI64 VCmpxLtI64 true true false false false;
+    VCmpLeI64 VCmpxLeI64 true true true true false;
+    VCmpGtI64 VCmpxGtI64 true true true false false;
+    VCmpGeI64 VCmpxGeI64 true true false true false;
 }

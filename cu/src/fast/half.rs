@@ -4,7 +4,7 @@
 //! Halves are computed in single precision and rounded once more: of a sum, difference or product that is the nearest half, for
 //! single precision has more than twice the bits. A fused product and sum is first rounded to odd.
 
-use super::ops::{comparisons, operations, Shape};
+use super::ops::{comparisons, one, operations, zero, Shape};
 use super::simd::Simd;
 use super::step::Run;
 use super::vector::{binary_run, compare_run, ternary_run, unary_run, Binary, Check, Compare, Ternary, Unary};
@@ -14,7 +14,7 @@ const LOW: u32 = 0xffff;
 
 /// The low half's value.
 #[inline(always)]
-unsafe fn single<S: Simd>(a: S::V) -> S::V {
+pub(super) unsafe fn single<S: Simd>(a: S::V) -> S::V {
     // SAFETY: the caller's, as in all of these.
     unsafe { S::widen(S::and(a, S::splat(LOW))) }
 }
@@ -78,13 +78,13 @@ unsafe fn fma<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
 
 /// The low half, sign-extended.
 #[inline(always)]
-unsafe fn signed<S: Simd>(a: S::V) -> S::V {
+pub(super) unsafe fn signed<S: Simd>(a: S::V) -> S::V {
     // SAFETY: as above.
     unsafe { S::sar(S::shl(a, S::splat(16)), S::splat(16)) }
 }
 
 #[inline(always)]
-unsafe fn low<S: Simd>(a: S::V) -> S::V {
+pub(super) unsafe fn low<S: Simd>(a: S::V) -> S::V {
     // SAFETY: as above.
     unsafe { S::and(a, S::splat(LOW)) }
 }
@@ -176,6 +176,11 @@ operations! {
         VSubF16 => sub::<S>(a, b);
         VSubrevF16 => sub::<S>(b, a);
         VMulF16 => mul::<S>(a, b);
+        // Exact in single precision, however far it goes.
+        VLdexpF16 => S::narrow(S::map2(single::<S>(a), signed::<S>(b), |a, b| {
+            let power = f32::from_bits((((b as i32).clamp(-60, 60) + 127) as u32) << 23);
+            (f32::from_bits(a) * power).to_bits()
+        }));
     }
     Binary HalfOperands |S, (a, b)| {
         VMinF16 => min::<S>(a, b);
@@ -210,8 +215,29 @@ operations! {
     }
 }
 
+/// The bit of a mask of classes that the low half is.
+#[inline(always)]
+fn class(a: u32) -> u32 {
+    let signed = |below: u32, above: u32| if a >> 15 & 1 != 0 { below } else { above };
+    match a & 0x7fff {
+        0 => signed(5, 6),
+        1..=0x3ff => signed(4, 7),
+        0x400..=0x7bff => signed(3, 8),
+        0x7c00 => signed(2, 9),
+        0x7c01..=0x7dff => 0,
+        _ => 1,
+    }
+}
+
 comparisons! {
     false |S, a, b| {
+        VCmpFU16 VCmpxFU16 => zero::<S>(a, b);
+        VCmpTU16 VCmpxTU16 => one::<S>(a, b);
+        VCmpFI16 VCmpxFI16 => zero::<S>(a, b);
+        VCmpTI16 VCmpxTI16 => one::<S>(a, b);
+        VCmpFF16 VCmpxFF16 => zero::<S>(a, b);
+        VCmpTruF16 VCmpxTruF16 => one::<S>(a, b);
+        VCmpClassF16 VCmpxClassF16 => S::map2(a, b, |a, b| b << (31 - class(a)));
         VCmpEqU16 VCmpxEqU16 => S::eq(low::<S>(a), low::<S>(b));
         VCmpNeU16 VCmpxNeU16 => S::xor(S::eq(low::<S>(a), low::<S>(b)), S::splat(1 << 31));
         VCmpLtU16 VCmpxLtU16 => S::gt(low::<S>(b), low::<S>(a));
@@ -231,6 +257,13 @@ comparisons! {
         VCmpGtF16 VCmpxGtF16 => S::flt(single::<S>(b), single::<S>(a));
         VCmpGeF16 VCmpxGeF16 => S::fle(single::<S>(b), single::<S>(a));
         VCmpEqF16 VCmpxEqF16 => S::feq(single::<S>(a), single::<S>(b));
+        VCmpLgF16 VCmpxLgF16 => {
+            S::or(S::flt(single::<S>(a), single::<S>(b)), S::flt(single::<S>(b), single::<S>(a)))
+        };
+        VCmpNlgF16 VCmpxNlgF16 => {
+            S::or(S::feq(single::<S>(a), single::<S>(b)), S::unordered(single::<S>(a), single::<S>(b)))
+        };
+        VCmpOF16 VCmpxOF16 => S::xor(S::unordered(single::<S>(a), single::<S>(b)), S::splat(1 << 31));
         VCmpUF16 VCmpxUF16 => S::unordered(single::<S>(a), single::<S>(b));
         VCmpNltF16 VCmpxNltF16 => S::xor(S::flt(single::<S>(a), single::<S>(b)), S::splat(1 << 31));
         VCmpNleF16 VCmpxNleF16 => S::xor(S::fle(single::<S>(a), single::<S>(b)), S::splat(1 << 31));
@@ -269,6 +302,7 @@ pub(super) mod pairs {
         }
         Ternary Halves |S, (a, b, c)| {
             VPkFmaF16 => both!(S, fma, a, b, c);
+            VPkFmacF16 => both!(S, fma, a, b, c);
         }
         Ternary Never |S, (a, b, c)| {
             VPkMadU16 => both!(S, imad, a, b, c);
@@ -280,9 +314,15 @@ pub(super) mod pairs {
     pub(in crate::fast) fn handler(op: Op, avx2: bool) -> Option<(Shape, Run)> {
         plain(op, avx2, super::super::vector::ROWS)
     }
+
+    /// The same, with source `kind - 1` in a scalar register.
+    pub(super) fn operation(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+        plain(op, avx2, kind)
+    }
 }
 
 /// The shape and handler of an operation of 16 bits whose source `kind - 1` is in a scalar register (0: none is).
 pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
-    plain(op, avx2, kind).or_else(|| compare(op, avx2, kind))
+    let both = || if op == Op::VPkFmacF16 { pairs::operation(op, avx2, kind) } else { None };
+    plain(op, avx2, kind).or_else(|| compare(op, avx2, kind)).or_else(both)
 }

@@ -2,8 +2,8 @@
 //! Steps between scalar registers and lanes: first and chosen lanes, counts of lanes.
 
 use super::block::{Builder, Place};
-use super::step::{Cx, Flow, Step, ROW};
-use vkfd_isa::{Inst, Op, Operand};
+use super::step::{Cx, Flow, Source, Step, ROW};
+use vkfd_isa::{Inst, Mods, Op, Operand};
 
 /// Spoils a result, in both halves: lane 5 of a row, a scalar register if `imm` is 1, SCC if it is 2.
 #[cfg(feature = "sabotage")]
@@ -38,18 +38,81 @@ unsafe fn read_lane(step: &Step, cx: &mut Cx) -> Flow {
     step.done(cx)
 }
 
-/// Counts the lanes of a mask below each lane; `imm`: of the high half.
+/// Writes one lane, active or not: of `scalar[0]` if `scalar[1]`, else of the first word of `src[0]`. Which one is in `scalar[2]`
+/// if `scalar[3]`, else in `imm`.
+unsafe fn write_lane(step: &Step, cx: &mut Cx) -> Flow {
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let value = if step.scalar[1] != 0 { cx.scalar(step.scalar[0]) } else { cx.row(step.src[0]).read() };
+        let lane = if step.scalar[3] != 0 { cx.scalar(step.scalar[2]) } else { step.imm as u32 };
+        let lane = lane as usize % (if cx.all == u64::MAX { 64 } else { 32 });
+        cx.row_mut(step.dst).add(lane).write(value);
+    }
+    step.done(cx)
+}
+
+/// Exchanges the active lanes of two rows: `dst`, and the one `imm` bytes from the first.
+unsafe fn swap(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    // SAFETY: the step's rows exist; nothing refers to them.
+    unsafe {
+        let (one, two) = (cx.row_mut(step.dst), cx.row_mut(step.imm as usize));
+        for lane in 0..64 {
+            let mask = ((exec >> lane) as u32 & 1).wrapping_neg();
+            let (a, b) = (one.add(lane).read(), two.add(lane).read());
+            one.add(lane).write(a ^ (a ^ b) & mask);
+            two.add(lane).write(b ^ (a ^ b) & mask);
+        }
+    }
+    step.done(cx)
+}
+
+/// Two words at once: `src[0]` to the row `dst`, `src[1]` to the one behind it.
+unsafe fn move_pair(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    // SAFETY: the step's rows exist; the sources are read before they are written.
+    unsafe {
+        let words = [0, 1].map(|n| cx.row(step.src[n]).cast::<[u32; 64]>().read());
+        for (n, words) in words.iter().enumerate() {
+            let to = cx.row_mut(step.dst).add(64 * n);
+            for (lane, word) in words.iter().enumerate() {
+                let old = to.add(lane).read();
+                to.add(lane).write(old ^ (old ^ word) & ((exec >> lane) as u32 & 1).wrapping_neg());
+            }
+        }
+    }
+    step.done(cx)
+}
+
+/// Makes a step of `v_pk_mov_b32`, of words in rows.
+fn translate_pair(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let Mods { op_sel, op_sel_hi, .. } = inst.mods;
+    if inst.mods != (Mods { op_sel, op_sel_hi, ..Mods::default() }) {
+        return None;
+    }
+    let mut step = place.step(move_pair);
+    for index in 0..2 {
+        let word = usize::from(op_sel >> index & 1);
+        step.src[index] = Source::register((builder.layout.row(inst.src[index], 2)? + word) * ROW);
+    }
+    step.dst = builder.layout.row(inst.dst, 2)? * ROW;
+    steps.push(step);
+    Some(())
+}
+
+/// Counts the lanes of a mask below each lane. `imm`: bit 0, it is of the high half; bit 1, each lane has its own mask.
 unsafe fn count(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the step's rows and registers exist.
     unsafe {
         let mask = if step.scalar[1] != 0 { cx.scalar(step.scalar[0]) } else { cx.row(step.src[0]).read() };
-        let mask = u64::from(mask) << if step.imm != 0 { 32 } else { 0 };
+        let up = if step.imm & 1 != 0 { 32 } else { 0 };
+        let masks = if step.imm & 2 != 0 { cx.row(step.src[0]).cast::<[u32; 64]>().read() } else { [mask; 64] };
         let add = cx.row(step.src[1]).cast::<[u32; 64]>().read();
         let to = cx.row_mut(step.dst);
         let exec = cx.exec();
         for (lane, add) in add.into_iter().enumerate() {
             if exec >> lane & 1 != 0 {
-                let below = mask & ((1u64 << lane) - 1);
+                let below = u64::from(masks[lane]) << up & ((1u64 << lane) - 1);
                 to.add(lane).write(add.wrapping_add(below.count_ones()));
             }
         }
@@ -59,8 +122,15 @@ unsafe fn count(step: &Step, cx: &mut Cx) -> Flow {
 
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    if inst.mods != vkfd_isa::Mods::default() {
+    if inst.op == Op::VPkMovB32 {
+        return translate_pair(builder, inst, place, steps);
+    }
+    if inst.mods != Mods::default() {
         return None;
+    }
+    // A mark for the hardware's order, and two that clear what is not kept here.
+    if matches!(inst.op, Op::VNop | Op::VPipeflush | Op::VClrexcp) {
+        return Some(());
     }
     let mut step = place.step(read_first);
     match inst.op {
@@ -84,10 +154,31 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
             step.imm = i64::from(inst.op == Op::VMbcntHiU32B32);
             match inst.src[0] {
                 Operand::Scalar(_) => (step.scalar[0], step.scalar[1]) = (builder.layout.scalar(inst.src[0], 1)?, 1),
-                Operand::Int(_) => step.src[0] = builder.row_source(inst.src[0], (false, false), 0, place, steps)?,
-                _ => return None,
+                operand => {
+                    step.imm |= if matches!(operand, Operand::Vgpr(_)) { 2 } else { 0 };
+                    step.src[0] = builder.row_source(operand, (false, false), 0, place, steps)?;
+                }
             }
             step.src[1] = builder.row_source(inst.src[1], (false, false), 1, place, steps)?;
+        }
+        Op::VWritelaneB32 => {
+            step.run = write_lane;
+            step.dst = builder.layout.row(inst.dst, 1)? * ROW;
+            match inst.src[0] {
+                Operand::Scalar(_) => (step.scalar[0], step.scalar[1]) = (builder.layout.scalar(inst.src[0], 1)?, 1),
+                Operand::Vgpr(_) | Operand::Agpr(_) => return None,
+                operand => step.src[0] = builder.row_source(operand, (false, false), 0, place, steps)?,
+            }
+            match inst.src[1] {
+                Operand::Scalar(_) => (step.scalar[2], step.scalar[3]) = (builder.layout.scalar(inst.src[1], 1)?, 1),
+                Operand::Int(lane) => step.imm = lane.into(),
+                _ => return None,
+            }
+        }
+        Op::VSwapB32 => {
+            step.run = swap;
+            step.dst = builder.layout.row(inst.dst, 1)? * ROW;
+            step.imm = (builder.layout.row(inst.src[0], 1)? * ROW) as i64;
         }
         _ => return None,
     }

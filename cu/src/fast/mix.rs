@@ -2,12 +2,13 @@
 //! Fused operations of mixed precision: each source is a single or a half, the result a single or one half of a register.
 //!
 //! Steps before the operation make singles of halves. Limits: clamped results, and halves that are constants, are the reference
-//! engine's; so are gfx900's operations, which do not fuse.
+//! engine's. gfx900's operations do not fuse, and know no denormals.
 
 use super::block::{Builder, Place};
 use super::prepare::{self, Part};
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step, ROW};
+use super::vector::{tiny, LEAST};
 use crate::reference::Kind;
 use vkfd_isa::{Inst, Mods, Op, Operand};
 
@@ -17,8 +18,8 @@ const LOW: u8 = 1;
 const HIGH: u8 = 2;
 
 #[inline(always)]
-unsafe fn body<S: Simd, const TO: u8>(step: &Step, cx: &mut Cx) -> Flow {
-    if !cx.plain {
+unsafe fn body<S: Simd, const TO: u8, const FUSED: bool>(step: &Step, cx: &mut Cx) -> Flow {
+    if !cx.wide {
         return step.slow(cx);
     }
     let exec = cx.exec();
@@ -27,10 +28,17 @@ unsafe fn body<S: Simd, const TO: u8>(step: &Step, cx: &mut Cx) -> Flow {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
         let mut values = [S::splat(0); 8];
         let mut bad = S::splat(0);
+        // Singles that MODE or the operation may not keep.
+        let limit = S::splat(if FUSED && cx.plain { 0 } else { LEAST });
         for group in 0..8 {
             let [a, b, c] = rows.map(|row| S::load(row.add(8 * group)));
-            let value = S::fma(a, b, c);
-            bad = S::or(bad, S::and(S::unordered(value, value), S::lanes((exec >> (8 * group)) as u8)));
+            let product = S::fmul(a, b);
+            let value = if FUSED { S::fma(a, b, c) } else { S::fadd(product, c) };
+            let mut here = S::or(S::unordered(value, value), tiny::<S>(value, limit));
+            for single in [a, b, c, if FUSED { c } else { product }] {
+                here = S::or(here, tiny::<S>(single, limit));
+            }
+            bad = S::or(bad, S::and(here, S::lanes((exec >> (8 * group)) as u8)));
             values[group] = value;
         }
         if S::mask(bad) != 0 {
@@ -50,32 +58,35 @@ unsafe fn body<S: Simd, const TO: u8>(step: &Step, cx: &mut Cx) -> Flow {
     step.done(cx)
 }
 
-fn run<const TO: u8>(avx2: bool) -> Run {
+fn run<const TO: u8, const FUSED: bool>(avx2: bool) -> Run {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn wide<const TO: u8>(step: &Step, cx: &mut Cx) -> Flow {
+        unsafe fn wide<const TO: u8, const FUSED: bool>(step: &Step, cx: &mut Cx) -> Flow {
             // SAFETY: the caller's.
-            unsafe { body::<super::avx2::Avx2, TO>(step, cx) }
+            unsafe { body::<super::avx2::Avx2, TO, FUSED>(step, cx) }
         }
         if avx2 {
-            return wide::<TO>;
+            return wide::<TO, FUSED>;
         }
     }
     let _ = avx2;
-    unsafe fn narrow<const TO: u8>(step: &Step, cx: &mut Cx) -> Flow {
+    unsafe fn narrow<const TO: u8, const FUSED: bool>(step: &Step, cx: &mut Cx) -> Flow {
         // SAFETY: the caller's.
-        unsafe { body::<super::simd::Portable, TO>(step, cx) }
+        unsafe { body::<super::simd::Portable, TO, FUSED>(step, cx) }
     }
-    narrow::<TO>
+    narrow::<TO, FUSED>
 }
 
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     let run = match inst.op {
-        Op::VFmaMixF32 => run::<WORD>(builder.avx2),
-        Op::VFmaMixloF16 => run::<LOW>(builder.avx2),
-        Op::VFmaMixhiF16 => run::<HIGH>(builder.avx2),
+        Op::VFmaMixF32 => run::<WORD, true>(builder.avx2),
+        Op::VFmaMixloF16 => run::<LOW, true>(builder.avx2),
+        Op::VFmaMixhiF16 => run::<HIGH, true>(builder.avx2),
+        Op::VMadMixF32 => run::<WORD, false>(builder.avx2),
+        Op::VMadMixloF16 => run::<LOW, false>(builder.avx2),
+        Op::VMadMixhiF16 => run::<HIGH, false>(builder.avx2),
         _ => return None,
     };
     let mods = &inst.mods;

@@ -3,7 +3,7 @@
 //!
 //! Machine code is decoded once into blocks of steps: a handler and where its operands are. Handlers do 64 lanes by vectors of
 //! eight; they exist in two forms, for AVX2 and for any processor, that give the same bits. What has no handler, and what a
-//! handler finds too hard (NaNs, an unusual MODE, an access that misses), the reference engine executes; so this engine is
+//! handler finds too hard (NaNs, another rounding, an access that misses), the reference engine executes; so this engine is
 //! complete, and the reference is right where they differ, which the lock-step tests would show.
 //!
 //! The code is compared with what was decoded when the instruction cache was invalidated or the code lies elsewhere. The gate is
@@ -16,6 +16,7 @@
 //! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
 //! | `chain` | FMAs one after another |
 //! | `half`, `packed`, `mix` | operations of 16 bits, on both halves of a word, and of mixed precision |
+//! | `unfused`, `saturate`, `memo` | sums that round twice; integers that saturate; the rarer functions of a half |
 //! | `vop`, `prepare` | from an instruction of the vector encodings to steps; SDWA, DPP, modifiers |
 //! | `special` | reciprocals and the like, divisions, pairs: their ordinary cases |
 //! | `wide`, `compare64` | operations of 64 bits |
@@ -24,7 +25,11 @@
 //! | `scalar` | SALU and branches |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
-//! Limits: VOPD, formatted buffers and images are the reference's. An engine belongs to one thread.
+//! The reference engine keeps what compilers hardly write, and what costs more than its decoding: scalar stores and atomics,
+//! formatted buffers, `ds_*_src2`, registers found through M0, fields of MODE, messages, sleeping, sums of distances over 64 bits,
+//! cube maps. VOPD and masks of 32 bits are its, too.
+//!
+//! Limits: an engine belongs to one thread.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 #![allow(clippy::needless_range_loop, reason = "lanes of several rows at once")]
 
@@ -38,15 +43,18 @@ mod constants;
 mod half;
 mod lane;
 mod matrix;
+mod memo;
 mod memory;
 mod mix;
 mod ops;
 mod packed;
 mod prepare;
+mod saturate;
 mod scalar;
 mod simd;
 mod special;
 mod step;
+mod unfused;
 mod vector;
 mod vop;
 mod wide;
@@ -270,7 +278,8 @@ impl Engine {
         let mut builder = block::Builder { layout: Layout::of(wave), avx2: *avx2, constants };
         let mut steps = Vec::new();
         builder.steps(inst, block::Place { inst: 0, offset: 0, bytes: 0 }, &mut steps);
-        steps.last().is_some_and(|step| !std::ptr::fn_addr_eq(step.run, scalar::slow as step::Run))
+        // What needs no step does nothing.
+        steps.last().is_none_or(|step| !std::ptr::fn_addr_eq(step.run, scalar::slow as step::Run))
     }
 
     /// How often the reference engine had to execute each operation.

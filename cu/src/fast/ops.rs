@@ -85,6 +85,13 @@ fn distances(a: u32, b: u32) -> u32 {
     (0..4).map(|n| (a >> (8 * n) & 0xff).abs_diff(b >> (8 * n) & 0xff)).sum()
 }
 
+/// The same without bytes of `b` that are zero.
+#[inline(always)]
+fn masked_distances(a: u32, b: u32) -> u32 {
+    let byte = |word: u32, n: u32| word >> (8 * n) & 0xff;
+    (0..4).map(|n| if byte(b, n) == 0 { 0 } else { byte(a, n).abs_diff(byte(b, n)) }).sum()
+}
+
 /// The sum of the products of parts of `BITS` bits.
 #[inline(always)]
 fn dot<const BITS: u32, const SIGNED: bool>(a: u32, b: u32) -> u32 {
@@ -144,6 +151,7 @@ operations! {
         VFfblB32 => S::map(a, |a| if a == 0 { u32::MAX } else { a.trailing_zeros() });
         VAccvgprReadB32 => a;
         VAccvgprWriteB32 => a;
+        VAccvgprMovB32 => a;
     }
     Unary Never |S, (a)| {
         VFfbhI32 => S::map(a, |a| match if a >> 31 == 1 { !a } else { a } {
@@ -286,6 +294,16 @@ operations! {
         VDot4U32U8 => S::map3(a, b, c, |a, b, c| dot::<8, false>(a, b).wrapping_add(c));
         VDot8I32I4 => S::map3(a, b, c, |a, b, c| dot::<4, true>(a, b).wrapping_add(c));
         VDot8U32U4 => S::map3(a, b, c, |a, b, c| dot::<4, false>(a, b).wrapping_add(c));
+        VDot2cI32I16 => S::map3(a, b, c, |a, b, c| dot::<16, true>(a, b).wrapping_add(c));
+        VDot4cI32I8 => S::map3(a, b, c, |a, b, c| dot::<8, true>(a, b).wrapping_add(c));
+        VDot8cI32I4 => S::map3(a, b, c, |a, b, c| dot::<4, true>(a, b).wrapping_add(c));
+        VMsadU8 => S::map3(a, b, c, |a, b, c| masked_distances(a, b).wrapping_add(c));
+        VLerpU8 => S::map3(a, b, c, |a, b, c| {
+            (0..4).fold(0, |all, n| {
+                let byte = |word: u32| word >> (8 * n) & 0xff;
+                all | ((byte(a) + byte(b) + (byte(c) & 1)) >> 1) << (8 * n)
+            })
+        });
     }
     Ternary Operands |S, (a, b, c)| {
         VMin3F32 => least::<S>(least::<S>(a, b), c);
@@ -302,6 +320,20 @@ operations! {
         VFmamkF32 => S::fma(a, b, c);
         VFmaakF32 => S::fma(a, b, c);
     }
+}
+
+/// Never.
+#[inline(always)]
+pub(super) unsafe fn zero<S: Simd>(_: S::V, _: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe { S::splat(0) }
+}
+
+/// Always.
+#[inline(always)]
+pub(super) unsafe fn one<S: Simd>(_: S::V, _: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe { S::splat(SIGN) }
 }
 
 /// Comparisons.
@@ -347,6 +379,12 @@ comparisons! {
         VCmpGtI32 VCmpxGtI32 => S::gt(a, b);
         VCmpLeI32 VCmpxLeI32 => S::eq(S::min_i(a, b), a);
         VCmpGeI32 VCmpxGeI32 => S::eq(S::max_i(a, b), a);
+        VCmpFU32 VCmpxFU32 => zero::<S>(a, b);
+        VCmpTU32 VCmpxTU32 => one::<S>(a, b);
+        VCmpFI32 VCmpxFI32 => zero::<S>(a, b);
+        VCmpTI32 VCmpxTI32 => one::<S>(a, b);
+        VCmpFF32 VCmpxFF32 => zero::<S>(a, b);
+        VCmpTruF32 VCmpxTruF32 => one::<S>(a, b);
         VCmpClassF32 VCmpxClassF32 => S::map2(a, b, |a, b| b << (31 - class(a)));
     }
     true |S, a, b| {
@@ -448,8 +486,29 @@ pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
     plain(op, avx2, kind).or_else(|| compare(op, avx2, kind)).or_else(|| carry(op, avx2, kind))
 }
 
+struct Dot2<const SIGNED: bool>;
+
+impl<const SIGNED: bool> Ternary for Dot2<SIGNED> {
+    const CHECK: Check = Check::Never;
+    #[inline(always)]
+    unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
+        // SAFETY: the caller's.
+        unsafe { S::map3(a, b, c, |a, b, c| dot::<16, SIGNED>(a, b).wrapping_add(c)) }
+    }
+}
+
+/// The shape and handler of the dot products whose halves can be chosen.
+pub(super) fn dot2(op: Op, avx2: bool) -> Option<(Shape, Run)> {
+    let run = match op {
+        Op::VDot2I32I16 => ternary_run::<Dot2<true>>(avx2, 0),
+        Op::VDot2U32U16 => ternary_run::<Dot2<false>>(avx2, 0),
+        _ => None,
+    };
+    Some((Shape::Ternary, run?))
+}
+
 /// The kinds of moves that the reference engine has elsewhere.
 pub(super) fn moves(op: Op) -> Option<Kinds> {
     let both = Kinds { dst: Kind::B32, src: [Kind::B32; 3], tied: false, clears: false };
-    matches!(op, Op::VAccvgprReadB32 | Op::VAccvgprWriteB32).then_some(both)
+    matches!(op, Op::VAccvgprReadB32 | Op::VAccvgprWriteB32 | Op::VAccvgprMovB32).then_some(both)
 }

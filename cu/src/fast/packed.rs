@@ -3,9 +3,11 @@
 
 use super::block::{Builder, Place};
 use super::half::pairs;
-use super::ops::Shape;
+use super::ops::{self, Shape};
+use super::prepare::Part;
 use super::step::{Step, ROW};
-use crate::reference::Kind;
+use super::{saturate, unfused, vector};
+use crate::reference::{kinds, Kind};
 use vkfd_isa::{Extension, Inst, Op};
 
 /// Whether halves are numbers, which can be negated and whose inline constants are halves.
@@ -15,13 +17,19 @@ fn is_float(op: Op) -> bool {
 
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    let (shape, run) = pairs::handler(inst.op, builder.avx2)?;
-    if inst.extension != Extension::None || inst.mods.clamp {
+    let dot = matches!(inst.op, Op::VDot2F32F16 | Op::VDot2I32I16 | Op::VDot2U32U16);
+    let (shape, run) = match inst.op {
+        Op::VDot2F32F16 => (Shape::Ternary, unfused::dot2(builder.avx2)?),
+        _ if inst.mods.clamp => saturate::handler(inst.op, builder.avx2, vector::ROWS)?,
+        _ if dot => ops::dot2(inst.op, builder.avx2)?,
+        _ => pairs::handler(inst.op, builder.avx2)?,
+    };
+    let float = is_float(inst.op) || inst.op == Op::VDot2F32F16;
+    if inst.extension != Extension::None || inst.mods.clamp && float {
         return None;
     }
-    let float = is_float(inst.op);
     let kind = if float { Kind::Pair16 } else { Kind::B32 };
-    let count = if shape == Shape::Ternary { 3 } else { 2 };
+    let count = if shape == Shape::Ternary && !dot { 3 } else { 2 };
     let mut step = place.step(run);
     for index in 0..count {
         let bit = |mask: u8| mask >> index & 1 == 1;
@@ -29,6 +37,11 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         let sign = |mask: u8, at: u32| if float && bit(mask) { 1 << at } else { 0 };
         let turn = sign(inst.mods.neg, 15) | sign(inst.mods.neg_hi, 31);
         step.src[index] = builder.halves_source(inst.src[index], kind, (select, turn), index, place, steps)?;
+    }
+    if dot {
+        // The addend is a whole word, whose sign the low modifier turns.
+        let part = Part { turn: if float && inst.mods.neg & 4 != 0 { 1 << 31 } else { 0 }, ..Part::ALL };
+        step.src[2] = builder.part_source(inst.src[2], kinds(inst.op)?.src[2], part, 2, place, steps)?;
     }
     step.dst = builder.layout.row(inst.dst, 1)? * ROW;
     steps.push(step);

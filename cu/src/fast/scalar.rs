@@ -129,6 +129,60 @@ fn signed_field(value: u32, control: u32) -> u32 {
     }
 }
 
+/// The same of 64 bits.
+#[inline(always)]
+fn field64(value: u64, control: u32) -> u64 {
+    let (from, count) = (control & 63, control >> 16 & 127);
+    let moved = value >> from;
+    if count >= 64 {
+        moved
+    } else {
+        moved & ((1 << count) - 1)
+    }
+}
+
+#[inline(always)]
+fn signed_field64(value: u64, control: u32) -> u64 {
+    let (from, count) = (control & 63, control >> 16 & 127);
+    let moved = (value as i64) >> from;
+    match count {
+        0 => 0,
+        1..=63 => (moved << (64 - count) >> (64 - count)) as u64,
+        _ => moved as u64,
+    }
+}
+
+/// Where the least bit that is set is, or all ones.
+#[inline(always)]
+fn first(bits: u32) -> u32 {
+    if bits == 0 {
+        u32::MAX
+    } else {
+        bits.trailing_zeros()
+    }
+}
+
+#[inline(always)]
+fn leading(bits: u32) -> u32 {
+    if bits == 0 {
+        u32::MAX
+    } else {
+        bits.leading_zeros()
+    }
+}
+
+/// A bit for each four that are not all zero.
+#[inline(always)]
+fn quads(bits: u64) -> u64 {
+    (0..16).fold(0, |all, n| all | u64::from(bits >> (4 * n) & 15 != 0) << n)
+}
+
+/// The same, four times over.
+#[inline(always)]
+fn whole_quads(bits: u64) -> u64 {
+    (0..16).fold(0, |all, n| if bits >> (4 * n) & 15 != 0 { all | 15 << (4 * n) } else { all })
+}
+
 operations! {
     1 [1, 0] false false {
         SMovB32 => |a, b, scc| (a, scc);
@@ -142,7 +196,37 @@ operations! {
         SSextI32I16 => |a, b, scc| (a as u16 as i16 as u32, scc);
         SAbsI32 => |a, b, scc| logic((a as i32).unsigned_abs());
     }
+    1 [1, 0] false false {
+        SFf0I32B32 => |a, b, scc| (first(!a), scc);
+        SFlbitI32 => |a, b, scc| (if a as i32 >= 0 { leading(a) } else { leading(!a) }, scc);
+        SQuadmaskB32 => |a, b, scc| logic(quads(a.into()) as u32);
+        SWqmB32 => |a, b, scc| logic(whole_quads(a.into()) as u32);
+    }
+    1 [1, 1] false true {
+        SCmovB32 => |a, b, scc| (if scc { a } else { b }, scc);
+        SBitset0B32 => |a, b, scc| (b & !(1 << (a & 31)), scc);
+        SBitset1B32 => |a, b, scc| (b | 1 << (a & 31), scc);
+    }
+    2 [1, 2] false true {
+        SBitset0B64 => |a, b, scc| (b & !(1 << (a & 63)), scc);
+        SBitset1B64 => |a, b, scc| (b | 1 << (a & 63), scc);
+    }
+    2 [2, 2] false true {
+        SCmovB64 => |a, b, scc| (if scc { a } else { b }, scc);
+    }
+    2 [1, 0] false false {
+        SBitreplicateB64B32 => |a, b, scc| ((0..32).fold(0, |all, n| all | u64::from(a >> n & 1) * 3 << (2 * n)), scc);
+    }
+    2 [1, 1] false false {
+        SBfmB64 => |a, b, scc| (((1u64 << (a & 63)) - 1) << (b & 63), scc);
+    }
     1 [2, 0] false false {
+        SBcnt0I32B64 => |a, b, scc| logic(a.count_zeros());
+        SFf0I32B64 => |a, b, scc| (if a == u64::MAX { u32::MAX } else { (!a).trailing_zeros() }, scc);
+        SFlbitI32I64 => |a, b, scc| {
+            let from_sign = if a as i64 >= 0 { a } else { !a };
+            (if from_sign == 0 { u32::MAX } else { from_sign.leading_zeros() }, scc)
+        };
         SBcnt1I32B64 => |a, b, scc| logic(a.count_ones());
         SFf1I32B64 => |a, b, scc| (if a == 0 { u32::MAX } else { a.trailing_zeros() }, scc);
         SFlbitI32B64 => |a, b, scc| (if a == 0 { u32::MAX } else { a.leading_zeros() }, scc);
@@ -150,6 +234,9 @@ operations! {
     2 [2, 0] false false {
         SMovB64 => |a, b, scc| (a, scc);
         SNotB64 => |a, b, scc| logic64(!a);
+        SBrevB64 => |a, b, scc| (a.reverse_bits(), scc);
+        SQuadmaskB64 => |a, b, scc| logic64(quads(a));
+        SWqmB64 => |a, b, scc| logic64(whole_quads(a));
     }
     1 [1, 1] false false {
         SAddU32 => |a, b, scc| a.overflowing_add(b);
@@ -193,6 +280,7 @@ operations! {
         SPackLlB32B16 => |a, b, scc| (a & 0xffff | b << 16, scc);
         SPackLhB32B16 => |a, b, scc| (a & 0xffff | b & 0xffff_0000, scc);
         SPackHhB32B16 => |a, b, scc| (a >> 16 | b & 0xffff_0000, scc);
+        SAbsdiffI32 => |a, b, scc| logic((a.wrapping_sub(b) as i32).unsigned_abs());
     }
     2 [2, 2] false false {
         SCselectB64 => |a, b, scc| (if scc { a } else { b }, scc);
@@ -209,6 +297,8 @@ operations! {
         SLshlB64 => |a, b, scc| logic64(a << (b & 63));
         SLshrB64 => |a, b, scc| logic64(a >> (b & 63));
         SAshrI64 => |a, b, scc| logic64((a as i64 >> (b & 63)) as u64);
+        SBfeU64 => |a, b, scc| logic64(field64(a, b));
+        SBfeI64 => |a, b, scc| logic64(signed_field64(a, b));
     }
     1 [1, 1] true true {
         SMovkI32 => |a, b, scc| (b, scc);
@@ -231,6 +321,10 @@ operations! {
         SCmpLeU32 => |a, b, scc| ((), a <= b);
         SBitcmp0B32 => |a, b, scc| ((), a >> (b & 31) & 1 == 0);
         SBitcmp1B32 => |a, b, scc| ((), a >> (b & 31) & 1 == 1);
+    }
+    0 [2, 1] false false {
+        SBitcmp0B64 => |a, b, scc| ((), a >> (b & 63) & 1 == 0);
+        SBitcmp1B64 => |a, b, scc| ((), a >> (b & 63) & 1 == 1);
     }
     0 [2, 2] false false {
         SCmpEqU64 => |a, b, scc| ((), a == b);
@@ -261,14 +355,18 @@ fn shifted(a: u32, by: u32, b: u32) -> (u32, bool) {
 /// EXEC is saved and combined with the source; SCC: whether the new one is not zero.
 fn save(op: Op) -> Option<Run> {
     macro_rules! by {
-        (|$a:ident, $exec:ident| $new:expr) => {{
+        (|$a:ident, $exec:ident| $new:expr) => {
+            by!(false | $a, $exec | $new)
+        };
+        ($written:literal |$a:ident, $exec:ident| $new:expr) => {{
             unsafe fn run(step: &Step, cx: &mut Cx) -> Flow {
                 // SAFETY: EXEC's registers exist, and the step's.
                 unsafe {
                     let ($a, $exec) = (read64(step, cx, 0), cx.pair(Operand::EXEC));
                     let new: u64 = $new;
-                    write64(step, cx, $exec);
                     cx.set_pair(Operand::EXEC, new);
+                    // Last, also where it is EXEC itself.
+                    write64(step, cx, if $written { new } else { $exec });
                     cx.wave.scc = new != 0;
                     step.go_on(cx)
                 }
@@ -285,6 +383,10 @@ fn save(op: Op) -> Option<Run> {
         Op::SNandSaveexecB64 => by!(|a, exec| !(a & exec)),
         Op::SNorSaveexecB64 => by!(|a, exec| !(a | exec)),
         Op::SXnorSaveexecB64 => by!(|a, exec| !(a ^ exec)),
+        Op::SAndn1SaveexecB64 => by!(|a, exec| !a & exec),
+        Op::SOrn1SaveexecB64 => by!(|a, exec| !a | exec),
+        Op::SAndn1WrexecB64 => by!(true | a, exec | !a & exec),
+        Op::SAndn2WrexecB64 => by!(true | a, exec | a & !exec),
         _ => return None,
     })
 }
@@ -319,11 +421,18 @@ pub(super) fn counter(op: Op) -> Option<(Shape, Run)> {
         }
         Flow::Jump
     }
+    unsafe fn call(step: &Step, cx: &mut Cx) -> Flow {
+        cx.next = cx.pc.wrapping_add(step.imm as u64);
+        // SAFETY: the step's registers exist.
+        unsafe { write64(step, cx, cx.pc.wrapping_add((step.offset + step.bytes).into())) };
+        Flow::Jump
+    }
     let shape = |dst, src| Shape { dst, src: [src, 0], immediate: false, tied: false };
     Some(match op {
         Op::SGetpcB64 => (shape(2, 0), get),
         Op::SSetpcB64 => (shape(0, 2), set),
         Op::SSwappcB64 => (shape(2, 2), swap),
+        Op::SCallB64 => (shape(2, 0), call),
         _ => return None,
     })
 }

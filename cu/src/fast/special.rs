@@ -3,9 +3,11 @@
 //! is not ordinary (zeros, infinities, denormals, results near a tie) is the reference engine's.
 
 use super::block::{Builder, Place};
+use super::ops::Shape;
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step, ROW};
-use super::vector::{pair_run, ternary_run, unary_run, Check, Ternary, Unary};
+use super::vector::{pair_run, ternary_run, tiny, unary_run, Check, Ternary, Unary, LEAST};
+use crate::reference;
 use vkfd_isa::{Inst, Mods, Op};
 
 const EXPONENT: u32 = 0x7f80_0000;
@@ -66,6 +68,30 @@ ordinary! {
     });
 }
 
+/// Sine or cosine of what is less than 256 turns.
+struct Turns<const COSINE: bool>;
+
+impl<const COSINE: bool> Unary for Turns<COSINE> {
+    const CHECK: Check = Check::Custom;
+    #[inline(always)]
+    unsafe fn f<S: Simd>(a: S::V) -> S::V {
+        // SAFETY: the caller's.
+        unsafe {
+            S::map(a, |a| match f32::from_bits(a) {
+                // With its sign.
+                turns if turns == 0.0 && !COSINE => a,
+                turns if COSINE => (reference::cosine(turns.into()) as f32).to_bits(),
+                turns => (reference::sine(turns.into()) as f32).to_bits(),
+            })
+        }
+    }
+    #[inline(always)]
+    unsafe fn bad<S: Simd>(a: S::V) -> S::V {
+        // SAFETY: the caller's.
+        unsafe { S::or(beyond::<S>(a, 0, 134), tiny::<S>(a, S::splat(LEAST))) }
+    }
+}
+
 /// A half's value: NaNs are the reference's.
 struct Widen;
 
@@ -83,7 +109,7 @@ impl Unary for Widen {
     }
 }
 
-/// A half: NaNs are the reference's. What is above it is zero, as gfx9 has it.
+/// A half: NaNs are the reference's. What is above it is zero.
 struct Narrow;
 
 impl Unary for Narrow {
@@ -193,6 +219,24 @@ unsafe fn no_lanes(step: &Step, cx: &mut Cx) -> Flow {
     step.done(cx)
 }
 
+/// The shape and handler of an operation with one source, which is in a scalar register (`kind` 1) or not (0); `sdwa`: or a part of
+/// a register, which is hardly ever an ordinary single.
+pub(super) fn handler(op: Op, avx2: bool, kind: u8, sdwa: bool) -> Option<(Shape, Run)> {
+    let run = match op {
+        Op::VCvtF32F16 => unary_run::<Widen>(avx2, kind),
+        Op::VCvtF16F32 => unary_run::<Narrow>(avx2, kind),
+        _ if sdwa => None,
+        Op::VRcpF32 | Op::VRcpIflagF32 => unary_run::<VRcpF32>(avx2, kind),
+        Op::VRsqF32 => unary_run::<VRsqF32>(avx2, kind),
+        Op::VExpF32 | Op::VExpLegacyF32 => unary_run::<VExpF32>(avx2, kind),
+        Op::VLogF32 | Op::VLogLegacyF32 => unary_run::<VLogF32>(avx2, kind),
+        Op::VSinF32 => unary_run::<Turns<false>>(avx2, kind),
+        Op::VCosF32 => unary_run::<Turns<true>>(avx2, kind),
+        _ => None,
+    };
+    Some((Shape::Unary, run?))
+}
+
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     let avx2 = builder.avx2;
@@ -209,12 +253,6 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         return None;
     }
     let (run, count): (Run, usize) = match inst.op {
-        Op::VRcpF32 | Op::VRcpIflagF32 => (unary_run::<VRcpF32>(avx2, 0)?, 1),
-        Op::VRsqF32 => (unary_run::<VRsqF32>(avx2, 0)?, 1),
-        Op::VExpF32 => (unary_run::<VExpF32>(avx2, 0)?, 1),
-        Op::VLogF32 => (unary_run::<VLogF32>(avx2, 0)?, 1),
-        Op::VCvtF32F16 => (unary_run::<Widen>(avx2, 0)?, 1),
-        Op::VCvtF16F32 if builder.layout.target.is_gfx9() => (unary_run::<Narrow>(avx2, 0)?, 1),
         Op::VDivScaleF32 => (ternary_run::<Scale>(avx2, 0)?, 3),
         Op::VDivFixupF32 => (ternary_run::<Fixup>(avx2, 0)?, 3),
         Op::VDivFmasF32 => (ternary_run::<Fma>(avx2, 0)?, 3),
@@ -224,10 +262,6 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         steps.push(place.step(no_vcc));
     }
     let mut step = place.step(run);
-    // An inline constant of a half is not that of a single.
-    if inst.op == Op::VCvtF32F16 && !matches!(inst.src[0], vkfd_isa::Operand::Vgpr(_)) {
-        return None;
-    }
     for index in 0..count {
         step.src[index] = builder.row_source(inst.src[index], (false, false), index, place, steps)?;
     }

@@ -147,6 +147,8 @@ pub(super) struct Cx<'a> {
     pub(super) saved: Option<u64>,
     /// MODE has nothing that the host does otherwise: rounds to nearest, keeps denormals.
     pub(super) plain: bool,
+    /// Nor has it for halves and doubles; singles may lose denormals.
+    pub(super) wide: bool,
     /// Address of the block.
     pub(super) pc: u64,
     /// Where a jump goes.
@@ -177,6 +179,7 @@ impl<'a> Cx<'a> {
             all,
             saved: None,
             plain: false,
+            wide: false,
             pc: 0,
             next: 0,
             exit: Exit::Yield,
@@ -193,6 +196,7 @@ impl<'a> Cx<'a> {
         self.scalars = self.wave.scalar.as_mut_ptr();
         // Round and denormal fields, and FP16_OVFL.
         self.plain = self.wave.mode.0 & 0x80_00ff == Mode::DEFAULT.0 & 0x80_00ff;
+        self.wide = self.wave.mode.0 & 0x80_00cf == Mode::DEFAULT.0 & 0x80_00cf;
     }
 
     /// A source row.

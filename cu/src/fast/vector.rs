@@ -97,6 +97,57 @@ unsafe fn any_nan<S: Simd>(a: S::V) -> S::V {
     unsafe { S::or(low_nan::<S>(a), low_nan::<S>(S::shr(a, S::splat(16)))) }
 }
 
+/// The highest bit where a single is not zero, and its magnitude is at most `limit`.
+#[inline(always)]
+pub(super) unsafe fn tiny<S: Simd>(a: S::V, limit: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        // Of zero, all ones, which are less than any limit.
+        let above = S::sub(S::and(a, S::splat(0x7fff_ffff)), S::splat(1));
+        S::and(S::gt(limit, above), S::xor(above, S::splat(u32::MAX)))
+    }
+}
+
+/// The least single that is not denormal, to which one may have been rounded.
+pub(super) const LEAST: u32 = 0x80_0000;
+
+impl Check {
+    /// Whether the operands are halves, which the denormals of singles are nothing to.
+    const fn halves(self) -> bool {
+        matches!(self, Check::Half | Check::Halves | Check::HalfOperands | Check::HalvesOperands)
+    }
+}
+
+/// Whether no active lane of a row is denormal.
+unsafe fn ordinary_row(row: *const u32, exec: u64) -> bool {
+    // SAFETY: the caller's.
+    let row = unsafe { row.cast::<[u32; 64]>().read() };
+    row.into_iter().enumerate().all(|(lane, word)| exec >> lane & 1 == 0 || !is_denormal(word))
+}
+
+fn is_denormal(word: u32) -> bool {
+    (word & 0x7fff_ffff).wrapping_sub(1) < LEAST - 1
+}
+
+/// Whether MODE does not matter to the `count` operands of a step: it has the usual rounding, and none is denormal. `kind` is the one
+/// in a scalar register.
+#[cold]
+#[inline(never)]
+unsafe fn ordinary(step: &Step, cx: &Cx, check: Check, count: usize, kind: u8) -> bool {
+    let exec = cx.exec();
+    let good = |index: usize| {
+        // SAFETY: the step's rows and registers exist.
+        unsafe {
+            if usize::from(kind) == index + 1 {
+                !is_denormal(cx.scalar(step.scalar[index]))
+            } else {
+                ordinary_row(cx.row(step.src[index]), exec)
+            }
+        }
+    };
+    cx.wide && (check.halves() || (0..count).all(good))
+}
+
 /// No source is in a scalar register.
 pub(super) const ROWS: u8 = 0;
 
@@ -105,7 +156,7 @@ type Eight<V> = [V; 8];
 
 /// Stores what a step made, or gives up. A macro, for closures are not always inlined, and vectors are not passed well.
 macro_rules! finish {
-    ($s:ident, $step:ident, $cx:ident, $to:expr, $check:expr, |$i:ident| $value:expr) => {{
+    ($s:ident, $step:ident, $cx:ident, $to:expr, $check:expr, $count:expr, $kind:expr, |$i:ident| $value:expr) => {{
         let (exec, to) = ($cx.exec(), $to);
         if $check == Check::Never {
             if exec == u64::MAX {
@@ -121,12 +172,13 @@ macro_rules! finish {
             }
             return $step.go_on($cx);
         }
-        if !$cx.plain {
+        let plain = $cx.plain;
+        if !plain && !ordinary($step, $cx, $check, $count, $kind) {
             return $step.slow($cx);
         }
         let mut values: Eight<$s::V> = [$s::splat(0); 8];
         let mut bad = $s::splat(0);
-        if exec == u64::MAX {
+        if exec == u64::MAX && plain {
             for $i in 0..8 {
                 let (value, here) = $value;
                 values[$i] = value;
@@ -146,10 +198,13 @@ macro_rules! finish {
                 $s::store(to.add(8 * i), values[i]);
             }
         } else {
+            // Results, too, are not denormal where MODE may not keep them.
+            let limit = $s::splat(if plain || $check.halves() { 0 } else { LEAST });
             for $i in 0..8 {
                 let (value, here) = $value;
                 values[$i] = value;
                 let here = if $check == Check::Result { $s::unordered(value, value) } else { here };
+                let here = $s::or(here, tiny::<$s>(value, limit));
                 bad = $s::or(bad, $s::and(here, $s::lanes((exec >> (8 * $i)) as u8)));
             }
             if $s::mask(bad) != 0 {
@@ -170,7 +225,7 @@ unsafe fn unary<S: Simd, O: Unary, const K: u8>(step: &Step, cx: &mut Cx) -> Flo
     unsafe {
         let row = cx.row(step.src[0]);
         let scalar = S::splat(if K == 1 { cx.scalar(step.scalar[0]) } else { 0 });
-        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, 1, K, |i| {
             let a = if K == 1 { scalar } else { S::load(row.add(8 * i)) };
             let value = O::f::<S>(a);
             let bad = match O::CHECK {
@@ -193,7 +248,7 @@ unsafe fn binary<S: Simd, O: Binary, const K: u8>(step: &Step, cx: &mut Cx) -> F
     unsafe {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
-        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, 2, K, |i| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             let value = O::f::<S>(a, b);
@@ -216,7 +271,7 @@ unsafe fn ternary<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) ->
     unsafe {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
-        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, 3, K, |i| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             let c = if K == 3 { scalar } else { S::load(rows[2].add(8 * i)) };
@@ -238,20 +293,22 @@ unsafe fn ternary<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) ->
 /// An operation on both words of pairs of rows.
 #[inline(always)]
 unsafe fn pair<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
-    if !cx.plain {
-        return step.slow(cx);
-    }
     let exec = cx.exec();
     // SAFETY: the step's rows exist, and those that follow them.
     unsafe {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
+        let good = |row: &*const u32| ordinary_row(*row, exec) && ordinary_row(row.add(64), exec);
+        if !cx.plain && !(cx.wide && rows.iter().all(good)) {
+            return step.slow(cx);
+        }
+        let limit = S::splat(if cx.plain { 0 } else { LEAST });
         let mut values = [S::splat(0); 16];
         let mut bad = S::splat(0);
         for at in 0..16 {
             let value =
                 O::f::<S>(S::load(rows[0].add(8 * at)), S::load(rows[1].add(8 * at)), S::load(rows[2].add(8 * at)));
             values[at] = value;
-            let here = S::unordered(value, value);
+            let here = S::or(S::unordered(value, value), tiny::<S>(value, limit));
             bad = S::or(bad, S::and(here, S::lanes((exec >> (8 * (at % 8))) as u8)));
         }
         if S::mask(bad) != 0 {
@@ -269,11 +326,11 @@ unsafe fn pair<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) -> Fl
 /// A comparison; `X`: the result goes to EXEC, too.
 #[inline(always)]
 unsafe fn compare<S: Simd, O: Compare, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
-    if O::FLOAT && !cx.plain {
-        return step.slow(cx);
-    }
     // SAFETY: the step's rows and registers exist.
     unsafe {
+        if O::FLOAT && !cx.plain && !ordinary(step, cx, Check::Operands, 2, K) {
+            return step.slow(cx);
+        }
         let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
         let mut mask = 0;
@@ -328,7 +385,7 @@ unsafe fn choose<S: Simd, O: Choice, const K: u8>(step: &Step, cx: &mut Cx) -> F
         let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
         let which = cx.pair(step.scalar[2]);
-        finish!(S, step, cx, cx.row_mut(step.dst), Check::Never, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), Check::Never, 2, K, |i| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             let value = S::select(S::lanes((which >> (8 * i)) as u8), a, b);

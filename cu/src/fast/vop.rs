@@ -7,7 +7,7 @@
 use super::block::{Builder, Place};
 use super::prepare::{self, Lanes, Part};
 use super::step::{Run, Source, Step, ROW};
-use super::{chain, half, ops, scalar, vector};
+use super::{chain, half, memo, ops, saturate, scalar, special, unfused, vector};
 use crate::reference::{self, Kind};
 use vkfd_isa::{Dpp, DppKind, Extension, Inst, Op, Operand, SdwaSelect, SdwaUnused};
 
@@ -209,6 +209,8 @@ impl Builder<'_> {
             (false, _) => 0,
             (true, Kind::F32) => prepare::CLAMP32,
             (true, Kind::F16) => prepare::CLAMP16,
+            // By the operation itself.
+            (true, Kind::I16 | Kind::U16 | Kind::I32 | Kind::U32) => 0,
             (true, _) => return None,
         };
         if clamp == 0 && (from, width) == (0, 32) {
@@ -233,9 +235,25 @@ impl Builder<'_> {
     pub(super) fn vector(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
         let (avx2, op) = (self.avx2, inst.op);
         let choose = op == Op::VCndmaskB32;
-        let handler = |kind| ops::handler(op, avx2, kind).or_else(|| half::handler(op, avx2, kind));
-        let (shape, _) = if choose { (ops::Shape::Binary, scalar::slow as Run) } else { handler(vector::ROWS)? };
+        // The output multiplier is the reference engine's; so is what saturates and is not in a table of its own.
+        if inst.mods.omod != 0 {
+            return None;
+        }
+        let target = self.layout.target;
+        let sdwa = matches!(inst.extension, Extension::Sdwa(_));
         let kinds = reference::kinds(op).or_else(|| ops::moves(op))?;
+        let saturates = inst.mods.clamp && matches!(kinds.dst, Kind::I16 | Kind::U16 | Kind::I32 | Kind::U32);
+        let handler = |kind| {
+            if saturates {
+                return saturate::handler(op, avx2, kind);
+            }
+            ops::handler(op, avx2, kind)
+                .or_else(|| half::handler(op, avx2, kind))
+                .or_else(|| unfused::handler(op, avx2, kind))
+                .or_else(|| special::handler(op, avx2, kind, sdwa))
+                .or_else(|| memo::handler(op, target, avx2, kind))
+        };
+        let (shape, _) = if choose { (ops::Shape::Binary, scalar::slow as Run) } else { handler(vector::ROWS)? };
         let compare = matches!(shape, ops::Shape::Compare { .. });
         let count = match shape {
             ops::Shape::Unary => 1,
@@ -253,7 +271,6 @@ impl Builder<'_> {
         if dpp.is_some() && matches!(shape, ops::Shape::Compare { exec: true }) {
             return None;
         }
-        // Clamped integers saturate.
         let finish = if compare { None } else { self.placed(inst, &kinds, place, steps)? };
         let mut kind = vector::ROWS;
         let mut step = place.step(scalar::slow);

@@ -24,8 +24,10 @@ trait Wide {
     const SOURCES: [usize; 3];
     /// Registers of the result.
     const RESULT: usize;
-    /// The result is a number of double precision.
+    /// The sources are numbers, so that MODE counts.
     const FLOAT: bool;
+    /// The result is a number, too.
+    const NUMBER: bool;
     /// A mask is written with what `f` says.
     const CARRY: bool;
     fn f(a: u64, b: u64, c: u64) -> (u64, bool);
@@ -66,7 +68,8 @@ unsafe fn operand<O: Wide>(step: &Step, cx: &Cx, index: usize) -> Lanes {
 
 #[inline(always)]
 unsafe fn body<O: Wide>(step: &Step, cx: &mut Cx) -> Flow {
-    if O::FLOAT && !cx.plain {
+    // Where singles take part, their denormals count.
+    if O::FLOAT && !(if O::SOURCES[0] == 2 && O::RESULT == 2 { cx.wide } else { cx.plain }) {
         return step.slow(cx);
     }
     let exec = cx.exec();
@@ -85,7 +88,7 @@ unsafe fn body<O: Wide>(step: &Step, cx: &mut Cx) -> Flow {
             value[lane] = result;
             carry |= u64::from(out) << lane;
         }
-        if O::FLOAT {
+        if O::NUMBER {
             for lane in 0..64 {
                 let nan = if O::RESULT == 1 { is_nan32(value[lane]) } else { f64::from_bits(value[lane]).is_nan() };
                 bad |= nan && exec >> lane & 1 != 0;
@@ -137,21 +140,27 @@ fn modify(lanes: &mut Lanes, short: bool, neg: u8, abs: u8) {
     }
 }
 
+/// Of a comparison's modifiers: EXEC is written, too.
+pub(super) const TO_EXEC: u8 = 1 << 7;
+
 /// A comparison of 64 bits.
 trait Question {
     const FLOAT: bool;
+    /// Registers of the second source.
+    const SECOND: usize;
     fn f(a: u64, b: u64) -> bool;
 }
 
 #[inline(always)]
 unsafe fn ask<O: Question>(step: &Step, cx: &mut Cx) -> Flow {
-    if O::FLOAT && !cx.plain {
+    if O::FLOAT && !cx.wide {
         return step.slow(cx);
     }
     // SAFETY: the step's rows and registers exist.
     unsafe {
-        let (mut a, mut b) = (source::<2>(step, cx, 0), source::<2>(step, cx, 1));
-        if O::FLOAT && step.scalar[2] != 0 {
+        let mut a = source::<2>(step, cx, 0);
+        let mut b = if O::SECOND == 1 { source::<1>(step, cx, 1) } else { source::<2>(step, cx, 1) };
+        if O::FLOAT && step.scalar[2] & !TO_EXEC != 0 {
             modify(&mut a, false, step.scalar[2] & 1, step.scalar[2] >> 4 & 1);
             modify(&mut b, false, step.scalar[2] >> 1 & 1, step.scalar[2] >> 5 & 1);
         }
@@ -161,6 +170,9 @@ unsafe fn ask<O: Question>(step: &Step, cx: &mut Cx) -> Flow {
         }
         mask &= cx.exec();
         cx.set_mask(step.scalar[3], mask);
+        if step.scalar[2] & TO_EXEC != 0 {
+            cx.set_mask(Operand::EXEC, mask);
+        }
     }
     step.done(cx)
 }
@@ -189,13 +201,18 @@ macro_rules! both {
 }
 
 macro_rules! operations {
-    ($($op:ident $sources:tt $result:literal $float:literal $carry:literal |$a:tt, $b:tt, $c:tt| $body:expr;)*) => {
+    (@ sources integers) => { false };
+    (@ sources $numbers:tt) => { true };
+    (@ result numbers) => { true };
+    (@ result $other:tt) => { false };
+    ($($op:ident $sources:tt $result:literal $float:tt $carry:literal |$a:tt, $b:tt, $c:tt| $body:expr;)*) => {
         $(
             struct $op;
             impl Wide for $op {
                 const SOURCES: [usize; 3] = $sources;
                 const RESULT: usize = $result;
-                const FLOAT: bool = $float;
+                const FLOAT: bool = operations!(@ sources $float);
+                const NUMBER: bool = operations!(@ result $float);
                 const CARRY: bool = $carry;
                 #[inline(always)]
                 fn f($a: u64, $b: u64, $c: u64) -> (u64, bool) {
@@ -210,7 +227,7 @@ macro_rules! operations {
                     run: both!(avx2 body $op),
                     sources: $sources,
                     result: $result,
-                    float: $float,
+                    float: operations!(@ sources $float),
                     carry: $carry,
                 },)*
                 _ => return None,
@@ -267,54 +284,113 @@ fn extreme(a: u64, b: u64, most: bool) -> (u64, bool) {
     (if (key(a) < key(b)) != most { a } else { b }, false)
 }
 
+/// The exponent to which [`fraction`] belongs.
+#[inline(always)]
+fn power(bits: u64) -> i32 {
+    let below = bits & (u64::MAX >> 12);
+    match exponent(bits) {
+        0 if below == 0 => 0,
+        0 => -1010 - below.leading_zeros() as i32,
+        0x7ff => 0,
+        field => field as i32 - 1022,
+    }
+}
+
+/// The number by a power of two, from a half to one.
+#[inline(always)]
+fn fraction(bits: u64) -> u64 {
+    let below = bits & (u64::MAX >> 12);
+    match exponent(bits) {
+        0 if below != 0 => bits & 1 << 63 | below << (below.leading_zeros() - 11) & (u64::MAX >> 12) | 1022 << 52,
+        0 | 0x7ff => bits,
+        _ => bits & !(0x7ff << 52) | 1022 << 52,
+    }
+}
+
+/// One over the square root of an ordinary number, to the nearest, unless what is left of it leaves open which that is.
+#[inline(always)]
+fn rsq(bits: u64) -> u64 {
+    let a = d(bits);
+    if bits >> 63 != 0 || exponent(bits).wrapping_sub(2) >= 2040 {
+        return GIVEN_UP;
+    }
+    let near = 1.0 / a.sqrt();
+    let product = a * near;
+    // How far a times the square is from one, of which half is the error.
+    let rest = (-product).mul_add(near, 1.0) - a.mul_add(near, -product) * near;
+    let correction = 0.5 * near * rest;
+    let root = near + correction;
+    let left = (near - root) + correction;
+    let unit = f64::from_bits(exponent(root.to_bits()).saturating_sub(52) << 52);
+    let open = (left.abs() - 0.5 * unit).abs() < unit * 1e-9 || root.to_bits() << 12 == 0;
+    if open {
+        GIVEN_UP
+    } else {
+        root.to_bits()
+    }
+}
+
 operations! {
-    VLshlrevB64 [1, 2, 0] 2 false false |a, b, _| (b << (a & 63), false);
-    VLshrrevB64 [1, 2, 0] 2 false false |a, b, _| (b >> (a & 63), false);
-    VAshrrevI64 [1, 2, 0] 2 false false |a, b, _| ((b as i64 >> (a & 63)) as u64, false);
-    VMadU64U32 [1, 1, 2] 2 false true |a, b, c| (a * b).overflowing_add(c);
-    VMadI64I32 [1, 1, 2] 2 false true |a, b, c| {
+    VLshlrevB64 [1, 2, 0] 2 integers false |a, b, _| (b << (a & 63), false);
+    VLshrrevB64 [1, 2, 0] 2 integers false |a, b, _| (b >> (a & 63), false);
+    VAshrrevI64 [1, 2, 0] 2 integers false |a, b, _| ((b as i64 >> (a & 63)) as u64, false);
+    VMadU64U32 [1, 1, 2] 2 integers true |a, b, c| (a * b).overflowing_add(c);
+    VMadI64I32 [1, 1, 2] 2 integers true |a, b, c| {
         let product = i64::from(a as i32) * i64::from(b as i32);
         let (sum, carry) = (product as u64).overflowing_add(c);
         // Bit 64 of the sum of both as signed numbers.
         (sum, carry ^ (product < 0) ^ ((c as i64) < 0))
     };
-    VLshlAddU64 [2, 1, 2] 2 false false |a, b, c| ((a << (b & 7)).wrapping_add(c), false);
-    VFmaF64 [2, 2, 2] 2 true false |a, b, c| float(d(a).mul_add(d(b), d(c)));
-    VFmacF64 [2, 2, 2] 2 true false |a, b, c| float(d(a).mul_add(d(b), d(c)));
-    VAddF64 [2, 2, 0] 2 true false |a, b, _| float(d(a) + d(b));
-    VMulF64 [2, 2, 0] 2 true false |a, b, _| float(d(a) * d(b));
-    VMinF64 [2, 2, 0] 2 true false |a, b, _| extreme(a, b, false);
-    VMaxF64 [2, 2, 0] 2 true false |a, b, _| extreme(a, b, true);
-    VLdexpF64 [2, 1, 0] 2 true false |a, b, _| {
+    VLshlAddU64 [2, 1, 2] 2 integers false |a, b, c| ((a << (b & 7)).wrapping_add(c), false);
+    VFmaF64 [2, 2, 2] 2 numbers false |a, b, c| float(d(a).mul_add(d(b), d(c)));
+    VFmacF64 [2, 2, 2] 2 numbers false |a, b, c| float(d(a).mul_add(d(b), d(c)));
+    VAddF64 [2, 2, 0] 2 numbers false |a, b, _| float(d(a) + d(b));
+    VMulF64 [2, 2, 0] 2 numbers false |a, b, _| float(d(a) * d(b));
+    VMinF64 [2, 2, 0] 2 numbers false |a, b, _| extreme(a, b, false);
+    VMaxF64 [2, 2, 0] 2 numbers false |a, b, _| extreme(a, b, true);
+    VLdexpF64 [2, 1, 0] 2 numbers false |a, b, _| {
         // Of ordinary numbers whose result is one.
         let to = exponent(a) as i64 + i64::from(b as i32);
         let good = exponent(a).wrapping_sub(1) < 2046 && (1..2047).contains(&to);
         (if good { a & !(0x7ff << 52) | (to as u64) << 52 } else { GIVEN_UP }, false)
     };
-    VRcpF64 [2, 0, 0] 2 true false |a, _, _| float(if exponent(a).wrapping_sub(2) < 2040 { 1.0 / d(a) } else { f64::NAN });
-    VSqrtF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).sqrt());
-    VTruncF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).trunc());
-    VCeilF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).ceil());
-    VFloorF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).floor());
-    VRndneF64 [2, 0, 0] 2 true false |a, _, _| float(d(a).round_ties_even());
-    VCvtF64F32 [1, 0, 0] 2 true false |a, _, _| float(f64::from(f32::from_bits(a as u32)));
-    VCvtF64I32 [1, 0, 0] 2 true false |a, _, _| float(f64::from(a as i32));
-    VCvtF64U32 [1, 0, 0] 2 true false |a, _, _| float(f64::from(a as u32));
-    VCvtF32F64 [2, 0, 0] 1 true false |a, _, _| single(d(a) as f32);
-    VDivScaleF64 [2, 2, 2] 2 true true |a, b, c| (if ordinary(b, c) { a } else { GIVEN_UP }, false);
-    VDivFmasF64 [2, 2, 2] 2 true false |a, b, c| float(d(a).mul_add(d(b), d(c)));
-    VDivFixupF64 [2, 2, 2] 2 true false |a, b, c| {
+    VMovB64 [2, 0, 0] 2 integers false |a, _, _| (a, false);
+    // Towards zero, and to the nearest there is.
+    VCvtI32F64 [2, 0, 0] 1 measured false |a, _, _| (u64::from(d(a) as i32 as u32), false);
+    VCvtU32F64 [2, 0, 0] 1 measured false |a, _, _| (u64::from(d(a) as u32), false);
+    VFrexpExpI32F64 [2, 0, 0] 1 measured false |a, _, _| (u64::from(power(a) as u32), false);
+    VFrexpMantF64 [2, 0, 0] 2 numbers false |a, _, _| (fraction(a), false);
+    VFractF64 [2, 0, 0] 2 numbers false |a, _, _| {
+        // What the difference rounds up to one is the largest number below it.
+        let rest = d(a) - d(a).floor();
+        float(if rest >= 1.0 { f64::from_bits(0x3fef_ffff_ffff_ffff) } else { rest })
+    };
+    VRsqF64 [2, 0, 0] 2 numbers false |a, _, _| (rsq(a), false);
+    VRcpF64 [2, 0, 0] 2 numbers false |a, _, _| float(if exponent(a).wrapping_sub(2) < 2040 { 1.0 / d(a) } else { f64::NAN });
+    VSqrtF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).sqrt());
+    VTruncF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).trunc());
+    VCeilF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).ceil());
+    VFloorF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).floor());
+    VRndneF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).round_ties_even());
+    VCvtF64F32 [1, 0, 0] 2 numbers false |a, _, _| float(f64::from(f32::from_bits(a as u32)));
+    VCvtF64I32 [1, 0, 0] 2 numbers false |a, _, _| float(f64::from(a as i32));
+    VCvtF64U32 [1, 0, 0] 2 numbers false |a, _, _| float(f64::from(a as u32));
+    VCvtF32F64 [2, 0, 0] 1 numbers false |a, _, _| single(d(a) as f32);
+    VDivScaleF64 [2, 2, 2] 2 numbers true |a, b, c| (if ordinary(b, c) { a } else { GIVEN_UP }, false);
+    VDivFmasF64 [2, 2, 2] 2 numbers false |a, b, c| float(d(a).mul_add(d(b), d(c)));
+    VDivFixupF64 [2, 2, 2] 2 numbers false |a, b, c| {
         let good = ordinary(b, c) && exponent(a).wrapping_sub(1) < 2046;
         (if good { a & !(1 << 63) | (b ^ c) & 1 << 63 } else { GIVEN_UP }, false)
     };
 }
 
 macro_rules! questions {
-    ($($op:ident $float:literal |$a:ident, $b:ident| $body:expr;)*) => {
+    ($($op:ident $x:ident $float:literal $second:literal |$a:ident, $b:ident| $body:expr;)*) => {
         $(
             struct $op;
             impl Question for $op {
                 const FLOAT: bool = $float;
+                const SECOND: usize = $second;
                 #[inline(always)]
                 fn f($a: u64, $b: u64) -> bool {
                     $body
@@ -322,29 +398,50 @@ macro_rules! questions {
             }
         )*
 
-        fn question(op: Op, avx2: bool) -> Option<(Run, bool)> {
+        /// The handler of a comparison, whether it is of numbers, the second source's registers, and whether it writes EXEC.
+        fn question(op: Op, avx2: bool) -> Option<(Run, bool, usize, bool)> {
             Some(match op {
-                $(Op::$op => (both!(avx2 ask $op), $float),)*
+                $(
+                    Op::$op => (both!(avx2 ask $op), $float, $second, false),
+                    Op::$x => (both!(avx2 ask $op), $float, $second, true),
+                )*
                 _ => return None,
             })
         }
     };
 }
 
+/// The bit of a mask of classes that a number of double precision is.
+#[inline(always)]
+fn class(bits: u64) -> u32 {
+    let signed = |below: u32, above: u32| if bits >> 63 != 0 { below } else { above };
+    match (exponent(bits), bits << 12) {
+        (0, 0) => signed(5, 6),
+        (0, _) => signed(4, 7),
+        (0x7ff, 0) => signed(2, 9),
+        (0x7ff, below) => (below >> 63) as u32,
+        _ => signed(3, 8),
+    }
+}
+
 questions! {
-    VCmpLtF64 true |a, b| f64::from_bits(a) < f64::from_bits(b);
-    VCmpLeF64 true |a, b| f64::from_bits(a) <= f64::from_bits(b);
-    VCmpGtF64 true |a, b| f64::from_bits(a) > f64::from_bits(b);
-    VCmpGeF64 true |a, b| f64::from_bits(a) >= f64::from_bits(b);
-    VCmpEqF64 true |a, b| f64::from_bits(a) == f64::from_bits(b);
-    VCmpNltF64 true |a, b| !(d(a) < d(b));
-    VCmpNleF64 true |a, b| !(d(a) <= d(b));
-    VCmpNgtF64 true |a, b| !(d(a) > d(b));
-    VCmpNgeF64 true |a, b| !(d(a) >= d(b));
-    VCmpNeqF64 true |a, b| d(a) != d(b);
-    VCmpLgF64 true |a, b| d(a) < d(b) || d(a) > d(b);
-    VCmpOF64 true |a, b| !d(a).is_nan() && !d(b).is_nan();
-    VCmpUF64 true |a, b| d(a).is_nan() || d(b).is_nan();
+    VCmpFF64 VCmpxFF64 true 2 |_a, _b| false;
+    VCmpTruF64 VCmpxTruF64 true 2 |_a, _b| true;
+    VCmpNlgF64 VCmpxNlgF64 true 2 |a, b| !(d(a) < d(b) || d(a) > d(b));
+    VCmpClassF64 VCmpxClassF64 true 1 |a, b| b >> class(a) & 1 != 0;
+    VCmpLtF64 VCmpxLtF64 true 2 |a, b| f64::from_bits(a) < f64::from_bits(b);
+    VCmpLeF64 VCmpxLeF64 true 2 |a, b| f64::from_bits(a) <= f64::from_bits(b);
+    VCmpGtF64 VCmpxGtF64 true 2 |a, b| f64::from_bits(a) > f64::from_bits(b);
+    VCmpGeF64 VCmpxGeF64 true 2 |a, b| f64::from_bits(a) >= f64::from_bits(b);
+    VCmpEqF64 VCmpxEqF64 true 2 |a, b| f64::from_bits(a) == f64::from_bits(b);
+    VCmpNltF64 VCmpxNltF64 true 2 |a, b| !(d(a) < d(b));
+    VCmpNleF64 VCmpxNleF64 true 2 |a, b| !(d(a) <= d(b));
+    VCmpNgtF64 VCmpxNgtF64 true 2 |a, b| !(d(a) > d(b));
+    VCmpNgeF64 VCmpxNgeF64 true 2 |a, b| !(d(a) >= d(b));
+    VCmpNeqF64 VCmpxNeqF64 true 2 |a, b| d(a) != d(b);
+    VCmpLgF64 VCmpxLgF64 true 2 |a, b| d(a) < d(b) || d(a) > d(b);
+    VCmpOF64 VCmpxOF64 true 2 |a, b| !d(a).is_nan() && !d(b).is_nan();
+    VCmpUF64 VCmpxUF64 true 2 |a, b| d(a).is_nan() || d(b).is_nan();
 }
 
 /// Finds a source; one constant at most.
@@ -400,16 +497,18 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         return None;
     }
     let mut constant = false;
-    let integers = compare64::handler(inst.op, builder.avx2).map(|run| (run, false));
-    if let Some((run, float)) = integers.or_else(|| question(inst.op, builder.avx2)) {
+    let integers = compare64::handler(inst.op, builder.avx2).map(|(run, exec)| (run, false, 2, exec));
+    if let Some((run, float, second, exec)) = integers.or_else(|| question(inst.op, builder.avx2)) {
         if modifiers != 0 && !float {
             return None;
         }
         let mut step = place.step(run);
-        for index in 0..2 {
-            place_source(builder, &mut step, index, inst.src[index], (2, float), &mut constant)?;
+        for (index, words) in [2, second].into_iter().enumerate() {
+            place_source(builder, &mut step, index, inst.src[index], (words, float && words == 2), &mut constant)?;
         }
-        step.scalar[2] = modifiers;
+        // Classes are no number.
+        let modifiers = if second == 1 { modifiers & 0x11 } else { modifiers };
+        step.scalar[2] = modifiers | if exec { TO_EXEC } else { 0 };
         step.scalar[3] = builder.layout.scalar(inst.dst, 2)?;
         step.dst = builder.layout.scalar(inst.dst, 2)?.into();
         steps.push(step);

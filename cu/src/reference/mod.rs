@@ -55,6 +55,7 @@ use flow::Next;
 use vkfd_isa::{decode, Format, Inst, Op, MAX_WORDS};
 
 pub(crate) use kind::Kind;
+pub(crate) use transcendental::{cosine, sine};
 
 /// Kinds of a vector operation's operands, for who prepares them elsewhere.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +85,12 @@ pub(crate) fn kinds(op: Op) -> Option<Kinds> {
     let meaning = semantics::semantics(op)?;
     let clears = meaning.half == semantics::Half::Clear;
     Some(Kinds { dst: meaning.dst, src: meaning.src, tied: meaning.tied, clears })
+}
+
+/// A function of one half, as MODE usually is.
+pub(crate) fn of_half(op: Op, target: vkfd_isa::Target, half: u32) -> u32 {
+    let env = semantics::Env { mode: crate::wave::Mode::DEFAULT, target, lane: 0, vcc: false };
+    semantics::semantics(op).map_or(0, |meaning| kind::low32(meaning.lane(&env, [half.into(), 0, 0], false)))
 }
 
 /// From which lane each of a wave's lanes takes its value by DPP; none reads zero. With all lanes active.

@@ -58,6 +58,30 @@ fn quarter(x: f64) -> (i64, f64) {
     (number & 3, turn - quarter / 4.0)
 }
 
+/// Sine of a number of turns, with positive zeros.
+pub(crate) fn sine(turns: f64) -> f64 {
+    let (number, rest) = quarter(turns);
+    let value = match number {
+        0 => libm::sin(rest * TAU),
+        1 => libm::cos(rest * TAU),
+        2 => -libm::sin(rest * TAU),
+        _ => -libm::cos(rest * TAU),
+    };
+    value + 0.0
+}
+
+/// Cosine of a number of turns, with positive zeros.
+pub(crate) fn cosine(turns: f64) -> f64 {
+    let (number, rest) = quarter(turns);
+    let value = match number {
+        0 => libm::cos(rest * TAU),
+        1 => -libm::sin(rest * TAU),
+        2 => -libm::cos(rest * TAU),
+        _ => libm::sin(rest * TAU),
+    };
+    value + 0.0
+}
+
 /// Where the hardware gives up: it wants arguments of at most 256 turns.
 fn beyond(target: Target, x: f64) -> bool {
     target.is_gfx9() && x.abs() > 256.0
@@ -80,14 +104,7 @@ pub(crate) fn sin(fpu: Fpu, target: Target, a: u64) -> u64 {
     if beyond(target, x) {
         return 0;
     }
-    let (number, rest) = quarter(x);
-    let value = match number {
-        0 => libm::sin(rest * TAU),
-        1 => libm::cos(rest * TAU),
-        2 => -libm::sin(rest * TAU),
-        _ => -libm::cos(rest * TAU),
-    };
-    from_double(fpu, value + 0.0)
+    from_double(fpu, sine(x))
 }
 
 /// Cosine of a number of turns.
@@ -104,14 +121,7 @@ pub(crate) fn cos(fpu: Fpu, target: Target, a: u64) -> u64 {
     if beyond(target, x) {
         return f.one();
     }
-    let (number, rest) = quarter(x);
-    let value = match number {
-        0 => libm::cos(rest * TAU),
-        1 => -libm::sin(rest * TAU),
-        2 => -libm::cos(rest * TAU),
-        _ => libm::sin(rest * TAU),
-    };
-    from_double(fpu, value + 0.0)
+    from_double(fpu, cosine(x))
 }
 
 /// What `v_trig_preop_f64` multiplies with: a segment of 2/pi.

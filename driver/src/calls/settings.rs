@@ -32,7 +32,8 @@ impl Process {
         self.bound(args.gpu_id, Errno::ENODEV)
     }
 
-    /// The second-level trap handler.
+    /// The second-level trap handler. The GPU never executes it: a trap ends the queue with the code that the runtime's own handler
+    /// would come to without a debugger.
     pub(crate) fn set_trap_handler(&self, args: &abi::SetTrapHandlerArgs) -> Result {
         self.bound(args.gpu_id, Errno::ESRCH)
     }

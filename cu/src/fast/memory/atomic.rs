@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Atomic operations on memory by GLOBAL and FLAT, and on LDS.
+//! Atomic operations on memory by GLOBAL, FLAT and MUBUF, and on LDS.
 //!
 //! All lanes are translated first; then each has its turn, by the reference engine's functions of words. Should memory vanish
 //! between two lanes, those that are done are noted in the wave, and the reference engine goes on with the others.
 
+use super::buffer::{address, Addressing};
 use super::global::{in_aperture, NO_BASE};
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
@@ -95,12 +96,30 @@ unsafe fn global<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
             let Some(page) = cx.cache.page(cx.world, va & !(PAGE - 1), true) else { return step.slow(cx) };
             places[lane] = (page.wrapping_add((va % PAGE) as usize), va);
         }
-        let mut rest = exec;
-        while rest != 0 {
-            let lane = rest.trailing_zeros() as usize;
-            let (ptr, va) = places[lane];
-            let a = value::<WIDE>(cx, step.src[1], lane);
+        apply::<WIDE>(step, cx, op, &places, |cx, lane| {
             let b = if op.has_second() { value::<WIDE>(cx, step.src[2], lane) } else { 0 };
+            (value::<WIDE>(cx, step.src[1], lane), b)
+        })
+    }
+}
+
+/// Each active lane has its turn at its place, with the operands that `operands` says.
+#[inline(always)]
+unsafe fn apply<const WIDE: bool>(
+    step: &Step,
+    cx: &mut Cx,
+    op: AtomicOp,
+    places: &[(*mut u8, u64); 64],
+    operands: impl Fn(&Cx, usize) -> (u64, u64),
+) -> Flow {
+    let exec = cx.exec();
+    let mut rest = exec;
+    while rest != 0 {
+        let lane = rest.trailing_zeros() as usize;
+        let (ptr, va) = places[lane];
+        let (a, b) = operands(cx, lane);
+        // SAFETY: aligned bytes of a span while the gate is open; the step's rows exist.
+        unsafe {
             match atomic_memory(op, WIDE, ptr, va, a, b) {
                 Ok(old) => give::<WIDE>(step, cx, lane, old),
                 Err(_) => {
@@ -108,11 +127,60 @@ unsafe fn global<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
                     return step.slow(cx);
                 }
             }
-            rest &= rest - 1;
         }
+        rest &= rest - 1;
     }
-    cx.cache.moved += u64::from(exec.count_ones()) * bytes;
+    cx.cache.moved += u64::from(exec.count_ones()) * if WIDE { 8 } else { 4 };
     step.done(cx)
+}
+
+/// In a buffer: its address as for loads and stores; `src[2]`: operands, one behind the other; `scalar[3]`: the operation.
+unsafe fn buffer<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    let (bytes, op) = (if WIDE { 8 } else { 4 }, OPERATIONS[usize::from(step.scalar[3]) % OPERATIONS.len()]);
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let addressing = Addressing::of(step, cx);
+        // Two words need not lie together in swizzled memory.
+        if WIDE && addressing.buffer.element != 0 {
+            return step.slow(cx);
+        }
+        let mut places = [(std::ptr::null_mut::<u8>(), 0u64); 64];
+        let mut rest = exec;
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let Some(va) = addressing.word(lane, 0, bytes as u32) else { return step.slow(cx) };
+            if va % bytes != 0 {
+                return step.slow(cx);
+            }
+            let Some(page) = cx.cache.page(cx.world, va & !(PAGE - 1), true) else { return step.slow(cx) };
+            places[lane] = (page.wrapping_add((va % PAGE) as usize), va);
+        }
+        let size = if WIDE { 2 } else { 1 };
+        apply::<WIDE>(step, cx, op, &places, |cx, lane| {
+            let b = if op.has_second() { value::<WIDE>(cx, step.src[2], lane + 64 * size) } else { 0 };
+            (value::<WIDE>(cx, step.src[2], lane), b)
+        })
+    }
+}
+
+/// Makes a step of an atomic operation on a buffer.
+pub(super) fn in_buffer(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let (memory, layout) = (&inst.memory, builder.layout);
+    let Kind::Atomic { op, wide } = kind(inst.op)? else { return None };
+    if memory.lds || memory.tfe || layout.lanes != 64 {
+        return None;
+    }
+    let mut step = place.step(if wide { buffer::<true> } else { buffer::<false> });
+    address(builder, inst, &mut step)?;
+    let size = if wide { 2 } else { 1 };
+    let data = layout.row(memory.data, if op.has_second() { 2 * size } else { size })?;
+    step.src[2] = Source::register(data * ROW);
+    step.scalar[3] = OPERATIONS.iter().position(|other| *other == op)? as u8;
+    step.dst = if memory.glc { data * ROW } else { NOWHERE };
+    steps.push(step);
+    Some(())
 }
 
 /// In LDS.

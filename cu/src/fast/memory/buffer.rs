@@ -18,56 +18,119 @@ const INDEX: u8 = 1;
 const OFFSET: u8 = 2;
 
 /// What the lanes reach: the words of all of them in lines, or pointers to the words of the active lanes.
-enum Places {
+pub(super) enum Places {
     Lines([u64; 4]),
     /// One by one: loads and stores of less than a dword, too.
     Words,
 }
 
-/// Pointers to the words of the active lanes, lane by lane; or the addresses of lines.
-#[inline(always)]
-unsafe fn places<const N: usize>(
-    step: &Step,
-    cx: &mut Cx,
-    exec: u64,
-    write: bool,
-    pointers: &mut [*mut u8; 256],
-) -> Option<Places> {
-    // SAFETY: the step's rows and registers exist.
-    unsafe {
-        let first = cx.scalars.add(step.scalar[0].into());
-        let words = std::array::from_fn(|n| first.add(n).read());
-        let buffer = Buffer::decode(cx.wave.target, words);
-        let scalar = if step.scalar[1] == NONE { (step.imm >> 32) as u32 } else { cx.scalar(step.scalar[1]) };
-        let (index, offset) = (cx.row(step.src[0]), cx.row(step.src[1]));
-        let immediate = step.imm as u32;
+/// How a memory instruction finds what its lanes reach.
+pub(super) trait Find {
+    /// Pointers to the words of the active lanes, lane by lane; or the addresses of lines.
+    unsafe fn places<const N: usize>(
+        step: &Step,
+        cx: &mut Cx,
+        exec: u64,
+        write: bool,
+        pointers: &mut [*mut u8; 256],
+    ) -> Option<Places>;
+}
+
+/// The address that a buffer's descriptor and the instruction make of a lane's offset and index.
+pub(super) struct Addressing {
+    pub(super) buffer: Buffer,
+    index: *const u32,
+    offset: *const u32,
+    immediate: u32,
+    scalar: u32,
+    how: u8,
+}
+
+impl Addressing {
+    pub(super) unsafe fn of(step: &Step, cx: &Cx) -> Addressing {
+        // SAFETY: the step's rows and registers exist.
+        unsafe {
+            let first = cx.scalars.add(step.scalar[0].into());
+            let words = std::array::from_fn(|n| first.add(n).read());
+            Addressing {
+                buffer: Buffer::decode(cx.wave.target, words),
+                index: cx.row(step.src[0]),
+                offset: cx.row(step.src[1]),
+                immediate: step.imm as u32,
+                scalar: if step.scalar[1] == NONE { (step.imm >> 32) as u32 } else { cx.scalar(step.scalar[1]) },
+                how: step.scalar[2],
+            }
+        }
+    }
+
+    fn base(&self) -> u64 {
+        self.buffer.base.wrapping_add(self.scalar.into())
+    }
+
+    /// A lane's offset.
+    #[inline(always)]
+    fn vector(&self, lane: usize) -> u32 {
+        // SAFETY: the row exists.
+        let offset = if self.how & OFFSET != 0 { unsafe { self.offset.add(lane).read() } } else { 0 };
+        offset.wrapping_add(self.immediate)
+    }
+
+    /// The address of a lane's word, of which `unit` bytes are wanted, if they are in range and in a page. An unaligned one in
+    /// swizzled memory may be in two places.
+    #[inline(always)]
+    pub(super) fn word(&self, lane: usize, word: u32, unit: u32) -> Option<u64> {
+        // SAFETY: the row exists.
+        let given = if self.how & INDEX != 0 { Some(unsafe { self.index.add(lane).read() }) } else { None };
+        let tid = if self.buffer.add_tid { lane as u32 } else { 0 };
+        let at = given.unwrap_or(0).wrapping_add(tid);
+        let offset = self.vector(lane);
+        let part = offset.wrapping_add(4 * word);
+        let offsets = Offsets { index: given, offset, scalar: self.scalar };
+        if offset % unit != 0 || !self.buffer.contains(offsets, at, part, unit) {
+            return None;
+        }
+        let va = self.base().wrapping_add(self.buffer.offset(at, part));
+        (va % PAGE + u64::from(unit) <= PAGE).then_some(va)
+    }
+}
+
+/// By a buffer's descriptor.
+struct Described;
+
+impl Find for Described {
+    #[inline(always)]
+    unsafe fn places<const N: usize>(
+        step: &Step,
+        cx: &mut Cx,
+        exec: u64,
+        write: bool,
+        pointers: &mut [*mut u8; 256],
+    ) -> Option<Places> {
+        // SAFETY: the step's rows and registers exist.
+        let addressing = unsafe { Addressing::of(step, cx) };
+        let buffer = &addressing.buffer;
         let bytes = u32::from(step.scalar[3]);
         let unit = bytes.min(4);
-        let base = buffer.base.wrapping_add(scalar.into());
         let swizzled = buffer.element != 0;
-        let vector = |lane: usize| {
-            let offset = if step.scalar[2] & OFFSET != 0 { offset.add(lane).read() } else { 0 };
-            offset.wrapping_add(immediate)
-        };
         // Of scratch: one private address.
         let interleaved = swizzled && buffer.add_tid && (buffer.element, buffer.index_stride) == (4, 64);
         if interleaved && step.scalar[2] & INDEX == 0 && (!write || exec == u64::MAX) {
-            let start = vector(exec.trailing_zeros() as usize % 64);
+            let start = addressing.vector(exec.trailing_zeros() as usize % 64);
             let mut differ = 0;
             if step.scalar[2] & OFFSET != 0 {
                 for lane in 0..64 {
                     let mask = ((exec >> lane) as u32 & 1).wrapping_neg();
-                    differ |= (vector(lane) ^ start) & mask;
+                    differ |= (addressing.vector(lane) ^ start) & mask;
                 }
             }
             if differ == 0 && start % 4 == 0 && bytes >= 4 {
                 let mut lines = [0; 4];
                 for (word, line) in lines.iter_mut().enumerate().take(N) {
                     let part = start.wrapping_add(4 * word as u32);
-                    let offsets = Offsets { index: None, offset: start, scalar };
+                    let offsets = Offsets { index: None, offset: start, scalar: addressing.scalar };
                     let inside = [0, 63].into_iter().all(|lane| buffer.contains(offsets, lane, part, unit));
-                    *line = base.wrapping_add(buffer.offset(0, part));
-                    let end = base.wrapping_add(buffer.offset(63, part));
+                    *line = addressing.base().wrapping_add(buffer.offset(0, part));
+                    let end = addressing.base().wrapping_add(buffer.offset(63, part));
                     if !inside || end.wrapping_sub(*line) != 252 {
                         return None;
                     }
@@ -80,23 +143,8 @@ unsafe fn places<const N: usize>(
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            let given = if step.scalar[2] & INDEX != 0 { Some(index.add(lane).read()) } else { None };
-            let tid = if buffer.add_tid { lane as u32 } else { 0 };
-            let at = given.unwrap_or(0).wrapping_add(tid);
-            let offset = vector(lane);
-            // An unaligned access in swizzled memory may be in two places.
-            if offset % unit != 0 {
-                return None;
-            }
             for word in 0..N as u32 {
-                let part = offset.wrapping_add(4 * word);
-                if !buffer.contains(Offsets { index: given, offset, scalar }, at, part, unit) {
-                    return None;
-                }
-                let va = base.wrapping_add(buffer.offset(at, part));
-                if va % PAGE + u64::from(unit) > PAGE {
-                    return None;
-                }
+                let va = addressing.word(lane, word, unit)?;
                 *pointers.get_mut(count)? = cx.cache.page(cx.world, va, write)?;
                 count += 1;
             }
@@ -105,13 +153,14 @@ unsafe fn places<const N: usize>(
     }
 }
 
-/// A line of memory and a row.
+/// A line of memory, which has a word for each lane, and a row.
 #[inline(always)]
 unsafe fn line(cx: &mut Cx, va: u64, row: *mut u8, write: bool) -> Option<()> {
-    let here = (PAGE - va % PAGE).min(256) as usize;
+    let all = 4 * cx.all.count_ones() as usize;
+    let here = (PAGE - va % PAGE).min(all as u64) as usize;
     let first = cx.cache.page(cx.world, va, write)?;
-    let second = if here < 256 { cx.cache.page(cx.world, va.wrapping_add(here as u64), write)? } else { first };
-    for (host, row, len) in [(first, row, here), (second, row.wrapping_add(here), 256 - here)] {
+    let second = if here < all { cx.cache.page(cx.world, va.wrapping_add(here as u64), write)? } else { first };
+    for (host, row, len) in [(first, row, here), (second, row.wrapping_add(here), all - here)] {
         if len != 0 {
             let (to, from) = if write { (host, row.cast_const()) } else { (row, host.cast_const()) };
             // SAFETY: spans of the world while the gate is open, and a row of the caller's.
@@ -122,7 +171,7 @@ unsafe fn line(cx: &mut Cx, va: u64, row: *mut u8, write: bool) -> Option<()> {
 }
 
 /// Loads `N` registers of each lane.
-unsafe fn load<const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
+pub(super) unsafe fn load<F: Find, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     if exec == 0 {
         return step.done(cx);
@@ -130,7 +179,7 @@ unsafe fn load<const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
     let mut pointers = [std::ptr::null_mut(); 256];
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        let Some(places) = places::<N>(step, cx, exec, false, &mut pointers) else { return step.slow(cx) };
+        let Some(places) = F::places::<N>(step, cx, exec, false, &mut pointers) else { return step.slow(cx) };
         let count = exec.count_ones() as usize * N;
         let to = cx.row_mut(step.dst);
         match places {
@@ -186,7 +235,7 @@ unsafe fn merge(to: *mut Words, from: &Words, exec: u64) {
 }
 
 /// Stores `N` registers of each lane.
-unsafe fn store<const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
+pub(super) unsafe fn store<F: Find, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     if exec == 0 {
         return step.done(cx);
@@ -194,7 +243,7 @@ unsafe fn store<const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
     let mut pointers = [std::ptr::null_mut(); 256];
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        let Some(places) = places::<N>(step, cx, exec, true, &mut pointers) else { return step.slow(cx) };
+        let Some(places) = F::places::<N>(step, cx, exec, true, &mut pointers) else { return step.slow(cx) };
         let from = cx.row(step.src[2]);
         match places {
             Places::Lines(lines) => {
@@ -231,38 +280,35 @@ unsafe fn store<const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
 
 const EXTENDS: [Extend; 6] = [Extend::Zero, Extend::Sign, Extend::Low, Extend::LowSign, Extend::High, Extend::HighSign];
 
-/// Makes a step of a load or store.
-pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    let memory = &inst.memory;
-    let layout = builder.layout;
-    if inst.format != Format::Mubuf || memory.lds || memory.tfe || layout.lanes != 64 {
-        return None;
-    }
-    let kind = kind(inst.op)?;
-    let (run, bytes, how): (Run, u8, u8) = match kind {
+/// The handler of a load or store, the bytes of a lane, and what it needs to know of them.
+pub(super) fn transfer<F: Find>(kind: Kind) -> Option<(Run, u8, u8)> {
+    Some(match kind {
         Kind::Load { bytes, extend } => {
             let how = EXTENDS.iter().position(|other| *other == extend)? as u8;
             let run: Run = match bytes.div_ceil(4) {
-                1 => load::<1>,
-                2 => load::<2>,
-                3 => load::<3>,
-                _ => load::<4>,
+                1 => load::<F, 1>,
+                2 => load::<F, 2>,
+                3 => load::<F, 3>,
+                _ => load::<F, 4>,
             };
             (run, bytes, how)
         }
         Kind::Store { bytes, high } => {
             let run: Run = match bytes.div_ceil(4) {
-                1 => store::<1>,
-                2 => store::<2>,
-                3 => store::<3>,
-                _ => store::<4>,
+                1 => store::<F, 1>,
+                2 => store::<F, 2>,
+                3 => store::<F, 3>,
+                _ => store::<F, 4>,
             };
             (run, bytes, high.into())
         }
         _ => return None,
-    };
-    let words = usize::from(bytes.div_ceil(4));
-    let mut step = place.step(run);
+    })
+}
+
+/// The operands of an instruction's address: descriptor, scalar and vector offsets, index.
+pub(super) fn address(builder: &Builder, inst: &Inst, step: &mut Step) -> Option<()> {
+    let (memory, layout) = (&inst.memory, builder.layout);
     step.scalar[0] = layout.scalar(memory.base, 4)?;
     let mut constant = 0;
     step.scalar[1] = match memory.soffset {
@@ -278,14 +324,30 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         operand => layout.scalar(operand, 1)?,
     };
     step.imm = (u64::from(memory.offset as u32) | u64::from(constant) << 32) as i64;
-    step.scalar[2] = if memory.idxen { INDEX } else { 0 } | if memory.offen { OFFSET } else { 0 } | how << 2;
-    step.scalar[3] = bytes;
+    step.scalar[2] = if memory.idxen { INDEX } else { 0 } | if memory.offen { OFFSET } else { 0 };
     let count = usize::from(memory.idxen) + usize::from(memory.offen);
     if count != 0 {
         let row = layout.row(memory.vaddr, count)?;
         step.src[0] = Source::register(row * ROW);
         step.src[1] = Source::register((row + usize::from(memory.idxen && memory.offen)) * ROW);
     }
+    Some(())
+}
+
+/// Makes a step of a load or store.
+pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let memory = &inst.memory;
+    let layout = builder.layout;
+    if inst.format != Format::Mubuf || memory.lds || memory.tfe || layout.lanes != 64 {
+        return None;
+    }
+    let kind = kind(inst.op)?;
+    let (run, bytes, how) = transfer::<Described>(kind)?;
+    let words = usize::from(bytes.div_ceil(4));
+    let mut step = place.step(run);
+    address(builder, inst, &mut step)?;
+    step.scalar[2] |= how << 2;
+    step.scalar[3] = bytes;
     match kind {
         Kind::Load { .. } => step.dst = layout.row(inst.dst, words)? * ROW,
         _ => step.src[2] = Source::register(layout.row(memory.data, words)? * ROW),

@@ -5,6 +5,7 @@ use super::{both, merge, Words};
 use crate::fast::block::{Builder, Place};
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::reference::memory::{ds_kind, Extend, Kind};
 use vkfd_isa::{Inst, Op};
 
 /// The lanes' addresses with an offset, if `bytes` there are in LDS for every active lane. Inactive lanes are at the begin.
@@ -117,6 +118,31 @@ unsafe fn load_short<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> F
     step.done(cx)
 }
 
+/// Loads bytes or halves into one half of the registers: how says `scalar[1]`.
+#[inline(always)]
+unsafe fn load_half<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    let extend = HALVES[usize::from(step.scalar[1]) % HALVES.len()];
+    // SAFETY: as in `load`.
+    unsafe {
+        let mut at = [0; 64];
+        if !addresses::<S>(step, cx, exec, offsets(step)[0], BYTES, &mut at) {
+            return step.slow(cx);
+        }
+        let lds = cx.group.lds.as_ptr();
+        let mut row = cx.row_mut(step.dst).cast::<Words>().read();
+        for lane in 0..64 {
+            let from = lds.add(at[lane] as usize);
+            let value = if BYTES == 1 { from.read().into() } else { from.cast::<u16>().read_unaligned().into() };
+            row[lane] = extend.apply(value, BYTES as u8, row[lane]);
+        }
+        merge::<S>(cx, step.dst, &row, exec);
+    }
+    step.done(cx)
+}
+
+const HALVES: [Extend; 4] = [Extend::Low, Extend::LowSign, Extend::High, Extend::HighSign];
+
 /// Stores `N` registers of eight lanes, at once if they lie side by side, else in their order.
 #[inline(always)]
 unsafe fn store_group<S: Simd, const N: usize>(lds: *mut u8, at: &Words, rows: *const Words, exec: u64, group: usize) {
@@ -190,6 +216,7 @@ unsafe fn store<S: Simd, const N: usize, const A: usize>(step: &Step, cx: &mut C
     step.done(cx)
 }
 
+/// Stores bytes or halves, from bit `scalar[2]` on.
 #[inline(always)]
 unsafe fn store_short<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
@@ -205,7 +232,7 @@ unsafe fn store_short<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> 
             if exec >> lane & 1 == 0 {
                 continue;
             }
-            let (to, value) = (lds.add(at[lane] as usize), (*row)[lane]);
+            let (to, value) = (lds.add(at[lane] as usize), (*row)[lane] >> step.scalar[2]);
             if BYTES == 1 {
                 to.write(value as u8);
             } else {
@@ -234,8 +261,12 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         Op::DsRead2st64B64 => (both!(builder.avx2, load::<2, 2>), 2, 512, true),
         Op::DsReadU8 | Op::DsReadI8 => (both!(builder.avx2, load_short::<1>), 1, 0, true),
         Op::DsReadU16 | Op::DsReadI16 => (both!(builder.avx2, load_short::<2>), 1, 0, true),
-        Op::DsWriteB8 => (both!(builder.avx2, store_short::<1>), 1, 0, false),
-        Op::DsWriteB16 => (both!(builder.avx2, store_short::<2>), 1, 0, false),
+        Op::DsReadU8D16 | Op::DsReadI8D16 | Op::DsReadU8D16Hi | Op::DsReadI8D16Hi => {
+            (both!(builder.avx2, load_half::<1>), 1, 0, true)
+        }
+        Op::DsReadU16D16 | Op::DsReadU16D16Hi => (both!(builder.avx2, load_half::<2>), 1, 0, true),
+        Op::DsWriteB8 | Op::DsWriteB8D16Hi => (both!(builder.avx2, store_short::<1>), 1, 0, false),
+        Op::DsWriteB16 | Op::DsWriteB16D16Hi => (both!(builder.avx2, store_short::<2>), 1, 0, false),
         Op::DsWriteB32 => (both!(builder.avx2, store::<1, 1>), 1, 0, false),
         Op::DsWriteB64 => (both!(builder.avx2, store::<2, 1>), 2, 0, false),
         Op::DsWriteB96 => (both!(builder.avx2, store::<3, 1>), 3, 0, false),
@@ -252,6 +283,15 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         if unit == 0 { [memory.offset as u32, 0] } else { memory.offsets.map(|offset| u32::from(offset) * unit) };
     step.imm = (u64::from(offsets[0]) | u64::from(offsets[1]) << 32) as i64;
     step.scalar[1] = u8::from(matches!(inst.op, Op::DsReadI8 | Op::DsReadI16));
+    match ds_kind(inst.op) {
+        Some(Kind::Load { extend, .. }) => {
+            if let Some(how) = HALVES.iter().position(|other| *other == extend) {
+                step.scalar[1] = how as u8;
+            }
+        }
+        Some(Kind::Store { high: true, .. }) => step.scalar[2] = 16,
+        _ => {}
+    }
     if is_load {
         let all = if unit == 0 { words } else { 2 * words };
         step.dst = builder.layout.row(inst.dst, all)? * ROW;

@@ -8,6 +8,7 @@
 //! | `atomic` | atomic operations |
 //! | `exchange` | permutes and swizzles |
 //! | `buffer` | MUBUF, scratch among it |
+//! | `scratch` | SCRATCH |
 //! | `uniform` | SMEM |
 
 mod atomic;
@@ -15,15 +16,22 @@ mod buffer;
 mod exchange;
 mod global;
 mod local;
+mod scratch;
 mod uniform;
 
 use super::block::{Builder, Place};
 use super::simd::Simd;
 use super::step::{Cx, Step};
-use vkfd_isa::{Format, Inst};
+use crate::reference::memory::{kind, Kind};
+use vkfd_isa::{Format, Inst, Op};
 
 /// Makes a step of a memory instruction.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    // Caches are the host's, which has one for all.
+    let nothing = matches!(inst.op, Op::SDcacheInv | Op::SDcacheInvVol | Op::SDcacheWb | Op::SDcacheWbVol | Op::DsNop);
+    if nothing || kind(inst.op) == Some(Kind::Nothing) {
+        return Some(());
+    }
     match inst.format {
         Format::Global | Format::Flat => {
             global::translate(builder, inst, place, steps).or_else(|| atomic::translate(builder, inst, place, steps))
@@ -31,7 +39,10 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         Format::Ds => local::translate(builder, inst, place, steps)
             .or_else(|| exchange::translate(builder, inst, place, steps))
             .or_else(|| atomic::translate(builder, inst, place, steps)),
-        Format::Mubuf => buffer::translate(builder, inst, place, steps),
+        Format::Mubuf => {
+            buffer::translate(builder, inst, place, steps).or_else(|| atomic::in_buffer(builder, inst, place, steps))
+        }
+        Format::Scratch => scratch::translate(builder, inst, place, steps),
         Format::Smem => uniform::translate(builder, inst, place, steps),
         _ => None,
     }

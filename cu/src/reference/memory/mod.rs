@@ -35,7 +35,7 @@ pub(crate) use atomic::{combine32, combine64, memory as atomic_memory};
 pub(crate) use descriptor::{Buffer, Offsets};
 pub(crate) use exchange::swizzle;
 pub(crate) use flat::{private, scratch_base};
-pub(crate) use kind::{ds_atomic, kind, AtomicOp, Extend, Kind};
+pub(crate) use kind::{ds_atomic, ds_kind, kind, AtomicOp, Extend, Kind};
 pub(crate) use small::{from_half, to_half};
 
 use crate::exit::{Exit, Refusal};
