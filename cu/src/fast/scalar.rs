@@ -215,7 +215,7 @@ operations! {
         SCmovB64 => |a, b, scc| (if scc { a } else { b }, scc);
     }
     2 [1, 0] false false {
-        SBitreplicateB64B32 => |a, b, scc| ((0..32).fold(0, |all, n| all | u64::from(a >> n & 1) * 3 << (2 * n)), scc);
+        SBitreplicateB64B32 => |a, b, scc| ((0..32).fold(0, |all, n| all | (u64::from(a >> n & 1) * 3) << (2 * n)), scc);
     }
     2 [1, 1] false false {
         SBfmB64 => |a, b, scc| (((1u64 << (a & 63)) - 1) << (b & 63), scc);

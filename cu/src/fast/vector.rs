@@ -298,7 +298,8 @@ unsafe fn pair<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) -> Fl
     unsafe {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
         let good = |row: &*const u32| ordinary_row(*row, exec) && ordinary_row(row.add(64), exec);
-        if !cx.plain && !(cx.wide && rows.iter().all(good)) {
+        let ready = cx.plain || cx.wide && rows.iter().all(good);
+        if !ready {
             return step.slow(cx);
         }
         let limit = S::splat(if cx.plain { 0 } else { LEAST });
