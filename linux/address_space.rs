@@ -38,8 +38,10 @@ use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc, Vec};
 use vkfd_driver::sabotage::FailPoint;
 
-/// How long one call of HMM may go on beginning again. The driver, which has a deadline of its own, comes back after a pause.
-const FAULT_TIME: Delta = Delta::from_millis(100);
+/// How long one call of HMM may go on beginning again. Since the notifier notes nothing, it never has to. But HMM counts the time that it waits for the
+/// lock of the mappings, and goes back empty-handed when it has the lock too late: where threads that map and unmap keep each other waiting, a
+/// short time would end each call before it has looked, until the driver's own deadline. So it is as long as that usually is.
+const FAULT_TIME: Delta = Delta::from_secs(10);
 
 const CHUNK_BYTES: usize = CHUNK * PAGE_SIZE;
 /// What a measurement faults in at a time of a longer range.
