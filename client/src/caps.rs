@@ -11,7 +11,7 @@ use vkfd_uapi::vkfd::{self, CapsArgs};
 use crate::error::{ClientError, Errno, Result};
 use crate::transport::Transport;
 
-/// The capabilities of a KFD. All zero for a KFD that has not the query.
+/// The capabilities of a KFD. All zero for a KFD that lacks the query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
     /// The driver is vkfd: it has the query commands, among them the reason of the last error.

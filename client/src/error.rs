@@ -218,7 +218,7 @@ pub enum ClientError {
     /// No such GPU.
     #[error("no GPU with gpu_id {0}")]
     NoGpu(GpuId),
-    /// The driver or device has not what the call needs.
+    /// The driver or device lacks what the call needs.
     #[error("{0}")]
     Unsupported(String),
     /// The arguments make no sense.

@@ -38,7 +38,7 @@ pub enum Strategy {
     Batch,
     /// The batch flag of ALLOC (v3 and v4); copies the list once to put its header before it.
     BatchFlag,
-    /// One ALLOC and one MAP a range; works on every KFD.
+    /// One ALLOC and one MAP per range; works on every KFD.
     PerRange,
 }
 
