@@ -20,7 +20,7 @@ use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::programs::SABOTAGED_GPU;
 use super::progress::minutes;
-use super::{kernel_log, verdict, FlavorArgs};
+use super::{verdict, FlavorArgs};
 use crate::clients::{hip, packages, rocminfo, rocr, Source};
 use crate::{tree, Verdict};
 
@@ -191,9 +191,7 @@ fn sound(parts: &Parts, clients: &[Client], target: Target) -> Result<Vec<String
             findings.push(format!("{}, {}:\n{said}", client.name, target.name()));
         }
     }
-    if let Some(sign) = kernel_log::signs(&outcome.console).first() {
-        println!("\n{}\n", kernel_log::excerpt(&outcome.console, sign, 60));
-    }
+    verdict::show_first_sign(&outcome);
     println!(
         "  from power-on to the end {}; the kernel's log: {}",
         minutes(outcome.took),

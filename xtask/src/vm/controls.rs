@@ -16,7 +16,7 @@ use crate::Verdict;
 
 /// Show that a fault of each kind in a guest is noticed
 ///
-/// Boots one guest a fault: a driver that ignores invalidations or leaves TLB flushes out, a warning, a leak, a panic, a module that
+/// Boots one guest per fault: a driver that ignores invalidations or leaves TLB flushes out, a warning, a leak, a panic, a module that
 /// hangs, that stays loaded or does not load, programs that fail, crash and hang; with --debug also a use after free and a lock inversion.
 ///
 /// Exit status: 0 all were noticed, 1 some were not, 2 it could not be done.

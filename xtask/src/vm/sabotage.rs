@@ -13,7 +13,7 @@ use vkfd_sabotage::Switch;
 use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::programs::{SCENARIOS, STRESS};
-use super::{kernel_log, verdict, Flavor};
+use super::{verdict, Flavor};
 
 /// What is broken, and which scenarios must notice.
 const CONTROLS: [(Option<Switch>, &[&str]); 9] = [
@@ -147,8 +147,7 @@ fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<S
         _ => {}
     };
     let outcome = parts.boot("sabotage", initrd, &job, Size::default(), guest::AROUND_PROGRAMS, record)?;
-    let complaint = kernel_log::signs(&outcome.console).into_iter().next().map(|sign| sign.text);
-    let noticed = failed.or(complaint);
+    let noticed = failed.or_else(|| verdict::complaint(&outcome));
     println!("  driver.invalidation: {}", noticed.as_deref().unwrap_or(name));
     Ok(noticed.is_none().then(|| {
         let found = verdict::findings(&outcome, &job, flavor);
@@ -170,7 +169,7 @@ fn under_stress(parts: &Parts, flavor: Flavor, switch: Switch) -> Result<Option<
         _ => {}
     };
     let outcome = parts.boot("sabotage", initrd, &job, Size::default().with_gpus(2), guest::AROUND_PROGRAMS, record)?;
-    let noticed = said.or_else(|| kernel_log::signs(&outcome.console).into_iter().next().map(|sign| sign.text));
+    let noticed = said.or_else(|| verdict::complaint(&outcome));
     println!("  {}: the stress test: {}", switch.name(), noticed.as_deref().unwrap_or("nothing"));
     Ok(noticed.is_none().then(|| {
         let found = verdict::findings(&outcome, &job, flavor);

@@ -10,7 +10,7 @@ use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::programs::STRESS;
 use super::progress::minutes;
-use super::{kernel_log, verdict, FlavorArgs};
+use super::{verdict, FlavorArgs};
 use crate::Verdict;
 
 /// Run the stress test against the module in a guest
@@ -65,9 +65,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
     })?;
     let findings = verdict::findings(&outcome, &job, flavor);
-    if let Some(sign) = kernel_log::signs(&outcome.console).first() {
-        println!("\n{}\n", kernel_log::excerpt(&outcome.console, sign, 60));
-    }
+    verdict::show_first_sign(&outcome);
     println!("from power-on to the end {}", minutes(outcome.took));
     println!("the kernel's log: {}", outcome.console_path.display());
     Ok(if findings.is_empty() {

@@ -12,7 +12,7 @@ use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::programs::SCENARIOS;
 use super::progress::minutes;
-use super::{kernel_log, verdict, FlavorArgs};
+use super::{verdict, FlavorArgs};
 use crate::Verdict;
 
 /// Run the scenarios against the module in a guest
@@ -122,9 +122,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         parts.boot("test", initrd, &job, args.size, guest::AROUND_PROGRAMS, |record| show(record, &mut results))?;
 
     let mut findings = verdict::findings(&outcome, &job, flavor);
-    if let Some(sign) = kernel_log::signs(&outcome.console).first() {
-        println!("\n{}\n", kernel_log::excerpt(&outcome.console, sign, 60));
-    }
+    verdict::show_first_sign(&outcome);
     let summary = results.summary();
     findings.extend(results.findings(args.size.is_usual() && args.parameters.is_empty()));
     println!("{summary}; from power-on to the end {}", minutes(outcome.took));

@@ -14,6 +14,9 @@ use super::Flavor;
 /// More signs in one log add nothing.
 const SIGNS_SHOWN: usize = 8;
 
+/// Lines of the log that are printed with the first of them.
+const SHOWN_AROUND: usize = 60;
+
 /// What is wrong, in the order of its weight; empty for a good boot.
 pub fn findings(outcome: &Outcome, job: &Job, flavor: Flavor) -> Vec<String> {
     let mut findings = Vec::new();
@@ -52,6 +55,18 @@ pub fn findings(outcome: &Outcome, job: &Job, flavor: Flavor) -> Vec<String> {
         }
     }
     findings
+}
+
+/// Prints the place in the kernel's log where it first complains, if it does.
+pub fn show_first_sign(outcome: &Outcome) {
+    if let Some(sign) = kernel_log::signs(&outcome.console).first() {
+        println!("\n{}\n", kernel_log::excerpt(&outcome.console, sign, SHOWN_AROUND));
+    }
+}
+
+/// What the kernel first complains of.
+pub fn complaint(outcome: &Outcome) -> Option<String> {
+    kernel_log::signs(&outcome.console).into_iter().next().map(|sign| sign.text)
 }
 
 fn ending(outcome: &Outcome) -> Option<String> {
