@@ -70,6 +70,8 @@ pub struct Mm {
     registration: Mutex<Registration>,
     /// The mover's worker, which does not wait for `registration`, wants it.
     wanted: AtomicBool,
+    /// The mover's worker is passing memory's events from one descriptor to another.
+    handing: AtomicBool,
     watches: AtomicUsize,
     flight: Mutex<[Option<CpuSpan>; FLIGHTS]>,
     landed: Condvar,
@@ -143,6 +145,7 @@ impl Mm {
             tree: RwLock::new(IntervalMap::new()),
             registration: Mutex::default(),
             wanted: AtomicBool::new(false),
+            handing: AtomicBool::new(false),
             watches: AtomicUsize::new(0),
             flight: Mutex::new([None; FLIGHTS]),
             landed: Condvar::new(),
@@ -201,6 +204,7 @@ impl Mm {
         if let Some(mover) = self.elsewhere() {
             mover.settle();
         }
+        self.settle_handing();
     }
 
     /// What moves pages to GPUs, if anything has moved yet.

@@ -7,12 +7,13 @@ mod common;
 mod moving;
 
 use common::{advise, pointer, protect, serial, unmap, Area, Watched, RW};
-use moving::{aligned, check, fill, huge_kib, rig, rig_of, rig_on, word};
+use moving::{aligned, check, fill, huge_kib, rig, rig_of, rig_on, word, Rig};
 use std::time::{Duration, Instant};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, PAGE};
 use vkfd_driver::address_space::{Access, Faulted};
 use vkfd_driver::errno::Errno;
 use vkfd_host::MachineOptions;
+use vkfd_sabotage::Switch;
 
 const MB: u64 = 1 << 20;
 
@@ -187,6 +188,50 @@ fn watches_are_told_and_frames_die() {
     assert_eq!(unsafe { libc::syscall(libc::SYS_munmap, gone.start().0, gone.bytes()) }, 0);
     rig.mm.settle();
     assert!(w.counter.take().is_some());
+}
+
+/// A page is unmapped, past libc, while the events of its memory go from one descriptor to another, as it
+/// has come `back` or is to move. How often nobody was told.
+fn unmapped_meanwhile(rig: &Rig, back: bool, times: u64) -> u64 {
+    let missed = (0..times).filter(|round| {
+        let area = aligned(16);
+        fill(&area, 1);
+        let w = Watched::new(rig.mm, area.all());
+        if back {
+            assert_eq!(rig.go(area.all()), 16);
+        }
+        w.counter.take_gone();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                vkfd_host::sabotage::switches().turn(Switch::HandOverSlowly, true);
+                if back {
+                    rig.back(area.all());
+                } else {
+                    rig.go(area.all());
+                }
+                vkfd_host::sabotage::switches().turn(Switch::HandOverSlowly, false);
+            });
+            std::thread::sleep(Duration::from_millis(3 + round % 15));
+            let gone = area.pages(10, 2);
+            assert_eq!(unsafe { libc::syscall(libc::SYS_munmap, gone.start().0, gone.bytes()) }, 0);
+            rig.mm.settle();
+            w.counter.take_gone() == 0
+        })
+    });
+    missed.count() as u64
+}
+
+#[test]
+fn what_is_unmapped_while_its_events_change_hands_is_told_of() {
+    let _one = serial();
+    let rig = rig!(16 * MB);
+    for back in [true, false] {
+        assert_eq!((back, unmapped_meanwhile(&rig, back, 30)), (back, 0));
+        vkfd_host::sabotage::switches().turn(Switch::ForgetWhatWent, true);
+        let forgotten = (0..30).any(|_| unmapped_meanwhile(&rig, back, 15) != 0);
+        vkfd_host::sabotage::switches().turn(Switch::ForgetWhatWent, false);
+        assert!(forgotten, "this test can fail, back: {back}");
+    }
 }
 
 #[test]

@@ -109,6 +109,8 @@ switches! {
         TouchWhileRegistering = "touch_while_registering" ["address"]: "A thread that registers memory touches this address meanwhile. Breaks nothing by itself.";
         EndSlowly = "end_slowly": "Waits before the registration of what has stayed in system memory ends. Breaks nothing by itself.";
         EndCarelessly = "end_carelessly": "Registrations end without regard to what has been moved there meanwhile.";
+        HandOverSlowly = "hand_over_slowly": "Waits while the events of memory go from one descriptor to another. Breaks nothing by itself.";
+        ForgetWhatWent = "forget_what_went": "What was unmapped while the events of memory went from one descriptor to another is not looked for.";
         ReplaceSlowly = "replace_slowly": "Waits between the last look at a mapping and its replacement. Breaks nothing by itself.";
         ForgetWhatMoved = "forget_what_moved": "What was moved away just before a mapping was replaced is not looked for.";
     }

@@ -61,6 +61,10 @@ impl Elsewhere for Mover {
         self.each_unmoved(span, f);
     }
 
+    fn each_hole(&self, span: CpuSpan, f: &mut dyn FnMut(CpuSpan)) {
+        self.mappings.each_hole(span, f);
+    }
+
     fn refusal(&self, span: CpuSpan, access: Access) -> Option<Errno> {
         self.refusal(span, access)
     }

@@ -151,6 +151,20 @@ impl Mappings {
         }
     }
 
+    /// Calls `f` for the parts of `span` that nothing is mapped in, as far as that can be told.
+    pub(super) fn each_hole(&self, span: CpuSpan, f: &mut dyn FnMut(CpuSpan)) {
+        let mut at = span.start();
+        while at < span.end() {
+            let Ok(next) = self.query(at) else { return };
+            let (start, end) = next.map_or((span.end(), span.end()), |vma| (vma.span.start(), vma.span.end()));
+            let hole = CpuSpan::between(at, start.min(span.end()).max(at));
+            if hole.bytes() != 0 {
+                f(hole);
+            }
+            at = end;
+        }
+    }
+
     /// The mapping that `at` is in, within `span`. What is registered for events by itself is a mapping of its own.
     pub(super) fn around(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
         let vma = self.query(at).ok()?.filter(|vma| vma.span.contains(at))?;

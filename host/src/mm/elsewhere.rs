@@ -29,6 +29,9 @@ pub(crate) trait Elsewhere: Send + Sync {
     /// Calls `f` for the parts of `span` whose events the watches' descriptor shows.
     fn each_unmoved(&self, span: CpuSpan, f: &mut dyn FnMut(CpuSpan));
 
+    /// Calls `f` for the parts of `span` that nothing is mapped in, as far as that can be told.
+    fn each_hole(&self, span: CpuSpan, f: &mut dyn FnMut(CpuSpan));
+
     /// Why an access to pages of `span` on a GPU is refused, if it is.
     fn refusal(&self, span: CpuSpan, access: Access) -> Option<Errno>;
 

@@ -5,8 +5,9 @@
 //! Lock `registration` guards all of it. Who has it may touch pages that the mover's worker is to bring, so the worker never waits for it:
 //! what it calls here says `None` when somebody else has the lock, and the worker does its other work and asks again.
 
-use super::told::Told;
-use super::Mm;
+use super::told::{Goes, Told};
+use super::{By, Mm};
+use crate::sabotage;
 use crate::uffd::Uffd;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError, TryLockError};
@@ -31,6 +32,23 @@ pub(super) struct Registration {
     moving: Option<CpuSpan>,
 }
 
+/// Events of memory go from one descriptor to the other, and from neither in between. Until it is dropped
+/// [`Mm::settle`] waits: whoever has unmapped something meanwhile goes on when it was told of.
+struct Handing<'a>(&'a Mm);
+
+impl<'a> Handing<'a> {
+    fn begin(mm: &'a Mm) -> Self {
+        mm.handing.store(true, Ordering::SeqCst);
+        Self(mm)
+    }
+}
+
+impl Drop for Handing<'_> {
+    fn drop(&mut self) {
+        self.0.handing.store(false, Ordering::SeqCst);
+    }
+}
+
 /// How often others give way to the worker before they take the lock all the same: it may be waiting for them elsewhere.
 const TURNS: u32 = 1000;
 
@@ -47,7 +65,7 @@ impl Mm {
 
     /// For the mover's worker: `None` when somebody else has the lock.
     fn try_registration(&self) -> Option<MutexGuard<'_, Registration>> {
-        if crate::sabotage::has(Switch::WaitForRegistration) {
+        if sabotage::has(Switch::WaitForRegistration) {
             return Some(self.registration());
         }
         let registration = match self.registration.try_lock() {
@@ -63,7 +81,7 @@ impl Mm {
     /// want of mappings: going on would miss what happens to it.
     pub(super) fn register(&self, told: &Told) -> Result<(), Errno> {
         let Some(uffd) = &self.uffd else { return Ok(()) };
-        crate::sabotage::while_registering();
+        sabotage::while_registering();
         // Before registering: an event that comes meanwhile sets it again.
         told.mark_registered();
         let mut registered = Ok(true);
@@ -96,6 +114,26 @@ impl Mm {
         });
     }
 
+    /// Tells of the parts of `span` that are not mapped: nothing else did if they went while its events
+    /// went from one descriptor to another. Without `registration`, which who is told may wait for.
+    fn tell_of_holes(&self, span: CpuSpan) {
+        let Some(mover) = self.elsewhere().filter(|_| self.is_watched(span)) else { return };
+        if sabotage::has(Switch::ForgetWhatWent) {
+            return;
+        }
+        mover.each_hole(span, &mut |hole| {
+            self.registration_lost(hole);
+            drop(self.begin(hole, By::Others, Goes::Memory));
+        });
+    }
+
+    /// Waits until no memory's events are on their way from one descriptor to another.
+    pub(super) fn settle_handing(&self) {
+        while self.handing.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+
     /// Calls `f` for the parts of `span` whose events come from the watches' descriptor, not from the mover's.
     fn each_unmoved(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan)) {
         match self.elsewhere() {
@@ -116,9 +154,11 @@ impl Mm {
     /// it is to be tried again.
     pub(crate) fn hand_over(&self, span: CpuSpan, register: impl FnOnce() -> bool) -> Option<bool> {
         let mut registration = self.try_registration()?;
+        let _handing = Handing::begin(self);
         if let Some(uffd) = &self.uffd {
             uffd.hand_over(span);
         }
+        sabotage::wait_if(Switch::HandOverSlowly);
         let done = register();
         if done {
             let hull = registration.moving.unwrap_or(span);
@@ -127,6 +167,8 @@ impl Mm {
         } else {
             self.watch_again(span);
         }
+        drop(registration);
+        self.tell_of_holes(span);
         Some(done)
     }
 
@@ -151,10 +193,14 @@ impl Mm {
     /// Takes `span` back from the mover, which has `unregister` end its registration. False as `unregister`, or when somebody else registers memory; then
     /// nothing has changed.
     pub(crate) fn take_over(&self, span: CpuSpan, unregister: impl FnOnce() -> bool) -> bool {
-        let Some(_registration) = self.try_registration() else { return false };
+        let Some(registration) = self.try_registration() else { return false };
+        let _handing = Handing::begin(self);
         let done = unregister();
+        sabotage::wait_if(Switch::HandOverSlowly);
         if done {
             self.watch_again(span);
+            drop(registration);
+            self.tell_of_holes(span);
         }
         done
     }
