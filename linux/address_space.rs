@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A process's CPU memory as the driver sees it: [`vkfd_driver::address_space::AddressSpace`] over interval notifiers and HMM.
+//! A process's CPU memory as the driver sees it: [`vkfd_driver::address_space::AddressSpace`] over
+//! interval notifiers and HMM.
 //!
-//! An open file belongs to the address space (`mm_struct`) that opened it, of which it holds the structure (`mmgrab`), not the
-//! contents: whatever looks at the contents takes a user's reference for that long, and fails with ESRCH when there are no users any more.
-//! After a fork or an exec the file's new owner has another address space and gets EBADF.
+//! An open file belongs to the address space (`mm_struct`) that opened it, of which it holds the
+//! structure (`mmgrab`), not the contents: whatever looks at the contents takes a user's reference
+//! for that long, and fails with ESRCH when there are no users any more. After a fork or an exec
+//! the file's new owner has another address space and gets EBADF.
 //!
-//! Each invalidation is noted before the driver's callback runs: an invalidation that has raised a generation is one that
-//! `read_begin` waits for, which is what the driver's scheme of generations needs.
+//! Each invalidation is noted before the driver's callback runs: an invalidation that has raised a
+//! generation is one that `read_begin` waits for, which is what the driver's scheme of generations
+//! needs.
 //!
-//! Which pages went stale while others were faulted in, the generations tell, range by range. HMM knows but one sequence number for
-//! all it was asked for and would begin again with each invalidation, also of something else in the window, and in a storm of them
-//! never end. So it gets a notifier that notes nothing ([`Quiet`]).
+//! Which pages went stale while others were faulted in, the generations tell, range by range. HMM
+//! knows but one sequence number for all it was asked for and would begin again with each
+//! invalidation, also of something else in the window, and in a storm of them never end. So it gets
+//! a notifier that notes nothing ([`Quiet`]).
 //!
-//! Ranges that lie near each other are looked up together, gaps included ([`Looked`]); only what is missing is faulted in range by range.
+//! Ranges that lie near each other are looked up together, gaps included ([`Looked`]); only what is
+//! missing is faulted in range by range.
 
 use crate::device_memory::{self, IntoSystem, Memories, CHUNK};
 use crate::hmm::{self, Pfn};
@@ -38,19 +43,22 @@ use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc, Vec};
 use vkfd_driver::sabotage::FailPoint;
 
-/// How long one call of HMM may go on beginning again. Since the notifier notes nothing, it never has to. But HMM counts the time that it waits for the
-/// lock of the mappings, and goes back empty-handed when it has the lock too late: where threads that map and unmap keep each other waiting, a
-/// short time would end each call before it has looked, until the driver's own deadline. So it is as long as that usually is.
+/// How long one call of HMM may go on beginning again. Since the notifier notes nothing, it never
+/// has to. But HMM counts the time that it waits for the lock of the mappings, and goes back
+/// empty-handed when it has the lock too late: where threads that map and unmap keep each other
+/// waiting, a short time would end each call before it has looked, until the driver's own deadline.
+/// So it is as long as that usually is.
 const FAULT_TIME: Delta = Delta::from_secs(10);
 
 const CHUNK_BYTES: usize = CHUNK * PAGE_SIZE;
 /// What a measurement faults in at a time of a longer range.
 const MOST_MEASURED_PAGES: u64 = 16384;
-/// How often pages are moved again that changed while they moved: where there was none, a processor may have brought one. The next time they
-/// are pages like others.
+/// How often pages are moved again that changed while they moved: where there was none, a processor
+/// may have brought one. The next time they are pages like others.
 const MIGRATION_TRIES: usize = 3;
 
-/// The notifier that HMM gets: of a page that nobody maps, and whatever happens to it does not matter.
+/// The notifier that HMM gets: of a page that nobody maps, and whatever happens to it does not
+/// matter.
 struct Quiet;
 
 impl Operations for Quiet {
@@ -109,7 +117,8 @@ impl Watch for IntervalNotifier<Client> {
 /// A process's memory.
 pub(crate) struct ProcessMemory {
     mm: ARef<Mm>,
-    /// Whose it is, as the system as a whole numbers users: containers have others of the same number.
+    /// Whose it is, as the system as a whole numbers users: containers have others of the same
+    /// number.
     uid: u32,
     /// What of it can be a GPU's.
     memories: Arc<Memories>,
@@ -127,15 +136,16 @@ impl ProcessMemory {
         Ok(Self { mm: ARef::from(&**mm), uid, memories, quiet: SetOnce::new() })
     }
 
-    /// A reference as a user of the address space. Given back by a worker: the last user tears the address space down, which is
-    /// not for a thread that may hold locks.
+    /// A reference as a user of the address space. Given back by a worker: the last user tears the
+    /// address space down, which is not for a thread that may hold locks.
     fn alive(&self) -> Result<impl core::ops::Deref<Target = kernel::mm::MmWithUserAsync>> {
         let user = self.mm.mmget_not_zero().ok_or(Errno::ESRCH)?;
         Ok(MmWithUser::into_mmput_async(user))
     }
 
     fn user_slice(&self, at: CpuVa, bytes: usize) -> Result<UserSlice> {
-        // There is nobody to ask for another process's memory: calls on a file from elsewhere were refused.
+        // There is nobody to ask for another process's memory: calls on a file from elsewhere were
+        // refused.
         if !self.is_current() {
             return Err(Errno::EFAULT.into());
         }
@@ -144,8 +154,8 @@ impl ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Calls `f` for the mapped parts of `span`, each at most a chunk and in one mapping, which is locked for that long only. Gives up when the
-    /// thread is being killed.
+    /// Calls `f` for the mapped parts of `span`, each at most a chunk and in one mapping, which is
+    /// locked for that long only. Gives up when the thread is being killed.
     fn each_chunk(&self, span: CpuSpan, mut f: impl FnMut(&VmaRef, Range<usize>, &mut Lists)) -> Result {
         let mm = self.alive()?;
         let mut lists = Lists::new(CHUNK.min(index(span.pages())))?;
@@ -423,7 +433,8 @@ impl AddressSpace for ProcessMemory {
     }
 }
 
-/// Calls `f` for the mappings of `span`, one after the other, up to the first hole. Whether there is none.
+/// Calls `f` for the mappings of `span`, one after the other, up to the first hole. Whether there
+/// is none.
 fn each_mapping(mm: &MmWithUser, span: CpuSpan, mut f: impl FnMut(&VmaRef)) -> bool {
     let lock = mm.mmap_read_lock();
     let mut at = index(span.start().0);
@@ -470,8 +481,9 @@ impl<'a> Run<'a> {
     }
 
     fn fault(&self, start: CpuVa, pages: &mut [Page]) -> core::result::Result<(), Errno> {
-        // SAFETY: both types are 64-bit words of which every pattern is a value, so that the same array can be filled as one and turned
-        // into the other in place; it is borrowed exclusively. What is left in it after a failure nobody looks at.
+        // SAFETY: both types are 64-bit words of which every pattern is a value, so that the same
+        // array can be filled as one and turned into the other in place; it is borrowed
+        // exclusively. What is left in it after a failure nobody looks at.
         let pfns = unsafe { core::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<Pfn>(), pages.len()) };
         let start = index(start.0);
         let range = start..start + pfns.len() * PAGE_SIZE;
@@ -493,7 +505,8 @@ impl<'a> Run<'a> {
 /// Turns what HMM tells of pages into where they are for GPUs.
 struct Places<'a> {
     memories: &'a Memories,
-    /// The block of the last page that was of ordinary memory: so are all of it, because the kernel adds a device's memory in whole blocks.
+    /// The block of the last page that was of ordinary memory: so are all of it, because the kernel
+    /// adds a device's memory in whole blocks.
     ordinary: usize,
 }
 
@@ -507,7 +520,8 @@ impl<'a> Places<'a> {
         Self { memories, ordinary: Self::NO_BLOCK }
     }
 
-    /// Where a page is for GPUs. None for one that they do not reach: another driver's device has it.
+    /// Where a page is for GPUs. None for one that they do not reach: another driver's device has
+    /// it.
     fn page(&mut self, pfn: Pfn) -> Option<Page> {
         if !pfn.is_valid() {
             return None;
@@ -526,10 +540,12 @@ impl<'a> Places<'a> {
     }
 }
 
-/// What there was in a stretch of addresses when one call of the kernel's looked, gaps included: instead of one call per range, each of which
-/// takes the lock and walks from the root. What is missing of a range is faulted in for it alone.
+/// What there was in a stretch of addresses when one call of the kernel's looked, gaps included:
+/// instead of one call per range, each of which takes the lock and walks from the root. What is
+/// missing of a range is faulted in for it alone.
 ///
-/// What was looked up may be as old as the call of [`AddressSpace::fault`]: the driver finds out by its generations, which it noted before.
+/// What was looked up may be as old as the call of [`AddressSpace::fault`]: the driver finds out by
+/// its generations, which it noted before.
 struct Looked<'a> {
     run: &'a Run<'a>,
     places: Places<'a>,
@@ -550,7 +566,8 @@ impl<'a> Looked<'a> {
         Ok(Self { run, places: Places::new(run.memories), start: CpuVa(0), pages: 0, pfns })
     }
 
-    /// Unless it has looked at the first of `spans` already, looks at it and those of the next that lie near. A failure is as if nothing was there.
+    /// Unless it has looked at the first of `spans` already, looks at it and those of the next that
+    /// lie near. A failure is as if nothing was there.
     fn go_to(&mut self, spans: &[CpuSpan]) {
         let Some((first, next)) = spans.split_first() else { return };
         if self.place(*first).is_some() {
@@ -583,7 +600,8 @@ impl<'a> Looked<'a> {
         (end <= self.pages).then_some(first..end)
     }
 
-    /// Writes where the pages of `span` are to `pages`, which is as long, if all of them were there.
+    /// Writes where the pages of `span` are to `pages`, which is as long, if all of them were
+    /// there.
     fn tell(&mut self, span: CpuSpan, pages: &mut [Page]) -> bool {
         let Some(place) = self.place(span) else { return false };
         let (places, access) = (&mut self.places, self.run.access);

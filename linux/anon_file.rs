@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Files without a name, which calls give to their callers.
 //!
-//! A file shares its data ([`AnonFile`]) with whoever made it, and holds the module: it cannot be unloaded as long as one is open. Each has an
-//! inode of its own, so that what is said of a file (its size) is said of it alone.
+//! A file shares its data ([`AnonFile`]) with whoever made it, and holds the module: it cannot be
+//! unloaded as long as one is open. Each has an inode of its own, so that what is said of a file
+//! (its size) is said of it alone.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
@@ -120,7 +121,8 @@ impl<T: AnonFile> Operations<T> {
     ///
     /// Called by the kernel.
     unsafe extern "C" fn poll(file: *mut bindings::file, table: *mut bindings::poll_table) -> bindings::__poll_t {
-        // SAFETY: a file with these operations, open during the call; the table is null or there during the call.
+        // SAFETY: a file with these operations, open during the call; the table is null or there
+        // during the call.
         unsafe { Self::data(file).poll(File::from_raw_file(file), PollTable::from_raw(table)) }
     }
 
@@ -141,7 +143,8 @@ fn result(done: Result<usize>) -> isize {
     }
 }
 
-/// A new file of the current process's, `bytes` long to who asks: its descriptor. `flags` are open(2)'s.
+/// A new file of the current process's, `bytes` long to who asks: its descriptor. `flags` are
+/// open(2)'s.
 pub(crate) fn install<T: AnonFile>(data: Arc<T>, flags: u32, bytes: u64) -> Result<u32> {
     let descriptor = FileDescriptorReservation::get_unused_fd_flags(flags & bindings::O_CLOEXEC)?;
     let operations: *const bindings::file_operations = &raw const T::operations().0;
@@ -155,7 +158,8 @@ pub(crate) fn install<T: AnonFile>(data: Arc<T>, flags: u32, bytes: u64) -> Resu
         // SAFETY: made above; there is no file that would have it.
         drop(unsafe { Arc::<T>::from_foreign(data) });
     })?;
-    // SAFETY: the file and its inode are new, and nobody else has them. The reference goes to the descriptor.
+    // SAFETY: the file and its inode are new, and nobody else has them. The reference goes to the
+    // descriptor.
     let file = unsafe {
         (*(*file).f_inode).i_size = bytes as bindings::loff_t;
         ARef::from_raw(core::ptr::NonNull::new_unchecked(file.cast::<File>()))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A bitmap that any context can change: bits are set and cleared one by one with atomic operations, and drained in runs.
+//! A bitmap that any context can change: bits are set and cleared one by one with atomic
+//! operations, and drained in runs.
 //!
-//! A second bitmap has a bit for each word of the first that may have bits set, so that draining a large and nearly empty one costs little:
-//! O(bits / 4096 + bits set).
+//! A second bitmap has a bit for each word of the first that may have bits set, so that draining a
+//! large and nearly empty one costs little: O(bits / 4096 + bits set).
 //!
 //! Nothing here depends on the rest of this module's crate.
 
@@ -15,7 +16,8 @@ const BITS: usize = u64::BITS as usize;
 /// The bitmap.
 pub(crate) struct AtomicBitmap {
     words: KVVec<AtomicU64>,
-    /// A bit a word. May be set for a word without bits; is set, or about to be, for every word that has some.
+    /// A bit a word. May be set for a word without bits; is set, or about to be, for every word
+    /// that has some.
     summary: KVVec<AtomicU64>,
     set: AtomicUsize,
 }
@@ -67,7 +69,8 @@ impl AtomicBitmap {
         self.words[bit / BITS].load(Ordering::Acquire) & (1 << (bit % BITS)) != 0
     }
 
-    /// Clears all and tells which were set, in ascending runs. A bit that is set meanwhile is told now or next time.
+    /// Clears all and tells which were set, in ascending runs. A bit that is set meanwhile is told
+    /// now or next time.
     pub(crate) fn drain(&self, mut each: impl FnMut(Range<usize>)) {
         let mut run = 0..0;
         for (i, summary) in self.summary.iter().enumerate() {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The PCI device's memory: [`vkfd_wire::Bar`] over the mapped BARs of an ivshmem device, and over the memory outside of them that the
-//! machine keeps for it, if there is any (`memmap=`, or what firmware reports as special-purpose memory).
+//! The PCI device's memory: [`vkfd_wire::Bar`] over the mapped BARs of an ivshmem device, and over
+//! the memory outside of them that the machine keeps for it, if there is any (`memmap=`, or what
+//! firmware reports as special-purpose memory).
 //!
-//! The mappings are this value's own and last as long as it does, which may be longer than the PCI driver is bound: accesses then go to a
-//! device that nobody listens behind any more, and harm nothing.
+//! The mappings are this value's own and last as long as it does, which may be longer than the PCI
+//! driver is bound: accesses then go to a device that nobody listens behind any more, and harm
+//! nothing.
 
 use crate::dma::DmaPages;
 use core::ptr::NonNull;
@@ -42,7 +44,8 @@ const SHORT_TURNS: u32 = 100;
 ///
 /// # Invariants
 ///
-/// `registers` is a mapping of at least [`REGISTER_BYTES`], `shared` one of `bytes`, both made here and not undone before drop.
+/// `registers` is a mapping of at least [`REGISTER_BYTES`], `shared` one of `bytes`, both made here
+/// and not undone before drop.
 pub(crate) struct PciBar {
     registers: NonNull<u8>,
     shared: NonNull<u8>,
@@ -144,7 +147,8 @@ impl PciBar {
     ///
     /// There is room for a page at `to`.
     pub(crate) unsafe fn read_page(&self, at: u64, to: *mut u8) {
-        // SAFETY: mapped as long as `self`; promised by the caller. The kernel's function does not mind who else writes there.
+        // SAFETY: mapped as long as `self`; promised by the caller. The kernel's function does not
+        // mind who else writes there.
         unsafe { bindings::memcpy(to.cast(), self.page(at), index(PAGE)) };
     }
 
@@ -165,7 +169,8 @@ impl PciBar {
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {
-        // SAFETY: mapped as long as `self`, inside, aligned. Everyone accesses it atomically or from outside Rust.
+        // SAFETY: mapped as long as `self`, inside, aligned. Everyone accesses it atomically or
+        // from outside Rust.
         unsafe { AtomicU64::from_ptr(self.mapped(at, 8).cast()) }
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Character devices with a class, a number and a node in `/dev`, as drivers have them that are older than the misc device.
+//! Character devices with a class, a number and a node in `/dev`, as drivers have them that are
+//! older than the misc device.
 //!
-//! A [`Registration`] carries a context, which its files get when they are opened. Open files hold the module: it cannot be unloaded, and no
-//! registration can go, as long as there is one.
+//! A [`Registration`] carries a context, which its files get when they are opened. Open files hold
+//! the module: it cannot be unloaded, and no registration can go, as long as there is one.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
@@ -50,7 +51,8 @@ impl Class {
         try_pin_init!(Self {
             directory,
             inner <- Opaque::try_ffi_init(move |slot: *mut bindings::class| {
-                // SAFETY: `slot` stays where it is until it is unregistered; the name is a constant.
+                // SAFETY: `slot` stays where it is until it is unregistered; the name is a
+                // constant.
                 to_result(unsafe {
                     slot.write_bytes(0, 1);
                     (*slot).name = name.as_char_ptr();
@@ -62,13 +64,15 @@ impl Class {
     }
 
     unsafe extern "C" fn node(device: *const bindings::device, _mode: *mut bindings::umode_t) -> *mut c_char {
-        // SAFETY: called for devices of classes with this function, which are `inner` of a `Self`; initialised before.
+        // SAFETY: called for devices of classes with this function, which are `inner` of a `Self`;
+        // initialised before.
         let directory = unsafe {
             let inner: *mut Opaque<bindings::class> = (*device).class.cast_mut().cast();
             (*kernel::container_of!(inner, Self, inner)).directory
         };
         let Some(directory) = directory else { return core::ptr::null_mut() };
-        // SAFETY: a device has a name: its own, or that of its kobject. The caller frees what is returned.
+        // SAFETY: a device has a name: its own, or that of its kobject. The caller frees what is
+        // returned.
         unsafe {
             let own = (*device).init_name;
             let name = if own.is_null() { (*device).kobj.name } else { own };
@@ -148,7 +152,8 @@ pub(crate) trait CharDevice: Send + Sync + Sized + 'static {
 ///
 /// # Invariants
 ///
-/// `cdev` is added under `region`'s number, with [`Vtable::<T>::OPERATIONS`]; `device` is a device of `class` with the same number.
+/// `cdev` is added under `region`'s number, with [`Vtable::<T>::OPERATIONS`]; `device` is a device
+/// of `class` with the same number.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Registration<T: CharDevice> {
     context: Arc<T::Context>,
@@ -178,7 +183,8 @@ impl<T: CharDevice> Registration<T> {
             region,
             class,
             cdev <- Opaque::ffi_init(|slot: *mut bindings::cdev| {
-                // SAFETY: `slot` stays where it is until it was removed, and no file that has it is open then.
+                // SAFETY: `slot` stays where it is until it was removed, and no file that has it is
+                // open then.
                 unsafe {
                     bindings::cdev_init(slot, &Vtable::<T>::OPERATIONS);
                     (*slot).owner = Vtable::<T>::OPERATIONS.owner;
@@ -213,8 +219,9 @@ impl<T: CharDevice> Registration<T> {
     /// What `file` is, if it is a file of this device.
     pub(crate) fn of<'a>(&self, file: &'a LocalFile) -> Option<&'a T> {
         let file = file.as_ptr();
-        // SAFETY: an open file has an inode. Whose type is that of a character device and whose number is ours was opened by `Vtable::<T>`,
-        // and has its private data as long as it is open; `file` holds it open.
+        // SAFETY: an open file has an inode. Whose type is that of a character device and whose
+        // number is ours was opened by `Vtable::<T>`, and has its private data as long as it is
+        // open; `file` holds it open.
         unsafe {
             let inode = (*file).f_inode;
             let character = u32::from((*inode).i_mode) & bindings::S_IFMT == bindings::S_IFCHR;
@@ -229,8 +236,8 @@ impl<T: CharDevice> Registration<T> {
 #[pinned_drop]
 impl<T: CharDevice> PinnedDrop for Registration<T> {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: added and created, by the invariants. No file is open: each would hold the module, and what is dropped here is
-        // dropped by the module.
+        // SAFETY: added and created, by the invariants. No file is open: each would hold the
+        // module, and what is dropped here is dropped by the module.
         unsafe {
             bindings::cdev_del(self.cdev.get());
             bindings::device_destroy(self.class.inner.get(), self.region.0);
@@ -256,8 +263,9 @@ impl<T: CharDevice> Vtable<T> {
     ///
     /// Called by the kernel, for an inode with the number of a `Registration<T>`.
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: the inode has the `cdev` that was found by its number, which is that of a registration; the registration is not
-        // dropped before the module, which the file holds by now.
+        // SAFETY: the inode has the `cdev` that was found by its number, which is that of a
+        // registration; the registration is not dropped before the module, which the file holds by
+        // now.
         let registration = unsafe {
             let inner: *mut Opaque<bindings::cdev> = vkfd_inode_cdev(inode).cast();
             &*kernel::container_of!(inner, Registration<T>, cdev)

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A device's memory as pages that processes can have: `ZONE_DEVICE`.
 //!
-//! A [`PageMap`] gives each page of such memory a page structure, for as long as it exists. The pages are not the kernel's to allocate:
-//! the driver takes one ([`PageMap::take`]), has a process's page moved there ([`crate::migrate`]), and is told when the last use has gone
+//! A [`PageMap`] gives each page of such memory a page structure, for as long as it exists. The
+//! pages are not the kernel's to allocate: the driver takes one ([`PageMap::take`]), has a
+//! process's page moved there ([`crate::migrate`]), and is told when the last use has gone
 //! ([`Operations::freed`]). There are two kinds, see [`Kind`].
 //!
 //! Dropping a map waits for the last page: move them out before ([`crate::migrate::evict`]).
 //!
-//! The structures take 64 bytes per page of ordinary memory. The range must be aligned to 2 MiB, and nobody else may have structures for it.
+//! The structures take 64 bytes per page of ordinary memory. The range must be aligned to 2 MiB,
+//! and nobody else may have structures for it.
 //!
 //! Nothing here depends on the rest of this module's crate but the bitmap and [`crate::migrate`].
 //!
@@ -53,7 +55,8 @@ impl Owner {
 /// How processors get on with the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// They and other devices use it in place, as they use ordinary memory (`MEMORY_DEVICE_COHERENT`).
+    /// They and other devices use it in place, as they use ordinary memory
+    /// (`MEMORY_DEVICE_COHERENT`).
     Coherent,
     /// They do not reach it: a page is moved back when one touches it (`MEMORY_DEVICE_PRIVATE`).
     Private,
@@ -67,7 +70,8 @@ pub(crate) trait Operations: Send + Sync {
     /// Page `page` is in use no longer. In any context, also that of an interrupt.
     fn freed(&self, page: usize);
 
-    /// A processor has touched page `page`, which is private. To be moved to ordinary memory. Called with the mmap lock held; may sleep.
+    /// A processor has touched page `page`, which is private. To be moved to ordinary memory.
+    /// Called with the mmap lock held; may sleep.
     fn move_to_ram(&self, page: usize, fault: &Fault<'_>) -> Result<(), FaultError>;
 }
 
@@ -149,8 +153,8 @@ pub(crate) enum Place {
 ///
 /// # Invariants
 ///
-/// `inner` is mapped, with [`Self::OPS`], for `pages` pages from frame `first` on, as long as the value exists. A page has a bit in `used`
-/// from when it is taken until it is free.
+/// `inner` is mapped, with [`Self::OPS`], for `pages` pages from frame `first` on, as long as the
+/// value exists. A page has a bit in `used` from when it is taken until it is free.
 #[pin_data(PinnedDrop)]
 pub(crate) struct PageMap<T: Operations> {
     #[pin]
@@ -177,13 +181,14 @@ impl<T: Operations> PageMap<T> {
         folio_split: None,
     };
 
-    /// Makes structures for the pages at `place`: for a kind that processors reach, or not. EINVAL for a place that is not whole pages,
-    /// ENOMEM, and what the kernel says of a range that it does not like.
+    /// Makes structures for the pages at `place`: for a kind that processors reach, or not. EINVAL
+    /// for a place that is not whole pages, ENOMEM, and what the kernel says of a range that it
+    /// does not like.
     ///
     /// # Safety
     ///
-    /// A given range is memory of the caller's alone, that stays where it is until the map has gone, and whose contents processors may read
-    /// and write, cached.
+    /// A given range is memory of the caller's alone, that stays where it is until the map has
+    /// gone, and whose contents processors may read and write, cached.
     pub(crate) unsafe fn new<E>(place: Place, data: impl PinInit<T, E>) -> impl PinInit<Self, Error>
     where
         Error: From<E>,
@@ -209,8 +214,8 @@ impl<T: Operations> PageMap<T> {
                 first,
                 pages,
                 inner <- Opaque::try_ffi_init(move |slot: *mut bindings::dev_pagemap| {
-                    // SAFETY: `slot` stays where it is until the value is dropped, which undoes the mapping; the operations are
-                    // constants. The caller promises the rest.
+                    // SAFETY: `slot` stays where it is until the value is dropped, which undoes the
+                    // mapping; the operations are constants. The caller promises the rest.
                     unsafe {
                         slot.write_bytes(0, 1);
                         (*slot).type_ = kind;
@@ -252,12 +257,14 @@ impl<T: Operations> PageMap<T> {
         page < self.pages && self.used.is_set(page)
     }
 
-    /// Takes page `page`, whose contents are the caller's until it lets go of it. None for a page in use, or that there is not.
+    /// Takes page `page`, whose contents are the caller's until it lets go of it. None for a page
+    /// in use, or that there is not.
     pub(crate) fn take(&self, page: usize) -> Option<LockedPage> {
         if page >= self.pages || !self.used.set(page) {
             return None;
         }
-        // SAFETY: mapped, by the invariants, and nobody has it: it becomes a locked page with one reference.
+        // SAFETY: mapped, by the invariants, and nobody has it: it becomes a locked page with one
+        // reference.
         unsafe {
             let raw = vkfd_pfn_to_page(self.first + page);
             bindings::zone_device_page_init(raw, self.inner.get(), 0);
@@ -269,7 +276,8 @@ impl<T: Operations> PageMap<T> {
     ///
     /// The page is one of a `Self`'s, and in use.
     unsafe fn of<'a>(pgmap: *mut bindings::dev_pagemap, page: *mut bindings::page) -> (&'a Self, usize) {
-        // SAFETY: `OPS` is for maps that are the `inner` of a `Self` only, which is not dropped before its pages are free.
+        // SAFETY: `OPS` is for maps that are the `inner` of a `Self` only, which is not dropped
+        // before its pages are free.
         unsafe {
             let inner: *mut Opaque<bindings::dev_pagemap> = pgmap.cast();
             let this = &*kernel::container_of!(inner, Self, inner);
@@ -278,7 +286,8 @@ impl<T: Operations> PageMap<T> {
     }
 
     unsafe extern "C" fn folio_free(folio: *mut bindings::folio) {
-        // SAFETY: the kernel calls this for a page of ours, one page large, whose last reference has gone.
+        // SAFETY: the kernel calls this for a page of ours, one page large, whose last reference
+        // has gone.
         let (this, page) = unsafe { Self::of(vkfd_folio_pgmap(folio), folio.cast()) };
         // From here on it can be taken again.
         this.used.clear(page);
@@ -286,7 +295,8 @@ impl<T: Operations> PageMap<T> {
     }
 
     unsafe extern "C" fn migrate_to_ram(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-        // SAFETY: the kernel calls this for a page of ours, which it has locked and holds, with the mmap lock held.
+        // SAFETY: the kernel calls this for a page of ours, which it has locked and holds, with the
+        // mmap lock held.
         let (this, page, fault) = unsafe {
             let Some(raw) = NonNull::new((*vmf).page) else { return bindings::vm_fault_reason_VM_FAULT_SIGBUS };
             let at = &(*vmf).__bindgen_anon_1;

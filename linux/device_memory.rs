@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The GPUs' memory as pages of processes: the host's half of [`vkfd_driver::device_memory`].
 //!
-//! VRAM is memory of this computer, in a PCI device's BAR or kept for it by the machine, so processors can use it in place: its pages are coherent ones. As an option
-//! (module parameter `memory`) there are private ones for the same VRAM, which are moved back when a processor touches them. What of the VRAM
-//! is whose, the driver knows: it offers places, and a place that has been used is the kernel's until its last reference has gone.
+//! VRAM is memory of this computer, in a PCI device's BAR or kept for it by the machine, so
+//! processors can use it in place: its pages are coherent ones. As an option (module parameter
+//! `memory`) there are private ones for the same VRAM, which are moved back when a processor
+//! touches them. What of the VRAM is whose, the driver knows: it offers places, and a place that
+//! has been used is the kernel's until its last reference has gone.
 //!
 //! The kernel says so in any context; a bitmap takes it down, and a work item tells the driver.
 //!
-//! [`GpuMemory::close`] ends it: nothing new is moved there, what is there is moved out, and only then do the page structures go. Pages that
-//! somebody holds (I/O, a pipe) it waits for.
+//! [`GpuMemory::close`] ends it: nothing new is moved there, what is there is moved out, and only
+//! then do the page structures go. Pages that somebody holds (I/O, a pipe) it waits for.
 //!
-//! Locks: `state` guards the map's being there and counts those who move pages with it; nobody holds it over a move. `telling` is held while the
-//! driver is told of free pages, so before the driver's own locks.
+//! Locks: `state` guards the map's being there and counts those who move pages with it; nobody
+//! holds it over a move. `telling` is held while the driver is told of free pages, so before the
+//! driver's own locks.
 
 use crate::atomic_bitmap::AtomicBitmap;
 use crate::dev_pagemap::{self, Fault, FaultError, Kind, Owner, PageMap, Place};
@@ -67,7 +70,8 @@ pub(crate) struct Pages {
     report: Opaque<bindings::work_struct>,
 }
 
-// SAFETY: the work item is initialised for good, and queueing it is allowed to everyone; the rest may be sent.
+// SAFETY: the work item is initialised for good, and queueing it is allowed to everyone; the rest
+// may be sent.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
@@ -84,7 +88,8 @@ impl Pages {
             telling <- kernel::new_mutex!((), "vkfd_device_pages_telling"),
             report <- Opaque::ffi_init(|slot| {
                 let (name, key) = (c"vkfd_device_pages", kernel::static_lock_class!());
-                // SAFETY: `slot` stays where it is; `serve` finds its value around the work it is given.
+                // SAFETY: `slot` stays where it is; `serve` finds its value around the work it is
+                // given.
                 unsafe {
                     bindings::init_work_with_key(slot, Some(Self::serve), false, name.as_char_ptr(), key.as_ptr());
                 }
@@ -92,7 +97,8 @@ impl Pages {
         }))
     }
 
-    /// Tells the driver what is free. What others are just telling has been told, too, when this returns. Without locks.
+    /// Tells the driver what is free. What others are just telling has been told, too, when this
+    /// returns. Without locks.
     fn tell(&self) {
         let _one = self.telling.lock();
         let Some(driver) = self.driver.as_ref() else { return };
@@ -232,7 +238,8 @@ impl GpuMemory {
             Kind::Coherent => Place::At(start..start + bytes),
             Kind::Private => Place::Anywhere(index(bytes), c"vkfd VRAM"),
         };
-        // SAFETY: VRAM is this driver's, and memory; it is mapped, cached, as long as there is the GPU, which `Pages` holds.
+        // SAFETY: VRAM is this driver's, and memory; it is mapped, cached, as long as there is the
+        // GPU, which `Pages` holds.
         let map = unsafe { PageMap::new(place, Pages::new(gpu.clone())?) };
         let map: Arc<PageMap<Pages>> = Arc::pin_init(map, GFP_KERNEL)?;
         let frames = map.first_frame()..map.first_frame() + map.pages();
@@ -248,7 +255,8 @@ impl GpuMemory {
         )
     }
 
-    /// Of `gpu`, of the kinds that `wanted` has. One that cannot be had is left out, with a line in the log.
+    /// Of `gpu`, of the kinds that `wanted` has. One that cannot be had is left out, with a line in
+    /// the log.
     pub(crate) fn of(gpu: &Arc<RemoteGpu>, wanted: Migration) -> Result<Vec<Arc<Self>>> {
         let mut all = Vec::with_capacity(2)?;
         for (kind, wanted) in [(Kind::Coherent, wanted.coherent), (Kind::Private, wanted.private)] {
@@ -371,7 +379,8 @@ impl Memories {
         self.locate(frame).map(|(memory, page)| memory.fabric(page))
     }
 
-    /// The driver has been told what is free by now when this returns, instead of in a moment: it may be waiting for it. Without locks.
+    /// The driver has been told what is free by now when this returns, instead of in a moment: it
+    /// may be waiting for it. Without locks.
     pub(crate) fn settle(&self) {
         for memory in self.0.iter() {
             if let Some(user) = memory.enter() {
@@ -387,7 +396,8 @@ impl Memories {
         Ok(memory.enter().ok_or(Errno::ENODEV)?)
     }
 
-    /// Moves pages of the memory of `device` out, whoever has them, and tells the driver what is free by that. How many moved. Without locks.
+    /// Moves pages of the memory of `device` out, whoever has them, and tells the driver what is
+    /// free by that. How many moved. Without locks.
     pub(crate) fn evict(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> DriverResult<u64> {
         if SWITCHES.has(Switch::KeepOthers) {
             return Ok(0);
@@ -398,8 +408,8 @@ impl Memories {
         Ok(moved?)
     }
 
-    /// Whoever moves pages to the memory of `device`. EOPNOTSUPP for memory without pages of that kind, ENODEV when the GPU has gone, EINVAL
-    /// for another description of it than before.
+    /// Whoever moves pages to the memory of `device`. EOPNOTSUPP for memory without pages of that
+    /// kind, ENODEV when the GPU has gone, EINVAL for another description of it than before.
     pub(crate) fn target(&self, device: &Arc<dyn DeviceMemory>) -> DriverResult<Target<'_>> {
         let user = self.of(&**device)?;
         let driver = &user.pages().driver;
@@ -424,7 +434,8 @@ impl Target<'_> {
 /// How a move went.
 pub(crate) struct Moved {
     pub(crate) pages: u64,
-    /// Whether what is at an address changed between the offer of a place and the end of the move. The next move may find it at rest.
+    /// Whether what is at an address changed between the offer of a place and the end of the move.
+    /// The next move may find it at rest.
     pub(crate) changed_meanwhile: bool,
 }
 
@@ -445,8 +456,8 @@ impl IntoDevice<'_> {
     /// When the move is over.
     pub(crate) fn finish(self) -> Moved {
         for i in 0..self.places.len() {
-            // A place whose page did not move, but is not free: somebody has come across it and holds it for a moment. It is given back
-            // like any other.
+            // A place whose page did not move, but is not free: somebody has come across it and
+            // holds it for a moment. It is given back like any other.
             if self.page(i).is_some_and(|page| self.map.data().offered.clear(page)) {
                 self.places[i] = None;
             }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! DMA memory: pages of the kernel's that device, driver and client share (GTT buffers, doorbells, events).
+//! DMA memory: pages of the kernel's that device, driver and client share (GTT buffers, doorbells,
+//! events).
 //!
-//! Pages are ordinary ones, each with a reference of its own, so that a client's mapping keeps what it maps also when the memory is
-//! freed. Where there are two megabytes to be had in one piece they are taken, for huge entries in the GPU's page tables.
+//! Pages are ordinary ones, each with a reference of its own, so that a client's mapping keeps what
+//! it maps also when the memory is freed. Where there are two megabytes to be had in one piece they
+//! are taken, for huge entries in the GPU's page tables.
 
 use core::any::Any;
 use core::ptr::NonNull;
@@ -21,7 +23,8 @@ unsafe extern "C" {
 
 const HUGE_ORDER: u32 = HUGE_PAGES.ilog2();
 
-/// `__GFP_ACCOUNT`, which the kernel's bindings have only together with `GFP_KERNEL`: charged to the caller's memory cgroup.
+/// `__GFP_ACCOUNT`, which the kernel's bindings have only together with `GFP_KERNEL`: charged to
+/// the caller's memory cgroup.
 const GFP_ACCOUNT: bindings::gfp_t = bindings::GFP_KERNEL_ACCOUNT & !bindings::GFP_KERNEL;
 const _: () = assert!(GFP_ACCOUNT.count_ones() == 1);
 
@@ -42,7 +45,8 @@ impl Drop for OwnPage {
 /// The memory.
 pub(crate) struct DmaPages(Vec<OwnPage>);
 
-// SAFETY: pages may be used and freed by any thread; their contents are accessed by atomic words only.
+// SAFETY: pages may be used and freed by any thread; their contents are accessed by atomic words
+// only.
 unsafe impl Send for DmaPages {}
 // SAFETY: as above.
 unsafe impl Sync for DmaPages {}
@@ -58,7 +62,8 @@ impl DmaPages {
             if left < HUGE_PAGES {
                 order = 0;
             }
-            // Large ones only where they cost no effort. All of them are the client's, and its memory cgroup's.
+            // Large ones only where they cost no effort. All of them are the client's, and its
+            // memory cgroup's.
             let effort = if order == 0 { bindings::GFP_KERNEL } else { bindings::GFP_NOWAIT };
             let flags = effort | GFP_ACCOUNT | bindings::__GFP_ZERO | bindings::__GFP_NOWARN;
             // SAFETY: no preconditions in a context that may sleep.
@@ -71,7 +76,8 @@ impl DmaPages {
                 continue;
             };
             if order != 0 {
-                // SAFETY: just allocated, not compound: from here on they are pages of order 0, each with a reference.
+                // SAFETY: just allocated, not compound: from here on they are pages of order 0,
+                // each with a reference.
                 unsafe { bindings::split_page(first.as_ptr(), order) };
             }
             for i in 0..1 << order {
@@ -93,8 +99,8 @@ impl DmaPages {
     fn word(&self, at: u64) -> Option<&AtomicU64> {
         let page = self.0.get(index(at / PAGE)).filter(|_| at % 8 == 0);
         debug_assert!(page.is_some(), "word at {at:#x} of {:#x} bytes of DMA memory", self.bytes());
-        // SAFETY: ordinary memory of ours, mapped by the kernel as long as we have it; inside the page, aligned. Everyone
-        // accesses it atomically or from outside Rust.
+        // SAFETY: ordinary memory of ours, mapped by the kernel as long as we have it; inside the
+        // page, aligned. Everyone accesses it atomically or from outside Rust.
         page.map(|page| unsafe {
             let start = vkfd_page_address(page.0.as_ptr());
             AtomicU64::from_ptr(start.add(index(at % PAGE)).cast())

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Files that calls give to their callers: buffers, and SMI events.
 //!
-//! A buffer's file can be given to other processes, and is the same buffer there. It is not the kernel's dma_buf: only this driver knows it, and it
-//! cannot be mapped. An event file is a ring of bytes; a line for which there is no room is lost, whole.
+//! A buffer's file can be given to other processes, and is the same buffer there. It is not the
+//! kernel's dma_buf: only this driver knows it, and it cannot be mapped. An event file is a ring of
+//! bytes; a line for which there is no room is lost, whole.
 //!
-//! The ring's spin lock guards what is in it. It is taken in memory reclaim, and user memory is never touched under it.
+//! The ring's spin lock guards what is in it. It is taken in memory reclaim, and user memory is
+//! never touched under it.
 
 use crate::anon_file::{self, AnonFile, Operations};
 use crate::Vkfd;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Heterogeneous memory management: the pages behind a process's addresses, faulted in but not pinned.
+//! Heterogeneous memory management: the pages behind a process's addresses, faulted in but not
+//! pinned.
 //!
-//! [`Lookup::fault`] does for a device what a page fault does for a processor, for a whole range at once. The pages it tells may go at any time
-//! afterwards; an [`IntervalNotifier`] says when.
+//! [`Lookup::fault`] does for a device what a page fault does for a processor, for a whole range at
+//! once. The pages it tells may go at any time afterwards; an [`IntervalNotifier`] says when.
 //!
-//! The kernel's call faults everything from the first page that it misses to the end of what it was asked for in a page table, and a fault on a private
-//! page of the owner's, which alone it would have told as it is, moves that back. So [`Lookup::fault`] looks first, and has faulted in only what lies
-//! between two such pages.
+//! The kernel's call faults everything from the first page that it misses to the end of what it was
+//! asked for in a page table, and a fault on a private page of the owner's, which alone it would
+//! have told as it is, moves that back. So [`Lookup::fault`] looks first, and has faulted in only
+//! what lies between two such pages.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
@@ -22,7 +24,8 @@ use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
 use kernel::time::{msecs_to_jiffies, Delta, Instant, Monotonic};
 
-// The kernel's bindings do not have this header. helpers.c asserts that all of it is as it says there.
+// The kernel's bindings do not have this header. helpers.c asserts that all of it is as it says
+// there.
 const VALID: usize = 1 << 63;
 const WRITE: usize = 1 << 62;
 const ORDER_SHIFT: u32 = 53;
@@ -71,7 +74,8 @@ impl Pfn {
 
     /// Whether it is in a device's memory, of any driver's; of a valid one.
     pub(crate) fn is_device(self) -> bool {
-        // SAFETY: HMM tells pages that have page structures only. It may be another page by now, but is one of the same memory.
+        // SAFETY: HMM tells pages that have page structures only. It may be another page by now,
+        // but is one of the same memory.
         unsafe { vkfd_page_is_zone_device(vkfd_pfn_to_page(self.frame())) }
     }
 
@@ -114,16 +118,18 @@ impl Access {
 /// Whether a fault may wait for user space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It may: for a thread that can be killed. Page faults that user space serves (userfaultfd) are waited for.
+    /// It may: for a thread that can be killed. Page faults that user space serves (userfaultfd)
+    /// are waited for.
     Killable,
-    /// It may not: for a kernel thread, which nobody can kill while it waits for a process that may be waiting for it. Such a fault is
-    /// EFAULT.
+    /// It may not: for a kernel thread, which nobody can kill while it waits for a process that may
+    /// be waiting for it. Such a fault is EFAULT.
     None,
 }
 
 /// How pages of `mm` are looked up: what calls have in common.
 pub(crate) struct Lookup<'a, T: Operations> {
-    /// Invalidations that it notes make a lookup begin again; with one that notes none, the caller has to find out which of the pages are stale.
+    /// Invalidations that it notes make a lookup begin again; with one that notes none, the caller
+    /// has to find out which of the pages are stale.
     pub(crate) notifier: &'a IntervalNotifier<T>,
     /// The notifier's; has users.
     pub(crate) mm: &'a MmWithUser,
@@ -138,8 +144,9 @@ pub(crate) struct Lookup<'a, T: Operations> {
 impl<T: Operations> Lookup<'_, T> {
     /// Faults in the pages of `range` and tells them in `pfns`, which is as long. Sleeps.
     ///
-    /// EINVAL for a range that is not like that, EFAULT where there is no mapping or no memory behind it, EPERM where the mapping does
-    /// not allow the access, EBUSY after the timeout, ENOMEM, EINTR if the thread is killed.
+    /// EINVAL for a range that is not like that, EFAULT where there is no mapping or no memory
+    /// behind it, EPERM where the mapping does not allow the access, EBUSY after the timeout,
+    /// ENOMEM, EINTR if the thread is killed.
     pub(crate) fn fault(&self, range: Range<usize>, access: Access, pfns: &mut [Pfn]) -> Result {
         let call = self.call(range, pfns.len())?;
         call.run(0..pfns.len(), 0, pfns)?;
@@ -156,8 +163,10 @@ impl<T: Operations> Lookup<'_, T> {
         Ok(())
     }
 
-    /// Tells in `pfns`, which is as long, what there is in `range`, and faults nothing in: a page that does not [serve](Pfn::serves) may be there after a fault.
-    /// What is mapped in `range`, or whether anything is, does not matter. Errors as [`fault`](Self::fault), but not for want of a mapping. Sleeps.
+    /// Tells in `pfns`, which is as long, what there is in `range`, and faults nothing in: a page
+    /// that does not [serve](Pfn::serves) may be there after a fault. What is mapped in `range`, or
+    /// whether anything is, does not matter. Errors as [`fault`](Self::fault), but not for want of
+    /// a mapping. Sleeps.
     pub(crate) fn look(&self, range: Range<usize>, pfns: &mut [Pfn]) -> Result {
         self.call(range, pfns.len())?.run(0..pfns.len(), 0, pfns)
     }
@@ -205,8 +214,9 @@ impl<T: Operations> Call<'_, T> {
             let millis = u32::try_from(left.as_millis_ceil().max(1)).unwrap_or(u32::MAX);
             // 0 would mean no end.
             let ticks = msecs_to_jiffies(millis).max(1);
-            // SAFETY: the notifier is registered as long as it is borrowed; `part` has an entry a page, with the layout of an unsigned
-            // long; the address space is not torn down while it has users, and is not locked by this thread.
+            // SAFETY: the notifier is registered as long as it is borrowed; `part` has an entry a
+            // page, with the layout of an unsigned long; the address space is not torn down while
+            // it has users, and is not locked by this thread.
             return to_result(unsafe { hmm_range_fault_unlocked_timeout(&mut raw, ticks) });
         }
         loop {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Interval notifiers: being told before the mappings of an interval of a process's memory change.
 //!
-//! A device that has copied page-table entries of a process must stop using them before the kernel changes them. An
-//! [`IntervalNotifier`] calls [`Operations::invalidate`] at that moment, for every change that overlaps its interval. Copying
-//! entries is a collision-retry scheme:
+//! A device that has copied page-table entries of a process must stop using them before the kernel
+//! changes them. An [`IntervalNotifier`] calls [`Operations::invalidate`] at that moment, for every
+//! change that overlaps its interval. Copying entries is a collision-retry scheme:
 //!
 //! 1. [`read_begin`](IntervalNotifier::read_begin), which waits for invalidations under way,
 //! 2. look the entries up, for instance with [`crate::hmm::fault`],
-//! 3. under the lock that `invalidate` takes, check [`read_retry`](IntervalNotifier::read_retry), and use the entries or begin
-//!    again.
+//! 3. under the lock that `invalidate` takes, check [`read_retry`](IntervalNotifier::read_retry),
+//!    and use the entries or begin again.
 //!
-//! For that, `invalidate` says that it has seen the change with [`Invalidation::note`], under that lock or before it takes it. A
-//! client that has another way to find out which of its entries are stale (a generation of each) need not ask `read_retry`, but still
-//! must `note`: `read_begin` waits only for invalidations that were noted.
+//! For that, `invalidate` says that it has seen the change with [`Invalidation::note`], under that
+//! lock or before it takes it. A client that has another way to find out which of its entries are
+//! stale (a generation of each) need not ask `read_retry`, but still must `note`: `read_begin`
+//! waits only for invalidations that were noted.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
@@ -33,11 +34,12 @@ unsafe extern "C" {
 
 /// Who is told of invalidations.
 pub(crate) trait Operations: Send + Sync {
-    /// Mappings that overlap the notifier's interval are about to change. When this returns true, nobody may use what was looked
-    /// up in [`Invalidation::range`] before.
+    /// Mappings that overlap the notifier's interval are about to change. When this returns true,
+    /// nobody may use what was looked up in [`Invalidation::range`] before.
     ///
-    /// May run in memory reclaim: must not allocate, nor wait for anyone who does. When the invalidation is not
-    /// [blockable](Invalidation::blockable), must not sleep either; if it had to, it does nothing and returns false, and the change is given up.
+    /// May run in memory reclaim: must not allocate, nor wait for anyone who does. When the
+    /// invalidation is not [blockable](Invalidation::blockable), must not sleep either; if it had
+    /// to, it does nothing and returns false, and the change is given up.
     fn invalidate(&self, invalidation: &Invalidation<'_>) -> bool;
 }
 
@@ -54,7 +56,8 @@ impl Invalidation<'_> {
         self.range.start..self.range.end
     }
 
-    /// Whether the mappings themselves go: unmapped, moved to other addresses, or the whole address space ends.
+    /// Whether the mappings themselves go: unmapped, moved to other addresses, or the whole address
+    /// space ends.
     pub(crate) fn unmaps(&self) -> bool {
         use bindings::{mmu_notifier_event_MMU_NOTIFY_RELEASE, mmu_notifier_event_MMU_NOTIFY_UNMAP};
         [mmu_notifier_event_MMU_NOTIFY_UNMAP, mmu_notifier_event_MMU_NOTIFY_RELEASE].contains(&self.range.event)
@@ -70,8 +73,8 @@ impl Invalidation<'_> {
         self.range.flags & bindings::MMU_NOTIFIER_RANGE_BLOCKABLE != 0
     }
 
-    /// Says that the change was seen: a lookup that began before fails its `read_retry`, one that begins from now on waits until the
-    /// change is over.
+    /// Says that the change was seen: a lookup that began before fails its `read_retry`, one that
+    /// begins from now on waits until the change is over.
     pub(crate) fn note(&self) {
         // SAFETY: valid during the callback, whose sequence number this is.
         unsafe { vkfd_interval_set_seq(self.notifier, self.seq) };
@@ -84,7 +87,8 @@ pub(crate) struct Sequence(pub(crate) c_ulong);
 
 /// A registered interval notifier, with the data its callback works on.
 ///
-/// Dropping it waits for callbacks under way. It must not be dropped in a callback, nor with a lock held that a callback takes.
+/// Dropping it waits for callbacks under way. It must not be dropped in a callback, nor with a lock
+/// held that a callback takes.
 ///
 /// # Invariants
 ///
@@ -99,7 +103,8 @@ pub(crate) struct IntervalNotifier<T: Operations> {
 
 // SAFETY: the C object may be used and removed by any thread; `T` and `ARef<Mm>` may be sent.
 unsafe impl<T: Operations> Send for IntervalNotifier<T> {}
-// SAFETY: `read_begin` and `read_retry` are made for being called in parallel; `T` and `ARef<Mm>` may be shared.
+// SAFETY: `read_begin` and `read_retry` are made for being called in parallel; `T` and `ARef<Mm>`
+// may be shared.
 unsafe impl<T: Operations> Sync for IntervalNotifier<T> {}
 
 impl<T: Operations> IntervalNotifier<T> {
@@ -118,8 +123,8 @@ impl<T: Operations> IntervalNotifier<T> {
             data,
             mm: ARef::from(&**mm),
             inner <- Opaque::try_ffi_init(move |slot: *mut bindings::mmu_interval_notifier| {
-                // SAFETY: `slot` stays where it is until the value is dropped, which removes it. `mm` has users. The operations are
-                // constants.
+                // SAFETY: `slot` stays where it is until the value is dropped, which removes it.
+                // `mm` has users. The operations are constants.
                 to_result(unsafe {
                     slot.write_bytes(0, 1);
                     bindings::mmu_interval_notifier_insert(slot, raw, start, length, &Self::OPS)
@@ -148,7 +153,8 @@ impl<T: Operations> IntervalNotifier<T> {
         Sequence(unsafe { bindings::mmu_interval_read_begin(self.inner.get()) })
     }
 
-    /// Whether an invalidation was noted since `read_begin` returned `sequence`. The caller holds the lock that the callback takes.
+    /// Whether an invalidation was noted since `read_begin` returned `sequence`. The caller holds
+    /// the lock that the callback takes.
     pub(crate) fn read_retry(&self, sequence: Sequence) -> bool {
         // SAFETY: registered, by the invariants.
         unsafe { vkfd_interval_read_retry(self.inner.get(), sequence.0) }
@@ -159,8 +165,9 @@ impl<T: Operations> IntervalNotifier<T> {
         range: *const bindings::mmu_notifier_range,
         seq: c_ulong,
     ) -> bool {
-        // SAFETY: `OPS` is registered only for notifiers that are the `inner` of a `Self`, which is there until it was removed; all
-        // fields but `inner` were initialised before. The range is valid during the callback.
+        // SAFETY: `OPS` is registered only for notifiers that are the `inner` of a `Self`, which is
+        // there until it was removed; all fields but `inner` were initialised before. The range is
+        // valid during the callback.
         let (this, range) = unsafe {
             let inner: *mut Opaque<bindings::mmu_interval_notifier> = notifier.cast();
             (&(*kernel::container_of!(inner, Self, inner)).data, &*range)

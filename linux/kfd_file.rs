@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An open `/dev/kfd`: one process object of the driver's, released when the last descriptor of the file is closed.
+//! An open `/dev/kfd`: one process object of the driver's, released when the last descriptor of the
+//! file is closed.
 
 use crate::address_space::ProcessMemory;
 use crate::char_device::CharDevice;
@@ -56,8 +57,9 @@ impl CharDevice for KfdFile {
 }
 
 impl KfdFile {
-    /// ACQUIRE_VM, whose argument is copied once: the process's memory on that GPU is mapped through the render node that the call brings. EINVAL if it
-    /// is none, EBUSY if it is another process's; then, and where there is no VM to be had, the node is as it was.
+    /// ACQUIRE_VM, whose argument is copied once: the process's memory on that GPU is mapped
+    /// through the render node that the call brings. EINVAL if it is none, EBUSY if it is another
+    /// process's; then, and where there is no VM to be had, the node is as it was.
     fn acquire_vm(&self, command: Command, argument: CpuVa) -> Result {
         if !self.process.mm().is_current() {
             return Err(EBADF);

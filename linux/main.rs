@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd.ko`: the Linux host. The driver's sources ([`vkfd_driver`]) as a kernel module that provides `/dev/kfd`, on GPUs that are processes
-//! outside of the virtual machine ([`vkfd_wire`]).
+//! `vkfd.ko`: the Linux host. The driver's sources ([`vkfd_driver`]) as a kernel module that
+//! provides `/dev/kfd`, on GPUs that are processes outside of the virtual machine ([`vkfd_wire`]).
 //!
 //! | file | |
 //! | --- | --- |

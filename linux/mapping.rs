@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! mmap of the device files: DMA pages and VRAM in a client's memory.
 //!
-//! A DMA page in a mapping has a reference of the mapping's own, and the area keeps the memory that it is of, so that it stays charged as long as it is
-//! mapped. VRAM is mapped without page structures, so the area keeps it: VRAM is not given to another client before the last mapping of it has gone. That also holds for a mapping that fails half way: the
-//! entries made until then, by which other threads may reach the VRAM already, go before the object does. The kernel would remove them afterwards.
+//! A DMA page in a mapping has a reference of the mapping's own, and the area keeps the memory that
+//! it is of, so that it stays charged as long as it is mapped. VRAM is mapped without page
+//! structures, so the area keeps it: VRAM is not given to another client before the last mapping of
+//! it has gone. That also holds for a mapping that fails half way: the entries made until then, by
+//! which other threads may reach the VRAM already, go before the object does. The kernel would
+//! remove them afterwards.
 //!
 //! Called with the client's mmap lock held.
 
@@ -24,9 +27,11 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_driver::sabotage::FailPoint;
 
-/// Sets `vma` up, as what the process has at the mapping's offset. EBADF in another process than the one that opened the file, EINVAL for a
-/// mapping that is private and can be written to: what is written there would not reach the GPU. libhsakmt makes private mappings of VRAM that
-/// no access is allowed to, to keep the addresses; such a one is accepted, and stays as it is: it can never be made writable, as in amdgpu.
+/// Sets `vma` up, as what the process has at the mapping's offset. EBADF in another process than
+/// the one that opened the file, EINVAL for a mapping that is private and can be written to: what
+/// is written there would not reach the GPU. libhsakmt makes private mappings of VRAM that no
+/// access is allowed to, to keep the addresses; such a one is accepted, and stays as it is: it can
+/// never be made writable, as in amdgpu.
 pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result {
     if !process.mm().is_current() {
         return Err(EBADF);
@@ -69,7 +74,8 @@ pub(crate) fn map_as<'a>(memory: Mapped, gpu: &dyn Fn(u32) -> Option<&'a RemoteG
                 let phys = gpu.bar().phys(gpu.bar_offset(*offset));
                 if let Err(error) = map_vram(vma, end, phys, index(*bytes)) {
                     if end > vma.start() {
-                        // SAFETY: the area is being set up, and has only entries that were made above.
+                        // SAFETY: the area is being set up, and has only entries that were made
+                        // above.
                         unsafe { bindings::zap_special_vma_range(vma.as_ptr(), vma.start(), end - vma.start()) };
                     }
                     return Err(error);
@@ -134,7 +140,8 @@ enum Kept {
     },
 }
 
-/// Has the area, and what it is split into and copied to, keep `object`. Nothing may fail after that.
+/// Has the area, and what it is split into and copied to, keep `object`. Nothing may fail after
+/// that.
 fn keep(vma: &VmaNew, object: Arc<Kept>) {
     // SAFETY: the area is being set up; the operations are constants.
     unsafe {

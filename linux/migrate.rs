@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Moving pages of processes between ordinary memory and a device's.
 //!
-//! A page moves in steps: the kernel takes it out of all mappings and waits for nobody (a page that somebody else holds does not move);
-//! the driver says where it goes and copies its contents ([`Mover::place`]); the kernel puts the new page into the old one's place, or leaves
-//! what has changed meanwhile; the mappings are made again. Interval notifiers are told before the first step.
+//! A page moves in steps: the kernel takes it out of all mappings and waits for nobody (a page that
+//! somebody else holds does not move); the driver says where it goes and copies its contents
+//! ([`Mover::place`]); the kernel puts the new page into the old one's place, or leaves what has
+//! changed meanwhile; the mappings are made again. Interval notifiers are told before the first
+//! step.
 //!
-//! [`of_mapping`] moves the pages of a part of a mapping, [`back_on_fault`] the one that a processor has touched, [`evict`] pages of a device
-//! wherever they are mapped. Each works on lists with an entry per page, so that a call's range should be small (512 pages, say).
+//! [`of_mapping`] moves the pages of a part of a mapping, [`back_on_fault`] the one that a
+//! processor has touched, [`evict`] pages of a device wherever they are mapped. Each works on lists
+//! with an entry per page, so that a call's range should be small (512 pages, say).
 //!
-//! Huge pages are split: pages move one by one. Only pages of anonymous memory can be moved to a device.
+//! Huge pages are split: pages move one by one. Only pages of anonymous memory can be moved to a
+//! device.
 //!
 //! Nothing here depends on the rest of this module's crate but [`crate::dev_pagemap`].
 //!
@@ -25,7 +29,8 @@ use kernel::mm::virt::VmaRef;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-// The kernel's bindings do not have this header. helpers.c asserts that all of it is as it says there.
+// The kernel's bindings do not have this header. helpers.c asserts that all of it is as it says
+// there.
 const VALID: usize = 1 << 0;
 const MIGRATE: usize = 1 << 1;
 const FRAME_SHIFT: u32 = 6;
@@ -80,12 +85,14 @@ impl LockedPage {
         Self(page)
     }
 
-    /// A page of ordinary memory for `address` of a mapping, or for anyone. Sleeps. None when there is no memory.
+    /// A page of ordinary memory for `address` of a mapping, or for anyone. Sleeps. None when there
+    /// is no memory.
     ///
-    /// It is the process's page: the kernel's profile of allocations must not have it as the driver's.
+    /// It is the process's page: the kernel's profile of allocations must not have it as the
+    /// driver's.
     pub(crate) fn new(place: Option<(&VmaRef, usize)>) -> Option<Self> {
-        // SAFETY: the address is one of the mapping, whose mmap lock is held as long as it is borrowed; contexts that have one may sleep.
-        // The page is new: nobody waits for its lock.
+        // SAFETY: the address is one of the mapping, whose mmap lock is held as long as it is
+        // borrowed; contexts that have one may sleep. The page is new: nobody waits for its lock.
         unsafe {
             let flags = vkfd_gfp_user_page();
             let page: *mut bindings::page = match place {
@@ -131,7 +138,8 @@ impl SourcePage<'_> {
         unsafe { vkfd_page_to_pfn(self.0.as_ptr()) }
     }
 
-    /// Whether it can be moved to a device: a page of one anonymous mapping and its copies, not one that was merged (KSM).
+    /// Whether it can be moved to a device: a page of one anonymous mapping and its copies, not one
+    /// that was merged (KSM).
     pub(crate) fn is_anonymous(&self) -> bool {
         // SAFETY: a page that is locked.
         unsafe { vkfd_page_is_anon(self.0.as_ptr()) && !vkfd_page_is_ksm(self.0.as_ptr()) }
@@ -146,8 +154,9 @@ impl SourcePage<'_> {
 
 /// Where pages go.
 pub(crate) trait Mover {
-    /// A page for entry `index` of the range, with the contents of `source` in it; zeroes where there was no page (which moves like any
-    /// other, to a device only). None leaves it. In ordinary memory, the page is for `address` of the mapping if there is one.
+    /// A page for entry `index` of the range, with the contents of `source` in it; zeroes where
+    /// there was no page (which moves like any other, to a device only). None leaves it. In
+    /// ordinary memory, the page is for `address` of the mapping if there is one.
     fn place(&mut self, index: usize, source: Option<&SourcePage<'_>>) -> Option<LockedPage>;
 
     /// Entry `index` moved; in a moment everyone will see it.
@@ -207,7 +216,8 @@ impl Entries<'_> {
 
 fn run(raw: &mut RawMigrate, entries: Entries<'_>, mover: &mut impl Mover) -> Result {
     (raw.src, raw.dst) = (entries.src.as_mut_ptr(), entries.dst.as_mut_ptr());
-    // SAFETY: the lists have an entry per page; the mapping is locked as long as it is borrowed, which the callers do.
+    // SAFETY: the lists have an entry per page; the mapping is locked as long as it is borrowed,
+    // which the callers do.
     to_result(unsafe { migrate_vma_setup(raw) })?;
     let pages = raw.npages;
     let (src, dst) = (&mut entries.src[..pages], &mut entries.dst[..pages]);
@@ -215,7 +225,8 @@ fn run(raw: &mut RawMigrate, entries: Entries<'_>, mover: &mut impl Mover) -> Re
     if raw.cpages > 0 {
         entries.place(mover);
     }
-    // SAFETY: set up above; each page in `dst` is a locked one with a reference, which the kernel takes.
+    // SAFETY: set up above; each page in `dst` is a locked one with a reference, which the kernel
+    // takes.
     unsafe { migrate_vma_pages(raw) };
     entries.tell(mover);
     // SAFETY: as above.
@@ -241,8 +252,8 @@ fn raw(vma: &VmaRef, range: Range<usize>, select: Select, owner: Owner) -> RawMi
     }
 }
 
-/// Moves the pages of `range`, whole pages of `vma` of which the lists have room for so many. EINVAL for a range that is not like that, or
-/// a mapping whose pages cannot move. Sleeps.
+/// Moves the pages of `range`, whole pages of `vma` of which the lists have room for so many.
+/// EINVAL for a range that is not like that, or a mapping whose pages cannot move. Sleeps.
 pub(crate) fn of_mapping(
     vma: &VmaRef,
     range: Range<usize>,
@@ -262,7 +273,8 @@ pub(crate) fn of_mapping(
     run(&mut raw(vma, range, select, owner), entries, mover)
 }
 
-/// Moves the page that a processor has touched. That it may not move (somebody else is moving it) is no error: the processor tries again.
+/// Moves the page that a processor has touched. That it may not move (somebody else is moving it)
+/// is no error: the processor tries again.
 pub(crate) fn back_on_fault(fault: &Fault<'_>, owner: Owner, mover: &mut impl Mover) -> Result {
     let start = fault.address() & !(PAGE_SIZE - 1);
     let mut raw = raw(fault.vma(), start..start + PAGE_SIZE, Select::Device, owner);
@@ -271,8 +283,9 @@ pub(crate) fn back_on_fault(fault: &Fault<'_>, owner: Owner, mover: &mut impl Mo
     run(&mut raw, entries, mover)
 }
 
-/// Moves pages of a device out of it, whoever has them mapped: those of `pages` that are in use, at most as many as the lists have room for. What
-/// somebody holds, or is just moving, stays. The mover knows a page by its frame: entries have no other meaning. Sleeps.
+/// Moves pages of a device out of it, whoever has them mapped: those of `pages` that are in use, at
+/// most as many as the lists have room for. What somebody holds, or is just moving, stays. The
+/// mover knows a page by its frame: entries have no other meaning. Sleeps.
 pub(crate) fn evict<T: Operations>(
     map: &PageMap<T>,
     pages: impl Iterator<Item = usize>,
@@ -289,8 +302,8 @@ pub(crate) fn evict<T: Operations>(
     }
     let mut entries = Entries { src: &mut lists.0[..count], dst: &mut lists.1[..count] };
     entries.dst.fill(0);
-    // SAFETY: the pages have structures as long as the map is borrowed; the lists have an entry per page; each page in `dst` is a locked one
-    // with a reference, which the kernel takes.
+    // SAFETY: the pages have structures as long as the map is borrowed; the lists have an entry per
+    // page; each page in `dst` is a locked one with a reference, which the kernel takes.
     unsafe {
         to_result(migrate_device_pfns(entries.src.as_mut_ptr(), count))?;
         entries.place(mover);

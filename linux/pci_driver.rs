@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The PCI driver: finds the GPUs, each QEMU's `ivshmem-doorbell` device with a `vkfd-gpu` behind it, and serves their interrupts.
+//! The PCI driver: finds the GPUs, each QEMU's `ivshmem-doorbell` device with a `vkfd-gpu` behind
+//! it, and serves their interrupts.
 //!
-//! The driver takes what is there when the module is loaded ([`Gpus`]), so that a process's GPUs are the same as long as it lives. A device that is
-//! unbound later is a GPU that was lost: its process outside is ended, calls fail with ENODEV.
+//! The driver takes what is there when the module is loaded ([`Gpus`]), so that a process's GPUs
+//! are the same as long as it lives. A device that is unbound later is a GPU that was lost: its
+//! process outside is ended, calls fail with ENODEV.
 //!
-//! An interrupt's thread, and once a second a work item, have the device serviced ([`vkfd_wire::Remote::service`]): the work item notices
-//! devices that die silently.
+//! An interrupt's thread, and once a second a work item, have the device serviced
+//! ([`vkfd_wire::Remote::service`]): the work item notices devices that die silently.
 
 use crate::bar::PciBar;
 use crate::device_memory::GpuMemory;
@@ -72,7 +74,8 @@ impl ThreadedHandler for Line {
     }
 }
 
-/// A bound device. The fields go in this order: first nobody calls any more, then the device is ended.
+/// A bound device. The fields go in this order: first nobody calls any more, then the device is
+/// ended.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Device<'bound> {
     #[pin]
@@ -136,7 +139,8 @@ impl pci::Driver for Driver {
             })?;
             let vectors = device.alloc_irq_vectors(1, 1, IrqTypes::default().with(IrqType::MsiX))?;
             let vectors = KBox::new(vectors, GFP_KERNEL)?;
-            // SAFETY: the box is kept until the registration, which borrows it, has been dropped (order of the fields).
+            // SAFETY: the box is kept until the registration, which borrows it, has been dropped
+            // (order of the fields).
             let borrowed: &'bound IrqVectorRegistration<'bound> = unsafe { &*core::ptr::from_ref(&*vectors) };
             let vector = borrowed.index(0)?;
             let handler = Line(serviced.clone());
@@ -164,7 +168,8 @@ pub(crate) struct Gpus {
 }
 
 impl Gpus {
-    /// Registers the driver, which makes pages of these kinds for each GPU's memory; returns when all devices that are there have been tried.
+    /// Registers the driver, which makes pages of these kinds for each GPU's memory; returns when
+    /// all devices that are there have been tried.
     ///
     /// # Safety
     ///

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Pages of the calling process, pinned: what drivers do that have no interval notifiers. Here only to compare with.
+//! Pages of the calling process, pinned: what drivers do that have no interval notifiers. Here only
+//! to compare with.
 //!
 //! Nothing here depends on the rest of this module's crate.
 
@@ -23,8 +24,8 @@ impl PinnedPages {
         Ok(Self { pages: KVVec::with_capacity(pages, GFP_KERNEL_ACCOUNT | __GFP_NOWARN)? })
     }
 
-    /// Pins `pages` pages from `start` on, to be written to for long. EFAULT where that is not allowed, or no memory; what was
-    /// pinned until then stays pinned. ENOMEM without room.
+    /// Pins `pages` pages from `start` on, to be written to for long. EFAULT where that is not
+    /// allowed, or no memory; what was pinned until then stays pinned. ENOMEM without room.
     pub(crate) fn pin(&mut self, start: usize, pages: usize) -> Result {
         let mut done = 0;
         while done < pages {

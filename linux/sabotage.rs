@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is broken on purpose: the module's parameter `sabotage`, names of docs/sabotage.md with commas between them.
+//! What is broken on purpose: the module's parameter `sabotage`, names of docs/sabotage.md with
+//! commas between them.
 //!
-//! The set is the whole module's, as the parameter is, and a module has one machine. It is written once, before there is a
-//! machine. The parameter is in helpers.c, because the kernel's Rust has none that are strings.
+//! The set is the whole module's, as the parameter is, and a module has one machine. It is written
+//! once, before there is a machine. The parameter is in helpers.c, because the kernel's Rust has
+//! none that are strings.
 
 use core::ffi::{c_char, CStr};
 use kernel::prelude::*;
@@ -15,7 +17,8 @@ extern "C" {
     fn vkfd_sabotage_names() -> *const c_char;
 }
 
-/// Reads the parameter. EINVAL for a name that is none, and for any in a build that cannot be broken.
+/// Reads the parameter. EINVAL for a name that is none, and for any in a build that cannot be
+/// broken.
 pub(crate) fn read() -> Result {
     // SAFETY: a string of the module's, which does not change after it was loaded.
     let names = unsafe { CStr::from_ptr(vkfd_sabotage_names()) };

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Directories in sysfs with files whose text does not change.
 //!
-//! A [`Directory`] is a kobject. Its files show the text they were made with. Dropping it removes it, with its files, and waits for
-//! readers; a directory in it must be dropped before, which [`Directory`] does not check but owners do by the order of their fields.
+//! A [`Directory`] is a kobject. Its files show the text they were made with. Dropping it removes
+//! it, with its files, and waits for readers; a directory in it must be dropped before, which
+//! [`Directory`] does not check but owners do by the order of their fields.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
-//! C headers: [`include/linux/kobject.h`](srctree/include/linux/kobject.h), [`include/linux/sysfs.h`](srctree/include/linux/sysfs.h)
+//! C headers: [`include/linux/kobject.h`](srctree/include/linux/kobject.h),
+//! [`include/linux/sysfs.h`](srctree/include/linux/sysfs.h)
 
 use core::fmt::{self, Write};
 use core::marker::PhantomPinned;
@@ -121,11 +123,12 @@ impl Directory {
             }),
             GFP_KERNEL,
         )?;
-        // SAFETY: not moved: the pointer is all that is left of it until `release` makes a box of it again.
+        // SAFETY: not moved: the pointer is all that is left of it until `release` makes a box of
+        // it again.
         let object = NonNull::from(KBox::leak(unsafe { Pin::into_inner_unchecked(object) }));
         let directory = Self { object, files: KVec::new() };
-        // SAFETY: zeroed and not initialised before; the name is copied. On failure it is initialised nevertheless, and dropping gives
-        // the reference back.
+        // SAFETY: zeroed and not initialised before; the name is copied. On failure it is
+        // initialised nevertheless, and dropping gives the reference back.
         to_result(unsafe {
             let kobject = (*object.as_ptr()).kobject.get();
             let (kind, format) = (&raw const KIND.0, c"%s".as_char_ptr());
@@ -166,7 +169,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // SAFETY: initialised, by the invariants. Removing takes the files out and waits for their readers; they are freed after that.
+        // SAFETY: initialised, by the invariants. Removing takes the files out and waits for their
+        // readers; they are freed after that.
         unsafe {
             let kobject = (*self.object.as_ptr()).kobject.get();
             bindings::kobject_del(kobject);
@@ -179,7 +183,8 @@ impl Drop for Directory {
 ///
 /// Called by sysfs for a file of a `Directory`, with a page to write to.
 unsafe extern "C" fn show(_: *mut bindings::kobject, attribute: *mut bindings::attribute, page: *mut c_char) -> isize {
-    // SAFETY: the attribute is that of a `File`, which is there as long as it is shown. The text is shorter than a page.
+    // SAFETY: the attribute is that of a `File`, which is there as long as it is shown. The text is
+    // shorter than a page.
     unsafe {
         let attribute: *mut Opaque<bindings::attribute> = attribute.cast();
         let text = &(*kernel::container_of!(attribute, File, attribute)).text.0;

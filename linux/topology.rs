@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The topology in sysfs, `/sys/devices/virtual/kfd/kfd/topology`: the driver's ([`vkfd_driver::topology`]), as kobjects.
+//! The topology in sysfs, `/sys/devices/virtual/kfd/kfd/topology`: the driver's
+//! ([`vkfd_driver::topology`]), as kobjects.
 
 use crate::sysfs::{Directory, Text};
 use core::fmt::Display;
@@ -71,7 +72,8 @@ impl Sink for Builder<'_> {
 }
 
 impl Topology {
-    /// Makes the directories, in that of `device`. `gpus` in the driver's order, each with its render node's minor number.
+    /// Makes the directories, in that of `device`. `gpus` in the driver's order, each with its
+    /// render node's minor number.
     pub(crate) fn new<'a>(
         device: &Device,
         gpus: impl Iterator<Item = (&'a GpuProperties, u32)> + Clone,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd bench userptr` (`compute` if that is the first argument) by itself, without the rest of the command line.
+//! `vkfd bench userptr` (`compute` if that is the first argument) by itself, without the rest of
+//! the command line.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The memory that all subjects work on: one anonymous mapping with a contiguous part and, above it, scattered ranges of the same total size.
+//! The memory that all subjects work on: one anonymous mapping with a contiguous part and, above
+//! it, scattered ranges of the same total size.
 //!
-//! The ranges have gaps of one to three pages between them, and the list has them in shuffled order (a recorded list: its own gaps and order).
-//! All pages of both parts are touched beforehand, so that zeroing is not measured. The GPU reads and writes the memory at any time, so it
-//! is only accessed by raw pointers.
+//! The ranges have gaps of one to three pages between them, and the list has them in shuffled order
+//! (a recorded list: its own gaps and order). All pages of both parts are touched beforehand, so
+//! that zeroing is not measured. The GPU reads and writes the memory at any time, so it is only
+//! accessed by raw pointers.
 
 use std::io;
 use std::ptr::NonNull;
@@ -88,7 +90,8 @@ impl Arena {
         let bytes = usize::try_from(first + span).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let base = map(bytes, libc::PROT_READ | libc::PROT_WRITE)?;
         let advice = if pages == Pages::Small { libc::MADV_NOHUGEPAGE } else { libc::MADV_HUGEPAGE };
-        // SAFETY: advice about a new mapping of our own; a kernel without huge pages refuses it, which is as well.
+        // SAFETY: advice about a new mapping of our own; a kernel without huge pages refuses it,
+        // which is as well.
         unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) };
         let start = CpuVa::of(base.as_ptr()).0;
         let at = |(offset, bytes): &(u64, u64)| UserptrRange { start: start + first + offset, size: *bytes };
@@ -100,7 +103,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// A contiguous part at a multiple of 2 MiB and no ranges; `bytes` is whole pages. Small pages, all touched.
+    /// A contiguous part at a multiple of 2 MiB and no ranges; `bytes` is whole pages. Small pages,
+    /// all touched.
     ///
     /// # Errors
     ///
@@ -108,7 +112,8 @@ impl Arena {
     pub fn block(bytes: u64) -> io::Result<Self> {
         let mapped = usize::try_from(bytes + BETWEEN).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let base = map(mapped, libc::PROT_READ | libc::PROT_WRITE)?;
-        // SAFETY: advice about a new mapping of our own; a kernel without huge pages refuses it, which is as well.
+        // SAFETY: advice about a new mapping of our own; a kernel without huge pages refuses it,
+        // which is as well.
         unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_NOHUGEPAGE) };
         let start = CpuVa::of(base.as_ptr()).0.next_multiple_of(BETWEEN);
         let whole = UserptrRange { start, size: bytes };
@@ -117,7 +122,8 @@ impl Arena {
         Ok(block)
     }
 
-    /// Touches both parts piece by piece in turn, so that neither has the better physical pages: the kernel hands out fragments first.
+    /// Touches both parts piece by piece in turn, so that neither has the better physical pages:
+    /// the kernel hands out fragments first.
     fn touch_alternately(&self) {
         let mut before = self.whole.start;
         for range in &self.ranges {
@@ -150,12 +156,14 @@ impl Arena {
     pub fn touch(&self, range: UserptrRange) {
         let at = self.pointer(range);
         for page in (0..range.size).step_by(usize::try_from(PAGE).unwrap_or(4096)) {
-            // SAFETY: inside of the mapping, which is readable and writable; no references to it exist.
+            // SAFETY: inside of the mapping, which is readable and writable; no references to it
+            // exist.
             unsafe { at.add(usize::try_from(page).unwrap_or(0)).cast::<u64>().write_volatile(page | 1) };
         }
     }
 
-    /// Discards the pages of a span of the arena, as `madvise(MADV_DONTNEED)`. How long the call took.
+    /// Discards the pages of a span of the arena, as `madvise(MADV_DONTNEED)`. How long the call
+    /// took.
     ///
     /// # Errors
     ///
@@ -176,7 +184,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping is the arena's own; buffers over it are gone, or their driver is told.
+        // SAFETY: the mapping is the arena's own; buffers over it are gone, or their driver is
+        // told.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

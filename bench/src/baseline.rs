@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! An earlier run of the same benchmark, to compare with: what it printed with `--json`.
 //!
-//! Mechanism: both runs are taken as JSON. A target is known by its text, a measurement by all of its fields that are no spread. Of
-//! targets all are shown; of measurements those whose quartiles do not meet the earlier ones, the largest changes first. So a field that
-//! a later version adds makes a measurement a new one, and nothing else.
+//! Mechanism: both runs are taken as JSON. A target is known by its text, a measurement by all of
+//! its fields that are no spread. Of targets all are shown; of measurements those whose quartiles
+//! do not meet the earlier ones, the largest changes first. So a field that a later version adds
+//! makes a measurement a new one, and nothing else.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Copies out of scattered ranges into a contiguous buffer, and in: by the GPU's copy engine and by memcpy.
+//! Copies out of scattered ranges into a contiguous buffer, and in: by the GPU's copy engine and by
+//! memcpy.
 
 use std::time::Instant;
 

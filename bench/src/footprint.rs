@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the driver says that it holds for a buffer: its own bookkeeping, without the page tables, which are in VRAM.
+//! What the driver says that it holds for a buffer: its own bookkeeping, without the page tables,
+//! which are in VRAM.
 
 use anyhow::{Context, Result};
 

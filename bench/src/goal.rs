@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is to be reached, and what was. Every goal is a ratio of two things measured in the same rounds of the same run, except the memory, which
-//! the driver counts.
+//! What is to be reached, and what was. Every goal is a ratio of two things measured in the same
+//! rounds of the same run, except the memory, which the driver counts.
 
 use serde::Serialize;
 

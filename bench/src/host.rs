@@ -18,7 +18,8 @@ pub struct Host {
     pub transparent_huge_pages: String,
     /// Mappings that a process may have.
     pub max_map_count: usize,
-    /// Runnable threads, averaged over the last minute, when the run began: other work that it had to share the processors with.
+    /// Runnable threads, averaged over the last minute, when the run began: other work that it had
+    /// to share the processors with.
     pub load: f64,
     /// Where notifications of changed mappings came from.
     pub notification_source: String,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The inner loops that the cost of batch userptr rests on, each by itself: for criterion (`benches/hot_paths.rs`) and for counts of instructions
-//! (`src/bin/hotpaths.rs` under callgrind). They start no threads and take the same steps every time.
+//! The inner loops that the cost of batch userptr rests on, each by itself: for criterion
+//! (`benches/hot_paths.rs`) and for counts of instructions (`src/bin/hotpaths.rs` under callgrind).
+//! They start no threads and take the same steps every time.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -111,7 +112,8 @@ pub fn prepare(name: &str) -> Result<Path> {
     }
 }
 
-/// Runs one pass. Never inlined: instructions are counted inside of this function (`--toggle-collect='*hotpath::measured*'`).
+/// Runs one pass. Never inlined: instructions are counted inside of this function
+/// (`--toggle-collect='*hotpath::measured*'`).
 #[inline(never)]
 pub fn measured(path: &mut Path) {
     black_box(&mut *path)();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Invalidating one page while n ranges are registered and mapped: how long the system call takes, as the program sees it.
+//! Invalidating one page while n ranges are registered and mapped: how long the system call takes,
+//! as the program sees it.
 //!
-//! Buffers of all numbers of ranges exist at once; each round discards one page in each of them, and one in memory that is not registered, and
-//! lets the restore finish before the next.
+//! Buffers of all numbers of ranges exist at once; each round discards one page in each of them,
+//! and one in memory that is not registered, and lets the restore finish before the next.
 
 use anyhow::{Context, Result};
 use vkfd_client::{UserptrRange, PAGE};
@@ -16,7 +17,8 @@ use crate::rig::{Rig, Seat};
 use crate::spread::{turns, Samples};
 use crate::subject::{Operation, Subject};
 
-/// Numbers of ranges, and with which strategies: a call or a notifier per range at small numbers only, because registering takes long.
+/// Numbers of ranges, and with which strategies: a call or a notifier per range at small numbers
+/// only, because registering takes long.
 const CASES: [(Subject, usize); 8] = [
     (Subject::Batch, 16),
     (Subject::Batch, 1024),

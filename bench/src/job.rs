@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The whole job: register, compute, invalidate 1%, compute, free. One score, contiguous = 100.
 //!
-//! Every hundredth range is discarded; in the contiguous memory the piece in the same place. The second computation waits for the restore and reads
-//! pages that are new.
+//! Every hundredth range is discarded; in the contiguous memory the piece in the same place. The
+//! second computation waits for the restore and reads pages that are new.
 //!
-//! Where the driver can pin pages, the job is also done by a batch whose pages are pinned as well when it is registered and let go when it is
-//! freed, which is what the first version of the series did.
+//! Where the driver can pin pages, the job is also done by a batch whose pages are pinned as well
+//! when it is registered and let go when it is freed, which is what the first version of the series
+//! did.
 
 use std::time::{Duration, Instant};
 

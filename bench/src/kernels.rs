@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The client library's kernels over a registered buffer.
 //!
-//! All buffers are of one client, and one queue runs all kernels, on one thread of the GPU: what differs is the buffer alone. The
-//! contiguous buffer is registered twice and takes two turns in each round. If its two turns differ, or the rounds do, the section is not to
-//! be trusted, and the report says so.
+//! All buffers are of one client, and one queue runs all kernels, on one thread of the GPU: what
+//! differs is the buffer alone. The contiguous buffer is registered twice and takes two turns in
+//! each round. If its two turns differ, or the rounds do, the section is not to be trusted, and the
+//! report says so.
 
 use std::time::Instant;
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd bench`: what the driver's work costs, beside what else does the job. `userptr` is about registering scattered memory, in one call and in
-//! one call per range; [`migrate`] about memory that moves to a GPU and back, or is used there in place.
+//! `vkfd bench`: what the driver's work costs, beside what else does the job. `userptr` is about
+//! registering scattered memory, in one call and in one call per range; [`migrate`] about memory
+//! that moves to a GPU and back, or is used there in place.
 //!
-//! Everything runs in this process, on the software GPU (or, with `--device`, on another KFD): what is measured is the driver's work and the
-//! host's, not silicon. The machine may have other work, so only ratios of things measured in turn in the same round count, as medians.
+//! Everything runs in this process, on the software GPU (or, with `--device`, on another KFD): what
+//! is measured is the driver's work and the host's, not silicon. The machine may have other work,
+//! so only ratios of things measured in turn in the same round count, as medians.
 //!
 //! [`hotpath`] has the driver's inner loops for the criterion benches and for instruction counts.
 
@@ -49,20 +51,26 @@ use crate::report::Report;
 use crate::rig::Rig;
 use crate::run::Options;
 
-/// Measure what registering scattered CPU memory costs: in one call, in one call per range, and by other means
+/// Measure what registering scattered CPU memory costs: in one call, in one call per range, and by
+/// other means
 ///
-/// Four strategies use the driver. contiguous: one range of the same size, the best that can be reached. multi: one call per range. batch: one
-/// call for all ranges, which share notifiers. batch, one notifier per range. Beside them, on the same ranges: io_uring's registered
-/// buffers, memcpy to a bounce buffer, mremap into a contiguous window. All take turns in every round. Each ratio is of two times of the
-/// same round, and the median of the rounds counts.
+/// Four strategies use the driver. contiguous: one range of the same size, the best that can be
+/// reached. multi: one call per range. batch: one call for all ranges, which share notifiers.
+/// batch, one notifier per range. Beside them, on the same ranges: io_uring's registered buffers,
+/// memcpy to a bounce buffer, mremap into a contiguous window. All take turns in every round. Each
+/// ratio is of two times of the same round, and the median of the rounds counts.
 ///
-/// With --json the output is one object: schema (2), version, date, host (cpu, cores, kernel, memory_bytes, transparent_huge_pages,
-/// max_map_count, load, notification_source), parameters, targets (what, bound, measured, met), scores (subject, spread), parts (what, batch, contiguous, ratio), measurements
-/// (section, label, ranges, bytes, touched, subject, operation, seconds, relative_to_contiguous), doubts (section, why), footprints (ranges,
-/// pages, driver_bytes, allowed_bytes), ranges_invalidated_per_call, left_out (what, why), and with --baseline comparison (file, date,
-/// differences, targets, measurements, compared). A spread is median, q1, q3 (quartiles) and the number of samples; times are in seconds.
+/// With --json the output is one object: schema (2), version, date, host (cpu, cores, kernel,
+/// memory_bytes, transparent_huge_pages, max_map_count, load, notification_source), parameters,
+/// targets (what, bound, measured, met), scores (subject, spread), parts (what, batch, contiguous,
+/// ratio), measurements (section, label, ranges, bytes, touched, subject, operation, seconds,
+/// relative_to_contiguous), doubts (section, why), footprints (ranges, pages, driver_bytes,
+/// allowed_bytes), ranges_invalidated_per_call, left_out (what, why), and with --baseline
+/// comparison (file, date, differences, targets, measurements, compared). A spread is median, q1,
+/// q3 (quartiles) and the number of samples; times are in seconds.
 ///
-/// The environment variable VKFD_NOTIFY (uffd, interpose, none) chooses how the driver learns that mappings changed.
+/// The environment variable VKFD_NOTIFY (uffd, interpose, none) chooses how the driver learns that
+/// mappings changed.
 ///
 /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
 #[derive(clap::Args, Clone, Debug)]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Scatter lists that were recorded in real guests: how one buffer, contiguous there, lies in guest-physical memory.
+//! Scatter lists that were recorded in real guests: how one buffer, contiguous there, lies in
+//! guest-physical memory.
 //!
-//! A line is a guest-physical start and a length in hexadecimal bytes, `#` starts a comment, and the order is the buffer's.
+//! A line is a guest-physical start and a length in hexadecimal bytes, `#` starts a comment, and
+//! the order is the buffer's.
 
 use anyhow::{bail, Context, Result};
 use vkfd_client::PAGE;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where a page goes: whether it can be written is known before the run, and what is there stays until the new one is whole.
+//! Where a page goes: whether it can be written is known before the run, and what is there stays
+//! until the new one is whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

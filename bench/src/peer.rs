@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What else the machine has for the same ranges: io_uring's registered buffers, copies into a bounce buffer, and mremap.
+//! What else the machine has for the same ranges: io_uring's registered buffers, copies into a
+//! bounce buffer, and mremap.
 //!
-//! Limits: io_uring takes 16,384 buffers a ring (more take more rings), counts them against RLIMIT_MEMLOCK, and is refused by
-//! some containers; mremap needs two mappings a range, and the kernel allows a process `vm.max_map_count` of them.
+//! Limits: io_uring takes 16,384 buffers a ring (more take more rings), counts them against
+//! RLIMIT_MEMLOCK, and is refused by some containers; mremap needs two mappings a range, and the
+//! kernel allows a process `vm.max_map_count` of them.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -106,7 +108,8 @@ pub fn bounce(arena: &Arena) -> (Duration, Duration) {
         for range in &arena.ranges {
             let (bytes, piece) = (usize::try_from(range.size).unwrap_or(0), arena.pointer(*range));
             let (from, to) = if back { (at, piece) } else { (piece, at) };
-            // SAFETY: both are inside of the arena and apart from each other; nothing refers to them.
+            // SAFETY: both are inside of the arena and apart from each other; nothing refers to
+            // them.
             unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
             at = at.wrapping_add(bytes);
         }
@@ -121,8 +124,9 @@ pub fn max_map_count() -> usize {
     text.trim().parse().unwrap_or(65_530)
 }
 
-/// Moves the pages of all ranges into a contiguous window, and back. How long each took, or why it cannot be done: beyond the limit it
-/// is not tried, because pages could then not be moved back either.
+/// Moves the pages of all ranges into a contiguous window, and back. How long each took, or why it
+/// cannot be done: beyond the limit it is not tried, because pages could then not be moved back
+/// either.
 pub fn linearise(arena: &Arena) -> Result<(Duration, Duration), String> {
     let (limit, now) = (max_map_count(), mappings().count());
     // The window's pieces do not merge, and each range is cut out of its mapping.

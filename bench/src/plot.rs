@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Plots as SVG: lines over logarithmic axes, and bars. Colours are classes, which the page's style sheet gives for light and for dark.
+//! Plots as SVG: lines over logarithmic axes, and bars. Colours are classes, which the page's style
+//! sheet gives for light and for dark.
 
 use std::fmt::Write;
 
@@ -8,7 +9,8 @@ use crate::text::number_with_power as words;
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 96.0;
-/// Room for the longest of `names`, with what is around them. Letters of 12.5 px are up to 8.4 px wide on average, by the font.
+/// Room for the longest of `names`, with what is around them. Letters of 12.5 px are up to 8.4 px
+/// wide on average, by the font.
 fn room<'a>(names: impl Iterator<Item = &'a str>, around: f64) -> f64 {
     around + 8.4 * names.map(|name| name.chars().count()).max().unwrap_or(0) as f64
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How long given ranges take as one batch on this machine: measured on memory of that shape, or taken from a run of this benchmark.
+//! How long given ranges take as one batch on this machine: measured on memory of that shape, or
+//! taken from a run of this benchmark.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -27,7 +28,8 @@ pub struct Prediction {
     pub single: Duration,
 }
 
-/// Measures ranges of these sizes in bytes, whole pages, scattered in new memory, by the driver in this process.
+/// Measures ranges of these sizes in bytes, whole pages, scattered in new memory, by the driver in
+/// this process.
 ///
 /// # Errors
 ///
@@ -108,8 +110,8 @@ impl Benchmark {
         Ok(Self(recorded.measurements))
     }
 
-    /// What it says of this many ranges with so many bytes: from the shape whose ranges are nearest in size, then in number, and in proportion
-    /// to the number.
+    /// What it says of this many ranges with so many bytes: from the shape whose ranges are nearest
+    /// in size, then in number, and in proportion to the number.
     ///
     /// # Errors
     ///

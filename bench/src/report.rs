@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a run found. Its serialization is the output of `--json`; see [`crate::Args`] for the schema in words.
+//! What a run found. Its serialization is the output of `--json`; see [`crate::Args`] for the
+//! schema in words.
 
 use serde::Serialize;
 

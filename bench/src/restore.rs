@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Restoring k of n ranges: from the end of the call that discarded k ranges' pages until the queues run again.
+//! Restoring k of n ranges: from the end of the call that discarded k ranges' pages until the
+//! queues run again.
 //!
-//! The k ranges are neighbours by CPU address, so that one call discards them all; on the GPU they are anywhere. The driver's pause of
-//! 1 ms before a restore and the faulting in of k new pages are part of the time.
+//! The k ranges are neighbours by CPU address, so that one call discards them all; on the GPU they
+//! are anywhere. The driver's pause of 1 ms before a restore and the faulting in of k new pages are
+//! part of the time.
 
 use std::time::Instant;
 

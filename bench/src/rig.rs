@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The drivers under test: two machines in this process, one whose ranges share notifiers and one with a notifier per range, and for each
-//! strategy a client of its own, so that none carries the objects of another. Or the KFD of a device file, which chooses itself how ranges
-//! share notifiers.
+//! The drivers under test: two machines in this process, one whose ranges share notifiers and one
+//! with a notifier per range, and for each strategy a client of its own, so that none carries the
+//! objects of another. Or the KFD of a device file, which chooses itself how ranges share
+//! notifiers.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const REST: Duration = Duration::from_millis(300);
 /// Mappings that the process has besides those of one arena, generously.
 const MAPPINGS_BESIDE: usize = 2048;
-/// Mappings by which the process may have grown when the host has tidied up: arenas, stacks, what malloc took.
+/// Mappings by which the process may have grown when the host has tidied up: arenas, stacks, what
+/// malloc took.
 const SOME: usize = 256;
 /// How long to wait at most for mappings to merge again.
 const MERGE_LIMIT: Duration = Duration::from_secs(5);
@@ -105,8 +107,8 @@ impl Rig {
         matches!(&self.drivers, Drivers::Here { clustered, .. } if clustered.memory().source() == Source::Userfaultfd)
     }
 
-    /// Why a strategy cannot watch so many ranges, if it cannot. With userfaultfd each watch is a registration, which cuts the memory into
-    /// mappings; in a kernel there is no such limit.
+    /// Why a strategy cannot watch so many ranges, if it cannot. With userfaultfd each watch is a
+    /// registration, which cuts the memory into mappings; in a kernel there is no such limit.
     pub fn cannot_watch(&self, subject: Subject, ranges: usize) -> Option<String> {
         let watches_each = matches!(subject, Subject::Multi | Subject::BatchPerRange);
         let (needed, limit) = (2 * ranges + MAPPINGS_BESIDE, crate::peer::max_map_count());
@@ -117,8 +119,8 @@ impl Rig {
         })
     }
 
-    /// Waits until the host has tidied up behind registrations that have ended, so that the next subject finds the memory as the
-    /// last one did.
+    /// Waits until the host has tidied up behind registrations that have ended, so that the next
+    /// subject finds the memory as the last one did.
     pub fn rest(&self, split: bool) {
         if !self.watches_with_userfaultfd() {
             return;
@@ -189,7 +191,8 @@ impl Seat {
     /// What the driver refused.
     pub fn register_as(&self, strategy: Strategy, ranges: &[UserptrRange]) -> Result<Buffer> {
         let options = RegisterOptions { strategy, map: false, ..RegisterOptions::default() };
-        // SAFETY: the arenas' memory is accessed by raw pointers only, and never while the GPU works on it.
+        // SAFETY: the arenas' memory is accessed by raw pointers only, and never while the GPU
+        // works on it.
         Ok(unsafe { self.client.register_ranges(ranges, &options)? })
     }
 

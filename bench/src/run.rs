@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What every benchmark does around its measuring: options, the report as text, JSON and a page, the exit code.
+//! What every benchmark does around its measuring: options, the report as text, JSON and a page,
+//! the exit code.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -36,11 +37,13 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 
-    /// Use this KFD device (such as /dev/kfd) instead of the driver and the software GPU in this process
+    /// Use this KFD device (such as /dev/kfd) instead of the driver and the software GPU in this
+    /// process
     #[arg(long, value_name = "PATH")]
     pub(crate) device: Option<PathBuf>,
 
-    /// Use at most this much memory at a time, such as 2G; at least 16M (default: a third of the available memory, at most 6G)
+    /// Use at most this much memory at a time, such as 2G; at least 16M (default: a third of the
+    /// available memory, at most 6G)
     #[arg(long, value_name = "SIZE", value_parser = budget::parse)]
     memory: Option<u64>,
 
@@ -48,7 +51,8 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
-    /// Do not repeat a sample that takes longer than this, nor try it with more ranges (default: 15, quick 1.5)
+    /// Do not repeat a sample that takes longer than this, nor try it with more ranges (default:
+    /// 15, quick 1.5)
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     slow: Option<Duration>,
 
@@ -101,7 +105,8 @@ impl Options {
         self.memory.unwrap_or_else(budget::compute)
     }
 
-    /// How a report of a run with these options begins; `source` is where notifications of changed mappings come from.
+    /// How a report of a run with these options begins; `source` is where notifications of changed
+    /// mappings come from.
     pub(crate) fn head(&self, budget: u64, source: String) -> Head {
         Head {
             schema: SCHEMA,

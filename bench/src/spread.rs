@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Samples and what is said of them: the median, and the quartiles as its spread. The mean and the extremes would tell of the machine's other
-//! work.
+//! Samples and what is said of them: the median, and the quartiles as its spread. The mean and the
+//! extremes would tell of the machine's other work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,8 @@ impl Spread {
         let mut sorted: Vec<f64> = samples.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let last = sorted.len().checked_sub(1)?;
-        // Between two samples a quantile is interpolated, so that the median of an even number is their middle.
+        // Between two samples a quantile is interpolated, so that the median of an even number is
+        // their middle.
         let quantile = |quarters: usize| {
             let (whole, rest) = (last * quarters / 4, last * quarters % 4);
             let (low, high) = (sorted[whole], sorted[(whole + 1).min(last)]);
@@ -53,7 +54,8 @@ impl Spread {
     }
 }
 
-/// Times in seconds by what was measured and what was done, a sample a round. A round that was left out is a gap.
+/// Times in seconds by what was measured and what was done, a sample a round. A round that was left
+/// out is a gap.
 #[derive(Clone, Debug)]
 pub struct Samples<Cell = (Subject, Operation)> {
     cells: BTreeMap<Cell, BTreeMap<usize, f64>>,
@@ -109,8 +111,8 @@ fn ratio(a: &BTreeMap<usize, f64>, b: &BTreeMap<usize, f64>) -> Option<Spread> {
     Spread::of(a.iter().filter_map(|(round, a)| b.get(round).filter(|b| **b > 0.0).map(|b| a / b)))
 }
 
-/// The order in which subjects take their turns in a round: rotated by one each round, and every other round backwards, so that none always
-/// follows the same other.
+/// The order in which subjects take their turns in a round: rotated by one each round, and every
+/// other round backwards, so that none always follows the same other.
 pub fn turns<T: Copy>(subjects: &[T], round: usize) -> Vec<T> {
     let mut order = subjects.to_vec();
     if !order.is_empty() {
@@ -139,7 +141,8 @@ mod tests {
     fn ratios_pair_samples_of_the_same_round() {
         let mut samples: Samples = Samples::default();
         let cell = |subject| (subject, Operation::Register);
-        // The machine was ten times slower in round 1; a ratio of medians over unpaired rounds would not be 2.
+        // The machine was ten times slower in round 1; a ratio of medians over unpaired rounds
+        // would not be 2.
         for (round, (a, b)) in [(2, 1), (20, 10), (9, 0), (200, 100)].into_iter().enumerate() {
             samples.add(round, Subject::Multi, Operation::Register, Duration::from_millis(a));
             if b != 0 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is measured: ways to let a device, or a program, use scattered memory as if it were contiguous.
+//! What is measured: ways to let a device, or a program, use scattered memory as if it were
+//! contiguous.
 
 use serde::Serialize;
 
@@ -64,7 +65,8 @@ impl Subject {
         }
     }
 
-    /// Whether it leaves the memory in many mappings for a while where userfaultfd is the source: each watch has a registration of its own.
+    /// Whether it leaves the memory in many mappings for a while where userfaultfd is the source:
+    /// each watch has a registration of its own.
     pub fn splits_mappings(self) -> bool {
         matches!(self, Self::Multi | Self::BatchPerRange | Self::Mremap)
     }

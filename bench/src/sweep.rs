@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Register, map, first access, unmap and free, over numbers and sizes of ranges; and the peers on the same ranges.
+//! Register, map, first access, unmap and free, over numbers and sizes of ranges; and the peers on
+//! the same ranges.
 //!
-//! Mechanism: the memory of a group of shapes exists at once. In a round every subject has one turn, in which it goes through all shapes;
-//! then the host tidies up before the next turn. So a subject's work behind the scenes is not measured as another's.
+//! Mechanism: the memory of a group of shapes exists at once. In a round every subject has one
+//! turn, in which it goes through all shapes; then the host tidies up before the next turn. So a
+//! subject's work behind the scenes is not measured as another's.
 
 use std::time::{Duration, Instant};
 
@@ -185,7 +187,8 @@ fn lifetime(seat: &mut Seat, ranges: &[vkfd_client::UserptrRange]) -> Result<Tim
     Ok(times)
 }
 
-/// `kernel`: the driver is in a kernel, where registration is compared with what the kernel does by itself.
+/// `kernel`: the driver is in a kernel, where registration is compared with what the kernel does by
+/// itself.
 fn goals(report: &mut Report, places: &[Place], kernel: bool) {
     let find = |point| places.iter().find(|place| place.shape == Shape::grid(point));
     if let Some(main) = find(MAIN) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd demo`: a guest's scattered buffer, registered as one GPU range, used, changed under the GPU's hands, and measured. [`coherent`] is another
-//! demo, of a buffer that moves to a GPU's memory.
+//! `vkfd demo`: a guest's scattered buffer, registered as one GPU range, used, changed under the
+//! GPU's hands, and measured. [`coherent`] is another demo, of a buffer that moves to a GPU's
+//! memory.
 
 mod change;
 mod coherent;
@@ -38,8 +39,8 @@ pub struct DemoArgs {
     #[command(flatten)]
     session: SessionArgs,
 
-    /// Scatter list: a built-in one (aged-4k-256M, aged-thp-64M, fresh-64M, random-4k-64M) or a file with lines `start length`
-    /// (hexadecimal bytes)
+    /// Scatter list: a built-in one (aged-4k-256M, aged-thp-64M, fresh-64M, random-4k-64M) or a
+    /// file with lines `start length` (hexadecimal bytes)
     #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT)]
     list: String,
 
@@ -47,7 +48,8 @@ pub struct DemoArgs {
     #[arg(long, conflicts_with = "list")]
     all_lists: bool,
 
-    /// Spread a list over at most so many addresses; longer gaps between its ranges are shortened. A number alone counts GiB
+    /// Spread a list over at most so many addresses; longer gaps between its ranges are shortened.
+    /// A number alone counts GiB
     #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = span)]
     span: u64,
 
@@ -59,7 +61,8 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1000))]
     rounds: u32,
 
-    /// Say what each step has checked, and show the driver's objects and counters after the registration, as `vkfd inspect` does
+    /// Say what each step has checked, and show the driver's objects and counters after the
+    /// registration, as `vkfd inspect` does
     #[arg(long, short)]
     verbose: bool,
 
@@ -82,10 +85,12 @@ fn span(text: &str) -> Result<u64, String> {
 /// Demos of something else.
 #[derive(Subcommand, Clone, Debug)]
 enum Other {
-    /// Move a buffer to a GPU's memory, use it there by CPU and GPU, evict it, fetch it again, and check which pages moved
+    /// Move a buffer to a GPU's memory, use it there by CPU and GPU, evict it, fetch it again, and
+    /// check which pages moved
     ///
-    /// Exit code: 0 when every check held, also when there was none because this system cannot move memory (then it says why, and what to do); 1 when one did
-    /// not, 2 for wrong usage or a KFD that cannot be used.
+    /// Exit code: 0 when every check held, also when there was none because this system cannot move
+    /// memory (then it says why, and what to do); 1 when one did not, 2 for wrong usage or a KFD
+    /// that cannot be used.
     Coherent(coherent::CoherentArgs),
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd disasm`: what is in a code object: its kernels, their descriptors field by field, their instructions.
+//! `vkfd disasm`: what is in a code object: its kernels, their descriptors field by field, their
+//! instructions.
 //!
-//! A file is an AMDGPU code object (ELF), or anything that has such objects in it: a bundle, a HIP program. Each function is
-//! disassembled from its symbol to its end; words that are no instruction are shown with their reason, and the next word is
-//! tried.
+//! A file is an AMDGPU code object (ELF), or anything that has such objects in it: a bundle, a HIP
+//! program. Each function is disassembled from its symbol to its end; words that are no instruction
+//! are shown with their reason, and the next word is tried.
 
 mod code_object;
 mod descriptor;
@@ -56,7 +57,8 @@ struct Line {
     decoded: Result<(Inst, String), DecodeError>,
 }
 
-/// Runs it. Exit code 1: some words are no instruction; 2, by the caller: the file is none that can be read.
+/// Runs it. Exit code 1: some words are no instruction; 2, by the caller: the file is none that can
+/// be read.
 pub fn run(args: &DisasmArgs) -> Result<ExitCode> {
     let file = std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     let mut objects = code_object::all(&file).with_context(|| format!("{}", args.file.display()))?;

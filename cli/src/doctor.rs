@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd doctor`: what works on this system, what does not, and what to do about it.
 //!
-//! Mechanism: the questions are asked by the code that needs the answers: the host says what userfaultfd and the page tables allow, the
-//! machine of `vkfd demo` is made, and `vkfd run` runs this program itself, which looks for a device there. Nothing is changed.
+//! Mechanism: the questions are asked by the code that needs the answers: the host says what
+//! userfaultfd and the page tables allow, the machine of `vkfd demo` is made, and `vkfd run` runs
+//! this program itself, which looks for a device there. Nothing is changed.
 
 mod run;
 mod software;

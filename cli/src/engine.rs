@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Work for one GPU, and the comparison of its results with the CPU's.
 //!
-//! On vkfd checksums are computed by kernels of its GPU. Elsewhere this program has no kernels: there the copy engine brings the memory out, and
-//! the copy's checksum counts as what the GPU saw.
+//! On vkfd checksums are computed by kernels of its GPU. Elsewhere this program has no kernels:
+//! there the copy engine brings the memory out, and the copy's checksum counts as what the GPU saw.
 
 use anyhow::{bail, Result};
 use serde_json::{json, Value};
@@ -70,8 +70,8 @@ impl Engine {
         self.results.gpu_va()
     }
 
-    /// Makes the queues anew. After a page fault every queue of the process is told of it, and a long kernel of another queue could be taken for
-    /// the one that stopped.
+    /// Makes the queues anew. After a page fault every queue of the process is told of it, and a
+    /// long kernel of another queue could be taken for the one that stopped.
     ///
     /// # Errors
     ///
@@ -141,7 +141,8 @@ impl Engine {
         Ok(hasher.finalize())
     }
 
-    /// Copies a segment out with the copy engine; `sink` gets it piece by piece, with the offset in the segment.
+    /// Copies a segment out with the copy engine; `sink` gets it piece by piece, with the offset in
+    /// the segment.
     ///
     /// # Errors
     ///

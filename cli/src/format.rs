@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-/// Columns of text: lines that are longer are hard to read, and in less there is no room for what lines begin with.
+/// Columns of text: lines that are longer are hard to read, and in less there is no room for what
+/// lines begin with.
 const WIDEST: usize = 100;
 const NARROWEST: usize = 40;
 
@@ -25,7 +26,8 @@ pub fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// Bytes in the largest binary unit of which there is at least one: exact where it divides, else with one decimal.
+/// Bytes in the largest binary unit of which there is at least one: exact where it divides, else
+/// with one decimal.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
@@ -83,7 +85,8 @@ pub fn width() -> usize {
     }
 }
 
-/// Breaks text into lines of at most `width` characters, at spaces; a longer word has a line of its own.
+/// Breaks text into lines of at most `width` characters, at spaces; a longer word has a line of its
+/// own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

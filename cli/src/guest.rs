@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A guest's scattered buffer in this process's memory, filled with a pattern that is different on every page.
+//! A guest's scattered buffer in this process's memory, filled with a pattern that is different on
+//! every page.
 
 use std::io;
 
@@ -73,8 +74,8 @@ impl Guest {
         }
     }
 
-    /// The page number `page` of the pattern's `version`: whole numbers below 2^16 as 32-bit floats, so that kernels for floats are exact on
-    /// them.
+    /// The page number `page` of the pattern's `version`: whole numbers below 2^16 as 32-bit
+    /// floats, so that kernels for floats are exact on them.
     pub fn pattern(&self, page: u64, version: u64) -> [u8; PAGE_BYTES] {
         let mut out = [0; PAGE_BYTES];
         let mut state = self.seed ^ mix(page ^ version << 44);
@@ -88,7 +89,8 @@ impl Guest {
         out
     }
 
-    /// Copies bytes of the buffer out, in the order that the GPU sees; they must not include a hole.
+    /// Copies bytes of the buffer out, in the order that the GPU sees; they must not include a
+    /// hole.
     pub fn read(&self, mut at: u64, mut into: &mut [u8]) {
         let mut range = self.ranges.partition_point(|r| r.at <= at).saturating_sub(1);
         while !into.is_empty() {

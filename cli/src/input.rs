@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd demo --input DIR`: a data loader's case. Files lie in many separate allocations; all of them become one GPU range, and one
-//! kernel launch computes the CRC-32 of each, over the file's bytes without the padding of its last page.
+//! `vkfd demo --input DIR`: a data loader's case. Files lie in many separate allocations; all of
+//! them become one GPU range, and one kernel launch computes the CRC-32 of each, over the file's
+//! bytes without the padding of its last page.
 //!
-//! Limits: symbolic links are not followed. A file that shrinks while it is mapped (`--mmap`) ends the program, as with any mmap.
+//! Limits: symbolic links are not followed. A file that shrinks while it is mapped (`--mmap`) ends
+//! the program, as with any mmap.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -28,8 +30,8 @@ const CHUNK: usize = 1 << 20;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Files instead of a scatter list")]
 pub struct InputArgs {
-    /// Register the contents of all regular files below DIR (or of one file), and let the GPU compute their CRC-32.
-    /// Symbolic links are not followed
+    /// Register the contents of all regular files below DIR (or of one file), and let the GPU
+    /// compute their CRC-32. Symbolic links are not followed
     #[arg(long, value_name = "DIR", conflicts_with_all = ["list", "all_lists"])]
     input: Option<PathBuf>,
 
@@ -275,7 +277,8 @@ fn check(args: &InputArgs, session: &Session, report: &mut Report<'_>, files: &[
         let done = report.step("register", "Registering all files as one GPU range", |step| {
             let start = Instant::now();
             let options = RegisterOptions { writable: !args.mmap, ..RegisterOptions::default() };
-            // SAFETY: the memory is only copied from, never referred to, and not while the GPU works on it.
+            // SAFETY: the memory is only copied from, never referred to, and not while the GPU
+            // works on it.
             let buffer = unsafe { session.client.register_ranges(&list, &options) };
             let buffer = buffer.map_err(|error| blame(files, error.into()))?;
             let (va, total) = (buffer.gpu_va(), buffer.len());
@@ -358,7 +361,8 @@ fn check(args: &InputArgs, session: &Session, report: &mut Report<'_>, files: &[
     Ok(results)
 }
 
-/// Names a file that has become shorter since, instead of `error`: memory of it that was mapped has gone, which is the reason.
+/// Names a file that has become shorter since, instead of `error`: memory of it that was mapped has
+/// gone, which is the reason.
 fn blame(files: &[Loaded], error: anyhow::Error) -> anyhow::Error {
     let now = |file: &Loaded| fs::metadata(&file.path).map_or(0, |data| data.len());
     match files.iter().find(|file| now(file) < file.bytes) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd inspect`: what the driver has for a process: capabilities, limits, nodes, objects, ranges, counters, page-table entries.
+//! `vkfd inspect`: what the driver has for a process: capabilities, limits, nodes, objects, ranges,
+//! counters, page-table entries.
 
 mod svm;
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Where the pieces of a scatter list go in one mapping that stands for the guest's RAM.
 //!
-//! The mapping begins at the list's lowest address. If the list spans more than a budget, the gaps between pieces are shortened to a common
-//! longest gap, the largest that fits. So pieces keep their sizes, their order by address and their neighbours: what touched still touches,
-//! and what was apart stays apart by at least a page.
+//! The mapping begins at the list's lowest address. If the list spans more than a budget, the gaps
+//! between pieces are shortened to a common longest gap, the largest that fits. So pieces keep
+//! their sizes, their order by address and their neighbours: what touched still touches, and what
+//! was apart stays apart by at least a page.
 
 use anyhow::{bail, Result};
 use vkfd_client::PAGE;

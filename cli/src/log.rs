@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The log of commands that serve others until they are stopped: on stderr, as much of it as VKFD_LOG says.
+//! The log of commands that serve others until they are stopped: on stderr, as much of it as
+//! VKFD_LOG says.
 
 use std::io::{self, IsTerminal};
 use tracing_subscriber::filter::LevelFilter;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd`: shows and checks what the driver does, in this process or on a device.
 //!
-//! Exit codes: 0 all checks held, 1 one did not, 2 wrong usage or a system that lacks something; of `run` the program's, or 125 to 127.
+//! Exit codes: 0 all checks held, 1 one did not, 2 wrong usage or a system that lacks something; of
+//! `run` the program's, or 125 to 127.
 
 mod advise;
 mod demo;
@@ -31,7 +32,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// A KFD (AMD's GPU compute driver) for machines without an AMD GPU, with batch registration of scattered CPU memory.
+/// A KFD (AMD's GPU compute driver) for machines without an AMD GPU, with batch registration of
+/// scattered CPU memory.
 ///
 /// Without a command, runs `vkfd demo`.
 #[derive(Parser)]
@@ -43,18 +45,22 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Register a scattered buffer as one GPU range, use it, change it meanwhile, and check every result
+    /// Register a scattered buffer as one GPU range, use it, change it meanwhile, and check every
+    /// result
     ///
-    /// With --input DIR it registers files' contents instead, and lets the GPU compute their checksums.
+    /// With --input DIR it registers files' contents instead, and lets the GPU compute their
+    /// checksums.
     ///
-    /// Exit code: 0 when every check held, 1 when one did not, 2 for wrong usage or a system that lacks something.
+    /// Exit code: 0 when every check held, 1 when one did not, 2 for wrong usage or a system that
+    /// lacks something.
     #[command(after_long_help = EXAMPLES)]
     Demo(Box<demo::DemoArgs>),
     /// Show the driver's state: limits, objects, ranges, counters, page-table entries
     ///
-    /// The driver in this process is new and has only this process's state, and it cannot be attached to from outside. So this
-    /// command makes the same state as the demo, a small one, and shows what the driver's snapshot queries return. It cannot show
-    /// other programs' state. With --device it shows the limits, capabilities and nodes of that KFD as a new process sees them.
+    /// The driver in this process is new and has only this process's state, and it cannot be
+    /// attached to from outside. So this command makes the same state as the demo, a small one, and
+    /// shows what the driver's snapshot queries return. It cannot show other programs' state. With
+    /// --device it shows the limits, capabilities and nodes of that KFD as a new process sees them.
     Inspect(Box<inspect::InspectArgs>),
     /// Measure on this machine what batch registration costs and buys, or memory on a GPU
     Bench {
@@ -63,50 +69,60 @@ enum Command {
     },
     /// Run a program on a virtual machine of GPUs: ROCm programs, unmodified
     ///
-    /// The program finds /dev/kfd, render nodes and the topology in sysfs. It has to be dynamically linked: it is reached by a
-    /// library that is loaded into it (LD_PRELOAD), and into what it runs. Each process has a machine of its own, unless --shared says
-    /// otherwise.
+    /// The program finds /dev/kfd, render nodes and the topology in sysfs. It has to be dynamically
+    /// linked: it is reached by a library that is loaded into it (LD_PRELOAD), and into what it
+    /// runs. Each process has a machine of its own, unless --shared says otherwise.
     ///
-    /// The driver's warnings are on stderr, such as a queue that stopped and why; the environment variable VKFD_LOG set to info or debug
-    /// shows more, off nothing.
+    /// The driver's warnings are on stderr, such as a queue that stopped and why; the environment
+    /// variable VKFD_LOG set to info or debug shows more, off nothing.
     ///
-    /// Exit code: the program's; 128 and the signal's number if a signal ended it; 125 if this command failed, 126 if the program is
-    /// there and cannot be run, 127 if it is not there, as of env and timeout.
+    /// Exit code: the program's; 128 and the signal's number if a signal ended it; 125 if this
+    /// command failed, 126 if the program is there and cannot be run, 127 if it is not there, as of
+    /// env and timeout.
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(Box<run::RunArgs>),
-    /// Be the virtio-gpu of a virtual machine, whose ROCm stack runs on a machine of GPUs here (native context)
+    /// Be the virtio-gpu of a virtual machine, whose ROCm stack runs on a machine of GPUs here
+    /// (native context)
     ///
-    /// A vhost-user device (virtio id 16) for a VMM that can show a device's shared memory to its guest; QEMU 11.1 can, with
-    /// vhost-user-test-device-pci. The guest's kernel needs nothing: its own virtio-gpu driver carries AMD's context (capability set 8). Each context
-    /// of the guest is a KFD process of its own. The guest's memory must be shared (memory-backend-memfd,share=on).
+    /// A vhost-user device (virtio id 16) for a VMM that can show a device's shared memory to its
+    /// guest; QEMU 11.1 can, with vhost-user-test-device-pci. The guest's kernel needs nothing: its
+    /// own virtio-gpu driver carries AMD's context (capability set 8). Each context of the guest is
+    /// a KFD process of its own. The guest's memory must be shared (memory-backend-memfd,share=on).
     ///
     /// The environment variable VKFD_LOG (warn, info or debug) sets how much it writes to stderr.
     ///
-    /// Exit code: 0 with --once when the VMM has gone, 2 when the machine or the socket cannot be made.
+    /// Exit code: 0 with --once when the VMM has gone, 2 when the machine or the socket cannot be
+    /// made.
     #[command(after_long_help = VIRTIO_GPU_EXAMPLES)]
     VirtioGpu(Box<virtio_gpu::VirtioGpuArgs>),
     /// Have one machine for several programs, which join it with `vkfd run --shared NAME`
     ///
-    /// All of them see the same GPUs, and can pass memory to each other: HIP's IPC handles, exported buffers (dma-buf). Each program is a KFD
-    /// process of its own. Programs of this user alone can join; they can write each other's GPU memory if they mean to.
+    /// All of them see the same GPUs, and can pass memory to each other: HIP's IPC handles,
+    /// exported buffers (dma-buf). Each program is a KFD process of its own. Programs of this user
+    /// alone can join; they can write each other's GPU memory if they mean to.
     ///
-    /// It runs until SIGTERM, SIGINT or SIGHUP. Programs that are still there live on: their calls on the devices fail with ENODEV.
+    /// It runs until SIGTERM, SIGINT or SIGHUP. Programs that are still there live on: their calls
+    /// on the devices fail with ENODEV.
     ///
-    /// The machine's socket is NAME.sock in vkfd/ of XDG_RUNTIME_DIR, or in /tmp/vkfd-UID. VKFD_LOG set to info or debug tells more on stderr.
+    /// The machine's socket is NAME.sock in vkfd/ of XDG_RUNTIME_DIR, or in /tmp/vkfd-UID. VKFD_LOG
+    /// set to info or debug tells more on stderr.
     ///
-    /// Exit code: 0 when it was told to end, 2 when the machine cannot be made or the name is taken.
+    /// Exit code: 0 when it was told to end, 2 when the machine cannot be made or the name is
+    /// taken.
     #[command(after_long_help = SERVE_EXAMPLES)]
     Serve(Box<serve::ServeArgs>),
     /// Find a program's single registrations that could have been one batch
     ///
-    /// FILE is a trace of `vkfd run --trace FILE`, as text or JSON. The time that a batch would take is measured on this machine, on memory of
-    /// the same shape, or taken from a benchmark's result.
+    /// FILE is a trace of `vkfd run --trace FILE`, as text or JSON. The time that a batch would
+    /// take is measured on this machine, on memory of the same shape, or taken from a benchmark's
+    /// result.
     ///
     /// Exit code: 0, also when there is nothing to say.
     Advise(advise::AdviseArgs),
     /// Say what works on this system, what does not, and what to do about it
     ///
-    /// It tries `vkfd run`, asks what userfaultfd and the kernel allow, how much memory there is, and looks for ROCm's libraries. Nothing is changed.
+    /// It tries `vkfd run`, asks what userfaultfd and the kernel allow, how much memory there is,
+    /// and looks for ROCm's libraries. Nothing is changed.
     ///
     /// Exit code: 0 when `vkfd run` works, 1 when it does not.
     Doctor(doctor::DoctorArgs),
@@ -114,13 +130,15 @@ enum Command {
     Targets(targets::TargetsArgs),
     /// Show what is in a code object: kernels, their descriptors, their instructions
     ///
-    /// FILE is a code object for AMD GPUs, or a program or bundle with some in it. Known are gfx900, gfx90a, gfx942, gfx1030 and gfx1100.
+    /// FILE is a code object for AMD GPUs, or a program or bundle with some in it. Known are
+    /// gfx900, gfx90a, gfx942, gfx1030 and gfx1100.
     ///
     /// Exit code: 1 when some words are no instructions, 2 when the file cannot be read.
     Disasm(disasm::DisasmArgs),
     /// Write the manual's pages into a directory: one for vkfd, and one for each command
     ///
-    /// They are in the form of man(1): `man ./vkfd-run.1` shows one, and in share/man/man1 of a prefix that man knows they are found by name.
+    /// They are in the form of man(1): `man ./vkfd-run.1` shows one, and in share/man/man1 of a
+    /// prefix that man knows they are found by name.
     Man {
         /// The directory; it is made if it is not there
         directory: PathBuf,
@@ -204,8 +222,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what is wrong with the command line, or what was asked for. `run` has exit codes of its own, so that its program's 2 is known
-/// as such.
+/// Says what is wrong with the command line, or what was asked for. `run` has exit codes of its
+/// own, so that its program's 2 is known as such.
 fn usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     let runs = std::env::args_os().nth(1).is_some_and(|name| name == "run");
@@ -216,8 +234,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Whether the reader of the output has gone, which is no error worth a message. The code is the one that a shell gives a
-/// program that SIGPIPE ended.
+/// Whether the reader of the output has gone, which is no error worth a message. The code is the
+/// one that a shell gives a program that SIGPIPE ended.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }

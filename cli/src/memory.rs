@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! CPU memory that is registered: mappings that are changed while the GPU uses them.
 //!
-//! The GPU may read and write it at any time, so it is only ever copied, never referred to. All calls that change mappings go through libc's
-//! functions (one, on purpose, past them), because a driver in the same process may learn of them there.
+//! The GPU may read and write it at any time, so it is only ever copied, never referred to. All
+//! calls that change mappings go through libc's functions (one, on purpose, past them), because a
+//! driver in the same process may learn of them there.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -13,9 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vkfd_client::CpuVa;
 
-/// Where the next mapping goes: well below where the kernel puts mappings by itself, each at an address of its own, so that a hole made
-/// there is not filled by somebody else's mapping before this program maps it again. A hint only: where such an address does not exist, the
-/// kernel chooses.
+/// Where the next mapping goes: well below where the kernel puts mappings by itself, each at an
+/// address of its own, so that a hole made there is not filled by somebody else's mapping before
+/// this program maps it again. A hint only: where such an address does not exist, the kernel
+/// chooses.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000_0000_0000);
 
 /// Kept free behind each mapping, and what mappings are aligned to.
@@ -60,8 +62,9 @@ pub fn require(bytes: u64) -> anyhow::Result<()> {
 }
 
 impl Mapping {
-    /// Private memory. It costs only what is touched: pages of 4 KiB, whatever the system's policy for huge pages, so that the
-    /// untouched gaps of a scattered buffer stay free and results are comparable.
+    /// Private memory. It costs only what is touched: pages of 4 KiB, whatever the system's policy
+    /// for huge pages, so that the untouched gaps of a scattered buffer stay free and results are
+    /// comparable.
     ///
     /// # Errors
     ///
@@ -76,7 +79,8 @@ impl Mapping {
         // SAFETY: without MAP_FIXED nothing that exists is touched.
         let base = mapped(unsafe { libc::mmap(hint, length, prot, flags, -1, 0) })?;
         let mapping = Self { base, bytes };
-        // SAFETY: advice about a mapping of this object's own; that it fails where the kernel has no huge pages is as well.
+        // SAFETY: advice about a mapping of this object's own; that it fails where the kernel has
+        // no huge pages is as well.
         unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_NOHUGEPAGE) };
         Ok(mapping)
     }
@@ -113,11 +117,13 @@ impl Mapping {
     /// Copies bytes out.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let from = self.at(offset, into.len() as u64);
-        // SAFETY: the span is inside of the mapping; nobody refers to it; holes are not read (see `unmap`).
+        // SAFETY: the span is inside of the mapping; nobody refers to it; holes are not read (see
+        // `unmap`).
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
     }
 
-    /// As [`read`](Self::read), of memory that may not be there: a file's whose end has come nearer. Whether it was.
+    /// As [`read`](Self::read), of memory that may not be there: a file's whose end has come
+    /// nearer. Whether it was.
     pub fn try_read(&self, offset: u64, into: &mut [u8]) -> bool {
         let from = self.at(offset, into.len() as u64);
         // SAFETY: the span is inside of the mapping, and nobody refers to it.
@@ -142,7 +148,8 @@ impl Mapping {
         check(unsafe { libc::munmap(at, size(bytes)?) })
     }
 
-    /// Maps new memory at a hole (`over` false; fails if somebody else has mapped something there) or over what is there.
+    /// Maps new memory at a hole (`over` false; fails if somebody else has mapped something there)
+    /// or over what is there.
     ///
     /// # Errors
     ///
@@ -152,10 +159,12 @@ impl Mapping {
         let fixed = if over { libc::MAP_FIXED } else { libc::MAP_FIXED_NOREPLACE };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the pages are this object's own, and nothing refers to them; a hole is not overwritten if it is not one any more.
+        // SAFETY: the pages are this object's own, and nothing refers to them; a hole is not
+        // overwritten if it is not one any more.
         let got = mapped(unsafe { libc::mmap(at.cast(), size(bytes)?, prot, flags, -1, 0) })?;
         if got.as_ptr() != at {
-            // SAFETY: a kernel older than MAP_FIXED_NOREPLACE has put the mapping elsewhere; nobody knows of it.
+            // SAFETY: a kernel older than MAP_FIXED_NOREPLACE has put the mapping elsewhere; nobody
+            // knows of it.
             unsafe { libc::munmap(got.as_ptr().cast(), size(bytes)?) };
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
         }
@@ -202,7 +211,8 @@ impl Mapping {
         check(unsafe { libc::mprotect(at, size(bytes)?, prot) })
     }
 
-    /// Discards pages by the bare system call, which code that replaces libc's functions does not see.
+    /// Discards pages by the bare system call, which code that replaces libc's functions does not
+    /// see.
     ///
     /// # Errors
     ///

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a command reports: steps with their checks, as text while they happen or as one JSON document at the end.
+//! What a command reports: steps with their checks, as text while they happen or as one JSON
+//! document at the end.
 //!
-//! A step is what was done, the checks made on it, and numbers. It is `ok` when all its checks held, `FAILED` when one did not or it could
-//! not be finished, and `skipped` with a reason when this system cannot do or show it.
+//! A step is what was done, the checks made on it, and numbers. It is `ok` when all its checks
+//! held, `FAILED` when one did not or it could not be finished, and `skipped` with a reason when
+//! this system cannot do or show it.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::LazyLock;
@@ -17,7 +19,8 @@ use crate::format;
 
 /// Bars that are shown at the same time have a line each.
 static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
-/// What a step is said to lack that could not be finished. Programs see it as a check; people see the reason alone.
+/// What a step is said to lack that could not be finished. Programs see it as a check; people see
+/// the reason alone.
 const BROKE: &str = "the step could be finished";
 /// What a step's further lines begin with.
 const INDENT: &str = "           ";
@@ -306,7 +309,8 @@ impl Output {
         Ok(())
     }
 
-    /// A bar for something that takes long; shown when standard error is a terminal. `total` 0: nothing is known of how long.
+    /// A bar for something that takes long; shown when standard error is a terminal. `total` 0:
+    /// nothing is known of how long.
     pub fn progress(&self, what: impl Into<String>, total: u64) -> Progress {
         if !io::stderr().is_terminal() {
             return Progress(ProgressBar::hidden());

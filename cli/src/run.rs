@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd run -- PROGRAM ARGUMENTS`: a program on a machine of its own.
 //!
-//! Mechanism: a private directory with what KFD and DRM show in `/sys`, `/dev` and `/proc`; then the program, with the library
-//! that leads these paths there and has the machine (the crate `vkfd-preload`). This process waits for it, passes signals on to it, and removes
-//! the directory.
+//! Mechanism: a private directory with what KFD and DRM show in `/sys`, `/dev` and `/proc`; then
+//! the program, with the library that leads these paths there and has the machine (the crate
+//! `vkfd-preload`). This process waits for it, passes signals on to it, and removes the directory.
 
 mod directory;
 mod forward;
@@ -33,7 +33,8 @@ use vkfd_host::{size, Source, Target};
 use self::directory::PrivateDirectory;
 use self::preset::Preset;
 
-/// Exit codes of `env`, `nohup` and `timeout`: for what is this program's own fault, a program that cannot be run, and one that is not there.
+/// Exit codes of `env`, `nohup` and `timeout`: for what is this program's own fault, a program that
+/// cannot be run, and one that is not there.
 pub const FAILED: u8 = 125;
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -44,14 +45,15 @@ pub struct RunArgs {
     machine: MachineArgs,
     /// In a virtual machine whose virtio-gpu is `vkfd virtio-gpu`: run on the host's machine
     ///
-    /// WHERE is the render node, by default the first that has one behind it, or the socket of `vkfd virtio-gpu --loopback`. What the machine
-    /// is was said there.
+    /// WHERE is the render node, by default the first that has one behind it, or the socket of
+    /// `vkfd virtio-gpu --loopback`. What the machine is was said there.
     #[arg(long, value_name = "WHERE", num_args = 0..=1, require_equals = true, conflicts_with_all = OF_THIS_PROCESS)]
     forward: Option<Option<PathBuf>>,
-    /// Run on the machine of `vkfd serve NAME`, with the other programs that do: all see the same GPUs
+    /// Run on the machine of `vkfd serve NAME`, with the other programs that do: all see the same
+    /// GPUs
     ///
-    /// What the machine is was said there. Memory can be passed between these programs: HIP's IPC handles, exported buffers. SVM is not
-    /// there, nor XNACK.
+    /// What the machine is was said there. Memory can be passed between these programs: HIP's IPC
+    /// handles, exported buffers. SVM is not there, nor XNACK.
     #[arg(long, value_name = "NAME", conflicts_with = "forward", conflicts_with_all = OF_THIS_PROCESS)]
     shared: Option<String>,
     /// Afterwards, say what kernels have cost: by time, with waves, instructions and bytes
@@ -80,7 +82,8 @@ const OF_THIS_PROCESS: [&str; 8] = ["preset", "gpus", "target", "vram", "xnack",
 /// What machine to make.
 #[derive(clap::Args)]
 pub struct MachineArgs {
-    /// A machine by name, or a file that describes one (`vkfd targets --show default` is such a file); the options below change it
+    /// A machine by name, or a file that describes one (`vkfd targets --show default` is such a
+    /// file); the options below change it
     #[arg(long, value_name = "NAME|FILE", value_parser = preset::Parser)]
     preset: Option<Preset>,
     /// GPUs [default: 1]
@@ -89,13 +92,15 @@ pub struct MachineArgs {
     /// The GPUs' target; `vkfd targets` lists them [default: gfx900]
     #[arg(long, value_parser = target())]
     target: Option<Target>,
-    /// Memory of each GPU, such as 512M or 4G, 2M to 512G; the computer's is used as far as the program uses it [default: 1G]
+    /// Memory of each GPU, such as 512M or 4G, 2M to 512G; the computer's is used as far as the
+    /// program uses it [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = vram)]
     vram: Option<u64>,
     /// GPUs that can retry page faults; the program turns that on
     #[arg(long)]
     xnack: bool,
-    /// Threads of each GPU that run a kernel: 1 for the same order each time [default: as many as there are processors]
+    /// Threads of each GPU that run a kernel: 1 for the same order each time [default: as many as
+    /// there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 }
@@ -164,7 +169,8 @@ pub fn run(args: &RunArgs) -> ExitCode {
         ExitCode::from(code)
     };
     let [name, arguments @ ..] = &args.program[..] else { return ExitCode::from(FAILED) };
-    // Before anything is made: a program that cannot be reached runs without a word of ours otherwise.
+    // Before anything is made: a program that cannot be reached runs without a word of ours
+    // otherwise.
     let program = match program::find(name) {
         Ok(program) => program,
         Err(error) => return failed(NOT_FOUND, &error),

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Scatter lists: how one buffer, contiguous in a guest process, lies in guest-physical memory.
 //!
-//! The format is text: `#` starts a comment, every other line has a guest-physical start and a length, both hexadecimal bytes and
-//! whole pages. The order of the lines is the order of the buffer. Four lists that were recorded in real guests are built in.
+//! The format is text: `#` starts a comment, every other line has a guest-physical start and a
+//! length, both hexadecimal bytes and whole pages. The order of the lines is the order of the
+//! buffer. Four lists that were recorded in real guests are built in.
 //!
-//! Limit: ranges must not overlap. A buffer that has a page twice could not be checked piece by piece.
+//! Limit: ranges must not overlap. A buffer that has a page twice could not be checked piece by
+//! piece.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd serve`: one machine for several programs (`vkfd run --shared`).
 //!
-//! This process has the machine, and is ended by SIGTERM, SIGINT or SIGHUP: programs' calls fail with ENODEV from then on.
+//! This process has the machine, and is ended by SIGTERM, SIGINT or SIGHUP: programs' calls fail
+//! with ENODEV from then on.
 
 pub mod place;
 
@@ -30,7 +31,8 @@ pub struct ServeArgs {
 
 const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
-/// A descriptor that can be read when a signal says that it is over. Before any thread is made, which would get the signal.
+/// A descriptor that can be read when a signal says that it is over. Before any thread is made,
+/// which would get the signal.
 fn signals() -> io::Result<OwnedFd> {
     // SAFETY: the set is initialised before use; the descriptor is checked before it is owned.
     unsafe {

@@ -29,7 +29,8 @@ pub enum Windows {
 /// Which KFD.
 #[derive(Args, Clone, Debug)]
 pub struct SessionArgs {
-    /// Use this KFD device (such as /dev/kfd) instead of the driver and the software GPU in this process
+    /// Use this KFD device (such as /dev/kfd) instead of the driver and the software GPU in this
+    /// process
     #[arg(long, value_name = "PATH")]
     pub device: Option<PathBuf>,
 
@@ -37,7 +38,8 @@ pub struct SessionArgs {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "device", value_parser = clap::value_parser!(u32).range(1..=32))]
     pub gpus: u32,
 
-    /// Let the GPUs retry page faults: changed memory is then looked up again when it is accessed, and no queue is stopped
+    /// Let the GPUs retry page faults: changed memory is then looked up again when it is accessed,
+    /// and no queue is stopped
     #[arg(long)]
     pub xnack: bool,
 
@@ -66,7 +68,8 @@ impl Session {
         Self::with_memory(args, Kind::default())
     }
 
-    /// As [`Session::open`], with the kind of memory that GPUs have, if the driver is in this process.
+    /// As [`Session::open`], with the kind of memory that GPUs have, if the driver is in this
+    /// process.
     ///
     /// # Errors
     ///

@@ -22,8 +22,8 @@ pub struct TargetsArgs {
     show: Option<String>,
 }
 
-/// The runtimes that know a target, of those that were tried: each found the GPU and took it. Which of them run kernels of their own is
-/// another matter.
+/// The runtimes that know a target, of those that were tried: each found the GPU and took it. Which
+/// of them run kernels of their own is another matter.
 fn known_to(target: Target) -> &'static [&'static str] {
     match target.name() {
         "gfx900" | "gfx90a" | "gfx1030" => &["ROCR 5.2.3", "ROCR 6.1.2", "ROCR 6.4.3"],

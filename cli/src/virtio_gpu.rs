@@ -27,7 +27,8 @@ pub struct VirtioGpuArgs {
     /// How the guest's scattered memory is registered
     #[arg(long, value_enum, default_value = "batch")]
     register: Register,
-    /// Size of the window for host memory that the guest maps; memory is used only where the guest uses it
+    /// Size of the window for host memory that the guest maps; memory is used only where the guest
+    /// uses it
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = granules)]
     window: u64,
     /// End when the VMM disconnects. Otherwise wait for the next one, which finds a fresh machine

@@ -36,7 +36,8 @@ fn the_demo_holds_on_the_smallest_list() {
     assert_eq!(ways, ["batch", "per-range", "contiguous"]);
 }
 
-/// What the driver is told of is seen in its counters; what it is not told of is skipped with a reason.
+/// What the driver is told of is seen in its counters; what it is not told of is skipped with a
+/// reason.
 #[test]
 fn changes_are_counted_or_skipped() {
     let run = vkfd(&["demo", "--list", "fresh-64M", "--rounds", "0", "--json", "--seed", "9"]);
@@ -99,7 +100,8 @@ fn a_single_page_is_a_list() {
     assert_eq!(step(&document, "saxpy")["outcome"], "skipped");
 }
 
-/// What moved and what did not is in the counters of every step; where nothing can move, that is said.
+/// What moved and what did not is in the counters of every step; where nothing can move, that is
+/// said.
 #[test]
 fn the_life_of_a_buffer_in_a_gpus_memory() {
     const PAGES: u64 = (16 << 20) / 4096;
@@ -271,7 +273,8 @@ fn nothing_but_empty_files_is_fine() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_1_unless_skipped() {
-    // Its size is said to be a page, and reading ends long before: for root, too, who may open everything.
+    // Its size is said to be a page, and reading ends long before: for root, too, who may open
+    // everything.
     let short = "/sys/kernel/uevent_seqnum";
     let run = vkfd(&["demo", "--json", "--input", short]);
     let document = json(&run);

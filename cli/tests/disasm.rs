@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd disasm` on the client library's code objects, whole, damaged, cut short, and on files that are none.
+//! `vkfd disasm` on the client library's code objects, whole, damaged, cut short, and on files that
+//! are none.
 
 mod common;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd run` and `vkfd advise` as a user has them: programs of the system, and one that calls everything libc has.
+//! `vkfd run` and `vkfd advise` as a user has them: programs of the system, and one that calls
+//! everything libc has.
 
 mod common;
 
@@ -114,7 +115,8 @@ fn the_program_alone_is_enough() {
     let kept = ran(&cache);
     assert!(kept.starts_with(&cache) && kept.is_file(), "{}", kept.display());
     assert_eq!(ran(&cache), kept);
-    // Without a cache that can be used, or with one that others can write to: the private directory, which goes with the run.
+    // Without a cache that can be used, or with one that others can write to: the private
+    // directory, which goes with the run.
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
     for cache in [Path::new("/proc"), &cache] {
         let private = ran(cache);
@@ -199,8 +201,8 @@ fn programs_with_a_sanitizer_run() {
     assert_eq!(ran.status.code(), Some(0), "{}", err(&ran));
 }
 
-/// What people type first. Behind the descriptor is a file with all of the machine's memory. (`echo` writes by libc itself, in a process that has
-/// the descriptor from its shell.)
+/// What people type first. Behind the descriptor is a file with all of the machine's memory.
+/// (`echo` writes by libc itself, in a process that has the descriptor from its shell.)
 #[test]
 fn devices_cannot_be_read_or_written() {
     for (command, words) in [

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where a container's seccomp filter refuses userfaultfd: the demo still holds, and says what it cannot show.
+//! Where a container's seccomp filter refuses userfaultfd: the demo still holds, and says what it
+//! cannot show.
 
 mod common;
 

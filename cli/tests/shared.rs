@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd serve` and `vkfd run --shared` as a user has them: several processes on one machine, and what happens when one of them, or the machine's,
-//! ends in whatever way.
+//! `vkfd serve` and `vkfd run --shared` as a user has them: several processes on one machine, and
+//! what happens when one of them, or the machine's, ends in whatever way.
 
 mod common;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Waiting: work on two GPUs at a time, looked at without waiting, and waited for by KFD's events, which lets the thread sleep.
+//! Waiting: work on two GPUs at a time, looked at without waiting, and waited for by KFD's events,
+//! which lets the thread sleep.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Runs a kernel of one's own (`triple.cl`) over scattered memory: a thousand pages from here and there are one range for the GPU.
+//! Runs a kernel of one's own (`triple.cl`) over scattered memory: a thousand pages from here and
+//! there are one range for the GPU.
 
 use std::alloc::{alloc_zeroed, Layout};
 use std::time::Duration;
@@ -25,7 +26,8 @@ fn main() -> Result {
         unsafe { page.write(Page(words)) };
     }
     let list: Vec<_> = pages.iter().map(|page| UserptrRange { start: *page as u64, size: 4096 }).collect();
-    // SAFETY: the pages stay allocated, and while a kernel works on them nothing has a reference to them.
+    // SAFETY: the pages stay allocated, and while a kernel works on them nothing has a reference to
+    // them.
     let buffer = unsafe { client.register_ranges(&list, &RegisterOptions::default())? };
 
     // The kernel's arguments, as the compiler lays them out: a pointer and a count.

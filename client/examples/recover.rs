@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Recovering from a page fault: a part of registered memory is taken away under the GPU's feet. The error says where, the buffer says which
-//! range of the list that is; memory is put there again, the buffer is validated, and a new queue does the work.
+//! Recovering from a page fault: a part of registered memory is taken away under the GPU's feet.
+//! The error says where, the buffer says which range of the list that is; memory is put there
+//! again, the buffer is validated, and a new queue does the work.
 
 use std::ptr;
 use std::time::Duration;
@@ -35,7 +36,8 @@ fn main() -> Result {
     let source = unsafe { client.register_ranges(&list, &RegisterOptions::default())? };
     let target = client.alloc(&AllocOptions::vram(gpu, source.len()))?;
 
-    // A reservation in its place keeps the address: the next mapping of the program's could be put there.
+    // A reservation in its place keeps the address: the next mapping of the program's could be put
+    // there.
     let gone = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     // SAFETY: mapped above; nothing has a reference to it.
     let gone = unsafe { libc::mmap(list[LOST].start as *mut _, PAGE_BYTES, libc::PROT_NONE, gone, -1, 0) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SVM: a GPU uses memory of the process at the address where the CPU has it. The memory moves to the GPU, is used there, and comes back when
-//! the CPU touches it.
+//! SVM: a GPU uses memory of the process at the address where the CPU has it. The memory moves to
+//! the GPU, is used there, and comes back when the CPU touches it.
 
 use std::ptr;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Architected compute packets (AQL).
 //!
-//! Mechanism: 64 bytes each; the type is in bits 7:0 of the first word and the packet processor waits while it is INVALID, so the first
-//! word is written last. Source: the HSA Platform System Architecture Specification 1.2, section 2.9.
+//! Mechanism: 64 bytes each; the type is in bits 7:0 of the first word and the packet processor
+//! waits while it is INVALID, so the first word is written last. Source: the HSA Platform System
+//! Architecture Specification 1.2, section 2.9.
 
 use std::mem::offset_of;
 
@@ -61,7 +62,8 @@ pub struct Dispatch {
     pub private_bytes: u32,
 }
 
-/// A dispatch that starts when everything before it is done and then decrements the signal at `completion`.
+/// A dispatch that starts when everything before it is done and then decrements the signal at
+/// `completion`.
 #[must_use]
 pub fn dispatch(dispatch: &Dispatch, completion: GpuVa) -> Packet {
     let mut packet = [0; 16];
@@ -83,7 +85,8 @@ pub fn dispatch(dispatch: &Dispatch, completion: GpuVa) -> Packet {
     packet
 }
 
-/// Waits until everything before it is done and the signals at `after` (at most five) are 0, then decrements the one at `completion`.
+/// Waits until everything before it is done and the signals at `after` (at most five) are 0, then
+/// decrements the one at `completion`.
 #[must_use]
 pub fn barrier_and(after: &[GpuVa], completion: GpuVa) -> Option<Packet> {
     let mut packet = [0; 16];

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A contiguous range of GPU memory: VRAM, GTT, or CPU memory registered in place.
 //!
-//! Mechanism: one reserved address range and the buffer objects (BOs) that fill it from its start without a gap: one, or one for each
-//! CPU range where the driver has no batch form. Mapping and unmapping act on all of them and on all GPUs of the set, or on none.
+//! Mechanism: one reserved address range and the buffer objects (BOs) that fill it from its start
+//! without a gap: one, or one for each CPU range where the driver has no batch form. Mapping and
+//! unmapping act on all of them and on all GPUs of the set, or on none.
 //!
-//! Lock: `mapped` (the GPUs that the buffer is mapped on) is held during MAP and UNMAP, so that two threads cannot interleave them.
+//! Lock: `mapped` (the GPUs that the buffer is mapped on) is held during MAP and UNMAP, so that two
+//! threads cannot interleave them.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -76,8 +78,9 @@ pub(crate) struct Bo {
     pub(crate) range: Option<(CpuVa, u64)>,
 }
 
-/// A contiguous range of GPU memory, from [`Client::alloc`] (the GPU's or the driver's memory) or [`Client::register_ranges`] (the process's own,
-/// where it lies). Dropping it unmaps and frees it; [`Buffer::free`] does so and reports errors.
+/// A contiguous range of GPU memory, from [`Client::alloc`] (the GPU's or the driver's memory) or
+/// [`Client::register_ranges`] (the process's own, where it lies). Dropping it unmaps and frees it;
+/// [`Buffer::free`] does so and reports errors.
 #[derive(Debug)]
 pub struct Buffer {
     client: Client,
@@ -88,7 +91,8 @@ pub struct Buffer {
     /// Of registered memory: where each range of the list ends, relative to the start.
     ends: Vec<u64>,
     cpu_mapped: bool,
-    // Given back after the BOs are freed; kept for ever if one cannot be, because the GPU still uses its addresses.
+    // Given back after the BOs are freed; kept for ever if one cannot be, because the GPU still
+    // uses its addresses.
     reservation: ManuallyDrop<Reservation>,
 }
 
@@ -191,8 +195,9 @@ impl Buffer {
         self
     }
 
-    /// Which range of the list that was registered is at a GPU address, and how far into it: of a [`ClientError::GpuFault`] for instance.
-    /// `None` for an address outside of the buffer, and for a buffer that was allocated.
+    /// Which range of the list that was registered is at a GPU address, and how far into it: of a
+    /// [`ClientError::GpuFault`] for instance. `None` for an address outside of the buffer, and for
+    /// a buffer that was allocated.
     #[must_use]
     pub fn range_at(&self, va: GpuVa) -> Option<(usize, u64)> {
         let offset = va.0.checked_sub(self.gpu_va().0)?;
@@ -220,7 +225,8 @@ impl Buffer {
         self.kind
     }
 
-    /// The handles of its BOs, in the order of their addresses: one, or one per range without a batch form.
+    /// The handles of its BOs, in the order of their addresses: one, or one per range without a
+    /// batch form.
     pub fn handles(&self) -> impl ExactSizeIterator<Item = Handle> + '_ {
         self.bos.iter().map(|bo| bo.handle)
     }
@@ -233,7 +239,8 @@ impl Buffer {
 
     /// Where the CPU sees it (VRAM and GTT with `cpu_map`): the same address as the GPU's.
     ///
-    /// The GPU writes there at any time, so it must be accessed by atomic or volatile operations or copies, never by reference.
+    /// The GPU writes there at any time, so it must be accessed by atomic or volatile operations or
+    /// copies, never by reference.
     #[must_use]
     pub fn cpu_ptr(&self) -> Option<NonNull<u8>> {
         self.cpu_mapped.then(|| self.reservation.start().cast())
@@ -246,7 +253,8 @@ impl Buffer {
     /// [`ClientError::Invalid`] when it is not CPU-mapped or the bytes do not fit.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result {
         let to = self.cpu_span(at, bytes.len())?;
-        // SAFETY: the span is inside the mapping, which lives as long as `self`; no reference to it exists anywhere.
+        // SAFETY: the span is inside the mapping, which lives as long as `self`; no reference to it
+        // exists anywhere.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -321,7 +329,8 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// What the first failed call failed with; the buffer still counts as mapped then, and unmapping can be tried again.
+    /// What the first failed call failed with; the buffer still counts as mapped then, and
+    /// unmapping can be tried again.
     pub fn unmap(&self, gpus: &GpuSet) -> Result {
         let gpus = self.client.resolve(gpus)?;
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
@@ -344,7 +353,8 @@ impl Buffer {
         self.client.memory_ioctl(command::UNMAP_MEMORY_FROM_GPU, &mut args)
     }
 
-    /// Unmaps it and maps it again on the same GPUs: for a registered buffer whose CPU memory was unmapped and is there again.
+    /// Unmaps it and maps it again on the same GPUs: for a registered buffer whose CPU memory was
+    /// unmapped and is there again.
     ///
     /// # Errors
     ///
@@ -362,12 +372,14 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// The first error. What could be freed is; the addresses of what could not be are not used again.
+    /// The first error. What could be freed is; the addresses of what could not be are not used
+    /// again.
     pub fn free(mut self) -> Result {
         self.release()
     }
 
-    /// Gives the BOs over to the driver, which frees them when the process closes, and keeps only their addresses.
+    /// Gives the BOs over to the driver, which frees them when the process closes, and keeps only
+    /// their addresses.
     pub(crate) fn into_addresses(mut self) -> Reservation {
         self.bos.clear();
         // SAFETY: `bos` is empty, so `drop` does not touch the reservation any more.
@@ -385,7 +397,8 @@ impl Buffer {
             first = first.and(freed);
         }
         if first.is_ok() {
-            // SAFETY: `bos` is empty from here on, so `drop` does not come here again, and nothing uses the addresses: the BOs are gone.
+            // SAFETY: `bos` is empty from here on, so `drop` does not come here again, and nothing
+            // uses the addresses: the BOs are gone.
             unsafe { ManuallyDrop::drop(&mut self.reservation) };
         }
         first

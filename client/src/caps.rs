@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the driver can do, asked before anything depends on it.
 //!
-//! Mechanism: vkfd's query command 0xe0. It is safe to send to any KFD: upstream's table ends at 0x28 and AMD's own below 0x90, and
-//! numbers past the table are refused with ENOTTY. The batch commands themselves are never sent to find out: v2's number is the
-//! profiler's in Linux 7.3, and a kernel that does not know the flag of v3 maps the wrong memory without an error.
+//! Mechanism: vkfd's query command 0xe0. It is safe to send to any KFD: upstream's table ends at
+//! 0x28 and AMD's own below 0x90, and numbers past the table are refused with ENOTTY. The batch
+//! commands themselves are never sent to find out: v2's number is the profiler's in Linux 7.3, and
+//! a kernel that does not know the flag of v3 maps the wrong memory without an error.
 
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd::{self, CapsArgs};
@@ -40,7 +41,8 @@ pub struct Caps {
     pub window_gap: u64,
     /// Milliseconds after which a registration gives up; 0 when the driver does not tell.
     pub register_deadline_ms: u32,
-    /// The longest pause between two tries of a restore, in milliseconds; 0 when the driver does not tell.
+    /// The longest pause between two tries of a restore, in milliseconds; 0 when the driver does
+    /// not tell.
     pub restore_pause_ms: u32,
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A process's connection to a KFD.
 //!
-//! Mechanism: [`Client`] is a shared handle on one KFD process object. Opening it asks for the version, the topology, the capabilities
-//! and the apertures, and binds the process to every GPU (ACQUIRE_VM). Buffers and queues keep it open.
+//! Mechanism: [`Client`] is a shared handle on one KFD process object. Opening it asks for the
+//! version, the topology, the capabilities and the apertures, and binds the process to every GPU
+//! (ACQUIRE_VM). Buffers and queues keep it open.
 //!
-//! Locks: `doorbells` and `events` guard what is set up once for each GPU and for the process; both are leaves.
+//! Locks: `doorbells` and `events` guard what is set up once for each GPU and for the process; both
+//! are leaves.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -46,7 +48,8 @@ impl From<GpuId> for GpuSet {
     }
 }
 
-/// A process's connection to a KFD. Clones share it; it closes with the last of them and of its buffers and queues.
+/// A process's connection to a KFD. Clones share it; it closes with the last of them and of its
+/// buffers and queues.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -72,7 +75,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Open`] when there is none or it is not permitted, otherwise as [`Client::with_transport`].
+    /// [`ClientError::Open`] when there is none or it is not permitted, otherwise as
+    /// [`Client::with_transport`].
     pub fn open() -> Result<Self> {
         Self::open_at(Path::new("/dev/kfd"))
     }
@@ -90,7 +94,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Unsupported`] when the interface's major version is not 1 or there is no GPU; what the calls failed with.
+    /// [`ClientError::Unsupported`] when the interface's major version is not 1 or there is no GPU;
+    /// what the calls failed with.
     pub fn with_transport(transport: Arc<dyn Transport>) -> Result<Self> {
         let mut version = GetVersionArgs::zeroed();
         send(&*transport, command::GET_VERSION, &mut version).map_err(ClientError::call("GET_VERSION"))?;
@@ -176,8 +181,9 @@ impl Client {
     ///
     /// # Safety
     ///
-    /// `arg` is the argument that `command` declares (at least as large), its pointers are valid for what the call does, and the call
-    /// takes nothing away that buffers or queues of this client use.
+    /// `arg` is the argument that `command` declares (at least as large), its pointers are valid
+    /// for what the call does, and the call takes nothing away that buffers or queues of this
+    /// client use.
     pub unsafe fn raw_ioctl<T: Pod>(&self, command: Command, arg: &mut T) -> std::result::Result<(), Errno> {
         send(&*self.0.transport, command, arg)
     }
@@ -206,7 +212,8 @@ impl Client {
         Ok(args.xnack_enabled > 0)
     }
 
-    /// Bytes of a GPU's memory that are free. An allocation may get more, by having SVM memory moved away.
+    /// Bytes of a GPU's memory that are free. An allocation may get more, by having SVM memory
+    /// moved away.
     ///
     /// # Errors
     ///
@@ -233,7 +240,8 @@ impl Client {
         send(&*self.0.transport, command, arg)
     }
 
-    /// As [`Client::ioctl`], for memory calls: the error has the driver's reason where it tells one.
+    /// As [`Client::ioctl`], for memory calls: the error has the driver's reason where it tells
+    /// one.
     pub(crate) fn memory_ioctl<T: Pod>(&self, command: Command, arg: &mut T) -> Result {
         self.ioctl(command, arg).map_err(|errno| self.memory_error(command, errno))
     }
@@ -246,7 +254,8 @@ impl Client {
         }
     }
 
-    /// The driver's record of this thread's last failed memory call, if it keeps one and it is of the call that returned `errno`.
+    /// The driver's record of this thread's last failed memory call, if it keeps one and it is of
+    /// the call that returned `errno`.
     pub(crate) fn last_error(&self, errno: Errno) -> Option<LastErrorArgs> {
         if !self.0.caps.vkfd {
             return None;
@@ -296,7 +305,8 @@ impl Client {
 fn send<T: Pod>(transport: &dyn Transport, command: Command, arg: &mut T) -> std::result::Result<(), Errno> {
     debug_assert!(size_of::<T>() >= command.size() || command.size() > vkfd_uapi::ioctl::MAX_SIZE);
     loop {
-        // SAFETY: `arg` is at least as large as the command declares, and each caller answers for the pointers in it.
+        // SAFETY: `arg` is at least as large as the command declares, and each caller answers for
+        // the pointers in it.
         match unsafe { transport.ioctl(command.0, (&raw mut *arg).cast::<c_void>()) } {
             Err(Errno::INTR) => {}
             result => return result,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Code objects in GPU memory: programs that a compute queue can run.
 //!
-//! Mechanism: the file is laid out as [`vkfd_kernels::Image`] says, in one executable buffer; a kernel's handle is the address of its
-//! descriptor in there. Nothing is looked up later, so an object may be used by any number of queues of its GPU.
+//! Mechanism: the file is laid out as [`vkfd_kernels::Image`] says, in one executable buffer; a
+//! kernel's handle is the address of its descriptor in there. Nothing is looked up later, so an
+//! object may be used by any number of queues of its GPU.
 //!
-//! Limits: kernels that need scratch are refused at launch, because that takes a queue structure that only a runtime keeps.
+//! Limits: kernels that need scratch are refused at launch, because that takes a queue structure
+//! that only a runtime keeps.
 
 use vkfd_kernels::Image;
 
@@ -26,8 +28,9 @@ pub struct LoadedKernel {
     pub kernarg_bytes: u32,
 }
 
-/// A code object in a GPU's memory: kernels of your own, compiled for that GPU's target. It goes when this is dropped, which must not be before
-/// its launches are done. `examples/kernel.rs` loads one and runs it.
+/// A code object in a GPU's memory: kernels of your own, compiled for that GPU's target. It goes
+/// when this is dropped, which must not be before its launches are done. `examples/kernel.rs` loads
+/// one and runs it.
 #[derive(Debug)]
 pub struct CodeObject {
     image: Image,
@@ -35,7 +38,8 @@ pub struct CodeObject {
 }
 
 impl CodeObject {
-    /// Loads a code object (an ELF file as compilers make it, for that GPU's processor) into memory of `gpu`.
+    /// Loads a code object (an ELF file as compilers make it, for that GPU's processor) into memory
+    /// of `gpu`.
     ///
     /// # Errors
     ///

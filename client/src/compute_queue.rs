@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A queue of AQL packets: kernels and barriers.
 //!
-//! Mechanism: every packet has the barrier bit, so packets run one after the other, and decrements the queue's one signal. Arguments
-//! are copied into a ring of slots, one for each packet slot, which is free again when its packet is finished.
+//! Mechanism: every packet has the barrier bit, so packets run one after the other, and decrements
+//! the queue's one signal. Arguments are copied into a ring of slots, one for each packet slot,
+//! which is free again when its packet is finished.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,8 @@ const PACKET_WORDS: u64 = PACKET_BYTES / 4;
 /// A dispatch packet's content.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// The kernel, from a [`CodeObject`] on the queue's GPU that stays loaded until the launch has finished.
+    /// The kernel, from a [`CodeObject`] on the queue's GPU that stays loaded until the launch has
+    /// finished.
     pub kernel: LoadedKernel,
     /// The argument block, at most [`MAX_ARGS`] bytes.
     pub args: &'a [u8],
@@ -37,11 +39,13 @@ pub struct Launch<'a> {
     pub dynamic_bytes: u32,
 }
 
-/// A compute queue: for kernels. Packets run in order; for work that may overlap, make several queues.
+/// A compute queue: for kernels. Packets run in order; for work that may overlap, make several
+/// queues.
 ///
-/// A queue that met an error (a page fault, an instruction that the GPU does not execute) has stopped for good: everything that was submitted
-/// to it fails, and so does everything that is submitted later. Drop it, mend what was wrong, and make a new one; other queues and all
-/// buffers are as they were. `examples/recover.rs` does this.
+/// A queue that met an error (a page fault, an instruction that the GPU does not execute) has
+/// stopped for good: everything that was submitted to it fails, and so does everything that is
+/// submitted later. Drop it, mend what was wrong, and make a new one; other queues and all buffers
+/// are as they were. `examples/recover.rs` does this.
 pub struct ComputeQueue {
     queue: Queue,
     args: Buffer,
@@ -54,7 +58,8 @@ impl ComputeQueue {
     ///
     /// # Errors
     ///
-    /// What the calls failed with; [`ClientError::Unsupported`] for a processor that this library has no kernels for.
+    /// What the calls failed with; [`ClientError::Unsupported`] for a processor that this library
+    /// has no kernels for.
     pub fn new(client: &Client, gpu: GpuId) -> Result<Self> {
         let version = client.gpu(gpu)?.gfx_target_version;
         let code = vkfd_kernels::code(version).ok_or_else(|| {
@@ -101,8 +106,9 @@ impl ComputeQueue {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] for a grid or work group with a zero, too many arguments or too few;
-    /// [`ClientError::Unsupported`] for a kernel that needs scratch; otherwise as [`crate::CopyQueue::submit`].
+    /// [`ClientError::Invalid`] for a grid or work group with a zero, too many arguments or too
+    /// few; [`ClientError::Unsupported`] for a kernel that needs scratch; otherwise as
+    /// [`crate::CopyQueue::submit`].
     pub fn dispatch(&mut self, launch: &Launch<'_>) -> Result<Fence> {
         let bytes = launch.args.len();
         if launch.grid.contains(&0) || launch.workgroup.contains(&0) || bytes > MAX_ARGS {
@@ -164,7 +170,8 @@ impl ComputeQueue {
     }
 
     fn submit(&mut self, packet: &Packet) -> Result<Fence> {
-        // The read pointer counts packets; publishing again is needless because every packet is published at once.
+        // The read pointer counts packets; publishing again is needless because every packet is
+        // published at once.
         self.queue.put(packet, |packets| packets * PACKET_WORDS, |_| Ok(()))?;
         let number = self.queue.timeline.submit_next();
         self.queue.ring_doorbell(number, number - 1)?;

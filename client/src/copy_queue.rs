@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A queue of the copy engine.
 //!
-//! Mechanism: commands are collected as packets; `submit` puts them into the ring, then a fence, then what wakes the waiters. Work of one
-//! queue runs in order. A submission larger than the ring is fed in as the GPU reads.
+//! Mechanism: commands are collected as packets; `submit` puts them into the ring, then a fence,
+//! then what wakes the waiters. Work of one queue runs in order. A submission larger than the ring
+//! is fed in as the GPU reads.
 
 use std::time::Duration;
 
@@ -13,8 +14,9 @@ use crate::fence::{Counting, Fence};
 use crate::queue::{Queue, RING_BYTES};
 use crate::sdma::{self, Packet};
 
-/// A queue that copies and fills memory, beside whatever compute queues do: for moving data. For computing on it, see [`crate::ComputeQueue`], whose word on
-/// queues that have stopped holds here too. GPU addresses are not checked here: a wrong one makes the queue stop with a page fault.
+/// A queue that copies and fills memory, beside whatever compute queues do: for moving data. For
+/// computing on it, see [`crate::ComputeQueue`], whose word on queues that have stopped holds here
+/// too. GPU addresses are not checked here: a wrong one makes the queue stop with a page fault.
 pub struct CopyQueue {
     queue: Queue,
     pending: Vec<Packet>,
@@ -96,8 +98,8 @@ impl CopyQueue {
     ///
     /// # Errors
     ///
-    /// When the queue has stopped on an error, or [`ClientError::Timeout`] when the ring stays full; what was added is dropped then,
-    /// and what of it has run is not known.
+    /// When the queue has stopped on an error, or [`ClientError::Timeout`] when the ring stays
+    /// full; what was added is dropped then, and what of it has run is not known.
     pub fn submit(&mut self) -> Result<Fence> {
         self.queue.timeline.check()?;
         let pending = std::mem::take(&mut self.pending);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Doorbells: the registers by which a queue's write pointer reaches the GPU.
 //!
-//! Mechanism: CREATE_QUEUE returns an mmap offset whose low bits are the doorbell's place in the process's two doorbell pages
-//! (since gfx9 the driver encodes it so; before, the offset was the pages' alone). The pages are mapped once for each GPU.
+//! Mechanism: CREATE_QUEUE returns an mmap offset whose low bits are the doorbell's place in the
+//! process's two doorbell pages (since gfx9 the driver encodes it so; before, the offset was the
+//! pages' alone). The pages are mapped once for each GPU.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -22,7 +23,8 @@ pub(crate) struct Doorbells {
     at: NonNull<c_void>,
 }
 
-// SAFETY: the pages stay mapped as long as the value lives, and are only written, by 8-byte atomic stores.
+// SAFETY: the pages stay mapped as long as the value lives, and are only written, by 8-byte atomic
+// stores.
 unsafe impl Send for Doorbells {}
 // SAFETY: as above.
 unsafe impl Sync for Doorbells {}
@@ -51,12 +53,13 @@ impl Doorbells {
         self.gpu == gpu && self.base == offset & !(BYTES - 1)
     }
 
-    /// Writes the doorbell with this mmap offset. What was written to memory before is visible to the GPU that sees the write.
+    /// Writes the doorbell with this mmap offset. What was written to memory before is visible to
+    /// the GPU that sees the write.
     pub(crate) fn ring(&self, offset: u64, value: u64) {
         let place = index(offset & (BYTES - 1) & !7);
         let doorbell = self.at.as_ptr().wrapping_byte_add(place).cast::<u64>();
-        // SAFETY: `place` is an aligned 8 bytes within the pages, which stay mapped as long as `self`; the GPU reads them, so the
-        // access is atomic.
+        // SAFETY: `place` is an aligned 8 bytes within the pages, which stay mapped as long as
+        // `self`; the GPU reads them, so the access is atomic.
         unsafe { AtomicU64::from_ptr(doorbell) }.store(value, Ordering::Release);
     }
 }

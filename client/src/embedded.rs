@@ -44,13 +44,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Machine`] when the machine cannot be made; otherwise as [`Client::with_transport`].
+    /// [`ClientError::Machine`] when the machine cannot be made; otherwise as
+    /// [`Client::with_transport`].
     pub fn embedded(options: MachineOptions) -> Result<Self, ClientError> {
         let machine = Machine::new(&options).map_err(|error| ClientError::Machine(error.to_string()))?;
         Self::on(&machine)
     }
 
-    /// Opens a machine in this process: as if by another process, with an address space of its own on the GPUs.
+    /// Opens a machine in this process: as if by another process, with an address space of its own
+    /// on the GPUs.
     ///
     /// # Errors
     ///

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! KFD events: sleeping until the GPU signals or fails.
 //!
-//! Mechanism: a signal event has an 8-byte slot in one page a process, which the GPU can write: GTT memory whose handle goes with the first
-//! CREATE_EVENT, as libhsakmt does. A packet writes the slot and raises an interrupt with the event's number. Exceptions have events
-//! without a slot; the driver signals all of them, with the fault's data.
+//! Mechanism: a signal event has an 8-byte slot in one page a process, which the GPU can write: GTT
+//! memory whose handle goes with the first CREATE_EVENT, as libhsakmt does. A packet writes the
+//! slot and raises an interrupt with the event's number. Exceptions have events without a slot; the
+//! driver signals all of them, with the fault's data.
 //!
 //! Limits: KFD never gives the page back before the process ends, so neither does the client.
 
@@ -84,7 +85,8 @@ impl Drop for Event {
     }
 }
 
-/// Sleeps until one of the events is signalled or the time (in milliseconds) is up, and returns their data.
+/// Sleeps until one of the events is signalled or the time (in milliseconds) is up, and returns
+/// their data.
 pub(crate) fn wait_any<const N: usize>(client: &Client, ids: [u32; N], milliseconds: u32) -> Result<[EventData; N]> {
     let mut data = ids.map(|event_id| EventData { event_id, ..EventData::zeroed() });
     let mut args = WaitEventsArgs {

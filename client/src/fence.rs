@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Waiting for a queue's work.
 //!
-//! Mechanism: a queue runs in order and counts what it has finished in memory (its timeline): an SDMA queue writes the low 32 bits of the
-//! submission's number, an AQL queue decrements one signal a packet. A fence is a number on it. A waiter looks at the count for
-//! [`SPIN`], then sleeps in WAIT_EVENTS on the queue's signal event and on its events for memory and hardware exceptions, in slices of
-//! at most [`SLICE`]: an event that resets itself can be taken by another waiter.
+//! Mechanism: a queue runs in order and counts what it has finished in memory (its timeline): an
+//! SDMA queue writes the low 32 bits of the submission's number, an AQL queue decrements one signal
+//! a packet. A fence is a number on it. A waiter looks at the count for [`SPIN`], then sleeps in
+//! WAIT_EVENTS on the queue's signal event and on its events for memory and hardware exceptions, in
+//! slices of at most [`SLICE`]: an event that resets itself can be taken by another waiter.
 //!
-//! Faults: the driver tells every event of a process of a page fault on a GPU, not whose queue it was. vkfd is asked which queue has stopped
-//! and why. Elsewhere a queue counts as stopped when, after a fault, it neither finishes work nor reads packets for [`GRACE`]; a kernel that runs
-//! for longer than that beside a queue that faulted is taken for stopped, too. A stopped queue stays failed.
+//! Faults: the driver tells every event of a process of a page fault on a GPU, not whose queue it
+//! was. vkfd is asked which queue has stopped and why. Elsewhere a queue counts as stopped when,
+//! after a fault, it neither finishes work nor reads packets for [`GRACE`]; a kernel that runs for
+//! longer than that beside a queue that faulted is taken for stopped, too. A stopped queue stays
+//! failed.
 //!
 //! Limits: a dropped queue never finishes what it had not; waiting for that fails.
 
@@ -104,8 +107,8 @@ impl Timeline {
         const { assert!(SIGNAL % 64 == 0 && WRITE_POINTER % 8 == 0) };
         let base = self.control.cpu_ptr().ok_or_else(|| ClientError::Invalid("no control page".into()))?;
         debug_assert!(at + 8 <= self.control.len() && at % 8 == 0);
-        // SAFETY: `at` is an aligned word of the page (the constants above), which stays mapped as long as `self`; all accesses to it
-        // are atomic.
+        // SAFETY: `at` is an aligned word of the page (the constants above), which stays mapped as
+        // long as `self`; all accesses to it are atomic.
         Ok(unsafe { AtomicU64::from_ptr(base.as_ptr().add(crate::address::index(at)).cast()) })
     }
 
@@ -158,7 +161,8 @@ impl Timeline {
         self.submitted.load(Ordering::Relaxed)
     }
 
-    /// Notes that the number before the next one is being submitted, and returns it. Only the queue calls it.
+    /// Notes that the number before the next one is being submitted, and returns it. Only the queue
+    /// calls it.
     pub(crate) fn submit_next(&self) -> u64 {
         self.submitted.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -196,7 +200,8 @@ impl Timeline {
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Sleeps until something happens or `limit` has passed, and finds out whether the queue has stopped.
+    /// Sleeps until something happens or `limit` has passed, and finds out whether the queue has
+    /// stopped.
     pub(crate) fn sleep(&self, limit: Duration) -> Result {
         self.check()?;
         let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX - 1).max(1);
@@ -273,7 +278,8 @@ impl Timeline {
     }
 }
 
-/// The largest number up to `submitted` whose low 32 bits are `low`: at most 2^32 submissions are under way.
+/// The largest number up to `submitted` whose low 32 bits are `low`: at most 2^32 submissions are
+/// under way.
 fn extend(submitted: u64, low: u32) -> u64 {
     let behind = submitted.wrapping_sub(u64::from(low)) & u64::from(u32::MAX);
     submitted.saturating_sub(behind)
@@ -313,8 +319,9 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`ClientError::GpuFault`] or [`ClientError::QueueError`] when the queue has stopped, [`ClientError::Timeout`], and
-    /// [`ClientError::Invalid`] when the queue was dropped before the work was done.
+    /// [`ClientError::GpuFault`] or [`ClientError::QueueError`] when the queue has stopped,
+    /// [`ClientError::Timeout`], and [`ClientError::Invalid`] when the queue was dropped before the
+    /// work was done.
     pub fn wait(&self, timeout: Duration) -> Result {
         let start = Instant::now();
         loop {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the driver has and did for this process (vkfd only).
 //!
-//! Mechanism: the SNAPSHOT command, page by page. Between two calls for one list things can change; the result is then a mix.
+//! Mechanism: the SNAPSHOT command, page by page. Between two calls for one list things can change;
+//! the result is then a mix.
 
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd::{

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The computations that this library brings along.
 //!
-//! Mechanism: each is one or two dispatches of kernels in code objects of `vkfd-kernels`, of which there is one for each processor that is
-//! known. Addresses are GPU addresses, counts are elements; values are little-endian.
+//! Mechanism: each is one or two dispatches of kernels in code objects of `vkfd-kernels`, of which
+//! there is one for each processor that is known. Addresses are GPU addresses, counts are elements;
+//! values are little-endian.
 
 use crate::address::GpuVa;
 
-/// A computation that this library has the code of, for [`crate::ComputeQueue::launch`]. For a kernel of your own see [`crate::CodeObject`].
+/// A computation that this library has the code of, for [`crate::ComputeQueue::launch`]. For a
+/// kernel of your own see [`crate::CodeObject`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kernel {
     /// Adds 64-bit words, wrapping.
@@ -71,15 +73,15 @@ pub enum Kernel {
         /// The inner dimension.
         k: u64,
     },
-    /// What pages of 4096 bytes hold whose 64-bit words say where they belong: the page in bits 63:40, a version in bits 39:12, the
-    /// index in bits 11:0.
+    /// What pages of 4096 bytes hold whose 64-bit words say where they belong: the page in bits
+    /// 63:40, a version in bits 39:12, the index in bits 11:0.
     Watch {
         /// The pages.
         src: GpuVa,
         /// How many.
         pages: u64,
-        /// Where the results go, four words of 32 bits for each page: the oldest version and the newest, how many words are zero, how
-        /// many belong elsewhere.
+        /// Where the results go, four words of 32 bits for each page: the oldest version and the
+        /// newest, how many words are zero, how many belong elsewhere.
         out: GpuVa,
     },
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A client library for KFD, AMD's compute driver: memory, copies, waiting, and batch registration of CPU memory.
+//! A client library for KFD, AMD's compute driver: memory, copies, waiting, and batch registration
+//! of CPU memory.
 //!
-//! It works on any KFD: AMD's `/dev/kfd`, vkfd's kernel module, and vkfd in this process (feature `embedded`). What a driver can do is
-//! looked up, never tried out ([`Caps`]); [`Client::register_ranges`] uses the best form of registration that is there.
+//! It works on any KFD: AMD's `/dev/kfd`, vkfd's kernel module, and vkfd in this process (feature
+//! `embedded`). What a driver can do is looked up, never tried out ([`Caps`]);
+//! [`Client::register_ranges`] uses the best form of registration that is there.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -12,7 +14,7 @@
 //! let client = Client::open()?;
 //! let gpu = client.gpus()[0].id;
 //! # let ranges: Vec<vkfd_client::UserptrRange> = Vec::new();
-//! // SAFETY: the ranges stay mapped, and nothing has a reference to them while the GPU works on them.
+//! // SAFETY: the ranges stay mapped, and nothing refers to them while the GPU works on them.
 //! let source = unsafe { client.register_ranges(&ranges, &RegisterOptions::default())? };
 //! let target = client.alloc(&AllocOptions::vram(gpu, source.len()))?;
 //! let mut queue = CopyQueue::new(&client, gpu)?;
@@ -32,14 +34,16 @@
 //! | go on after a page fault | [`ClientError::GpuFault`], [`Buffer::range_at`], [`Buffer::revalidate`] | `recover.rs` |
 //! | see what the driver has | [`Client::snapshot`], [`Client::bos`], [`Client::ranges`] | `vkfd inspect` |
 //!
-//! Threads: [`Client`], [`Buffer`] and [`Fence`] can be shared; a queue belongs to one thread at a time.
+//! Threads: [`Client`], [`Buffer`] and [`Fence`] can be shared; a queue belongs to one thread at a
+//! time.
 //!
-//! Faults: a page fault that is not retried stops its queue for good, and what was submitted to it fails with
-//! [`ClientError::GpuFault`], also later. Buffers and other queues are not touched by that: drop the queue, mend what was wrong and
-//! make another. [`Buffer::range_at`] says which range of a batch the fault's address is in.
+//! Faults: a page fault that is not retried stops its queue for good, and what was submitted to it
+//! fails with [`ClientError::GpuFault`], also later. Buffers and other queues are not touched by
+//! that: drop the queue, mend what was wrong and make another. [`Buffer::range_at`] says which
+//! range of a batch the fault's address is in.
 //!
-//! Limits: 64-bit Linux, pages of 4 KiB, GPUs from gfx9 on. After `fork` the child must not use what
-//! the parent opened.
+//! Limits: 64-bit Linux, pages of 4 KiB, GPUs from gfx9 on. After `fork` the child must not use
+//! what the parent opened.
 
 mod address;
 mod aql;

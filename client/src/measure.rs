@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a benchmark asks of the driver (vkfd only): how ranges share notifiers, and what the host alone takes for their pages.
+//! What a benchmark asks of the driver (vkfd only): how ranges share notifiers, and what the host
+//! alone takes for their pages.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::error::{ClientError, Result};
 use crate::UserptrRange;
 
 impl Client {
-    /// Has later registrations by this client's process share notifiers where the gap between two ranges is at most `gap` bytes; `None`: a
-    /// notifier per range.
+    /// Has later registrations by this client's process share notifiers where the gap between two
+    /// ranges is at most `gap` bytes; `None`: a notifier per range.
     ///
     /// # Errors
     ///
@@ -23,7 +24,8 @@ impl Client {
         self.ioctl(vkfd::SET_WINDOWS, &mut args).map_err(ClientError::call("SET_WINDOWS"))
     }
 
-    /// How long the KFD's host takes to fault in the pages of `ranges`, without registering them: the floor of a registration.
+    /// How long the KFD's host takes to fault in the pages of `ranges`, without registering them:
+    /// the floor of a registration.
     ///
     /// # Errors
     ///
@@ -32,7 +34,8 @@ impl Client {
         self.measure(ranges, vkfd::MEASURE_FAULT)
     }
 
-    /// How long the kernel's own call takes to fault in the pages of `ranges`, called once per range.
+    /// How long the kernel's own call takes to fault in the pages of `ranges`, called once per
+    /// range.
     ///
     /// # Errors
     ///

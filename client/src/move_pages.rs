@@ -20,11 +20,13 @@ pub struct Moved {
 }
 
 impl Client {
-    /// Moves the pages of `range` from system memory to a GPU's. Those that cannot move stay where they are.
+    /// Moves the pages of `range` from system memory to a GPU's. Those that cannot move stay where
+    /// they are.
     ///
     /// # Errors
     ///
-    /// What the KFD refused: EOPNOTSUPP where memory cannot move, ENOMEM without VRAM, ENOTTY when it is not vkfd.
+    /// What the KFD refused: EOPNOTSUPP where memory cannot move, ENOMEM without VRAM, ENOTTY when
+    /// it is not vkfd.
     pub fn move_to_gpu(&self, range: UserptrRange, gpu: GpuId) -> Result<Moved> {
         self.move_pages(range, gpu, vkfd::MOVE_TO_GPU)
     }

@@ -88,13 +88,14 @@ impl Queue {
                 return Err(error);
             }
         };
-        // SAFETY: the ring's buffer is this queue's alone, has `ring_bytes` bytes, and lives as long as the queue (`_memory`).
+        // SAFETY: the ring's buffer is this queue's alone, has `ring_bytes` bytes, and lives as
+        // long as the queue (`_memory`).
         let ring = unsafe { Ring::new(base, u64::from(ring_bytes) / 4) };
         Ok(Self { timeline, ring, doorbells, doorbell: args.doorbell_offset, id: args.queue_id, _memory: buffers })
     }
 
-    /// Puts a packet, waiting for room. `unit` is the number of words that the read pointer counts by one;
-    /// `publish` is called before the wait, so that the GPU makes room.
+    /// Puts a packet, waiting for room. `unit` is the number of words that the read pointer counts
+    /// by one; `publish` is called before the wait, so that the GPU makes room.
     pub(crate) fn put(&mut self, packet: &[u32], read: fn(u64) -> u64, publish: fn(&Self) -> Result) -> Result {
         if self.ring.put(packet, read(self.timeline.read_pointer())) {
             return Ok(());
@@ -120,14 +121,16 @@ impl Queue {
         self.doorbells.ring(self.doorbell, doorbell);
         let client = self.timeline.client();
         if client.caps().vkfd {
-            // A software GPU may sleep; hardware sees the write itself and its driver has not the command.
+            // A software GPU may sleep; hardware sees the write itself and its driver has not the
+            // command.
             client.ring_hint().map_err(ClientError::call("RINGED"))?;
         }
         Ok(())
     }
 }
 
-/// The save area of a compute queue, where the topology tells its size: one for each die, and the debugger's memory behind them.
+/// The save area of a compute queue, where the topology tells its size: one for each die, and the
+/// debugger's memory behind them.
 fn save_area_bytes(info: &GpuInfo) -> Option<u64> {
     let bytes = u64::from(info.cwsr_bytes) * u64::from(info.xcc) + u64::from(info.debug_bytes);
     (info.cwsr_bytes > 0).then(|| bytes.next_multiple_of(PAGE))

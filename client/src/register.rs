@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Registering CPU memory: the ladder from one batch call to one call per range.
 //!
-//! Mechanism: the list is checked here first, so that errors name the range also on a KFD that does not. Then the best form that the
-//! capabilities name is used: the batch command, the batch flag, or an ordinary ALLOC for each range at consecutive addresses of one
-//! reserved window. The batch forms are never tried to find out (see [`crate::caps`]).
+//! Mechanism: the list is checked here first, so that errors name the range also on a KFD that does
+//! not. Then the best form that the capabilities name is used: the batch command, the batch flag,
+//! or an ordinary ALLOC for each range at consecutive addresses of one reserved window. The batch
+//! forms are never tried to find out (see [`crate::caps`]).
 //!
 //! Limits: an ALLOC that finds the memory busy (EAGAIN) is repeated for at most [`BUSY_LIMIT`].
 
@@ -57,8 +58,9 @@ pub struct RegisterOptions {
     pub strategy: Strategy,
     /// Map it at once; otherwise [`Buffer::map`] does.
     pub map: bool,
-    /// The GPU address, for programs that manage GPU addresses themselves (a VMM whose guest chooses them). It need not be free on
-    /// the CPU. `None` takes one that is reserved in the CPU's address space too.
+    /// The GPU address, for programs that manage GPU addresses themselves (a VMM whose guest
+    /// chooses them). It need not be free on the CPU. `None` takes one that is reserved in the
+    /// CPU's address space too.
     pub at: Option<GpuVa>,
 }
 
@@ -92,8 +94,9 @@ impl Client {
         unsafe { self.register_ranges(&range, options) }
     }
 
-    /// Registers CPU ranges, whole pages each, as one contiguous GPU range in the order of the list. Pages are not pinned: the CPU may
-    /// move, swap or unmap them, and the driver follows. Ranges may overlap. Linear in the number of ranges.
+    /// Registers CPU ranges, whole pages each, as one contiguous GPU range in the order of the
+    /// list. Pages are not pinned: the CPU may move, swap or unmap them, and the driver follows.
+    /// Ranges may overlap. Linear in the number of ranges.
     ///
     /// # Errors
     ///
@@ -101,9 +104,10 @@ impl Client {
     ///
     /// # Safety
     ///
-    /// Until the buffer is gone, its GPUs may read the memory at any time and, unless it is registered read-only, write it: whenever
-    /// work that touches it is submitted, there is no Rust reference to the memory, and other threads access it only by atomic or
-    /// volatile operations or not at all. Memory that is mapped at the same addresses later counts too.
+    /// Until the buffer is gone, its GPUs may read the memory at any time and, unless it is
+    /// registered read-only, write it: whenever work that touches it is submitted, there is no Rust
+    /// reference to the memory, and other threads access it only by atomic or volatile operations
+    /// or not at all. Memory that is mapped at the same addresses later counts too.
     pub unsafe fn register_ranges<R: AsRanges + ?Sized>(
         &self,
         ranges: &R,
@@ -180,8 +184,8 @@ impl Client {
     }
 }
 
-/// Where in 2 MiB the GPU range should begin, so that the longest range lies there as its memory does: only then can neighbouring pages
-/// be translated as one.
+/// Where in 2 MiB the GPU range should begin, so that the longest range lies there as its memory
+/// does: only then can neighbouring pages be translated as one.
 fn best_offset(ranges: &[UserptrRange]) -> u64 {
     let mut at = 0u64;
     let mut best = (0, 0);
@@ -337,7 +341,8 @@ pub(crate) fn refused(call: &'static str, errno: Errno, last: &LastErrorArgs) ->
     ClientError::Range { call, range }
 }
 
-/// Puts the caller's range into an error of a call that was about that range alone. Other errors stay as they are.
+/// Puts the caller's range into an error of a call that was about that range alone. Other errors
+/// stay as they are.
 pub(crate) fn name_range(error: ClientError, index: usize, range: Option<(CpuVa, u64)>) -> ClientError {
     let Some(range) = range else { return error };
     match error {

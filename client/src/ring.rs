@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A ring of 32-bit words that the GPU reads.
 //!
-//! Mechanism: positions count words since the queue began and never wrap (64 bits); a word's place is its position modulo the ring's
-//! size. A packet that does not fit before the ring's end is preceded by no-operations (zero words, SDMA) up to there. The ring is never
-//! filled to the last word, so that a full one differs from an empty one also for an engine that compares places.
+//! Mechanism: positions count words since the queue began and never wrap (64 bits); a word's place
+//! is its position modulo the ring's size. A packet that does not fit before the ring's end is
+//! preceded by no-operations (zero words, SDMA) up to there. The ring is never filled to the last
+//! word, so that a full one differs from an empty one also for an engine that compares places.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,14 +18,15 @@ pub(crate) struct Ring {
     written: u64,
 }
 
-// SAFETY: the ring is the only writer of its memory, which whoever made it keeps mapped; access is by atomic stores.
+// SAFETY: the ring is the only writer of its memory, which whoever made it keeps mapped; access is
+// by atomic stores.
 unsafe impl Send for Ring {}
 
 impl Ring {
     /// # Safety
     ///
-    /// `base` points to `words` (a power of two) 4-aligned words that stay mapped as long as the ring is used, and that nobody else
-    /// writes or has references to.
+    /// `base` points to `words` (a power of two) 4-aligned words that stay mapped as long as the
+    /// ring is used, and that nobody else writes or has references to.
     pub(crate) unsafe fn new(base: NonNull<u32>, words: u64) -> Self {
         debug_assert!(words.is_power_of_two());
         Self { base, words, written: 0 }
@@ -42,7 +44,8 @@ impl Ring {
         word_at.store(word, order);
     }
 
-    /// Puts a packet if there is room, given the position up to which the GPU has read. The first word is stored last.
+    /// Puts a packet if there is room, given the position up to which the GPU has read. The first
+    /// word is stored last.
     pub(crate) fn put(&mut self, packet: &[u32], read: u64) -> bool {
         let Some((&first, rest)) = packet.split_first() else { return true };
         let len = 1 + u64::try_from(rest.len()).unwrap_or(u64::MAX / 2);

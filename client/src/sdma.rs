@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Packets of the copy engine (SDMA), gfx9 and later.
 //!
-//! Mechanism: 32-bit words; the operation is in bits 7:0 of the first and its variant in 15:8. Sources: the kernel's `vega10_sdma_pkt_open.h`
-//! and `navi10_sdma_pkt_open.h`, whose names the constants have.
+//! Mechanism: 32-bit words; the operation is in bits 7:0 of the first and its variant in 15:8.
+//! Sources: the kernel's `vega10_sdma_pkt_open.h` and `navi10_sdma_pkt_open.h`, whose names the
+//! constants have.
 //!
 //! Limits: gfx8 and earlier encode byte counts differently and are not supported.
 
@@ -27,7 +28,8 @@ const GCR_WRITE_BACK: u32 = 1 << 31 | 1 << 22;
 /// And invalidate L2, L1, the vector and the scalar cache.
 const GCR_INVALIDATE: u32 = 1 << 30 | 1 << 25 | 1 << 24 | 1 << 23;
 
-/// Most bytes that one copy or fill packet is given here; the field has 22 bits in gfx9, and whole pages suit the GPU's page walker.
+/// Most bytes that one copy or fill packet is given here; the field has 22 bits in gfx9, and whole
+/// pages suit the GPU's page walker.
 pub const CHUNK: u64 = 2 << 20;
 
 /// The longest packet, in words.
@@ -78,7 +80,8 @@ pub fn copy(dst: GpuVa, src: GpuVa, bytes: u64) -> impl Iterator<Item = Packet> 
     })
 }
 
-/// Fills `bytes` (a multiple of 4) at `dst` (4-aligned) with `value`: one packet for each [`CHUNK`].
+/// Fills `bytes` (a multiple of 4) at `dst` (4-aligned) with `value`: one packet for each
+/// [`CHUNK`].
 pub fn fill(dst: GpuVa, value: u32, bytes: u64) -> impl Iterator<Item = Packet> {
     chunks(bytes).map(move |(at, bytes)| {
         let [lo, hi] = halves(dst.offset(at).0);
@@ -114,7 +117,8 @@ pub fn timestamp(at: GpuVa) -> Packet {
     Packet::new([OP_TIMESTAMP | SUBOP_TIMESTAMP_GET_GLOBAL << 8, lo, hi])
 }
 
-/// Writes the GPU's caches back, all of memory; with `invalidate` also forgets what they hold. gfx10 and later.
+/// Writes the GPU's caches back, all of memory; with `invalidate` also forgets what they hold.
+/// gfx10 and later.
 #[must_use]
 pub fn cache_control(invalidate: bool) -> Packet {
     let control = GCR_WRITE_BACK | if invalidate { GCR_INVALIDATE } else { 0 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Shared virtual memory: memory that GPUs use at the addresses that the CPU has it at, and where it is.
+//! Shared virtual memory: memory that GPUs use at the addresses that the CPU has it at, and where
+//! it is.
 //!
-//! Mechanism: KFD's SVM call with a list of attributes. What the driver knows of ranges and how often memory moved is vkfd's alone
-//! ([`Client::svm`], [`Client::svm_ranges`]).
+//! Mechanism: KFD's SVM call with a list of attributes. What the driver knows of ranges and how
+//! often memory moved is vkfd's alone ([`Client::svm`], [`Client::svm_ranges`]).
 
 use std::ffi::c_void;
 
@@ -56,7 +57,8 @@ pub enum SvmAccess {
     Migrate,
 }
 
-/// An attribute of SVM memory, for [`Client::svm_set`]: who may use it, where it should be, or where it is to go now.
+/// An attribute of SVM memory, for [`Client::svm_set`]: who may use it, where it should be, or
+/// where it is to go now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SvmSet {
     /// Where it should be when a GPU faults on it.
@@ -105,16 +107,19 @@ pub struct SvmAttributes {
 }
 
 impl Client {
-    /// Says something of memory: whole pages, all mapped. What must be mapped to GPUs is when this returns.
+    /// Says something of memory: whole pages, all mapped. What must be mapped to GPUs is when this
+    /// returns.
     ///
     /// # Errors
     ///
-    /// EFAULT where nothing is mapped, EADDRINUSE where the addresses are registered or a buffer's on the GPU, EINVAL for an unknown GPU;
-    /// and what mapping and moving failed with, after which the attributes hold all the same.
+    /// EFAULT where nothing is mapped, EADDRINUSE where the addresses are registered or a buffer's
+    /// on the GPU, EINVAL for an unknown GPU; and what mapping and moving failed with, after which
+    /// the attributes hold all the same.
     ///
     /// # Safety
     ///
-    /// GPUs that are given access may read and write the memory from now on: nothing in it may be borrowed while they do.
+    /// GPUs that are given access may read and write the memory from now on: nothing in it may be
+    /// borrowed while they do.
     pub unsafe fn svm_set(&self, memory: UserptrRange, list: &[SvmSet]) -> Result {
         let mut list: Vec<_> = list.iter().map(|item| item.attribute()).collect();
         self.svm_call(abi::SVM_OP_SET_ATTR, memory, &mut list)
@@ -186,7 +191,8 @@ impl Client {
         let mut words = vec![memory.start, memory.size, u64::from(op) | u64::from(count) << 32];
         words.extend(list.iter().map(|item| u64::from(item.attr_type) | u64::from(item.value) << 32));
         let argument = words.as_mut_ptr().cast::<c_void>();
-        // SAFETY: the argument has the command's size, and no pointers in it; who gives a GPU access has promised what that needs.
+        // SAFETY: the argument has the command's size, and no pointers in it; who gives a GPU
+        // access has promised what that needs.
         let sent = unsafe { self.transport().ioctl(command.0, argument) };
         for (item, word) in list.iter_mut().zip(&words[3..]) {
             let [low, high] = [word & 0xffff_ffff, word >> 32];

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The system's nodes: CPUs and GPUs, as KFD's topology tells them.
 //!
-//! Mechanism: KFD's sysfs has a directory a node with the files `gpu_id` (0 for a CPU), `name`, `properties` ("key value" a line)
-//! and `mem_banks/*/properties`. Source: `drivers/gpu/drm/amd/amdkfd/kfd_topology.c`.
+//! Mechanism: KFD's sysfs has a directory a node with the files `gpu_id` (0 for a CPU), `name`,
+//! `properties` ("key value" a line) and `mem_banks/*/properties`. Source:
+//! `drivers/gpu/drm/amd/amdkfd/kfd_topology.c`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -71,7 +72,8 @@ type Properties = HashMap<String, u64>;
 ///
 /// # Errors
 ///
-/// [`ClientError::Topology`] when a file is missing or unreadable. Unknown properties are ignored and missing ones are 0.
+/// [`ClientError::Topology`] when a file is missing or unreadable. Unknown properties are ignored
+/// and missing ones are 0.
 pub fn read(root: &Path) -> Result<Vec<Node>, ClientError> {
     let mut nodes = Vec::new();
     for (number, dir) in numbered(&root.join("nodes"))? {

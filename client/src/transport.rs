@@ -18,7 +18,8 @@ pub enum MmapFile {
 
 /// What the library needs of a KFD and what surrounds it.
 ///
-/// One value is one KFD process object; dropping it closes the files, which frees what the process still has.
+/// One value is one KFD process object; dropping it closes the files, which frees what the process
+/// still has.
 pub trait Transport: Send + Sync {
     /// `ioctl` on the KFD file.
     ///
@@ -28,7 +29,8 @@ pub trait Transport: Send + Sync {
     ///
     /// # Safety
     ///
-    /// `arg` points to the argument that `command` declares, and the pointers in it are valid for what the call does with them.
+    /// `arg` points to the argument that `command` declares, and the pointers in it are valid for
+    /// what the call does with them.
     unsafe fn ioctl(&self, command: u32, arg: *mut c_void) -> Result<(), Errno>;
 
     /// `mmap` on one of the files.
@@ -39,7 +41,8 @@ pub trait Transport: Send + Sync {
     ///
     /// # Safety
     ///
-    /// As for `mmap`: with `MAP_FIXED` in `flags`, what was mapped at `addr` belongs to the caller and nothing refers to it.
+    /// As for `mmap`: with `MAP_FIXED` in `flags`, what was mapped at `addr` belongs to the caller
+    /// and nothing refers to it.
     unsafe fn mmap(
         &self,
         what: MmapFile,

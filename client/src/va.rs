@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! GPU address space, reserved in the CPU's.
 //!
-//! Mechanism: the GPU's aperture covers the CPU's user addresses, so a range that `mmap` reserves here (no access, no memory) is free
-//! on the GPU too, no other allocator of the process hands it out, and VRAM or GTT can be CPU-mapped at its GPU address, as libhsakmt
-//! does. Reservations merge in the kernel, so they hardly count towards `vm.max_map_count`.
+//! Mechanism: the GPU's aperture covers the CPU's user addresses, so a range that `mmap` reserves
+//! here (no access, no memory) is free on the GPU too, no other allocator of the process hands it
+//! out, and VRAM or GTT can be CPU-mapped at its GPU address, as libhsakmt does. Reservations merge
+//! in the kernel, so they hardly count towards `vm.max_map_count`.
 //!
-//! Limits: CPU and GPU pages are 4 KiB. A GPU whose aperture does not cover the addresses that `mmap` gives is refused.
+//! Limits: CPU and GPU pages are 4 KiB. A GPU whose aperture does not cover the addresses that
+//! `mmap` gives is refused.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -31,8 +33,8 @@ impl Aperture {
     }
 }
 
-/// A reserved range; dropping it gives the addresses back, with whatever was mapped over them. Or one that the caller chose and
-/// manages itself, which is left alone.
+/// A reserved range; dropping it gives the addresses back, with whatever was mapped over them. Or
+/// one that the caller chose and manages itself, which is left alone.
 #[derive(Debug)]
 pub struct Reservation {
     start: NonNull<c_void>,
@@ -46,7 +48,8 @@ unsafe impl Send for Reservation {}
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
-    /// Reserves `bytes` (rounded up to pages), aligned to [`HUGE`] when that large, within `aperture`.
+    /// Reserves `bytes` (rounded up to pages), aligned to [`HUGE`] when that large, within
+    /// `aperture`.
     ///
     /// # Errors
     ///
@@ -55,12 +58,14 @@ impl Reservation {
         Self::placed(bytes, if bytes >= HUGE { Some(0) } else { None }, aperture)
     }
 
-    /// Reserves `bytes` (rounded up to pages) within `aperture`, beginning at `offset` (whole pages) from a multiple of [`HUGE`], if given.
+    /// Reserves `bytes` (rounded up to pages) within `aperture`, beginning at `offset` (whole
+    /// pages) from a multiple of [`HUGE`], if given.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] for 0 or too many bytes, `mmap`'s error, [`ClientError::Unsupported`] when the addresses that
-    /// `mmap` gives are outside of the aperture.
+    /// [`ClientError::Invalid`] for 0 or too many bytes, `mmap`'s error,
+    /// [`ClientError::Unsupported`] when the addresses that `mmap` gives are outside of the
+    /// aperture.
     pub fn placed(bytes: u64, offset: Option<u64>, aperture: &Aperture) -> Result<Self> {
         let bytes = match bytes.checked_next_multiple_of(PAGE) {
             Some(bytes) if (1..1 << 47).contains(&bytes) => bytes,
@@ -95,11 +100,13 @@ impl Reservation {
         Self { start, bytes, owned: true }.check(aperture)
     }
 
-    /// The range of `bytes` (whole pages) at `va`, where the caller manages GPU addresses. Nothing is reserved.
+    /// The range of `bytes` (whole pages) at `va`, where the caller manages GPU addresses. Nothing
+    /// is reserved.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] when `va` is no page's address, [`ClientError::Unsupported`] when it is outside of the aperture.
+    /// [`ClientError::Invalid`] when `va` is no page's address, [`ClientError::Unsupported`] when
+    /// it is outside of the aperture.
     pub fn of_caller(va: GpuVa, bytes: u64, aperture: &Aperture) -> Result<Self> {
         let start = NonNull::new(ptr::with_exposed_provenance_mut(index(va.0)));
         match start {
@@ -146,8 +153,8 @@ impl Drop for Reservation {
 
 fn release(at: *mut c_void, bytes: u64) {
     if bytes > 0 {
-        // SAFETY: the caller owns these pages (a part of its own reservation that nobody was told of, or the whole of it at the
-        // end of its life).
+        // SAFETY: the caller owns these pages (a part of its own reservation that nobody was told
+        // of, or the whole of it at the end of its life).
         let failed = unsafe { libc::munmap(at, index(bytes)) } != 0;
         if failed {
             tracing::warn!("munmap of {bytes:#x} reserved bytes at {at:p}: {}", Errno::last());

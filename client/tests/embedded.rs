@@ -75,7 +75,8 @@ fn words(buffer: &vkfd_client::Buffer, at: u64, count: usize) -> Vec<u64> {
     bytes.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect()
 }
 
-/// Every second page, from the last to the first; page `i` of the GPU range holds words from `i << 16`.
+/// Every second page, from the last to the first; page `i` of the GPU range holds words from
+/// `i << 16`.
 fn scattered(pages: u64) -> (Memory, Vec<UserptrRange>) {
     let memory = Memory::new(2 * pages);
     let ranges = (0..pages).map(|i| {
@@ -139,7 +140,8 @@ fn a_submission_larger_than_the_ring_is_fed_in() {
     let gpu = client.gpus()[0].id;
     let memory = client.alloc(&AllocOptions::gtt(2 * PAGE)).unwrap();
     let mut queue = CopyQueue::with_ring(&client, gpu, 1024).unwrap();
-    // 500 packets of 28 bytes in a ring of 1024: each copies one word one place on, so order matters.
+    // 500 packets of 28 bytes in a ring of 1024: each copies one word one place on, so order
+    // matters.
     memory.write(0, &7_u64.to_le_bytes()).unwrap();
     for i in 0..500 {
         let at = memory.gpu_va().offset(i * 8);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which operation of which target is executed, by which engine, and how near its results are: docs/operations.md, as text.
-//! `cargo xtask operations` writes it.
+//! Which operation of which target is executed, by which engine, and how near its results are:
+//! docs/operations.md, as text. `cargo xtask operations` writes it.
 //!
-//! Mechanism: for each encoding of the tables, words with registers that a wave has; the fast engine is asked whether it has a
-//! handler for them, the table of fidelity for the rest.
+//! Mechanism: for each encoding of the tables, words with registers that a wave has; the fast
+//! engine is asked whether it has a handler for them, the table of fidelity for the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,8 @@ use vkfd_isa::{decode, encodings, Encoding, Extension, Format, Inst, Op, Operand
 /// What becomes of an operation on a target.
 #[derive(Clone, Copy, Default)]
 struct Cell {
-    /// Encodings that were looked at, and those that the fast engine executes; without and with SDWA or DPP.
+    /// Encodings that were looked at, and those that the fast engine executes; without and with
+    /// SDWA or DPP.
     plain: [u32; 2],
     extended: [u32; 2],
     near: bool,
@@ -56,7 +57,8 @@ fn wave(target: Target) -> Wave {
     wave
 }
 
-/// Instructions of this encoding whose operands are registers, without modifiers; of packed ones with those that take both halves.
+/// Instructions of this encoding whose operands are registers, without modifiers; of packed ones
+/// with those that take both halves.
 fn instructions<'a>(target: Target, encoding: &'a Encoding, packed: bool) -> impl Iterator<Item = Inst> + 'a {
     // Vector registers before scalar ones, and zeros last.
     (2..64u32).step_by(2).chain((1..64).step_by(2)).chain([0]).filter_map(move |attempt| {

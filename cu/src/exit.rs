@@ -33,15 +33,17 @@ pub enum Refusal {
     Unsupported(Op),
     /// A register beyond what the wave has.
     Register,
-    /// A FLAT access outside of every aperture's size, an LDS address that is not aligned where it must be.
+    /// A FLAT access outside of every aperture's size, an LDS address that is not aligned where it
+    /// must be.
     Aperture {
         /// The address.
         va: u64,
     },
 }
 
-/// Why an engine has stopped running a wave. The program counter is at the instruction that runs next: for `Miss` and `Refused`
-/// the same one, whose registers and memory are as before (except for lanes noted in [`Wave::done`](crate::Wave::done)).
+/// Why an engine has stopped running a wave. The program counter is at the instruction that runs
+/// next: for `Miss` and `Refused` the same one, whose registers and memory are as before (except
+/// for lanes noted in [`Wave::done`](crate::Wave::done)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The budget is used up, or the gate is wanted.

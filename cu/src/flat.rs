@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A world without a GPU: one piece of memory at an address, for tests and benchmarks of the engines.
+//! A world without a GPU: one piece of memory at an address, for tests and benchmarks of the
+//! engines.
 //!
-//! Its pages can be scattered (no two neighbours are neighbours on the host), protected, and absent until a miss is settled.
-//! It has one thread; there is no driver, so the gate is always open.
+//! Its pages can be scattered (no two neighbours are neighbours on the host), protected, and absent
+//! until a miss is settled. It has one thread; there is no driver, so the gate is always open.
 
 use crate::exit::{Miss, Stop};
 use crate::world::{Access, Span, World};
@@ -58,7 +59,8 @@ impl Flat {
         Flat { base, memory, layout, pages, scattered: false, restricted: false, clock: 0, events: Vec::new() }
     }
 
-    /// Puts every page elsewhere, so that accesses across pages meet two host pages. What was written moves, too.
+    /// Puts every page elsewhere, so that accesses across pages meet two host pages. What was
+    /// written moves, too.
     pub fn scatter(&mut self) {
         self.scattered = true;
         let count = self.pages.len();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the waves of a workgroup share. One thread runs a workgroup at a time, so LDS is ordinary memory.
+//! What the waves of a workgroup share. One thread runs a workgroup at a time, so LDS is ordinary
+//! memory.
 
 /// Where FLAT addresses are not global memory: the high halves of the two apertures' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Launching: from a kernel descriptor and a dispatch to workgroups that run.
 //!
-//! A packet processor reads a [`Descriptor`] (AQL) or registers (PM4), which both make a [`Program`]; with the sizes of the grid
-//! that makes a [`Launch`], which is checked as AMD's firmware checks it ([`LaunchError`]). A [`Dispatch`] is a launch under way:
-//! any number of threads take [`Workgroup`]s from it, run each for a turn on an [`Engine`] of their own, and give it back.
+//! A packet processor reads a [`Descriptor`] (AQL) or registers (PM4), which both make a
+//! [`Program`]; with the sizes of the grid that makes a [`Launch`], which is checked as AMD's
+//! firmware checks it ([`LaunchError`]). A [`Dispatch`] is a launch under way: any number of
+//! threads take [`Workgroup`]s from it, run each for a turn on an [`Engine`] of their own, and give
+//! it back.
 //!
 //! | module | |
 //! |---|---|
@@ -13,8 +15,8 @@
 //! | `workgroup` | waves and barriers of a workgroup on one thread |
 //! | `dispatch` | workgroups over threads: which runs next |
 //!
-//! Limits: no TG_SPLIT, no cluster launches, no saved waves. A runtime's trap handler is not executed: `s_trap` ends the launch,
-//! but for numbers 0 and 3, which do nothing.
+//! Limits: no TG_SPLIT, no cluster launches, no saved waves. A runtime's trap handler is not
+//! executed: `s_trap` ends the launch, but for numbers 0 and 3, which do nothing.
 
 mod descriptor;
 mod dispatch;

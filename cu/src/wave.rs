@@ -94,8 +94,9 @@ impl Mode {
 
 /// A wave.
 ///
-/// Scalar registers, VCC, the trap temporaries, M0 and EXEC lie in one array under [`Operand::Scalar`]'s numbers. Waves of 32
-/// keep the high halves of EXEC and VCC as the program left them; lanes 32 to 63 never run.
+/// Scalar registers, VCC, the trap temporaries, M0 and EXEC lie in one array under
+/// [`Operand::Scalar`]'s numbers. Waves of 32 keep the high halves of EXEC and VCC as the program
+/// left them; lanes 32 to 63 never run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wave {
     /// Whose instructions it runs.
@@ -120,8 +121,8 @@ pub struct Wave {
     pub flat_scratch: u64,
     /// STATUS' and other bits for `s_getreg`: TRAPSTS.
     pub trapsts: u32,
-    /// Lanes whose part of the instruction at the program counter is done: an atomic instruction that missed half way goes on
-    /// with the others. Zero otherwise.
+    /// Lanes whose part of the instruction at the program counter is done: an atomic instruction
+    /// that missed half way goes on with the others. Zero otherwise.
     pub done: u64,
     /// Index of the wave in its workgroup.
     pub index: u16,

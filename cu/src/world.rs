@@ -3,12 +3,13 @@
 //!
 //! # The gate
 //!
-//! Memory may be touched only while the gate of the address space is held open ([`World::enter`] to [`World::leave`]). Suspending
-//! and flushing wait for that. The scheduler enters, has an engine run a wave for a bounded batch of instructions, and leaves as
-//! soon as somebody waits ([`World::wanted`], which engines ask at each branch and at least every 64 instructions).
+//! Memory may be touched only while the gate of the address space is held open ([`World::enter`] to
+//! [`World::leave`]). Suspending and flushing wait for that. The scheduler enters, has an engine
+//! run a wave for a bounded batch of instructions, and leaves as soon as somebody waits
+//! ([`World::wanted`], which engines ask at each branch and at least every 64 instructions).
 //!
-//! A [`Span`] is good until the gate is left: an engine may keep spans that long and no longer, so that a cache of them on top of
-//! the TLB never hides a flush that the driver forgot.
+//! A [`Span`] is good until the gate is left: an engine may keep spans that long and no longer, so
+//! that a cache of them on top of the TLB never hides a flush that the driver forgot.
 
 use crate::exit::{Miss, Stop};
 use vkfd_isa::Op;
@@ -24,7 +25,8 @@ pub enum Access {
     Execute,
 }
 
-/// Host memory behind a GPU virtual address. Others write it, and it may vanish: it is accessed by `vkfd_raw` alone.
+/// Host memory behind a GPU virtual address. Others write it, and it may vanish: it is accessed by
+/// `vkfd_raw` alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// The byte at the address asked for.
@@ -47,8 +49,9 @@ pub trait World {
     /// Whether somebody waits for the gate to be left, or the queue is to stop. Cheap.
     fn wanted(&self) -> bool;
 
-    /// A number of this opening of the gate that no other on this thread has had or will have; `None`: it is not known. Spans that
-    /// were got in it are good as long as it lasts, over several runs of an engine.
+    /// A number of this opening of the gate that no other on this thread has had or will have;
+    /// `None`: it is not known. Spans that were got in it are good as long as it lasts, over
+    /// several runs of an engine.
     fn opening(&self) -> Option<u64> {
         None
     }
@@ -59,10 +62,12 @@ pub trait World {
     /// [`Miss`]: nothing was touched; the scheduler settles it with the gate left.
     fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss>;
 
-    /// Deals with a miss: reports the fault, or waits until the driver has brought the memory back. Only with the gate left.
+    /// Deals with a miss: reports the fault, or waits until the driver has brought the memory back.
+    /// Only with the gate left.
     ///
     /// # Errors
-    /// [`Stop`] when the wave cannot go on: the fault was fatal and is reported, or the queue is being removed.
+    /// [`Stop`] when the wave cannot go on: the fault was fatal and is reported, or the queue is
+    /// being removed.
     fn settle(&mut self, miss: &Miss) -> Result<(), Stop>;
 
     /// Interrupts the driver with an event's id (`s_sendmsg MSG_INTERRUPT`).
@@ -81,12 +86,14 @@ pub trait World {
         let _ = bytes;
     }
 
-    /// Sets a global wave sync resource: the next `value` waves at its barrier wait for the one after them.
+    /// Sets a global wave sync resource: the next `value` waves at its barrier wait for the one
+    /// after them.
     fn gws_init(&mut self, resource: u32, value: u32) {
         let _ = (resource, value);
     }
 
-    /// Arrives at a resource's barrier, whose next round is of `value` waves and one more. What to wait for, or 0: all have come.
+    /// Arrives at a resource's barrier, whose next round is of `value` waves and one more. What to
+    /// wait for, or 0: all have come.
     fn gws_arrive(&mut self, resource: u32, value: u32) -> u64 {
         let _ = (resource, value);
         0

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Buffer instructions of the reference engine: descriptors, formats, loads into LDS. As `memory`, by models of their own.
+//! Buffer instructions of the reference engine: descriptors, formats, loads into LDS. As `memory`,
+//! by models of their own.
 
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! FMAs one after another, which the fast engine executes by one handler, against the reference engine: with sources in scalar
-//! registers, results that are NaN in the middle, inactive lanes, waves of 32 and of 64.
+//! FMAs one after another, which the fast engine executes by one handler, against the reference
+//! engine: with sources in scalar registers, results that are NaN in the middle, inactive lanes,
+//! waves of 32 and of 64.
 #![allow(clippy::cast_possible_truncation, reason = "registers are bit patterns")]
 
 #[path = "support/mod.rs"]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Whole little programs: registers named through M0, skipped vector instructions, hardware registers, calls, forks.
+//! Whole little programs: registers named through M0, skipped vector instructions, hardware
+//! registers, calls, forks.
 
 #![allow(missing_docs, clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "a test")]
 

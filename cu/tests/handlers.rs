@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Every handler of the fast engine against the reference engine, bit for bit: as many cases of each as are asked for.
+//! Every handler of the fast engine against the reference engine, bit for bit: as many cases of
+//! each as are asked for.
 //!
-//! The handlers are found: every operation of every encoding is tried with random fields, and what the engine has a handler for
-//! is in the table, by operation and encoding. A case is a lane that the handler itself has computed; what it left to the
-//! reference engine does not count. `VKFD_CASES=n` asks for n cases of each instead of a few hundred; 100,000 take minutes.
+//! The handlers are found: every operation of every encoding is tried with random fields, and what
+//! the engine has a handler for is in the table, by operation and encoding. A case is a lane that
+//! the handler itself has computed; what it left to the reference engine does not count.
+//! `VKFD_CASES=n` asks for n cases of each instead of a few hundred; 100,000 take minutes.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
 #[path = "support/mod.rs"]
@@ -310,7 +312,8 @@ fn does_nothing(op: Op) -> bool {
     )
 }
 
-/// A word of a kind: whatever there is, floating point of a middling size, positive such, small numbers.
+/// A word of a kind: whatever there is, floating point of a middling size, positive such, small
+/// numbers.
 fn value(kind: u64, numbers: &mut Numbers) -> u32 {
     const ODD: [u32; 16] = [
         0,
@@ -395,7 +398,8 @@ fn start(target: Target, form: Form, numbers: &mut Numbers, pc: u64) -> Wave {
     wave
 }
 
-/// Addresses: in v[0:1]; v2, an offset from s[2:3]; v3, in LDS; v12 and v13, index and offset of the buffer s[8:11].
+/// Addresses: in v[0:1]; v2, an offset from s[2:3]; v3, in LDS; v12 and v13, index and offset of
+/// the buffer s[8:11].
 fn addresses(wave: &mut Wave, form: Form, numbers: &mut Numbers) {
     let bytes = 4096 * PAGES as u64;
     let (global, offset) = (places(numbers, bytes), places(numbers, bytes));
@@ -446,7 +450,8 @@ fn addresses(wave: &mut Wave, form: Form, numbers: &mut Numbers) {
     }
 }
 
-/// Puts the addresses of some lanes, or of all, into LDS or scratch, which begins where the data do.
+/// Puts the addresses of some lanes, or of all, into LDS or scratch, which begins where the data
+/// do.
 fn in_apertures(wave: &mut Wave, lds: &[u64; 64], numbers: &mut Numbers) {
     wave.set_pair(Operand::FLAT_SCRATCH, DATA);
     let kind = numbers.below(8);

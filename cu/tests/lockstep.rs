@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The fast engine against the reference engine, bit for bit: random programs, registers, MODE and EXEC.
+//! The fast engine against the reference engine, bit for bit: random programs, registers, MODE and
+//! EXEC.
 //!
-//! A program is a few random instructions of the vector and scalar encodings. `VKFD_LOCKSTEP=n` runs n programs of each kind
-//! instead of a few hundred, and says how often each operation was among them.
+//! A program is a few random instructions of the vector and scalar encodings. `VKFD_LOCKSTEP=n`
+//! runs n programs of each kind instead of a few hundred, and says how often each operation was
+//! among them.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
 #[path = "support/mod.rs"]
@@ -218,7 +220,8 @@ fn difference(one: &Wave, two: &Wave) -> String {
     text
 }
 
-/// Runs programs on both engines; the first difference as text, and how often each operation was there.
+/// Runs programs on both engines; the first difference as text, and how often each operation was
+/// there.
 fn compare(
     engine: &mut Engine,
     target: Target,
@@ -364,7 +367,8 @@ const DATA: u64 = BASE + 0x10_0000;
 const PAGES: usize = 8;
 const LDS: usize = 1024;
 
-/// A random memory instruction: addresses are in v[0:1], v2 (an offset from s[2:3]) and v3 (LDS); data are in v4 and on.
+/// A random memory instruction: addresses are in v[0:1], v2 (an offset from s[2:3]) and v3 (LDS);
+/// data are in v4 and on.
 fn memory(numbers: &mut Numbers) -> Vec<u32> {
     let data = |numbers: &mut Numbers| 4 + numbers.below(REGISTERS - 4) as u32;
     match numbers.below(5) {
@@ -518,7 +522,8 @@ fn a_wrong_handler_is_noticed() {
     }
 }
 
-/// That the ordinary cases of what the random programs seldom make ordinary are the fast engine's own work.
+/// That the ordinary cases of what the random programs seldom make ordinary are the fast engine's
+/// own work.
 #[test]
 fn ordinary_numbers_do_not_need_the_reference() {
     let cases: [(Op, &str, [u32; 2]); 6] = [

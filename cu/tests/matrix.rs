@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Matrix operations against the published models of their sums, computed with the host's floating point, and against the
-//! published places of their elements.
+//! Matrix operations against the published models of their sums, computed with the host's floating
+//! point, and against the published places of their elements.
 
 #![allow(
     missing_docs,
@@ -82,7 +82,8 @@ fn element(wave: &Wave, first: u16, lane: usize, n: usize, bits: usize) -> u64 {
     }
 }
 
-/// Fills A, B and C, executes, and compares every element of D with what `sum` makes of its products and of C.
+/// Fills A, B and C, executes, and compares every element of D with what `sum` makes of its
+/// products and of C.
 fn compare(layout: Layout, mut fill: impl FnMut(usize) -> u32, sum: impl Fn(&[(u64, u64)], u64) -> u64) -> usize {
     let mut wave = wave(layout.target);
     for (at, row) in wave.rows.iter_mut().enumerate().take(64) {
@@ -259,7 +260,8 @@ fn parts(x: f64, least: i32) -> (f64, i32) {
     (x / 2f64.powi(exponent), exponent)
 }
 
-/// CDNA3's sum of a group: terms cut off at 24 bits under the largest exponent, then both sums downwards.
+/// CDNA3's sum of a group: terms cut off at 24 bits under the largest exponent, then both sums
+/// downwards.
 fn cdna3(terms: &[(u64, u64)], c: u64, wide: fn(u64) -> f32, least: i32) -> u64 {
     let sum = |sum: f64, group: &[(u64, u64)]| -> f64 {
         let factors: Vec<(f64, f64)> = group.iter().map(|&(a, b)| (wide(a).into(), wide(b).into())).collect();
@@ -341,7 +343,8 @@ fn integers_wrap() {
     }
 }
 
-/// gfx11: rows and columns are in every sixteen lanes alike; results alternate between the halves of a wave.
+/// gfx11: rows and columns are in every sixteen lanes alike; results alternate between the halves
+/// of a wave.
 #[test]
 fn wmma_multiplies_sixteen_by_sixteen() {
     for lanes in [32usize, 64] {

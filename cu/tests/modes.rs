@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! MODE: rounding and denormals of single precision apart from those of half and double precision, clamp, output multiplier.
-//! What is expected is derived from exact results in double precision, or from 128-bit integers.
+//! MODE: rounding and denormals of single precision apart from those of half and double precision,
+//! clamp, output multiplier. What is expected is derived from exact results in double precision, or
+//! from 128-bit integers.
 
 #![allow(missing_docs, clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "a test")]
 
@@ -126,7 +127,8 @@ fn half_and_double_have_their_own_field() {
 #[test]
 fn denormals_in_and_out() {
     let (tiny, two) = (f32::from_bits(1 << 22), 2.0f32);
-    // In, then out: a denormal source is zero unless bit 4 is set, a denormal result unless bit 5 is.
+    // In, then out: a denormal source is zero unless bit 4 is set, a denormal result unless bit 5
+    // is.
     for (mode, sum, product) in [
         (0x00, 0.0, 0.0),
         (0x10, f32::from_bits(1 << 23), 0.0),
@@ -200,7 +202,8 @@ fn minimum_and_maximum_know_nans_by_ieee_mode() {
     assert_eq!(bits(Op::VMaxF32, 0x3f0, -0.0, 0.0), 0);
 }
 
-/// Against the host's library, which is within one unit of its own precision: that is far less than one of single precision.
+/// Against the host's library, which is within one unit of its own precision: that is far less than
+/// one of single precision.
 #[test]
 fn transcendental_functions_are_the_nearest_numbers() {
     let mut numbers = Numbers(8);
@@ -258,7 +261,8 @@ fn segments_of_two_over_pi() {
     let (first, second) = (segment(1.0, 0), segment(1.0, 1));
     let two_over_pi = std::f64::consts::FRAC_2_PI;
     assert!(first <= two_over_pi && two_over_pi - first < 2f64.powi(-52));
-    // What is missing in the first is the second: 2/pi = 0.636619772367581343075535053490057448137838582961825...
+    // What is missing in the first is the second: 2/pi =
+    // 0.636619772367581343075535053490057448137838582961825...
     assert!(second > 0.0 && second < 2f64.powi(-53));
     let rest = (two_over_pi - first) - second;
     assert!(rest.abs() < 2f64.powi(-53));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! All GPUs of a device process: one fabric, one RAM, an executor a GPU, and a heart.
 //!
-//! The order of starting is what the driver relies on: everything is in place before READY is written.
+//! The order of starting is what the driver relies on: everything is in place before READY is
+//! written.
 
 use crate::executor::{Executor, Parts};
 use crate::interrupts::{signal, InterruptLine, Names};
@@ -60,7 +61,8 @@ pub struct Model {
     pub first_gpu_id: u32,
     /// VRAM of each in bytes.
     pub vram_bytes: u64,
-    /// Where in the guest's RAM the VRAM of the first is, the others' following; `None`: in the BAR.
+    /// Where in the guest's RAM the VRAM of the first is, the others' following; `None`: in the
+    /// BAR.
     pub vram_in_ram: Option<PhysAddr>,
     /// Target.
     pub target: Target,
@@ -104,7 +106,8 @@ impl Model {
         let Some(at) = self.vram_phys(index) else {
             return Ok(Vram::from_fd_at(memory, layout::VRAM_ALIGN, self.vram_bytes)?);
         };
-        // The machine's maker has made the file already: there is no driver yet that could tell when it is there.
+        // The machine's maker has made the file already: there is no driver yet that could tell
+        // when it is there.
         ram.open()?;
         let bytes = self.vram_bytes;
         let (file, offset) = ram.part(at, bytes)?.ok_or(DeviceError::NoRam { at, bytes })?;
@@ -264,7 +267,8 @@ impl Drop for Device {
             drop(gpu);
             let epoch = registers.read(layout::EPOCH);
             if ended.strong_count() == 0 && registers.read(layout::READY) == epoch {
-                // An orderly end is one that the guest can rely on, also when there is no server any more to confirm it.
+                // An orderly end is one that the guest can rely on, also when there is no server
+                // any more to confirm it.
                 registers.write(layout::DEAD, epoch);
                 line.nudge();
             }

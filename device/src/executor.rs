@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Carries out the driver's commands on one GPU, on a thread of its own.
 //!
-//! The thread looks through the mailboxes, spins for a moment when they are empty, then gives way to other threads between two looks, and
-//! then sleeps on the eventfd that the guest's doorbell register writes. It announces its sleep before it looks for the last time, and the driver looks for that
-//! announcement after it has written a command: one of the two sees the other.
+//! The thread looks through the mailboxes, spins for a moment when they are empty, then gives way
+//! to other threads between two looks, and then sleeps on the eventfd that the guest's doorbell
+//! register writes. It announces its sleep before it looks for the last time, and the driver looks
+//! for that announcement after it has written a command: one of the two sees the other.
 //!
-//! Commands come from a guest that may be wrong. Each is decoded from a copy and checked; what makes no sense is refused with EINVAL.
+//! Commands come from a guest that may be wrong. Each is decoded from a copy and checked; what
+//! makes no sense is refused with EINVAL.
 
 use crate::interrupts::{wait_signal, InterruptLine, Names};
 use crate::ram::GuestRam;
@@ -26,9 +28,10 @@ use vkfd_wire::vmid::VmidState;
 
 /// How long after the last command the thread has the processor for itself.
 const SPIN: Duration = Duration::from_micros(20);
-/// How long the mailboxes are polled after the last command before the thread sleeps. A driver that does something range by range has its
-/// next command ready by then, in an emulated guest, too; woken for each, the thread, and the guest that sleeps meanwhile, would take
-/// several times as long.
+/// How long the mailboxes are polled after the last command before the thread sleeps. A driver that
+/// does something range by range has its next command ready by then, in an emulated guest, too;
+/// woken for each, the thread, and the guest that sleeps meanwhile, would take several times as
+/// long.
 const AWAKE: Duration = Duration::from_micros(500);
 
 /// What an executor works on.
@@ -228,8 +231,8 @@ impl Executor {
 
     fn add_queue(&mut self, new: &NewQueue) -> Answer {
         let vmid = self.vmid(new.vmid)?;
-        // Without a driver that has shown its memory nothing is to be accessed. Address spaces it may be told about earlier: other
-        // threads of the driver's do not wait for the attachment.
+        // Without a driver that has shown its memory nothing is to be accessed. Address spaces it
+        // may be told about earlier: other threads of the driver's do not wait for the attachment.
         if !self.attached || new.queue.0 == 0 || self.queues.contains_key(&new.queue.0) {
             return Err(Errno::EINVAL);
         }
@@ -246,7 +249,8 @@ impl Executor {
             ring_bytes: new.ring_bytes,
             rptr_va: new.rptr.0,
             wptr_va: new.wptr.0,
-            // SAFETY: `word` checked place and alignment, and the RAM is mapped as long as the keeper lives.
+            // SAFETY: `word` checked place and alignment, and the RAM is mapped as long as the
+            // keeper lives.
             doorbell: unsafe { vkfd_gpu::DoorbellPtr::new(doorbell, keeper) },
             enabled: true,
         };

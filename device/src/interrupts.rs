@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A GPU's interrupts on their way into the ring.
 //!
-//! Queue threads must not wait for the guest here: the driver may be waiting for that very queue to end. So what does not fit into the
-//! ring stays in a backlog, which a thread of its own hands on as the driver takes entries. It stays small: a queue raises at most a few
-//! interrupts without an answer, and an event that is in the backlog already is not put there again.
+//! Queue threads must not wait for the guest here: the driver may be waiting for that very queue to
+//! end. So what does not fit into the ring stays in a backlog, which a thread of its own hands on
+//! as the driver takes entries. It stays small: a queue raises at most a few interrupts without an
+//! answer, and an event that is in the backlog already is not put there again.
 //!
-//! Two locks, neither held while waiting for anything: the line's guards ring and backlog, the other one the queues' names.
+//! Two locks, neither held while waiting for anything: the line's guards ring and backlog, the
+//! other one the queues' names.
 
 use crate::registers::Registers;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
@@ -63,7 +65,8 @@ pub(crate) fn take_signals(fd: impl AsFd) -> io::Result<()> {
 pub struct Table {
     /// Its numbers of the queues.
     pub queues: BTreeMap<QueueId, HwQueue>,
-    /// By address space, the VM that the newest of its queues is of. All queues of the VM before have ended by then.
+    /// By address space, the VM that the newest of its queues is of. All queues of the VM before
+    /// have ended by then.
     pub vms: BTreeMap<u32, Vmid>,
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The protocol between an ivshmem server and its clients, QEMU among them (QEMU's `docs/specs/ivshmem-spec`).
+//! The protocol between an ivshmem server and its clients, QEMU among them (QEMU's
+//! `docs/specs/ivshmem-spec`).
 //!
-//! Messages go from server to client only: an 8-byte little-endian number, with or without a file descriptor. A client gets, in this order:
-//! the version; its own number; -1 with the shared memory; for every other peer its number with an eventfd a vector, to interrupt
-//! it; its own number with an eventfd a vector, to be interrupted. Here every peer has one vector.
+//! Messages go from server to client only: an 8-byte little-endian number, with or without a file
+//! descriptor. A client gets, in this order: the version; its own number; -1 with the shared
+//! memory; for every other peer its number with an eventfd a vector, to interrupt it; its own
+//! number with an eventfd a vector, to be interrupted. Here every peer has one vector.
 
 use rustix::io::Errno;
 use rustix::net::{

@@ -3,16 +3,17 @@
 //!
 //! ```text
 //!  guest                        | host
-//!  driver --- BAR 2 ------------+--- registers, VRAM ---- device process: gpu crate, one executor a GPU
+//!  driver --- BAR 2 ------------+--- registers, VRAM ---- device process: GPUs, one executor each
 //!         --- BAR 0 doorbell ---+--- eventfd -----------> executor wakes
 //!         <-- MSI-X ------------+--- eventfd ------------ interrupt line
 //!  RAM -------------------------+--- shared file -------- bus
-//!                               |    server: made the BARs and eventfds; starts and ends the device process
+//!                               |    server: made BARs and eventfds, starts and ends the process
 //! ```
 //!
-//! Two processes of one program. The *server* speaks QEMU's ivshmem protocol and owns what must outlive a crash: the memory of
-//! the BARs, the eventfds. The *device* process runs the GPUs and can die at any time; the server confirms its end to the guest
-//! and starts the next one on the same memory. What they share with the guest is defined in [`vkfd_wire`].
+//! Two processes of one program. The *server* speaks QEMU's ivshmem protocol and owns what must
+//! outlive a crash: the memory of the BARs, the eventfds. The *device* process runs the GPUs and
+//! can die at any time; the server confirms its end to the guest and starts the next one on the
+//! same memory. What they share with the guest is defined in [`vkfd_wire`].
 //!
 //! | module | what |
 //! | --- | --- |

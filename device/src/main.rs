@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd-gpu`: a GPU for a virtual machine.
 //!
-//! Exit codes: 0 the guests have gone (`--once`) or the server has, 1 something failed, 2 wrong usage.
+//! Exit codes: 0 the guests have gone (`--once`) or the server has, 1 something failed, 2 wrong
+//! usage.
 
 use anyhow::{bail, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -23,33 +24,39 @@ use vkfd_sabotage::Switches;
 
 /// A software GPU as a PCI device of a QEMU guest
 ///
-/// To the guest it is QEMU's ivshmem device: BAR 2 holds registers and VRAM, the doorbell register wakes the GPU, MSI-X interrupts
-/// the guest. The GPU walks page tables in the BAR and accesses the guest's RAM through the file that QEMU keeps it in. The
-/// guest's driver is the vkfd kernel module.
+/// To the guest it is QEMU's ivshmem device: BAR 2 holds registers and VRAM, the doorbell register
+/// wakes the GPU, MSI-X interrupts the guest. The GPU walks page tables in the BAR and accesses the
+/// guest's RAM through the file that QEMU keeps it in. The guest's driver is the vkfd kernel
+/// module.
 ///
-/// Two processes: a server, which QEMU talks to, and a device process, which runs the GPUs. If the device process dies, the guest's
-/// driver is told, its queues end, and the server starts the next one on the same VRAM.
+/// Two processes: a server, which QEMU talks to, and a device process, which runs the GPUs. If the
+/// device process dies, the guest's driver is told, its queues end, and the server starts the next
+/// one on the same VRAM.
 #[derive(Parser)]
 #[command(name = "vkfd-gpu", version, after_long_help = EXAMPLES)]
 struct Cli {
-    /// Where QEMU finds the GPU: a unix socket. With several GPUs they are PATH.0, PATH.1, ...; PATH.device is for the device process
+    /// Where QEMU finds the GPU: a unix socket. With several GPUs they are PATH.0, PATH.1, ...;
+    /// PATH.device is for the device process
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
-    /// File with the guest's RAM: mem-path of QEMU's memory-backend-file, or /proc/QEMU/fd/N of a memory-backend-memfd
+    /// File with the guest's RAM: mem-path of QEMU's memory-backend-file, or /proc/QEMU/fd/N of a
+    /// memory-backend-memfd
     ///
     /// It is opened when the guest's driver has found the device. Needed unless --part server.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["part"])]
     ram: Option<PathBuf>,
     /// VRAM of each GPU, a multiple of 2M
     ///
-    /// The BAR is the next power of two that holds it and 2M of registers, so a power of two less 2M wastes no addresses. Memory is used
-    /// as the guest uses VRAM.
+    /// The BAR is the next power of two that holds it and 2M of registers, so a power of two less
+    /// 2M wastes no addresses. Memory is used as the guest uses VRAM.
     #[arg(long, value_name = "SIZE", default_value = "254M", value_parser = vram)]
     vram: u64,
-    /// VRAM is in the guest's RAM, from this physical address on, one GPU's after the other's: a multiple of 2M
+    /// VRAM is in the guest's RAM, from this physical address on, one GPU's after the other's: a
+    /// multiple of 2M
     ///
-    /// As on machines whose firmware reports the GPU's memory as special-purpose memory. The guest must be kept from using it itself
-    /// (`memmap=` on a Linux guest's command line). The file with the RAM must be there, at its size, when this program starts.
+    /// As on machines whose firmware reports the GPU's memory as special-purpose memory. The guest
+    /// must be kept from using it itself (`memmap=` on a Linux guest's command line). The file with
+    /// the RAM must be there, at its size, when this program starts.
     #[arg(long, value_name = "ADDRESS", value_parser = vram_address)]
     vram_in_ram: Option<u64>,
     /// Number of GPUs, a PCI device each, in one fabric

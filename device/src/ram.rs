@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The guest's RAM, and the GPU's bus on it.
 //!
-//! QEMU keeps the RAM in a file that it shares (`memory-backend-file` or `-memfd` with `share=on`). Guest-physical addresses begin at
-//! the start of the file. Below 4 GiB a PC leaves room for its devices, so RAM that does not fit under that hole goes on at 4 GiB.
+//! QEMU keeps the RAM in a file that it shares (`memory-backend-file` or `-memfd` with `share=on`).
+//! Guest-physical addresses begin at the start of the file. Below 4 GiB a PC leaves room for its
+//! devices, so RAM that does not fit under that hole goes on at 4 GiB.
 //!
-//! Every address in RAM resolves: there is no such thing as a stale frame here. A stale page-table entry touches whatever the guest
-//! uses the page for by now, as with hardware.
+//! Every address in RAM resolves: there is no such thing as a stale frame here. A stale page-table
+//! entry touches whatever the guest uses the page for by now, as with hardware.
 
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use std::fs::File;
@@ -64,7 +65,8 @@ struct Mapping {
     below: u64,
 }
 
-// SAFETY: the mapping lives as long as the value and is only accessed by raw copies and word accesses.
+// SAFETY: the mapping lives as long as the value and is only accessed by raw copies and word
+// accesses.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -77,7 +79,8 @@ impl Drop for Mapping {
     }
 }
 
-/// The guest's RAM. It is opened when a driver attaches: QEMU makes the file after it has connected to the server.
+/// The guest's RAM. It is opened when a driver attaches: QEMU makes the file after it has connected
+/// to the server.
 pub struct GuestRam {
     path: PathBuf,
     below: BelowFourGib,
@@ -119,8 +122,8 @@ impl GuestRam {
         Ok(())
     }
 
-    /// The file, and where in it `bytes` of RAM at guest-physical `pa` are. `None` if not all of them are in RAM, or before
-    /// [`GuestRam::open`].
+    /// The file, and where in it `bytes` of RAM at guest-physical `pa` are. `None` if not all of
+    /// them are in RAM, or before [`GuestRam::open`].
     ///
     /// # Errors
     /// [`RamError::File`] if it cannot be opened once more.
@@ -134,8 +137,8 @@ impl GuestRam {
         Ok(Some((file.into(), offset as u64)))
     }
 
-    /// Host pointer to guest-physical `pa`, and how many bytes follow there, at most `max`. `None` outside RAM, or before
-    /// [`GuestRam::open`].
+    /// Host pointer to guest-physical `pa`, and how many bytes follow there, at most `max`. `None`
+    /// outside RAM, or before [`GuestRam::open`].
     pub fn span(&self, pa: PhysAddr, max: usize) -> Option<HostSpan> {
         let mapping = self.mapping.get()?;
         let size = mapping.bytes as u64;
@@ -150,7 +153,8 @@ impl GuestRam {
     /// Reads the word at `pa`; `None` if it is not in RAM, or not aligned to 8.
     pub fn read(&self, pa: PhysAddr) -> Option<u64> {
         let word = self.word(pa)?;
-        // SAFETY: an aligned word inside the mapping, which lives as long as `self`; no references to it exist.
+        // SAFETY: an aligned word inside the mapping, which lives as long as `self`; no references
+        // to it exist.
         unsafe { raw::load_u64(word.as_ptr()) }.ok()
     }
 

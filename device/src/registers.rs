@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The register part of a BAR, mapped. The guest writes there at any time, so there are no references into it, only word accesses.
+//! The register part of a BAR, mapped. The guest writes there at any time, so there are no
+//! references into it, only word accesses.
 
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use std::io;
@@ -16,7 +17,8 @@ pub struct Registers {
     base: NonNull<u8>,
 }
 
-// SAFETY: the mapping lives as long as the value and is only accessed by word accesses that may run anywhere.
+// SAFETY: the mapping lives as long as the value and is only accessed by word accesses that may run
+// anywhere.
 unsafe impl Send for Registers {}
 // SAFETY: as above.
 unsafe impl Sync for Registers {}
@@ -53,7 +55,8 @@ impl Registers {
     }
 }
 
-/// The machine has no memory for the registers. The process ends, and with it its epoch: that is what the driver can deal with.
+/// The machine has no memory for the registers. The process ends, and with it its epoch: that is
+/// what the driver can deal with.
 fn lost(fault: raw::Faulted) -> ! {
     tracing::error!(%fault, "registers cannot be accessed: is the host out of memory?");
     std::process::abort()

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The server: what outlives device processes.
 //!
-//! It makes the memory of the BARs and the eventfds, hands them to QEMU and to the device process, numbers device processes (epochs),
-//! and ends one for certain: SIGKILL, then wait for the process itself, then DEAD. Only after that the next one gets the memory.
+//! It makes the memory of the BARs and the eventfds, hands them to QEMU and to the device process,
+//! numbers device processes (epochs), and ends one for certain: SIGKILL, then wait for the process
+//! itself, then DEAD. Only after that the next one gets the memory.
 //!
-//! One thread, one poll loop, nothing shared. A device process ends when it dies, when a guest's driver asks for it, or when a QEMU
-//! that had one of the GPUs has gone. It is started while there is a QEMU.
+//! One thread, one poll loop, nothing shared. A device process ends when it dies, when a guest's
+//! driver asks for it, or when a QEMU that had one of the GPUs has gone. It is started while there
+//! is a QEMU.
 
 use crate::interrupts::{new_eventfd, signal, take_signals};
 use crate::ivshmem::{self, Offer};
@@ -47,7 +49,8 @@ pub struct Options {
     pub once: bool,
 }
 
-/// Where the GPU number `index` of `gpus` is to be had: the path itself if there is one GPU, otherwise with `.0`, `.1` and so on.
+/// Where the GPU number `index` of `gpus` is to be had: the path itself if there is one GPU,
+/// otherwise with `.0`, `.1` and so on.
 pub fn guest_socket(socket: &Path, index: u32, gpus: u32) -> PathBuf {
     if gpus == 1 {
         return socket.into();
@@ -267,7 +270,8 @@ impl Server {
             tracing::warn!(gpu = index, %error, "the reset line cannot be read");
         }
         let wanted = slot.registers.read(layout::RESET);
-        // One that has not connected yet is of no epoch: with several GPUs the next process may be starting already.
+        // One that has not connected yet is of no epoch: with several GPUs the next process may be
+        // starting already.
         let connected = self.process.as_ref().is_some_and(|process| process.stream.is_some());
         if wanted == self.epoch && connected {
             self.end_process("the driver wants a reset");
@@ -336,8 +340,9 @@ impl Server {
             },
             _ => {
                 let pid = pid.as_raw_nonzero();
-                // A process that was ended while it connected leaves its connection in the queue: with several GPUs the first guest
-                // that goes ends it, and the others' going starts and ends further ones.
+                // A process that was ended while it connected leaves its connection in the queue:
+                // with several GPUs the first guest that goes ends it, and the others' going starts
+                // and ends further ones.
                 if has_hung_up(&stream) {
                     return tracing::debug!(pid, "this connection's process has ended");
                 }

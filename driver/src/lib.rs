@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The KFD driver: processes, GPU address spaces and page tables, buffer objects, userptr (one range and batch),
-//! invalidation, eviction and restore, queues, events.
+//! The KFD driver: processes, GPU address spaces and page tables, buffer objects, userptr (one
+//! range and batch), invalidation, eviction and restore, queues, events.
 //!
-//! It does not know where it runs. It reaches the world through three seams, and what implements them is a *host*:
+//! It does not know where it runs. It reaches the world through three seams, and what implements
+//! them is a *host*:
 //!
 //! | seam | what is behind it |
 //! | --- | --- |
@@ -12,9 +13,9 @@
 //! | [`files::Files`] | files that calls give to their callers: SMI events, exported buffers |
 //! | [`gpu::Gpu`] | the device: page-table roots, TLB flushes, queues, its VRAM |
 //!
-//! The source stands in rooms, from the ground up; a room knows those below it, and asks something of the one above only
-//! through a small trait ([`vmid_owner::VmidOwner`], [`userptr::owner::UserptrOwner`], [`svm::owner::SvmOwner`]).
-//! `cargo xtask stray` checks that.
+//! The source stands in rooms, from the ground up; a room knows those below it, and asks something
+//! of the one above only through a small trait ([`vmid_owner::VmidOwner`],
+//! [`userptr::owner::UserptrOwner`], [`svm::owner::SvmOwner`]). `cargo xtask stray` checks that.
 //!
 //! | room | what is in it |
 //! | --- | --- |
@@ -31,10 +32,11 @@
 //! | [`process`] | a process, its restore and fault workers, what it does with its SVM memory |
 //! | `calls`, [`drm`] | KFD's calls; what libdrm asks a render node |
 //!
-//! Every allocation is fallible, every error is an errno with a reason, and the order of locks is in [`lock_rank`].
+//! Every allocation is fallible, every error is an errno with a reason, and the order of locks is
+//! in [`lock_rank`].
 #![no_std]
-// In a kernel that is built with overflow checks each of these is its end. A module that has some of them left says why they cannot happen; those that a
-// client's arguments come into have none.
+// In a kernel that is built with overflow checks each of these is its end. A module that has some
+// of them left says why they cannot happen; those that a client's arguments come into have none.
 #![warn(
     clippy::arithmetic_side_effects,
     clippy::expect_used,

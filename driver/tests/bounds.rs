@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Calls have bounds, or give way when their thread is killed. What a killed call has done is as if it had not been made, or as far as it says.
+//! Calls have bounds, or give way when their thread is killed. What a killed call has done is as if
+//! it had not been made, or as far as it says.
 
 mod sim;
 
@@ -59,7 +60,8 @@ fn map_takes_a_list_as_long_as_a_machine_has_gpus_at_most() {
     assert_eq!(map_list(&rig, other, &both, 1), (Ok(()), 2));
 }
 
-/// Closing takes a few microseconds for each object. Looking at each number before it as well would be hundreds with so many.
+/// Closing takes a few microseconds for each object. Looking at each number before it as well would
+/// be hundreds with so many.
 #[test]
 fn ending_a_process_is_linear() {
     const OBJECTS: u32 = 60_000;
@@ -149,7 +151,8 @@ fn a_large_reservation_is_one_miss() {
 /// A call on what a rig has.
 type Call = fn(&Rig) -> Result<(), Errno>;
 
-/// Whatever a call is about, it ends when its thread is killed; the process can be ended then, and nothing is left.
+/// Whatever a call is about, it ends when its thread is killed; the process can be ended then, and
+/// nothing is left.
 #[test]
 fn killed_calls_end_and_leave_nothing() {
     let calls: &[(&str, Call)] = &[
@@ -217,7 +220,8 @@ fn a_killed_thread_ends_its_process() {
     assert_eq!(rig.process.kfd().devices()[0].vram().used(), 0);
 }
 
-/// A call whose word declares less than its list has is KFD's EINVAL, and so is one that declares a list beyond its most.
+/// A call whose word declares less than its list has is KFD's EINVAL, and so is one that declares a
+/// list beyond its most.
 #[test]
 fn an_svm_call_is_as_long_as_its_word_says() {
     let rig = Rig::new(Options::default());

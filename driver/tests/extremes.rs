@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Every command with every field of its argument at the ends of its type, alone and in pairs, beside plausible values: nothing panics (in a kernel that is
-//! built with overflow checks a panic is its end), each call ends soon, and when the process has gone nothing is left.
+//! Every command with every field of its argument at the ends of its type, alone and in pairs,
+//! beside plausible values: nothing panics (in a kernel that is built with overflow checks a panic
+//! is its end), each call ends soon, and when the process has gone nothing is left.
 //!
-//! Two walks: one over all fields and pairs of fields, always the same, and one by chance ([`RUNS`] calls; `SEED` and `RUNS` in the environment).
+//! Two walks: one over all fields and pairs of fields, always the same, and one by chance ([`RUNS`]
+//! calls; `SEED` and `RUNS` in the environment).
 
 #![expect(clippy::cast_possible_truncation, reason = "halves of words are what is walked")]
 
@@ -155,7 +157,8 @@ fn put(argument: &mut [u32], field: usize, value: u64) {
     argument[2 * field + 1] = (value >> 32) as u32;
 }
 
-/// Each field and each pair of fields of each command; halves of fields as well, of which some are fields of their own.
+/// Each field and each pair of fields of each command; halves of fields as well, of which some are
+/// fields of their own.
 #[test]
 fn every_field_at_the_ends_of_its_type() {
     let mut stage = Stage::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! DRM's memory objects: made, shared with KFD both ways, mapped on the CPU and on the GPU, and gone without a trace.
+//! DRM's memory objects: made, shared with KFD both ways, mapped on the CPU and on the GPU, and
+//! gone without a trace.
 
 mod sim;
 

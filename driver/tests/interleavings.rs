@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The driver's real code under shuttle: invalidations, restores, GPU faults, mapping, freeing and the end of the process in
-//! thousands of interleavings that a scheduler chose and can repeat.
+//! The driver's real code under shuttle: invalidations, restores, GPU faults, mapping, freeing and
+//! the end of the process in thousands of interleavings that a scheduler chose and can repeat.
 //!
-//! A GPU thread accesses all the time; an access that reaches a frame which is no page's any more is the failure that
-//! all of it is about. Built only with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
+//! A GPU thread accesses all the time; an access that reaches a frame which is no page's any more
+//! is the failure that all of it is about. Built only with `RUSTFLAGS="--cfg vkfd_shuttle"`
+//! (`cargo xtask interleavings`).
 #![cfg(vkfd_shuttle)]
 
 mod sim;
@@ -28,7 +29,8 @@ fn rig(options: Options) -> Arc<Rig> {
     Arc::new(rig)
 }
 
-/// The GPU accesses all pages; with `faults` it asks for what is not there, and does not wait for the answer.
+/// The GPU accesses all pages; with `faults` it asks for what is not there, and does not wait for
+/// the answer.
 fn gpu(rig: &Arc<Rig>, faults: bool) -> Accesses {
     Accesses::start(
         rig,
@@ -125,7 +127,8 @@ mod planted {
     use super::*;
     use vkfd_driver::sabotage::{Switch, Switches};
 
-    /// The checks above find what they are for: with the generation not compared, some interleaving reaches a dead frame.
+    /// The checks above find what they are for: with the generation not compared, some interleaving
+    /// reaches a dead frame.
     #[test]
     #[should_panic]
     fn a_commit_without_the_generation_check_is_found() {

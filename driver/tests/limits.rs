@@ -335,7 +335,8 @@ fn registers_are_not_shared() {
     other.release();
 }
 
-/// Queues that fault are served one after the other as they came, however many there are, and whoever faults again comes last.
+/// Queues that fault are served one after the other as they came, however many there are, and
+/// whoever faults again comes last.
 #[test]
 fn faults_are_served_in_their_order() {
     use std::sync::{mpsc, Mutex};

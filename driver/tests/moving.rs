@@ -57,7 +57,8 @@ fn faulted_meanwhile(rig: &Rig, run: impl FnOnce()) -> Vec<u64> {
 fn no_userptr_object_faults_in_what_is_moving() {
     for kind in [Kind::Coherent, Kind::Private] {
         let rig = rig(kind);
-        // Two that share pages, in several pieces, one of them across two granules; XNACK is off, so that each is restored at once.
+        // Two that share pages, in several pieces, one of them across two granules; XNACK is off,
+        // so that each is restored at once.
         let flags = ALLOC_MEM_FLAGS_USERPTR | ALLOC_MEM_FLAGS_WRITABLE;
         let first = rig.register(VA, &[(AT + 100, 10), (AT, 50), (AT + 500, 30)], flags).unwrap();
         let second = rig.register(VA + (1 << 30), &[(AT + 40, 100)], flags).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a queue uses must be mapped: in a buffer object, or in SVM memory that the GPU always has entries for.
+//! What a queue uses must be mapped: in a buffer object, or in SVM memory that the GPU always has
+//! entries for.
 
 mod sim;
 
@@ -16,7 +17,8 @@ use vkfd_uapi::svm::{
     SVM_FLAG_GPU_ALWAYS_MAPPED,
 };
 
-/// A registered object of 16 pages: ring at its start, pointers behind, end-of-pipe buffer in the last page.
+/// A registered object of 16 pages: ring at its start, pointers behind, end-of-pipe buffer in the
+/// last page.
 const OBJECT: u64 = 0x40_0000_0000;
 const RING: u32 = 4096;
 const ALWAYS: (u32, u32) = (SVM_ATTR_SET_FLAGS, SVM_FLAG_GPU_ALWAYS_MAPPED);

@@ -237,8 +237,9 @@ fn a_gpu_that_gets_a_vm_late_has_what_is_registered_just_then() {
     rig.check_svm(1, AT, 8);
 }
 
-/// A call names memory of two owners. One of them unmaps his after the call has found it mapped; the call finds the hole, and
-/// before it deals with it the memory is mapped again and registered: that is not what has gone.
+/// A call names memory of two owners. One of them unmaps his after the call has found it mapped;
+/// the call finds the hole, and before it deals with it the memory is mapped again and registered:
+/// that is not what has gone.
 #[test]
 fn what_is_registered_again_beside_a_call_that_found_it_unmapped_stays() {
     const OTHERS: u64 = AT + 2;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Evicting SVM memory that is not where it was: a forked child has it, or nobody that the driver knows of.
+//! Evicting SVM memory that is not where it was: a forked child has it, or nobody that the driver
+//! knows of.
 
 mod sim;
 

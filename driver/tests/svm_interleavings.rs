@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SVM under shuttle: invalidations, migrations, faults, evictions, unmaps and the end of the process in interleavings that a
-//! scheduler chose and can repeat.
+//! SVM under shuttle: invalidations, migrations, faults, evictions, unmaps and the end of the
+//! process in interleavings that a scheduler chose and can repeat.
 //!
-//! GPU threads access all the time, and one counts up a number in memory that moves: an access that reaches a frame which is no page's any
-//! more, and a count that is lost, are the failures that all of it is about. Built only with `RUSTFLAGS="--cfg vkfd_shuttle"`
-//! (`cargo xtask interleavings`).
+//! GPU threads access all the time, and one counts up a number in memory that moves: an access that
+//! reaches a frame which is no page's any more, and a count that is lost, are the failures that all
+//! of it is about. Built only with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
 #![cfg(vkfd_shuttle)]
 
 mod sim;

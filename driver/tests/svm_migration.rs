@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SVM memory in VRAM against a simulated host: prefetch, faults, pressure, failures. Every page holds a number that must survive.
+//! SVM memory in VRAM against a simulated host: prefetch, faults, pressure, failures. Every page
+//! holds a number that must survive.
 
 mod sim;
 
@@ -112,7 +113,8 @@ fn nothing_is_faulted_in_while_it_moves() {
         let rig = rig(kind);
         rig.set(AT, 1024, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
         rig.settle();
-        // XNACK is off: what was mapped and is told of is faulted in again at once, by the restore, if nothing keeps it.
+        // XNACK is off: what was mapped and is told of is faulted in again at once, by the restore,
+        // if nothing keeps it.
         let meanwhile = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = meanwhile.clone();
         rig.mm.before_move(move |mm, _| {
@@ -159,7 +161,8 @@ fn pages_that_come_back_together_are_counted_by_granule() {
     let device = &rig.process.kfd().devices()[0];
     let free = device.vram().available() / 4096;
     events.lines();
-    // A host may have several pages at once: here all of both granules, which lie one after the other, and what is nobody's.
+    // A host may have several pages at once: here all of both granules, which lie one after the
+    // other, and what is nobody's.
     let first = (0..).map(|page| vkfd_driver::addr::VramOffset(page * 4096));
     let at = first.take(4096).find(|at| sim::migrate::fabric_frame(GPU_ID, *at) == rig.mm.frame(AT).unwrap()).unwrap();
     use vkfd_driver::device_memory::DeviceMemory;
@@ -388,7 +391,8 @@ fn memory_that_two_threads_prefetch_at_once_is_known_to_be_there() {
     std::thread::scope(|s| {
         s.spawn(|| prefetch(&rig, AT, 512, GPU_ID));
         wait.recv().unwrap();
-        // One thread has made room for it, and another takes that for the same; the first makes room once more, for nothing, and finds it there.
+        // One thread has made room for it, and another takes that for the same; the first makes
+        // room once more, for nothing, and finds it there.
         prefetch(&rig, AT, 512, GPU_ID);
         assert_eq!(rig.mm.location(AT), Some(GPU_ID));
         go_on.send(()).unwrap();
@@ -396,7 +400,8 @@ fn memory_that_two_threads_prefetch_at_once_is_known_to_be_there() {
     rig.settle();
     let refused = rig.svm_counters().pages_refused.get();
     assert_eq!((rig.mm.device_pages(), refused), (1024, 0));
-    // It is known to be there: nothing is moved again, and all of it comes back when that is asked for.
+    // It is known to be there: nothing is moved again, and all of it comes back when that is asked
+    // for.
     let moves = rig.mm.moves.load(Ordering::SeqCst);
     prefetch(&rig, AT, 512, GPU_ID);
     assert_eq!((rig.mm.moves.load(Ordering::SeqCst), rig.svm_counters().pages_refused.get()), (moves, refused));
@@ -492,7 +497,8 @@ fn the_coldest_goes_first_and_of_the_cold_the_largest() {
     }
     let device = &rig.process.kfd().devices()[0];
     let free = device.vram().available() / 4096;
-    // A little more than is free: one call that evicts a large granule, not the small one and another.
+    // A little more than is free: one call that evicts a large granule, not the small one and
+    // another.
     let evictions = rig.svm_counters().evictions.get();
     let room = device.alloc_vram(free + 100, Contents::Zero).unwrap();
     assert_eq!(rig.svm_counters().evictions.get() - evictions, 1);

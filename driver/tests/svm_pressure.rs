@@ -35,7 +35,8 @@ fn prefetch(rig: &Rig, granule: u64, pages: u64) {
     rig.set(first(granule), pages, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
 }
 
-/// Takes all VRAM that is free and `pages` pages more, and gives it back. How many evictions that took.
+/// Takes all VRAM that is free and `pages` pages more, and gives it back. How many evictions that
+/// took.
 fn press(rig: &Rig, pages: u64) -> u64 {
     let device = &rig.process.kfd().devices()[0];
     let before = rig.svm_counters().evictions.get();
@@ -60,7 +61,8 @@ fn intact(rig: &Rig, granules: u64) {
 
 #[test]
 fn warm_memory_stays_however_large_it_is() {
-    // As many cold granules as are looked at together, a small part of each; and one that is whole, and warm.
+    // As many cold granules as are looked at together, a small part of each; and one that is whole,
+    // and warm.
     let rig = rig(LOT + 1, false);
     for granule in 0..LOT {
         prefetch(&rig, granule, 8);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SVM ranges whose memory is unmapped, against a simulated host: what had a range has none, however and whenever it happens, and what is mapped there
-//! later is other memory.
+//! SVM ranges whose memory is unmapped, against a simulated host: what had a range has none,
+//! however and whenever it happens, and what is mapped there later is other memory.
 
 mod sim;
 
@@ -53,8 +53,9 @@ fn each_page_that_was_unmapped_is_known_however_many_there_are() {
     assert_eq!(rig.svm_counters().dropped.get(), 100);
 }
 
-/// A GPU's fault on memory that nobody registered looks what else there is in its mapping. Before a range is made of that, another
-/// thread unmaps a part and maps other memory there. That is not the fault's, so it can be registered, by a buffer's address, too.
+/// A GPU's fault on memory that nobody registered looks what else there is in its mapping. Before a
+/// range is made of that, another thread unmaps a part and maps other memory there. That is not the
+/// fault's, so it can be registered, by a buffer's address, too.
 #[test]
 fn a_fault_makes_no_range_of_memory_that_came_after_its_look() {
     let rig = xnack_rig();
@@ -80,7 +81,8 @@ fn a_fault_makes_no_range_of_memory_that_came_after_its_look() {
     }
 }
 
-/// While a GPU's pages are faulted in, some of them are unmapped, dropped, and other memory is mapped there.
+/// While a GPU's pages are faulted in, some of them are unmapped, dropped, and other memory is
+/// mapped there.
 fn replaced_while_it_is_mapped(rig: &Rig, map: impl FnOnce(&Rig) + Send) {
     let (begun, wait) = std::sync::mpsc::sync_channel(0);
     let (go_on, replaced) = std::sync::mpsc::sync_channel(0);
@@ -105,7 +107,8 @@ fn replaced_while_it_is_mapped(rig: &Rig, map: impl FnOnce(&Rig) + Send) {
     assert!(rig.nothing_mapped(0, AT + 5, 2), "entries of no range");
     rig.check_svm(0, AT, 5);
     rig.check_svm(0, AT + 7, 505);
-    // Another object has them, and keeps its entries whatever happens to the memory of the same address.
+    // Another object has them, and keeps its entries whatever happens to the memory of the same
+    // address.
     let va = (AT + 5) * 4096;
     rig.mm.map(AT + 4096, 2, true);
     let handle = rig.register(va, &[(AT + 4096, 2)], WRITABLE_USERPTR).unwrap();

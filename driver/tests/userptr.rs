@@ -127,7 +127,8 @@ fn a_registration_wants_each_range_once_and_not_all_at_once() {
         with_too_little_memory(&rig, &list);
         let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
         assert_eq!(rig.info().register_retries, 0);
-        // With XNACK on it is mapped in one go; with it off the restore goes on trying, with the queues stopped.
+        // With XNACK on it is mapped in one go; with it off the restore goes on trying, with the
+        // queues stopped.
         let start = std::time::Instant::now();
         rig.map(handle).unwrap();
         assert_eq!(rig.gpu.is_suspended(), !xnack);
@@ -160,7 +161,8 @@ fn a_fault_brings_its_neighbours_and_leaves_the_rest_in_swap() {
             let expected = (512..1024).contains(&page).then(|| rig.mm.frame(*frame)).flatten();
             assert_eq!(rig.gpu.walk(VA + page * 4096), expected, "page {page}");
         }
-        // What was faulted in was left on the list, and may be invalidated again before the list is read.
+        // What was faulted in was left on the list, and may be invalidated again before the list is
+        // read.
         rig.mm.renew(list[600].0, 1);
         rig.map(handle).unwrap();
         rig.check(VA, &list);
@@ -263,7 +265,8 @@ fn a_restore_that_cannot_finish_pauses_longer_and_longer() {
     rig.mm.faults.lock().unwrap().insert(list[1].0, Errno::EBUSY);
     rig.mm.notify(list[1].0, 1, true);
     std::thread::sleep(Duration::from_millis(300));
-    // 1 + 1 + 2 + 4 + ... + 64 + 64 + 64: some ten runs in 300 ms; without pauses there would be thousands.
+    // 1 + 1 + 2 + 4 + ... + 64 + 64 + 64: some ten runs in 300 ms; without pauses there would be
+    // thousands.
     assert!(rig.info().restore_runs <= 20, "{}", rig.info().restore_runs);
     assert!(rig.gpu.is_suspended(), "queues stay stopped while a page is missing");
     rig.mm.faults.lock().unwrap().clear();
@@ -327,7 +330,8 @@ fn a_long_range_that_moves_in_the_middle_leaves_no_entry_of_its_beginning() {
         });
         rig.mm.renew(30_000, 1);
         if xnack {
-            // Nothing is mapped until a fault; mapping again is as good, but ends when it does not get on.
+            // Nothing is mapped until a fault; mapping again is as good, but ends when it does not
+            // get on.
             assert_eq!(rig.gpu.walk(VA), None);
             for _ in 0..4 {
                 rig.map(handle).unwrap();
@@ -429,7 +433,8 @@ fn a_queue_made_while_evicted_starts_stopped() {
     rig.mm.faults.lock().unwrap().insert(100, Errno::EBUSY);
     rig.mm.notify(100, 1, true);
     assert!(rig.gpu.is_suspended());
-    // Suspension is the VMID's, so what is added to it waits as well; nothing resumes it but the restore.
+    // Suspension is the VMID's, so what is added to it waits as well; nothing resumes it but the
+    // restore.
     assert_eq!(rig.gpu.suspends.load(Ordering::SeqCst), 1);
     rig.mm.faults.lock().unwrap().clear();
     rig.settle();

@@ -57,7 +57,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = Config { vram_bytes: MEMORY, ..Config::default() };
     let gpu = Gpu::new(config, 0, Fabric::new(&[MEMORY])?, host.clone(), host.clone())?;
 
-    // One table of each level, and one PTB for each 2 MiB of system memory; they are at the start of VRAM.
+    // One table of each level, and one PTB for each 2 MiB of system memory; they are at the start
+    // of VRAM.
     let flags = EntryFlags::READABLE | EntryFlags::WRITEABLE;
     let (pdb1, pdb0, ptbs) = (0x1000, 0x2000, 0x3000);
     let vram = gpu.vram();

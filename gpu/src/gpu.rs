@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The GPU: address spaces, queues, and the driver's handles to them.
 //!
-//! [`Shared`] is what queue threads use; the [`Gpu`] owns the threads and ends them when it is dropped. One
-//! mutex guards the table of queues. It is never held while a callback runs or a thread is joined.
+//! [`Shared`] is what queue threads use; the [`Gpu`] owns the threads and ends them when it is
+//! dropped. One mutex guards the table of queues. It is never held while a callback runs or a
+//! thread is joined.
 
 use crate::bell::Bell;
 use crate::bus::Bus;
@@ -111,18 +112,19 @@ impl Gpu {
     }
 
     /// Sets the page-table root (PDB2) of a VMID, or takes it away, and whether its faults wait for
-    /// [`Gpu::fault_done`] (XNACK). Cached translations stay: flush if there may be any. Unknown VMIDs are
-    /// logged and ignored, here and below.
+    /// [`Gpu::fault_done`] (XNACK). Cached translations stay: flush if there may be any. Unknown
+    /// VMIDs are logged and ignored, here and below.
     pub fn set_root(&self, vmid: Vmid, root: Option<FabricAddr>, retry_faults: bool) {
         if let Some(state) = self.vmid(vmid) {
             state.set_root(root, retry_faults);
         }
     }
 
-    /// Forgets all cached translations of a VMID. Returns when no access is in flight that uses an older one.
+    /// Forgets all cached translations of a VMID. Returns when no access is in flight that uses an
+    /// older one.
     ///
-    /// Takes no lock, allocates nothing, and waits at most for each queue of the VMID to touch 256 KiB. Must
-    /// not be called from [`Bus::resolve`].
+    /// Takes no lock, allocates nothing, and waits at most for each queue of the VMID to touch 256
+    /// KiB. Must not be called from [`Bus::resolve`].
     pub fn flush_tlb(&self, vmid: Vmid) {
         if self.shared.sabotage.has(Switch::SkipTlbFlush) {
             return;
@@ -133,8 +135,9 @@ impl Gpu {
         }
     }
 
-    /// Stops all accesses of a VMID: returns when none is in flight, and later ones wait for [`Gpu::resume`].
-    /// Suspending twice is the same as once. The cost and the limits are those of [`Gpu::flush_tlb`].
+    /// Stops all accesses of a VMID: returns when none is in flight, and later ones wait for
+    /// [`Gpu::resume`]. Suspending twice is the same as once. The cost and the limits are those of
+    /// [`Gpu::flush_tlb`].
     pub fn suspend(&self, vmid: Vmid) {
         if let Some(state) = self.vmid(vmid) {
             count(&self.shared.counters.suspends, 1);
@@ -149,17 +152,17 @@ impl Gpu {
         }
     }
 
-    /// Answers all pending retry faults of a VMID in the page of `va`. An answer may come before the
-    /// interrupt call returns.
+    /// Answers all pending retry faults of a VMID in the page of `va`. An answer may come before
+    /// the interrupt call returns.
     pub fn fault_done(&self, vmid: Vmid, va: u64, outcome: FaultOutcome) {
         if let Some(state) = self.vmid(vmid) {
             state.fault_done(va, outcome);
         }
     }
 
-    /// Adds a queue and starts it. Its read pointer starts at 0, and its doorbell is reset. A driver that
-    /// evicts a queue keeps it, and disables it with [`Gpu::update_queue`] or suspends its VMID; the pointer
-    /// of a removed queue is lost.
+    /// Adds a queue and starts it. Its read pointer starts at 0, and its doorbell is reset. A
+    /// driver that evicts a queue keeps it, and disables it with [`Gpu::update_queue`] or suspends
+    /// its VMID; the pointer of a removed queue is lost.
     ///
     /// # Errors
     /// [`GpuError`]; nothing has been added then.
@@ -191,9 +194,9 @@ impl Gpu {
         Ok(id)
     }
 
-    /// Moves a queue's ring, from the next packet on, and enables or disables the queue. The read pointer is
-    /// kept. When disabling returns, no access of the queue is in flight, and none begins until it is enabled
-    /// again; it stops in the middle of a packet.
+    /// Moves a queue's ring, from the next packet on, and enables or disables the queue. The read
+    /// pointer is kept. When disabling returns, no access of the queue is in flight, and none
+    /// begins until it is enabled again; it stops in the middle of a packet.
     ///
     /// # Errors
     /// [`GpuError::BadQueue`], [`GpuError::BadRing`].
@@ -210,9 +213,9 @@ impl Gpu {
         Ok(())
     }
 
-    /// Removes a queue: it stops at the latest when the access in flight ends, also if it waits for memory, a
-    /// fault's answer, its VMID or a polled value. Returns when its thread has ended; called on that thread,
-    /// from an interrupt, it returns at once.
+    /// Removes a queue: it stops at the latest when the access in flight ends, also if it waits for
+    /// memory, a fault's answer, its VMID or a polled value. Returns when its thread has ended;
+    /// called on that thread, from an interrupt, it returns at once.
     ///
     /// # Errors
     /// [`GpuError::BadQueue`].
@@ -222,7 +225,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Hints that doorbells were written: sleeping queues look at once rather than within a millisecond.
+    /// Hints that doorbells were written: sleeping queues look at once rather than within a
+    /// millisecond.
     pub fn ring(&self) {
         self.shared.bell.ring();
     }

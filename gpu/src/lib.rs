@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A software GPU behind real page tables.
 //!
-//! The GPU sees memory only through page tables in its VRAM ([`pte`]), in the format of AMD's gfx9, and
-//! caches translations until they are flushed: a driver that leaves a stale entry corrupts memory, as it
-//! would with hardware. It runs SDMA, AQL and PM4 queues, one thread each, and kernels of AMD's machine code
-//! (`vkfd_cu`) on as many threads as there are processors. It knows nothing of the driver: it reaches system
-//! memory through [`Bus`] and the driver through [`Interrupts`].
+//! The GPU sees memory only through page tables in its VRAM ([`pte`]), in the format of AMD's gfx9,
+//! and caches translations until they are flushed: a driver that leaves a stale entry corrupts
+//! memory, as it would with hardware. It runs SDMA, AQL and PM4 queues, one thread each, and
+//! kernels of AMD's machine code (`vkfd_cu`) on as many threads as there are processors. It knows
+//! nothing of the driver: it reaches system memory through [`Bus`] and the driver through
+//! [`Interrupts`].
 //!
-//! The source stands in rooms, from the ground up: `base`, `memory`, `state`, `kernels`, `packets`, `queue`, `gpu`. A room knows
-//! those below it (`cargo xtask stray` checks that).
+//! The source stands in rooms, from the ground up: `base`, `memory`, `state`, `kernels`, `packets`,
+//! `queue`, `gpu`. A room knows those below it (`cargo xtask stray` checks that).
 //!
 //! | module | |
 //! |---|---|
@@ -63,7 +64,8 @@ pub use vmid::FaultOutcome;
 pub use vram::{Vram, VramError, VRAM_GRANULE};
 pub use walk::{Translation, WalkError};
 
-/// The value that a switch of a GPU or its engines has by a name: an operation's, for [`Switch::Handler`](sabotage::Switch::Handler).
+/// The value that a switch of a GPU or its engines has by a name: an operation's, for
+/// [`Switch::Handler`](sabotage::Switch::Handler).
 #[cfg(feature = "sabotage")]
 pub fn sabotage_value(switch: sabotage::Switch, name: &str) -> Option<u64> {
     let number = isa::Op::ALL.iter().position(|op| op.name() == name);

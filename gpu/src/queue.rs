@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Queues: rings of packets in GPU memory, each worked off by a thread of its own.
 //!
-//! The thread polls its doorbell, reads packets through its [`Port`], and writes the read pointer back after
-//! each. An error halts it: it reports, and then waits to be removed. It sees removal at the latest at its
-//! next access, and in every wait.
+//! The thread polls its doorbell, reads packets through its [`Port`], and writes the read pointer
+//! back after each. An error halts it: it reports, and then waits to be removed. It sees removal at
+//! the latest at its next access, and in every wait.
 
 use crate::access::Port;
 use crate::aql::Aql;
@@ -48,7 +48,8 @@ impl Queue {
         Ok(Queue { control, thread })
     }
 
-    /// Makes the thread end, and waits for it unless this is the thread itself, or one that it would have to wait for.
+    /// Makes the thread end, and waits for it unless this is the thread itself, or one that it
+    /// would have to wait for.
     pub(crate) fn stop(self, shared: &Shared) {
         self.control.removed.store(true, SeqCst);
         shared.slots.want_queue(self.control.id);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A machine in words, such as `gpus=4 target=gfx90a vram=1073741824 threads=0 units=16 coherent xnack`: what `vkfd run` tells the library that it loads into
-//! a program, through an environment variable.
+//! A machine in words, such as
+//! `gpus=4 target=gfx90a vram=1073741824 threads=0 units=16 coherent xnack`: what `vkfd run` tells
+//! the library that it loads into a program, through an environment variable.
 
 use crate::error::HostError;
 use crate::machine::MachineOptions;
@@ -11,7 +12,8 @@ use std::str::FromStr;
 
 /// The variable that has a [`Description`].
 pub const MACHINE_VARIABLE: &str = "VKFD_MACHINE";
-/// The variable that has the private directory's path: below it is what a program finds in `/sys`, `/dev` and `/proc`.
+/// The variable that has the private directory's path: below it is what a program finds in `/sys`,
+/// `/dev` and `/proc`.
 pub const DIRECTORY_VARIABLE: &str = "VKFD_DIRECTORY";
 /// The file in it that is there once the program has asked for something of the machine.
 pub const USED_FILE: &str = "used";
@@ -24,7 +26,8 @@ pub const TRACE_VARIABLE: &str = "VKFD_TRACE";
 /// The variable that is set when that file has JSON lines.
 pub const TRACE_JSON_VARIABLE: &str = "VKFD_TRACE_JSON";
 
-/// The variable that has the way to the host's machine, where that is the one: a virtio-gpu's render node, or a socket.
+/// The variable that has the way to the host's machine, where that is the one: a virtio-gpu's
+/// render node, or a socket.
 pub const FORWARD_VARIABLE: &str = "VKFD_FORWARD";
 
 /// The variable that says how much of the driver's messages is shown.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The software GPU as the driver's device: [`vkfd_gpu::Gpu`] behind [`vkfd_driver::gpu::Gpu`], the frame table as its
-//! bus, and its interrupts on their way to the driver.
+//! The software GPU as the driver's device: [`vkfd_gpu::Gpu`] behind [`vkfd_driver::gpu::Gpu`], the
+//! frame table as its bus, and its interrupts on their way to the driver.
 //!
-//! Two parties hold up a VMID's accesses: the driver (eviction), and the notification source ([`Pause`]). The GPU's own suspension does
-//! not count, so `holds` does: accesses run when neither holds them. Its lock, one per VMID, is taken in the notification path; under it
-//! nothing is allocated.
+//! Two parties hold up a VMID's accesses: the driver (eviction), and the notification source
+//! ([`Pause`]). The GPU's own suspension does not count, so `holds` does: accesses run when neither
+//! holds them. Its lock, one per VMID, is taken in the notification path; under it nothing is
+//! allocated.
 
 use crate::device_file::DeviceFile;
 use crate::dma::SharedMemory;
@@ -53,7 +54,8 @@ impl vkfd_gpu::Bus for HostBus {
     }
 }
 
-/// A GPU's line to the driver, which is connected after both were made. Weak, because the driver owns the GPU.
+/// A GPU's line to the driver, which is connected after both were made. Weak, because the driver
+/// owns the GPU.
 pub struct InterruptLine {
     gpu_id: u32,
     driver: OnceLock<Weak<dyn seam::Interrupts>>,
@@ -67,7 +69,8 @@ impl InterruptLine {
         Self { gpu_id, driver: OnceLock::new(), vms: [const { AtomicU32::new(0) }; Vmid::MAX as usize] }
     }
 
-    /// A queue of this VM is about to be made: what comes from its address space from now on is of it. All queues of the VM before have ended.
+    /// A queue of this VM is about to be made: what comes from its address space from now on is of
+    /// it. All queues of the VM before have ended.
     fn begin(&self, vmid: Vmid) {
         if let Some(vm) = self.vms.get(vmid.number() as usize) {
             vm.store(vmid.0, Ordering::Release);
@@ -188,7 +191,8 @@ impl Pause for HostGpu {
                 continue;
             };
             holds.pauses += 1;
-            // Also when the driver holds it already: its call may still be waiting for the last access.
+            // Also when the driver holds it already: its call may still be waiting for the last
+            // access.
             if holds.used {
                 self.gpu.suspend(vkfd_gpu::Vmid(vmid.number()));
             }
@@ -227,7 +231,8 @@ fn refused(error: &GpuError) -> vkfd_driver::errno::Error {
     errno_of(error).into()
 }
 
-/// VRAM accesses of the driver's are within the VRAM; failing, the machine is out of memory or the driver is wrong.
+/// VRAM accesses of the driver's are within the VRAM; failing, the machine is out of memory or the
+/// driver is wrong.
 fn check(what: &str, at: VramOffset, result: std::result::Result<(), vkfd_gpu::VramError>) {
     if let Err(error) = result {
         tracing::error!(%error, %at, what, "VRAM access failed");
@@ -313,7 +318,8 @@ impl seam::Gpu for HostGpu {
             ring_bytes: spec.ring_bytes,
             rptr_va: spec.rptr.0,
             wptr_va: spec.wptr.0,
-            // SAFETY: `word_pointer` checked the place and its alignment, and the keeper holds the memory that has it.
+            // SAFETY: `word_pointer` checked the place and its alignment, and the keeper holds the
+            // memory that has it.
             doorbell: unsafe { vkfd_gpu::DoorbellPtr::new(doorbell, keeper) },
             enabled: true,
         };

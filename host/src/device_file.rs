@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! One file with all memory that clients map: every GPU's VRAM, and all DMA memory (GTT objects, doorbells, events, registers).
+//! One file with all memory that clients map: every GPU's VRAM, and all DMA memory (GTT objects,
+//! doorbells, events, registers).
 //!
-//! A program that maps a device file by a raw system call comes past everything that could translate an offset. So the descriptors it has
-//! are of this file, and the offsets that the driver gives out are offsets in it: such a mapping shows the right memory.
+//! A program that maps a device file by a raw system call comes past everything that could
+//! translate an offset. So the descriptors it has are of this file, and the offsets that the driver
+//! gives out are offsets in it: such a mapping shows the right memory.
 //!
 //! The file is sparse; memory follows where it is touched:
 //!
@@ -13,8 +15,10 @@
 //! | 24 TiB | doorbells, each process's on a GPU at a multiple of 4 GiB |
 //! | 32 TiB | DMA memory |
 //!
-//! Older libhsakmt takes the lower 32 bits of a queue's doorbell offset for the place of the doorbell, whatever the size of its page: hence the
-//! 4 GiB, which are address space only. A place of doorbells is used again after 2,047 others were. A place of DMA memory is used once. Given back it is a hole, so that a mapping a client still has shows zeroes and never another object.
+//! Older libhsakmt takes the lower 32 bits of a queue's doorbell offset for the place of the
+//! doorbell, whatever the size of its page: hence the 4 GiB, which are address space only. A place
+//! of doorbells is used again after 2,047 others were. A place of DMA memory is used once. Given
+//! back it is a hole, so that a mapping a client still has shows zeroes and never another object.
 //! That ends after 32 TiB of allocations, with ENOMEM.
 
 use std::ffi::CString;
@@ -77,7 +81,8 @@ impl DeviceFile {
         &self.file
     }
 
-    /// Another open file of it, with flags (`O_CLOEXEC`, `O_NONBLOCK`) of its own; a duplicate where `/proc` is not mounted.
+    /// Another open file of it, with flags (`O_CLOEXEC`, `O_NONBLOCK`) of its own; a duplicate
+    /// where `/proc` is not mounted.
     ///
     /// # Errors
     /// What the system says.
@@ -94,8 +99,8 @@ impl DeviceFile {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // At the end there is nothing to read and no room to write: for who reads or writes past what could refuse it. The descriptor is new.
-        // SAFETY: a call on a descriptor that is ours.
+        // At the end there is nothing to read and no room to write: for who reads or writes past
+        // what could refuse it. The descriptor is new. SAFETY: a call on a descriptor that is ours.
         unsafe { libc::lseek(fd, i64::try_from(END).unwrap_or(i64::MAX), libc::SEEK_SET) };
         // SAFETY: just made, and nobody else's.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -113,7 +118,8 @@ impl DeviceFile {
         vkfd_gpu::Vram::from_fd_at(self.file.try_clone()?.into(), start, bytes)
     }
 
-    /// Room for DMA memory of `bytes` (whole pages), at a multiple of `align`. `None` when all was used.
+    /// Room for DMA memory of `bytes` (whole pages), at a multiple of `align`. `None` when all was
+    /// used.
     pub(crate) fn take(&self, bytes: u64, align: u64) -> Option<u64> {
         let mut at = self.next.load(Ordering::Relaxed);
         loop {

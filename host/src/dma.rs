@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! DMA memory: system memory of the driver's own that GPU, driver and client share (GTT buffers, doorbells, events).
+//! DMA memory: system memory of the driver's own that GPU, driver and client share (GTT buffers,
+//! doorbells, events).
 //!
-//! A shared mapping, anonymous or of the machine's [`DeviceFile`], with a pinned frame for each page. The client's view is a second mapping of the same pages,
-//! made by mremap with an old size of zero, so no file descriptor is held and the pages live as long as either mapping.
-//! 2 MiB and more are aligned to 2 MiB, so that their frames can form huge entries.
+//! A shared mapping, anonymous or of the machine's [`DeviceFile`], with a pinned frame for each
+//! page. The client's view is a second mapping of the same pages, made by mremap with an old size
+//! of zero, so no file descriptor is held and the pages live as long as either mapping. 2 MiB and
+//! more are aligned to 2 MiB, so that their frames can form huge entries.
 
 use crate::device_file::DeviceFile;
 use crate::mm::Mm;
@@ -77,7 +79,8 @@ impl SharedMemory {
     fn word(&self, at: u64) -> Option<&AtomicU64> {
         let word = self.word_pointer(at);
         debug_assert!(word.is_some(), "word at {at:#x} of {:#x} bytes of DMA memory", self.span.bytes());
-        // SAFETY: inside the mapping, aligned, mapped as long as `self`; everyone accesses it atomically or from outside Rust.
+        // SAFETY: inside the mapping, aligned, mapped as long as `self`; everyone accesses it
+        // atomically or from outside Rust.
         word.map(|word| unsafe { AtomicU64::from_ptr(word.as_ptr()) })
     }
 
@@ -97,7 +100,8 @@ impl SharedMemory {
         let fixed = if at.is_some() { libc::MREMAP_FIXED } else { 0 };
         let flags = libc::MREMAP_MAYMOVE | fixed;
         let from = self.span.start().0 + offset;
-        // SAFETY: an old size of zero leaves the old mapping alone; the target is the caller's responsibility.
+        // SAFETY: an old size of zero leaves the old mapping alone; the target is the caller's
+        // responsibility.
         let mapped = unsafe { sys::mremap(from, 0, bytes, flags, at.unwrap_or_default().0) }?;
         // SAFETY: the mapping was just made for the caller, who asked for this protection.
         if let Err(error) = unsafe { sys::mprotect(mapped, bytes, prot) } {

@@ -30,7 +30,8 @@ pub enum HostError {
     /// `VKFD_NOTIFY` has a value that means nothing.
     #[error(transparent)]
     BadVariable(#[from] BadVariable),
-    /// The process uses the memory of the one that it comes from (vfork), or was made past the C library (a raw `clone`).
+    /// The process uses the memory of the one that it comes from (vfork), or was made past the C
+    /// library (a raw `clone`).
     #[error("this process has its memory from another in a way that the C library does not know of: exec first")]
     Borrowed,
     /// A GPU could not be made.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Files that calls give to the program: buffers as memfds, SMI events as one end of a socket pair.
 //!
-//! Both are real descriptors: they can be duplicated, polled and closed by whatever means. That one has been closed shows in what the kernel
-//! keeps of it. A buffer's file is locked (flock) through the description that the program has, so that the lock goes when the last
-//! duplicate is closed; we look when the next file is made or taken, or memory is short or asked about, and memory of closed files is given back then. An event socket's other
-//! end says so itself.
+//! Both are real descriptors: they can be duplicated, polled and closed by whatever means. That one
+//! has been closed shows in what the kernel keeps of it. A buffer's file is locked (flock) through
+//! the description that the program has, so that the lock goes when the last duplicate is closed;
+//! we look when the next file is made or taken, or memory is short or asked about, and memory of
+//! closed files is given back then. An event socket's other end says so itself.
 //!
-//! Limits: a buffer's file has its size, for lseek, but not its contents: it cannot be mapped. It stands for the buffer only in this process.
+//! Limits: a buffer's file has its size, for lseek, but not its contents: it cannot be mapped. It
+//! stands for the buffer only in this process.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Frames: what a GPU page-table entry's physical address means on this host.
 //!
-//! A *frame* is an index into a table that says which CPU virtual page the frame stands for. GPU accesses to a live frame go
-//! through that CPU address. When an invalidation of a page has been delivered its frame *dies*, and a later access is
-//! refused as stale: as KASAN finds a use after free, this finds a lost invalidation or a lost TLB flush.
+//! A *frame* is an index into a table that says which CPU virtual page the frame stands for. GPU
+//! accesses to a live frame go through that CPU address. When an invalidation of a page has been
+//! delivered its frame *dies*, and a later access is refused as stale: as KASAN finds a use after
+//! free, this finds a lost invalidation or a lost TLB flush.
 //!
-//! Mechanism. Virtual addresses are divided into blocks of 2 MiB. The first page of a block that gets a frame gives the block a
-//! *home group*: 512 consecutive frames, aligned, so that pages next to each other have frames next to each other and a
-//! fully populated block fits one huge GPU entry. A page whose home frame died lately gets a *single* frame out of other
-//! groups instead; when all frames of a block are dead its group is retired, and the next page starts a new group. Dead
-//! frames come back only after [`QUARANTINE`] further deaths.
+//! Mechanism. Virtual addresses are divided into blocks of 2 MiB. The first page of a block that
+//! gets a frame gives the block a *home group*: 512 consecutive frames, aligned, so that pages next
+//! to each other have frames next to each other and a fully populated block fits one huge GPU
+//! entry. A page whose home frame died lately gets a *single* frame out of other groups instead;
+//! when all frames of a block are dead its group is retired, and the next page starts a new group.
+//! Dead frames come back only after [`QUARANTINE`] further deaths.
 //!
-//! Locking. `pool` guards all changes. [`Frames::resolve`] takes no lock: one load, with acquire order. Nothing here calls
-//! malloc (all tables are `Table`s, lists are threaded through them), because [`Frames::kill`] runs in the delivery of invalidations.
+//! Locking. `pool` guards all changes. [`Frames::resolve`] takes no lock: one load, with acquire
+//! order. Nothing here calls malloc (all tables are `Table`s, lists are threaded through them),
+//! because [`Frames::kill`] runs in the delivery of invalidations.
 //!
-//! Limits: addresses below 2^47; 2^28 frames (1 TiB), fewer where the tables cannot be reserved. An early reuse of frames in
-//! quarantine happens only when nothing else is left.
+//! Limits: addresses below 2^47; 2^28 frames (1 TiB), fewer where the tables cannot be reserved. An
+//! early reuse of frames in quarantine happens only when nothing else is left.
 
 use crate::table::Table;
 use std::io;
@@ -29,7 +32,8 @@ pub const QUARANTINE: u64 = 65_536;
 
 /// Frames in a group, pages in a block.
 const GROUP: u32 = 512;
-/// Blocks that one counter of `regions` covers (1 GiB), so that a scan of the whole address space skips what is empty.
+/// Blocks that one counter of `regions` covers (1 GiB), so that a scan of the whole address space
+/// skips what is empty.
 const REGION: u64 = 512;
 const VA_BITS: u32 = 47;
 const BLOCKS: u64 = (1 << VA_BITS) / HUGE;
@@ -73,7 +77,8 @@ pub enum Resolved {
 
 /// The frame table.
 pub struct Frames {
-    /// Per frame: CPU page address with LIVE and PINNED; dead: `deaths << 1` (home frame) or `next << 1` (single); 0: fresh.
+    /// Per frame: CPU page address with LIVE and PINNED; dead: `deaths << 1` (home frame) or
+    /// `next << 1` (single); 0: fresh.
     entries: Table<AtomicU64>,
     /// Per page of each group's block: its frame.
     leaves: Table<AtomicU32>,
@@ -150,7 +155,8 @@ impl Frames {
         self.lock().live
     }
 
-    /// What `at` stands for, and for how many bytes from there (at least to the end of its page, at most `max`). Takes no lock.
+    /// What `at` stands for, and for how many bytes from there (at least to the end of its page, at
+    /// most `max`). Takes no lock.
     pub fn resolve(&self, at: PhysAddr, max: u64) -> Resolved {
         let Some(frame) = Frame::of(at) else {
             return Resolved::Unknown;
@@ -188,8 +194,8 @@ impl Frames {
     /// The frames of the pages of `spans`, made where a page has none, given to `each` in order.
     ///
     /// # Errors
-    /// How many spans were done, and EFAULT above the user's half of the address space, or ENOMEM when there are no frames left. Frames
-    /// given out before stay.
+    /// How many spans were done, and EFAULT above the user's half of the address space, or ENOMEM
+    /// when there are no frames left. Frames given out before stay.
     pub fn assign(&self, spans: &[CpuSpan], mut each: impl FnMut(PhysAddr)) -> Result<(), (usize, Errno)> {
         let mut pool = self.lock();
         for (done, span) in spans.iter().enumerate() {
@@ -235,7 +241,8 @@ impl Frames {
         Ok(group)
     }
 
-    /// A group nobody uses: the oldest retired one if its quarantine is over, else a fresh one, else the oldest.
+    /// A group nobody uses: the oldest retired one if its quarantine is over, else a fresh one,
+    /// else the oldest.
     fn take_group(&self, pool: &mut Pool) -> Result<u32, Errno> {
         let oldest = pool.retired.head;
         let rested =
@@ -304,8 +311,8 @@ impl Frames {
         Ok(oldest)
     }
 
-    /// Ends the frames of `span`, the driver's own memory excepted: an access from now on is stale. Neither allocates
-    /// nor frees. O(blocks in use + pages in them).
+    /// Ends the frames of `span`, the driver's own memory excepted: an access from now on is stale.
+    /// Neither allocates nor frees. O(blocks in use + pages in them).
     pub fn kill(&self, span: CpuSpan) {
         self.kill_where(span, |entry| entry & PINNED == 0);
     }
@@ -363,7 +370,8 @@ impl Frames {
     }
 
     fn bury_single(&self, pool: &mut Pool, frame: Frame) {
-        // The last of the list links to itself, which also keeps its entry distinct from a fresh one.
+        // The last of the list links to itself, which also keeps its entry distinct from a fresh
+        // one.
         self.entries[frame.at()].store(u64::from(frame.0) << 1, Ordering::Release);
         if pool.singles.tail == 0 {
             pool.singles.head = frame.0;

@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Notification source: libc's mapping calls, interposed.
 //!
-//! With the cargo feature `interpose` this crate defines `munmap`, `mremap`, `madvise`, `mprotect`, `pkey_mprotect`,
-//! `mmap` and `mmap64`. The dynamic linker then prefers them to libc's for the whole process. Each does what the kernel
-//! does: begin the invalidation (callbacks), change (the raw system call), end. A library that does not want that does
-//! not turn the feature on; whether the hooks are in effect is found out at run time ([`interposed`]).
+//! With the cargo feature `interpose` this crate defines `munmap`, `mremap`, `madvise`, `mprotect`,
+//! `pkey_mprotect`, `mmap` and `mmap64`. The dynamic linker then prefers them to libc's for the
+//! whole process. Each does what the kernel does: begin the invalidation (callbacks), change (the
+//! raw system call), end. A library that does not want that does not turn the feature on; whether
+//! the hooks are in effect is found out at run time ([`interposed`]).
 //!
-//! Together with userfaultfd the hooks announce only what that cannot show: mprotect and `MADV_PAGEOUT`.
+//! Together with userfaultfd the hooks announce only what that cannot show: mprotect and
+//! `MADV_PAGEOUT`.
 //!
-//! A hook entered while its thread is inside another one does just the system call: callbacks change no watched mappings.
+//! A hook entered while its thread is inside another one does just the system call: callbacks
+//! change no watched mappings.
 //!
-//! A program that emulates device files gets its turn first when one is mapped ([`set_mapper`]). In a process whose machine is elsewhere a
-//! [`Witness`] is told instead of the driver.
+//! A program that emulates device files gets its turn first when one is mapped ([`set_mapper`]). In
+//! a process whose machine is elsewhere a [`Witness`] is told instead of the driver.
 //!
-//! Limits: raw system calls and calls that libc makes itself (`free` of a large block, `brk`, `shmdt`) are not seen.
+//! Limits: raw system calls and calls that libc makes itself (`free` of a large block, `brk`,
+//! `shmdt`) are not seen.
 
 pub use crate::interposed::interposed;
 
 use libc::{c_int, c_void};
 use std::sync::OnceLock;
 
-/// What maps the descriptors of device files: given the arguments of mmap, the errno or the mapping's address, or `None` when the
-/// descriptor is an ordinary one. Called for every mapping of a file.
+/// What maps the descriptors of device files: given the arguments of mmap, the errno or the
+/// mapping's address, or `None` when the descriptor is an ordinary one. Called for every mapping of
+/// a file.
 pub type Mapper = unsafe fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> Option<Result<*mut c_void, c_int>>;
 
 static MAPPER: OnceLock<Mapper> = OnceLock::new();
@@ -44,13 +49,16 @@ pub enum Change {
     Protect(c_int),
 }
 
-/// Who is told of mapping calls in a process whose machine is elsewhere: there is no [`crate::mm::Mm`] then.
+/// Who is told of mapping calls in a process whose machine is elsewhere: there is no
+/// [`crate::mm::Mm`] then.
 ///
-/// Both functions may run inside an allocator: they neither allocate nor free, and take no lock under which anybody does.
+/// Both functions may run inside an allocator: they neither allocate nor free, and take no lock
+/// under which anybody does.
 pub trait Witness: Sync {
     /// Before the system call. What it returns is for `after`.
     fn before(&self, change: Change, start: u64, end: u64) -> bool;
-    /// After it, if `before` was true; for [`Change::Move`], `kept` is the end of what stayed where it was (`start`: nothing did).
+    /// After it, if `before` was true; for [`Change::Move`], `kept` is the end of what stayed where
+    /// it was (`start`: nothing did).
     fn after(&self, change: Change, start: u64, end: u64, done: bool, kept: u64);
 }
 
@@ -83,7 +91,8 @@ mod hooks {
         OnlyHere,
     }
 
-    /// Runs `call` inside invalidations of the watched ones of `spans`. What it returns tells `gone` which memory is no more what it was.
+    /// Runs `call` inside invalidations of the watched ones of `spans`. What it returns tells
+    /// `gone` which memory is no more what it was.
     fn around(
         seen: Seen,
         change: Option<Change>,
@@ -95,7 +104,8 @@ mod hooks {
         if let Some((witness, change)) = WITNESS.get().zip(change).filter(|_| announce) {
             return witnessed(*witness, change, spans, call, gone);
         }
-        // While mappings change by a call that is known of, nothing that moves to or from a GPU is replaced. Such calls touch no pages.
+        // While mappings change by a call that is known of, nothing that moves to or from a GPU is
+        // replaced. Such calls touch no pages.
         let mover = (announce && spans.iter().any(Option::is_some)).then(Mm::current).flatten().and_then(Mm::mover);
         let _nothing_replaced = mover.map(crate::migrate::Mover::changing);
         let mm = if announce { Mm::current() } else { None };
@@ -153,8 +163,8 @@ mod hooks {
         result
     }
 
-    /// For calls that mean something else to a mapping of VRAM than to private memory: growing it would show the pages behind, and some
-    /// advice is refused.
+    /// For calls that mean something else to a mapping of VRAM than to private memory: growing it
+    /// would show the pages behind, and some advice is refused.
     fn back_to_system(span: Option<CpuSpan>) -> Option<crate::migrate::Frozen<'static>> {
         let mover = (!INSIDE.get()).then(Mm::current).flatten().and_then(Mm::mover)?;
         let errno = errno();
@@ -246,7 +256,8 @@ mod hooks {
     /// As for madvise.
     #[no_mangle]
     pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
-        // Shared memory, which a machine elsewhere makes of the program's, can only lose its contents at once.
+        // Shared memory, which a machine elsewhere makes of the program's, can only lose its
+        // contents at once.
         let elsewhere = WITNESS.get().is_some();
         let advice = if elsewhere && advice == libc::MADV_FREE { libc::MADV_DONTNEED } else { advice };
         let seen = match advice {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Whether libc's mapping calls are interposed in this program: whether a call gets to the hooks of [`crate::interpose`].
+//! Whether libc's mapping calls are interposed in this program: whether a call gets to the hooks of
+//! [`crate::interpose`].
 
 #[cfg(feature = "interpose")]
 mod reached {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A machine: GPUs with a driver, in this process. [`Machine::open`] is `open("/dev/kfd")`, [`KfdFile`] the open file.
+//! A machine: GPUs with a driver, in this process. [`Machine::open`] is `open("/dev/kfd")`,
+//! [`KfdFile`] the open file.
 //!
-//! After a fork the child has the handles but none of the threads. Calls on its files return EBADF, as KFD's do, and dropping a handle there
-//! frees nothing. It can make a machine of its own, as a child can open KFD's device again.
+//! After a fork the child has the handles but none of the threads. Calls on its files return EBADF,
+//! as KFD's do, and dropping a handle there frees nothing. It can make a machine of its own, as a
+//! child can open KFD's device again.
 
 use crate::device::{HostBus, HostGpu, InterruptLine};
 use crate::device_file::DeviceFile;
@@ -32,7 +34,8 @@ use vkfd_driver::process::Process;
 /// `gpu_id` of the first GPU; the others count up.
 const FIRST_GPU_ID: u32 = 0x4b01;
 
-/// What machine to make: how many GPUs, which, with how much memory. The defaults do for a first try.
+/// What machine to make: how many GPUs, which, with how much memory. The defaults do for a first
+/// try.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
     /// GPUs, 1 to 32.
@@ -47,7 +50,8 @@ pub struct MachineOptions {
     pub xnack_capable: bool,
     /// Where notifications of changed CPU mappings come from. One for all machines of a process.
     pub source: Source,
-    /// Whether all memory that clients map is in one file ([`Machine::device_file`]), for clients that open devices by path.
+    /// Whether all memory that clients map is in one file ([`Machine::device_file`]), for clients
+    /// that open devices by path.
     pub device_file: bool,
     /// Threads of each GPU that run a kernel; 0 for as many as there are processors.
     pub threads: usize,
@@ -82,7 +86,8 @@ impl Default for MachineOptions {
 }
 
 impl MachineOptions {
-    /// What GPU number `index` of such a machine is; where its VRAM is in the fabric only the machine knows.
+    /// What GPU number `index` of such a machine is; where its VRAM is in the fabric only the
+    /// machine knows.
     pub fn gpu_properties(&self, index: u32) -> GpuProperties {
         GpuProperties {
             gpu_id: FIRST_GPU_ID + index,
@@ -126,7 +131,8 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// In a forked child: never drop, because the threads that dropping would wait for are not there.
+    /// In a forked child: never drop, because the threads that dropping would wait for are not
+    /// there.
     fn keep_in_child(self: &Arc<Self>) -> bool {
         let child = !self.mm.is_current();
         if child {
@@ -155,7 +161,8 @@ impl Inner {
         let at = if fixed { hint } else { reserve(hint, bytes, flags)? };
         let span = CpuSpan::new(CpuVa(at), bytes).ok_or(libc::EINVAL)?;
         let mm = self.mm;
-        // The host's own calls pass no hook, so what they replace is announced here. userfaultfd shows it by itself.
+        // The host's own calls pass no hook, so what they replace is announced here. userfaultfd
+        // shows it by itself.
         let under_way = (mm.source() == Source::Interposed && mm.is_watched(span)).then(|| mm.invalidation(span));
         // SAFETY: the area is reserved for this call, or the caller gave it away with MAP_FIXED.
         let result = unsafe { self.place(mapped, span, prot) };
@@ -208,8 +215,9 @@ impl Inner {
     }
 }
 
-/// Software GPUs with a driver of their own, in this process. Several clients may open one machine, each as a process of its own; make
-/// it by itself when you want that, or want to look into the driver. For a single client `Client::embedded` of vkfd-client is enough.
+/// Software GPUs with a driver of their own, in this process. Several clients may open one machine,
+/// each as a process of its own; make it by itself when you want that, or want to look into the
+/// driver. For a single client `Client::embedded` of vkfd-client is enough.
 pub struct Machine {
     inner: Arc<Inner>,
 }
@@ -354,13 +362,14 @@ impl KfdFile {
     /// The errno.
     ///
     /// # Safety
-    /// As for ioctl: what `argument` and the pointers in it lead to is written to where the command says so, now and, for
-    /// registered memory, whenever the GPU does.
+    /// As for ioctl: what `argument` and the pointers in it lead to is written to where the command
+    /// says so, now and, for registered memory, whenever the GPU does.
     pub unsafe fn ioctl(&self, command: u32, argument: *mut c_void) -> Result<(), i32> {
         self.process.ioctl(command, CpuVa(argument.expose_provenance() as u64)).map_err(|e| e.errno.0)
     }
 
-    /// Maps VRAM, GTT memory, doorbells, events or registers, as mmap on the device files does. `bytes` is rounded up to pages.
+    /// Maps VRAM, GTT memory, doorbells, events or registers, as mmap on the device files does.
+    /// `bytes` is rounded up to pages.
     ///
     /// # Errors
     /// The errno.
@@ -384,7 +393,8 @@ impl KfdFile {
         unsafe { self.inner.map(&mapped, hint, bytes, prot, flags) }
     }
 
-    /// Where in the machine's file what [`mmap`](Self::mmap) would map is: places and bytes, in order.
+    /// Where in the machine's file what [`mmap`](Self::mmap) would map is: places and bytes, in
+    /// order.
     ///
     /// # Errors
     /// The errno: mmap's; ENODEV where the machine has no such file.
@@ -430,7 +440,8 @@ impl Drop for KfdFile {
     }
 }
 
-/// An open render node, with DRM's objects. Dropping it ends them, with what is mapped on GPUs by it.
+/// An open render node, with DRM's objects. Dropping it ends them, with what is mapped on GPUs by
+/// it.
 pub struct RenderFile {
     file: ManuallyDrop<drm::RenderFile>,
     inner: Arc<Inner>,

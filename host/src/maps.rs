@@ -36,7 +36,8 @@ impl Mapping {
     }
 }
 
-/// The mappings that share a byte with `span`, in order, cut to it. Empty when /proc cannot be read.
+/// The mappings that share a byte with `span`, in order, cut to it. Empty when /proc cannot be
+/// read.
 pub(crate) fn within(span: CpuSpan) -> Vec<Mapping> {
     let Ok(file) = File::open("/proc/self/maps") else {
         return Vec::new();
@@ -54,8 +55,8 @@ pub(crate) fn within(span: CpuSpan) -> Vec<Mapping> {
         .collect()
 }
 
-/// Why `span` cannot be accessed, going by its mappings: EFAULT for a hole, EPERM for a missing permission. `None` when the
-/// mappings are all there and allow it.
+/// Why `span` cannot be accessed, going by its mappings: EFAULT for a hole, EPERM for a missing
+/// permission. `None` when the mappings are all there and allow it.
 pub(crate) fn refusal(span: CpuSpan, access: Access) -> Option<Errno> {
     let mut at = span.start();
     let mut denied = None;

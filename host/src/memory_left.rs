@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How much memory this process may still use: what the system has available, and what is left in each memory control group that the
-//! process is in, from its own up to the root, of either version of control groups. What is over such a limit is killed without a word.
+//! How much memory this process may still use: what the system has available, and what is left in
+//! each memory control group that the process is in, from its own up to the root, of either version
+//! of control groups. What is over such a limit is killed without a word.
 //!
-//! Limit: what a group's page cache could give back counts as used, except what version 1 and 2 call inactive file memory.
+//! Limit: what a group's page cache could give back counts as used, except what version 1 and 2
+//! call inactive file memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +37,8 @@ fn left(root: &Path, groups: &str) -> Option<u64> {
     limits.chain(available).min()
 }
 
-/// What is left in a group and in those around it. In a container the group's path may not exist: then the mount is the group.
+/// What is left in a group and in those around it. In a container the group's path may not exist:
+/// then the mount is the group.
 fn group_left(mount: &Path, path: &str, limit: &str, usage: &str) -> Option<u64> {
     let number = |file: PathBuf| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
     let below = Path::new(path.trim_start_matches('/'));

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The process's CPU memory as the driver sees it: watches, invalidations, faulting in. One [`Mm`] a process, for all machines.
+//! The process's CPU memory as the driver sees it: watches, invalidations, faulting in. One [`Mm`]
+//! a process, for all machines.
 //!
-//! An invalidation is, in the kernel's order: *begin* (callbacks of the overlapping watches), the frames die, *the
-//! change*, *end*. [`Mm::invalidation`] does the first two and its guard's drop the last. Who calls it is the notification
-//! source: [`crate::uffd`]'s reader thread, the hooks of [`crate::interpose`], the fork handlers, or [`Mm::lost`].
+//! An invalidation is, in the kernel's order: *begin* (callbacks of the overlapping watches), the
+//! frames die, *the change*, *end*. [`Mm::invalidation`] does the first two and its guard's drop
+//! the last. Who calls it is the notification source: [`crate::uffd`]'s reader thread, the hooks of
+//! [`crate::interpose`], the fork handlers, or [`Mm::lost`].
 //!
 //! # Rules of the notification path
 //!
-//! A thread inside munmap or madvise may sleep until the reader thread has read its event, with any lock held, malloc's
-//! included. So from begin to end nothing is allocated or freed, and no lock is taken under which another thread allocates,
-//! frees or changes mappings:
+//! A thread inside munmap or madvise may sleep until the reader thread has read its event, with any
+//! lock held, malloc's included. So from begin to end nothing is allocated or freed, and no lock is
+//! taken under which another thread allocates, frees or changes mappings:
 //!
 //! | lock | guards | held while allocating? |
 //! | --- | --- | --- |
@@ -44,15 +46,16 @@ use vkfd_driver::address_space::{Access, Faulted, Page};
 use vkfd_driver::errno::Errno;
 use vkfd_driver::interval::IntervalMap;
 
-/// Invalidations that can be under way at once; more wait. The last place is the reader thread's alone, because
-/// whoever has another may wait for the reader.
+/// Invalidations that can be under way at once; more wait. The last place is the reader thread's
+/// alone, because whoever has another may wait for the reader.
 const FLIGHTS: usize = 64;
 /// Machines that the reader can pause.
 const GATES: usize = 64;
 
 /// Someone whose accesses to CPU memory can be held up.
 pub trait Pause: Send + Sync {
-    /// Holds all accesses up; none is in flight when it returns. Neither allocates nor frees. Counted.
+    /// Holds all accesses up; none is in flight when it returns. Neither allocates nor frees.
+    /// Counted.
     fn pause(&self);
     /// Takes one `pause` back.
     fn unpause(&self);
@@ -85,7 +88,8 @@ pub(crate) enum By {
     Others,
 }
 
-/// An invalidation under way: callbacks are over, frames are dead. Dropping it says that the change has happened.
+/// An invalidation under way: callbacks are over, frames are dead. Dropping it says that the change
+/// has happened.
 pub struct Invalidation<'a> {
     mm: &'a Mm,
     slot: usize,
@@ -228,7 +232,8 @@ impl Mm {
         self.elsewhere().map_or((0, 0), Elsewhere::resident)
     }
 
-    /// In how many steps pages have moved so far, there and back. In each, who touches its pages waits until it is over.
+    /// In how many steps pages have moved so far, there and back. In each, who touches its pages
+    /// waits until it is over.
     pub fn steps(&self) -> u64 {
         self.elsewhere().map_or(0, |mover| mover.epoch() / 2)
     }
@@ -251,7 +256,8 @@ impl Mm {
             && !self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, _| false)
     }
 
-    /// Begins an invalidation of `span`: the driver is told and the frames die. The change may happen until the guard is dropped.
+    /// Begins an invalidation of `span`: the driver is told and the frames die. The change may
+    /// happen until the guard is dropped.
     pub fn invalidation(&self, span: CpuSpan) -> Invalidation<'_> {
         self.begin(span, By::Others, Goes::Pages)
     }
@@ -271,7 +277,8 @@ impl Mm {
         Invalidation { mm: self, slot }
     }
 
-    /// Inside an invalidation of pages: the change has happened, and `span` is no longer the memory that it was.
+    /// Inside an invalidation of pages: the change has happened, and `span` is no longer the memory
+    /// that it was.
     pub(crate) fn memory_gone(&self, span: CpuSpan) {
         self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, told| {
             told.tell(span, Goes::Memory);
@@ -325,7 +332,8 @@ impl Mm {
         registered.inspect_err(|_| self.remove_watch(told))
     }
 
-    /// A copy of the tree with room for `room` watches. Only with `registration` held, so the tree stays as it is.
+    /// A copy of the tree with room for `room` watches. Only with `registration` held, so the tree
+    /// stays as it is.
     fn widened(&self, room: usize) -> Result<IntervalMap<Told>, Errno> {
         let mut wider = IntervalMap::new();
         let mut result = wider.reserve(room);
@@ -343,8 +351,8 @@ impl Mm {
         let mut registration = self.registration();
         let span = told.span();
         {
-            // Writing waits for everyone who is delivering. The caller has another reference to what `told` points at, so
-            // nothing is freed.
+            // Writing waits for everyone who is delivering. The caller has another reference to
+            // what `told` points at, so nothing is freed.
             let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
             tree.remove(span.start().0, span.end().0, told);
         }
@@ -416,13 +424,14 @@ impl Mm {
         faulted
     }
 
-    /// Whether pages were out of reach some time since `epoch`: the kernel's accesses may have failed for that.
+    /// Whether pages were out of reach some time since `epoch`: the kernel's accesses may have
+    /// failed for that.
     fn has_moved_since(&self, epoch: Option<u64>) -> bool {
         epoch.is_some_and(|epoch| epoch % 2 != 0) || self.elsewhere().map(Elsewhere::epoch) != epoch
     }
 
-    /// As [`Mm::fault`], of which `spans` some are on a GPU. Pages there are not populated: the CPU may not need them, and private ones
-    /// would come back.
+    /// As [`Mm::fault`], of which `spans` some are on a GPU. Pages there are not populated: the CPU
+    /// may not need them, and private ones would come back.
     fn fault_moved(&self, mover: &dyn Elsewhere, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
         let writable = access == Access::Write;
         let mut pages = pages.iter_mut();
@@ -460,8 +469,9 @@ impl Mm {
         Faulted { spans: spans.len(), error: None }
     }
 
-    /// A GPU access to `at` could not be done: its memory has gone or does not allow it. Waits for the notification that explains
-    /// it; when none does, delivers the invalidation itself, so that the driver faults the page again and learns why.
+    /// A GPU access to `at` could not be done: its memory has gone or does not allow it. Waits for
+    /// the notification that explains it; when none does, delivers the invalidation itself, so that
+    /// the driver faults the page again and learns why.
     pub fn lost(&self, at: PhysAddr) {
         if let Some(uffd) = &self.uffd {
             uffd.drain();
@@ -472,7 +482,8 @@ impl Mm {
         }
     }
 
-    /// Has `gate` paused whenever the program may run ahead of the callbacks. False when there are too many.
+    /// Has `gate` paused whenever the program may run ahead of the callbacks. False when there are
+    /// too many.
     pub fn add_gate(&self, gate: Arc<dyn Pause>) -> bool {
         match self.gates().iter_mut().find(|g| g.is_none()) {
             Some(free) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What pages are behind addresses, asked of the page tables: the ioctl PAGEMAP_SCAN of `/proc/self/pagemap` (Linux 6.7). Nothing here allocates but
-//! [`Pagemap::open`].
+//! What pages are behind addresses, asked of the page tables: the ioctl PAGEMAP_SCAN of
+//! `/proc/self/pagemap` (Linux 6.7). Nothing here allocates but [`Pagemap::open`].
 
 use linux_raw_sys::general::{page_region, pm_scan_arg};
 use std::fs::File;
@@ -24,8 +24,8 @@ impl Pagemap {
         File::open("/proc/self/pagemap").map(Self)
     }
 
-    /// The runs of pages from `start` on that are all of `is` and none of `is_not` (`PAGE_IS_*`), as many as fit, and how far the answer goes. `None`
-    /// where the kernel does not answer.
+    /// The runs of pages from `start` on that are all of `is` and none of `is_not` (`PAGE_IS_*`),
+    /// as many as fit, and how far the answer goes. `None` where the kernel does not answer.
     pub(crate) fn scan<'r>(
         &self,
         start: u64,
@@ -48,7 +48,8 @@ impl Pagemap {
             category_anyof_mask: 0,
             return_mask: is.into(),
         };
-        // SAFETY: the vector is valid for `vec_len` regions, which the call fills; it changes no page (no WP flag).
+        // SAFETY: the vector is valid for `vec_len` regions, which the call fills; it changes no
+        // page (no WP flag).
         let found = unsafe { libc::ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
         let found = usize::try_from(found).ok()?;
         Some((regions.get(..found)?, if found < index(arg.vec_len) { end } else { arg.walk_end }))

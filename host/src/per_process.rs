@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What belongs to one process although its memory may be copied: fork gives the child a copy of every static, without the threads,
-//! the registrations and the locks' holders that stand behind it. [`PerProcess`] is a cell that a forked child finds empty.
+//! What belongs to one process although its memory may be copied: fork gives the child a copy of
+//! every static, without the threads, the registrations and the locks' holders that stand behind
+//! it. [`PerProcess`] is a cell that a forked child finds empty.
 //!
-//! A process is known by its number and by how many forks its memory has come through ([`Identity`]): in another PID namespace a child
-//! may have its parent's number. Fork handlers count, so a child that a raw `clone` made has its parent's count and another number.
-//! Such a child, and one of vfork, which shares its parent's memory, makes nothing of its own: what it stored would be its parent's.
+//! A process is known by its number and by how many forks its memory has come through
+//! ([`Identity`]): in another PID namespace a child may have its parent's number. Fork handlers
+//! count, so a child that a raw `clone` made has its parent's count and another number. Such a
+//! child, and one of vfork, which shares its parent's memory, makes nothing of its own: what it
+//! stored would be its parent's.
 //!
 //! No locks: what a thread of the parent was in the middle of is left behind with its cell.
 
@@ -22,7 +25,8 @@ extern "C" fn in_child() {
     OWNER.store(sys::pid(), Ordering::SeqCst);
 }
 
-/// Notes whose memory this is, and every fork from now on. To be called early, by a process that nobody else's memory is of.
+/// Notes whose memory this is, and every fork from now on. To be called early, by a process that
+/// nobody else's memory is of.
 pub fn watch_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -77,7 +81,8 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
     }
 
     fn made(&self) -> Option<&'static Made<T>> {
-        // SAFETY: null, or a leaked box. In a forked child it is a copy of its parent's, of which only `by` is looked at.
+        // SAFETY: null, or a leaked box. In a forked child it is a copy of its parent's, of which
+        // only `by` is looked at.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
@@ -129,7 +134,8 @@ mod tests {
     #[test]
     fn a_forked_child_finds_the_cell_empty_and_its_parents_is_untouched() {
         let value = CELL.get_or_init(|| AtomicU32::new(1)).unwrap();
-        // SAFETY: the child only looks at the cell, allocates (the C library's fork sees to that), and ends.
+        // SAFETY: the child only looks at the cell, allocates (the C library's fork sees to that),
+        // and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let empty = CELL.get().is_none();
@@ -146,7 +152,8 @@ mod tests {
     fn a_child_that_no_handler_saw_makes_nothing() {
         static OTHER: PerProcess<u32> = PerProcess::new();
         OTHER.get_or_init(|| 1);
-        // SAFETY: as fork, without the C library: the child makes no call that allocates before it ends.
+        // SAFETY: as fork, without the C library: the child makes no call that allocates before it
+        // ends.
         let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
         if child == 0 {
             let nothing = OTHER.get().is_none() && OTHER.get_or_init(|| 2).is_none();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Faulting many spans in: `process_madvise(self, MADV_POPULATE_*)`, up to 1,024 pieces a system call.
+//! Faulting many spans in: `process_madvise(self, MADV_POPULATE_*)`, up to 1,024 pieces a system
+//! call.
 //!
-//! What is there already is left out ([`present`]). MADV_POPULATE checks permissions and page presence as an access would, and reading breaks no copy-on-write.
-//! Where `process_madvise` does not take that advice for oneself (Linux before 6.13, some sandboxes) it is one `madvise` a piece; where
-//! there is no MADV_POPULATE at all (before 5.14) only the mappings' permissions are checked, because an access
-//! through a live frame faults the page in anyway.
+//! What is there already is left out ([`present`]). MADV_POPULATE checks permissions and page
+//! presence as an access would, and reading breaks no copy-on-write. Where `process_madvise` does
+//! not take that advice for oneself (Linux before 6.13, some sandboxes) it is one `madvise` a
+//! piece; where there is no MADV_POPULATE at all (before 5.14) only the mappings' permissions are
+//! checked, because an access through a live frame faults the page in anyway.
 
 mod present;
 
@@ -77,7 +79,8 @@ impl Populate {
             if at == batch.len {
                 break;
             }
-            // The next piece by itself: because it failed, because the call was cut short, or because there are no batches.
+            // The next piece by itself: because it failed, because the call was cut short, or
+            // because there are no batches.
             let piece = batch.pieces[at];
             if self.one(piece.iov_base.expose_provenance() as u64, piece.iov_len as u64, access).is_err() {
                 return Err(batch.first_span[at]);
@@ -129,8 +132,8 @@ impl Populate {
             }
             let errno = match error.raw_os_error() {
                 Some(libc::ENOMEM) => Errno::ENOMEM,
-                // Mapped with the permission, and still refused: device memory (EINVAL), past the end of a file or
-                // poisoned (EFAULT, EHWPOISON).
+                // Mapped with the permission, and still refused: device memory (EINVAL), past the
+                // end of a file or poisoned (EFAULT, EHWPOISON).
                 _ => Errno::EFAULT,
             };
             tries += 1;

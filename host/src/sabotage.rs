@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is broken on purpose of the protocols by which memory moves: the switches `host.*`.
 //!
-//! There is one set for the whole process, because the process has one memory, and its mappings move in one way whatever
-//! machines it has. Tests that turn a switch on run one at a time.
+//! There is one set for the whole process, because the process has one memory, and its mappings
+//! move in one way whatever machines it has. Tests that turn a switch on run one at a time.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub(crate) fn wait_if(switch: Switch) {
 
 static REGISTERING: AtomicBool = AtomicBool::new(false);
 
-/// Whether a thread that is to touch something ([`Switch::TouchWhileRegistering`]) has the registration's lock by now. Looking
-/// forgets it.
+/// Whether a thread that is to touch something ([`Switch::TouchWhileRegistering`]) has the
+/// registration's lock by now. Looking forgets it.
 pub fn was_registering() -> bool {
     REGISTERING.swap(false, SeqCst)
 }

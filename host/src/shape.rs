@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a machine's GPUs tell of their parts otherwise than their target's model does. Runtimes and programs size their work by these
-//! numbers; what the software GPU computes, and how fast, does not depend on them.
+//! What a machine's GPUs tell of their parts otherwise than their target's model does. Runtimes and
+//! programs size their work by these numbers; what the software GPU computes, and how fast, does
+//! not depend on them.
 
 use crate::target::Target;
 use std::fmt;
@@ -20,7 +21,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// All of a GPU's units are in one shader array, and one mask of the topology has a bit for each.
+    /// All of a GPU's units are in one shader array, and one mask of the topology has a bit for
+    /// each.
     pub const MOST_UNITS: u32 = 32;
 
     /// A target's model with these numbers.

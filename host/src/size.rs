@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Sizes as people write them: `512M`, `4G`, `2GiB`; without a unit, bytes. Units are powers of 1024.
+//! Sizes as people write them: `512M`, `4G`, `2GiB`; without a unit, bytes. Units are powers of
+//! 1024.
 
 /// A size in bytes.
 ///
@@ -21,7 +22,8 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than 64 bits can count"))
 }
 
-/// A size in bytes, of which a number alone counts `unit`s: for options that once had a unit of their own.
+/// A size in bytes, of which a number alone counts `unit`s: for options that once had a unit of
+/// their own.
 ///
 /// # Errors
 /// As [`parse`].

@@ -14,8 +14,9 @@ use std::fmt;
 /// How the host learns of changes to CPU mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Source {
-    /// userfaultfd where permitted, else the interposed calls where in effect, else only failing accesses. The environment
-    /// variable `VKFD_NOTIFY` (`uffd`, `interpose`, `none`) decides instead when it is set.
+    /// userfaultfd where permitted, else the interposed calls where in effect, else only failing
+    /// accesses. The environment variable `VKFD_NOTIFY` (`uffd`, `interpose`, `none`) decides
+    /// instead when it is set.
     #[default]
     Auto,
     /// userfaultfd events.
@@ -61,8 +62,8 @@ impl Source {
     }
 }
 
-/// Which changes of CPU mappings are told to the driver **before or as** they happen. What is not seen
-/// is found when the GPU next touches the page and cannot.
+/// Which changes of CPU mappings are told to the driver **before or as** they happen. What is not
+/// seen is found when the GPU next touches the page and cannot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // a table of independent facts
 pub struct Capabilities {
@@ -82,7 +83,8 @@ pub struct Capabilities {
     pub raw_system_calls: bool,
     /// Mappings of files, not only anonymous and shared memory.
     pub files: bool,
-    /// Callbacks are over before the change begins; otherwise the GPU is paused from before the caller goes on until they are over.
+    /// Callbacks are over before the change begins; otherwise the GPU is paused from before the
+    /// caller goes on until they are over.
     pub before_change: bool,
 }
 

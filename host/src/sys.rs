@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The host's own mapping calls, as raw system calls.
 //!
-//! The libc functions may be interposed ([`crate::interpose`]); what the host does to its own memory, or does while it
-//! delivers an invalidation, must not come back to it as an invalidation.
+//! The libc functions may be interposed ([`crate::interpose`]); what the host does to its own
+//! memory, or does while it delivers an invalidation, must not come back to it as an invalidation.
 
 use std::io;
 use std::ptr::NonNull;
@@ -70,7 +70,8 @@ pub(crate) fn pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// Whether every page of the range has a mapping. An asynchronous msync does nothing else (ENOMEM for a hole).
+/// Whether every page of the range has a mapping. An asynchronous msync does nothing else (ENOMEM
+/// for a hole).
 pub(crate) fn is_mapped(at: u64, bytes: u64) -> bool {
     // SAFETY: MS_ASYNC changes nothing.
     unsafe { libc::syscall(libc::SYS_msync, at, bytes, libc::MS_ASYNC) == 0 }
@@ -85,7 +86,8 @@ pub(crate) unsafe fn discard(at: u64, bytes: u64) {
     unsafe { libc::syscall(libc::SYS_madvise, at, bytes, libc::MADV_DONTNEED) };
 }
 
-/// Waits until `word` is not `value` any more, a wake-up, or `millis` have passed. May return for no reason.
+/// Waits until `word` is not `value` any more, a wake-up, or `millis` have passed. May return for
+/// no reason.
 pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, millis: u32) {
     let timeout = libc::timespec { tv_sec: i64::from(millis / 1000), tv_nsec: i64::from(millis % 1000) * 1_000_000 };
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;

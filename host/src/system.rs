@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What this system lets the host do: the same questions that it asks when it makes a machine, answered for people (`vkfd doctor`).
+//! What this system lets the host do: the same questions that it asks when it makes a machine,
+//! answered for people (`vkfd doctor`).
 
 use crate::migrate;
 use crate::populate;
@@ -11,10 +12,11 @@ use crate::uffd::Uffd;
 pub struct System {
     /// What is announced through userfaultfd.
     pub userfaultfd: Result<Capabilities, String>,
-    /// Whether memory can move to GPUs; and then, whether system calls wait for memory that is just moving (otherwise they fail with
-    /// EFAULT there, as if it were not mapped).
+    /// Whether memory can move to GPUs; and then, whether system calls wait for memory that is just
+    /// moving (otherwise they fail with EFAULT there, as if it were not mapped).
     pub moving: Result<bool, String>,
-    /// Whether the page tables can be asked (PAGEMAP_SCAN, PROCMAP_QUERY), so that registering touches no page that is there.
+    /// Whether the page tables can be asked (PAGEMAP_SCAN, PROCMAP_QUERY), so that registering
+    /// touches no page that is there.
     pub page_tables: bool,
     /// Mappings that a process may have.
     pub max_map_count: Option<u64>,

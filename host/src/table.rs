@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A large array of atomic words that costs memory only where it is used.
 //!
-//! One private anonymous `MAP_NORESERVE` mapping: untouched pages read as zero and are not there. Nothing of it
-//! goes through malloc, so it may be used where malloc must not be called (see [`crate::mm`]).
+//! One private anonymous `MAP_NORESERVE` mapping: untouched pages read as zero and are not there.
+//! Nothing of it goes through malloc, so it may be used where malloc must not be called (see
+//! [`crate::mm`]).
 
 use std::io;
 use std::ops::Deref;
@@ -45,8 +46,8 @@ impl<T: sealed::Word> Table<T> {
 impl<T: sealed::Word> Deref for Table<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: the mapping has `len` words, zero is a value of each, it lives as long as `self`, and nothing
-        // writes to it but through these atomics.
+        // SAFETY: the mapping has `len` words, zero is a value of each, it lives as long as `self`,
+        // and nothing writes to it but through these atomics.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }

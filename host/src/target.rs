@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a GPU can be: the targets that this machine really is, by the names that compilers have for them (`gfx90a`). Others are refused
-//! rather than shown as a relative of theirs: a runtime would believe it.
+//! What a GPU can be: the targets that this machine really is, by the names that compilers have for
+//! them (`gfx90a`). Others are refused rather than shown as a relative of theirs: a runtime would
+//! believe it.
 
 use crate::error::HostError;
 use std::fmt;

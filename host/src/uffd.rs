@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Notification source: userfaultfd events.
 //!
-//! Watched memory is registered in write-protect mode with nothing protected: only the events are wanted, which are
-//! UNMAP, REMAP, REMOVE and, when permitted, FORK. With WP_ASYNC (Linux 6.7) every kind of mapping can be registered,
-//! before that anonymous, shmem and hugetlb memory.
+//! Watched memory is registered in write-protect mode with nothing protected: only the events are
+//! wanted, which are UNMAP, REMAP, REMOVE and, when permitted, FORK. With WP_ASYNC (Linux 6.7)
+//! every kind of mapping can be registered, before that anonymous, shmem and hugetlb memory.
 //!
 //! # What differs from the kernel's notifiers
 //!
-//! The thread that changes a mapping sleeps until its event has been *read*, not until it has been handled; and UNMAP and
-//! REMAP come after the pages have gone, REMOVE and FORK before. So the reader thread first pauses the GPUs ([`crate::mm::Pause`]), then
-//! reads events, then runs the callbacks, then lets the GPUs go on: no GPU access can come between the
-//! moment the program goes on and the end of the callbacks. Between a munmap in the kernel and its event an access may
-//! find nothing (it waits in [`crate::mm::Mm::lost`] for the event). After a REMOVE was handled the zap itself
-//! may still come; the frames are dead by then, so only a page faulted in anew meanwhile is affected, and that is accessed
-//! through its CPU address, which always shows what the CPU sees.
+//! The thread that changes a mapping sleeps until its event has been *read*, not until it has been
+//! handled; and UNMAP and REMAP come after the pages have gone, REMOVE and FORK before. So the
+//! reader thread first pauses the GPUs ([`crate::mm::Pause`]), then reads events, then runs the
+//! callbacks, then lets the GPUs go on: no GPU access can come between the moment the program goes
+//! on and the end of the callbacks. Between a munmap in the kernel and its event an access may find
+//! nothing (it waits in [`crate::mm::Mm::lost`] for the event). After a REMOVE was handled the zap
+//! itself may still come; the frames are dead by then, so only a page faulted in anew meanwhile is
+//! affected, and that is accessed through its CPU address, which always shows what the CPU sees.
 //!
-//! mprotect and reclaim raise no event; neither do changes of the file behind a mapping. Shared read-only mappings of files cannot
-//! be registered. A registered mapping does not merge with unregistered neighbours and is not faulted around; memory that is moved by mremap stays
+//! mprotect and reclaim raise no event; neither do changes of the file behind a mapping. Shared
+//! read-only mappings of files cannot be registered. A registered mapping does not merge with
+//! unregistered neighbours and is not faulted around; memory that is moved by mremap stays
 //! registered at its new place, where its events mean nothing to anyone.
 //!
 //! # Rules
@@ -35,7 +37,8 @@ use vkfd_driver::errno::Errno;
 
 /// Events taken by one read.
 const EVENTS: usize = 32;
-/// Rounds after which whatever was in the queue has been read, unless more than 2,000 threads sleep in it.
+/// Rounds after which whatever was in the queue has been read, unless more than 2,000 threads sleep
+/// in it.
 const DRAIN_ROUNDS: u64 = 64;
 
 /// The features without which userfaultfd is of no use here.
@@ -83,7 +86,8 @@ pub(crate) trait Listener: Send + Sync {
 pub(crate) struct Uffd {
     fd: OwnedFd,
     features: u64,
-    /// The reader is between noticing events and having handled them. Set before it reads, so whoever was woken by the read sees it.
+    /// The reader is between noticing events and having handled them. Set before it reads, so
+    /// whoever was woken by the read sees it.
     busy: AtomicBool,
     /// How often it has handled what it had read. Guarded for waiting.
     rounds: Mutex<u64>,
@@ -167,7 +171,8 @@ impl Uffd {
     /// Registers whatever is mapped in `span`. False when something could not be.
     ///
     /// # Errors
-    /// ENOMEM when the process would have more mappings than vm.max_map_count: what is registered is a mapping of its own.
+    /// ENOMEM when the process would have more mappings than vm.max_map_count: what is registered
+    /// is a mapping of its own.
     pub(crate) fn register(&self, span: CpuSpan) -> Result<bool, Errno> {
         Ok(self.register_one(span)? || self.by_piece(span, |piece| self.register_one(piece))?)
     }
@@ -182,7 +187,8 @@ impl Uffd {
             mode: u64::from(mode),
             ioctls: 0,
         };
-        // SAFETY: the structure is the one that UFFDIO_REGISTER takes; registering changes no contents.
+        // SAFETY: the structure is the one that UFFDIO_REGISTER takes; registering changes no
+        // contents.
         match unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_REGISTER.into(), &raw mut register) } {
             0 => Ok(true),
             _ if io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) => Err(Errno::ENOMEM),
@@ -190,8 +196,9 @@ impl Uffd {
         }
     }
 
-    /// Ends the registration of private anonymous memory that is registered with another descriptor next. As [`Uffd::unregister`], but where the
-    /// kernel lets it (before Linux 7) without a look at every page for protection to be taken off: registered for something else first. Who
+    /// Ends the registration of private anonymous memory that is registered with another descriptor
+    /// next. As [`Uffd::unregister`], but where the kernel lets it (before Linux 7) without a look
+    /// at every page for protection to be taken off: registered for something else first. Who
     /// touches a missing page meanwhile waits until it is over.
     pub(crate) fn hand_over(&self, span: CpuSpan) {
         let _ = self.register_for(span, raw::UFFDIO_REGISTER_MODE_MISSING);
@@ -211,8 +218,8 @@ impl Uffd {
         }
     }
 
-    /// Runs `f` on runs of adjacent mappings in `span`, and where that fails on each mapping of the run. Whether there was something
-    /// and `f` succeeded on all of it.
+    /// Runs `f` on runs of adjacent mappings in `span`, and where that fails on each mapping of the
+    /// run. Whether there was something and `f` succeeded on all of it.
     fn by_piece(&self, span: CpuSpan, f: impl Fn(CpuSpan) -> Result<bool, Errno>) -> Result<bool, Errno> {
         let mappings = maps::within(span);
         let mut all = !mappings.is_empty();
@@ -234,7 +241,8 @@ impl Uffd {
         std::thread::Builder::new().name("vkfd-notify".into()).spawn(move || {
             block_signals();
             let _abort = AbortOnPanic;
-            // Not by a channel, whose end frees: nothing is registered before this was seen, and from then on nothing may be freed.
+            // Not by a channel, whose end frees: nothing is registered before this was seen, and
+            // from then on nothing may be freed.
             *self.rounds() += 1;
             self.handled.notify_all();
             self.read_events(listener);
@@ -244,7 +252,8 @@ impl Uffd {
         Ok(())
     }
 
-    /// One read per round, so that a storm of events neither keeps the GPUs paused nor [`Uffd::settle`] waiting.
+    /// One read per round, so that a storm of events neither keeps the GPUs paused nor
+    /// [`Uffd::settle`] waiting.
     fn read_events(&self, listener: &dyn Listener) {
         loop {
             self.wait_readable(-1);
@@ -300,7 +309,8 @@ impl Uffd {
         !self.wait_readable(0) && !self.busy.load(Ordering::SeqCst)
     }
 
-    /// Waits until the events of calls that still sleep were handled too. Bounded, because others may go on causing events.
+    /// Waits until the events of calls that still sleep were handled too. Bounded, because others
+    /// may go on causing events.
     pub(crate) fn drain(&self) {
         let until = *self.rounds() + DRAIN_ROUNDS;
         while self.wait_readable(0) && *self.rounds() < until {
@@ -310,7 +320,8 @@ impl Uffd {
     }
 }
 
-/// Without its reader every munmap of the process would sleep for ever: better no process than that.
+/// Without its reader every munmap of the process would sleep for ever: better no process than
+/// that.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -339,7 +350,8 @@ fn handle(listener: &dyn Listener, event: &raw::uffd_msg) {
             // SAFETY: the kernel filled this member for this event.
             let child = unsafe { event.arg.fork.ufd };
             if let Ok(fd) = i32::try_from(child) {
-                // SAFETY: the read installed this descriptor, for the child's memory, which is none of ours.
+                // SAFETY: the read installed this descriptor, for the child's memory, which is none
+                // of ours.
                 drop(unsafe { OwnedFd::from_raw_fd(fd) });
             }
             (Some(everything()), Change::Forked)
@@ -351,7 +363,8 @@ fn handle(listener: &dyn Listener, event: &raw::uffd_msg) {
     }
 }
 
-/// A handler of the program's must not run on the reader thread: it could allocate. Faults stay deliverable.
+/// A handler of the program's must not run on the reader thread: it could allocate. Faults stay
+/// deliverable.
 pub(crate) fn block_signals() {
     // SAFETY: the set is initialised by sigfillset before use.
     unsafe {

@@ -84,8 +84,9 @@ impl AddressSpace for ProcessMemory {
             return Err(Errno::EFAULT.into());
         }
         let source = std::ptr::with_exposed_provenance(index(from.0));
-        // SAFETY: `to` is ours exclusively; the source may be anything, a fault is an error. A caller that passes a pointer into
-        // memory it has references to has them shared with the driver, as with any system call.
+        // SAFETY: `to` is ours exclusively; the source may be anything, a fault is an error. A
+        // caller that passes a pointer into memory it has references to has them shared with the
+        // driver, as with any system call.
         unsafe { vkfd_gpu::raw::copy(to.as_mut_ptr(), source, to.len()) }.map_err(|_| Errno::EFAULT.into())
     }
 
@@ -94,7 +95,8 @@ impl AddressSpace for ProcessMemory {
             return Err(Errno::EFAULT.into());
         }
         let target = std::ptr::with_exposed_provenance_mut(index(to.0));
-        // SAFETY: as in `read`; the ABI makes the caller's buffer the driver's to write until the call returns.
+        // SAFETY: as in `read`; the ABI makes the caller's buffer the driver's to write until the
+        // call returns.
         unsafe { vkfd_gpu::raw::copy(target, from.as_ptr(), from.len()) }.map_err(|_| Errno::EFAULT.into())
     }
 
@@ -122,8 +124,8 @@ impl AddressSpace for ProcessMemory {
         if wanted != pages.len() as u64 || !spans.iter().all(|s| s.is_whole_pages()) {
             return fail(Errno::EINVAL);
         }
-        // An invalidation since `seq` is the driver's to notice: its generations say which ranges it hit, where EBUSY
-        // would throw all of them away.
+        // An invalidation since `seq` is the driver's to notice: its generations say which ranges
+        // it hit, where EBUSY would throw all of them away.
         let _ = seq;
         self.mm.fault(watch.told(), spans, access, pages)
     }

@@ -17,7 +17,8 @@ fn mm() -> &'static Mm {
     memory(Source::Auto).expect("Auto always finds a source")
 }
 
-/// Faults 4,000 one-page spans, some of them adjacent, after `damage` was done to the page of span 2,345.
+/// Faults 4,000 one-page spans, some of them adjacent, after `damage` was done to the page of span
+/// 2,345.
 fn failing(access: Access, damage: impl FnOnce(CpuSpan)) -> Faulted {
     let area = Area::new(8000);
     let w = Watched::new(mm(), area.all());
@@ -79,7 +80,8 @@ fn a_read_only_file_can_be_read() {
     }
 }
 
-/// Whether a page is a private copy: bit 61 of its pagemap entry is set for pages of files and shared memory.
+/// Whether a page is a private copy: bit 61 of its pagemap entry is set for pages of files and
+/// shared memory.
 fn is_private_copy(span: CpuSpan) -> bool {
     use std::os::unix::fs::FileExt;
     let mut entry = [0; 8];

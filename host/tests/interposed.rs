@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Notification by interposed calls, and how the source is chosen. Each test runs in a process of its own, in which a
-//! seccomp filter refuses userfaultfd as container runtimes do.
+//! Notification by interposed calls, and how the source is chosen. Each test runs in a process of
+//! its own, in which a seccomp filter refuses userfaultfd as container runtimes do.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the tests' own memory
 
 mod common;

@@ -172,7 +172,8 @@ fn a_forked_child_has_a_bad_file_and_can_drop_it() {
     ioctl(&rig.file, c::GET_VERSION, &mut p::GetVersionArgs::zeroed()).unwrap();
 }
 
-/// A child's machine works beside its parent's, on memory that its parent's watches too, and is told of its own changes.
+/// A child's machine works beside its parent's, on memory that its parent's watches too, and is
+/// told of its own changes.
 #[test]
 fn a_forked_child_can_have_a_machine_of_its_own() {
     let _one = serial();
@@ -222,7 +223,8 @@ fn machines_come_and_go_and_leave_nothing() {
     assert_eq!(before, after, "threads, frames");
 }
 
-/// All that a client maps is in one file, at the offsets that the driver gives out, and shows there without the driver.
+/// All that a client maps is in one file, at the offsets that the driver gives out, and shows there
+/// without the driver.
 #[test]
 fn a_device_file_has_what_clients_map() {
     let _one = serial();
@@ -256,7 +258,8 @@ fn a_device_file_has_what_clients_map() {
             offsets.push(args.mmap_offset);
             assert!(args.mmap_offset < 1 << 46, "{:#x} names a GPU", args.mmap_offset);
             let (bytes, prot) = (usize::try_from(size).unwrap(), libc::PROT_READ | libc::PROT_WRITE);
-            // SAFETY: both mappings are new, at places of the kernel's choice, and accessed by raw pointers inside their sizes only.
+            // SAFETY: both mappings are new, at places of the kernel's choice, and accessed by raw
+            // pointers inside their sizes only.
             unsafe {
                 let offset = i64::try_from(args.mmap_offset).unwrap();
                 let fd = std::os::fd::AsRawFd::as_raw_fd(&descriptor);

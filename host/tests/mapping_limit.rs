@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is watched separately takes mappings, and these are limited: a watch that cannot be had is refused, never left deaf. A process of
-//! its own, because it uses up all the mappings there are.
+//! What is watched separately takes mappings, and these are limited: a watch that cannot be had is
+//! refused, never left deaf. A process of its own, because it uses up all the mappings there are.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the test's own memory
 
 mod common;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Coherent device memory: pages that move to a GPU and back, what they hold, and what the client does to them there.
+//! Coherent device memory: pages that move to a GPU and back, what they hold, and what the client
+//! does to them there.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the tests' own memory
 
 mod common;
@@ -126,7 +127,8 @@ fn a_watch_around_the_hosts_own_memory_keeps_nothing_from_moving() {
     let area = aligned(1024);
     fill(&area, 1);
     assert_eq!((rig.go(area.all()), rig.back(area.all())), (1024, 1024));
-    // SVM ranges are watched 512 MiB at a time, and what the host takes pages out to may lie between them.
+    // SVM ranges are watched 512 MiB at a time, and what the host takes pages out to may lie
+    // between them.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let spans = maps.lines().filter(|line| line.contains(" rw-p ") && line.ends_with(' ')).filter_map(|line| {
         let (start, end) = line.split_once(' ')?.0.split_once('-')?;
@@ -138,7 +140,8 @@ fn a_watch_around_the_hosts_own_memory_keeps_nothing_from_moving() {
     let watch = || large.iter().map(|span| Watched::new(rig.mm, *span)).collect::<Vec<_>>();
     let _watched = watch();
     assert_eq!((rig.go(area.all()), rig.back(area.all())), (1024, 1024));
-    // Each of these empties what pages were kept in: no discard of the client's, which nothing would move before a second after.
+    // Each of these empties what pages were kept in: no discard of the client's, which nothing
+    // would move before a second after.
     for round in 0..300 {
         assert_eq!((round, rig.go(area.pages(0, 512))), (round, 512));
         let _watched = watch();
@@ -153,7 +156,8 @@ fn discards_elsewhere_keep_nothing_from_moving() {
     let rig = rig!(16 * MB);
     let area = aligned(512);
     fill(&area, 1);
-    // As the C library discards the stacks of threads that end: not through its symbol, many, and in memory that is watched.
+    // As the C library discards the stacks of threads that end: not through its symbol, many, and
+    // in memory that is watched.
     let elsewhere = aligned(2048);
     let _watched = Watched::new(rig.mm, elsewhere.all());
     for page in 0..1024 {
@@ -190,8 +194,8 @@ fn watches_are_told_and_frames_die() {
     assert!(w.counter.take().is_some());
 }
 
-/// A page is unmapped, past libc, while the events of its memory go from one descriptor to another, as it
-/// has come `back` or is to move. How often nobody was told.
+/// A page is unmapped, past libc, while the events of its memory go from one descriptor to another,
+/// as it has come `back` or is to move. How often nobody was told.
 fn unmapped_meanwhile(rig: &Rig, back: bool, times: u64) -> u64 {
     let missed = (0..times).filter(|round| {
         let area = aligned(16);
@@ -300,7 +304,8 @@ fn system_calls_reach_it_in_place() {
     assert_eq!(rig.held(), 512, "nothing moved for that");
 }
 
-/// Writes pages 16..32 of the area to a file and reads them into 32..48, without the page cache where the file system can.
+/// Writes pages 16..32 of the area to a file and reads them into 32..48, without the page cache
+/// where the file system can.
 fn direct_io(area: &Area) {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::OpenOptionsExt;
@@ -537,7 +542,8 @@ fn pinned_pages_stay() {
     let rig = rig!(16 * MB);
     let area = aligned(64);
     fill(&area, 3);
-    // A page in a pipe is only read; nothing user space can do unprivileged pins for longer than a call, so this is about not failing.
+    // A page in a pipe is only read; nothing user space can do unprivileged pins for longer than a
+    // call, so this is about not failing.
     let mut ends = [0; 2];
     let piece = libc::iovec { iov_base: word(&area, 5).cast(), iov_len: index(PAGE) };
     unsafe {

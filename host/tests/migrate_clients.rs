@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Several threads of a client with stripes of the same blocks: each moves the blocks as a whole, and writes, reads, discards,
-//! unmaps, protects and moves stripes of its own. What one does is nothing to the others, and nobody waits for ever.
+//! Several threads of a client with stripes of the same blocks: each moves the blocks as a whole,
+//! and writes, reads, discards, unmaps, protects and moves stripes of its own. What one does is
+//! nothing to the others, and nobody waits for ever.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the tests' own memory
 
 mod common;
@@ -111,7 +112,8 @@ impl Owner<'_> {
             }
             12 => {
                 unmap(span);
-                // Nobody else is given these addresses: nothing is mapped without an address while this runs.
+                // Nobody else is given these addresses: nothing is mapped without an address while
+                // this runs.
                 assert!(self.map(span, libc::MAP_FIXED_NOREPLACE));
                 self.empty(stripe);
             }
@@ -140,7 +142,8 @@ impl Owner<'_> {
     }
 }
 
-/// Aborts with all threads' places when nobody gets on: what waits for ever is to be seen, not to be waited for.
+/// Aborts with all threads' places when nobody gets on: what waits for ever is to be seen, not to
+/// be waited for.
 fn watch_over(steps: &AtomicU64, over: &AtomicBool) {
     let (mut last, mut still) = (u64::MAX, 0);
     while !over.load(Ordering::SeqCst) {
@@ -197,8 +200,8 @@ fn threads_share_blocks() {
     }
 }
 
-/// Whoever registers memory may touch a page that is on a GPU: the worker, who is to bring it, must not wait for the lock, which it wants
-/// for memory that it moves just then.
+/// Whoever registers memory may touch a page that is on a GPU: the worker, who is to bring it, must
+/// not wait for the lock, which it wants for memory that it moves just then.
 #[test]
 fn a_page_comes_back_to_who_registers_memory() {
     let _one = serial();
@@ -279,7 +282,8 @@ fn on_a_stack(rig: &Rig, area: &Area, f: impl FnOnce(&OnAStack<'_>)) {
     }
 }
 
-/// A thread in the driver has its locks while it touches its stack, which the worker could not bring back then.
+/// A thread in the driver has its locks while it touches its stack, which the worker could not
+/// bring back then.
 #[test]
 fn a_stack_stays_and_what_is_above_it_moves() {
     let _one = serial();
@@ -327,7 +331,8 @@ fn activity(pid: u32) -> Option<(u64, bool)> {
     Some((ticks, runs))
 }
 
-/// Runs a test of this file in a process of its own with `broken`: it must neither fail nor end, but come to a standstill.
+/// Runs a test of this file in a process of its own with `broken`: it must neither fail nor end,
+/// but come to a standstill.
 fn comes_to_a_standstill(test: &str, broken: &str) {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact"])
@@ -341,7 +346,8 @@ fn comes_to_a_standstill(test: &str, broken: &str) {
         if let Some(status) = child.try_wait().unwrap() {
             panic!("{test} ended although {broken}: {status}");
         }
-        // The worker looks up every ten seconds, and a thread tidies up now and then: neither is getting on.
+        // The worker looks up every ten seconds, and a thread tidies up now and then: neither is
+        // getting on.
         let now = activity(child.id());
         let idle = now.zip(last).is_some_and(|((now, runs), (before, _))| now <= before && !runs);
         still = if idle { still + 1 } else { 0 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Moving where something is refused: mappings are used up, or the kernel's accesses may not wait. A process of its own for each test, because
-//! they use up all the mappings there are, or filter system calls for good.
+//! Moving where something is refused: mappings are used up, or the kernel's accesses may not wait.
+//! A process of its own for each test, because they use up all the mappings there are, or filter
+//! system calls for good.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the tests' own memory
 
 mod common;
@@ -20,7 +21,8 @@ use vkfd_host::{Machine, MachineOptions, Source};
 
 const MB: u64 = 1 << 20;
 
-/// Mappings that are there only to be many, `spare` short of the limit. `None` where the limit is too high to be reached.
+/// Mappings that are there only to be many, `spare` short of the limit. `None` where the limit is
+/// too high to be reached.
 fn all_but(spare: u64) -> Option<Area> {
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
     let limit: u64 = limit.trim().parse().unwrap();
@@ -122,7 +124,8 @@ fn without_userfaultfd_nothing_moves_and_why_is_said() {
     });
 }
 
-/// As for programs without the privilege (vm.unprivileged_userfaultfd is 0): only user mode can wait.
+/// As for programs without the privilege (vm.unprivileged_userfaultfd is 0): only user mode can
+/// wait.
 #[test]
 fn without_privilege_user_mode_waits_and_system_calls_fail() {
     alone("without_privilege_user_mode_waits_and_system_calls_fail", &[Refuse::KernelFaults], || {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Pages that move while others use them: no write is lost and no read is stale, whatever the client does to its mappings meanwhile.
+//! Pages that move while others use them: no write is lost and no read is stale, whatever the
+//! client does to its mappings meanwhile.
 //!
-//! Writers count up, each in words of its own, and check before each write that the last one is there. Bounded by iterations, not by time.
+//! Writers count up, each in words of its own, and check before each write that the last one is
+//! there. Bounded by iterations, not by time.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the tests' own memory
 
 mod common;
@@ -16,7 +18,8 @@ use vkfd_sabotage::Switch;
 
 const MB: u64 = 1 << 20;
 
-/// Counts up in words of its own, `lane` of each page, until told to stop. How often the last write was not there.
+/// Counts up in words of its own, `lane` of each page, until told to stop. How often the last write
+/// was not there.
 fn write_on(area: &Area, lane: u64, stop: &AtomicBool, rounds: &AtomicU64) -> u64 {
     let pages = area.bytes / PAGE;
     let word = |page: u64| -> *mut u64 { area.byte(page * PAGE + lane * 8).cast() };
@@ -156,7 +159,8 @@ fn mappings_move_under_it() {
     changes(true);
 }
 
-/// Another thread maps, fills, discards, perhaps moves, protects and unmaps memory while that memory is moved to the device and back.
+/// Another thread maps, fills, discards, perhaps moves, protects and unmaps memory while that
+/// memory is moved to the device and back.
 fn changes(moves: bool) {
     let _one = serial();
     for (coherent, raw) in [(true, true), (true, false), (false, true)] {
@@ -212,7 +216,8 @@ fn change((a, b): (CpuSpan, CpuSpan), pages: u64, round: u64, raw: bool) {
     };
     let pointer = |span: CpuSpan| std::ptr::with_exposed_provenance_mut::<libc::c_void>(index(span.start().0));
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // The slots belong to this thread; through libc, so that the replacement of what was there is known of.
+    // The slots belong to this thread; through libc, so that the replacement of what was there is
+    // known of.
     let mapped = unsafe { libc::mmap(pointer(a), index(a.bytes()), RW, flags, -1, 0) };
     assert_eq!(mapped, pointer(a));
     let value = |page: u64| round << 32 | page;
@@ -247,7 +252,8 @@ fn change((a, b): (CpuSpan, CpuSpan), pages: u64, round: u64, raw: bool) {
     if a == b {
         // It stays.
     } else if raw {
-        // Page by page: a system call that meets several mappings, which the host makes of one, moves some and refuses others.
+        // Page by page: a system call that meets several mappings, which the host makes of one,
+        // moves some and refuses others.
         for page in 0..pages {
             let (from, to) = (a.start().0 + page * PAGE, b.start().0 + page * PAGE);
             let moved = call(libc::SYS_mremap, [from, PAGE, PAGE, u64::try_from(remap).unwrap(), to]);
@@ -279,7 +285,8 @@ fn renew(area: &Area) {
     std::mem::forget(Area::map(area.at, area.bytes / PAGE, RW, flags, -1));
 }
 
-/// While `moving` is under way in another thread, a page is moved by mremap, past libc. What its first word is there then.
+/// While `moving` is under way in another thread, a page is moved by mremap, past libc. What its
+/// first word is there then.
 fn moved_meanwhile<R: Send>(moving: impl FnOnce() -> R + Send, page: CpuVa, to: CpuVa) -> u64 {
     std::thread::scope(|scope| {
         scope.spawn(moving);
@@ -291,7 +298,8 @@ fn moved_meanwhile<R: Send>(moving: impl FnOnce() -> R + Send, page: CpuVa, to: 
     })
 }
 
-/// Private memory on the device is moved by mremap, past libc, into memory that the host is just ending to look after. How often it was lost.
+/// Private memory on the device is moved by mremap, past libc, into memory that the host is just
+/// ending to look after. How often it was lost.
 fn arrivals(rig: &Rig, times: u64) -> u64 {
     let (from, into) = (aligned(1), aligned(64));
     let mut lost = 0;
@@ -326,8 +334,8 @@ fn what_arrives_while_memory_is_let_go_is_kept() {
     rig.wait_held(0);
 }
 
-/// A page is moved by mremap, past libc, from the middle of memory whose mapping is just being replaced, on its way to a device or `back`. How often
-/// anything was lost.
+/// A page is moved by mremap, past libc, from the middle of memory whose mapping is just being
+/// replaced, on its way to a device or `back`. How often anything was lost.
 fn departures(rig: &Rig, back: bool, times: u64) -> u64 {
     let (from, into) = (aligned(16), Area::new(1));
     let mut lost = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Threads that map, unmap, fault, watch and allocate at the same time: it ends, and nothing stale is taken for live.
+//! Threads that map, unmap, fault, watch and allocate at the same time: it ends, and nothing stale
+//! is taken for live.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the tests' own memory
 
 mod common;

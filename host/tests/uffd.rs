@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Notification by userfaultfd, event by event, with raw system calls so that no hook can have a part in it.
+//! Notification by userfaultfd, event by event, with raw system calls so that no hook can have a
+//! part in it.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the tests' own memory
 
 mod common;
@@ -134,8 +135,8 @@ fn fork_tells_every_watch_and_the_child_can_exit() {
     let pages = w.fault(area.all(), Access::Write);
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // The child is another process to the driver: its parent's memory is not its own, and it has one of its own. It
-        // must not get stuck on what its parent's threads held.
+        // The child is another process to the driver: its parent's memory is not its own, and it
+        // has one of its own. It must not get stuck on what its parent's threads held.
         let own = vkfd_host::mm::Mm::get(Source::Auto);
         let another = !mm.is_current() && own.is_ok_and(|own| own.is_current());
         drop(w);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! From words to an [`Inst`].
 //!
-//! Mechanism: a tree per target, built at the first use, finds the records that fixed bits leave possible (mostly one); the first
-//! whose bits and operands are right is the instruction. Its shape says where the operands are. A literal follows the words
-//! that the record has.
+//! Mechanism: a tree per target, built at the first use, finds the records that fixed bits leave
+//! possible (mostly one); the first whose bits and operands are right is the instruction. Its shape
+//! says where the operands are. A literal follows the words that the record has.
 //!
 //! Limits: which operands the hardware would reject beyond the assembler's rules is not known here.
 
@@ -200,7 +200,8 @@ impl Decoder<'_> {
             }
             Field::Src0 | Field::Src0X | Field::Vsrc => self.source(inst, slot, raw, 0)?,
             Field::Src1 | Field::Vsrc1X => self.source(inst, slot, raw, 1)?,
-            // The index of a sparse matrix takes the place of the accumulator, which is the destination.
+            // The index of a sparse matrix takes the place of the accumulator, which is the
+            // destination.
             Field::Src2 | Field::Idx => self.source(inst, slot, raw, 2)?,
             Field::VdstY => {
                 let value = raw & !1 | !self.words[1] >> 24 & 1;
@@ -438,7 +439,8 @@ impl Decoder<'_> {
     }
 }
 
-/// The encoding: some packed operations are described as if they were in the plain one, but their prefix is another.
+/// The encoding: some packed operations are described as if they were in the plain one, but their
+/// prefix is another.
 fn format(described: Format, value: u64) -> Format {
     let word = value & 0xffff_ffff;
     match described {
@@ -450,7 +452,8 @@ fn format(described: Format, value: u64) -> Format {
 /// Stands for a literal that comes later in the encoding.
 const DEFERRED: u32 = 0x5af0_5af0;
 
-/// Puts the literal that an encoding has where sources refer to it, and where a VOPD's halves have it.
+/// Puts the literal that an encoding has where sources refer to it, and where a VOPD's halves have
+/// it.
 fn place_literal(inst: &mut Inst, literal: Operand) {
     for source in &mut inst.src {
         if *source == Operand::Literal(DEFERRED) {

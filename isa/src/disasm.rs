@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Instructions as text, in the form that `llvm-mc` prints.
 //!
-//! Mechanism: a shape's template names the operands; each is printed from the decoded [`Inst`], so that what is read here is
-//! what executes. Fields that only unexecuted encodings have (images, exports, interpolation) are taken from the words.
+//! Mechanism: a shape's template names the operands; each is printed from the decoded [`Inst`], so
+//! that what is read here is what executes. Fields that only unexecuted encodings have (images,
+//! exports, interpolation) are taken from the words.
 //!
-//! Limits: gfx10 and later are printed for waves of 32 lanes. Comments that `llvm-mc` adds about registers of a wrong class
-//! or alignment are not.
+//! Limits: gfx10 and later are printed for waves of 32 lanes. Comments that `llvm-mc` adds about
+//! registers of a wrong class or alignment are not.
 
 mod permute;
 
@@ -30,7 +31,8 @@ pub fn disassemble(target: Target, words: &[u32]) -> Result<(Inst, String), Deco
 }
 
 impl Inst {
-    /// What the assembler of `target` calls the operation, without marks of the encoding. `target` and `inst` belong together.
+    /// What the assembler of `target` calls the operation, without marks of the encoding. `target`
+    /// and `inst` belong together.
     #[must_use]
     pub fn mnemonic(&self) -> &'static str {
         self.record().0.mnemonic
@@ -256,7 +258,8 @@ impl Printer<'_> {
         }
     }
 
-    /// The registers of data and addresses that an image instruction has, if not those of its record.
+    /// The registers of data and addresses that an image instruction has, if not those of its
+    /// record.
     fn image_registers(&self) -> Option<(u8, u8)> {
         let image = self.shape.image.as_ref()?;
         let set = |field: Field| self.raw(field) != 0;
@@ -302,7 +305,8 @@ impl Printer<'_> {
         Some((data, addresses))
     }
 
-    /// The addresses of an image instruction that has each in a register of its own; the last may have the rest after it.
+    /// The addresses of an image instruction that has each in a register of its own; the last may
+    /// have the rest after it.
     fn addresses(&mut self) -> fmt::Result {
         let Some(image) = &self.shape.image else { return Ok(()) };
         let count = self.image_registers().map_or(image.addresses, |(_, addresses)| addresses);

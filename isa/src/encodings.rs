@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The encodings of a target as data: what bits they fix and where their operands are. For generators of code.
+//! The encodings of a target as data: what bits they fix and where their operands are. For
+//! generators of code.
 
 use crate::inst::Format;
 use crate::tables::records::RECORDS;
@@ -28,7 +29,8 @@ pub struct Encoding {
 /// The bits of an operand: runs of bits from the lowest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitField {
-    /// The lowest bit of each run in the words, its length, and the bit of the operand that it starts with.
+    /// The lowest bit of each run in the words, its length, and the bit of the operand that it
+    /// starts with.
     pub runs: Vec<(usize, u32, u32)>,
 }
 

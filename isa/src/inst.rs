@@ -117,7 +117,8 @@ pub struct Mods {
     pub abs: u8,
     /// Negate the high half (packed operations).
     pub neg_hi: u8,
-    /// The high half of the source is used (for the low result, if packed); bit 3: the high half of the destination.
+    /// The high half of the source is used (for the low result, if packed); bit 3: the high half of
+    /// the destination.
     pub op_sel: u8,
     /// The high half of the source is used for the high result (packed operations).
     pub op_sel_hi: u8,
@@ -142,11 +143,13 @@ pub struct Memory {
     pub data: Operand,
     /// DS: data1.
     pub data2: Operand,
-    /// Scalar base: `saddr` of GLOBAL and SCRATCH, `sbase` of SMEM, the buffer descriptor (`srsrc`).
+    /// Scalar base: `saddr` of GLOBAL and SCRATCH, `sbase` of SMEM, the buffer descriptor
+    /// (`srsrc`).
     pub base: Operand,
     /// Scalar offset: `soffset` of buffers and SMEM.
     pub soffset: Operand,
-    /// Immediate offset in bytes, extended as the encoding says. For DS with two offsets, both are in `offsets`.
+    /// Immediate offset in bytes, extended as the encoding says. For DS with two offsets, both are
+    /// in `offsets`.
     pub offset: i32,
     /// DS with two addresses: their offsets as encoded (not yet multiplied).
     pub offsets: [u8; 2],
@@ -174,8 +177,9 @@ pub struct Memory {
 
 /// A decoded instruction.
 ///
-/// Which fields are used follows from the format. An operation's implicit operands (VCC, SCC, EXEC, M0) are not listed, except
-/// where the encoding could name something else: a carry's VCC of VOP2 is in `sdst` and `src[2]`, VOPC's VCC in `dst`.
+/// Which fields are used follows from the format. An operation's implicit operands (VCC, SCC, EXEC,
+/// M0) are not listed, except where the encoding could name something else: a carry's VCC of VOP2
+/// is in `sdst` and `src[2]`, VOPC's VCC in `dst`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inst {
     /// The operation.

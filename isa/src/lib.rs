@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The instruction sets of AMD's GPUs: what a word of machine code says.
 //!
-//! A decoder turns the words at a program counter into an [`Inst`]: an operation ([`Op`]), its operands, and the modifiers of
-//! its encoding. Nothing here executes anything, reads memory or knows of a driver.
+//! A decoder turns the words at a program counter into an [`Inst`]: an operation ([`Op`]), its
+//! operands, and the modifiers of its encoding. Nothing here executes anything, reads memory or
+//! knows of a driver.
 //!
-//! One [`Op`] stands for one meaning on all targets: gfx11's `global_load_b32` and gfx9's `global_load_dword` are the same
-//! operation. What the assembler calls it on a target is the disassembler's business.
+//! One [`Op`] stands for one meaning on all targets: gfx11's `global_load_b32` and gfx9's
+//! `global_load_dword` are the same operation. What the assembler calls it on a target is the
+//! disassembler's business.
 //!
 //! | module | |
 //! |---|---|

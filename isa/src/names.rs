@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The assembler's names for values of immediates: hardware registers, messages, counters, buffer formats.
+//! The assembler's names for values of immediates: hardware registers, messages, counters, buffer
+//! formats.
 
 use std::fmt::{self, Write};
 

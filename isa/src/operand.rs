@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Operands of instructions.
 
-/// One operand. Registers are the first of as many as the operation needs; how many is in [`Inst`](crate::Inst) where it is
-/// not the operation's own.
+/// One operand. Registers are the first of as many as the operation needs; how many is in
+/// [`Inst`](crate::Inst) where it is not the operation's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// The instruction has no such operand, or it is `off`.
     #[default]
     None,
-    /// A scalar register by its number in one numbering for all targets: 0 to 105 SGPRs (of which gfx9 has FLAT_SCRATCH at
-    /// 102 and XNACK_MASK at 104), then the constants in [`Operand`]'s associated items.
+    /// A scalar register by its number in one numbering for all targets: 0 to 105 SGPRs (of which
+    /// gfx9 has FLAT_SCRATCH at 102 and XNACK_MASK at 104), then the constants in [`Operand`]'s
+    /// associated items.
     Scalar(u8),
     /// A vector register.
     Vgpr(u16),
@@ -17,8 +18,8 @@ pub enum Operand {
     Agpr(u16),
     /// An inline integer constant, -16 to 64.
     Int(i8),
-    /// An inline floating-point constant, by its encoding: 240 (0.5), 241 (-0.5), 242 (1.0), 243 (-1.0), 244 (2.0),
-    /// 245 (-2.0), 246 (4.0), 247 (-4.0), 248 (1/(2 pi)).
+    /// An inline floating-point constant, by its encoding: 240 (0.5), 241 (-0.5), 242 (1.0), 243
+    /// (-1.0), 244 (2.0), 245 (-2.0), 246 (4.0), 247 (-4.0), 248 (1/(2 pi)).
     Float(u8),
     /// A literal that follows the instruction.
     Literal(u32),

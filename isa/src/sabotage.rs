@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Faults in the tables, on purpose: so that what checks the tables is seen to notice.
 //!
-//! The faults are the switches `isa.*`. Mechanism: a thread that plants a fault decodes and prints with a changed copy of one record and its shape; other threads do
-//! not. The copy is never freed, which a test can afford.
+//! The faults are the switches `isa.*`. Mechanism: a thread that plants a fault decodes and prints
+//! with a changed copy of one record and its shape; other threads do not. The copy is never freed,
+//! which a test can afford.
 
 use std::cell::Cell;
 
@@ -23,7 +24,8 @@ pub(crate) fn planted(entry: u16) -> Option<(&'static Record, &'static Shape)> {
     PLANTED.get().filter(|(at, ..)| *at == entry).map(|(_, record, shape)| (record, shape))
 }
 
-/// Plants a fault in the record `entry`: the switch and its value. False: there is nothing of the kind in it.
+/// Plants a fault in the record `entry`: the switch and its value. False: there is nothing of the
+/// kind in it.
 pub fn plant(entry: u16, fault: Switch, value: u64) -> bool {
     let Some(record) = RECORDS.get(usize::from(entry)) else { return false };
     let Some(changed) = change(entry, *record, SHAPES[usize::from(record.shape)], fault, value) else { return false };
@@ -77,7 +79,8 @@ fn with(slots: &[Slot], at: usize, change: impl Fn(&mut Part) -> Option<()>) -> 
     let mut slots = slots.to_vec();
     let slot = slots.get_mut(at)?;
     let mut parts = slot.parts.to_vec();
-    // Modifiers that only select have bits for negation; accumulation registers and SC1 are not on every target of a record.
+    // Modifiers that only select have bits for negation; accumulation registers and SC1 are not on
+    // every target of a record.
     let (kind, field) = (slot.kind, slot.field);
     let matters = |part: &Part| match (kind, field) {
         (Kind::SelectMods, _) => part.to == 2,

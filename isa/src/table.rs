@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The form of the generated tables.
 //!
-//! A [`Record`] is one encoding of an operation: the bits that it fixes and what it is. A [`Shape`] is what records share: where
-//! the operands are, and the assembler's template.
+//! A [`Record`] is one encoding of an operation: the bits that it fixes and what it is. A [`Shape`]
+//! is what records share: where the operands are, and the assembler's template.
 
 use crate::inst::Format;
 use crate::tables::records::RECORDS;
@@ -40,8 +40,8 @@ pub(crate) struct Shape {
     pub flags: u32,
     /// How many of the three sources there are, tied ones among them.
     pub sources: u8,
-    /// The assembler's template, after the mnemonic: `$` starts an operand's name; the second mnemonic of a VOPD belongs after
-    /// its `::`.
+    /// The assembler's template, after the mnemonic: `$` starts an operand's name; the second
+    /// mnemonic of a VOPD belongs after its `::`.
     pub template: &'static str,
     pub slots: &'static [Slot],
     /// Of images.

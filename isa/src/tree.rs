@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Finds the records that a word may be.
 //!
-//! A node looks at a run of bits that all of its records fix, and has a child for each value. A leaf lists the records that are
-//! left, in the tables' order, which is that of precedence.
+//! A node looks at a run of bits that all of its records fix, and has a child for each value. A
+//! leaf lists the records that are left, in the tables' order, which is that of precedence.
 
 use crate::tables::records::RECORDS;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Words without structure: the decoder and the disassembler end with an instruction or an error, whatever they are given.
+//! Words without structure: the decoder and the disassembler end with an instruction or an error,
+//! whatever they are given.
 //!
 //! `VKFD_ISA_WORDS` says how many.
 
@@ -33,7 +34,8 @@ fn decode_random(seed: u64, count: u64) -> [u64; 5] {
     let mut decoded = [0u64; 5];
     for n in 0..count {
         let words = random.words();
-        // Now and then every length, also those that end inside of an instruction, which is much slower to find out.
+        // Now and then every length, also those that end inside of an instruction, which is much
+        // slower to find out.
         let len = if n % 64 < 7 { n % 64 } else { 6 };
         let words = &words[..usize::try_from(len).unwrap_or(0)];
         for target in Target::ALL {
@@ -61,7 +63,8 @@ fn any_words_are_an_instruction_or_an_error() {
     assert!(decoded.iter().flatten().all(|n| *n > each / 4), "{decoded:?}");
 }
 
-/// What the text says of an access is what the engines are told of it: the text is compared with `llvm-mc`, so the rest is right.
+/// What the text says of an access is what the engines are told of it: the text is compared with
+/// `llvm-mc`, so the rest is right.
 #[test]
 fn the_marks_in_the_text_are_those_of_the_instruction() {
     let mut random = Random(0xfeed_beef_1234_5678);
@@ -90,7 +93,8 @@ fn the_marks_in_the_text_are_those_of_the_instruction() {
                     (glc, memory.glc),
                 ];
                 for (n, (mark, set)) in marks.into_iter().enumerate() {
-                    // Scalar accesses and those that gfx942 has no bit for are printed in words of their own.
+                    // Scalar accesses and those that gfx942 has no bit for are printed in words of
+                    // their own.
                     if mark == glc && !has(mark) {
                         continue;
                     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Code objects: ELF files of AMD's GPUs, as they lie in memory.
 //!
-//! A code object is a shared object that is loaded as one piece: its segments at their addresses relative to wherever the
-//! loader puts it. A kernel is named by its descriptor (`NAME.kd`, 64 bytes), whose address is the packet's kernel object.
-//! Source: LLVM's *User Guide for AMDGPU Backend*, "Code Object" and "Kernel Descriptor".
+//! A code object is a shared object that is loaded as one piece: its segments at their addresses
+//! relative to wherever the loader puts it. A kernel is named by its descriptor (`NAME.kd`, 64
+//! bytes), whose address is the packet's kernel object. Source: LLVM's *User Guide for AMDGPU
+//! Backend*, "Code Object" and "Kernel Descriptor".
 //!
 //! Limits: of relocations only `R_AMDGPU_RELATIVE64`; external symbols are refused.
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a caller wants computed, as dispatches of kernels.
 //!
-//! Addresses are GPU addresses, counts are elements. Results that are combined by atomic operations are prepared by a dispatch of
-//! their own, so dispatches have to run one after the other.
+//! Addresses are GPU addresses, counts are elements. Results that are combined by atomic operations
+//! are prepared by a dispatch of their own, so dispatches have to run one after the other.
 
 /// Work-items of a workgroup of every kernel here.
 pub const GROUP: u16 = 256;
 
-/// Work-items of a grid at most: enough for every processor, few enough that each has something to do.
+/// Work-items of a grid at most: enough for every processor, few enough that each has something to
+/// do.
 const ITEMS: u64 = 64 << 10;
 /// Rows and columns of the matrices' tiles.
 const TILE: u64 = 16;
@@ -90,15 +91,15 @@ pub enum Kernel {
         /// The inner dimension.
         k: u64,
     },
-    /// What pages of 4096 bytes hold whose 64-bit words say where they belong: the page in bits 63:40, a version in bits 39:12, the
-    /// index in bits 11:0.
+    /// What pages of 4096 bytes hold whose 64-bit words say where they belong: the page in bits
+    /// 63:40, a version in bits 39:12, the index in bits 11:0.
     Watch {
         /// Address of the pages.
         src: u64,
         /// How many.
         pages: u64,
-        /// Address of the results, four words of 32 bits for each: the oldest version and the newest, how many words are zero, how many
-        /// belong elsewhere.
+        /// Address of the results, four words of 32 bits for each: the oldest version and the
+        /// newest, how many words are zero, how many belong elsewhere.
         out: u64,
     },
 }

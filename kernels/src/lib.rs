@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The kernels of the client library: real code objects, from the OpenCL C beside them.
 //!
-//! `src/kernels.cl` is the source; `cargo xtask kernels` compiles it for each target into `code/`, and compares. The same objects
-//! run on AMD's hardware. [`code`] finds a target's, [`Image`] says how any code object is laid out in GPU memory, and
-//! [`Kernel`] turns what a caller wants into dispatches.
+//! `src/kernels.cl` is the source; `cargo xtask kernels` compiles it for each target into `code/`,
+//! and compares. The same objects run on AMD's hardware. [`code`] finds a target's, [`Image`] says
+//! how any code object is laid out in GPU memory, and [`Kernel`] turns what a caller wants into
+//! dispatches.
 
 mod image;
 mod kernel;
@@ -11,7 +12,8 @@ mod kernel;
 pub use image::{Entry, Image, ImageError};
 pub use kernel::{Kernel, Step, GROUP};
 
-/// The code object of a processor, by KFD's `gfx_target_version` (major * 10000 + minor * 100 + stepping). `None`: there is none.
+/// The code object of a processor, by KFD's `gfx_target_version` (major * 10000 + minor * 100 +
+/// stepping). `None`: there is none.
 #[must_use]
 pub fn code(gfx_target_version: u32) -> Option<&'static [u8]> {
     match gfx_target_version {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The open files behind descriptors of devices.
 //!
-//! A file counts its descriptors; when the last is closed the driver's process goes, unless a call is still in the driver with it. A render node
-//! shows memory after ACQUIRE_VM has bound it to the process, as the kernel has it.
+//! A file counts its descriptors; when the last is closed the driver's process goes, unless a call
+//! is still in the driver with it. A render node shows memory after ACQUIRE_VM has bound it to the
+//! process, as the kernel has it.
 //!
 //! The lock of a file guards what it has of the driver, and is never held during a call.
 
@@ -76,8 +77,9 @@ fn open_new(device: Device, flags: c_int) -> Result<c_int, c_int> {
     Ok(fd)
 }
 
-/// Descriptors that another process opened and left to this program, such as a shell for `< /dev/kfd`: KFD refuses their calls
-/// (EBADF), and what lies behind them is the other process's. Which device it was is not known.
+/// Descriptors that another process opened and left to this program, such as a shell for
+/// `< /dev/kfd`: KFD refuses their calls (EBADF), and what lies behind them is the other process's.
+/// Which device it was is not known.
 pub(crate) fn find_inherited() {
     if setting::get().is_none() {
         return;
@@ -208,7 +210,8 @@ fn is_same(a: &Arc<dyn Process>, b: &Arc<dyn Process>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
-/// Before ACQUIRE_VM: memory of the process on that GPU is mapped through the render node that the call brings. EINVAL if it is none.
+/// Before ACQUIRE_VM: memory of the process on that GPU is mapped through the render node that the
+/// call brings. EINVAL if it is none.
 fn bind_render_file(process: &Arc<dyn Process>, argument: *mut c_void) -> Result<(), c_int> {
     let mut args = AcquireVmArgs::zeroed();
     let machine = machine::get()?;

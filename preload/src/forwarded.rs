@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The host's machine: this process is in a guest, and its calls go through a virtio-gpu to a process of its own of the host's driver
-//! ([`vkfd_virtio_gpu::guest`]).
+//! The host's machine: this process is in a guest, and its calls go through a virtio-gpu to a
+//! process of its own of the host's driver ([`vkfd_virtio_gpu::guest`]).
 //!
-//! The context is opened with the first device and ends with the last, and a forked child has one of its own. Descriptors are of a file
-//! without contents: a mapping that a program makes past this library shows nothing.
+//! The context is opened with the first device and ends with the last, and a forked child has one
+//! of its own. Descriptors are of a file without contents: a mapping that a program makes past this
+//! library shows nothing.
 //!
-//! The machine may also be one that processes of this computer share (`vkfd serve`). Descriptors are of that machine's file then, and the mapping
-//! calls are told to it before they change registered memory.
+//! The machine may also be one that processes of this computer share (`vkfd serve`). Descriptors
+//! are of that machine's file then, and the mapping calls are told to it before they change
+//! registered memory.
 
 use crate::backend::{Backend, Process, Render};
 use libc::{c_int, c_void};
@@ -53,7 +55,8 @@ impl Forwarded {
     }
 }
 
-/// What this process shares with others, of each context that it has had: memory that was registered stays in its file.
+/// What this process shares with others, of each context that it has had: memory that was
+/// registered stays in its file.
 static JOINED: PerProcess<RwLock<Vec<Arc<Joined>>>> = PerProcess::new();
 
 struct Watcher;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the driver and its GPUs warn of goes to the program's stderr, as a kernel's would go to its log: a queue that stopped and why, for one.
-//! `VKFD_LOG` set to `info`, `debug` or `trace` shows more, `off` nothing. `vkfd run` has checked it.
+//! What the driver and its GPUs warn of goes to the program's stderr, as a kernel's would go to its
+//! log: a queue that stopped and why, for one. `VKFD_LOG` set to `info`, `debug` or `trace` shows
+//! more, `off` nothing. `vkfd run` has checked it.
 
 use std::fmt;
 use std::io;
@@ -12,7 +13,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use vkfd_host::description::LOG_VARIABLE;
 
-/// From now on. A program that has messages of its own through the same library keeps them to itself.
+/// From now on. A program that has messages of its own through the same library keeps them to
+/// itself.
 pub(crate) fn install() {
     let level = std::env::var(LOG_VARIABLE).ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::WARN);
     let messages = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).event_format(Plain).finish();

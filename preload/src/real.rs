@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! libc's own functions, or those of the library that comes next: looked up by name behind this one.
+//! libc's own functions, or those of the library that comes next: looked up by name behind this
+//! one.
 //!
-//! All are looked up when the library's constructor runs, so that no hook does it later, in the middle of malloc. A hook that is called
-//! before looks up its own. The stat family is missing by these names in older libcs, and is the system call.
+//! All are looked up when the library's constructor runs, so that no hook does it later, in the
+//! middle of malloc. A hook that is called before looks up its own. The stat family is missing by
+//! these names in older libcs, and is the system call.
 
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, mode_t, off_t, size_t, ssize_t};
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Paths. What KFD and DRM show of themselves below `/sys`, `/dev` and `/proc` is below the private directory under the same names.
+//! Paths. What KFD and DRM show of themselves below `/sys`, `/dev` and `/proc` is below the private
+//! directory under the same names.
 
 use crate::setting::{self, Mark, Setting};
 use libc::{c_char, c_int};
@@ -34,7 +35,8 @@ pub(crate) enum Device {
 }
 
 impl Device {
-    /// Its number as stat has it. KFD's major number is dynamic; this is one that is given out dynamically.
+    /// Its number as stat has it. KFD's major number is dynamic; this is one that is given out
+    /// dynamically.
     pub(crate) fn number(self) -> libc::dev_t {
         match self {
             Self::Kfd => libc::makedev(510, 0),
@@ -81,7 +83,8 @@ impl Path {
     /// # Safety
     /// As for [`Path::new`].
     pub(crate) unsafe fn new_at(_directory: c_int, path: *const c_char) -> Self {
-        // SAFETY: promised by the caller. A relative path is never redirected; one in a directory of ours is there anyway.
+        // SAFETY: promised by the caller. A relative path is never redirected; one in a directory
+        // of ours is there anyway.
         unsafe { Self::new(path) }
     }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What `vkfd run` said, read once from the environment. Without its variables every hook passes everything on.
+//! What `vkfd run` said, read once from the environment. Without its variables every hook passes
+//! everything on.
 //!
-//! A hook may be called before libc has an environment (from an earlier library's constructor); then nothing is decided yet. Reading
-//! allocates; a hook that malloc calls meanwhile passes on.
+//! A hook may be called before libc has an environment (from an earlier library's constructor);
+//! then nothing is decided yet. Reading allocates; a hook that malloc calls meanwhile passes on.
 
 use crate::real;
 use std::ffi::{CString, OsStr, OsString};
@@ -111,7 +112,8 @@ impl Setting {
         if MARKED[number].swap(true, Ordering::Relaxed) {
             return;
         }
-        // SAFETY: a C string; all of it is async-signal-safe. Without the file there is a hint too many.
+        // SAFETY: a C string; all of it is async-signal-safe. Without the file there is a hint too
+        // many.
         unsafe {
             let errno = libc::__errno_location();
             let before = *errno;
@@ -125,7 +127,8 @@ impl Setting {
     }
 }
 
-/// As `std::env::var_os`, without the standard library's lock: another thread may have been forked away with it.
+/// As `std::env::var_os`, without the standard library's lock: another thread may have been forked
+/// away with it.
 fn variable(name: &str) -> Option<OsString> {
     let name = std::ffi::CString::new(name).ok()?;
     // SAFETY: a C string; the value is copied at once.

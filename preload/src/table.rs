@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which descriptors are devices: a pointer for each descriptor number, null for most. Looking one up is an atomic load.
+//! Which descriptors are devices: a pointer for each descriptor number, null for most. Looking one
+//! up is an atomic load.
 //!
-//! Open files are never freed (a few words each), so a descriptor that is closed while another thread uses it leaves that thread with a file
-//! that is closed, not with a pointer to nothing.
+//! Open files are never freed (a few words each), so a descriptor that is closed while another
+//! thread uses it leaves that thread with a file that is closed, not with a pointer to nothing.
 //!
-//! After a fork the child has a copy of the table, in which it may forget descriptors as it likes. A child made by vfork has its parent's
-//! table and must not touch it ([`Identity::owns_memory`]).
+//! After a fork the child has a copy of the table, in which it may forget descriptors as it likes.
+//! A child made by vfork has its parent's table and must not touch it ([`Identity::owns_memory`]).
 
 use crate::device::OpenFile;
 use libc::c_int;
@@ -32,7 +33,8 @@ pub(crate) fn get(fd: c_int) -> Option<&'static OpenFile> {
     unsafe { file.as_ref() }
 }
 
-/// A descriptor is a device's from now on; the file counts it. EMFILE for a number beyond the table.
+/// A descriptor is a device's from now on; the file counts it. EMFILE for a number beyond the
+/// table.
 pub(crate) fn set(fd: c_int, file: &'static OpenFile) -> Result<(), c_int> {
     let number = usize::try_from(fd).map_err(|_| libc::EBADF)?;
     let slot = TABLE.get(number).ok_or(libc::EMFILE)?;
@@ -49,7 +51,8 @@ pub(crate) fn set(fd: c_int, file: &'static OpenFile) -> Result<(), c_int> {
     Ok(())
 }
 
-/// A descriptor is about to be closed. To be called before, as its number may be another file's right after.
+/// A descriptor is about to be closed. To be called before, as its number may be another file's
+/// right after.
 pub(crate) fn forget(fd: c_int) {
     let Some(file) = get(fd) else { return };
     if file.is_ours() {

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Access to memory that may vanish: copies and word accesses that return an error where an ordinary access
-//! would raise SIGSEGV or SIGBUS.
+//! Access to memory that may vanish: copies and word accesses that return an error where an
+//! ordinary access would raise SIGSEGV or SIGBUS.
 //!
-//! The memory behind a GPU address belongs to somebody else. They may unmap, protect or truncate it while it
-//! is touched, so every access from this crate to system memory and VRAM goes through here.
+//! The memory behind a GPU address belongs to somebody else. They may unmap, protect or truncate it
+//! while it is touched, so every access from this crate to system memory and VRAM goes through
+//! here.
 //!
-//! On x86-64 Linux the accesses are a few instructions of assembly between two labels. A handler for SIGSEGV
-//! and SIGBUS recognises a fault by its instruction pointer and resumes at a fix-up, which returns the error.
-//! All other faults go on to the handler that was installed before. Elsewhere the accesses go through the
-//! kernel (`process_vm_readv`), which is slower.
+//! On x86-64 Linux the accesses are a few instructions of assembly between two labels. A handler
+//! for SIGSEGV and SIGBUS recognises a fault by its instruction pointer and resumes at a fix-up,
+//! which returns the error. All other faults go on to the handler that was installed before.
+//! Elsewhere the accesses go through the kernel (`process_vm_readv`), which is slower.
 //!
-//! Limits: whoever installs a handler for these signals later must chain to this one. A thread that blocks
-//! SIGSEGV or SIGBUS is killed by such a fault. On other architectures atomic operations probe first that the
-//! word is readable, and a word that is read-only, or vanishes between probe and operation, still kills.
+//! Limits: whoever installs a handler for these signals later must chain to this one. A thread that
+//! blocks SIGSEGV or SIGBUS is killed by such a fault. On other architectures atomic operations
+//! probe first that the word is readable, and a word that is read-only, or vanishes between probe
+//! and operation, still kills.
 
 #[cfg(any(test, not(all(target_arch = "x86_64", target_os = "linux"))))]
 mod portable;
@@ -36,34 +38,36 @@ pub struct Faulted {
     pub write: bool,
 }
 
-/// Installs the fault handler, once per process. Every access does this itself; a process that also installs
-/// handlers of its own may call it early, to fix the order.
+/// Installs the fault handler, once per process. Every access does this itself; a process that also
+/// installs handlers of its own may call it early, to fix the order.
 pub fn install() {
     arch::install();
 }
 
-/// For a program that interposes sigaction: `new` gets what is no fault of an access, and the fault handler stays. What did before is
-/// returned; `None` if the handler is not installed, or not for this signal.
+/// For a program that interposes sigaction: `new` gets what is no fault of an access, and the fault
+/// handler stays. What did before is returned; `None` if the handler is not installed, or not for
+/// this signal.
 pub fn chain(signal: libc::c_int, new: Option<libc::sigaction>) -> Option<libc::sigaction> {
     arch::chain(signal, new)
 }
 
-/// Copies `len` bytes, in ascending order (a long copy stores its first 64 bytes last); the result is unspecified if the regions overlap with `dst` above
-/// `src`.
+/// Copies `len` bytes, in ascending order (a long copy stores its first 64 bytes last); the result
+/// is unspecified if the regions overlap with `dst` above `src`.
 ///
 /// # Errors
 /// [`Faulted`], with the exact number of bytes copied, when either side cannot be touched.
 ///
 /// # Safety
-/// Both regions may be unmapped or change under the copy, but no part of them may be memory that Rust holds a
-/// reference to, other than `dst` exclusively or `src` shared by the caller.
+/// Both regions may be unmapped or change under the copy, but no part of them may be memory that
+/// Rust holds a reference to, other than `dst` exclusively or `src` shared by the caller.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Faulted> {
     // SAFETY: forwarded to the caller.
     unsafe { arch::copy(dst, src, len) }
 }
 
-/// As [`copy`], past the caches, for what is much and not used again soon: nothing is read that is only overwritten, and nothing else has to leave the
-/// caches. Ordered before what the thread stores later.
+/// As [`copy`], past the caches, for what is much and not used again soon: nothing is read that is
+/// only overwritten, and nothing else has to leave the caches. Ordered before what the thread
+/// stores later.
 ///
 /// # Errors
 /// As for [`copy`].
@@ -86,13 +90,15 @@ pub fn prefetch(src: *const u8, len: usize) {
     let _ = (src, len);
 }
 
-/// Asks for lines of 64 bytes that are to be read soon, or written. A hint: the memory need not be there.
+/// Asks for lines of 64 bytes that are to be read soon, or written. A hint: the memory need not be
+/// there.
 #[inline(always)]
 pub fn prefetch_lines(at: *const u8, lines: usize, write: bool) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..lines {
         let at = at.wrapping_add(64 * line);
-        // SAFETY: a prefetch never faults and changes nothing; the one for writing is nothing on processors without it.
+        // SAFETY: a prefetch never faults and changes nothing; the one for writing is nothing on
+        // processors without it.
         unsafe {
             if write {
                 std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
@@ -213,7 +219,8 @@ pub unsafe fn store_u64(ptr: *mut u64, value: u64) -> Result<(), Faulted> {
     unsafe { arch::store_u64(ptr, value) }
 }
 
-/// Stores `count` 64-bit words: `first`, `first + step` and so on (wrapping), each with release ordering.
+/// Stores `count` 64-bit words: `first`, `first + step` and so on (wrapping), each with release
+/// ordering.
 ///
 /// # Errors
 /// [`Faulted`] when one cannot be written; those before it are.
@@ -273,8 +280,8 @@ pub unsafe fn atomic_swap_u64(ptr: *mut u64, value: u64) -> Result<u64, Faulted>
     unsafe { arch::swap_u64(ptr, value) }
 }
 
-/// Replaces a 32-bit word by `new` if it is `expected`, atomically (sequentially consistent), and returns the
-/// old value.
+/// Replaces a 32-bit word by `new` if it is `expected`, atomically (sequentially consistent), and
+/// returns the old value.
 ///
 /// # Errors
 /// [`Faulted`] when it cannot be written.
@@ -286,8 +293,8 @@ pub unsafe fn compare_exchange_u32(ptr: *mut u32, expected: u32, new: u32) -> Re
     unsafe { arch::compare_exchange_u32(ptr, expected, new) }
 }
 
-/// Replaces a 64-bit word by `new` if it is `expected`, atomically (sequentially consistent), and returns the
-/// old value.
+/// Replaces a 64-bit word by `new` if it is `expected`, atomically (sequentially consistent), and
+/// returns the old value.
 ///
 /// # Errors
 /// [`Faulted`] when it cannot be written.
@@ -299,7 +306,8 @@ pub unsafe fn compare_exchange_u64(ptr: *mut u64, expected: u64, new: u64) -> Re
     unsafe { arch::compare_exchange_u64(ptr, expected, new) }
 }
 
-/// Replaces a 32-bit word by `f(old)` atomically and returns the old value; `f` runs again after a lost race.
+/// Replaces a 32-bit word by `f(old)` atomically and returns the old value; `f` runs again after a
+/// lost race.
 ///
 /// # Errors
 /// [`Faulted`] when it cannot be written.
@@ -319,7 +327,8 @@ pub unsafe fn atomic_update_u32(ptr: *mut u32, f: impl Fn(u32) -> u32) -> Result
     }
 }
 
-/// Replaces a 64-bit word by `f(old)` atomically and returns the old value; `f` runs again after a lost race.
+/// Replaces a 64-bit word by `f(old)` atomically and returns the old value; `f` runs again after a
+/// lost race.
 ///
 /// # Errors
 /// [`Faulted`] when it cannot be written.
@@ -339,8 +348,8 @@ pub unsafe fn atomic_update_u64(ptr: *mut u64, f: impl Fn(u64) -> u64) -> Result
     }
 }
 
-/// Loads a word of 1, 2, 4 or 8 bytes from each address, in their order, into consecutive words of 4 bytes (8 if it has 8), zeros
-/// above. Each access is one, at any alignment.
+/// Loads a word of 1, 2, 4 or 8 bytes from each address, in their order, into consecutive words of
+/// 4 bytes (8 if it has 8), zeros above. Each access is one, at any alignment.
 ///
 /// # Errors
 /// [`Faulted`], with the number of words loaded, when one cannot be read.
@@ -352,7 +361,8 @@ pub unsafe fn load_each(dst: *mut u8, from: &[*mut u8], bytes: usize) -> Result<
     unsafe { arch::load_each(dst, from, bytes) }
 }
 
-/// Stores to each address, in their order, the low 1, 2, 4 or 8 bytes of consecutive words of 4 bytes (8 if it is 8).
+/// Stores to each address, in their order, the low 1, 2, 4 or 8 bytes of consecutive words of 4
+/// bytes (8 if it is 8).
 ///
 /// # Errors
 /// [`Faulted`], with the number of words stored, when one cannot be written.

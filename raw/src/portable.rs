@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! [`raw`](super) without a signal handler: the kernel copies (`process_vm_readv` on the own process), page
-//! by page so that the count is exact.
+//! [`raw`](super) without a signal handler: the kernel copies (`process_vm_readv` on the own
+//! process), page by page so that the count is exact.
 
 use super::Faulted;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -64,8 +64,8 @@ pub(super) unsafe fn fill(dst: *mut u8, value: u8, len: usize) -> Result<(), Fau
     Ok(())
 }
 
-/// Checks that a word can be read. Whether it can be written, the kernel tells only by writing, which would
-/// not be atomic.
+/// Checks that a word can be read. Whether it can be written, the kernel tells only by writing,
+/// which would not be atomic.
 unsafe fn probe(ptr: *const u8, len: usize) -> Result<(), Faulted> {
     let mut word = [0u8; 8];
     // SAFETY: writes only the local buffer, and `len` is at most its size.
@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn faults_stop_at_the_exact_byte() {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: own mapping of two pages, of which the second loses its permissions; only accessed through
-        // the kernel.
+        // SAFETY: own mapping of two pages, of which the second loses its permissions; only
+        // accessed through the kernel.
         unsafe {
             install();
             let base = libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The marked access routines and the signal handler behind [`raw`](super).
 //!
-//! Each routine returns a value in RAX and a status in RDX. RDX is zero while it runs; the handler sets it
-//! when it resumes the routine at the fix-up. Each region has a fix-up: `words` returns at once; `bulk`, `body`, `spill`, `set`
-//! and `run` return what is left of the count in RCX (string instructions keep it exact); `small` (eight bytes per step) goes on in
-//! `bulk`, which then stops at the exact byte.
+//! Each routine returns a value in RAX and a status in RDX. RDX is zero while it runs; the handler
+//! sets it when it resumes the routine at the fix-up. Each region has a fix-up: `words` returns at
+//! once; `bulk`, `body`, `spill`, `set` and `run` return what is left of the count in RCX (string
+//! instructions keep it exact); `small` (eight bytes per step) goes on in `bulk`, which then stops
+//! at the exact byte.
 //!
-//! A long copy loads its first 64 bytes (`head`) before the string instruction (`body`), which then finds the translation of the
-//! source at hand, and stores them after it (`tail`): about a tenth faster for pieces of 16 KiB. If a head faults, `bulk` does it
-//! all; if a tail faults, `spill` finds the exact byte.
+//! A long copy loads its first 64 bytes (`head`) before the string instruction (`body`), which then
+//! finds the translation of the source at hand, and stores them after it (`tail`): about a tenth
+//! faster for pieces of 16 KiB. If a head faults, `bulk` does it all; if a tail faults, `spill`
+//! finds the exact byte.
 //!
-//! `past` stores past the caches, 64 bytes per step; what is left, also after a fault, is for `bulk`.
+//! `past` stores past the caches, 64 bytes per step; what is left, also after a fault, is for
+//! `bulk`.
 
 mod lanes;
 
@@ -476,8 +479,9 @@ fn fixup(rip: usize) -> Option<usize> {
     hit.map(|(_, _, fix)| fix.addr())
 }
 
-/// What gets faults that are not ours: the action that was installed before this handler, or that a program has given since
-/// ([`super::chain`]). Set before the handler is. An action that is replaced is not freed: a handler may be reading it.
+/// What gets faults that are not ours: the action that was installed before this handler, or that a
+/// program has given since ([`super::chain`]). Set before the handler is. An action that is
+/// replaced is not freed: a handler may be reading it.
 static NEXT: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
@@ -505,8 +509,8 @@ pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
-            // SAFETY: sigaction with valid structures; the handler is async-signal-safe, and what it reads
-            // (`NEXT`) is set before it can run.
+            // SAFETY: sigaction with valid structures; the handler is async-signal-safe, and what
+            // it reads (`NEXT`) is set before it can run.
             unsafe {
                 let mut old: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, null(), &mut old);
@@ -524,7 +528,8 @@ pub(super) fn install() {
 }
 
 extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo_t and ucontext_t that live as long as the handler runs.
+    // SAFETY: the kernel passes a valid siginfo_t and ucontext_t that live as long as the handler
+    // runs.
     let (registers, from_kernel, addr) = unsafe {
         let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         (registers, (*info).si_code > 0, (*info).si_addr().addr() as u64)
@@ -550,9 +555,9 @@ fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     if action == libc::SIG_IGN && !from_kernel {
         return;
     }
-    // SAFETY: the previous action is called the way it was installed; restoring the default action and
-    // returning repeats the faulting instruction, which then kills the process as it would have without this
-    // handler.
+    // SAFETY: the previous action is called the way it was installed; restoring the default action
+    // and returning repeats the faulting instruction, which then kills the process as it would have
+    // without this handler.
     unsafe {
         if action == libc::SIG_DFL || action == libc::SIG_IGN {
             // From here on this handler is out of the way, also where sigaction is interposed.

@@ -5,7 +5,8 @@ use core::fmt;
 
 macro_rules! fail_points {
     ($($point:ident = $name:literal: $about:literal;)*) => {
-        /// A place where a test can make the driver fail. Each allocation and each call to the host passes one.
+        /// A place where a test can make the driver fail. Each allocation and each call to the host
+        /// passes one.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum FailPoint {
             $(#[doc = concat!("Fails: ", $about, ".")] $point,)*

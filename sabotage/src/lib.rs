@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Switches that break vkfd on purpose, so that a test can show that it would notice; and fail points, at which a test makes a
-//! call fail. One list of each, [`Switch`] and [`FailPoint`], for all crates and the kernel module.
+//! Switches that break vkfd on purpose, so that a test can show that it would notice; and fail
+//! points, at which a test makes a call fail. One list of each, [`Switch`] and [`FailPoint`], for
+//! all crates and the kernel module.
 //!
-//! Mechanism: what can be broken has a set of switches, and asks it: `switches.has(Switch::TlbFlush)`. A set belongs to what it
-//! breaks (the options of one machine, one GPU, one engine, one device), so two tests of one program do not disturb each other.
-//! [`Switches`] is a value, for options; [`LiveSwitches`] can be changed while its owner runs. Some switches take a value, for
-//! instance which operation is spoilt.
+//! Mechanism: what can be broken has a set of switches, and asks it:
+//! `switches.has(Switch::TlbFlush)`. A set belongs to what it breaks (the options of one machine,
+//! one GPU, one engine, one device), so two tests of one program do not disturb each other.
+//! [`Switches`] is a value, for options; [`LiveSwitches`] can be changed while its owner runs. Some
+//! switches take a value, for instance which operation is spoilt.
 //!
 //! | build | sets |
 //! | --- | --- |
 //! | with the feature `sabotage` | bits, and a word for each switch that takes a value |
 //! | without it | of no size; each question is answered "no" at compile time, and nothing can turn a switch on |
 //!
-//! People name switches as docs/sabotage.md does: `driver.tlb_flush,cu.handler=v_mov_b32`. `parse` is the one function
-//! that reads this, for `VKFD_SABOTAGE`, `--sabotage` and the module's parameter. It allocates nothing.
+//! People name switches as docs/sabotage.md does: `driver.tlb_flush,cu.handler=v_mov_b32`. `parse`
+//! is the one function that reads this, for `VKFD_SABOTAGE`, `--sabotage` and the module's
+//! parameter. It allocates nothing.
 //!
-//! There are no locks. Changes of a live set are seen by questions that are asked after them (sequentially consistent).
+//! There are no locks. Changes of a live set are seen by questions that are asked after them
+//! (sequentially consistent).
 //!
 //! Limits: 64 switches. One value for each switch of a set.
 #![no_std]

@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::switch::VALUES;
 use crate::{Switch, Switches};
 
-/// A set of switches that a test turns on and off. Empty, and of no size, in builds without the feature `sabotage`.
+/// A set of switches that a test turns on and off. Empty, and of no size, in builds without the
+/// feature `sabotage`.
 #[derive(Debug)]
 pub struct LiveSwitches {
     #[cfg(feature = "sabotage")]
@@ -74,7 +75,8 @@ impl LiveSwitches {
 
 #[cfg(feature = "sabotage")]
 impl LiveSwitches {
-    /// Turns a switch on or off. If it takes a value, [`turn_on_with`](LiveSwitches::turn_on_with) turns it on.
+    /// Turns a switch on or off. If it takes a value, [`turn_on_with`](LiveSwitches::turn_on_with)
+    /// turns it on.
     pub fn turn(&self, switch: Switch, on: bool) {
         match on {
             true => self.on.fetch_or(switch.bit(), SeqCst),

@@ -24,8 +24,9 @@ enum Cause {
     Value(&'static str),
 }
 
-/// Reads a list of switches, each with its value if it takes one: `driver.tlb_flush,cu.handler=v_mov_b32`. An empty list is
-/// an empty set. Only switches of `parts` count: those that whoever asks can break. `value` reads a value that is not a number.
+/// Reads a list of switches, each with its value if it takes one:
+/// `driver.tlb_flush,cu.handler=v_mov_b32`. An empty list is an empty set. Only switches of `parts`
+/// count: those that whoever asks can break. `value` reads a value that is not a number.
 pub fn parse<'a>(
     text: &'a str,
     parts: &'a [Part],

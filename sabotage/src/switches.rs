@@ -7,7 +7,8 @@ use core::fmt;
 use crate::switch::VALUES;
 use crate::Switch;
 
-/// A set of switches: what stands in options. Empty, and of no size, in builds without the feature `sabotage`.
+/// A set of switches: what stands in options. Empty, and of no size, in builds without the feature
+/// `sabotage`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Switches {
     #[cfg(feature = "sabotage")]

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Batch userptr: many CPU ranges become one contiguous GPU range.
 //!
-//! Mechanism: range i appears at `va_addr` plus the sizes of the ranges before it, in the order of the array. Two forms
-//! exist, neither of them upstream:
+//! Mechanism: range i appears at `va_addr` plus the sizes of the ranges before it, in the order of
+//! the array. Two forms exist, neither of them upstream:
 //!
-//! * v2 (January 2026): its own command, [`ALLOC_MEMORY_OF_GPU_BATCH`], with [`AllocMemoryOfGpuBatchArgs`].
-//! * v3 and v4 (February 2026): the ordinary ALLOC with flag USERPTR_BATCH (bit 22) beside USERPTR; `mmap_offset` points to
-//!   a [`UserptrRangesHeader`] that the ranges follow.
+//! * v2 (January 2026): its own command, [`ALLOC_MEMORY_OF_GPU_BATCH`], with
+//!   [`AllocMemoryOfGpuBatchArgs`].
+//! * v3 and v4 (February 2026): the ordinary ALLOC with flag USERPTR_BATCH (bit 22) beside USERPTR;
+//!   `mmap_offset` points to a [`UserptrRangesHeader`] that the ranges follow.
 //!
-//! Limits: neither form may be probed by calling it. The v2 number 0x28 is the profiler's in Linux 7.3
-//! ([`super::command::PROFILER`]), and a kernel that does not know bit 22 maps the range list itself as user memory.
-//! A client asks [`super::vkfd::QUERY_CAPS`] first, and a driver compares the whole command word.
+//! Limits: neither form may be probed by calling it. The v2 number 0x28 is the profiler's in Linux
+//! 7.3 ([`super::command::PROFILER`]), and a kernel that does not know bit 22 maps the range list
+//! itself as user memory. A client asks [`super::vkfd::QUERY_CAPS`] first, and a driver compares
+//! the whole command word.
 
 use super::command::TYPE;
 use super::ioctl::Command;
 use super::pod::{assert_layout, pod, Field, Pod};
 
 pod! {
-    /// One CPU range. On 64-bit systems the layout is also that of `struct iovec` and of libhsakmt's `HsaMemoryRange`,
-    /// so a VMM can pass its iovec array as it is.
+    /// One CPU range. On 64-bit systems the layout is also that of `struct iovec` and of
+    /// libhsakmt's `HsaMemoryRange`, so a VMM can pass its iovec array as it is.
     pub struct UserptrRange {
         /// CPU address, page aligned and not 0.
         pub start: u64,
@@ -50,7 +52,8 @@ pod! {
 }
 
 pod! {
-    /// What `mmap_offset` points to with flag USERPTR_BATCH (v3, v4); `num_ranges` [`UserptrRange`] follow it.
+    /// What `mmap_offset` points to with flag USERPTR_BATCH (v3, v4); `num_ranges` [`UserptrRange`]
+    /// follow it.
     pub struct UserptrRangesHeader {
         /// In: number of ranges.
         pub num_ranges: u32,

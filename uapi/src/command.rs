@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! AMD's command words.
 //!
-//! Mechanism: one table gives each command its constant, an assertion of the whole 32-bit word, and an entry of [`ALL`] for
-//! tools. Sources: `kfd_ioctl.h` of Linux 6.1 (interface 1.11) and, for what is newer, of Linux up to 7.3 (1.23).
-//! Batch userptr's own command is in [`super::batch`], vkfd's are in [`super::vkfd`].
+//! Mechanism: one table gives each command its constant, an assertion of the whole 32-bit word, and
+//! an entry of [`ALL`] for tools. Sources: `kfd_ioctl.h` of Linux 6.1 (interface 1.11) and, for
+//! what is newer, of Linux up to 7.3 (1.23). Batch userptr's own command is in [`super::batch`],
+//! vkfd's are in [`super::vkfd`].
 
 use super::ioctl::Command;
 use super::{event, memory, process, queue, smi, svm};
@@ -24,7 +25,8 @@ pub struct Known {
     pub until: Option<u32>,
 }
 
-/// The name of a command in [`ALL`], without its size: a caller may pass a longer or shorter argument. Linear in [`ALL`].
+/// The name of a command in [`ALL`], without its size: a caller may pass a longer or shorter
+/// argument. Linear in [`ALL`].
 #[must_use]
 pub fn name(command: Command) -> Option<&'static str> {
     let exact = ALL.iter().find(|known| known.command == command);
@@ -137,7 +139,8 @@ commands! {
     DBG_TRAP "DBG_TRAP" = iowr<[u64; 4]>(0x26), 0xc020_4b26, since 13;
     /// Make this file a secondary context of the process.
     CREATE_PROCESS "CREATE_PROCESS" = io(0x27), 0x0000_4b27, since 19;
-    /// Profiler (the argument's structure is not in this crate). Batch userptr v2 uses the same number.
+    /// Profiler (the argument's structure is not in this crate). Batch userptr v2 uses the same
+    /// number.
     PROFILER "PROFILER" = iowr<[u32; 4]>(0x28), 0xc010_4b28, since 23;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Events: what a client waits for.
 //!
-//! Mechanism: an event has an id; a signal event also has a slot in a page that the GPU writes. WAIT takes an array of
-//! [`EventData`], and on return each entry of a memory or hardware exception carries its data. Source: `kfd_ioctl.h`.
+//! Mechanism: an event has an id; a signal event also has a slot in a page that the GPU writes.
+//! WAIT takes an array of [`EventData`], and on return each entry of a memory or hardware exception
+//! carries its data. Source: `kfd_ioctl.h`.
 //!
-//! Limits: AMD's anonymous union is kept here as 32 bytes with typed accessors, so that a shorter member never
-//! leaves bytes undefined.
+//! Limits: AMD's anonymous union is kept here as 32 bytes with typed accessors, so that a shorter
+//! member never leaves bytes undefined.
 
 use super::pod::{assert_layout, pod, Field, Pod};
 

@@ -40,7 +40,8 @@ impl Command {
         Self::encode(Direction::None, kind, number, 0)
     }
 
-    /// `_IOR(kind, number, T)`. Panics (at compile time in a const) when `T` is larger than [`MAX_SIZE`].
+    /// `_IOR(kind, number, T)`. Panics (at compile time in a const) when `T` is larger than
+    /// [`MAX_SIZE`].
     #[must_use]
     pub const fn ior<T>(kind: u8, number: u8) -> Self {
         Self::encode(Direction::Read, kind, number, size_of::<T>())
@@ -102,8 +103,8 @@ impl Command {
         }
     }
 
-    /// The same direction, type and number with another argument size, for calls whose argument ends in an
-    /// array (SVM). `None` when `size` is larger than [`MAX_SIZE`].
+    /// The same direction, type and number with another argument size, for calls whose argument
+    /// ends in an array (SVM). `None` when `size` is larger than [`MAX_SIZE`].
     #[must_use]
     pub const fn with_size(self, size: usize) -> Option<Self> {
         if size > MAX_SIZE {

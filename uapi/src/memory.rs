@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Buffer objects (BOs): allocate, free, map, unmap, share as dma-buf.
 //!
-//! Mechanism: ALLOC reserves a GPU address range and returns a handle (`gpu_id << 32 | id`); MAP and UNMAP write
-//! and clear its page-table entries on a list of GPUs; FREE ends the BO. Source: `kfd_ioctl.h`. The batch
-//! forms are in [`super::batch`].
+//! Mechanism: ALLOC reserves a GPU address range and returns a handle (`gpu_id << 32 | id`); MAP
+//! and UNMAP write and clear its page-table entries on a list of GPUs; FREE ends the BO. Source:
+//! `kfd_ioctl.h`. The batch forms are in [`super::batch`].
 
 use super::pod::{assert_layout, pod, Field, Pod};
 
@@ -16,7 +16,8 @@ pod! {
         pub size: u64,
         /// Out: the BO's handle.
         pub handle: u64,
-        /// In for USERPTR: the CPU address (for USERPTR_BATCH: of the range list). Out otherwise: the offset to map.
+        /// In for USERPTR: the CPU address (for USERPTR_BATCH: of the range list). Out otherwise:
+        /// the offset to map.
         pub mmap_offset: u64,
         /// In: the GPU.
         pub gpu_id: u32,
@@ -34,7 +35,8 @@ pod! {
 }
 
 pod! {
-    /// Argument of `MAP_MEMORY_TO_GPU`. A call that failed part of the way is resumed by passing the argument again.
+    /// Argument of `MAP_MEMORY_TO_GPU`. A call that failed part of the way is resumed by passing
+    /// the argument again.
     pub struct MapMemoryToGpuArgs {
         /// In: the BO's handle.
         pub handle: u64,
@@ -138,7 +140,8 @@ pub const ALLOC_MEM_FLAGS_USERPTR: u32 = 1 << 2;
 pub const ALLOC_MEM_FLAGS_DOORBELL: u32 = 1 << 3;
 /// The remapped MMIO page.
 pub const ALLOC_MEM_FLAGS_MMIO_REMAP: u32 = 1 << 4;
-/// Batch userptr by flag (posts v3 and v4): `mmap_offset` points to a range list. Only with USERPTR.
+/// Batch userptr by flag (posts v3 and v4): `mmap_offset` points to a range list. Only with
+/// USERPTR.
 pub const ALLOC_MEM_FLAGS_USERPTR_BATCH: u32 = 1 << 22;
 /// Physically contiguous VRAM (interface 1.16).
 pub const ALLOC_MEM_FLAGS_CONTIGUOUS: u32 = 1 << 23;

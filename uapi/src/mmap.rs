@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! mmap offsets of `/dev/kfd`.
 //!
-//! Mechanism: what is mapped in bits 63:62, the low 16 bits of the gpu_id in bits 61:46, and the rest is free
-//! for the driver (the position of a doorbell in its page). Source: the kernel's `kfd_priv.h`, `KFD_MMAP_*`.
-//! The kernel keeps no other state in an offset; a client passes back what an ioctl gave it.
+//! Mechanism: what is mapped in bits 63:62, the low 16 bits of the gpu_id in bits 61:46, and the
+//! rest is free for the driver (the position of a doorbell in its page). Source: the kernel's
+//! `kfd_priv.h`, `KFD_MMAP_*`. The kernel keeps no other state in an offset; a client passes back
+//! what an ioctl gave it.
 
 /// Position of the two type bits.
 pub const MMAP_TYPE_SHIFT: u32 = 62;
@@ -25,7 +26,8 @@ pub const GPU_ID_HASH_WIDTH: u32 = 16;
 /// The bits of the gpu_id.
 pub const MMAP_GPU_ID_MASK: u64 = ((1 << GPU_ID_HASH_WIDTH) - 1) << MMAP_GPU_ID_SHIFT;
 
-/// The offset of type `mmap_type` (one of `MMAP_TYPE_*`) for `gpu_id`; its bits above 16 are dropped, as in the kernel.
+/// The offset of type `mmap_type` (one of `MMAP_TYPE_*`) for `gpu_id`; its bits above 16 are
+/// dropped, as in the kernel.
 #[must_use]
 pub const fn encode(mmap_type: u64, gpu_id: u32) -> u64 {
     mmap_type & MMAP_TYPE_MASK | (gpu_id as u64) << MMAP_GPU_ID_SHIFT & MMAP_GPU_ID_MASK

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Plain data: types that may be copied byte by byte between a client and the driver.
 //!
-//! Mechanism: the `pod!` macro declares a `repr(C)` structure and proves at compile time that it has
-//! no hidden padding, so that its bytes are always initialised and no byte of driver memory leaks
-//! through a gap. Padding of AMD's structures is an explicit field.
+//! Mechanism: the `pod!` macro declares a `repr(C)` structure and proves at compile time that it
+//! has no hidden padding, so that its bytes are always initialised and no byte of driver memory
+//! leaks through a gap. Padding of AMD's structures is an explicit field.
 //!
-//! Limits: the byte views are of the driver's own copy. Memory that a client can write at the same time is
-//! never viewed through this module.
+//! Limits: the byte views are of the driver's own copy. Memory that a client can write at the same
+//! time is never viewed through this module.
 
 use core::mem::{size_of_val, MaybeUninit};
 use core::slice;
@@ -26,7 +26,8 @@ pub struct Field {
 ///
 /// # Safety
 ///
-/// The type has no padding bytes, no pointers or references, and every bit pattern of its size is a valid value.
+/// The type has no padding bytes, no pointers or references, and every bit pattern of its size is a
+/// valid value.
 pub unsafe trait Pod: Copy + 'static {
     /// The fields in order; empty for integers and arrays.
     const FIELDS: &'static [Field];
@@ -60,8 +61,8 @@ pub fn slice_as_bytes<T: Pod>(values: &[T]) -> &[u8] {
 /// The bytes of an array of plain data, to fill it.
 #[must_use]
 pub fn slice_as_bytes_mut<T: Pod>(values: &mut [T]) -> &mut [u8] {
-    // SAFETY: as in `slice_as_bytes`, the borrow is exclusive, and `Pod` promises that whatever bytes
-    // are written make a valid value.
+    // SAFETY: as in `slice_as_bytes`, the borrow is exclusive, and `Pod` promises that whatever
+    // bytes are written make a valid value.
     unsafe { slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
@@ -80,7 +81,8 @@ unsafe impl<T: Pod, const N: usize> Pod for [T; N] {
     const FIELDS: &'static [Field] = &[];
 }
 
-/// Declares a `repr(C)` structure and implements [`Pod`] for it. The caller's scope needs `Field` and `Pod`.
+/// Declares a `repr(C)` structure and implements [`Pod`] for it. The caller's scope needs `Field`
+/// and `Pod`.
 macro_rules! pod {
     (
         $(#[$meta:meta])*
@@ -104,8 +106,8 @@ macro_rules! pod {
             );
         };
 
-        // SAFETY: the assertions above show that every field is Pod and that the sizes of the fields add up to the
-        // size of the structure, so there is no padding.
+        // SAFETY: the assertions above show that every field is Pod and that the sizes of the
+        // fields add up to the size of the structure, so there is no padding.
         unsafe impl Pod for $name {
             const FIELDS: &'static [Field] = &[$(Field {
                 name: stringify!($field),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Calls about the process as a whole and its use of each GPU: version, apertures, VM, XNACK, clocks, memory policy,
-//! scratch, trap handler, runtime.
+//! Calls about the process as a whole and its use of each GPU: version, apertures, VM, XNACK,
+//! clocks, memory policy, scratch, trap handler, runtime.
 //!
 //! Mechanism: argument structures only. Source: `kfd_ioctl.h`.
 

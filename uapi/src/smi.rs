@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! SMI events: a stream of text lines about migration, faults, eviction and restore.
 //!
-//! Mechanism: the call gives a file per GPU; a client writes a 64-bit mask of events to it and reads lines. Each
-//! line starts with the event's number in hexadecimal. Source: `kfd_ioctl.h`, `enum kfd_smi_event`.
+//! Mechanism: the call gives a file per GPU; a client writes a 64-bit mask of events to it and
+//! reads lines. Each line starts with the event's number in hexadecimal. Source: `kfd_ioctl.h`,
+//! `enum kfd_smi_event`.
 
 use super::pod::{assert_layout, pod, Field, Pod};
 

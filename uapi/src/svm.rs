@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Shared virtual memory (SVM): ranges whose GPU address is their CPU address.
 //!
-//! Mechanism: one call sets or gets attributes of an address range. The argument is [`SvmArgs`] followed by `nattr`
-//! [`SvmAttribute`]; callers put the whole length into the command word, so a driver compares it with
-//! [`super::ioctl::Command::same_call`]. Source: `kfd_ioctl.h`.
+//! Mechanism: one call sets or gets attributes of an address range. The argument is [`SvmArgs`]
+//! followed by `nattr` [`SvmAttribute`]; callers put the whole length into the command word, so a
+//! driver compares it with [`super::ioctl::Command::same_call`]. Source: `kfd_ioctl.h`.
 
 use super::pod::{assert_layout, pod, Field, Pod};
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! vkfd's own calls: capabilities, the last error, snapshots, a wake-up hint, and what benchmarks and diagnosis
-//! need.
+//! vkfd's own calls: capabilities, the last error, snapshots, a wake-up hint, and what benchmarks
+//! and diagnosis need.
 //!
-//! Mechanism: commands of KFD's type `'K'` with numbers from 0xe0, far beyond AMD's (which end at 0x28 upstream and below
-//! 0x90 in AMD's own tree). A KFD that does not know them answers ENOTTY, so they are safe to probe.
+//! Mechanism: commands of KFD's type `'K'` with numbers from 0xe0, far beyond AMD's (which end at
+//! 0x28 upstream and below 0x90 in AMD's own tree). A KFD that does not know them answers ENOTTY,
+//! so they are safe to probe.
 //!
 //! Limits: the numbers are private and may change until the interface is upstream.
 
@@ -17,14 +18,17 @@ pub const QUERY_CAPS: Command = Command::iowr::<CapsArgs>(TYPE, 0xe0);
 pub const LAST_ERROR: Command = Command::iowr::<LastErrorArgs>(TYPE, 0xe1);
 /// A view of the process's state. Argument: [`SnapshotArgs`].
 pub const SNAPSHOT: Command = Command::iowr::<SnapshotArgs>(TYPE, 0xe2);
-/// "A doorbell was written": lets a sleeping software GPU wake. A hint; hardware needs none and does not have the command.
+/// "A doorbell was written": lets a sleeping software GPU wake. A hint; hardware needs none and
+/// does not have the command.
 pub const RINGED: Command = Command::io(TYPE, 0xe3);
-/// How ranges registered from now on by this process share notifiers. For benchmarks ([`CAP_DIAGNOSIS`]). Argument: [`WindowsArgs`].
+/// How ranges registered from now on by this process share notifiers. For benchmarks
+/// ([`CAP_DIAGNOSIS`]). Argument: [`WindowsArgs`].
 pub const SET_WINDOWS: Command = Command::iow::<WindowsArgs>(TYPE, 0xe4);
-/// What the host alone takes for the pages of a list of ranges. For benchmarks ([`CAP_DIAGNOSIS`]). Argument: [`MeasureArgs`].
+/// What the host alone takes for the pages of a list of ranges. For benchmarks ([`CAP_DIAGNOSIS`]).
+/// Argument: [`MeasureArgs`].
 pub const MEASURE: Command = Command::iowr::<MeasureArgs>(TYPE, 0xe5);
-/// Moves pages to a GPU's memory or back: what the driver does by itself with SVM ranges. For tests ([`CAP_DIAGNOSIS`]). Argument:
-/// [`MoveArgs`].
+/// Moves pages to a GPU's memory or back: what the driver does by itself with SVM ranges. For tests
+/// ([`CAP_DIAGNOSIS`]). Argument: [`MoveArgs`].
 pub const MOVE: Command = Command::iowr::<MoveArgs>(TYPE, 0xe8);
 
 const _: () = assert!(QUERY_CAPS.0 == 0xc040_4be0);
@@ -69,7 +73,8 @@ pod! {
         pub max_windows: u64,
         /// Out: ranges at most this many bytes apart share a window.
         pub window_gap: u64,
-        /// Out: the longest pause, in milliseconds, between two tries of a restore (it never gives up).
+        /// Out: the longest pause, in milliseconds, between two tries of a restore (it never gives
+        /// up).
         pub restore_pause_ms: u32,
         /// Out: milliseconds after which a registration gives up.
         pub register_deadline_ms: u32,
@@ -131,12 +136,14 @@ pub const MOVE_TO_GPU: u32 = 0;
 /// From any GPU's memory to system memory.
 pub const MOVE_TO_SYSTEM: u32 = 1;
 
-/// Faulting the pages in for writing, as a registration does, and nothing else: the floor of a registration.
+/// Faulting the pages in for writing, as a registration does, and nothing else: the floor of a
+/// registration.
 pub const MEASURE_FAULT: u32 = 0;
-/// Pinning the pages, as a driver without notifiers has to; they are let go afterwards. EOPNOTSUPP where the host cannot.
+/// Pinning the pages, as a driver without notifiers has to; they are let go afterwards. EOPNOTSUPP
+/// where the host cannot.
 pub const MEASURE_PIN: u32 = 1;
-/// The kernel's own call for faulting pages in (`hmm_range_fault`), once per range, and nothing else: what does not change with the driver. EOPNOTSUPP
-/// where the host has no such call.
+/// The kernel's own call for faulting pages in (`hmm_range_fault`), once per range, and nothing
+/// else: what does not change with the driver. EOPNOTSUPP where the host has no such call.
 pub const MEASURE_FAULT_BARE: u32 = 2;
 
 /// Batch userptr by its own command ([`super::batch::ALLOC_MEMORY_OF_GPU_BATCH`]).
@@ -157,7 +164,8 @@ pub const CAP_SVM: u64 = 1 << 6;
 pub const CAP_DIAGNOSIS: u64 = 1 << 7;
 
 pod! {
-    /// Argument of [`LAST_ERROR`]: the last failure of a memory call by the calling thread in this process.
+    /// Argument of [`LAST_ERROR`]: the last failure of a memory call by the calling thread in this
+    /// process.
     pub struct LastErrorArgs {
         /// Out: the positive error number; 0 if nothing failed.
         pub errno: u32,
@@ -237,9 +245,11 @@ pod! {
     pub struct SnapshotArgs {
         /// In: `SNAPSHOT_*`.
         pub op: u32,
-        /// In: where to start (`SNAPSHOT_BOS`, `SNAPSHOT_RANGES`), or the GPU's index (`SNAPSHOT_PAGES`).
+        /// In: where to start (`SNAPSHOT_BOS`, `SNAPSHOT_RANGES`), or the GPU's index
+        /// (`SNAPSHOT_PAGES`).
         pub index: u32,
-        /// In: the BO's handle (`SNAPSHOT_RANGES`), or the GPU address (`SNAPSHOT_PAGES`, `SNAPSHOT_SVM_RANGES`).
+        /// In: the BO's handle (`SNAPSHOT_RANGES`), or the GPU address (`SNAPSHOT_PAGES`,
+        /// `SNAPSHOT_SVM_RANGES`).
         pub handle: u64,
         /// In: user pointer to room for the entries.
         pub buffer: u64,
@@ -264,7 +274,8 @@ pub const SNAPSHOT_PAGES: u32 = 3;
 pub const SNAPSHOT_QUEUES: u32 = 4;
 /// One [`SvmInfo`].
 pub const SNAPSHOT_SVM: u32 = 5;
-/// A [`SvmRangeInfo`] for each SVM range that ends above address `handle`, which becomes where the next call goes on.
+/// A [`SvmRangeInfo`] for each SVM range that ends above address `handle`, which becomes where the
+/// next call goes on.
 pub const SNAPSHOT_SVM_RANGES: u32 = 6;
 
 pod! {
@@ -426,7 +437,8 @@ pod! {
         pub migrations_in: u64,
         /// Pages they moved.
         pub pages_in: u64,
-        /// Times that pages moved back: asked for, for want of VRAM, or because the CPU touched private memory.
+        /// Times that pages moved back: asked for, for want of VRAM, or because the CPU touched
+        /// private memory.
         pub migrations_out: u64,
         /// Pages that did.
         pub pages_out: u64,

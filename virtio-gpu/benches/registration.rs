@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the device costs a registration, without a virtual machine: the whole job by stage, of memory in one piece and of the same memory in
-//! many, and the registration alone beside that of the same list by a client of the same driver. The last column is what the pass would be
-//! without a GPU: a plain copy of the same pages, by the processor.
+//! What the device costs a registration, without a virtual machine: the whole job by stage, of
+//! memory in one piece and of the same memory in many, and the registration alone beside that of
+//! the same list by a client of the same driver. The last column is what the pass would be without
+//! a GPU: a plain copy of the same pages, by the processor.
 //!
-//! Each size's jobs are done in turn, so every ratio is of one run. Times are medians in microseconds of the processor, not of the clock: what
-//! else runs on the machine does not count. `PAGES=16384` does one size, `RUNS` says how often.
+//! Each size's jobs are done in turn, so every ratio is of one run. Times are medians in
+//! microseconds of the processor, not of the clock: what else runs on the machine does not count.
+//! `PAGES=16384` does one size, `RUNS` says how often.
 
 #[path = "../tests/guest/mod.rs"]
 mod guest;
@@ -105,7 +107,8 @@ impl Job {
         let ranges: Vec<UserptrRange> = memory.ranges().to_vec();
         let options = RegisterOptions { strategy: Strategy::Batch, map: false, ..RegisterOptions::default() };
         let began = busy();
-        // SAFETY: the ranges are shared memory, of which this process has no references, and `memory` keeps them.
+        // SAFETY: the ranges are shared memory, of which this process has no references, and
+        // `memory` keeps them.
         let buffer = unsafe { self.local.register_ranges(&ranges[..], &options) }.unwrap();
         let took = busy() - began;
         drop(buffer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the device adds to a registration: the same list of a guest's pages, through the device's commands and directly by the client library,
-//! in turn on one machine. Prints medians, and the median of the ratios.
+//! What the device adds to a registration: the same list of a guest's pages, through the device's
+//! commands and directly by the client library, in turn on one machine. Prints medians, and the
+//! median of the ratios.
 
 #[path = "../tests/guest/mod.rs"]
 mod guest;
@@ -38,7 +39,8 @@ fn main() {
             assert_eq!(library.memory(&mut guest, Memory::Unmap { address }), 0);
             assert_eq!(library.memory(&mut guest, Memory::Deregister { address, resource: 0 }), 0);
             let began = Instant::now();
-            // SAFETY: shared memory of the guest, of which this program has no references; nothing is submitted.
+            // SAFETY: shared memory of the guest, of which this program has no references; nothing
+            // is submitted.
             let buffer = unsafe { client.register_ranges(&list, &RegisterOptions::default()) }.expect("a buffer");
             let b = began.elapsed().as_secs_f64() * 1e6;
             buffer.free().expect("free");

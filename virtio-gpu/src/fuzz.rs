@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What fuzz targets run: any bytes as messages, and as what a guest does with a device.
 //!
-//! [`device`] makes plausible commands of the bytes, since random ones get no further than the first check: numbers come from small sets that
-//! contain what exists, what nearly does, and the ends of ranges. After each input nothing must be left. [`forward()`] does the same with contexts
+//! [`device`] makes plausible commands of the bytes, since random ones get no further than the
+//! first check: numbers come from small sets that contain what exists, what nearly does, and the
+//! ends of ranges. After each input nothing must be left. [`forward()`] does the same with contexts
 //! whose calls are forwarded.
 
 mod forward;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The device for programs on this computer, without a virtual machine: the same messages as through a VMM's queues, through a socket.
+//! The device for programs on this computer, without a virtual machine: the same messages as
+//! through a VMM's queues, through a socket.
 //!
-//! Each connection is a guest of its own, with its memory in a file, and has a device and a machine of its own. The other end is
-//! [`crate::guest::loopback`].
+//! Each connection is a guest of its own, with its memory in a file, and has a device and a machine
+//! of its own. The other end is [`crate::guest::loopback`].
 
 use std::fs::File;
 use std::io::{self, Write};

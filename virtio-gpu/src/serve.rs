@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! One machine for several programs of this computer: each connection is a KFD process of the same driver.
+//! One machine for several programs of this computer: each connection is a KFD process of the same
+//! driver.
 //!
-//! The messages are the loopback's ([`crate::loopback`]), whose other end is [`crate::guest::loopback`]. What is different:
+//! The messages are the loopback's ([`crate::loopback`]), whose other end is
+//! [`crate::guest::loopback`]. What is different:
 //!
-//! - All memory that the driver gives out is in the machine's one file ([`vkfd_host::device_file`]). A process maps that file where the driver says;
-//!   doorbells, too, so nothing is relayed.
-//! - Files that stand for memory (dma-buf) go between processes as files do, and are known here by what file they are. Memory is also
-//!   known by a name ([`crate::protocol::forward::joined::IPC_EXPORT`]).
-//! - A process tells what its program does to registered memory before it is done ([`crate::protocol::forward::joined::Note`]). A thread for each
-//!   connection does that.
+//! - All memory that the driver gives out is in the machine's one file
+//!   ([`vkfd_host::device_file`]). A process maps that file where the driver says; doorbells, too,
+//!   so nothing is relayed.
+//! - Files that stand for memory (dma-buf) go between processes as files do, and are known here by
+//!   what file they are. Memory is also known by a name
+//!   ([`crate::protocol::forward::joined::IPC_EXPORT`]).
+//! - A process tells what its program does to registered memory before it is done
+//!   ([`crate::protocol::forward::joined::Note`]). A thread for each connection does that.
 //!
-//! A process ends here when its connection does, or when it has ended itself (its pidfd), whoever has inherited the connection.
+//! A process ends here when its connection does, or when it has ended itself (its pidfd), whoever
+//! has inherited the connection.
 //!
-//! Who connects must be the same user: processes can write all of the machine's memory through its file. The file with a process's memory must be
-//! sealed against being cut short, because GPUs and the driver use it from here.
+//! Who connects must be the same user: processes can write all of the machine's memory through its
+//! file. The file with a process's memory must be sealed against being cut short, because GPUs and
+//! the driver use it from here.
 //!
-//! Limits: programs in another PID namespace are only noticed by their connections. A GPU that waits in a fault of a process's memory is not
-//! told when that memory is there again.
+//! Limits: programs in another PID namespace are only noticed by their connections. A GPU that
+//! waits in a fault of a process's memory is not told when that memory is there again.
 
 use std::collections::HashMap;
 use std::fs::File;

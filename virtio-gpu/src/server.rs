@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! vhost-user: the device for a VMM that connects to a socket.
 //!
-//! Mechanism: rust-vmm's crates speak vhost-user and walk the rings; a thread of theirs hands over each command of the control queue, copied out of
-//! guest memory first. The window is the device's shared memory region 1: one file, which the VMM is asked to map once, before the first
-//! command is done. That must not happen while the VMM waits for an answer of ours, so it is done by the thread of the queues.
+//! Mechanism: rust-vmm's crates speak vhost-user and walk the rings; a thread of theirs hands over
+//! each command of the control queue, copied out of guest memory first. The window is the device's
+//! shared memory region 1: one file, which the VMM is asked to map once, before the first command
+//! is done. That must not happen while the VMM waits for an answer of ours, so it is done by the
+//! thread of the queues.
 //!
 //! One VMM at a time. When it goes, all that its guest had goes; the next one finds a new device.
 //!
-//! Locks: `device` is held while a command is done, never while an answer is given to a ring that another thread may hold. The guest's memory
-//! has its own lock, so that the VMM can change it while a command runs.
+//! Locks: `device` is held while a command is done, never while an answer is given to a ring that
+//! another thread may hold. The guest's memory has its own lock, so that the VMM can change it
+//! while a command runs.
 //!
-//! Limits: split rings; no migration. The window needs protocol feature SHMEM under the number that vhost 0.18 has for it, which is QEMU 11.1's.
+//! Limits: split rings; no migration. The window needs protocol feature SHMEM under the number that
+//! vhost 0.18 has for it, which is QEMU 11.1's.
 
 use std::io;
 use std::path::Path;

@@ -109,7 +109,8 @@ fn the_longest_list_is_one_range_and_a_longer_one_is_refused() {
     assert_eq!(guest.device.left(), 0);
 }
 
-/// As a balloon or a guest that frees memory does it: the file loses pages, which this process is not told of.
+/// As a balloon or a guest that frees memory does it: the file loses pages, which this process is
+/// not told of.
 #[test]
 fn memory_that_is_discarded_under_a_registration_is_what_the_cpu_sees() {
     const COUNT: u64 = 64;
@@ -216,13 +217,15 @@ fn what_the_existing_host_gets_wrong_is_done_or_refused() {
     let resource = guest.guest_blob(1, scattered(0, 4)).unwrap();
     let address = library.register(&mut guest, resource, 4 * PAGE);
     let map = Memory::MapToNodes { address, bytes: 4 * PAGE, resource: 0, nodes: vec![1] };
-    // Mapped a second time it is not forgotten: unregistering finds it, and nothing is there any more.
+    // Mapped a second time it is not forgotten: unregistering finds it, and nothing is there any
+    // more.
     assert_eq!(library.memory(&mut guest, map.clone()), 0);
     assert_eq!(library.memory(&mut guest, Memory::Unmap { address }), 0);
     assert_eq!(library.memory(&mut guest, Memory::Deregister { address, resource: 0 }), 0);
     assert_ne!(library.memory(&mut guest, map), 0);
     assert_ne!(library.memory(&mut guest, Memory::Deregister { address, resource: 0 }), 0);
-    // Events by pointers, a handler whose size is not its buffer's, files by number, devices by handle.
+    // Events by pointers, a handler whose size is not its buffer's, files by number, devices by
+    // handle.
     let event = u32::try_from(here & 0xffff_ffff).unwrap();
     let wrong = [
         Request::Event(Event::Set(event)),
@@ -264,7 +267,8 @@ fn contexts_see_nothing_of_each_other() {
     assert_ne!(two.memory(&mut guest, Memory::MapUserptr { resource: of_one }), 0);
     assert_ne!(two.memory(&mut guest, Memory::MapToNodes { address, bytes: PAGE, resource: 0, nodes: vec![1] }), 0);
     assert_eq!(guest.command(2, &Command::Attach { resource: of_one }), code(ErrorCode::InvalidContext));
-    // The same address on the GPU, in two processes: a copy by one does not find the other's memory.
+    // The same address on the GPU, in two processes: a copy by one does not find the other's
+    // memory.
     let mut copies = two.copies(&mut guest);
     let (copy, _, _) = two.alloc(&mut guest, PAGE);
     assert!(!copies.copy(&guest, copy, address + (1 << 30), PAGE, Duration::from_millis(300)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Forwarded calls without a virtual machine: our client library on one end of a socket, the device on the other. All that the library does of a
-//! KFD goes through messages, and the program's memory through scatter lists of the guest's file.
+//! Forwarded calls without a virtual machine: our client library on one end of a socket, the device
+//! on the other. All that the library does of a KFD goes through messages, and the program's memory
+//! through scatter lists of the guest's file.
 
 mod guest;
 mod program;
@@ -226,7 +227,8 @@ fn a_program_that_vanishes_leaves_nothing() {
         });
         // Mostly it waits by then; if not, the call finds nobody.
         std::thread::sleep(Duration::from_millis(100));
-        // As when it is killed: the connection ends, and nothing was given back. The host says whether something is left.
+        // As when it is killed: the connection ends, and nothing was given back. The host says
+        // whether something is left.
         wire.shutdown(std::net::Shutdown::Both).unwrap();
         host.join().unwrap().unwrap();
         assert_eq!(waiting.join().unwrap(), Err(libc::EIO));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! kill -9 of one side or the other, at many moments: of a program nothing is left on the host, and without its host a program gets errors.
+//! kill -9 of one side or the other, at many moments: of a program nothing is left on the host, and
+//! without its host a program gets errors.
 //!
 //! The other side is this test's program once more, told by [`ROLE`] what it is.
 

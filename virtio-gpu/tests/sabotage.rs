@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Negative controls: a device that is broken in one way is noticed by the same looks that the tests take.
+//! Negative controls: a device that is broken in one way is noticed by the same looks that the
+//! tests take.
 #![cfg(feature = "sabotage")]
 
 mod guest;
@@ -72,7 +73,8 @@ fn a_fence_before_the_work_is_noticed() {
     }
 }
 
-/// A copy to the GPU by a program whose calls are forwarded: its first wrong word, or the errno of a call that failed.
+/// A copy to the GPU by a program whose calls are forwarded: its first wrong word, or the errno of
+/// a call that failed.
 fn forwarded_copy(sabotage: Switches) -> Result<Option<u64>, i32> {
     let options = Options { sabotage, ..program::options() };
     let (client, _host) = program::client(options).map_err(|error| error.errno().map_or(0, |errno| errno.0))?;

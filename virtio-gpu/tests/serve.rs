@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Several processes on one machine: their connections, without the processes. What takes real ones is in `cli/tests/shared.rs`.
+//! Several processes on one machine: their connections, without the processes. What takes real ones
+//! is in `cli/tests/shared.rs`.
 
 mod program;
 
@@ -289,8 +290,8 @@ fn queues_are_the_machines_and_come_back() {
     drop((own, more, vram, from));
 }
 
-/// What a GPU's copy of a process's registered memory comes to after `change` was told of it, and done or not: the word that the copy
-/// brought, and whether there was a fault instead.
+/// What a GPU's copy of a process's registered memory comes to after `change` was told of it, and
+/// done or not: the word that the copy brought, and whether there was a fault instead.
 fn copied_after(change: Option<Change>) -> (u64, bool) {
     let host = host();
     let program = join(&host);

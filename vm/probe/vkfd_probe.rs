@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A module that does what a module must not do, on request.
 //!
-//! `cargo xtask vm setup` builds and loads it to see that the toolchain and the guest work; `cargo xtask vm controls` loads it with each fault to
-//! see that the harness notices.
+//! `cargo xtask vm setup` builds and loads it to see that the toolchain and the guest work;
+//! `cargo xtask vm controls` loads it with each fault to see that the harness notices.
 
 use kernel::{
     bindings, new_mutex,
@@ -66,7 +66,8 @@ fn use_after_free() -> Result {
     let freed = KBox::into_raw(KBox::new(1_u64, GFP_KERNEL)?);
     // SAFETY: the pointer is from `into_raw`.
     drop(unsafe { KBox::from_raw(freed) });
-    // SAFETY: there is nothing safe about it: reading freed memory is the fault. It was mapped a moment ago and kernel memory stays so.
+    // SAFETY: there is nothing safe about it: reading freed memory is the fault. It was mapped a
+    // moment ago and kernel memory stays so.
     let value = unsafe { freed.read_volatile() };
     pr_info!("freed memory says {value}\n");
     Ok(())

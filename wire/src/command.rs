@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Commands: what the driver asks of the device, and how that is written into a mailbox.
 //!
-//! The first word says which, the others are its arguments. A device answers each with 0 or an errno, and a value ([`Command::Clock`] has
-//! one). Each answer means "done": after [`Command::SetVmid`] with a suspended state, [`Command::FlushTlb`] and
-//! [`Command::RemoveQueue`] no access that they end is in flight.
+//! The first word says which, the others are its arguments. A device answers each with 0 or an
+//! errno, and a value ([`Command::Clock`] has one). Each answer means "done": after
+//! [`Command::SetVmid`] with a suspended state, [`Command::FlushTlb`] and [`Command::RemoveQueue`]
+//! no access that they end is in flight.
 
 use crate::vmid::VmidState;
 use vkfd_driver::addr::{GpuVa, PhysAddr, VramOffset};
@@ -39,8 +40,9 @@ pub struct NewQueue {
 /// What the driver asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// First of an epoch: a driver is there. The device checks that it finds `nonce` at `probe`, that is whether it has the right
-    /// memory for the guest's RAM; EFAULT if not. From now on it may raise interrupts.
+    /// First of an epoch: a driver is there. The device checks that it finds `nonce` at `probe`,
+    /// that is whether it has the right memory for the guest's RAM; EFAULT if not. From now on it
+    /// may raise interrupts.
     Attach {
         /// An 8-byte word of guest RAM.
         probe: PhysAddr,

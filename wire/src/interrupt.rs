@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Interrupts: what the device reports, and how that is written into an entry of the ring.
 //!
-//! The driver decodes a copy of the entry and believes nothing: what makes no sense is no interrupt ([`Interrupt::decode`]).
+//! The driver decodes a copy of the entry and believes nothing: what makes no sense is no interrupt
+//! ([`Interrupt::decode`]).
 
 use vkfd_driver::addr::{page_start, GpuVa};
 use vkfd_driver::gpu::{FaultReason, HwQueue, PageFault, Vmid};

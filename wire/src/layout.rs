@@ -10,8 +10,8 @@
 //! VRAM_AT  the VRAM, unless it is in the guest's physical memory (VRAM_PHYS)
 //! ```
 //!
-//! A writer publishes by writing one word last (release), a reader reads that word first (acquire). Nobody but the writer named above
-//! writes a word; a mailbox has a part for each side.
+//! A writer publishes by writing one word last (release), a reader reads that word first (acquire).
+//! Nobody but the writer named above writes a word; a mailbox has a part for each side.
 #![expect(clippy::arithmetic_side_effects, reason = "of constants and of a mailbox or an entry that there is")]
 
 /// "vkfd-gpu" as little-endian bytes.
@@ -25,8 +25,8 @@ pub const MAGIC: u64 = 0x00;
 pub const VERSION: u64 = 0x08;
 /// Number of the newest device process, from 1; only grows. 0: none yet.
 pub const EPOCH: u64 = 0x10;
-/// Number of the newest device process that has ended for certain: nothing of it touches memory any more. A device process that ends
-/// in order writes its own number here.
+/// Number of the newest device process that has ended for certain: nothing of it touches memory any
+/// more. A device process that ends in order writes its own number here.
 pub const DEAD: u64 = 0x18;
 
 /// Epoch of the device process that is ready for commands.
@@ -42,8 +42,9 @@ pub const INTERRUPTS: u64 = 0x118;
 pub const GPU_ID: u64 = 0x180;
 /// Where in the BAR its VRAM begins, a multiple of 2 MiB.
 pub const VRAM_AT: u64 = 0x188;
-/// Where in the guest's physical memory its VRAM begins, a multiple of 2 MiB: memory that the machine keeps for the GPU, and that the guest
-/// must not use as its own. 0: the VRAM is in the BAR.
+/// Where in the guest's physical memory its VRAM begins, a multiple of 2 MiB: memory that the
+/// machine keeps for the GPU, and that the guest must not use as its own. 0: the VRAM is in the
+/// BAR.
 pub const VRAM_PHYS: u64 = 0x1c0;
 /// Bytes of VRAM, a multiple of 2 MiB.
 pub const VRAM_BYTES: u64 = 0x190;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! An address space as the driver wants it: one word, with a version.
 //!
-//! The driver does not send changes ("suspend") but states ("root here, suspended, version 7"). So commands for one VMID may
-//! overtake each other: the device applies a state only if it is newer than what it has. And a new device process is brought
-//! up to date by sending it every VMID's state once more, whatever other threads change meanwhile.
+//! The driver does not send changes ("suspend") but states ("root here, suspended, version 7"). So
+//! commands for one VMID may overtake each other: the device applies a state only if it is newer
+//! than what it has. And a new device process is brought up to date by sending it every VMID's
+//! state once more, whatever other threads change meanwhile.
 //!
 //! | bits | |
 //! | --- | --- |

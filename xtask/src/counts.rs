@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask counts`: instructions of the hot paths against a checked-in baseline.
 //!
-//! Mechanism: each path runs once under callgrind, which counts only inside of `hotpath::measured`. Counts are the same on any
-//! machine of one architecture with one compiler, so a regression shows where times are noise. Another compiler moves them a
-//! little: the tolerance is for that.
+//! Mechanism: each path runs once under callgrind, which counts only inside of `hotpath::measured`.
+//! Counts are the same on any machine of one architecture with one compiler, so a regression shows
+//! where times are noise. Another compiler moves them a little: the tolerance is for that.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,12 @@ use crate::{tree, Verdict};
 
 /// Count the instructions of the hot paths and compare with the baseline (needs valgrind)
 ///
-/// The baseline is bench/counts.txt: a path and its instructions a line. A path that takes more than the tolerance allows is a finding;
-/// one that takes that much less is told, so that the baseline can be brought down with --write.
+/// The baseline is bench/counts.txt: a path and its instructions a line. A path that takes more
+/// than the tolerance allows is a finding; one that takes that much less is told, so that the
+/// baseline can be brought down with --write.
 ///
-/// Exit status: 0 within the tolerance, 1 a path got slower, 2 cannot count (no valgrind, another architecture).
+/// Exit status: 0 within the tolerance, 1 a path got slower, 2 cannot count (no valgrind, another
+/// architecture).
 #[derive(clap::Args)]
 pub struct Args {
     /// Percent that a count may be above its baseline

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask fuzz`: the fuzz targets, each for a bounded time.
 //!
-//! Mechanism: cargo-fuzz without sanitizers works on a stable compiler when it is told so (RUSTC_BOOTSTRAP). New inputs go to a folder
-//! of the build output; the corpus in the repository is only read.
+//! Mechanism: cargo-fuzz without sanitizers works on a stable compiler when it is told so
+//! (RUSTC_BOOTSTRAP). New inputs go to a folder of the build output; the corpus in the repository
+//! is only read.
 
 use std::fs;
 use std::process::Command;
@@ -28,8 +29,9 @@ const TARGETS: [&str; 12] = [
 
 /// Run the fuzz targets (needs cargo-fuzz and a C++ compiler)
 ///
-/// Command decoding, sequences of calls, SDMA, AQL and PM4 packets, the page walker, machine code, kernel descriptors and arguments, and virtio-gpu's messages and guests. An input that fails is kept below tests/fuzz/artifacts, and
-/// cargo-fuzz says how to repeat it.
+/// Command decoding, sequences of calls, SDMA, AQL and PM4 packets, the page walker, machine code,
+/// kernel descriptors and arguments, and virtio-gpu's messages and guests. An input that fails is
+/// kept below tests/fuzz/artifacts, and cargo-fuzz says how to repeat it.
 ///
 /// Exit status: 0 no failure, 1 a failure, 2 cannot run.
 #[derive(clap::Args)]

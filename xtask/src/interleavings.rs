@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask interleavings`: the driver's code under a scheduler that explores thread orders.
 //!
-//! Mechanism: the driver is built once more with `--cfg vkfd_shuttle`, which puts its locks and threads on shuttle's, in a
-//! target directory of its own so that the ordinary build stays as it is.
+//! Mechanism: the driver is built once more with `--cfg vkfd_shuttle`, which puts its locks and
+//! threads on shuttle's, in a target directory of its own so that the ordinary build stays as it
+//! is.
 
 use std::env;
 use std::process::Command;
@@ -13,8 +14,9 @@ use crate::{tree, Verdict};
 
 /// Run the driver's concurrency tests in many interleavings (shuttle)
 ///
-/// Invalidations, restores, GPU faults, mapping, freeing and the end of a process run against each other, each test in
-/// the given number of thread orders. On failure shuttle prints the schedule, which repeats the run (`shuttle::replay`).
+/// Invalidations, restores, GPU faults, mapping, freeing and the end of a process run against each
+/// other, each test in the given number of thread orders. On failure shuttle prints the schedule,
+/// which repeats the run (`shuttle::replay`).
 ///
 /// Exit status: 0 no failure, 1 a failure, 2 cannot run.
 #[derive(clap::Args)]

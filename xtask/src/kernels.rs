@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask kernels`: the code objects of the client library and of the benchmark, compiled from their source.
+//! `cargo xtask kernels`: the code objects of the client library and of the benchmark, compiled
+//! from their source.
 //!
-//! Mechanism: clang compiles each source for its processors, without any runtime's library, and what a loader does not need is
-//! stripped. One version of clang, so that the same source gives the same bytes.
+//! Mechanism: clang compiles each source for its processors, without any runtime's library, and
+//! what a loader does not need is stripped. One version of clang, so that the same source gives the
+//! same bytes.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +14,13 @@ use anyhow::{bail, ensure, Context, Result};
 
 use crate::{tree, Verdict};
 
-/// Compile the kernels of the client library and of `vkfd bench compute`, or compare them with what is in the tree
+/// Compile the kernels of the client library and of `vkfd bench compute`, or compare them with what
+/// is in the tree
 ///
-/// Compiles kernels/src/kernels.cl for each processor with clang-19 (Debian: clang-19, lld-19, llvm-19), and writes
-/// kernels/code/PROCESSOR.co; the same with the kernel of the client library's examples; and bench/src/compute/kernels/launch.cl for gfx900, to launch.co beside it. With --check it writes
-/// nothing and compares.
+/// Compiles kernels/src/kernels.cl for each processor with clang-19 (Debian: clang-19, lld-19,
+/// llvm-19), and writes kernels/code/PROCESSOR.co; the same with the kernel of the client library's
+/// examples; and bench/src/compute/kernels/launch.cl for gfx900, to launch.co beside it. With
+/// --check it writes nothing and compares.
 ///
 /// Exit status: 0 done, or equal; 1 differences; 2 it could not be done.
 #[derive(clap::Args)]

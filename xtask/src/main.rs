@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Developer tasks, run as `cargo xtask TASK`.
 //!
-//! Mechanism: each task is a module with a clap argument structure and a `run` that returns a [`Verdict`]. A new task is
-//! one module and one variant of `Task`. Exit status of every task: 0 nothing found, 1 findings (each is printed),
-//! 2 the task could not be done.
+//! Mechanism: each task is a module with a clap argument structure and a `run` that returns a
+//! [`Verdict`]. A new task is one module and one variant of `Task`. Exit status of every task: 0
+//! nothing found, 1 findings (each is printed), 2 the task could not be done.
 
 mod abi;
 mod clients;

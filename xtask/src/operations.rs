@@ -12,7 +12,8 @@ use crate::{tree, Verdict};
 
 /// Write the table of operations by target and fidelity, or compare it with the tree's
 ///
-/// Exit status: 0 written, or equal; 1 with --check: the table in the tree is not what the code says; 2 it could not be done.
+/// Exit status: 0 written, or equal; 1 with --check: the table in the tree is not what the code
+/// says; 2 it could not be done.
 #[derive(clap::Args)]
 pub struct Args {
     /// Compare with docs/operations.md instead of writing it

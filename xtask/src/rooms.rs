@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The rooms of a crate's source and their order: a room names only what is in lower ones.
 //!
-//! A room is a module of the crate's root. The root says which module is in which room (`pub use gpuvm::{page_table, vm};`), and
-//! modules name each other as `crate::vm`. Where a room must ask something of a higher one, it has a trait for that, and the
-//! higher one implements it. Tests, at the end of a file or in a file of their own, may name anything.
+//! A room is a module of the crate's root. The root says which module is in which room
+//! (`pub use gpuvm::{page_table, vm};`), and modules name each other as `crate::vm`. Where a room
+//! must ask something of a higher one, it has a trait for that, and the higher one implements it.
+//! Tests, at the end of a file or in a file of their own, may name anything.
 //!
-//! Because the order has no circle, the modules of different rooms do not know each other in a ring.
+//! Because the order has no circle, the modules of different rooms do not know each other in a
+//! ring.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask stray`: rules of the tree that no compiler checks.
 //!
-//! Mechanism: git lists the files (tracked, and new ones that are not ignored), each rule looks at one file's text.
+//! Mechanism: git lists the files (tracked, and new ones that are not ignored), each rule looks at
+//! one file's text.
 
 use std::fs;
 use std::path::Path;
@@ -13,13 +14,16 @@ use crate::{switches, tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///
-/// A finding is: a cfg that names the host (vkfd_kernel) in a .rs file of driver/ other than driver/src/os/mod.rs, because
-/// the driver's source must be the same on every host; a .rs, .c or .h file without the line "SPDX-License-Identifier: GPL-2.0 OR
-/// MIT" at its start; a .rs file of more than 700 lines; in what runs in the kernel (driver/, wire/, linux/, uapi/, sabotage/) an open range from a variable
-/// that is counted through, as in `(first..).zip(list)`: it steps beyond the last number of its type before it finds the list's end, and a kernel that
-/// is built with overflow checks ends there; a module of the driver,
-/// the software GPU or the user host that names one of another room that is not a lower one (the rooms' order is in xtask/src/rooms.rs);
-/// a sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more).
+/// A finding is: a cfg that names the host (vkfd_kernel) in a .rs file of driver/ other than
+/// driver/src/os/mod.rs, because the driver's source must be the same on every host; a .rs, .c or
+/// .h file without the line "SPDX-License-Identifier: GPL-2.0 OR MIT" at its start; a .rs file of
+/// more than 700 lines; a line of a comment of more than 100 columns that is no row of a table; in
+/// what runs in the kernel (driver/, wire/, linux/, uapi/, sabotage/) an open range from a variable
+/// that is counted through, as in `(first..).zip(list)`: it steps beyond the last number of its
+/// type before it finds the list's end, and a kernel that is built with overflow checks ends there;
+/// a module of the driver, the software GPU or the user host that names one of another room that is
+/// not a lower one (the rooms' order is in xtask/src/rooms.rs); a sabotage switch or fail point
+/// that docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more).
 ///
 /// Looks at all files that git tracks and at new ones that it does not ignore.
 ///
@@ -31,6 +35,8 @@ const HOST: &str = "vkfd_kernel";
 const HOST_FILE: &str = "driver/src/os/mod.rs";
 const LICENSE: &str = "SPDX-License-Identifier: GPL-2.0 OR MIT";
 const MAX_LINES: usize = 700;
+/// Of a comment's line: what is read in one pass is not longer. Code may have 120 (rustfmt.toml).
+const MAX_COLUMNS: usize = 100;
 /// What is compiled into the kernel module.
 const IN_KERNEL: [&str; 5] = ["driver/src/", "wire/src/", "linux/", "uapi/src/", "sabotage/src/"];
 
@@ -85,6 +91,10 @@ fn check(path: &str, text: &str) -> Vec<String> {
     if lines > MAX_LINES && !generated {
         findings.push(format!("{path}: {lines} lines, more than {MAX_LINES}"));
     }
+    if !generated {
+        let long = long_comments(text);
+        findings.extend(long.iter().map(|line| format!("{path}:{line}: a comment of more than {MAX_COLUMNS} columns")));
+    }
     if IN_KERNEL.iter().any(|directory| path.starts_with(directory)) {
         let lines = open_ranges(text);
         findings.extend(
@@ -96,6 +106,25 @@ fn check(path: &str, text: &str) -> Vec<String> {
         findings.extend(lines.iter().map(|line| format!("{path}:{line}: a cfg names {HOST}; only {HOST_FILE} may")));
     }
     findings
+}
+
+/// Lines (from 1) that are comments of too many columns. Not what a table or a block of text needs:
+/// its lines cannot be broken.
+fn long_comments(text: &str) -> Vec<usize> {
+    let mut fenced = false;
+    let mut long = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            fenced = false;
+            continue;
+        };
+        let comment = comment.trim_start_matches(['/', '!', ' ']);
+        fenced ^= comment.starts_with("```");
+        if line.chars().count() > MAX_COLUMNS && !fenced && !comment.starts_with('|') {
+            long.push(number);
+        }
+    }
+    long
 }
 
 /// Lines (from 1) of the `cfg(...)`, `cfg!(...)` and `cfg_attr(...)` that name the host.
@@ -113,8 +142,8 @@ fn host_cfgs(text: &str) -> Vec<usize> {
     lines
 }
 
-/// Lines (from 1) with an open range that begins at neither a literal nor a constant and is not an index: `(a..)` by itself, as an argument other than
-/// `get`'s, and what `for` goes through.
+/// Lines (from 1) with an open range that begins at neither a literal nor a constant and is not an
+/// index: `(a..)` by itself, as an argument other than `get`'s, and what `for` goes through.
 fn open_ranges(text: &str) -> Vec<usize> {
     let fixed = |start: &str| {
         let start = start.trim_start_matches(['(', '&', '-']);
@@ -210,5 +239,14 @@ mod tests {
         let text = format!("{SPDX}{}", "\n".repeat(MAX_LINES));
         assert_eq!(check("gpu/src/lib.rs", &text), ["gpu/src/lib.rs: 701 lines, more than 700"]);
         assert!(check("gpu/src/lib.rs", &text[..text.len() - 1]).is_empty());
+    }
+
+    #[test]
+    fn a_long_comment_is_found() {
+        let long = "x".repeat(MAX_COLUMNS);
+        let text = format!(
+            "// short\n    /// {long}\nlet code = \"{long}\";\n//! ```text\n//! {long}\n//! ```\n//! | {long} |\n//! {long}\n"
+        );
+        assert_eq!(long_comments(&text), [2, 8]);
     }
 }

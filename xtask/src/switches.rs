@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask switches`: docs/sabotage.md, the page that lists switches and fail points, from the list that the code has.
+//! `cargo xtask switches`: docs/sabotage.md, the page that lists switches and fail points, from the
+//! list that the code has.
 //!
-//! Mechanism: names and what they do come from the package `vkfd-sabotage`. Which test notices a switch is kept in the page; that
-//! the test's source turns the switch on is checked. Where fail points are passed is looked up in the sources.
+//! Mechanism: names and what they do come from the package `vkfd-sabotage`. Which test notices a
+//! switch is kept in the page; that the test's source turns the switch on is checked. Where fail
+//! points are passed is looked up in the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,8 +16,9 @@ use crate::{tree, Verdict};
 
 /// Check or write the page that lists sabotage switches and fail points
 ///
-/// The tables of docs/sabotage.md have to be what the list in sabotage/ says. A finding is also: a switch that nothing asks for, one that no test is named
-/// for, or whose test does not turn it on; a fail point that nothing passes. `cargo xtask stray` checks the same.
+/// The tables of docs/sabotage.md have to be what the list in sabotage/ says. A finding is also: a
+/// switch that nothing asks for, one that no test is named for, or whose test does not turn it on;
+/// a fail point that nothing passes. `cargo xtask stray` checks the same.
 ///
 /// Exit status: 0 clean or written, 1 findings, 2 cannot check.
 #[derive(clap::Args)]
@@ -134,7 +137,8 @@ impl Sources {
     }
 }
 
-/// Whether code names a variant of an enum: `Switch::TlbFlush`, and not only the beginning of another.
+/// Whether code names a variant of an enum: `Switch::TlbFlush`, and not only the beginning of
+/// another.
 fn names(code: &str, list: &str, variant: &impl std::fmt::Debug) -> bool {
     let name = format!("{list}::{variant:?}");
     code.split(&name).skip(1).any(|after| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_'))

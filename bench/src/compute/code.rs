@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The kernels' machine code; their sources are beside it, under kernels/. Made by
-//! `llvm-mc -triple=amdgcn -mcpu=TARGET -filetype=obj NAME.s` and `llvm-objcopy -O binary --only-section=.text`.
+//! `llvm-mc -triple=amdgcn -mcpu=TARGET -filetype=obj NAME.s` and
+//! `llvm-objcopy -O binary --only-section=.text`.
 
 /// kernels/fma.s, for gfx900.
 #[rustfmt::skip]

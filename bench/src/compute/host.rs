@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the host does itself: the yardsticks. Times are the thread's on a processor, so that other work of the machine, which
-//! meets long samples more than short ones, does not decide.
+//! What the host does itself: the yardsticks. Times are the thread's on a processor, so that other
+//! work of the machine, which meets long samples more than short ones, does not decide.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -28,7 +28,8 @@ pub fn fma_flops(turns: u32) -> f64 {
     f64::from(turns) * CHAINS as f64 * 8.0 * 2.0
 }
 
-/// Fused multiplications and additions of eight numbers at once, as fast as one thread can; without AVX2, of one after another.
+/// Fused multiplications and additions of eight numbers at once, as fast as one thread can; without
+/// AVX2, of one after another.
 pub fn fma(turns: u32) -> Duration {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Kernels that are launched: on a GPU of this process, by packets in a queue, with all its threads.
+//! Kernels that are launched: on a GPU of this process, by packets in a queue, with all its
+//! threads.
 //!
 //! Times are the clock's, for several threads work. What the host does beside it uses one thread.
 

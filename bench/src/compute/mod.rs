@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd bench compute`: how fast the software GPU computes, by what the host does itself.
 //!
-//! The first rows are of the engine by itself: one wave on one thread, on memory without a driver. The others are of launches
-//! through the driver, with all threads. Each yardstick runs in the same rounds.
+//! The first rows are of the engine by itself: one wave on one thread, on memory without a driver.
+//! The others are of launches through the driver, with all threads. Each yardstick runs in the same
+//! rounds.
 //!
 //! | module | |
 //! |---|---|
@@ -37,14 +38,17 @@ use machine::Machine;
 
 /// Measure how fast the software GPU computes, against the host's own instructions
 ///
-/// One thread runs kernels of machine code: a chain of FMAs, a mix of instructions, a product of matrices by matrix instructions. Then kernels
-/// are launched on a GPU in this process, with all its threads: filling and copying 192 MiB, a product of matrices through LDS, an empty kernel,
-/// filling scattered ranges; and the GPU is suspended meanwhile. Yardsticks are the host's AVX2 FMAs, memset, memcpy and naive code on one thread,
-/// the reference engine, a barrier packet and one contiguous range, in the same rounds.
+/// One thread runs kernels of machine code: a chain of FMAs, a mix of instructions, a product of
+/// matrices by matrix instructions. Then kernels are launched on a GPU in this process, with all
+/// its threads: filling and copying 192 MiB, a product of matrices through LDS, an empty kernel,
+/// filling scattered ranges; and the GPU is suspended meanwhile. Yardsticks are the host's AVX2
+/// FMAs, memset, memcpy and naive code on one thread, the reference engine, a barrier packet and
+/// one contiguous range, in the same rounds.
 ///
-/// With --json the output is one object: schema (2), version, host and parameters as of `vkfd bench userptr`, targets (what, bound, measured, met),
-/// left_out (what, why), measurements (what, unit, per_second, yardstick, yardstick_per_second), suspending (samples,
-/// median, p90, p99, longest; microseconds), published (what, value, source).
+/// With --json the output is one object: schema (2), version, host and parameters as of
+/// `vkfd bench userptr`, targets (what, bound, measured, met), left_out (what, why), measurements
+/// (what, unit, per_second, yardstick, yardstick_per_second), suspending (samples, median, p90,
+/// p99, longest; microseconds), published (what, value, source).
 ///
 /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
 #[derive(clap::Args, Clone, Debug)]

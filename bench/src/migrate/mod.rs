@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd bench migrate`: what it costs to have memory on a GPU: moving it there and back, faults, the CPU's accesses, and pressure.
+//! `vkfd bench migrate`: what it costs to have memory on a GPU: moving it there and back, faults,
+//! the CPU's accesses, and pressure.
 //!
 //! | module | measures |
 //! | --- | --- |
@@ -30,15 +31,20 @@ use rig::Rig;
 
 /// Measure what memory on a GPU costs: moving it, faults, CPU accesses, running out of room
 ///
-/// Two kinds of memory: coherent, which the CPU uses where it is, and private, which comes back when the CPU touches it. In this process both are
-/// measured, each on a machine of its own; a kernel's driver is loaded with one of them. The yardsticks are memcpy of the same bytes, and the same accesses to
-/// system memory. All take turns in every round; each ratio is of two times of the same round, and the median of the rounds counts.
+/// Two kinds of memory: coherent, which the CPU uses where it is, and private, which comes back
+/// when the CPU touches it. In this process both are measured, each on a machine of its own; a
+/// kernel's driver is loaded with one of them. The yardsticks are memcpy of the same bytes, and the
+/// same accesses to system memory. All take turns in every round; each ratio is of two times of the
+/// same round, and the median of the rounds counts.
 ///
-/// With --json the output is one object: schema (2), version, date, host and parameters as of `vkfd bench userptr`, targets (what, bound, measured, met),
-/// left_out (what, why), measurements (section, step, memory, granule, percent, bytes, seconds, relative_to_yardstick), oversubscription (memory, passes, bytes,
-/// evictions, pages_in, pages_out, bounces, damped). A spread is median, q1, q3 (quartiles) and the number of samples; times are in seconds.
+/// With --json the output is one object: schema (2), version, date, host and parameters as of
+/// `vkfd bench userptr`, targets (what, bound, measured, met), left_out (what, why), measurements
+/// (section, step, memory, granule, percent, bytes, seconds, relative_to_yardstick),
+/// oversubscription (memory, passes, bytes, evictions, pages_in, pages_out, bounces, damped). A
+/// spread is median, q1, q3 (quartiles) and the number of samples; times are in seconds.
 ///
-/// Moving memory in this process needs userfaultfd and Linux 6.11; without, nothing is measured, and the report says so.
+/// Moving memory in this process needs userfaultfd and Linux 6.11; without, nothing is measured,
+/// and the report says so.
 ///
 /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
 #[derive(clap::Args, Clone, Debug)]

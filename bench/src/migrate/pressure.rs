@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! More than there is room for on the GPU. A buffer object takes all VRAM but a small room, so that it is the same on every GPU.
+//! More than there is room for on the GPU. A buffer object takes all VRAM but a small room, so that
+//! it is the same on every GPU.
 //!
-//! *Eviction:* the room is full of SVM memory, and a buffer object of half its size is allocated; the same with the room free is the yardstick. XNACK is
-//! off. *Oversubscription:* XNACK is on, and kernels go over a working set of twice the room, by page faults, against one that fits; the driver's
-//! counters tell how much moved, and how much was left where it was because it went to and fro.
+//! *Eviction:* the room is full of SVM memory, and a buffer object of half its size is allocated;
+//! the same with the room free is the yardstick. XNACK is off. *Oversubscription:* XNACK is on, and
+//! kernels go over a working set of twice the room, by page faults, against one that fits; the
+//! driver's counters tell how much moved, and how much was left where it was because it went to and
+//! fro.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a run of `vkfd bench migrate` found. Its serialization is the output of `--json`; see [`super::Args`] for the schema in words.
+//! What a run of `vkfd bench migrate` found. Its serialization is the output of `--json`; see
+//! [`super::Args`] for the schema in words.
 
 use serde::Serialize;
 
@@ -34,8 +35,9 @@ pub struct Measurement {
     pub bytes: u64,
     /// The time.
     pub seconds: Spread,
-    /// The time relative to the yardstick's in the same round: memcpy of the same bytes in the same pieces (transfer), an access without a fault or a
-    /// touch of new memory (fault), the same read in system memory (touch), an allocation with free room (pressure).
+    /// The time relative to the yardstick's in the same round: memcpy of the same bytes in the same
+    /// pieces (transfer), an access without a fault or a touch of new memory (fault), the same read
+    /// in system memory (touch), an allocation with free room (pressure).
     pub relative_to_yardstick: Option<Spread>,
 }
 

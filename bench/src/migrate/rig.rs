@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The drivers under test: a machine with coherent and one with private memory in this process; or the KFD of a device file, which has one
-//! of the two.
+//! The drivers under test: a machine with coherent and one with private memory in this process; or
+//! the KFD of a device file, which has one of the two.
 
 use std::path::{Path, PathBuf};
 
@@ -151,8 +151,10 @@ impl Mover {
         Ok(self.seat.client.prefetch(memory, Location::System)?)
     }
 
-    /// Fails unless as many bytes of the client's memory are on GPUs. What is measured of a move that did not happen means nothing. Less than a
-    /// thousandth may be missing: Linux leaves a page where it is that somebody holds just then, another processor's list of new pages for example.
+    /// Fails unless as many bytes of the client's memory are on GPUs. What is measured of a move
+    /// that did not happen means nothing. Less than a thousandth may be missing: Linux leaves a
+    /// page where it is that somebody holds just then, another processor's list of new pages for
+    /// example.
     ///
     /// # Errors
     ///

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A buffer moves to the GPU and back by requests of several sizes, against memcpy of the same bytes by pieces of the same size.
+//! A buffer moves to the GPU and back by requests of several sizes, against memcpy of the same
+//! bytes by pieces of the same size.
 //!
-//! XNACK is off and the GPU has access, so a request to the GPU ends when the GPU can use the memory there. Every buffer has its pages, in system
-//! memory, before each sample, and the memory copied to has its own.
+//! XNACK is off and the GPU has access, so a request to the GPU ends when the GPU can use the
+//! memory there. Every buffer has its pages, in system memory, before each sample, and the memory
+//! copied to has its own.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +27,9 @@ const GRANULE: u64 = 2 << 20;
 /// Bytes of a request.
 const REQUESTS: [u64; 4] = [BYTES, GRANULE, 64 << 10, 4 << 10];
 
-/// A buffer and who moves it; the yardstick has nobody. Requests of less than a granule have new memory for each sample: in a process they leave it in
-/// many mappings, which the next sample would pay for.
+/// A buffer and who moves it; the yardstick has nobody. Requests of less than a granule have new
+/// memory for each sample: in a process they leave it in many mappings, which the next sample would
+/// pay for.
 struct Case {
     memory: Memory,
     arena: Arena,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Step 3: the CPU changes its mappings under the registration, and the GPU has to see what the CPU sees.
+//! Step 3: the CPU changes its mappings under the registration, and the GPU has to see what the CPU
+//! sees.
 //!
-//! Each change hits a few ranges. Afterwards the driver's counters must have moved, the generation of exactly the ranges hit must have
-//! changed, and CPU and GPU must agree on every range that still has memory.
+//! Each change hits a few ranges. Afterwards the driver's counters must have moved, the generation
+//! of exactly the ranges hit must have changed, and CPU and GPU must agree on every range that
+//! still has memory.
 
 use std::fs::File;
 use std::io;

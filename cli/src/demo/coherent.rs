@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd demo coherent`: the life of a buffer that has no copies. It moves to a GPU, is computed on, read and written by the CPU where it is, pushed
-//! out when the GPU's memory is needed, and fetched again, all the time at the same addresses.
+//! `vkfd demo coherent`: the life of a buffer that has no copies. It moves to a GPU, is computed
+//! on, read and written by the CPU where it is, pushed out when the GPU's memory is needed, and
+//! fetched again, all the time at the same addresses.
 //!
-//! What moved and what did not is read from the driver's counters after every step; what is in the buffer is compared by checksums of the GPU and
-//! of the CPU. With private memory the same life, except that pages come back when the CPU touches them.
+//! What moved and what did not is read from the driver's counters after every step; what is in the
+//! buffer is compared by checksums of the GPU and of the CPU. With private memory the same life,
+//! except that pages come back when the CPU touches them.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -34,11 +36,13 @@ pub struct CoherentArgs {
     #[command(flatten)]
     session: SessionArgs,
 
-    /// Use private device memory, for comparison: its pages come back when the CPU touches them. A kernel's driver has one of the two kinds
+    /// Use private device memory, for comparison: its pages come back when the CPU touches them. A
+    /// kernel's driver has one of the two kinds
     #[arg(long, conflicts_with = "device")]
     private: bool,
 
-    /// The buffer's size, a multiple of 2M; the GPU's memory must have room for it. A number alone counts MiB
+    /// The buffer's size, a multiple of 2M; the GPU's memory must have room for it. A number alone
+    /// counts MiB
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = segments)]
     size: u64,
 
@@ -191,7 +195,8 @@ impl<'a> Buffer<'a> {
         Ok(self.client.svm()?)
     }
 
-    /// CPU and GPUs must see the same. With private memory this brings it back: the GPUs look first.
+    /// CPU and GPUs must see the same. With private memory this brings it back: the GPUs look
+    /// first.
     fn verify(&mut self, step: &mut Step) -> Result<()> {
         let segments: Vec<Segment> =
             (0..self.bytes / SEGMENT).map(|i| Segment { va: self.va().offset(i * SEGMENT), bytes: SEGMENT }).collect();
@@ -211,7 +216,8 @@ impl<'a> Buffer<'a> {
         Ok(())
     }
 
-    /// Calls `f` with each page's number and its contents, in order, and writes back what `write` says.
+    /// Calls `f` with each page's number and its contents, in order, and writes back what `write`
+    /// says.
     fn each_page(&self, write: bool, mut f: impl FnMut(u64, &mut [u8])) -> Result<()> {
         let mut page = vec![0; usize::try_from(PAGE)?];
         for number in 0..self.pages() {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Step 4: what registration costs, by one batch, by one call per range, and for memory that is not scattered.
+//! Step 4: what registration costs, by one batch, by one call per range, and for memory that is not
+//! scattered.
 //!
-//! The three are done in turn, round by round, so that what else the computer does hits them alike. Of each, the round with the median
-//! total is shown. A round before the first is not counted: it makes page tables and bookkeeping that stay.
+//! The three are done in turn, round by round, so that what else the computer does hits them alike.
+//! Of each, the round with the median total is shown. A round before the first is not counted: it
+//! makes page tables and bookkeeping that stay.
 
 use std::time::{Duration, Instant};
 

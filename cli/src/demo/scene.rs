@@ -71,7 +71,8 @@ impl<'a> Scene<'a> {
         Ok(Some(self.client().ranges(vkfd_client::Handle(bo.handle))?))
     }
 
-    /// Waits until the driver has heard of something new since `before`, and nothing waits for a restore. The time that took.
+    /// Waits until the driver has heard of something new since `before`, and nothing waits for a
+    /// restore. The time that took.
     ///
     /// With XNACK ranges wait for the GPU's next access, so only the news is waited for.
     pub fn settle(&self, before: &ProcessInfo, since: Instant) -> Result<Duration> {
@@ -136,7 +137,8 @@ impl<'a> Scene<'a> {
         self.engines.iter_mut().try_for_each(|engine| engine.checksums(&segments).map(drop))
     }
 
-    /// Compares CPU and GPU on `ranges`, on all GPUs, and notes the result as a check called `what`.
+    /// Compares CPU and GPU on `ranges`, on all GPUs, and notes the result as a check called
+    /// `what`.
     pub fn verify(&mut self, step: &mut Step, ranges: &[usize], what: &str) -> Result<()> {
         let cpu = self.cpu_checksums(ranges);
         let segments: Vec<Segment> = ranges.iter().map(|range| self.segment(*range)).collect::<Result<_>>()?;

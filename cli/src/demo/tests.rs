@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The demo on a KFD that is not vkfd, as far as it can tell: no batch, no kernels, no snapshots. And that its comparison sees a wrong byte.
+//! The demo on a KFD that is not vkfd, as far as it can tell: no batch, no kernels, no snapshots.
+//! And that its comparison sees a wrong byte.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -72,7 +73,8 @@ fn a_driver_without_batch_kernels_and_snapshots_is_enough() {
     let (list, layout) = list();
     let args = Cli::parse_from(["demo", "--rounds", "1"]).demo;
     if !hears.raw_system_calls {
-        // A kernel hears of everything; this process's source does not, so there is nothing to compare.
+        // A kernel hears of everything; this process's source does not, so there is nothing to
+        // compare.
         return;
     }
     let (document, report) = run_list(&args, &session, &output, &list, &layout).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A run's private directory, in memory. It goes with its owner; one whose owner was killed goes at the next run.
+//! A run's private directory, in memory. It goes with its owner; one whose owner was killed goes at
+//! the next run.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The library that is loaded into programs. It is a part of this program ([`EMBEDDED`]) and is written out when it is needed, because
-//! the loader takes files only.
+//! The library that is loaded into programs. It is a part of this program ([`EMBEDDED`]) and is
+//! written out when it is needed, because the loader takes files only.
 //!
-//! Mechanism: a file in the user's cache directory, named by what is in it, so that runs share its pages, and debuggers and profilers
-//! still find it afterwards. A file that is there is compared byte for byte before it is used. Where there is no such directory, or
-//! it is not safe, the run's private directory has the file.
+//! Mechanism: a file in the user's cache directory, named by what is in it, so that runs share its
+//! pages, and debuggers and profilers still find it afterwards. A file that is there is compared
+//! byte for byte before it is used. Where there is no such directory, or it is not safe, the run's
+//! private directory has the file.
 //!
-//! Safe means that nobody else can put another file in its place between the comparison and the loader's open: the file and its directory are
-//! this user's, and what is around them is this user's or root's, and others may not write there (or not move what is not theirs).
+//! Safe means that nobody else can put another file in its place between the comparison and the
+//! loader's open: the file and its directory are this user's, and what is around them is this
+//! user's or root's, and others may not write there (or not move what is not theirs).
 //!
-//! Who uses a file holds a shared lock on it; one of another version that nobody holds is removed when a new one is written.
+//! Who uses a file holds a shared lock on it; one of another version that nobody holds is removed
+//! when a new one is written.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -38,7 +41,8 @@ pub struct Library {
     _held: Option<File>,
 }
 
-/// The library: the file that is named, or one with what this program has inside, in the cache or in `private`.
+/// The library: the file that is named, or one with what this program has inside, in the cache or
+/// in `private`.
 pub fn find(named: Option<&Path>, private: &Path) -> Result<Library> {
     if let Some(named) = named.map(Path::to_owned).or_else(|| std::env::var_os(VARIABLE).map(Into::into)) {
         let path = std::path::absolute(&named)?;
@@ -142,7 +146,8 @@ fn is_own(data: &Metadata) -> bool {
     data.uid() == unsafe { libc::geteuid() } && data.mode() & 0o022 == 0
 }
 
-/// Whether nobody else can change what is in a directory or put another in its place. The path has no links in it.
+/// Whether nobody else can change what is in a directory or put another in its place. The path has
+/// no links in it.
 fn is_safe(place: &Path) -> io::Result<bool> {
     let mut safe = is_own(&fs::metadata(place)?);
     for around in place.ancestors().skip(1) {
@@ -172,8 +177,9 @@ impl Library {
         (self.path.clone(), self.lasting)
     }
 
-    /// The value of LD_PRELOAD: what is there, and then the library. Sanitizers' runtimes must come first, and whatever wraps calls of libc passes them
-    /// on to the next. Its parts are separated by spaces and colons, so a path that has some gets another name in `directory`.
+    /// The value of LD_PRELOAD: what is there, and then the library. Sanitizers' runtimes must come
+    /// first, and whatever wraps calls of libc passes them on to the next. Its parts are separated
+    /// by spaces and colons, so a path that has some gets another name in `directory`.
     pub fn preload(&self, directory: &Path, before: Option<OsString>) -> io::Result<OsString> {
         let mut name = self.path.clone();
         if name.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Machines in files (TOML), to be copied and changed. Those that are known by name are such files, too, and a part of this program.
+//! Machines in files (TOML), to be copied and changed. Those that are known by name are such files,
+//! too, and a part of this program.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the program's kernels have cost (`--profile`), and how near the operations are to hardware's (`--fidelity`).
+//! What the program's kernels have cost (`--profile`), and how near the operations are to
+//! hardware's (`--fidelity`).
 //!
-//! The library writes a file for each process into a directory, this adds them up when the program has ended.
+//! The library writes a file for each process into a directory, this adds them up when the program
+//! has ended.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Whether a library can be loaded into a program: said before it runs, because otherwise it runs as if there were no GPU, without a word.
+//! Whether a library can be loaded into a program: said before it runs, because otherwise it runs
+//! as if there were no GPU, without a word.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -107,7 +108,8 @@ fn check_binary(file: &Path, metadata: &fs::Metadata) -> Result<()> {
     Ok(())
 }
 
-/// The runtime of AddressSanitizer that a program is linked with: it has to be loaded before all other libraries.
+/// The runtime of AddressSanitizer that a program is linked with: it has to be loaded before all
+/// other libraries.
 pub fn sanitizer(program: &Path) -> Option<String> {
     let data = fs::read(program).ok()?;
     let file = elf::FileHeader64::<Endianness>::parse(&*data).ok()?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a run's private directory has: KFD's topology, the module, PCI devices and render nodes, under the paths that they have on a real machine.
+//! What a run's private directory has: KFD's topology, the module, PCI devices and render nodes,
+//! under the paths that they have on a real machine.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -133,8 +134,8 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     root.write(&format!("dev/dri/{node}"), "")
 }
 
-/// Versions of the blocks that a GPU is made of, by their hardware numbers: graphics core (11), copy engine (42), bus interface (108). Runtimes choose
-/// packet formats by them.
+/// Versions of the blocks that a GPU is made of, by their hardware numbers: graphics core (11),
+/// copy engine (42), bus interface (108). Runtimes choose packet formats by them.
 fn blocks(gfx_target_version: u32) -> [(u32, [u32; 3]); 3] {
     let (core, copy, bus) = match gfx_target_version {
         90_000 => ([9, 0, 1], [4, 0, 0], [6, 1, 0]),

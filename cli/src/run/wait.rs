@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Runs a program and waits for it, with its signals: what ends this process from outside is passed on to it, and this one ends after it, with the
-//! code that a shell would give.
+//! Runs a program and waits for it, with its signals: what ends this process from outside is passed
+//! on to it, and this one ends after it, with the code that a shell would give.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Passed on. SIGINT and SIGQUIT come from a terminal, which sends them to the program as well; here they are only survived.
+/// Passed on. SIGINT and SIGQUIT come from a terminal, which sends them to the program as well;
+/// here they are only survived.
 const PASSED_ON: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 const SURVIVED: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
 
@@ -16,7 +17,8 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 extern "C" fn pass_on(signal: i32) {
     let child = CHILD.load(Ordering::Relaxed);
     if child != 0 && PASSED_ON.contains(&signal) {
-        // SAFETY: async-signal-safe. The child is not waited for before this process has its status, so the number is its own.
+        // SAFETY: async-signal-safe. The child is not waited for before this process has its
+        // status, so the number is its own.
         unsafe { libc::kill(child, signal) };
     }
 }
@@ -30,7 +32,8 @@ pub struct CannotStart(io::Error);
 pub fn run(mut command: Command) -> anyhow::Result<ExitCode> {
     for signal in PASSED_ON.into_iter().chain(SURVIVED) {
         let handler: extern "C" fn(i32) = pass_on;
-        // SAFETY: the handler only stores, loads and calls kill. Handlers are reset in the program when it is executed.
+        // SAFETY: the handler only stores, loads and calls kill. Handlers are reset in the program
+        // when it is executed.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
     let parent = std::process::id();

@@ -5,7 +5,8 @@
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// The program with these arguments, in an environment that does not change what it prints or how it learns of mappings.
+/// The program with these arguments, in an environment that does not change what it prints or how
+/// it learns of mappings.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vkfd"));
     command.args(arguments).env_remove("VKFD_NOTIFY").env_remove("VKFD_PRELOAD");

@@ -23,8 +23,8 @@ const PER_RANGE: u32 = 1 << 3;
 ///
 /// # Safety
 ///
-/// `client` as for [`vkfd_close`](crate::vkfd_close); `ranges` has `count` entries; `out` is null or can be written. For the memory, as for
-/// [`vkfd_client::Client::register_ranges`].
+/// `client` as for [`vkfd_close`](crate::vkfd_close); `ranges` has `count` entries; `out` is null
+/// or can be written. For the memory, as for [`vkfd_client::Client::register_ranges`].
 #[no_mangle]
 pub unsafe extern "C" fn vkfd_register_ranges(
     client: *mut VkfdClient,
@@ -105,7 +105,8 @@ unsafe fn register(
             strategy: if flags & PER_RANGE != 0 { Strategy::PerRange } else { Strategy::Auto },
             ..RegisterOptions::default()
         };
-        // SAFETY: the caller promises the entries, and for the memory what `register_ranges` asks for.
+        // SAFETY: the caller promises the entries, and for the memory what `register_ranges` asks
+        // for.
         let buffer = unsafe { client.client.register_ranges(std::slice::from_raw_parts(ranges, count), &options)? };
         Ok(VkfdBuffer(buffer))
     };
@@ -307,7 +308,8 @@ fn with_queue(
         Some(queue) => queue,
         None => CopyQueue::new(&client.client, gpu)?,
     };
-    // A queue whose work failed is dropped: it has stopped, or still works on something that is not waited for any more.
+    // A queue whose work failed is dropped: it has stopped, or still works on something that is not
+    // waited for any more.
     work(&mut queue, Duration::from_millis(timeout_ms.into()))?;
     *slot = Some(queue);
     Ok(())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What every function of the interface does: turn a result into an error number and a message of the thread, a panic into `-EIO`,
-//! and handles into objects.
+//! What every function of the interface does: turn a result into an error number and a message of
+//! the thread, a panic into `-EIO`, and handles into objects.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, CString};
@@ -99,11 +99,13 @@ pub(crate) unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result
     })
 }
 
-/// Fills a structure of a caller that may know a shorter form of it: the first member is the caller's size, and then how much was filled.
+/// Fills a structure of a caller that may know a shorter form of it: the first member is the
+/// caller's size, and then how much was filled.
 ///
 /// # Safety
 ///
-/// `out` is null or has as many bytes as its first member says. `T` begins with that member, a `u32`, and has no padding.
+/// `out` is null or has as many bytes as its first member says. `T` begins with that member, a
+/// `u32`, and has no padding.
 pub(crate) unsafe fn fill<T: Copy>(out: *mut T, what: &str, make: impl FnOnce(u32) -> Result<T>) -> Result {
     if out.is_null() {
         return Err(null("out"));
@@ -115,16 +117,19 @@ pub(crate) unsafe fn fill<T: Copy>(out: *mut T, what: &str, make: impl FnOnce(u3
         return Err(ClientError::Invalid(format!("{what}.size is {room}")));
     }
     let filled = make(u32::try_from(bytes).unwrap_or(0))?;
-    // SAFETY: the caller has `size` bytes there, and `bytes` is not more than that or than the source has.
+    // SAFETY: the caller has `size` bytes there, and `bytes` is not more than that or than the
+    // source has.
     unsafe { ptr::copy_nonoverlapping((&raw const filled).cast::<u8>(), out.cast::<u8>(), bytes) };
     Ok(())
 }
 
-/// Reads a structure of a caller that may know a shorter form of it: what it does not know is as in `value`.
+/// Reads a structure of a caller that may know a shorter form of it: what it does not know is as in
+/// `value`.
 ///
 /// # Safety
 ///
-/// `given` is null or has as many bytes as its first member says. `T` begins with that member, a `u32`, and is valid for every bit pattern.
+/// `given` is null or has as many bytes as its first member says. `T` begins with that member, a
+/// `u32`, and is valid for every bit pattern.
 pub(crate) unsafe fn read<T: Copy>(given: *const T, what: &str, mut value: T) -> Result<T> {
     if given.is_null() {
         return Err(null(what));

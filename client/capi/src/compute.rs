@@ -43,7 +43,8 @@ pub struct VkfdLaunch {
 ///
 /// # Safety
 ///
-/// `client` as for [`vkfd_close`](crate::vkfd_close); `file` has `bytes` bytes; `out` is null or can be written.
+/// `client` as for [`vkfd_close`](crate::vkfd_close); `file` has `bytes` bytes; `out` is null or
+/// can be written.
 #[no_mangle]
 pub unsafe extern "C" fn vkfd_code_load(
     client: *mut VkfdClient,
@@ -110,8 +111,9 @@ pub unsafe extern "C" fn vkfd_queue_free(queue: *mut VkfdQueue) {
 ///
 /// # Safety
 ///
-/// The handles are null or came from this library and are not freed; `kernel` is null or a C string; `launch` is null or has `size` bytes, with
-/// `args_bytes` bytes at `args`; `out` is null or can be written.
+/// The handles are null or came from this library and are not freed; `kernel` is null or a C
+/// string; `launch` is null or has `size` bytes, with `args_bytes` bytes at `args`; `out` is null
+/// or can be written.
 #[no_mangle]
 pub unsafe extern "C" fn vkfd_launch(
     queue: *mut VkfdQueue,

@@ -8,10 +8,11 @@
 //! | `compute` | code objects, queues, fences |
 //! | `svm` | memory that CPU and GPUs use at the same addresses |
 //!
-//! Mechanism: opaque boxes, negative error numbers, and a message a thread. A panic ends at the boundary as `-EIO`.
+//! Mechanism: opaque boxes, negative error numbers, and a message a thread. A panic ends at the
+//! boundary as `-EIO`.
 //!
-//! Lock: `queues` guards the copy queues, one for each GPU, made at first use and held for a copy; copies on one GPU therefore
-//! run one after the other. Each compute queue has a lock of its own.
+//! Lock: `queues` guards the copy queues, one for each GPU, made at first use and held for a copy;
+//! copies on one GPU therefore run one after the other. Each compute queue has a lock of its own.
 
 mod buffer;
 mod call;
@@ -124,7 +125,8 @@ pub unsafe extern "C" fn vkfd_open_embedded(gpus: u32, vram_bytes: u64, out: *mu
 ///
 /// # Safety
 ///
-/// `machine` is null or has `size` bytes, and its target is null or a C string; `out` is null or can be written.
+/// `machine` is null or has `size` bytes, and its target is null or a C string; `out` is null or
+/// can be written.
 #[no_mangle]
 pub unsafe extern "C" fn vkfd_open_machine(machine: *const VkfdMachine, out: *mut *mut VkfdClient) -> c_int {
     let open = || {

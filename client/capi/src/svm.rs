@@ -30,7 +30,8 @@ fn location(client: &VkfdClient, place: u32) -> Result<Location> {
 ///
 /// # Safety
 ///
-/// `client` as for [`vkfd_close`](crate::vkfd_close). For the memory, as for [`vkfd_client::Client::svm_set`].
+/// `client` as for [`vkfd_close`](crate::vkfd_close). For the memory, as for
+/// [`vkfd_client::Client::svm_set`].
 #[no_mangle]
 pub unsafe extern "C" fn vkfd_svm_access(
     client: *mut VkfdClient,

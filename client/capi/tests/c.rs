@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Compiles C programs against the header and the static library, and runs them: a test of the interface, and the examples.
+//! Compiles C programs against the header and the static library, and runs them: a test of the
+//! interface, and the examples.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What the pkg-config file names for static linking: the system's libraries that Rust's standard library needs.
+/// What the pkg-config file names for static linking: the system's libraries that Rust's standard
+/// library needs.
 fn system_libraries() -> Vec<&'static str> {
     let line = include_str!("../vkfd.pc.in").lines().find_map(|line| line.strip_prefix("Libs.private:"));
     line.expect("a line Libs.private").split_whitespace().collect()
@@ -23,7 +25,8 @@ fn c_compiler() -> Option<String> {
 /// Compiles a program of this package's and runs it.
 fn run(cc: &str, source: &str, arguments: &[&str]) -> Output {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // Cargo builds the library into the directory of the test, and copies it out only for `cargo build`.
+    // Cargo builds the library into the directory of the test, and copies it out only for
+    // `cargo build`.
     let test = std::env::current_exe().expect("the test's path");
     let library = test.with_file_name("libvkfd.a");
     assert!(library.is_file(), "{} is missing", library.display());

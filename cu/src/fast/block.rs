@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Blocks: straight pieces of machine code, pre-decoded.
 //!
-//! A block ends after a branch, whatever leaves the engine, 64 instructions, or its page. It is built for waves of one
-//! [`Layout`]: handlers rely on the registers that were checked then. What has no handler is a step that the reference engine
-//! executes. The words are kept, to be compared when the code may have changed.
+//! A block ends after a branch, whatever leaves the engine, 64 instructions, or its page. It is
+//! built for waves of one [`Layout`]: handlers rely on the registers that were checked then. What
+//! has no handler is a step that the reference engine executes. The words are kept, to be compared
+//! when the code may have changed.
 
 #[cfg(feature = "sabotage")]
 use super::chain::Chained;
@@ -96,7 +97,8 @@ pub(super) struct Block {
     words: Vec<u32>,
     /// Where they were on the host: the first and the last one.
     host: [usize; 2],
-    /// When the words were last known to be these: the engine's count of runs, and of invalidations.
+    /// When the words were last known to be these: the engine's count of runs, and of
+    /// invalidations.
     pub(super) run: u64,
     epoch: u64,
 }
@@ -183,7 +185,8 @@ impl Block {
         }
         let first = self.steps.as_mut_ptr();
         for index in 1..self.steps.len() {
-            // SAFETY: both are steps of the block, and so is what is behind a chain: the last step is in none.
+            // SAFETY: both are steps of the block, and so is what is behind a chain: the last step
+            // is in none.
             unsafe {
                 let step = &mut *first.add(index - 1);
                 (step.next, step.behind) = (first.add(index), first.add(index - 1).wrapping_add(step.links as usize));
@@ -224,8 +227,8 @@ impl Block {
         self.pc.wrapping_add(4 * self.words.len() as u64)
     }
 
-    /// Whether the code is still what was decoded, for a wave that comes here first in a run. If it is where it was and nobody
-    /// has invalidated the instruction cache, it is not looked at.
+    /// Whether the code is still what was decoded, for a wave that comes here first in a run. If it
+    /// is where it was and nobody has invalidated the instruction cache, it is not looked at.
     pub(super) fn still(&mut self, world: &mut dyn World, (run, epoch): (u64, u64)) -> Result<bool, Exit> {
         let last = self.end().wrapping_sub(4);
         let place = |world: &mut dyn World, pc| {
@@ -247,8 +250,8 @@ impl Block {
 
 #[cfg(feature = "sabotage")]
 impl Block {
-    /// Puts a step that spoils the result behind the handlers of an operation; around those of one without a destination, such
-    /// that spoil what it stores.
+    /// Puts a step that spoils the result behind the handlers of an operation; around those of one
+    /// without a destination, such that spoil what it stores.
     pub(super) fn spoil(&mut self, sabotage: &Switches) {
         if sabotage.has(Switch::Chain) {
             for (step, operands) in self.steps.iter().zip(&mut self.operands) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Host pointers of pages, kept while the gate is open.
 //!
-//! Direct-mapped, by page and by access. What it has is the world's answer and lives no longer than a span does: an engine
-//! empties it whenever it starts to run a wave. So a flush that the driver forgot stays as visible as without it.
+//! Direct-mapped, by page and by access. What it has is the world's answer and lives no longer than
+//! a span does: an engine empties it whenever it starts to run a wave. So a flush that the driver
+//! forgot stays as visible as without it.
 
 use crate::world::{Access, Span, World};
 
-/// Halves of them are for reading and for writing: a loop that copies with a stride has hundreds of both.
+/// Halves of them are for reading and for writing: a loop that copies with a stride has hundreds of
+/// both.
 const ENTRIES: usize = 1024;
 /// Bytes of a page, the least that page tables map.
 pub(super) const PAGE: u64 = 4096;
@@ -27,8 +29,8 @@ pub(super) struct Cache {
     pub(super) moved: u64,
 }
 
-// SAFETY: the pointers are only used by the thread that holds the gate open; after a move they are stale and, by the time in
-// their tags, known to be.
+// SAFETY: the pointers are only used by the thread that holds the gate open; after a move they are
+// stale and, by the time in their tags, known to be.
 unsafe impl Send for Cache {}
 
 impl Cache {
@@ -45,8 +47,8 @@ impl Cache {
         }
     }
 
-    /// The host pointer of a byte; what follows it in its page follows there. None if there is no such page, or not all of it:
-    /// the reference engine finds out what that means.
+    /// The host pointer of a byte; what follows it in its page follows there. None if there is no
+    /// such page, or not all of it: the reference engine finds out what that means.
     #[inline(always)]
     pub(super) fn page(&mut self, world: &mut dyn World, va: u64, write: bool) -> Option<*mut u8> {
         let (slot, tag) = self.place(va, write);

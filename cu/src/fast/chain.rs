@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Rows of FMAs one after another: one handler for all of them.
 //!
-//! What limits an FMA here is what it loads: three vectors for each eight lanes, and what says where they are. In a chain the latter
-//! is one word for an instruction, [`Operands`], and EXEC and MODE are looked at once. A chain's steps stay what they are by
-//! themselves: each begins the chain of those that are left, so that the reference engine can take one out of the middle.
+//! What limits an FMA here is what it loads: three vectors for each eight lanes, and what says
+//! where they are. In a chain the latter is one word for an instruction, [`Operands`], and EXEC and
+//! MODE are looked at once. A chain's steps stay what they are by themselves: each begins the chain
+//! of those that are left, so that the reference engine can take one out of the middle.
 
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step, ROW};
@@ -43,7 +44,8 @@ impl Chained {
     }
 }
 
-/// The handler of chains of an operation, if its source `kind - 1` is in a scalar register (0: none is).
+/// The handler of chains of an operation, if its source `kind - 1` is in a scalar register (0: none
+/// is).
 pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<Chained> {
     if !matches!(op, Op::VFmaF32 | Op::VFmacF32) {
         return None;
@@ -102,7 +104,8 @@ unsafe fn body<S: Simd, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
         // SAFETY: the step's handler outside of a chain.
         return unsafe { (step.alone)(step, cx) };
     }
-    // SAFETY: the block has the chain's operands and steps as long as it runs, and a step after every one of them.
+    // SAFETY: the block has the chain's operands and steps as long as it runs, and a step after
+    // every one of them.
     unsafe {
         let chain = std::slice::from_raw_parts(step.chain, step.links as usize);
         let done = if cx.all == u64::MAX { links::<S, K, 8>(chain, cx) } else { links::<S, K, 4>(chain, cx) };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Comparisons of integers of 64 bits, by their halves: vectors of the low words and of the high ones.
+//! Comparisons of integers of 64 bits, by their halves: vectors of the low words and of the high
+//! ones.
 
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step};

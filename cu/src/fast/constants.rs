@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Constants as handlers read them: rows with a value in every lane, and words; and the temporary rows.
+//! Constants as handlers read them: rows with a value in every lane, and words; and the temporary
+//! rows.
 //!
-//! They live as long as the engine, at fixed addresses, which are exposed: a [`Source`] has them as numbers.
+//! They live as long as the engine, at fixed addresses, which are exposed: a [`Source`] has them as
+//! numbers.
 
 use super::prepare::Lanes;
 use super::step::Source;

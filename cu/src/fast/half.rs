@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Vector operations of 16 bits, and on both halves of a word.
 //!
-//! Halves are computed in single precision and rounded once more: of a sum, difference or product that is the nearest half, for
-//! single precision has more than twice the bits. A fused product and sum is first rounded to odd.
+//! Halves are computed in single precision and rounded once more: of a sum, difference or product
+//! that is the nearest half, for single precision has more than twice the bits. A fused product and
+//! sum is first rounded to odd.
 
 use super::ops::{comparisons, one, operations, zero, Shape};
 use super::simd::Simd;
@@ -56,8 +57,8 @@ unsafe fn max<S: Simd>(a: S::V, b: S::V) -> S::V {
     }
 }
 
-/// The product is exact in single precision. Of the sum, what is lost tells in which direction the sum lies between two numbers:
-/// the odd one of them rounds to a half as the exact sum does.
+/// The product is exact in single precision. Of the sum, what is lost tells in which direction the
+/// sum lies between two numbers: the odd one of them rounds to a half as the exact sum does.
 #[inline(always)]
 unsafe fn fma<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
     // SAFETY: as above.
@@ -96,7 +97,8 @@ unsafe fn by<S: Simd>(a: S::V) -> S::V {
     unsafe { S::and(a, S::splat(15)) }
 }
 
-/// A function of both halves; of each, what is above it does not count and is not there in the result.
+/// A function of both halves; of each, what is above it does not count and is not there in the
+/// result.
 macro_rules! both {
     ($s:ident, $f:ident, $($arg:ident),+) => {{
         let half = $s::splat(16);
@@ -321,7 +323,8 @@ pub(super) mod pairs {
     }
 }
 
-/// The shape and handler of an operation of 16 bits whose source `kind - 1` is in a scalar register (0: none is).
+/// The shape and handler of an operation of 16 bits whose source `kind - 1` is in a scalar register
+/// (0: none is).
 pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
     let both = || if op == Op::VPkFmacF16 { pairs::operation(op, avx2, kind) } else { None };
     plain(op, avx2, kind).or_else(|| compare(op, avx2, kind)).or_else(both)

@@ -5,7 +5,8 @@ use super::block::{Builder, Place};
 use super::step::{Cx, Flow, Source, Step, ROW};
 use vkfd_isa::{Inst, Mods, Op, Operand};
 
-/// Spoils a result, in both halves: lane 5 of a row, a scalar register if `imm` is 1, SCC if it is 2.
+/// Spoils a result, in both halves: lane 5 of a row, a scalar register if `imm` is 1, SCC if it is
+/// 2.
 #[cfg(feature = "sabotage")]
 pub(super) unsafe fn spoil(step: &Step, cx: &mut Cx) -> Flow {
     if step.imm == 2 {
@@ -38,8 +39,8 @@ unsafe fn read_lane(step: &Step, cx: &mut Cx) -> Flow {
     step.done(cx)
 }
 
-/// Writes one lane, active or not: of `scalar[0]` if `scalar[1]`, else of the first word of `src[0]`. Which one is in `scalar[2]`
-/// if `scalar[3]`, else in `imm`.
+/// Writes one lane, active or not: of `scalar[0]` if `scalar[1]`, else of the first word of
+/// `src[0]`. Which one is in `scalar[2]` if `scalar[3]`, else in `imm`.
 unsafe fn write_lane(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the step's rows and registers exist.
     unsafe {
@@ -100,7 +101,8 @@ fn translate_pair(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut 
     Some(())
 }
 
-/// Counts the lanes of a mask below each lane. `imm`: bit 0, it is of the high half; bit 1, each lane has its own mask.
+/// Counts the lanes of a mask below each lane. `imm`: bit 0, it is of the high half; bit 1, each
+/// lane has its own mask.
 unsafe fn count(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the step's rows and registers exist.
     unsafe {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Matrix operations of CDNA2, all shapes, on processors with AVX2.
 //!
-//! Eight lanes of D are eight columns of a row (of 4 by 4 blocks, a row of two blocks). A's elements are broadcast, B's rows are
-//! vectors, which stay for all rows of D. Where elements lie is the reference engine's `Shape`.
+//! Eight lanes of D are eight columns of a row (of 4 by 4 blocks, a row of two blocks). A's
+//! elements are broadcast, B's rows are vectors, which stay for all rows of D. Where elements lie
+//! is the reference engine's `Shape`.
 //!
-//! The order of sums is the reference's. Halves: products are exact in single precision, so that the sum of two of them is two
-//! fused operations; then the other two, both sums, and the accumulator. No sum of them is denormal, for all are multiples of
-//! 2^-48; so only the accumulator that comes in is flushed, as the halves are. bfloat16 has denormal products: they are the
-//! reference engine's, as is whatever has a NaN in the result. Single and double precision are chains of fused operations.
+//! The order of sums is the reference's. Halves: products are exact in single precision, so that
+//! the sum of two of them is two fused operations; then the other two, both sums, and the
+//! accumulator. No sum of them is denormal, for all are multiples of 2^-48; so only the accumulator
+//! that comes in is flushed, as the halves are. bfloat16 has denormal products: they are the
+//! reference engine's, as is whatever has a NaN in the result. Single and double precision are
+//! chains of fused operations.
 
 use super::block::{Builder, Place};
 use super::simd::Simd;
@@ -27,7 +30,8 @@ const BF16: u8 = 2;
 const BF16_K: u8 = 3;
 const I8: u8 = 4;
 
-/// Element `n` of every lane, as single precision (denormals are positive zeros) or an integer of 32 bits.
+/// Element `n` of every lane, as single precision (denormals are positive zeros) or an integer of
+/// 32 bits.
 #[inline(always)]
 unsafe fn element<S: Simd, const KIND: u8>(from: *const u32, n: usize, to: &mut Row) {
     // SAFETY: the rows exist.
@@ -251,7 +255,8 @@ unsafe fn double<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, c
     step.done(cx)
 }
 
-/// A handler, if the processor has AVX2: without it, they would hardly be faster than the reference engine.
+/// A handler, if the processor has AVX2: without it, they would hardly be faster than the reference
+/// engine.
 macro_rules! wide {
     ($avx2:expr, $body:ident $m:literal $k:literal $blocks:literal $kind:ident) => {{
         #[cfg(target_arch = "x86_64")]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Functions of one half: the reference engine's results, each computed when it is first asked for.
 //!
-//! A half has 65,536 values, so a table of results is small, and the rarer functions need no arithmetic of their own. Entries
-//! are words that any thread may fill: all of them would write the same.
+//! A half has 65,536 values, so a table of results is small, and the rarer functions need no
+//! arithmetic of their own. Entries are words that any thread may fill: all of them would write the
+//! same.
 
 use super::ops::Shape;
 use super::simd::Simd;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Fused operations of mixed precision: each source is a single or a half, the result a single or one half of a register.
+//! Fused operations of mixed precision: each source is a single or a half, the result a single or
+//! one half of a register.
 //!
-//! Steps before the operation make singles of halves. Limits: clamped results, and halves that are constants, are the reference
-//! engine's. gfx900's operations do not fuse, and know no denormals.
+//! Steps before the operation make singles of halves. Limits: clamped results, and halves that are
+//! constants, are the reference engine's. gfx900's operations do not fuse, and know no denormals.
 
 use super::block::{Builder, Place};
 use super::prepare::{self, Part};

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The fast engine: pre-decoded blocks, all lanes of a wave at once.
 //!
-//! Machine code is decoded once into blocks of steps: a handler and where its operands are. Handlers do 64 lanes by vectors of
-//! eight; they exist in two forms, for AVX2 and for any processor, that give the same bits. What has no handler, and what a
-//! handler finds too hard (NaNs, another rounding, an access that misses), the reference engine executes; so this engine is
-//! complete, and the reference is right where they differ, which the lock-step tests would show.
+//! Machine code is decoded once into blocks of steps: a handler and where its operands are.
+//! Handlers do 64 lanes by vectors of eight; they exist in two forms, for AVX2 and for any
+//! processor, that give the same bits. What has no handler, and what a handler finds too hard
+//! (NaNs, another rounding, an access that misses), the reference engine executes; so this engine
+//! is complete, and the reference is right where they differ, which the lock-step tests would show.
 //!
-//! The code is compared with what was decoded when the instruction cache was invalidated or the code lies elsewhere. The gate is
-//! asked for at the begin of each block.
+//! The code is compared with what was decoded when the instruction cache was invalidated or the
+//! code lies elsewhere. The gate is asked for at the begin of each block.
 //!
 //! | module | |
 //! |---|---|
@@ -25,9 +26,10 @@
 //! | `scalar` | SALU and branches |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
-//! The reference engine keeps what compilers hardly write, and what costs more than its decoding: scalar stores and atomics,
-//! formatted buffers, `ds_*_src2`, registers found through M0, fields of MODE, messages, sleeping, sums of distances over 64 bits,
-//! cube maps. VOPD and masks of 32 bits are its, too.
+//! The reference engine keeps what compilers hardly write, and what costs more than its decoding:
+//! scalar stores and atomics, formatted buffers, `ds_*_src2`, registers found through M0, fields of
+//! MODE, messages, sleeping, sums of distances over 64 bits, cube maps. VOPD and masks of 32 bits
+//! are its, too.
 //!
 //! Limits: an engine belongs to one thread.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
@@ -163,8 +165,9 @@ pub struct Engine {
     slow: std::collections::BTreeMap<Op, u64>,
 }
 
-// SAFETY: the pointers of `recent` are to the engine's own blocks, those in blocks to its own constants and to the block's own
-// steps: they move with it, on the heap, and only its thread uses them.
+// SAFETY: the pointers of `recent` are to the engine's own blocks, those in blocks to its own
+// constants and to the block's own steps: they move with it, on the heap, and only its thread uses
+// them.
 unsafe impl Send for Engine {}
 
 impl Blocks {
@@ -264,10 +267,11 @@ impl Engine {
         }
     }
 
-    /// Says what is broken in code that is decoded from now on. With [`Switch::Handler`](vkfd_sabotage::Switch::Handler) the
-    /// lowest bit of lane 5 of the destination (a scalar destination's lowest bit) is wrong; the switch's value is the
-    /// operation's number in [`Op::ALL`]. With [`Switch::Chain`](vkfd_sabotage::Switch::Chain) the last source of a chain is the
-    /// first.
+    /// Says what is broken in code that is decoded from now on. With
+    /// [`Switch::Handler`](vkfd_sabotage::Switch::Handler) the lowest bit of lane 5 of the
+    /// destination (a scalar destination's lowest bit) is wrong; the switch's value is the
+    /// operation's number in [`Op::ALL`]. With [`Switch::Chain`](vkfd_sabotage::Switch::Chain) the
+    /// last source of a chain is the first.
     pub fn sabotage(&mut self, switches: Switches) {
         self.blocks.sabotage = switches;
     }
@@ -294,7 +298,8 @@ impl Engine {
         self.opening = None;
     }
 
-    /// Runs a wave for about `budget` instructions, until it is left for another reason, or the gate is wanted. The gate is open.
+    /// Runs a wave for about `budget` instructions, until it is left for another reason, or the
+    /// gate is wanted. The gate is open.
     pub fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
         let opening = world.opening();
         if opening.is_none() || opening != self.opening {
@@ -349,7 +354,8 @@ impl Engine {
                 Ok(block) => block,
                 Err(exit) => return Some(exit),
             };
-            // SAFETY: a block of `blocks`, none of which goes before the next call of `block`. Handlers do not reach it.
+            // SAFETY: a block of `blocks`, none of which goes before the next call of `block`.
+            // Handlers do not reach it.
             let block = unsafe { &*block };
             let end = run_block(block, &mut cx, done);
             for &op in &block.inexact {
@@ -380,7 +386,8 @@ impl Engine {
 enum End {
     /// To the wave's program counter.
     Jump,
-    /// There, too, but its last instruction was the reference engine's, and may have changed anything.
+    /// There, too, but its last instruction was the reference engine's, and may have changed
+    /// anything.
     Slow,
     Exit(Exit),
 }
@@ -390,8 +397,8 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
     cx.pc = block.pc;
     let mut step = block.steps.as_ptr();
     loop {
-        // SAFETY: the block was built for this processor and for waves with as many registers as this one. Its last step jumps,
-        // so that there is one after every other.
+        // SAFETY: the block was built for this processor and for waves with as many registers as
+        // this one. Its last step jumps, so that there is one after every other.
         let flow = unsafe { ((*step).run)(&*step, cx) };
         if flow == Flow::Jump {
             *done += block.insts.len() as u64;

@@ -115,7 +115,8 @@ macro_rules! operations {
     )*) => {
         $($(operations!(@ impl $trait $check $s $args $op $body);)*)*
 
-        /// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none is).
+        /// The shape and handler of an operation whose source `kind - 1` is in a scalar register
+        /// (0: none is).
         fn plain(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
             match op {
                 $($(Op::$op => Some((Shape::$trait, operations!(@ $trait $op avx2 kind)?)),)*)*
@@ -481,7 +482,8 @@ carries! {
     VSubbrevCoU32 true |S, a, b, carry| subtract::<S>(b, a, carry);
 }
 
-/// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none is).
+/// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none
+/// is).
 pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
     plain(op, avx2, kind).or_else(|| compare(op, avx2, kind)).or_else(|| carry(op, avx2, kind))
 }

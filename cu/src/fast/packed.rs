@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Packed operations on halves, with the halves of the sources that the instruction chooses and negates.
+//! Packed operations on halves, with the halves of the sources that the instruction chooses and
+//! negates.
 
 use super::block::{Builder, Place};
 use super::half::pairs;

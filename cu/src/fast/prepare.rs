@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What encodings do to operands: steps before and behind an operation's own.
 //!
-//! Before it, a source that is not as the handler wants it becomes a temporary row: a part of a register (SDWA, halves), another
-//! lane's (DPP), its absolute value, the negative one, the halves of a packed operation. Behind it, a result is clamped, or put
-//! where it belongs in its register. DPP leaves lanes out: EXEC is without them until the operation is done, and what the
-//! program has of it is in [`Cx::saved`], also for the reference engine, should a handler give up.
+//! Before it, a source that is not as the handler wants it becomes a temporary row: a part of a
+//! register (SDWA, halves), another lane's (DPP), its absolute value, the negative one, the halves
+//! of a packed operation. Behind it, a result is clamped, or put where it belongs in its register.
+//! DPP leaves lanes out: EXEC is without them until the operation is done, and what the program has
+//! of it is in [`Cx::saved`], also for the reference engine, should a handler give up.
 
 use super::simd::Simd;
 use super::step::{Cx, Flow, Step};
@@ -36,7 +37,8 @@ impl Part {
     }
 }
 
-/// Halves of a packed operation's source: bit 0, the low result has the high half; bit 1, the high result has.
+/// Halves of a packed operation's source: bit 0, the low result has the high half; bit 1, the high
+/// result has.
 pub(super) const SWAP: [[bool; 2]; 4] = [[false, false], [true, false], [false, true], [true, true]];
 
 /// A handler with and without AVX2, which need not have a frame of its own.
@@ -72,8 +74,9 @@ light!(widen, widen_body);
 light!(keep, keep_body);
 light!(place, place_body);
 
-/// Makes the temporary row at `dst` of parts of a row, or of the scalar register `scalar[0]` if `scalar[1]`. `scalar[2]`: first
-/// bit; `scalar[3]`: width, and 128 if signed; `imm`: what is kept, and above that what is turned.
+/// Makes the temporary row at `dst` of parts of a row, or of the scalar register `scalar[0]` if
+/// `scalar[1]`. `scalar[2]`: first bit; `scalar[3]`: width, and 128 if signed; `imm`: what is kept,
+/// and above that what is turned.
 #[inline(always)]
 unsafe fn part_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     let to = std::ptr::with_exposed_provenance_mut::<u32>(step.dst);
@@ -109,8 +112,8 @@ unsafe fn part_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     }
 }
 
-/// Makes the temporary row at `dst` of halves of a row, or of the scalar register `scalar[0]` if `scalar[1]`; `scalar[2]`: which
-/// ([`SWAP`]); `imm`: bits that are turned.
+/// Makes the temporary row at `dst` of halves of a row, or of the scalar register `scalar[0]` if
+/// `scalar[1]`; `scalar[2]`: which ([`SWAP`]); `imm`: bits that are turned.
 #[inline(always)]
 unsafe fn halves_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     let to = std::ptr::with_exposed_provenance_mut::<u32>(step.dst);
@@ -130,7 +133,8 @@ unsafe fn halves_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     }
 }
 
-/// Makes singles of the halves in the low bits of the row `src[0]`, in the temporary row at `dst`; gives up if an active one is NaN.
+/// Makes singles of the halves in the low bits of the row `src[0]`, in the temporary row at `dst`;
+/// gives up if an active one is NaN.
 #[inline(always)]
 unsafe fn widen_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     let to = std::ptr::with_exposed_provenance_mut::<u32>(step.dst);
@@ -167,13 +171,14 @@ pub(super) struct Lanes {
     pub(super) inactive: bool,
 }
 
-/// Makes the temporary row at `dst` of other lanes of a row, as [`Lanes`] at `src[1]` says, and leaves lanes out.
+/// Makes the temporary row at `dst` of other lanes of a row, as [`Lanes`] at `src[1]` says, and
+/// leaves lanes out.
 #[inline(always)]
 unsafe fn permute_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     let to = std::ptr::with_exposed_provenance_mut::<u32>(step.dst);
     let exec = cx.exec();
-    // SAFETY: the destination is a temporary row and the table a constant, which outlive the step; the source exists, and is no
-    // temporary row.
+    // SAFETY: the destination is a temporary row and the table a constant, which outlive the step;
+    // the source exists, and is no temporary row.
     unsafe {
         let lanes = &*cx.row(step.src[1]).cast::<Lanes>();
         let from = cx.row(step.src[0]);
@@ -236,8 +241,8 @@ pub(super) const PAD: u8 = 0;
 pub(super) const SEXT: u8 = 1;
 pub(super) const PRESERVE: u8 = 2;
 
-/// Puts the results in the row `dst` where they belong: clamped, `scalar[2]` bits from bit `scalar[1]` on, and the rest by
-/// `scalar[3]`, with the old values in the row `src[0]`.
+/// Puts the results in the row `dst` where they belong: clamped, `scalar[2]` bits from bit
+/// `scalar[1]` on, and the rest by `scalar[3]`, with the old values in the row `src[0]`.
 #[inline(always)]
 unsafe fn place_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     let [clamp, from, width, rest] = step.scalar;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Sums, differences and dot products of integers that saturate: what `clamp` makes of them.
 //!
-//! Limits: products with sums, and sums of distances, are the reference engine's when they saturate.
+//! Limits: products with sums, and sums of distances, are the reference engine's when they
+//! saturate.
 
 use super::half::{low, signed};
 use super::ops::{operations, Shape};

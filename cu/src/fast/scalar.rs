@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Scalar operations and branches.
 //!
-//! Sources are found as rows are, in the scalar registers or at a constant of 64 bits. The last step of a block jumps.
+//! Sources are found as rows are, in the scalar registers or at a constant of 64 bits. The last
+//! step of a block jumps.
 
 use super::step::{Cx, Flow, Run, Step};
 use crate::exit::Exit;
@@ -51,7 +52,8 @@ unsafe fn write64(step: &Step, cx: &mut Cx, value: u64) {
     unsafe { cx.scalars.add(step.dst).cast::<u64>().write_unaligned(value) };
 }
 
-/// Operations: how they read and write, and what they do. `scc` is SCC before, and the value after it is what SCC becomes.
+/// Operations: how they read and write, and what they do. `scc` is SCC before, and the value after
+/// it is what SCC becomes.
 macro_rules! operations {
     ($(
         $dst:tt $src:tt $immediate:literal $tied:literal { $($op:ident => |$a:ident, $b:ident, $scc:ident| $body:expr;)* }
@@ -397,7 +399,8 @@ pub(super) fn handler(op: Op) -> Option<(Shape, Run)> {
     save(op).map(|run| (shape, run)).or_else(|| plain(op)).or_else(|| counter(op))
 }
 
-/// The handler of what uses the program counter; the first one ends no block. All have scalar registers alone.
+/// The handler of what uses the program counter; the first one ends no block. All have scalar
+/// registers alone.
 pub(super) fn counter(op: Op) -> Option<(Shape, Run)> {
     unsafe fn get(step: &Step, cx: &mut Cx) -> Flow {
         // SAFETY: the step's registers exist.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Eight lanes at once, in two ways that give the same bits: AVX2, chosen when the processor has it, and plain Rust.
+//! Eight lanes at once, in two ways that give the same bits: AVX2, chosen when the processor has
+//! it, and plain Rust.
 //!
-//! Handlers are written once, generic over [`Simd`], and compiled for each: everything is inlined into a function that has the
-//! features. Nothing depends on how wide the host's vectors are.
+//! Handlers are written once, generic over [`Simd`], and compiled for each: everything is inlined
+//! into a function that has the features. Nothing depends on how wide the host's vectors are.
 //!
-//! Masked results are merged as `old ^ (old ^ new) & mask` and stored whole: what looks like blend and store becomes a masked
-//! store, which some processors do in microcode.
+//! Masked results are merged as `old ^ (old ^ new) & mask` and stored whole: what looks like blend
+//! and store becomes a masked store, which some processors do in microcode.
 
 use crate::reference::memory::{from_half, to_half};
 
@@ -15,7 +16,8 @@ pub(super) const WIDTH: usize = 8;
 /// Operations on eight 32-bit words.
 ///
 /// # Safety
-/// Every operation needs a processor with the implementation's features; loads and stores need 32 bytes there.
+/// Every operation needs a processor with the implementation's features; loads and stores need 32
+/// bytes there.
 pub(super) trait Simd: Copy + 'static {
     /// Eight words.
     type V: Copy;

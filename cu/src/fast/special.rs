@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Operations whose ordinary cases are simple: reciprocals, exponentials, conversions of halves, the steps of a division. What
-//! is not ordinary (zeros, infinities, denormals, results near a tie) is the reference engine's.
+//! Operations whose ordinary cases are simple: reciprocals, exponentials, conversions of halves,
+//! the steps of a division. What is not ordinary (zeros, infinities, denormals, results near a tie)
+//! is the reference engine's.
 
 use super::block::{Builder, Place};
 use super::ops::Shape;
@@ -22,7 +23,8 @@ unsafe fn beyond<S: Simd>(a: S::V, low: u32, high: u32) -> S::V {
     }
 }
 
-/// Operations with one source: ordinary exponents of the source and the result, whether negative sources are, and the function.
+/// Operations with one source: ordinary exponents of the source and the result, whether negative
+/// sources are, and the function.
 macro_rules! ordinary {
     ($($op:ident $from:literal..=$to:literal $sign:literal |$s:ident, $a:ident| $body:expr;)*) => {
         $(
@@ -219,8 +221,8 @@ unsafe fn no_lanes(step: &Step, cx: &mut Cx) -> Flow {
     step.done(cx)
 }
 
-/// The shape and handler of an operation with one source, which is in a scalar register (`kind` 1) or not (0); `sdwa`: or a part of
-/// a register, which is hardly ever an ordinary single.
+/// The shape and handler of an operation with one source, which is in a scalar register (`kind` 1)
+/// or not (0); `sdwa`: or a part of a register, which is hardly ever an ordinary single.
 pub(super) fn handler(op: Op, avx2: bool, kind: u8, sdwa: bool) -> Option<(Shape, Run)> {
     let run = match op {
         Op::VCvtF32F16 => unary_run::<Widen>(avx2, kind),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! One pre-decoded instruction, and what its handler works on.
 //!
-//! A step has a handler and the places of its operands. Registers of a source are found by one mask and one addition: a row of
-//! the wave (its offset from the first), or a row of constants (its address, with no mask). That the wave has the rows is
-//! checked when its block is entered; handlers do not check again.
+//! A step has a handler and the places of its operands. Registers of a source are found by one mask
+//! and one addition: a row of the wave (its offset from the first), or a row of constants (its
+//! address, with no mask). That the wave has the rows is checked when its block is entered;
+//! handlers do not check again.
 
 use super::cache::Cache;
 use super::chain::{Chained, Operands};
@@ -31,8 +32,8 @@ pub(super) enum Flow {
 /// A handler.
 ///
 /// # Safety
-/// The processor has the features that the handler was compiled with, and the wave has the rows and scalar registers that the
-/// step names.
+/// The processor has the features that the handler was compiled with, and the wave has the rows and
+/// scalar registers that the step names.
 pub(super) type Run = unsafe fn(&Step, &mut Cx) -> Flow;
 
 /// A row or scalar register, or a constant.
@@ -69,11 +70,13 @@ impl Source {
 /// A pre-decoded instruction.
 pub(super) struct Step {
     pub(super) run: Run,
-    /// Bytes from the first row to the destination; for scalar instructions, the number of the register.
+    /// Bytes from the first row to the destination; for scalar instructions, the number of the
+    /// register.
     pub(super) dst: usize,
     /// Sources that are rows or constants; for scalar instructions, scalar registers or constants.
     pub(super) src: [Source; 3],
-    /// Numbers of the scalar registers among the sources of vector instructions, and of a mask that is read or written.
+    /// Numbers of the scalar registers among the sources of vector instructions, and of a mask that
+    /// is read or written.
     pub(super) scalar: [u8; 4],
     /// What else there is: a branch's target, an offset.
     pub(super) imm: i64,
@@ -93,15 +96,17 @@ pub(super) struct Step {
     pub(super) chain: *const Operands,
     pub(super) links: u32,
     pub(super) behind: *const Step,
-    /// Where the step last began to access memory and how far from the time before, for what it is likely to access next.
+    /// Where the step last began to access memory and how far from the time before, for what it is
+    /// likely to access next.
     pub(super) last: Cell<(u64, u64)>,
 }
 
 impl Step {
-    /// On to the next step, from within this one's handler: where the compiler makes a jump of the call, no loop is in between.
+    /// On to the next step, from within this one's handler: where the compiler makes a jump of the
+    /// call, no loop is in between.
     ///
-    /// For handlers without arrays on their stack; others use [`Step::done`], so that their frames do not pile up where the
-    /// compiler makes a call of it.
+    /// For handlers without arrays on their stack; others use [`Step::done`], so that their frames
+    /// do not pile up where the compiler makes a call of it.
     ///
     /// # Safety
     /// As for [`Run`]; not of a block's last step.

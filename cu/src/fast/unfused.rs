@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Products and sums that are rounded one after the other and know no denormals: `v_mac`, `v_mad`, dot products of halves.
+//! Products and sums that are rounded one after the other and know no denormals: `v_mac`, `v_mad`,
+//! dot products of halves.
 //!
-//! The host rounds as they do. A lane with a denormal, or what may have been one before it was rounded, is the reference engine's.
+//! The host rounds as they do. A lane with a denormal, or what may have been one before it was
+//! rounded, is the reference engine's.
 
 use super::half::single;
 use super::ops::Shape;
@@ -10,7 +12,8 @@ use super::step::Run;
 use super::vector::{ternary_run, tiny, Check, Ternary, LEAST};
 use vkfd_isa::Op;
 
-/// The highest bit where the low half is not zero and has a magnitude of at most the least half that is not denormal.
+/// The highest bit where the low half is not zero and has a magnitude of at most the least half
+/// that is not denormal.
 #[inline(always)]
 unsafe fn tiny_half<S: Simd>(a: S::V) -> S::V {
     // SAFETY: the caller's, as in all of these.
@@ -63,7 +66,8 @@ impl<const LEGACY: bool> Ternary for Single<LEGACY> {
 struct Half;
 
 impl Half {
-    /// The product and the sum, as singles before they are rounded, and the half that the product is.
+    /// The product and the sum, as singles before they are rounded, and the half that the product
+    /// is.
     #[inline(always)]
     unsafe fn parts<S: Simd>(a: S::V, b: S::V, c: S::V) -> [S::V; 3] {
         // SAFETY: as above.
@@ -137,7 +141,8 @@ impl Ternary for Dot2 {
     }
 }
 
-/// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none is).
+/// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none
+/// is).
 pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
     let run = match op {
         Op::VMacF32 | Op::VMadF32 | Op::VMadmkF32 | Op::VMadakF32 => ternary_run::<Single<false>>(avx2, kind),

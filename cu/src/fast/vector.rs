@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Vector operations of 32 bits: shapes of handlers, for one, two and three sources, comparisons and carries.
+//! Vector operations of 32 bits: shapes of handlers, for one, two and three sources, comparisons
+//! and carries.
 //!
-//! An operation is a function of vectors of eight lanes. A shape makes handlers of it: with all sources in rows, or one of them
-//! in a scalar register; each with all lanes active or some. Floating-point operations leave to the reference engine whatever
-//! the host may do otherwise: another MODE, and NaNs in results (or operands, where the result hides them).
+//! An operation is a function of vectors of eight lanes. A shape makes handlers of it: with all
+//! sources in rows, or one of them in a scalar register; each with all lanes active or some.
+//! Floating-point operations leave to the reference engine whatever the host may do otherwise:
+//! another MODE, and NaNs in results (or operands, where the result hides them).
 
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step};
@@ -67,7 +69,8 @@ pub(super) trait Compare: 'static {
     unsafe fn f<S: Simd>(a: S::V, b: S::V) -> S::V;
 }
 
-/// A sum or difference with a carry: from the result and the operands, whether there is a carry out.
+/// A sum or difference with a carry: from the result and the operands, whether there is a carry
+/// out.
 pub(super) trait Carry: 'static {
     /// There is a carry in.
     const IN: bool;
@@ -129,8 +132,8 @@ fn is_denormal(word: u32) -> bool {
     (word & 0x7fff_ffff).wrapping_sub(1) < LEAST - 1
 }
 
-/// Whether MODE does not matter to the `count` operands of a step: it has the usual rounding, and none is denormal. `kind` is the one
-/// in a scalar register.
+/// Whether MODE does not matter to the `count` operands of a step: it has the usual rounding, and
+/// none is denormal. `kind` is the one in a scalar register.
 #[cold]
 #[inline(never)]
 unsafe fn ordinary(step: &Step, cx: &Cx, check: Check, count: usize, kind: u8) -> bool {
@@ -154,7 +157,8 @@ pub(super) const ROWS: u8 = 0;
 /// The vectors of a result, in registers until it is known that they can be stored.
 type Eight<V> = [V; 8];
 
-/// Stores what a step made, or gives up. A macro, for closures are not always inlined, and vectors are not passed well.
+/// Stores what a step made, or gives up. A macro, for closures are not always inlined, and vectors
+/// are not passed well.
 macro_rules! finish {
     ($s:ident, $step:ident, $cx:ident, $to:expr, $check:expr, $count:expr, $kind:expr, |$i:ident| $value:expr) => {{
         let (exec, to) = ($cx.exec(), $to);

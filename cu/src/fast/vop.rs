@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! From a vector instruction to steps: its sources as the handler wants them, the handler, and the result where it belongs.
+//! From a vector instruction to steps: its sources as the handler wants them, the handler, and the
+//! result where it belongs.
 //!
-//! The kinds of the operands are the reference engine's. A handler of 32 bits takes rows, and one scalar register; one of 16 bits
-//! takes the low halves, and gives a result with zeros above.
+//! The kinds of the operands are the reference engine's. A handler of 32 bits takes rows, and one
+//! scalar register; one of 16 bits takes the low halves, and gives a result with zeros above.
 
 use super::block::{Builder, Place};
 use super::prepare::{self, Lanes, Part};
@@ -67,7 +68,8 @@ impl Builder<'_> {
         })
     }
 
-    /// A source that has to be a row, by a step that makes one if it is not, or is not to be as it is.
+    /// A source that has to be a row, by a step that makes one if it is not, or is not to be as it
+    /// is.
     pub(super) fn part_source(
         &mut self,
         operand: Operand,
@@ -178,8 +180,8 @@ impl Builder<'_> {
         Some(Place1::Row(temporary))
     }
 
-    /// The step behind an operation that puts its result where it belongs, if there is something to do. What it needs of the
-    /// destination before is kept by a step that is made now.
+    /// The step behind an operation that puts its result where it belongs, if there is something to
+    /// do. What it needs of the destination before is kept by a step that is made now.
     fn placed(
         &mut self,
         inst: &Inst,
@@ -235,7 +237,8 @@ impl Builder<'_> {
     pub(super) fn vector(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
         let (avx2, op) = (self.avx2, inst.op);
         let choose = op == Op::VCndmaskB32;
-        // The output multiplier is the reference engine's; so is what saturates and is not in a table of its own.
+        // The output multiplier is the reference engine's; so is what saturates and is not in a
+        // table of its own.
         if inst.mods.omod != 0 {
             return None;
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Operations of 64 bits: double precision and conversions, shifts, products with sums, comparisons of numbers.
+//! Operations of 64 bits: double precision and conversions, shifts, products with sums, comparisons
+//! of numbers.
 //!
 //! Plain loops over the lanes, compiled with and without AVX2.
 
@@ -307,7 +308,8 @@ fn fraction(bits: u64) -> u64 {
     }
 }
 
-/// One over the square root of an ordinary number, to the nearest, unless what is left of it leaves open which that is.
+/// One over the square root of an ordinary number, to the nearest, unless what is left of it leaves
+/// open which that is.
 #[inline(always)]
 fn rsq(bits: u64) -> u64 {
     let a = d(bits);
@@ -398,7 +400,8 @@ macro_rules! questions {
             }
         )*
 
-        /// The handler of a comparison, whether it is of numbers, the second source's registers, and whether it writes EXEC.
+        /// The handler of a comparison, whether it is of numbers, the second source's registers,
+        /// and whether it writes EXEC.
         fn question(op: Op, avx2: bool) -> Option<(Run, bool, usize, bool)> {
             Some(match op {
                 $(

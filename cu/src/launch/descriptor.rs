@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Kernel objects: what a dispatch packet's `kernel_object` points at.
 //!
-//! Code objects of version 3 and later have descriptors of 64 bytes, those of version 2 an `amd_kernel_code_t` of 256. What the
-//! packet processor needs of them lies at the same offsets in both, and it asks no more: sizes of LDS and scratch come from the
-//! packet. Only the words that a later version put where the older has other things need a distinction ([`Preload`]).
+//! Code objects of version 3 and later have descriptors of 64 bytes, those of version 2 an
+//! `amd_kernel_code_t` of 256. What the packet processor needs of them lies at the same offsets in
+//! both, and it asks no more: sizes of LDS and scratch come from the packet. Only the words that a
+//! later version put where the older has other things need a distinction ([`Preload`]).
 
 use super::program::{LaunchError, Program};
 use vkfd_isa::Target;
@@ -18,7 +19,8 @@ const RSRC2: usize = 52;
 const PROPERTIES: usize = 56;
 const PRELOAD: usize = 58;
 
-/// Bytes of code with which programs begin that can do without preloaded arguments, by loading them.
+/// Bytes of code with which programs begin that can do without preloaded arguments, by loading
+/// them.
 const PRELOAD_PROLOGUE: u64 = 256;
 
 /// Arguments that the packet processor loads into user SGPRs.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A launch under way on any number of threads: which work-group runs next.
 //!
-//! Groups start in the order of their numbers. One that does not end in its turn goes to the end of the resident ones, and as long
-//! as there is room, another is started before it comes round again: so groups that wait for ones not yet started get on, as far
-//! as a GPU of [`RESIDENT_WAVES`] would take them in at once. The mutex guards everything that changes; a thread holds it to take
-//! a group or to give it back, never while one runs.
+//! Groups start in the order of their numbers. One that does not end in its turn goes to the end of
+//! the resident ones, and as long as there is room, another is started before it comes round again:
+//! so groups that wait for ones not yet started get on, as far as a GPU of [`RESIDENT_WAVES`] would
+//! take them in at once. The mutex guards everything that changes; a thread holds it to take a
+//! group or to give it back, never while one runs.
 //!
 //! Limits: groups beyond what is resident start only when others end, as on hardware.
 
@@ -113,7 +114,8 @@ impl Dispatch {
         }
     }
 
-    /// Gives back a group that is to run on. Whether all groups have done nothing but wait since each last ran: time to pause.
+    /// Gives back a group that is to run on. Whether all groups have done nothing but wait since
+    /// each last ran: time to pause.
     pub fn park(&self, group: Box<Workgroup>, waiting: bool) -> bool {
         let mut state = self.state();
         state.running -= 1;

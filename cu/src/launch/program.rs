@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What hardware is told of a program: where it begins, its registers, its modes.
 //!
-//! Source: the registers COMPUTE_PGM_RSRC1 to 3, whose values stand in every kernel descriptor and which PM4 sets one by one.
-//! Fields without a meaning for a functional GPU (priority, WGP mode, memory ordering, prefetch) are ignored.
+//! Source: the registers COMPUTE_PGM_RSRC1 to 3, whose values stand in every kernel descriptor and
+//! which PM4 sets one by one. Fields without a meaning for a functional GPU (priority, WGP mode,
+//! memory ordering, prefetch) are ignored.
 
 use crate::wave::Mode;
 use vkfd_isa::Target;
@@ -129,7 +130,8 @@ impl Program {
 
     /// Whether a compute unit has registers for `waves` waves at once.
     pub(super) fn fits(&self, waves: u32) -> bool {
-        // Registers of a SIMD in units of this program's lanes, and the SIMDs that a work-group may use.
+        // Registers of a SIMD in units of this program's lanes, and the SIMDs that a work-group may
+        // use.
         let (file, simds) = match self.target {
             Target::Gfx900 => (256, 4),
             Target::Gfx90a | Target::Gfx942 => (512, 4),

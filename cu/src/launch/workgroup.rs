@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A work-group under way: its waves, their barriers, and a turn on a thread.
 //!
-//! A wave runs until it ends, waits, or its budget is used up; then the next one runs. So the waves of a group that wait for each
-//! other get on, and a turn ends after each wave had its budget, so that groups that wait for each other do, too. Between two
-//! runs the gate is left.
+//! A wave runs until it ends, waits, or its budget is used up; then the next one runs. So the waves
+//! of a group that wait for each other get on, and a turn ends after each wave had its budget, so
+//! that groups that wait for each other do, too. Between two runs the gate is left.
 
 use crate::exit::{Exit, Refusal, Stop};
 use crate::group::Group;
@@ -32,7 +32,8 @@ pub enum Cause {
 pub enum Turn {
     /// All waves have ended.
     Done,
-    /// There is more to do. Waiting: no wave did anything but sleep, for something outside of the group.
+    /// There is more to do. Waiting: no wave did anything but sleep, for something outside of the
+    /// group.
     More {
         /// Only sleeping.
         waiting: bool,
@@ -112,7 +113,8 @@ impl Workgroup {
         self.slots
     }
 
-    /// Runs each wave for up to `budget` instructions at a time, until all have ended or had theirs.
+    /// Runs each wave for up to `budget` instructions at a time, until all have ended or had
+    /// theirs.
     pub fn run<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32) -> Turn {
         let mut gate = Gate(false);
         let turn = self.turn(engine, world, budget, &mut gate);

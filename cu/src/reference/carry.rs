@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Operations with a bit of a lane mask as a source or a second result: carries, selection, division's scaling.
+//! Operations with a bit of a lane mask as a source or a second result: carries, selection,
+//! division's scaling.
 
 use super::float::{Format, Fpu, F32, F64};
 use super::kind::Kind;
@@ -33,8 +34,8 @@ fn sub(a: i128, b: i128, c: bool) -> Both {
     (difference, difference < 0)
 }
 
-/// The scale that keeps division's iteration in range, as the hardware has it: where the published text tests whether the
-/// quotient or the reciprocal would be denormal, exponents are compared.
+/// The scale that keeps division's iteration in range, as the hardware has it: where the published
+/// text tests whether the quotient or the reciprocal would be denormal, exponents are compared.
 fn div_scale(f: Format, [value, denominator, numerator]: [i128; 3]) -> Both {
     let bits = |n: i128| super::kind::low64(n.unsigned_abs());
     let (value, denominator, numerator) = (bits(value), bits(denominator), bits(numerator));

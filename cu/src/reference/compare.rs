@@ -32,7 +32,8 @@ pub(crate) enum Test {
     Class,
 }
 
-/// A row of comparisons: their kind, whether EXEC is written, and the operations in the manual's order.
+/// A row of comparisons: their kind, whether EXEC is written, and the operations in the manual's
+/// order.
 type Line = (Kind, bool, &'static [Op]);
 
 #[rustfmt::skip]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Conversions that are more than a rounding: normalised integers, packed results, 8-bit floating point.
+//! Conversions that are more than a rounding: normalised integers, packed results, 8-bit floating
+//! point.
 
 use super::float::{Fpu, Number, F32};
 use super::kind::{sign_extend, Kind};
@@ -87,7 +88,8 @@ impl Tiny {
         self.decode(bits & 0xff) | self.decode(bits >> 8 & 0xff) << 32
     }
 
-    /// From single precision, to nearest. What is too large is the NaN, or the largest number if `finite`.
+    /// From single precision, to nearest. What is too large is the NaN, or the largest number if
+    /// `finite`.
     pub(crate) fn encode(self, bits: u64, finite: bool) -> u64 {
         if F32.is_nan(bits) {
             return 0x80;

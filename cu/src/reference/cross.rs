@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Vector operations that look at several lanes or name registers in other ways: lane access, permutations, relative
-//! registers, exchange, accumulation registers, results of odd shapes.
+//! Vector operations that look at several lanes or name registers in other ways: lane access,
+//! permutations, relative registers, exchange, accumulation registers, results of odd shapes.
 
 use super::convert::{BF8, FP8};
 use super::kind::{low32, Kind};

@@ -17,7 +17,8 @@ pub(crate) fn integers(a: i128, b: i128, width: u32, signed: [bool; 2]) -> i128 
     (0..32 / width).map(|n| element(a, n, sign_a) * element(b, n, sign_b)).sum()
 }
 
-/// Two halves of `a` and `b`, and a sum of single precision. The manual adds one product after the other, each rounded.
+/// Two halves of `a` and `b`, and a sum of single precision. The manual adds one product after the
+/// other, each rounded.
 pub(crate) fn f32_f16(_: &Env, a: u64, b: u64, c: u64) -> u64 {
     // Rounding and denormals do not follow MODE.
     let single = Fpu::exact(F32).flushing();

@@ -32,7 +32,8 @@ fn source(control: u16, lane: usize, lanes: usize) -> Option<usize> {
         0x13c => Some((lane + lanes - 1) % lanes),
         0x140 => within(15 - at),
         0x141 => Some(lane & !7 | (7 - (lane & 7))),
-        // Broadcasts of a row's last lane to the next row, or of lane 31 to the rest; the first keep their own (gfx9).
+        // Broadcasts of a row's last lane to the next row, or of lane 31 to the rest; the first
+        // keep their own (gfx9).
         0x142 => Some(if lane > 15 { row - 1 } else { lane }),
         0x143 => Some(if lane > 31 { 31 } else { lane }),
         // Broadcast of one lane in each row (gfx90a and later).

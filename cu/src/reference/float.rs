@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Binary floating point in every format, rounding mode and denormal mode, by exact integer arithmetic.
+//! Binary floating point in every format, rounding mode and denormal mode, by exact integer
+//! arithmetic.
 //!
-//! Mechanism: a number is taken apart into a sign, an integer significand and an exponent; the operation is done exactly, or
-//! with what is lost kept as one sticky bit far below the result; [`Fpu::round`] puts the result together. The host's
-//! floating-point unit, and with it its modes, is not involved.
+//! Mechanism: a number is taken apart into a sign, an integer significand and an exponent; the
+//! operation is done exactly, or with what is lost kept as one sticky bit far below the result;
+//! [`Fpu::round`] puts the result together. The host's floating-point unit, and with it its modes,
+//! is not involved.
 //!
-//! NaNs: the first source that is one is the result, quieted. What an invalid operation makes is the negative quiet NaN, as
-//! AMD's text of `v_div_fixup` has it; the sign of the others is not documented.
+//! NaNs: the first source that is one is the result, quieted. What an invalid operation makes is
+//! the negative quiet NaN, as AMD's text of `v_div_fixup` has it; the sign of the others is not
+//! documented.
 
 use crate::wave::{Mode, Round};
 
@@ -122,8 +125,8 @@ impl Format {
     }
 }
 
-/// A finite number: `sig` times two to the power of `exp`. The lowest bit of a significand of at least 100 bits may be
-/// sticky: set if anything was lost below it.
+/// A finite number: `sig` times two to the power of `exp`. The lowest bit of a significand of at
+/// least 100 bits may be sticky: set if anything was lost below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number {
     pub(crate) negative: bool,
@@ -199,7 +202,8 @@ impl Number {
         Number { exp: self.exp.saturating_add(n.clamp(-100_000, 100_000)), ..self }
     }
 
-    /// The nearest integer in the direction given, as long as it has less than 127 bits; and whether it is exact.
+    /// The nearest integer in the direction given, as long as it has less than 127 bits; and
+    /// whether it is exact.
     pub(crate) fn integer(self, round: Round) -> (i128, bool) {
         if self.sig == 0 {
             return (0, true);
@@ -213,7 +217,8 @@ impl Number {
     }
 }
 
-/// `sig` without its lowest `by` bits (or with more zeros, if negative), rounded; and whether nothing was lost.
+/// `sig` without its lowest `by` bits (or with more zeros, if negative), rounded; and whether
+/// nothing was lost.
 fn drop_bits(sig: u128, by: i32, negative: bool, round: Round) -> (u128, bool) {
     if by <= 0 {
         return (sig << by.unsigned_abs().min(127), true);
@@ -420,7 +425,8 @@ impl Fpu {
             (_, true, ..) | (_, _, true, _) => f.signed(0, negative),
             _ => {
                 let (a, b) = (f.number(a).normal(), f.number(b));
-                // b has at most 53 bits and a has 126: the quotient has at least 73, and a sticky bit below.
+                // b has at most 53 bits and a has 126: the quotient has at least 73, and a sticky
+                // bit below.
                 let (quotient, rest) = (a.sig / b.sig, a.sig % b.sig);
                 self.round(Number { negative, sig: quotient << 1 | u128::from(rest != 0), exp: a.exp - b.exp - 1 })
             }
@@ -466,8 +472,8 @@ impl Fpu {
         if f.is_infinite(a) {
             return 0;
         }
-        // a = sig * 2^exp with an even exponent and 2^53 <= sig < 2^55, thus 1/sqrt(a) = 2^(-exp/2) / sqrt(sig).
-        // The root is the largest r with r^2 * sig <= 2^(2*90): 62 to 64 bits.
+        // a = sig * 2^exp with an even exponent and 2^53 <= sig < 2^55, thus 1/sqrt(a) = 2^(-exp/2)
+        // / sqrt(sig). The root is the largest r with r^2 * sig <= 2^(2*90): 62 to 64 bits.
         let n = f.number(a);
         let by = 53 - (127 - n.sig.leading_zeros() as i32);
         let by = by + ((n.exp - by) & 1);
@@ -669,7 +675,8 @@ impl Fpu {
 
 /// Whether `r * r * sig <= 2^180`.
 fn at_most_one(r: u128, sig: u128) -> bool {
-    // Both factors of the outer product have at most 65 bits: 128 bits are too few, so the product is made in two parts.
+    // Both factors of the outer product have at most 65 bits: 128 bits are too few, so the product
+    // is made in two parts.
     let product = (r * sig) >> 60;
     let rest = (r * sig) & ((1 << 60) - 1);
     // r * (product * 2^60 + rest) <= 2^180  <=>  r * product + (r * rest >> 60) (+ sticky) <= 2^120

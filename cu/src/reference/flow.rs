@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Scalar operations on the program counter and the state of the wave: branches, calls, MODE, messages, traps, waits.
+//! Scalar operations on the program counter and the state of the wave: branches, calls, MODE,
+//! messages, traps, waits.
 
 use super::hwreg::Field;
 use super::kind::{low32, low64, Kind};
@@ -264,7 +265,8 @@ fn set_depth(wave: &mut Wave, depth: u32) {
     wave.mode = Mode(wave.mode.0 & !(7 << CSP) | depth << CSP);
 }
 
-/// Takes the smaller part of the lanes first and keeps the other part for the join, in four scalar registers.
+/// Takes the smaller part of the lanes first and keeps the other part for the join, in four scalar
+/// registers.
 fn fork(wave: &mut Wave, mask: u64, target: u64, following: u64) -> Result<Next, Exit> {
     let exec = wave.exec();
     let (pass, fail) = (mask & exec, !mask & exec);

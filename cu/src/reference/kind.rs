@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What kind of value an operand is: its width, and what modifiers, constants and conversions make of it.
+//! What kind of value an operand is: its width, and what modifiers, constants and conversions make
+//! of it.
 
 use super::float::{Format, F16, F32, F64};
 

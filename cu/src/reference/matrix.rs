@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Matrix operations of CDNA: D = A * B + C over all lanes, whatever EXEC says.
 //!
-//! Registers: lane `l` of A holds row `l % M` of block `l / M % blocks`, and of that row the elements that follow
-//! `l / (M * blocks)` times as many as a lane has. B is the same with columns. Where C and D lie is in [`Shape::place`].
+//! Registers: lane `l` of A holds row `l % M` of block `l / M % blocks`, and of that row the
+//! elements that follow `l / (M * blocks)` times as many as a lane has. B is the same with columns.
+//! Where C and D lie is in [`Shape::place`].
 //!
-//! Sums: single and double precision are a chain of fused operations over k. CDNA2 adds products of halves and bfloat16 in
-//! groups as a tree, rounds each step to single precision, and knows no denormals; CDNA3 aligns the terms of a group to the
-//! largest exponent and cuts them off, then rounds once. Both as published models have it that were compared with hardware.
-//! MODE has no part in any of it.
+//! Sums: single and double precision are a chain of fused operations over k. CDNA2 adds products of
+//! halves and bfloat16 in groups as a tree, rounds each step to single precision, and knows no
+//! denormals; CDNA3 aligns the terms of a group to the largest exponent and cuts them off, then
+//! rounds once. Both as published models have it that were compared with hardware. MODE has no part
+//! in any of it.
 
 use super::convert::{Tiny, BF8, FP8};
 use super::float::{Format, Fpu, Number, BF16, F16, F32, F64};
@@ -283,7 +285,8 @@ fn sparse_element(
     let in_lane = shape.in_lane() / 2;
     let lane = i + shape.m * (k / in_lane);
     let n = k % in_lane;
-    // A lane's indices take two bits for each element; the instruction says which part of the word they are in.
+    // A lane's indices take two bits for each element; the instruction says which part of the word
+    // they are in.
     let set = 2 * in_lane;
     let part = if mods.cbsz == 0 { usize::from(mods.abid) % (32 / set) } else { 0 };
     let at = index.word(lane, 0) >> (part * set + 2 * n) & 3;
@@ -388,7 +391,8 @@ fn flushed(format: Format, bits: u64) -> u64 {
     }
 }
 
-/// A factor: a significand with a point, so that a normal number's is between 1 and 2, and an exponent.
+/// A factor: a significand with a point, so that a normal number's is between 1 and 2, and an
+/// exponent.
 #[derive(Clone, Copy, Debug)]
 enum Term {
     Finite { negative: bool, sig: u128, man: i32, exp: i32 },
@@ -470,7 +474,8 @@ fn floor_shift(value: i128, by: i32) -> i128 {
     }
 }
 
-/// The sum of products in units of 24 bits under the largest exponent, each cut off; and that exponent.
+/// The sum of products in units of 24 bits under the largest exponent, each cut off; and that
+/// exponent.
 fn align<'a>(products: impl Iterator<Item = &'a Fixed> + Clone) -> (i128, i32) {
     let top = products.clone().map(|product| product.exp).max().unwrap_or(-999);
     (products.map(|product| product.fraction(24, top, false)).sum(), top)

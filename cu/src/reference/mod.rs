@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The reference engine: what an instruction means, one lane at a time.
 //!
-//! Written from AMD's manuals and in their order, never optimised: who wants to know what an instruction does reads it here,
-//! and the other engine is compared with it. Floating point is exact integer arithmetic (`float`), so that neither the host's
-//! vector width nor its floating-point modes have a part in results.
+//! Written from AMD's manuals and in their order, never optimised: who wants to know what an
+//! instruction does reads it here, and the other engine is compared with it. Floating point is
+//! exact integer arithmetic (`float`), so that neither the host's vector width nor its
+//! floating-point modes have a part in results.
 //!
 //! | module | |
 //! |---|---|
@@ -93,7 +94,8 @@ pub(crate) fn of_half(op: Op, target: vkfd_isa::Target, half: u32) -> u32 {
     semantics::semantics(op).map_or(0, |meaning| kind::low32(meaning.lane(&env, [half.into(), 0, 0], false)))
 }
 
-/// From which lane each of a wave's lanes takes its value by DPP; none reads zero. With all lanes active.
+/// From which lane each of a wave's lanes takes its value by DPP; none reads zero. With all lanes
+/// active.
 pub(crate) fn dpp_source(kind: vkfd_isa::DppKind, lane: usize, lanes: usize) -> Option<usize> {
     dpp::named(kind, lane, lanes)
 }
@@ -116,7 +118,8 @@ impl Engine for Reference {
     }
 }
 
-/// Runs a wave for `budget` instructions, until it is left for another reason, or the gate is wanted. The gate is open.
+/// Runs a wave for `budget` instructions, until it is left for another reason, or the gate is
+/// wanted. The gate is open.
 pub fn run<W: World>(wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
     let mut done = 0;
     let exit = loop {
@@ -153,11 +156,13 @@ pub fn fetch<W: World>(wave: &Wave, world: &mut W) -> Result<Inst, Exit> {
         *first = fetch_word(wave.pc, world)?;
     }
     let mut count = 1;
-    // More than the first word is fetched only as far as the instruction goes: what follows it may not be there.
+    // More than the first word is fetched only as far as the instruction goes: what follows it may
+    // not be there.
     loop {
         match decode(wave.target, words.get(..count).unwrap_or(&[])) {
             Ok(inst) => return Ok(inst),
-            // Fixed bits may lie in a word that is not there yet, so an unknown beginning is no verdict.
+            // Fixed bits may lie in a word that is not there yet, so an unknown beginning is no
+            // verdict.
             Err(_) if count < MAX_WORDS => {
                 let word = fetch_word(wave.pc.wrapping_add(4 * count as u64), world)?;
                 if let Some(slot) = words.get_mut(count) {
@@ -181,13 +186,15 @@ fn fetch_word<W: World>(pc: u64, world: &mut W) -> Result<u32, Exit> {
         // No instruction lies across pages, nor at an odd address.
         return Err(Exit::Refused(Refusal::Illegal { word: 0 }));
     }
-    // SAFETY: the span is the world's, good until the gate is left, and may vanish; the destination is this frame's.
+    // SAFETY: the span is the world's, good until the gate is left, and may vanish; the destination
+    // is this frame's.
     unsafe { vkfd_raw::copy(bytes.as_mut_ptr(), span.ptr, bytes.len()) }.map_err(lost)?;
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Executes a decoded instruction. Afterwards the program counter is at the instruction that runs next: for
-/// [`Exit::Miss`] and [`Exit::Refused`] the same one, else the following one or a branch's target.
+/// Executes a decoded instruction. Afterwards the program counter is at the instruction that runs
+/// next: for [`Exit::Miss`] and [`Exit::Refused`] the same one, else the following one or a
+/// branch's target.
 ///
 /// # Errors
 /// Why the wave is left.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Packed operations: two results from the halves of a word, or from two words; and the mixed-precision ones, whose
-//! modifiers say of each source whether it is a half.
+//! Packed operations: two results from the halves of a word, or from two words; and the
+//! mixed-precision ones, whose modifiers say of each source whether it is a half.
 
 use super::float::{F16, F32};
 use super::kind::{low32, Kind};
@@ -127,7 +127,8 @@ fn lane_of(all: &[Values; 3], lane: usize) -> [u64; 3] {
     [a, b, c].map(|values| values.get(lane).copied().unwrap_or(0))
 }
 
-/// Parts of the sources for the low or the high result, `width` bits each, negated as the instruction says.
+/// Parts of the sources for the low or the high result, `width` bits each, negated as the
+/// instruction says.
 fn parts(values: [u64; 3], mods: &Mods, high: bool, width: u32, float: bool) -> [u64; 3] {
     let (select, negate) = if high { (mods.op_sel_hi, mods.neg_hi) } else { (mods.op_sel, mods.neg) };
     let mut n = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Scalar arithmetic and logic: SOP1, SOP2, SOPK and SOPC, as far as they do not touch the program counter or the state of
-//! the wave (those are in `flow`).
+//! Scalar arithmetic and logic: SOP1, SOP2, SOPK and SOPC, as far as they do not touch the program
+//! counter or the state of the wave (those are in `flow`).
 
 use super::kind::{low32, sign_extend, Kind};
 use super::operand::{self, check_scalar, set_scalar, uniform};
@@ -19,8 +19,8 @@ pub(crate) enum Flag {
     NotZero,
 }
 
-/// A scalar operation: kinds of sources and destination, and a function of the sources, of what the destination holds and
-/// of SCC.
+/// A scalar operation: kinds of sources and destination, and a function of the sources, of what the
+/// destination holds and of SCC.
 pub(crate) struct Meaning {
     pub(crate) src: [Kind; 2],
     pub(crate) dst: Kind,
@@ -261,8 +261,8 @@ fn zero_extends(op: Op) -> bool {
 /// Kind, function of source and EXEC, and whether the destination gets the new EXEC.
 type ExecFunction = (Kind, fn(u64, u64) -> u64, bool);
 
-/// The operations that exchange EXEC for a function of it and a source: the new EXEC, and whether the destination gets it
-/// instead of the old one.
+/// The operations that exchange EXEC for a function of it and a source: the new EXEC, and whether
+/// the destination gets it instead of the old one.
 pub(crate) fn exec_function(op: Op) -> Option<ExecFunction> {
     let kind = match op {
         Op::SAndSaveexecB32

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How the meaning of a vector operation is written down: kinds of its operands, and a function of one lane's values.
+//! How the meaning of a vector operation is written down: kinds of its operands, and a function of
+//! one lane's values.
 //!
-//! What encodings and modes do to operands and results (modifiers, SDWA, DPP, clamp, output multiplier, halves) is not
-//! here but in `vector`; what MODE does inside of an operation (rounding, denormals) is the function's.
+//! What encodings and modes do to operands and results (modifiers, SDWA, DPP, clamp, output
+//! multiplier, halves) is not here but in `vector`; what MODE does inside of an operation
+//! (rounding, denormals) is the function's.
 
 use super::float::{Fpu, F16, F32, F64};
 use super::kind::Kind;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Exponential, logarithm, sine and cosine.
 //!
-//! The hardware's results are within about one unit in the last place, its tables are not published. Here the function is
-//! computed in double precision, without the host's mathematical library (whose results differ by version), and rounded
-//! once: the nearest number in all but about one of 2^28 cases. Programs expect the host's floating-point modes to be the
-//! default ones while this runs.
+//! The hardware's results are within about one unit in the last place, its tables are not
+//! published. Here the function is computed in double precision, without the host's mathematical
+//! library (whose results differ by version), and rounded once: the nearest number in all but about
+//! one of 2^28 cases. Programs expect the host's floating-point modes to be the default ones while
+//! this runs.
 
 use super::float::{Fpu, Number, F32, F64};
 use crate::wave::Round;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Vector operations, one lane at a time.
 //!
-//! Sources are read for all lanes, then modified as the encoding says (SDWA, DPP, halves, absolute value, negation); the
-//! operation's function is asked for each active lane; the results are multiplied, clamped, and written. Nothing is written
-//! before every lane is computed, so a destination may be a source of any lane, and a refusal leaves the wave as it was.
+//! Sources are read for all lanes, then modified as the encoding says (SDWA, DPP, halves, absolute
+//! value, negation); the operation's function is asked for each active lane; the results are
+//! multiplied, clamped, and written. Nothing is written before every lane is computed, so a
+//! destination may be a source of any lane, and a refusal leaves the wave as it was.
 
 use super::dpp::{permutation, Permutation};
 use super::float::Fpu;
@@ -188,7 +189,8 @@ pub(crate) fn finish(result: u64, kind: Kind, mods: &Mods, mode: Mode) -> u64 {
     };
     let fpu = Fpu::new(format, mode);
     let mut result = result;
-    // The multiplier works only without denormals and without IEEE mode, and knows no negative zero.
+    // The multiplier works only without denormals and without IEEE mode, and knows no negative
+    // zero.
     if mods.omod != 0 && !mode.ieee() && !fpu.denorm_out {
         let by = match mods.omod {
             1 => 1,

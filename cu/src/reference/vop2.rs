@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Vector operations with two sources, in the order of the manual. Those with carries are in `carry`.
+//! Vector operations with two sources, in the order of the manual. Those with carries are in
+//! `carry`.
 
 use super::dot;
 use super::float::Fpu;

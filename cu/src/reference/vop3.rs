@@ -124,7 +124,8 @@ fn permute(a: u64, b: u64, select: u64) -> u64 {
     })
 }
 
-/// What division's last step does with the special cases; `a` is the quotient, `b` the denominator, `c` the numerator.
+/// What division's last step does with the special cases; `a` is the quotient, `b` the denominator,
+/// `c` the numerator.
 fn div_fixup(fpu: Fpu, a: u64, b: u64, c: u64) -> u64 {
     let f = fpu.format;
     let (a, b, c) = (fpu.input(a), fpu.input(b), fpu.input(c));
@@ -156,15 +157,16 @@ fn div_fixup(fpu: Fpu, a: u64, b: u64, c: u64) -> u64 {
         return fpu.round(least);
     }
     if f.is_nan(a) {
-        // The iteration has overflowed, which the published text does not tell: so has the quotient.
+        // The iteration has overflowed, which the published text does not tell: so has the
+        // quotient.
         let most = super::float::Number { negative, sig: 1, exp: 2000 };
         return fpu.round(most);
     }
     fpu.output(f.signed(f.magnitude(a), negative))
 }
 
-/// The power of two that undoes what `v_div_scale` did, of a quotient about `c`: VCC says that it did, and the quotient's
-/// size which way.
+/// The power of two that undoes what `v_div_scale` did, of a quotient about `c`: VCC says that it
+/// did, and the quotient's size which way.
 fn unscale(e: &Env, f: super::float::Format, c: u64, step: i32) -> i32 {
     if !e.vcc {
         0

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Matrix operations of gfx11: D = A * B + C of 16 by 16, whatever EXEC says.
 //!
-//! Lane `l` holds row `l % 16` of A and column `l % 16` of B, the same in every 16 lanes. C and D: element `n` of lane `l`
-//! is in row `n * lanes / 16 + l / 16` of column `l % 16`; 16-bit elements take a half of a register each.
+//! Lane `l` holds row `l % 16` of A and column `l % 16` of B, the same in every 16 lanes. C and D:
+//! element `n` of lane `l` is in row `n * lanes / 16 + l / 16` of column `l % 16`; 16-bit elements
+//! take a half of a register each.
 //!
-//! The order of the sums is not published: here it is a chain of fused operations of single precision over k, rounded to
-//! 16 bits at the end where the result is.
+//! The order of the sums is not published: here it is a chain of fused operations of single
+//! precision over k, rounded to 16 bits at the end where the result is.
 
 use super::float::{Format, Fpu, BF16, F16, F32};
 use super::kind::{low32, sign_extend, Kind};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Random C programs, compiled by clang for each target and for the host: the results are the same, bit for bit, on both engines.
+//! Random C programs, compiled by clang for each target and for the host: the results are the same,
+//! bit for bit, on both engines.
 //!
-//! Needs clang-19 and lld-19, thus not part of the ordinary run: `cargo test -p vkfd-cu --test compiled -- --ignored`.
-//! `VKFD_PROGRAMS` says how many programs, `VKFD_SEED` the first one's seed.
+//! Needs clang-19 and lld-19, thus not part of the ordinary run:
+//! `cargo test -p vkfd-cu --test compiled -- --ignored`. `VKFD_PROGRAMS` says how many programs,
+//! `VKFD_SEED` the first one's seed.
 
 #![allow(
     missing_docs,

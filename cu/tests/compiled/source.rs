@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Random C programs without undefined behaviour: one function of sixteen words that gives as many results.
+//! Random C programs without undefined behaviour: one function of sixteen words that gives as many
+//! results.
 
 use crate::support::Numbers;
 use std::fmt::Write;
@@ -80,7 +81,8 @@ impl Source {
                 let first = match (float, width) {
                     (false, 64) => format!("((unsigned long)in[{word}] << 32 | in[{}])", (word + 5) % 16),
                     (false, _) => format!("in[{word}]"),
-                    // Numbers of many sizes, among them some whose quotients are denormal or overflow.
+                    // Numbers of many sizes, among them some whose quotients are denormal or
+                    // overflow.
                     (true, 64) => format!("(double)(int)in[{word}] * (in[{0}] & 1 ? 1e-300 : in[{0}] & 2 ? 1e250 : 0.001)", (word + 1) % 16),
                     (true, 32) => format!("(float)(int)in[{word}] * (in[{0}] & 1 ? 1e-38f : in[{0}] & 2 ? 1e25f : 0.001f)", (word + 1) % 16),
                     _ => format!("(_Float16)((int)(in[{word}] % 2001u) - 1000) * (in[{0}] & 1 ? (_Float16)0.0001 : (_Float16)1.5)", (word + 1) % 16),

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The functions of AMD's mathematical library, compiled for a target and executed, against MPFR: within what OpenCL allows. And the
-//! instructions that they start from, which here are correctly rounded.
+//! The functions of AMD's mathematical library, compiled for a target and executed, against MPFR:
+//! within what OpenCL allows. And the instructions that they start from, which here are correctly
+//! rounded.
 //!
-//! Mechanism: a kernel for each function is generated, compiled with ocml's bitcode, and run on both engines; a C program asks
-//! MPFR for the value to twice the width of a double. Limits are those of OpenCL C 3.0's table of relative errors, full profile.
+//! Mechanism: a kernel for each function is generated, compiled with ocml's bitcode, and run on
+//! both engines; a C program asks MPFR for the value to twice the width of a double. Limits are
+//! those of OpenCL C 3.0's table of relative errors, full profile.
 //!
-//! Needs clang-19, lld-19, gcc, libmpfr-dev and rocm-device-libs, thus: `cargo test -p vkfd-cu --test ocml -- --ignored`.
-//! `VKFD_OCML` says how many arguments of each function (4,096); halves get all of theirs if it is 65,536 or more.
+//! Needs clang-19, lld-19, gcc, libmpfr-dev and rocm-device-libs, thus:
+//! `cargo test -p vkfd-cu --test ocml -- --ignored`. `VKFD_OCML` says how many arguments of each
+//! function (4,096); halves get all of theirs if it is 65,536 or more.
 
 #![allow(
     missing_docs,
@@ -36,7 +39,8 @@ const BITCODE: &str = "/usr/lib/x86_64-linux-gnu/amdgcn/bitcode";
 /// Targets that the packaged library has, and what it calls them.
 const TARGETS: [(Target, &str); 3] = [(Target::Gfx900, "900"), (Target::Gfx90a, "90a"), (Target::Gfx1030, "1030")];
 
-/// A function, how many arguments it has, and the units in the last place that it may be off: half, single, double.
+/// A function, how many arguments it has, and the units in the last place that it may be off: half,
+/// single, double.
 struct Function {
     name: &'static str,
     two: bool,
@@ -52,7 +56,8 @@ const fn function(name: &'static str, two: bool, limits: [f64; 3]) -> Function {
 const NEAREST: f64 = 0.500_000_1;
 
 const FUNCTIONS: [Function; 37] = [
-    // The packaged library (5.2.3), compiled by clang-19, has NaN for every finite half: it tests for infinity the wrong way round.
+    // The packaged library (5.2.3), compiled by clang-19, has NaN for every finite half: it tests
+    // for infinity the wrong way round.
     function("sin", false, [0.0, 4.0, 4.0]),
     function("cos", false, [2.0, 4.0, 4.0]),
     function("tan", false, [2.0, 5.0, 5.0]),
@@ -82,7 +87,8 @@ const FUNCTIONS: [Function; 37] = [
     function("cbrt", false, [2.0, 2.0, 2.0]),
     function("erf", false, [4.0, 16.0, 16.0]),
     function("erfc", false, [4.0, 16.0, 16.0]),
-    // Of negative singles the library is further off the larger they are: up to 42 units were seen where OpenCL has 16.
+    // Of negative singles the library is further off the larger they are: up to 42 units were seen
+    // where OpenCL has 16.
     function("tgamma", false, [4.0, 64.0, 16.0]),
     function("sqrt", false, [NEAREST, 3.0, NEAREST]),
     function("rsqrt", false, [1.0, 2.0, 2.0]),
@@ -94,8 +100,9 @@ const FUNCTIONS: [Function; 37] = [
     function("remainder", true, [NEAREST, NEAREST, NEAREST]),
 ];
 
-/// The library's gamma function of large negative numbers underflows early, in steps of its own, and is some hundred units off
-/// before it does: results of this many times the least normal number are compared.
+/// The library's gamma function of large negative numbers underflows early, in steps of its own,
+/// and is some hundred units off before it does: results of this many times the least normal number
+/// are compared.
 fn tgamma_least(real: Real) -> f64 {
     real.least() * if real.bits() == 16 { 1e4 } else { 1e12 }
 }
@@ -225,7 +232,8 @@ struct Bench {
     fast: Engine,
 }
 
-/// The largest error in units in the last place, and the argument; the results of both engines are the same.
+/// The largest error in units in the last place, and the argument; the results of both engines are
+/// the same.
 fn worst(
     bench: &mut Bench,
     kernel: &str,

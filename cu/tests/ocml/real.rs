@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Floating-point formats: values of bits, distances in units in the last place, arguments worth trying.
+//! Floating-point formats: values of bits, distances in units in the last place, arguments worth
+//! trying.
 
 use crate::support::Numbers;
 

@@ -136,7 +136,8 @@ fn exponent_of(number: f64) -> i32 {
 /// Times a power of two, rounded once.
 fn scaled(a: Value, by: i32) -> Value {
     if a.width < 64 {
-        // In double precision nothing is lost before the one rounding, as long as the power is in its range.
+        // In double precision nothing is lost before the one rounding, as long as the power is in
+        // its range.
         let by = by.clamp(-400, 400);
         return Value::float(a.number() * 2f64.powi(by), a.width);
     }

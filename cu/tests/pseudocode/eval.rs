@@ -493,7 +493,8 @@ fn binary(symbol: &str, a: Value, b: Value) -> Result<Value> {
     })
 }
 
-/// Each operation is rounded once to its width: exact in double precision before that, for halves and single precision.
+/// Each operation is rounded once to its width: exact in double precision before that, for halves
+/// and single precision.
 fn arithmetic(symbol: &str, x: f64, y: f64, width: u32) -> Result<Value> {
     if width == 32 {
         let (x, y) = (x as f32, y as f32);

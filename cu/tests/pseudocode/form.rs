@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Short encodings with an extension word: what SDWA and DPP do around an operation, written a second time for the test.
+//! Short encodings with an extension word: what SDWA and DPP do around an operation, written a
+//! second time for the test.
 
 use crate::encode::SOURCES;
 use crate::value::mask;
@@ -23,8 +24,8 @@ pub struct Extension {
     float: u32,
 }
 
-/// What the sources of an operation are, by the last part of its name: a floating-point format's width, integers, or
-/// neither, which has no modifiers.
+/// What the sources of an operation are, by the last part of its name: a floating-point format's
+/// width, integers, or neither, which has no modifiers.
 fn kind(name: &str) -> Option<u32> {
     let last = name.rsplit('_').next().unwrap_or("");
     let width = last.get(1..).and_then(|digits| digits.parse().ok());

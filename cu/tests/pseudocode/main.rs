@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The reference engine against AMD's published pseudo-code, evaluated by an evaluator of its own.
 //!
-//! The text is in a public package (tinygrad's wheel, which has it from AMD's documents); `cargo xtask pseudocode` installs it in
-//! the cache and runs the sweep. Nothing of it is in this repository. Every operation is encoded, decoded and executed as
-//! machine code, on edge cases and random operands, and each lane's result compared.
+//! The text is in a public package (tinygrad's wheel, which has it from AMD's documents);
+//! `cargo xtask pseudocode` installs it in the cache and runs the sweep. Nothing of it is in this
+//! repository. Every operation is encoded, decoded and executed as machine code, on edge cases and
+//! random operands, and each lane's result compared.
 
 #![allow(
     missing_docs,
@@ -110,7 +111,8 @@ const EDGES: [u32; 48] = [
 fn word(random: &mut Random, tame: bool) -> u32 {
     let bits = random.word();
     if tame {
-        // Two halves between 1/16 and 16; as a word a number of single precision of that size squared.
+        // Two halves between 1/16 and 16; as a word a number of single precision of that size
+        // squared.
         let half = |bits: u32| (bits & 0x8000) | (11 + bits % 8) << 10 | (bits >> 4 & 0x3ff);
         return half(bits) | half(bits >> 16) << 16;
     }
@@ -463,7 +465,8 @@ fn vector_case(
         machine.set("IEEE", Value::flag(true));
         machine.set("ROUND_MODE", unsigned(0, 4));
         machine.set("ROUND_NEAREST_EVEN", unsigned(0, 4));
-        // Conversions towards zero are written with a change of the mode, which the evaluator does not have.
+        // Conversions towards zero are written with a change of the mode, which the evaluator does
+        // not have.
         machine.set("ROUND_TOWARD_ZERO", unsigned(3, 4));
         machine.set("OPSEL", unsigned(0, 4));
         machine.set("OPSEL_HI", unsigned(7, 3));

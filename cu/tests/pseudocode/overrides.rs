@@ -12,7 +12,8 @@ pub enum Rule {
     Within(u64),
     /// The same, and denormal numbers are zeros.
     WithinFlushed(u64),
-    /// With its text, on numbers that keep away from denormals: the text does not know what they become.
+    /// With its text, on numbers that keep away from denormals: the text does not know what they
+    /// become.
     Tame,
     /// With its text, a part of it replaced, for the reason given.
     Replace(&'static str, &'static str, &'static str),

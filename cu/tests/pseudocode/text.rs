@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The published text where it lies: opcode numbers and pseudo-code, in two Python files of a package.
+//! The published text where it lies: opcode numbers and pseudo-code, in two Python files of a
+//! package.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Values of the pseudo-code: bits with a width, and what they count as. Floating point is the host's, so that nothing of the
-//! engine under test is used to test it.
+//! Values of the pseudo-code: bits with a width, and what they count as. Floating point is the
+//! host's, so that nothing of the engine under test is used to test it.
 
 /// What bits count as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

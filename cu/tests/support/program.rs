@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Runs a kernel of a code object: loads it, and starts its work-groups one after the other, on either engine.
+//! Runs a kernel of a code object: loads it, and starts its work-groups one after the other, on
+//! either engine.
 
 use super::APERTURES;
 use object::{Object, ObjectSegment, ObjectSymbol};
@@ -41,7 +42,8 @@ impl Loaded {
         Loaded { target, world, kernels }
     }
 
-    /// Runs `name` on `items` work-items with two arguments, where the input is and where the output goes.
+    /// Runs `name` on `items` work-items with two arguments, where the input is and where the
+    /// output goes.
     pub fn run<E: Engine>(&mut self, engine: &mut E, name: &str, input: &[u8], items: u32, output: usize) -> Vec<u8> {
         let target = self.target;
         let (_, at) = self.kernels.iter().find(|(kernel, _)| kernel == name).expect("a kernel of this name");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the GPU reaches, and when it does not: copies, barriers, stale entries, faults that are retried.
+//! What the GPU reaches, and when it does not: copies, barriers, stale entries, faults that are
+//! retried.
 
 use crate::guest::{until, Report, Stop};
 use crate::machine::{model, Machine};
@@ -79,7 +80,8 @@ fn copies_between_guest_ram_and_vram_arrive_byte_for_byte() {
     });
 }
 
-/// The queue writes the same page again and again; `f` runs meanwhile, and hears whether a write came since.
+/// The queue writes the same page again and again; `f` runs meanwhile, and hears whether a write
+/// came since.
 fn while_writing(space: &Space, dst: PhysAddr, f: impl FnOnce(&dyn Fn() -> bool)) {
     let stop = AtomicBool::new(false);
     let source = space.map_ram(BACK_VA, 16);
@@ -139,7 +141,8 @@ fn a_state_that_was_overtaken_by_a_newer_one_is_not_applied() {
     Machine::each(|machine| {
         let space = Space::new(machine, 3, false);
         let dst = space.map_ram(RAM_VA, 16);
-        // As a thread sends it that was held up on the way: the last mailbox, which nothing else reaches for.
+        // As a thread sends it that was held up on the way: the last mailbox, which nothing else
+        // reaches for.
         let bar = machine.remote().bar();
         let send = |number, state: VmidState| {
             let at = layout::mailbox(layout::MAILBOXES - 1);
@@ -169,7 +172,8 @@ fn a_state_that_was_overtaken_by_a_newer_one_is_not_applied() {
     });
 }
 
-/// Takes a page away from the GPU, gives it to somebody else, and says whether the GPU still wrote there.
+/// Takes a page away from the GPU, gives it to somebody else, and says whether the GPU still wrote
+/// there.
 fn reuses(machine: &Machine, flush: bool) -> bool {
     let space = Space::new(machine, 3, false);
     let page = space.ram.pages(1);
@@ -306,7 +310,8 @@ fn a_doorbell_written_by_a_client_is_noticed_soon() {
             slowest = slowest.max(start.elapsed());
             quickest = quickest.min(start.elapsed());
         }
-        // The bound is a millisecond; one of twenty must keep it on however busy a machine, and none may be forgotten.
+        // The bound is a millisecond; one of twenty must keep it on however busy a machine, and
+        // none may be forgotten.
         eprintln!("doorbell to completion: {quickest:?} to {slowest:?}");
         assert!(quickest < Duration::from_millis(5), "{quickest:?}");
     });
@@ -347,7 +352,8 @@ fn commands_go_there_and_back_quickly_and_wake_only_who_sleeps() {
 /// Processor time that a process has used.
 fn processor_time(pid: i32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // After the name, which may hold anything: user and system time are fields 14 and 15, in hundredths of a second.
+    // After the name, which may hold anything: user and system time are fields 14 and 15, in
+    // hundredths of a second.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
     Duration::from_millis(ticks * 10)

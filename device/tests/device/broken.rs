@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Either side gone mad: a device that writes nonsense into its registers, and a guest that sends nonsense.
+//! Either side gone mad: a device that writes nonsense into its registers, and a guest that sends
+//! nonsense.
 
 use crate::guest::{limits, until, Guest, Report, Sink, Stop, TestBar};
 use crate::machine::{model, Local, Machine};
@@ -84,7 +85,8 @@ fn a_device_that_writes_nonsense_is_survived_and_replaced() {
     std::thread::scope(|scope| {
         let end = Stop(&stop);
         scope.spawn(|| {
-            // The device's words, its answers, and the ring; now and then the server's. Not the driver's own.
+            // The device's words, its answers, and the ring; now and then the server's. Not the
+            // driver's own.
             let mut numbers = Numbers(0x1234_5678_9abc_def1);
             while !stop.load(SeqCst) {
                 let at = match numbers.below(64) {
@@ -99,7 +101,8 @@ fn a_device_that_writes_nonsense_is_survived_and_replaced() {
                 rustix::io::write(&setup.interrupt, &1u64.to_ne_bytes()).unwrap();
                 std::thread::sleep(Duration::from_micros(100));
                 if remote.condition() == Condition::Lost && numbers.below(20) == 0 {
-                    // A server in its right mind has another process for it. What that says holds until the next nonsense.
+                    // A server in its right mind has another process for it. What that says holds
+                    // until the next nonsense.
                     local.end();
                     local.registers.write(layout::DEAD, local.registers.read(layout::EPOCH));
                     local.start();

@@ -30,7 +30,8 @@ fn an_event_arrives_and_a_queue_error_says_why() {
     });
 }
 
-/// What a queue of one VM raised is of that VM, also when the driver takes it after the next VM has got the number.
+/// What a queue of one VM raised is of that VM, also when the driver takes it after the next VM has
+/// got the number.
 #[test]
 fn an_interrupt_says_whose_it_is_however_late_it_comes() {
     Machine::each(|machine| {

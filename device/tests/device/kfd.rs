@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The whole driver over the wire: batch userptr on guest memory whose pages move and are reused, and clients of a device that dies.
+//! The whole driver over the wire: batch userptr on guest memory whose pages move and are reused,
+//! and clients of a device that dies.
 
 use crate::guest::{limits, until, Guest, Stop, TestBar};
 use crate::machine::{Bare, Place};
@@ -188,11 +189,13 @@ struct Outcome {
     info: ProcessInfo,
     rounds: u32,
     moved: u64,
-    /// Somebody else's pages that the GPU wrote to, and values that it wrote and that are not there.
+    /// Somebody else's pages that the GPU wrote to, and values that it wrote and that are not
+    /// there.
     damage: u64,
 }
 
-/// The GPU writes to each page of a batch again and again, while the pages move and their old places get other owners.
+/// The GPU writes to each page of a batch again and again, while the pages move and their old
+/// places get other owners.
 fn storm(bare: Bare, xnack: bool, options: Options, time: Duration) -> Outcome {
     let system = System::new(bare, options);
     let ranges = ranges();

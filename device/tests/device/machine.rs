@@ -95,8 +95,9 @@ impl Local {
     }
 }
 
-/// QEMU's end of a connection: the machine is switched off when it is dropped. Closing would not be enough, since other tests' processes
-/// have a copy of the descriptor from their fork to their exec.
+/// QEMU's end of a connection: the machine is switched off when it is dropped. Closing would not be
+/// enough, since other tests' processes have a copy of the descriptor from their fork to their
+/// exec.
 pub struct Connection(UnixStream);
 
 impl Drop for Connection {
@@ -139,7 +140,8 @@ impl Program {
         until("the server listens", || {
             let Ok(stream) = UnixStream::connect(self.socket(name)) else { return false };
             connected = match ivshmem::accept_offer(&stream) {
-                // A server that was killed while it started a device process: that listens from its fork to its exec.
+                // A server that was killed while it started a device process: that listens from its
+                // fork to its exec.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
                 offered => Some((Connection(stream), offered.unwrap())),
             };
@@ -158,7 +160,8 @@ impl Program {
     /// Sends the device process a signal.
     pub fn signal_device(&self, signal: i32) {
         let pid = self.device_pid().expect("no device process");
-        // SAFETY: a signal to a child of our child, which the server has not reaped while it is listed.
+        // SAFETY: a signal to a child of our child, which the server has not reaped while it is
+        // listed.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
         if signal == libc::SIGSTOP {
             until("all its threads stand still", || all_stopped(pid));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Driver and device over shared memory: in one process, in two, and with a driver's whole KFD on top.
+//! Driver and device over shared memory: in one process, in two, and with a driver's whole KFD on
+//! top.
 //!
-//! The test plays the guest. It has RAM in a file, and reaches the BAR either directly or as a client of the server's socket.
+//! The test plays the guest. It has RAM in a file, and reaches the BAR either directly or as a
+//! client of the server's socket.
 
 mod access;
 mod broken;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! QEMU's own ivshmem device between driver and device, without a guest: the test moves the machine's bus through the qtest protocol. It
-//! needs `qemu-system-x86_64`, and says so where there is none.
+//! QEMU's own ivshmem device between driver and device, without a guest: the test moves the
+//! machine's bus through the qtest protocol. It needs `qemu-system-x86_64`, and says so where there
+//! is none.
 
 use crate::guest::{limits, until, Report, Sink};
 use crate::machine::Program;
@@ -51,7 +52,8 @@ impl Bus {
         self.command(&format!("outl 0xcfc {value:#x}"));
     }
 
-    /// Finds the GPU and does what firmware and a kernel do: BARs, bus mastering, one MSI-X vector that writes `data` at `message`.
+    /// Finds the GPU and does what firmware and a kernel do: BARs, bus mastering, one MSI-X vector
+    /// that writes `data` at `message`.
     fn bring_up(&self, message: PhysAddr, data: u32) {
         let device = (0..32).find(|device| self.config_read(*device, 0) == 0x1110_1af4).expect("no ivshmem device");
         let low = |value: u64| u32::try_from(value & 0xffff_ffff).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The guest's RAM: a file, in two parts around the hole below 4 GiB, given out page by page from both in turn.
+//! The guest's RAM: a file, in two parts around the hole below 4 GiB, given out page by page from
+//! both in turn.
 
 use crate::machine::VRAM;
 use std::any::Any;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The server's side of things: who may connect, what a guest leaves behind, several GPUs, parts run by hand.
+//! The server's side of things: who may connect, what a guest leaves behind, several GPUs, parts
+//! run by hand.
 
 use crate::guest::{limits, until, TestBar};
 use crate::machine::{model, Machine, Place, Program};
@@ -131,10 +132,11 @@ fn server_here(options: impl FnOnce() -> Options + Send + 'static, log: &Path) {
     is_bound.recv().unwrap();
 }
 
-/// Has `command`'s process connect to `socket` before it is what it is to be, say so by a byte into `connected`, and then wait for one
-/// from `go`. Whoever spawns it waits as long.
+/// Has `command`'s process connect to `socket` before it is what it is to be, say so by a byte into
+/// `connected`, and then wait for one from `go`. Whoever spawns it waits as long.
 fn connect_first(command: &mut Command, socket: PathBuf, connected: OwnedFd, go: OwnedFd) {
-    // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and takes no lock.
+    // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and
+    // takes no lock.
     unsafe {
         command.pre_exec(move || {
             let stream = UnixStream::connect(&socket)?;
@@ -177,7 +179,8 @@ fn a_device_process_ended_while_it_connects_is_no_stranger_and_a_stranger_is() {
     server_here(options, &log);
     let log = || std::fs::read_to_string(&log).unwrap();
 
-    // The guest goes while the first process waits to be let in: when the server looks, both are to be seen.
+    // The guest goes while the first process waits to be let in: when the server looks, both are to
+    // be seen.
     let guest = UnixStream::connect(&socket).unwrap();
     rustix::io::read(&connected, &mut [0]).unwrap();
     guest.shutdown(Shutdown::Both).unwrap();

@@ -40,14 +40,16 @@ pub struct Counters {
     pub gpu_faults: Counter,
 }
 
-/// What a process's SVM memory has been through. Shared with its granules, which other processes' allocations may evict.
+/// What a process's SVM memory has been through. Shared with its granules, which other processes'
+/// allocations may evict.
 #[derive(Default)]
 pub struct SvmCounters {
     /// Calls to the host that moved pages to a GPU.
     pub migrations_in: Counter,
     /// Pages they moved.
     pub pages_in: Counter,
-    /// Times that pages moved back, for whatever reason: asked for, for want of VRAM, or because the CPU touched private memory.
+    /// Times that pages moved back, for whatever reason: asked for, for want of VRAM, or because
+    /// the CPU touched private memory.
     pub migrations_out: Counter,
     /// Pages that did.
     pub pages_out: Counter,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Error numbers, and the error that driver paths return.
 //!
-//! The ioctl boundary speaks errno, as KFD does. Inside the driver an [`Error`] also carries *why* and
-//! *which range*, so that a client can ask afterwards (`LAST_ERROR`) instead of bisecting its list.
+//! The ioctl boundary speaks errno, as KFD does. Inside the driver an [`Error`] also carries *why*
+//! and *which range*, so that a client can ask afterwards (`LAST_ERROR`) instead of bisecting its
+//! list.
 
 use crate::addr::CpuVa;
 use vkfd_uapi::vkfd as abi;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A function that a test puts in the driver's way, in builds with the `sabotage` feature. In any other it is of no size, and
-//! none is called.
+//! A function that a test puts in the driver's way, in builds with the `sabotage` feature. In any
+//! other it is of no size, and none is called.
 
 use crate::addr::CpuSpan;
 

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The order of all locks. A thread takes a lock only when its rank is above every rank it already holds.
+//! The order of all locks. A thread takes a lock only when its rank is above every rank it already
+//! holds.
 //!
 //! ```text
 //! Gem        a render file's objects and their mappings
 //! Process    handles, GPU address reservations, queues, accounting of one process
 //! Sweep      the dropping of SVM ranges whose memory has gone
 //! Bo         the reservation of one buffer object: its mappings; held over faulting pages in
-//!   [mmap]   the host's address-space lock: taken inside `AddressSpace` calls, so after Bo; a client's mmap comes in with it,
-//!            so what that takes is after it
+//!   [mmap]   the host's address-space lock: taken inside `AddressSpace` calls, so after Bo; a
+//!            client's mmap comes in with it, so what that takes is after it
 //! Svm        SVM ranges' attributes, and which windows and blocks there are
 //! Vm         the page-table tree of one process on one GPU
 //! Vram       a GPU's VRAM allocator, its VMIDs
 //! Event      a process's events
 //! Offset     what a process can map, by mmap offset
-//! Notifier   what an invalidation changes: ranges' generations and states, pages. Taken in memory reclaim:
-//!            under it nothing is allocated, nothing is freed, no page is faulted, nothing sleeps
-//! Eviction   whether a process's queues run, and which of its objects wait for a restore. Same rules
+//! Notifier   what an invalidation changes: ranges' generations and states, pages. Taken in memory
+//!            reclaim: under it nothing is allocated or freed, no page is faulted, nothing sleeps
+//! Eviction   whether a process's queues run, which objects wait for a restore. Same rules
 //! Smi        who is told of events. Same rules
 //! Error      the table of last errors
 //! Work       a work item's timer
 //! ```
 //!
-//! Holding `Process` over a fault is avoided (registration would serialise a process on its slowest call): an object is
-//! reserved under it, built without it, and published under it. Hosts call [`check`] on each acquisition in debug
-//! builds; a violation panics, in a release build nothing is left of it.
+//! Holding `Process` over a fault is avoided (registration would serialise a process on its slowest
+//! call): an object is reserved under it, built without it, and published under it. Hosts call
+//! [`check`] on each acquisition in debug builds; a violation panics, in a release build nothing is
+//! left of it.
 
 /// A lock's place in the order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

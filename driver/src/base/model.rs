@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a GPU of each generation looks like in the topology.
 //!
-//! A software GPU has no compute units. It is described as a small part of its generation, with one shader array, because runtimes divide
-//! by these numbers and size scratch and save areas by them. Per-unit figures (waves, LDS, wave size, caches) are the generation's.
+//! A software GPU has no compute units. It is described as a small part of its generation, with one
+//! shader array, because runtimes divide by these numbers and size scratch and save areas by them.
+//! Per-unit figures (waves, LDS, wave size, caches) are the generation's.
 #![expect(clippy::arithmetic_side_effects, reason = "of the machine's description, no part of which is a client's")]
 
 /// What shares a cache.
@@ -225,8 +226,8 @@ pub const GFX1100: Model = Model {
 pub const MODELS: [&Model; 5] = [&GFX900, &GFX90A, &GFX942, &GFX1030, &GFX1100];
 
 impl Model {
-    /// The one of this `gfx_target_version`, or the newest that is not newer than it: a target without an entry of its own looks like
-    /// its predecessor.
+    /// The one of this `gfx_target_version`, or the newest that is not newer than it: a target
+    /// without an entry of its own looks like its predecessor.
     pub fn of(version: u32) -> &'static Self {
         MODELS.iter().rev().find(|model| model.version <= version).unwrap_or(&MODELS[0])
     }

@@ -56,7 +56,8 @@ impl Target {
     }
 }
 
-/// A leaf entry. `access` is of [`READABLE`], [`WRITEABLE`], [`EXECUTABLE`], [`UNCACHED`]; `fragment` is the log2 of its pages.
+/// A leaf entry. `access` is of [`READABLE`], [`WRITEABLE`], [`EXECUTABLE`], [`UNCACHED`];
+/// `fragment` is the log2 of its pages.
 pub const fn leaf(target: Target, access: u64, fragment: u32) -> u64 {
     with_fragment(target.bits() | access | VALID, fragment)
 }

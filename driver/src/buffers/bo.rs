@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Buffer objects: what a handle stands for, and how it is mapped to GPUs and unmapped.
 //!
-//! The *reservation* (a lock of rank `Bo`) serialises mapping, unmapping, restore and freeing of one object; pages are
-//! faulted in under it. It guards [`Inner`]. A userptr object's mappings are with its notifier state instead, because
-//! invalidations need them ([`crate::userptr`]).
+//! The *reservation* (a lock of rank `Bo`) serialises mapping, unmapping, restore and freeing of
+//! one object; pages are faulted in under it. It guards [`Inner`]. A userptr object's mappings are
+//! with its notifier state instead, because invalidations need them ([`crate::userptr`]).
 #![expect(
     clippy::arithmetic_side_effects,
     reason = "pages and bytes of an object, of which its span says that they do not wrap, and of the memory that it has"
@@ -134,7 +134,8 @@ pub struct Spec {
     pub backing: Backing,
     /// Where it begins in that memory.
     pub first_page: u64,
-    /// What registering the client's memory takes of the system-memory limit. Memory of the driver's own has its charge with it.
+    /// What registering the client's memory takes of the system-memory limit. Memory of the
+    /// driver's own has its charge with it.
     pub charge: Option<Charge>,
     /// On how many GPUs it may be mapped.
     pub gpus: usize,
@@ -232,8 +233,9 @@ impl Bo {
         Ok(inner)
     }
 
-    /// Registers a userptr object's memory: its notifiers, then its pages, each range at least once. EFAULT and EPERM name the range;
-    /// EAGAIN when one would not hold still until `deadline`. What is invalidated later is MAP's to bring back.
+    /// Registers a userptr object's memory: its notifiers, then its pages, each range at least
+    /// once. EFAULT and EPERM name the range; EAGAIN when one would not hold still until
+    /// `deadline`. What is invalidated later is MAP's to bring back.
     pub fn register(&self, windows: Windows, deadline: os::Time) -> Result {
         let Backing::Userptr(object) = &self.backing else { return Ok(()) };
         let inner = self.reserve()?;
@@ -259,8 +261,8 @@ impl Bo {
         }
     }
 
-    /// Maps it in a VM: one page-table update, one flush. Mapping again is no error, and looks again at ranges that were
-    /// gone or denied. O(pages).
+    /// Maps it in a VM: one page-table update, one flush. Mapping again is no error, and looks
+    /// again at ranges that were gone or denied. O(pages).
     pub fn map(&self, vm: &Arc<Vm>, deadline: os::Time) -> Result {
         let mut inner = self.reserve()?;
         if let Backing::Userptr(object) = &self.backing {
@@ -307,8 +309,8 @@ impl Bo {
         Ok(())
     }
 
-    /// As [`map`](Self::map); SVM memory gives way to page tables, which are VRAM, too: a table for each 2 MiB, and one for each level
-    /// above. Called without locks.
+    /// As [`map`](Self::map); SVM memory gives way to page tables, which are VRAM, too: a table for
+    /// each 2 MiB, and one for each level above. Called without locks.
     pub(crate) fn map_with_room(&self, vm: &Arc<Vm>, deadline: os::Time) -> Result {
         let tables = self.span.pages().div_ceil(HUGE_PAGES).saturating_add(4);
         vm.device().with_room(tables, || self.map(vm, deadline))
@@ -337,13 +339,15 @@ impl Bo {
             }
         };
         match settled {
-            // The memory would not hold still: mapped all the same, the restore goes on trying with the queues stopped.
+            // The memory would not hold still: mapped all the same, the restore goes on trying with
+            // the queues stopped.
             Err(e) if e.reason == Reason::Deadline => object.request_restore(&mut object.lock()),
             Err(e) => {
                 if fresh {
                     self.unmap_userptr(object, vm.gpu_index());
                 }
-                // What was to be looked at again is invalid now, and elsewhere the object may be mapped.
+                // What was to be looked at again is invalid now, and elsewhere the object may be
+                // mapped.
                 object.request_restore(&mut object.lock());
                 return Err(e);
             }
@@ -353,7 +357,8 @@ impl Bo {
         Ok(())
     }
 
-    /// Writes the entries of all valid ranges into the mapping of `vm`, a step of pages for each hold of the notifier lock.
+    /// Writes the entries of all valid ranges into the mapping of `vm`, a step of pages for each
+    /// hold of the notifier lock.
     fn write_valid(&self, object: &Userptr, vm: &Arc<Vm>) {
         let ranges = object.ranges();
         let mut range = 0;
@@ -388,8 +393,8 @@ impl Bo {
         Ok(())
     }
 
-    /// The mapping stays with the object until its entries are gone: an invalidation that comes meanwhile must still find
-    /// the GPU to stop, or the entries to clear.
+    /// The mapping stays with the object until its entries are gone: an invalidation that comes
+    /// meanwhile must still find the GPU to stop, or the entries to clear.
     fn unmap_userptr(&self, object: &Userptr, gpu: usize) {
         let pages = self.span.pages();
         let mut first = 0;
@@ -451,14 +456,16 @@ impl Bo {
         found
     }
 
-    /// Keeps a userptr object's memory from being faulted in, once nobody is at it. `None` for another object, or one that has been freed.
+    /// Keeps a userptr object's memory from being faulted in, once nobody is at it. `None` for
+    /// another object, or one that has been freed.
     pub(crate) fn begin_move(&self) -> Option<Moving> {
         let object = self.userptr()?;
         let reserved = self.reserve().ok()?;
         Some(object.begin_move(&reserved.reservation))
     }
 
-    /// Restores what is invalid. The object has been taken off the waiting list. Whether something is left to do.
+    /// Restores what is invalid. The object has been taken off the waiting list. Whether something
+    /// is left to do.
     pub fn restore(&self) -> Result<bool> {
         let Some(object) = self.userptr() else { return Ok(false) };
         let inner = self.reserve()?;
@@ -468,8 +475,9 @@ impl Bo {
         Ok(converged.left > 0 && !object.lock().maps().is_empty())
     }
 
-    /// Restores for a fault of GPU number `gpu` at object page `page`: whether the device is to try again. The invalid ranges
-    /// around it come along; the rest stays where it is, with more registered than there is memory for.
+    /// Restores for a fault of GPU number `gpu` at object page `page`: whether the device is to try
+    /// again. The invalid ranges around it come along; the rest stays where it is, with more
+    /// registered than there is memory for.
     pub fn serve_fault(&self, gpu: usize, page: u64, write: bool, deadline: os::Time) -> Result<bool> {
         let Some(object) = self.userptr() else { return Ok(false) };
         if write && object.access() == crate::address_space::Access::Read {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Buffers as files: an object's memory behind a descriptor, and objects made of such.
 //!
-//! What is shared is the memory, not the object: both may be mapped and freed on their own, and the memory goes with the last of objects
-//! and files. VRAM and GTT memory can be shared; a userptr is the caller's own memory (EPERM, as amdgpu has it).
+//! What is shared is the memory, not the object: both may be mapped and freed on their own, and the
+//! memory goes with the last of objects and files. VRAM and GTT memory can be shared; a userptr is
+//! the caller's own memory (EPERM, as amdgpu has it).
 //!
 //! Limits: within one machine of this driver.
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The seam to files: some calls give their caller a new file, or take one that another call gave.
 //!
-//! All of it is about the process that makes the current call. A host that has no such files says EOPNOTSUPP, and so do the calls then.
+//! All of it is about the process that makes the current call. A host that has no such files says
+//! EOPNOTSUPP, and so do the calls then.
 
 use crate::dmabuf::DmaBuf;
 use crate::errno::{Errno, Result};
@@ -24,7 +25,8 @@ pub trait Files: Send + Sync {
     /// Lets go of buffers whose files have been closed, where the host is not told of that.
     fn forget_closed(&self) {}
 
-    /// What a descriptor of the caller's stands for. EBADF for no file, EINVAL for one that is no buffer.
+    /// What a descriptor of the caller's stands for. EBADF for no file, EINVAL for one that is no
+    /// buffer.
     fn import(&self, file: u32) -> Result<Arc<DmaBuf>> {
         let _ = file;
         Err(Errno::EOPNOTSUPP.into())

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The two forms of batch userptr that the series had, decoded into one request.
 //!
-//! v2 has a command of its own (0xC0304B28); v3 and v4 put a pointer to a list with a header into the ordinary ALLOC's
-//! `mmap_offset` and set a flag. Checks come in v2's order; beyond it there are caps, wraparound checks, and reserved
-//! fields must be 0.
+//! v2 has a command of its own (0xC0304B28); v3 and v4 put a pointer to a list with a header into
+//! the ordinary ALLOC's `mmap_offset` and set a flag. Checks come in v2's order; beyond it there
+//! are caps, wraparound checks, and reserved fields must be 0.
 
 use super::memory::{Allocated, Request};
 use crate::addr::{CpuVa, PAGE};

@@ -33,7 +33,8 @@ impl Process {
         Ok(())
     }
 
-    /// Where the CPU maps an object: for a host whose clients cannot be told by a call, such as importers.
+    /// Where the CPU maps an object: for a host whose clients cannot be told by a call, such as
+    /// importers.
     pub fn mmap_offset(&self, handle: u64) -> Result<u64> {
         Ok(self.bo(handle)?.mmap_offset())
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ioctl entry: which call a command word is, its argument in, its result out.
 //!
-//! As in KFD a command is known by its number, and an argument that is shorter than this driver's is filled up with
-//! zeroes, a longer one cut: old and new clients both work. The one exception is number 0x28, which is the batch
-//! allocation in one form and upstream's profiler in another: there the whole word counts. The result is copied back
-//! also when a call fails, because MAP's and UNMAP's say how far they came.
+//! As in KFD a command is known by its number, and an argument that is shorter than this driver's
+//! is filled up with zeroes, a longer one cut: old and new clients both work. The one exception is
+//! number 0x28, which is the batch allocation in one form and upstream's profiler in another: there
+//! the whole word counts. The result is copied back also when a call fails, because MAP's and
+//! UNMAP's say how far they came.
 
 use crate::addr::{CpuVa, PAGE};
 use crate::bo::Backing;
@@ -28,7 +29,8 @@ const MAX_LIST: u32 = 4096;
 const APERTURE_BASE: u64 = 0x1_0000;
 
 impl Process {
-    /// An ioctl on the device. ENOTTY for an unknown command, EBADF when another process than the opener calls.
+    /// An ioctl on the device. ENOTTY for an unknown command, EBADF when another process than the
+    /// opener calls.
     pub fn ioctl(self: &Arc<Self>, command: u32, arg: CpuVa) -> Result {
         if !self.mm().is_current() {
             return Err(Errno::EBADF.into());
@@ -119,7 +121,8 @@ impl Process {
                 | c::DBG_ADDRESS_WATCH_DEPRECATED
                 | c::DBG_WAVE_CONTROL_DEPRECATED,
             ) => Err(Errno::EPERM.into()),
-            // 0x28 is the profiler's unless the whole word says batch; other known calls are not offered.
+            // 0x28 is the profiler's unless the whole word says batch; other known calls are not
+            // offered.
             Some(_) => Err(Errno::ENOTTY.into()),
             None => self.own(command, &call),
         }
@@ -337,7 +340,8 @@ impl Call<'_> {
         read(value.as_bytes_mut()).map_err(bad_pointer)?;
         let returns = matches!(self.command.direction(), Direction::Read | Direction::ReadWrite);
         if returns {
-            // Where the result cannot go, nothing must have been done: the caller would never learn its handle.
+            // Where the result cannot go, nothing must have been done: the caller would never learn
+            // its handle.
             write(value.as_bytes()).map_err(bad_pointer)?;
         }
         let result = f(&mut value);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Allocating, freeing, mapping and unmapping buffer objects: KFD's checks, in KFD's order, with KFD's errors.
+//! Allocating, freeing, mapping and unmapping buffer objects: KFD's checks, in KFD's order, with
+//! KFD's errors.
 //!
-//! An allocation first validates everything, then enters the object under the process lock (which also decides
-//! conflicts), then builds it without the lock, and makes it visible last. Whatever fails takes all of it back.
+//! An allocation first validates everything, then enters the object under the process lock (which
+//! also decides conflicts), then builds it without the lock, and makes it visible last. Whatever
+//! fails takes all of it back.
 
 use crate::addr::{CpuVa, GpuSpan, GpuVa, PAGE};
 use crate::address_space::Access;
@@ -95,7 +97,8 @@ impl Process {
         }
     }
 
-    /// Neither the GPU addresses nor any CPU range may be an SVM range's. O(ranges log SVM ranges) where there are any.
+    /// Neither the GPU addresses nor any CPU range may be an SVM range's. O(ranges log SVM ranges)
+    /// where there are any.
     fn check_svm(&self, _: &Inner, span: GpuSpan, ranges: Option<&RangeSet>) -> Result {
         if span.start().0 != 0 && self.svm().conflict(self.mm(), span.start().0, span.end().0) {
             return refuse(Errno::EADDRINUSE, Reason::GpuRangeBusy);
@@ -252,7 +255,8 @@ impl Process {
         bo.register(windows, self.deadline())
     }
 
-    /// Frees an object. EBUSY while it is mapped, EPERM if it is the signal page, EINVAL for a handle that is none.
+    /// Frees an object. EBUSY while it is mapped, EPERM if it is the signal page, EINVAL for a
+    /// handle that is none.
     pub(crate) fn free(&self, handle: u64) -> Result {
         let bo = self.bo(handle)?;
         if self.lock().signal_page == Some(handle) {
@@ -263,8 +267,9 @@ impl Process {
         Ok(())
     }
 
-    /// Copies a list of `gpu_id`s in, once: what it says does not change afterwards. EFAULT before anything has
-    /// happened, EINVAL for more than there can be. Without an allocation, because UNMAP must not fail for want of memory.
+    /// Copies a list of `gpu_id`s in, once: what it says does not change afterwards. EFAULT before
+    /// anything has happened, EINVAL for more than there can be. Without an allocation, because
+    /// UNMAP must not fail for want of memory.
     fn device_ids(&self, array: u64, count: u32) -> Result<[u32; MAX_GPUS]> {
         let mut ids = [0; MAX_GPUS];
         let wanted = ids.get_mut(..count as usize).ok_or(Errno::EINVAL)?;
@@ -273,8 +278,9 @@ impl Process {
         Ok(ids)
     }
 
-    /// Maps or unmaps an object on the listed GPUs from number `done` on, which counts up with each success, so that
-    /// a call can be resumed. EINVAL for a list that is longer than any machine has GPUs: it would name one twice.
+    /// Maps or unmaps an object on the listed GPUs from number `done` on, which counts up with each
+    /// success, so that a call can be resumed. EINVAL for a list that is longer than any machine
+    /// has GPUs: it would name one twice.
     pub(crate) fn map(&self, handle: u64, array: u64, count: u32, done: &mut u32, map: bool) -> Result {
         if count == 0 || *done > count {
             return Err(Errno::EINVAL.into());

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a client's mmap of the device files shows: doorbells, the event page, registers, VRAM and GTT objects.
+//! What a client's mmap of the device files shows: doorbells, the event page, registers, VRAM and
+//! GTT objects.
 //!
-//! `/dev/kfd` takes KFD's encoded offsets (type in bits 63:62, a hash of `gpu_id` in 61:46); the render node takes the
-//! offsets that ALLOC returned. Where the host keeps what clients map in a file that they have open, all offsets are that file's.
+//! `/dev/kfd` takes KFD's encoded offsets (type in bits 63:62, a hash of `gpu_id` in 61:46); the
+//! render node takes the offsets that ALLOC returned. Where the host keeps what clients map in a
+//! file that they have open, all offsets are that file's.
 
 use crate::addr::{VramOffset, PAGE};
 use crate::bo::{Backing, VramMemory};

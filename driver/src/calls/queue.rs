@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The calls that make, change and end queues, with KFD's checks.
 //!
-//! Guarded by the process lock, except that a hardware queue is ended without it: that waits for the queue.
+//! Guarded by the process lock, except that a hardware queue is ended without it: that waits for
+//! the queue.
 //!
-//! What a queue uses must be mapped on its GPU when it is made: the ring, both pointers, and a compute
-//! queue's end-of-pipe buffer and save area if it has them. As in KFD it is looked for among the buffer
-//! objects first, and then in SVM memory that the GPU has entries for without a fault (GPU_ALWAYS_MAPPED):
-//! there ROCR has put the save area since 6.1. KFD also wants each to be a whole object, and only the save
-//! area in SVM (since 6.12; before it did not look at all); here each may be a part of an object, or in SVM,
-//! so that runtimes of both times work. Nothing is saved in the save area, as waves are never saved.
+//! What a queue uses must be mapped on its GPU when it is made: the ring, both pointers, and a
+//! compute queue's end-of-pipe buffer and save area if it has them. As in KFD it is looked for
+//! among the buffer objects first, and then in SVM memory that the GPU has entries for without a
+//! fault (GPU_ALWAYS_MAPPED): there ROCR has put the save area since 6.1. KFD also wants each to be
+//! a whole object, and only the save area in SVM (since 6.12; before it did not look at all); here
+//! each may be a part of an object, or in SVM, so that runtimes of both times work. Nothing is
+//! saved in the save area, as waves are never saved.
 
 use crate::addr::{CpuVa, GpuVa};
 use crate::errno::{Errno, Error, Reason, Result};
@@ -134,8 +136,8 @@ impl Process {
         }
     }
 
-    /// Whether `bytes` from `va` on are in one object that is mapped on GPU number `gpu`, or in SVM memory that
-    /// the GPU always has entries for. EINVAL if not.
+    /// Whether `bytes` from `va` on are in one object that is mapped on GPU number `gpu`, or in SVM
+    /// memory that the GPU always has entries for. EINVAL if not.
     fn check_mapped(self: &Arc<Self>, gpu: usize, va: u64, bytes: u64) -> Result {
         let end = va.checked_add(bytes).ok_or(Error::new(Errno::EINVAL, Reason::Wraps))?;
         let bo = {
@@ -153,7 +155,8 @@ impl Process {
         }
     }
 
-    /// A device says that a queue has stopped for good: on `fault`, or on something it cannot execute. The first reason stays.
+    /// A device says that a queue has stopped for good: on `fault`, or on something it cannot
+    /// execute. The first reason stays.
     pub(crate) fn queue_stopped(&self, gpu: usize, hw: HwQueue, fault: Option<PageFault>) {
         let mut inner = self.lock();
         let mut queues = inner.queues.queues.iter_mut();
@@ -175,7 +178,8 @@ impl Process {
         Ok(())
     }
 
-    /// Changes a queue's ring, or turns it off (percentage or ring 0). EFAULT when there is no such queue, or no ring there.
+    /// Changes a queue's ring, or turns it off (percentage or ring 0). EFAULT when there is no such
+    /// queue, or no ring there.
     pub(crate) fn update_queue(self: &Arc<Self>, args: &abi::UpdateQueueArgs) -> Result {
         let base = args.ring_base_address;
         let ring_bytes = check_ring(base, args.ring_size, args.queue_percentage, args.queue_priority)?;
@@ -207,7 +211,8 @@ impl Process {
         vm.gpu().update_queue(hw, ring.0, ring.1, enabled)
     }
 
-    /// Which compute units a queue may use; there are none to choose from. EFAULT when there is no such queue.
+    /// Which compute units a queue may use; there are none to choose from. EFAULT when there is no
+    /// such queue.
     pub(crate) fn set_cu_mask(&self, args: &abi::SetCuMaskArgs) -> Result {
         if args.num_cu_mask == 0 || args.num_cu_mask % 32 != 0 {
             return Err(Errno::EINVAL.into());
@@ -227,14 +232,15 @@ impl Process {
         Ok(())
     }
 
-    /// What has been saved of a queue's waves. EFAULT when there is no such queue, EINVAL as where waves cannot be saved.
+    /// What has been saved of a queue's waves. EFAULT when there is no such queue, EINVAL as where
+    /// waves cannot be saved.
     pub(crate) fn wave_state(&self, args: &abi::GetQueueWaveStateArgs) -> Result {
         self.lock().queues.queues.get(args.queue_id).ok_or(Errno::EFAULT)?;
         Err(Errno::EINVAL.into())
     }
 
-    /// Global wave sync for a queue, or no longer. EINVAL when there is no such queue or nothing to give back, EBUSY when a queue of the
-    /// process has the GPU's already.
+    /// Global wave sync for a queue, or no longer. EINVAL when there is no such queue or nothing to
+    /// give back, EBUSY when a queue of the process has the GPU's already.
     pub(crate) fn alloc_gws(&self, args: &mut abi::AllocQueueGwsArgs) -> Result {
         let mut inner = self.lock();
         let gpu = inner.queues.queues.get(args.queue_id).ok_or(Errno::EINVAL)?.vm.device().id();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Calls that configure silicon which a software GPU does not have: cache policy, scratch, trap handler, tiling, the runtime's announcement
-//! to a debugger. They are checked as KFD checks them, and answered truthfully; nothing follows from them.
+//! Calls that configure silicon which a software GPU does not have: cache policy, scratch, trap
+//! handler, tiling, the runtime's announcement to a debugger. They are checked as KFD checks them,
+//! and answered truthfully; nothing follows from them.
 
 use crate::addr::CpuVa;
 use crate::errno::{Errno, Error, Reason, Result};
@@ -13,7 +14,8 @@ const TILE_MODES: u32 = 32;
 const MACRO_TILE_MODES: u32 = 16;
 
 impl Process {
-    /// The GPU with this id must exist (EINVAL), and the process must have its VM there (`unbound`).
+    /// The GPU with this id must exist (EINVAL), and the process must have its VM there
+    /// (`unbound`).
     fn bound(&self, gpu_id: u32, unbound: Errno) -> Result {
         let device = self.kfd().device(gpu_id)?;
         self.vm(device.index()).map(|_| ()).map_err(|_| Error::new(unbound, Reason::BadGpu))
@@ -32,8 +34,8 @@ impl Process {
         self.bound(args.gpu_id, Errno::ENODEV)
     }
 
-    /// The second-level trap handler. The GPU never executes it: a trap ends the queue with the code that the runtime's own handler
-    /// would come to without a debugger.
+    /// The second-level trap handler. The GPU never executes it: a trap ends the queue with the
+    /// code that the runtime's own handler would come to without a debugger.
     pub(crate) fn set_trap_handler(&self, args: &abi::SetTrapHandlerArgs) -> Result {
         self.bound(args.gpu_id, Errno::ESRCH)
     }
@@ -58,7 +60,8 @@ impl Process {
         Ok(words)
     }
 
-    /// The runtime announces itself, or takes that back. EBUSY when it has, EEXIST when there are queues by then.
+    /// The runtime announces itself, or takes that back. EBUSY when it has, EEXIST when there are
+    /// queues by then.
     pub(crate) fn runtime_enable(&self, args: &mut abi::RuntimeEnableArgs) -> Result {
         let mut inner = self.lock();
         if args.mode_mask & abi::RUNTIME_ENABLE_MODE_ENABLE_MASK == 0 {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A process's state as its client can read it: counters, objects, ranges, and the entries its GPUs walk.
+//! A process's state as its client can read it: counters, objects, ranges, and the entries its GPUs
+//! walk.
 //!
-//! Lists are copied out a step at a time with no lock held over the copy, so that each entry is true at its time and
-//! the list need not be of one moment. O(entries asked for), at most `MAX_ITEMS`, plus finding where to begin; a call looks at signals
-//! between steps.
+//! Lists are copied out a step at a time with no lock held over the copy, so that each entry is
+//! true at its time and the list need not be of one moment. O(entries asked for), at most
+//! `MAX_ITEMS`, plus finding where to begin; a call looks at signals between steps.
 
 use crate::addr::{CpuVa, GpuVa, PAGE};
 use crate::bo::{Backing, Bo};
@@ -16,7 +17,8 @@ use vkfd_uapi::pod::{slice_as_bytes, Pod};
 use vkfd_uapi::vkfd as abi;
 
 const STEP: usize = 32;
-/// Most records in one call: as many as a batch may have ranges. What comes next can be asked for by the next call.
+/// Most records in one call: as many as a batch may have ranges. What comes next can be asked for
+/// by the next call.
 const MAX_ITEMS: u32 = 1 << 20;
 
 impl Process {
@@ -48,7 +50,8 @@ impl Process {
         Ok(())
     }
 
-    /// Writes up to `capacity` items from number `first` on, of those that `item` gives until it gives none.
+    /// Writes up to `capacity` items from number `first` on, of those that `item` gives until it
+    /// gives none.
     pub(crate) fn copy_out<T: Pod>(
         &self,
         args: &mut abi::SnapshotArgs,
@@ -85,7 +88,8 @@ impl Process {
 
     fn snapshot_bos(&self, args: &mut abi::SnapshotArgs) -> Result {
         args.total = self.lock().bos.len() as u64;
-        // The cursor is the table's number, so that walking does not slow down with what came before.
+        // The cursor is the table's number, so that walking does not slow down with what came
+        // before.
         let mut number = args.index;
         let result = self.copy_out(args, |_| {
             let Some((at, bo)) = self.bo_from(number) else { return Ok(None) };
@@ -139,7 +143,8 @@ impl Process {
         })
     }
 
-    /// Raw leaf entries as GPU number `index` finds them by walking from its root, one per page from GPU address `handle`.
+    /// Raw leaf entries as GPU number `index` finds them by walking from its root, one per page
+    /// from GPU address `handle`.
     fn snapshot_pages(&self, args: &mut abi::SnapshotArgs) -> Result {
         let vm = self.vm(args.index as usize)?;
         let start = args.handle;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Small numbers for objects: a table whose lowest free number is handed out next, in O(1).
 //!
-//! An entry is reserved before its object is built and filled afterwards, so that building needs no lock. Guarded by its
-//! owner's lock.
+//! An entry is reserved before its object is built and filled afterwards, so that building needs no
+//! lock. Guarded by its owner's lock.
 
 use crate::errno::{Errno, Result};
 use crate::os::Vec;
@@ -94,7 +94,8 @@ impl<T> Handles<T> {
     /// Objects and their numbers, from a number on; any number, also where there never was one.
     pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &T)> {
         let slots = self.slots.get(first as usize..).unwrap_or(&[]);
-        // Not `(first..)`, which counts on behind the last number before it finds that there is no object.
+        // Not `(first..)`, which counts on behind the last number before it finds that there is no
+        // object.
         slots.iter().enumerate().filter_map(move |(offset, slot)| match slot {
             Slot::Used(object) => Some((first.checked_add(u32::try_from(offset).ok()?)?, object)),
             _ => None,

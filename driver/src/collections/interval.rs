@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! An ordered map of half-open intervals that may overlap: which objects touch `[a, b)`?
 //!
-//! Mechanism: a treap (binary search tree by start, heap by a pseudo-random priority) in one growable array, each node
-//! carrying the highest end below it. Insert and remove are O(log n) expected, a query is O(log n + hits). Growth is
-//! fallible and happens before the tree changes, so a failed insert leaves nothing behind.
+//! Mechanism: a treap (binary search tree by start, heap by a pseudo-random priority) in one
+//! growable array, each node carrying the highest end below it. Insert and remove are O(log n)
+//! expected, a query is O(log n + hits). Growth is fallible and happens before the tree changes, so
+//! a failed insert leaves nothing behind.
 //!
 //! Not locked: its owner's lock guards it.
 #![expect(
@@ -48,8 +49,9 @@ impl<V: Clone + PartialEq> IntervalMap<V> {
         Self::seeded(0x9e37_79b9)
     }
 
-    /// Empty, with priorities of its own. Whoever can foresee the priorities can choose starts that make the tree a list, as
-    /// deep as it is long: where strangers do, the seed must be [`crate::os::random`].
+    /// Empty, with priorities of its own. Whoever can foresee the priorities can choose starts that
+    /// make the tree a list, as deep as it is long: where strangers do, the seed must be
+    /// [`crate::os::random`].
     pub const fn seeded(seed: u32) -> Self {
         // The generator stays at 0.
         Self { nodes: Vec::new(), root: NIL, free: NIL, len: 0, seed: if seed == 0 { 1 } else { seed } }
@@ -65,7 +67,8 @@ impl<V: Clone + PartialEq> IntervalMap<V> {
         self.len == 0
     }
 
-    /// Room for `count` intervals in all: as long as there are not more, inserting allocates nothing. Room stays.
+    /// Room for `count` intervals in all: as long as there are not more, inserting allocates
+    /// nothing. Room stays.
     pub fn reserve(&mut self, count: usize) -> Result {
         self.nodes.reserve(count.saturating_sub(self.nodes.len()))
     }
@@ -192,8 +195,8 @@ impl<V: Clone + PartialEq> IntervalMap<V> {
         at
     }
 
-    /// Calls `f` for each interval that shares a byte with `[start, end)`, lowest first, until it returns false.
-    /// Allocates nothing. Whether all were visited.
+    /// Calls `f` for each interval that shares a byte with `[start, end)`, lowest first, until it
+    /// returns false. Allocates nothing. Whether all were visited.
     pub fn overlapping(&self, start: u64, end: u64, f: &mut dyn FnMut(u64, u64, &V) -> bool) -> bool {
         self.visit(self.root, start, end, f)
     }

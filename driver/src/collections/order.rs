@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The order of numbered things by a key, for lists that clients give in any order.
 //!
-//! Mechanism: what differs of the keys and the number go into one word; the words are sorted by digits of 11 bits, lowest digit first, which
-//! compares nothing. Where keys lie so far apart, or things are so few, that comparing costs less, the words are compared; where a key leaves
-//! no room for the number, the keys are.
+//! Mechanism: what differs of the keys and the number go into one word; the words are sorted by
+//! digits of 11 bits, lowest digit first, which compares nothing. Where keys lie so far apart, or
+//! things are so few, that comparing costs less, the words are compared; where a key leaves no room
+//! for the number, the keys are.
 //!
-//! Cost: one look over the list if it is in order already, else O(n) per digit of the keys' spread, or O(n log n). 16 bytes per thing meanwhile.
+//! Cost: one look over the list if it is in order already, else O(n) per digit of the keys' spread,
+//! or O(n log n). 16 bytes per thing meanwhile.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -21,7 +23,8 @@ const DIGITS: usize = 1 << DIGIT_BITS;
 /// Below it in a word is the number.
 const NUMBER_BITS: u32 = 32;
 
-/// The numbers below `count` by their keys, things of the same key by their numbers. EINVAL for more than a number can name.
+/// The numbers below `count` by their keys, things of the same key by their numbers. EINVAL for
+/// more than a number can name.
 pub fn by_key(count: usize, key: impl Fn(usize) -> u64) -> Result<Vec<u32>> {
     let count_u32 = u32::try_from(count).map_err(|_| Errno::EINVAL)?;
     let (mut lowest, mut highest, mut last, mut in_order) = (u64::MAX, 0, 0, true);
@@ -98,7 +101,8 @@ mod tests {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             x >> 20
         };
-        // By digits (one, two, three of them), by words, by keys; with and without equal keys; from a base, too.
+        // By digits (one, two, three of them), by words, by keys; with and without equal keys; from
+        // a base, too.
         for (count, spread, base) in [
             (5000, 1 << 9, 0),
             (5000, 1 << 20, 1 << 50),

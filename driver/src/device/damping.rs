@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory that goes to and fro: found out, and left in system memory for a while.
 //!
-//! A *bounce* is a page that moves to VRAM again within [`Damping::window`] of its granule's last move there. After
-//! [`Damping::bounces`] in a row faults do not move the granule any more until a time has passed that doubles with each further bounce;
-//! GPUs use it in system memory meanwhile. A prefetch is an order and goes through, a granule that holds still longer than the window is
+//! A *bounce* is a page that moves to VRAM again within [`Damping::window`] of its granule's last
+//! move there. After [`Damping::bounces`] in a row faults do not move the granule any more until a
+//! time has passed that doubles with each further bounce; GPUs use it in system memory meanwhile. A
+//! prefetch is an order and goes through, a granule that holds still longer than the window is
 //! forgiven, and what is known of pages goes with their memory.
 //!
 //! Guarded by the notifier lock ([`crate::svm::window`]).
@@ -57,7 +58,8 @@ impl Bounces {
         now < self.rest_until
     }
 
-    /// The memory of `pages` was unmapped: what comes to their addresses is other memory. Allowed in reclaim.
+    /// The memory of `pages` was unmapped: what comes to their addresses is other memory. Allowed
+    /// in reclaim.
     pub fn forget(&mut self, pages: PageBits) {
         self.moved &= !pages;
         if self.moved.is_empty() {

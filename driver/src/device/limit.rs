@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The system-memory limit: what all processes together may have registered or allocated as GTT memory.
+//! The system-memory limit: what all processes together may have registered or allocated as GTT
+//! memory.
 //!
-//! As in KFD: RAM less 1/64 of it less 1.5 GiB, counted per byte asked for, also where ranges overlap.
+//! As in KFD: RAM less 1/64 of it less 1.5 GiB, counted per byte asked for, also where ranges
+//! overlap.
 //!
-//! Memory of the driver's own is charged as long as it is there, whoever has it by then: the object that it was allocated for, files of it, objects made
-//! of those, the events whose signal page it is, a client's mapping ([`ChargedDma`]). The client's memory is charged as long as it is registered.
+//! Memory of the driver's own is charged as long as it is there, whoever has it by then: the object
+//! that it was allocated for, files of it, objects made of those, the events whose signal page it
+//! is, a client's mapping ([`ChargedDma`]). The client's memory is charged as long as it is
+//! registered.
 
 use crate::addr::PhysAddr;
 use crate::errno::{Errno, Error, Reason, Result};
@@ -105,7 +109,8 @@ impl Charge {
         self.bytes
     }
 
-    /// Charges `bytes` in all from now on. ENOMEM (reason `MemoryLimit`), and as before, when they do not fit; less always fits.
+    /// Charges `bytes` in all from now on. ENOMEM (reason `MemoryLimit`), and as before, when they
+    /// do not fit; less always fits.
     pub fn set(&mut self, bytes: u64) -> Result {
         match bytes.checked_sub(self.bytes) {
             Some(more) => self.limit.take(more)?,

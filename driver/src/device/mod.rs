@@ -122,7 +122,8 @@ impl Device {
         &self.smi
     }
 
-    /// The right to one queue. ENOSPC when all are taken, or those that are left are for others ([`share`]).
+    /// The right to one queue. ENOSPC when all are taken, or those that are left are for others
+    /// ([`share`]).
     pub fn take_queue(self: &Arc<Self>, user: u32) -> Result<QueueShare> {
         let mut users = self.queues.lock();
         let all = self.gpu.max_queues();
@@ -138,7 +139,8 @@ impl Device {
         Ok(QueueShare { device: self.clone(), user })
     }
 
-    /// A VMID for `owner`. ENOSPC when all are taken, or those that are left are for others ([`share`]).
+    /// A VMID for `owner`. ENOSPC when all are taken, or those that are left are for others
+    /// ([`share`]).
     pub fn take_vmid(&self, owner: Arc<dyn VmidOwner>) -> Result<Vmid> {
         crate::os::failpoint(FailPoint::Vmid)?;
         let no_vmid = Error::new(Errno::ENOSPC, Reason::BadGpu);

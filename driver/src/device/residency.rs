@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which SVM memory is in a GPU's VRAM, coldest first, and making room there.
 //!
-//! A [`Granule`] is 2 MiB of a process's addresses. While pages of it are in a GPU's VRAM it has a *seat* there, in a list by last use: a
-//! prefetch, a GPU fault or a restore. Each VRAM page that was handed to the host knows its seat, so that
-//! [`DeviceMemory::released`] finds it, whoever used the page last.
+//! A [`Granule`] is 2 MiB of a process's addresses. While pages of it are in a GPU's VRAM it has a
+//! *seat* there, in a list by last use: a prefetch, a GPU fault or a restore. Each VRAM page that
+//! was handed to the host knows its seat, so that [`DeviceMemory::released`] finds it, whoever used
+//! the page last.
 //!
-//! When VRAM runs out, for SVM or for any process's buffer object, [`Device::make_room`] takes the `LOT` coldest granules, largest first
-//! (each costs one call, so the large ones cost less a page), and asks the host to bring them back. That happens without any lock of the
-//! driver: the process whose memory it is hears of it as of any invalidation. Each granule is tried once a call, so a call ends.
+//! When VRAM runs out, for SVM or for any process's buffer object, [`Device::make_room`] takes the
+//! `LOT` coldest granules, largest first (each costs one call, so the large ones cost less a page),
+//! and asks the host to bring them back. That happens without any lock of the driver: the process
+//! whose memory it is hears of it as of any invalidation. Each granule is tried once a call, so a
+//! call ends.
 //!
-//! First by the granule's addresses in the address space that it came from. What is left after that only others have (a forked child, or the same
-//! process elsewhere, after mremap): it is evicted by place, for which the VRAM pages of a seat are linked.
+//! First by the granule's addresses in the address space that it came from. What is left after that
+//! only others have (a forked child, or the same process elsewhere, after mremap): it is evicted by
+//! place, for which the VRAM pages of a seat are linked.
 //!
-//! The lock (rank `Vram`) guards the list and the pages' seats: 16 bytes a VRAM page, made with the first migration.
+//! The lock (rank `Vram`) guards the list and the pages' seats: 16 bytes a VRAM page, made with the
+//! first migration.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -104,7 +109,8 @@ struct Seat {
     granule: Arc<Granule>,
     /// Pages of the granule that are here, or offered a place here.
     pages: PageBits,
-    /// How many places each of them has: several while several threads move it at once. Stays at the largest number.
+    /// How many places each of them has: several while several threads move it at once. Stays at
+    /// the largest number.
     places: [u16; BLOCK_PAGES],
     /// Places in all, and the VRAM page that is the first of them.
     count: u64,
@@ -200,7 +206,8 @@ impl Residency {
         Ok(())
     }
 
-    /// Pages from page `first` of a granule on are about to be offered `places`. It becomes the warmest.
+    /// Pages from page `first` of a granule on are about to be offered `places`. It becomes the
+    /// warmest.
     pub fn enter(&self, granule: &Arc<Granule>, first: u64, places: &[Option<VramOffset>]) -> Result {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -224,7 +231,8 @@ impl Residency {
         Ok(())
     }
 
-    /// Pages are not, or no longer, the host's. False, and nothing done, where some of them were not.
+    /// Pages are not, or no longer, the host's. False, and nothing done, where some of them were
+    /// not.
     pub fn leave(&self, at: VramOffset, pages: u64) -> bool {
         let mut page = index(at.0 / PAGE);
         let end = {
@@ -235,7 +243,8 @@ impl Residency {
             }
         };
         while page < end {
-            // With the last page of a granule its seat goes, and perhaps the address space behind it: not under the lock.
+            // With the last page of a granule its seat goes, and perhaps the address space behind
+            // it: not under the lock.
             let ended = self.state.lock().leave_until(self.gpu, &mut page, end);
             drop(ended);
         }
@@ -264,7 +273,8 @@ impl Residency {
         seat.map_or(PageBits::NONE, |seat| seat.pages)
     }
 
-    /// Whose the page at `at` is, which page of the granule it is, and how many of the next `pages` follow it there, too.
+    /// Whose the page at `at` is, which page of the granule it is, and how many of the next `pages`
+    /// follow it there, too.
     fn owner(&self, at: VramOffset, pages: u64) -> Option<(Arc<Granule>, u64, u64)> {
         let state = self.state.lock();
         let owners = state.owners.get(index(at.0 / PAGE)..)?;
@@ -308,7 +318,8 @@ impl Residency {
         self.state.lock().seats.len()
     }
 
-    /// VRAM pages that the host has (or is being offered), and how many it has given back since the beginning.
+    /// VRAM pages that the host has (or is being offered), and how many it has given back since the
+    /// beginning.
     pub fn hosted(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.hosted, state.released)
@@ -415,13 +426,15 @@ impl State {
 }
 
 impl Device {
-    /// `pages` pages of VRAM, in as few blocks as there are; SVM memory makes room if need be. Called without locks.
+    /// `pages` pages of VRAM, in as few blocks as there are; SVM memory makes room if need be.
+    /// Called without locks.
     pub fn alloc_vram(&self, pages: u64, contents: Contents) -> Result<Vec<VramBlock>> {
         self.try_with_room(|| self.vram().alloc(&**self.gpu(), pages, contents), || pages)
     }
 
-    /// Calls `f`, which needs `pages` pages of VRAM at most, and again as long as that fails for want of VRAM and SVM memory can give way. Who makes
-    /// room may find it taken by others who do the same: EINTR for a thread that is being killed, and not for ever. Called without locks.
+    /// Calls `f`, which needs `pages` pages of VRAM at most, and again as long as that fails for
+    /// want of VRAM and SVM memory can give way. Who makes room may find it taken by others who do
+    /// the same: EINTR for a thread that is being killed, and not for ever. Called without locks.
     pub(crate) fn with_room<R>(&self, pages: u64, f: impl FnMut() -> Result<R>) -> Result<R> {
         // It may need less than that, so less is worth making room for.
         self.try_with_room(f, || pages.min(self.most_room()))
@@ -443,8 +456,9 @@ impl Device {
         (self.vram().available() / PAGE).saturating_add(evictable)
     }
 
-    /// Evicts SVM memory until `pages` pages of VRAM are free or none is left to evict: whether anything came back. Nothing is evicted for what there
-    /// could not be even then: the rest is what objects have, and page tables. Called without locks.
+    /// Evicts SVM memory until `pages` pages of VRAM are free or none is left to evict: whether
+    /// anything came back. Nothing is evicted for what there could not be even then: the rest is
+    /// what objects have, and page tables. Called without locks.
     pub fn make_room(&self, pages: u64) -> Result<bool> {
         if pages > self.most_room() {
             return Ok(false);

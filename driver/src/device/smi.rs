@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! SMI events: what happened to a GPU's memory, as lines of text that a client reads from a file.
 //!
-//! SMI_EVENTS gives a client a file of the host's ([`EventStream`]) for one GPU: to it the client writes which events it wants, and from it
-//! reads lines in KFD's format. It hears of its own process; a line that finds no room is lost, whole, as in KFD.
+//! SMI_EVENTS gives a client a file of the host's ([`EventStream`]) for one GPU: to it the client
+//! writes which events it wants, and from it reads lines in KFD's format. It hears of its own
+//! process; a line that finds no room is lost, whole, as in KFD.
 //!
-//! Events are sent from invalidations, that is in memory reclaim: nothing is allocated then, and where the invalidation may not
-//! block, a lock that is taken costs the event. The list of clients is under a lock of rank `Smi`. With no client an event costs one
-//! load.
+//! Events are sent from invalidations, that is in memory reclaim: nothing is allocated then, and
+//! where the invalidation may not block, a lock that is taken costs the event. The list of clients
+//! is under a lock of rank `Smi`. With no client an event costs one load.
 //!
-//! Limits: events of other processes are not given, whatever the mask asks for; of processes that start and end neither.
+//! Limits: events of other processes are not given, whatever the mask asks for; of processes that
+//! start and end neither.
 
 use crate::errno::{Errno, Result};
 use crate::event_stream::EventStream;
@@ -22,7 +24,8 @@ use vkfd_uapi::smi as abi;
 /// At most so many files of a GPU.
 const MAX_CLIENTS: usize = 64;
 
-/// Something that clients may hear of. Addresses are page numbers, sizes in pages, locations `gpu_id`s or 0 for system memory.
+/// Something that clients may hear of. Addresses are page numbers, sizes in pages, locations
+/// `gpu_id`s or 0 for system memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A GPU page fault that could not be served.
@@ -205,8 +208,9 @@ impl Clients {
         Ok(Self { list: Mutex::new(Rank::Smi, Vec::new())?, count: AtomicU64::new(0) })
     }
 
-    /// Takes a place for a client of process number `process` and forgets those whose file is closed. ENOSPC when there is none left, or those that are
-    /// left are for other users ([`share`]). O(clients).
+    /// Takes a place for a client of process number `process` and forgets those whose file is
+    /// closed. ENOSPC when there is none left, or those that are left are for other users
+    /// ([`share`]). O(clients).
     pub fn reserve(&self, process: u64, user: u32) -> Result {
         let mut kept = Vec::with_capacity(MAX_CLIENTS)?;
         let mut closed = Vec::with_capacity(MAX_CLIENTS)?;
@@ -231,7 +235,8 @@ impl Clients {
         }
     }
 
-    /// Gives a reserved place of the process its file, which hears nothing until it selects something; or gives the place back.
+    /// Gives a reserved place of the process its file, which hears nothing until it selects
+    /// something; or gives the place back.
     pub fn fill(&self, process: u64, stream: Option<Arc<dyn EventStream>>) {
         let mut list = self.list.lock();
         let at = list.iter().position(|client| client.process == process && client.stream.is_none());

@@ -14,6 +14,7 @@ pub trait VmidOwner: Send + Sync {
     /// Its GPU signals an event.
     fn signal_event(&self, event_id: u32);
 
-    /// A queue of its GPU number `gpu` has stopped for good, on something that the GPU cannot execute.
+    /// A queue of its GPU number `gpu` has stopped for good, on something that the GPU cannot
+    /// execute.
     fn queue_error(&self, gpu: usize, gpu_id: u32, queue: HwQueue);
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A GPU's VRAM: a buddy allocator in pages.
 //!
-//! Mechanism: free blocks of 2^k pages, aligned to their size, on doubly linked lists threaded through an array with one
-//! link a page; taking and giving back a block is O(log pages). Memory: 9 bytes a VRAM page. An allocation that is no
-//! power of two is several blocks, largest first, so a big buffer keeps the alignment that 2 MiB entries need.
+//! Mechanism: free blocks of 2^k pages, aligned to their size, on doubly linked lists threaded
+//! through an array with one link a page; taking and giving back a block is O(log pages). Memory: 9
+//! bytes a VRAM page. An allocation that is no power of two is several blocks, largest first, so a
+//! big buffer keeps the alignment that 2 MiB entries need.
 //!
-//! One process never sees another's data. Buffers and page tables are wiped when they come back. Pages that SVM memory was in come back as they are and
-//! their blocks are *used*: they are wiped when they are handed out, except to what overwrites them all, which is again a migration. A used
-//! block makes what it merges with used. The lock (rank `Vram`) guards the lists; wiping happens outside of it.
+//! One process never sees another's data. Buffers and page tables are wiped when they come back.
+//! Pages that SVM memory was in come back as they are and their blocks are *used*: they are wiped
+//! when they are handed out, except to what overwrites them all, which is again a migration. A used
+//! block makes what it merges with used. The lock (rank `Vram`) guards the lists; wiping happens
+//! outside of it.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -123,7 +126,8 @@ impl Vram {
     fn take(&self, pages: u64) -> Result<Vec<VramBlock>> {
         let no_vram = Error::new(Errno::ENOMEM, Reason::NoVram);
         let wanted = u32::try_from(pages).map_err(|_| no_vram)?;
-        // A block a bit of the size is the least; fragmentation may need more, then room is made outside the lock.
+        // A block a bit of the size is the least; fragmentation may need more, then room is made
+        // outside the lock.
         let mut room = 64;
         loop {
             let mut blocks = Vec::with_capacity(room)?;
@@ -225,8 +229,8 @@ impl Lists {
         core::mem::replace(&mut self.state[at as usize], 0) & USED != 0
     }
 
-    /// A block of `order`, split off a larger one if need be; else the largest smaller one: where, of which order, and whether it was used. Does
-    /// not count.
+    /// A block of `order`, split off a larger one if need be; else the largest smaller one: where,
+    /// of which order, and whether it was used. Does not count.
     fn take(&mut self, order: usize) -> Option<(u32, usize, bool)> {
         if let Some(found) = (order..ORDERS).find(|o| self.heads[*o] != NIL) {
             let at = self.heads[found];

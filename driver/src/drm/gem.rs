@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An open render node's objects: creating, closing, sharing and mapping them, on the CPU and on the GPU.
+//! An open render node's objects: creating, closing, sharing and mapping them, on the CPU and on
+//! the GPU.
 //!
-//! Objects are the file's, by handle. GPU addresses are those of the process that the file was bound to with ACQUIRE_VM: a mapping is a
-//! buffer object of that process without a KFD handle, so that KFD's rules and DRM's hold for all of its address space together. Runtimes
-//! map memory so that they have allocated without addresses (HIP's virtual memory), or were given by others (dma-buf).
+//! Objects are the file's, by handle. GPU addresses are those of the process that the file was
+//! bound to with ACQUIRE_VM: a mapping is a buffer object of that process without a KFD handle, so
+//! that KFD's rules and DRM's hold for all of its address space together. Runtimes map memory so
+//! that they have allocated without addresses (HIP's virtual memory), or were given by others
+//! (dma-buf).
 //!
-//! The lock of rank `Gem` guards handles and mappings. What the CPU can map is in a table of its own, which is read with the address
-//! space's lock held ([`crate::mmap`]).
+//! The lock of rank `Gem` guards handles and mappings. What the CPU can map is in a table of its
+//! own, which is read with the address space's lock held ([`crate::mmap`]).
 //!
-//! Limits: GPU addresses only once the file is bound (EINVAL before), for whole mappings (no CLEAR, no REPLACE, no partially resident
-//! memory: EOPNOTSUPP); a file's buffer is looked for among all objects when it is imported; nothing is submitted through render nodes, so nothing is ever waited for; no userptr objects here, KFD has those.
+//! Limits: GPU addresses only once the file is bound (EINVAL before), for whole mappings (no CLEAR,
+//! no REPLACE, no partially resident memory: EOPNOTSUPP); a file's buffer is looked for among all
+//! objects when it is imported; nothing is submitted through render nodes, so nothing is ever
+//! waited for; no userptr objects here, KFD has those.
 
 use super::Argument;
 use crate::addr::{GpuSpan, GpuVa, PAGE};
@@ -29,7 +34,8 @@ use crate::page_table::VA_END;
 use crate::process::Process;
 use vkfd_uapi::memory as kfd_abi;
 
-/// CPU offsets of objects that the host has no file for: away from those of KFD's objects, which the same file shows.
+/// CPU offsets of objects that the host has no file for: away from those of KFD's objects, which
+/// the same file shows.
 const FIRST_OFFSET: u64 = 1 << 42;
 /// Below are no mappings (`AMDGPU_VA_RESERVED_BOTTOM`).
 const FIRST_VA: u64 = 1 << 20;
@@ -127,7 +133,8 @@ impl Objects {
         Ok(number.wrapping_add(1))
     }
 
-    /// `{bo_size: u64, alignment: u64, domains: u64, domain_flags: u64}`, answered by `{handle: u32}`.
+    /// `{bo_size: u64, alignment: u64, domains: u64, domain_flags: u64}`, answered by
+    /// `{handle: u32}`.
     pub(super) fn create(&self, argument: &Argument<'_>) -> Result {
         let domains = u32::try_from(argument.u64(16)?).map_err(|_| Errno::EINVAL)?;
         let wanted = Wanted { bytes: argument.u64(0)?, alignment: argument.u64(8)?, domains, flags: argument.u64(24)? };
@@ -160,7 +167,8 @@ impl Objects {
         maps.into_iter().for_each(|map| map.end(self.device.index()));
     }
 
-    /// `{handle: u32, op: u32, flags: u64, tiling_info: u64, data_size_bytes: u32, data: [u32; 64]}`.
+    /// `{handle: u32, op: u32, flags: u64, tiling_info: u64, data_size_bytes: u32,
+    /// data: [u32; 64]}`.
     pub(super) fn metadata(&self, argument: &Argument<'_>) -> Result {
         let object = self.object(argument.u32(0)?)?;
         match argument.u32(4)? {
@@ -185,7 +193,8 @@ impl Objects {
         }
     }
 
-    /// `{handle: u32, flags: u32, timeout: u64}`, answered by `{status: u32, domain: u32}`: nothing is under way, ever.
+    /// `{handle: u32, flags: u32, timeout: u64}`, answered by `{status: u32, domain: u32}`: nothing
+    /// is under way, ever.
     pub(super) fn wait_idle(&self, argument: &Argument<'_>) -> Result {
         let object = self.object(argument.u32(0)?)?;
         argument.put_u32(0, 0)?;
@@ -243,7 +252,8 @@ impl Objects {
         })
     }
 
-    /// `{handle: u32, pad: u32, operation: u32, flags: u32, va_address: u64, offset_in_bo: u64, map_size: u64}`.
+    /// `{handle: u32, pad: u32, operation: u32, flags: u32, va_address: u64, offset_in_bo: u64,
+    /// map_size: u64}`.
     pub(super) fn address(&self, argument: &Argument<'_>, bound: Option<&Arc<Process>>) -> Result {
         let (handle, operation, flags) = (argument.u32(0)?, argument.u32(8)?, argument.u32(12)?);
         let (va, offset, bytes) = (argument.u64(16)?, argument.u64(24)?, argument.u64(32)?);
@@ -322,8 +332,8 @@ impl Drop for Objects {
 }
 
 impl Process {
-    /// Maps pages of a DRM object at GPU addresses that nothing has: an object of this process's without a handle. EINVAL where there is
-    /// something, as amdgpu says.
+    /// Maps pages of a DRM object at GPU addresses that nothing has: an object of this process's
+    /// without a handle. EINVAL where there is something, as amdgpu says.
     fn map_gem(
         self: &Arc<Self>,
         device: &Arc<Device>,

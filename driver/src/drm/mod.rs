@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An open render node: what libdrm asks it, who drives it and what the device is, and DRM's memory objects (`gem`, `object`). Rendering is
-//! not offered: EOPNOTSUPP.
+//! An open render node: what libdrm asks it, who drives it and what the device is, and DRM's memory
+//! objects (`gem`, `object`). Rendering is not offered: EOPNOTSUPP.
 //!
-//! The structures are those of `drm.h` and `amdgpu_drm.h`, written by their offsets: most of their fields say nothing about a GPU without
-//! graphics and are 0.
+//! The structures are those of `drm.h` and `amdgpu_drm.h`, written by their offsets: most of their
+//! fields say nothing about a GPU without graphics and are 0.
 
 mod gem;
 
@@ -101,7 +101,8 @@ impl Argument<'_> {
         self.caller.write(CpuVa(self.at.wrapping_add(offset)), bytes)
     }
 
-    /// A length and a pointer to as many bytes: as much of `text` as fits goes there, and its whole length is the answer.
+    /// A length and a pointer to as many bytes: as much of `text` as fits goes there, and its whole
+    /// length is the answer.
     fn text(&self, length: u64, text: &[u8]) -> Result {
         let (room, to) = (self.u64(length)?, self.u64(length.saturating_add(8))?);
         let fits = usize::try_from(room).unwrap_or(usize::MAX).min(text.len());
@@ -153,7 +154,8 @@ impl RenderFile {
         Ok(Self { kfd: kfd.clone(), index, objects: Objects::new(kfd, device)? })
     }
 
-    /// What `bytes` at `offset` show, if they are an object's; otherwise they may be the process's that the file is bound to.
+    /// What `bytes` at `offset` show, if they are an object's; otherwise they may be the process's
+    /// that the file is bound to.
     ///
     /// # Errors
     /// ENOMEM.
@@ -164,7 +166,8 @@ impl RenderFile {
     /// An ioctl. `bound` is the process that the file was bound to.
     ///
     /// # Errors
-    /// ENOTTY for what is not DRM's, EOPNOTSUPP for what is not here, EINVAL for an unknown question, ENOENT for an unknown object, EFAULT.
+    /// ENOTTY for what is not DRM's, EOPNOTSUPP for what is not here, EINVAL for an unknown
+    /// question, ENOENT for an unknown object, EFAULT.
     pub fn ioctl(&self, caller: &dyn Caller, bound: Option<&Arc<Process>>, command: u32, argument: CpuVa) -> Result {
         let command = Command(command);
         if command.kind() != TYPE {
@@ -210,8 +213,9 @@ impl RenderFile {
     }
 }
 
-/// What there is to submit to, by kind: graphics (0), compute (1) and copies (2) are there once each, as a block of the GPU, without a
-/// ring that a render node could submit to; video (3 to 8) is not.
+/// What there is to submit to, by kind: graphics (0), compute (1) and copies (2) are there once
+/// each, as a block of the GPU, without a ring that a render node could submit to; video (3 to 8)
+/// is not.
 fn engine(kfd: &Kfd, index: usize, query: u32, kind: u32) -> Result<Fields> {
     let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
     let there = match kind {
@@ -244,7 +248,8 @@ fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
         INFO_VRAM_USAGE | INFO_VIS_VRAM_USAGE => Fields::new(8).u64(0, vram.saturating_sub(left)),
         INFO_GTT_USAGE => Fields::new(8).u64(0, used),
         INFO_VRAM_GTT => Fields::new(24).u64(0, vram).u64(8, vram).u64(16, system),
-        // Three heaps (VRAM, the part that the CPU sees, GTT) of {size, usable, used, largest allocation}.
+        // Three heaps (VRAM, the part that the CPU sees, GTT) of {size, usable, used, largest
+        // allocation}.
         INFO_MEMORY => {
             let heaps = [(vram, vram.saturating_sub(left)), (vram, vram.saturating_sub(left)), (system, used)];
             let words = heaps.iter().flat_map(|(total, used)| [total, total, used, total]);

@@ -5,15 +5,17 @@
 //! PDB2 (bits 47:39) -> PDB1 (38:30) -> PDB0 (29:21) -> PTB (20:12)
 //! ```
 //!
-//! Two steps, so that an invalidation never allocates. [`PageTable::reserve`] makes every table that a span of addresses
-//! needs, down to the last level, and returns [`Leaves`]: where the span's entries are. Whoever owns the span then
-//! writes and clears entries through its `Leaves` alone, as often as it likes, without a walk and without the tree's
-//! lock; a whole 2 MiB block becomes one huge entry and goes back to small ones without an allocation, because its
-//! last-level table stays. [`PageTable::detach`] and [`PageTable::reap`] take the tables away again, with a TLB flush
-//! between, so that no walker still reads a table that is someone else's page by then.
+//! Two steps, so that an invalidation never allocates. [`PageTable::reserve`] makes every table
+//! that a span of addresses needs, down to the last level, and returns [`Leaves`]: where the span's
+//! entries are. Whoever owns the span then writes and clears entries through its `Leaves` alone, as
+//! often as it likes, without a walk and without the tree's lock; a whole 2 MiB block becomes one
+//! huge entry and goes back to small ones without an allocation, because its last-level table
+//! stays. [`PageTable::detach`] and [`PageTable::reap`] take the tables away again, with a TLB
+//! flush between, so that no walker still reads a table that is someone else's page by then.
 //!
-//! The tree is guarded by the VM's lock (rank `Vm`). `Leaves` are written under the lock of the object that owns them.
-//! Costs: reserve and detach O(2 MiB blocks of the span); writing O(entries), one device access a run.
+//! The tree is guarded by the VM's lock (rank `Vm`). `Leaves` are written under the lock of the
+//! object that owns them. Costs: reserve and detach O(2 MiB blocks of the span); writing
+//! O(entries), one device access a run.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -33,8 +35,9 @@ const ENTRIES: usize = 512;
 const ENTRY_BYTES: u64 = 8;
 /// A table that has been given back.
 const FREED: VramOffset = VramOffset(u64::MAX);
-/// One past the highest GPU address: where user space's half of canonical addresses ends, as in KFD. The tables could take one bit more, but
-/// clients take a higher limit for that of a GPU without a common address space.
+/// One past the highest GPU address: where user space's half of canonical addresses ends, as in
+/// KFD. The tables could take one bit more, but clients take a higher limit for that of a GPU
+/// without a common address space.
 pub const VA_END: u64 = 1 << 47;
 
 struct Table {
@@ -151,7 +154,8 @@ impl PageTable {
         Ok(Some(at))
     }
 
-    /// The leaf entry of an address, by the tables in VRAM; of a huge entry the part that maps the page. 0 where there is none.
+    /// The leaf entry of an address, by the tables in VRAM; of a huge entry the part that maps the
+    /// page. 0 where there is none.
     pub fn entry_at(&self, va: GpuVa) -> u64 {
         if va.0 >= VA_END {
             return 0;
@@ -199,8 +203,8 @@ impl PageTable {
         }
     }
 
-    /// Makes the tables of `span` (whole pages below [`VA_END`]). On failure the tree is as it was, except that
-    /// detached tables wait for [`reap`](Self::reap).
+    /// Makes the tables of `span` (whole pages below [`VA_END`]). On failure the tree is as it was,
+    /// except that detached tables wait for [`reap`](Self::reap).
     pub fn reserve(&mut self, span: GpuSpan) -> Result<Leaves> {
         let first = span.start().0 / BLOCK;
         let last = (span.end().0 - 1) / BLOCK;
@@ -223,8 +227,9 @@ impl PageTable {
         Ok(Leaves { span, blocks })
     }
 
-    /// Takes the directory entries of tables that only `leaves` used away. Whether there were any: then the caller flushes and
-    /// calls [`reap`](Self::reap). The span's entries must have been cleared.
+    /// Takes the directory entries of tables that only `leaves` used away. Whether there were any:
+    /// then the caller flushes and calls [`reap`](Self::reap). The span's entries must have been
+    /// cleared.
     #[must_use]
     pub fn detach(&mut self, leaves: &Leaves) -> bool {
         let first = leaves.span.start().0 / BLOCK;
@@ -297,8 +302,8 @@ impl Leaves {
         entry
     }
 
-    /// Calls `f` for the part of pages `[first, first + count)` in each block: the leaf, the page within the block, the
-    /// pages, and how many came before.
+    /// Calls `f` for the part of pages `[first, first + count)` in each block: the leaf, the page
+    /// within the block, the pages, and how many came before.
     fn each_block(&self, first: u64, count: u64, mut f: impl FnMut(Leaf, u64, u64, u64)) {
         let base = self.span.start().0 % BLOCK / PAGE;
         let mut done = 0;
@@ -312,8 +317,9 @@ impl Leaves {
         }
     }
 
-    /// Makes sure that nothing that maps more than a page reaches over page `page` of the span from below: a huge entry becomes small ones, a
-    /// fragment two sides of smaller ones. Every page stays mapped to what it was throughout. At most 512 entries.
+    /// Makes sure that nothing that maps more than a page reaches over page `page` of the span from
+    /// below: a huge entry becomes small ones, a fragment two sides of smaller ones. Every page
+    /// stays mapped to what it was throughout. At most 512 entries.
     fn split_at(&self, gpu: &dyn Gpu, page: u64) {
         let at = self.span.start().0 % BLOCK / PAGE + page;
         let within = at % HUGE_PAGES;
@@ -338,15 +344,16 @@ impl Leaves {
         write_run(gpu, leaf.ptb, within, start + size - within, first + (within - start) * PAGE);
     }
 
-    /// As [`clear`](Self::clear), for any pages: what reached over the ends stays mapped outside of them. Needs a flush.
+    /// As [`clear`](Self::clear), for any pages: what reached over the ends stays mapped outside of
+    /// them. Needs a flush.
     pub fn clear_part(&self, gpu: &dyn Gpu, first: u64, count: u64) {
         self.split_at(gpu, first);
         self.split_at(gpu, first + count);
         self.clear(gpu, first, count);
     }
 
-    /// As [`write`](Self::write), for any pages: what reached over the ends stays mapped outside of them. `entry(i)` is page i's entry without
-    /// a fragment.
+    /// As [`write`](Self::write), for any pages: what reached over the ends stays mapped outside of
+    /// them. `entry(i)` is page i's entry without a fragment.
     pub fn write_part(&self, gpu: &dyn Gpu, first: u64, count: u64, entry: impl Fn(u64) -> u64) {
         self.split_at(gpu, first);
         self.split_at(gpu, first + count);
@@ -361,16 +368,18 @@ impl Leaves {
     pub fn clear(&self, gpu: &dyn Gpu, first: u64, count: u64) {
         self.each_block(first, count, |leaf, within, pages, _| {
             gpu.write_entries(VramOffset(leaf.ptb.0 + within * ENTRY_BYTES), 0, 0, pages);
-            // Only a block that lies in one range of one object is ever huge, and it is cleared as a whole.
+            // Only a block that lies in one range of one object is ever huge, and it is cleared as
+            // a whole.
             if pages == HUGE_PAGES && self.huge(gpu, leaf) {
                 Self::point_at_table(gpu, leaf);
             }
         });
     }
 
-    /// Writes `count` entries from page `first` of the span; page i points at `target(i)` with `access`. Contiguous
-    /// pages become the largest fragments, whole blocks huge entries. `first .. first + count` must hold every 2 MiB block
-    /// that it touches either as a whole, or not have written it as a whole before.
+    /// Writes `count` entries from page `first` of the span; page i points at `target(i)` with
+    /// `access`. Contiguous pages become the largest fragments, whole blocks huge entries.
+    /// `first .. first + count` must hold every 2 MiB block that it touches either as a whole, or
+    /// not have written it as a whole before.
     pub fn write(&self, gpu: &dyn Gpu, first: u64, count: u64, target: impl Fn(u64) -> (Target, u64)) {
         // Entries without a fragment: those of contiguous pages with equal access are a page apart.
         let entry = |i| {
@@ -384,15 +393,16 @@ impl Leaves {
         self.write_runs(gpu, first, count, entry, run);
     }
 
-    /// [`Leaves::write`] of pages as they were faulted in. What `entry` makes of a page depends on nothing but where it is and
-    /// whether it is writable.
+    /// [`Leaves::write`] of pages as they were faulted in. What `entry` makes of a page depends on
+    /// nothing but where it is and whether it is writable.
     pub fn write_pages(&self, gpu: &dyn Gpu, first: u64, pages: &[Page], entry: impl Fn(Page) -> u64) {
         let at = |i: u64| pages[index(i)];
         let run = |i, most| Page::run(&pages[index(i)..index(i + most)]);
         self.write_runs(gpu, first, pages.len() as u64, |i| entry(at(i)), run);
     }
 
-    /// `entry(i)` is page i's entry without a fragment, `run(i, most)` how many pages of the `most` from i on are contiguous.
+    /// `entry(i)` is page i's entry without a fragment, `run(i, most)` how many pages of the `most`
+    /// from i on are contiguous.
     fn write_runs(
         &self,
         gpu: &dyn Gpu,
@@ -424,7 +434,8 @@ impl Leaves {
     }
 }
 
-/// Writes a contiguous run, whose first page has the entry `start`, in the largest fragments that alignment on both sides allows.
+/// Writes a contiguous run, whose first page has the entry `start`, in the largest fragments that
+/// alignment on both sides allows.
 fn write_run(gpu: &dyn Gpu, ptb: VramOffset, first: u64, count: u64, start: u64) {
     let number = pte::address(start) / PAGE;
     let mut done = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A VM: one process's address space on one GPU: a VMID, page tables, a page of doorbells.
 //!
-//! The page-table tree is guarded by a lock of rank `Vm`; entries belong to the objects that reserved them.
+//! The page-table tree is guarded by a lock of rank `Vm`; entries belong to the objects that
+//! reserved them.
 #![expect(
     clippy::arithmetic_side_effects,
     reason = "where a table is in VRAM, of which the device was checked to say no nonsense"
@@ -28,7 +29,8 @@ pub struct Vm {
     vmid: Vmid,
     table: Mutex<PageTable>,
     doorbells: Arc<dyn DmaMemory>,
-    /// The page that MMIO_REMAP maps (the HDP flush registers). Nothing follows from what is written there, and nobody else sees it.
+    /// The page that MMIO_REMAP maps (the HDP flush registers). Nothing follows from what is
+    /// written there, and nobody else sees it.
     mmio: Arc<dyn DmaMemory>,
     flushes: AtomicU64,
     skip_flush: bool,
@@ -110,8 +112,8 @@ impl Vm {
         })
     }
 
-    /// Takes a span's page tables away, once its entries are cleared and flushed. Costs a flush only where the tables were not
-    /// shared with a neighbour's.
+    /// Takes a span's page tables away, once its entries are cleared and flushed. Costs a flush
+    /// only where the tables were not shared with a neighbour's.
     pub fn release(&self, leaves: &Leaves) {
         let mut table = self.table.lock();
         if table.detach(leaves) {
@@ -125,7 +127,8 @@ impl Vm {
         self.table.lock().entry_at(va)
     }
 
-    /// Calls `f` with the tree and the first address of each of its last-level tables, until it gives something. For tests.
+    /// Calls `f` with the tree and the first address of each of its last-level tables, until it
+    /// gives something. For tests.
     pub fn each_block<R>(&self, mut f: impl FnMut(&PageTable, GpuVa) -> Option<R>) -> Option<R> {
         let table = self.table.lock();
         let found = table.blocks().find_map(|at| f(&table, at));

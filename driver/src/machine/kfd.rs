@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The driver instance of a machine: its GPUs, its limits, its processes, and what the devices tell it.
+//! The driver instance of a machine: its GPUs, its limits, its processes, and what the devices tell
+//! it.
 
 use crate::device::Device;
 use crate::errno::{Errno, Error, Reason, Result};

@@ -26,17 +26,20 @@ pub struct Options {
     pub device_memory: device_memory::Kind,
     /// What to do about memory that goes to and fro.
     pub damping: Damping,
-    /// Whether clients may have what is there for tests and benchmarks only: MEASURE, MOVE, SET_WINDOWS. EPERM otherwise. Each lets a
-    /// client hold what others need (references to pages, VRAM, notifiers), so a machine with strangers on it has it off.
+    /// Whether clients may have what is there for tests and benchmarks only: MEASURE, MOVE,
+    /// SET_WINDOWS. EPERM otherwise. Each lets a client hold what others need (references to pages,
+    /// VRAM, notifiers), so a machine with strangers on it has it off.
     pub diagnosis: bool,
-    /// What is broken on purpose (nothing, unless built for that). In a process, also what is broken of the machine's GPUs.
+    /// What is broken on purpose (nothing, unless built for that). In a process, also what is
+    /// broken of the machine's GPUs.
     pub sabotage: Switches,
     /// What [`Switch::BeforeCommit`] calls.
     pub before_commit: Hook,
 }
 
 impl Options {
-    /// Pages of `span` and what follows were faulted in and are not committed yet. No lock that an invalidation takes is held.
+    /// Pages of `span` and what follows were faulted in and are not committed yet. No lock that an
+    /// invalidation takes is held.
     pub(crate) fn before_commit(&self, span: CpuSpan) {
         if self.sabotage.has(Switch::BeforeCommit) {
             self.before_commit.call(span);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `os` for the Linux host: the kernel's own objects behind the driver's interface.
 //!
-//! Locks are `struct mutex`, with one lockdep class a rank, so that a sanitizer kernel checks the order of
-//! [`crate::lock_rank`] on every acquisition. [`System`] is the part that exists once a module: the workqueue, and what
-//! lockdep is told of reclaim. It is made before anything else of the driver and dropped last.
+//! Locks are `struct mutex`, with one lockdep class a rank, so that a sanitizer kernel checks the
+//! order of [`crate::lock_rank`] on every acquisition. [`System`] is the part that exists once a
+//! module: the workqueue, and what lockdep is told of reclaim. It is made before anything else of
+//! the driver and dropped last.
 //!
 //! Limits: delays are rounded up to the kernel's tick.
 
@@ -36,8 +37,8 @@ unsafe extern "C" {
     fn vkfd_cond_resched();
 }
 
-/// All of the driver's memory is held for some client: charged to its memory cgroup, and a failure is the client's to know,
-/// not the log's.
+/// All of the driver's memory is held for some client: charged to its memory cgroup, and a failure
+/// is the client's to know, not the log's.
 fn gfp() -> Flags {
     GFP_KERNEL_ACCOUNT | __GFP_NOWARN
 }
@@ -176,10 +177,12 @@ impl<T> IntoIterator for Vec<T> {
     }
 }
 
-/// A lockdep class. Lockdep compares both by address: never made in a generic function, of which every crate has its own copy.
+/// A lockdep class. Lockdep compares both by address: never made in a generic function, of which
+/// every crate has its own copy.
 type Class = (&'static CStr, Pin<&'static LockClassKey>);
 
-/// A rank's lockdep class: locks of one rank are one class, so that taking two of them at once is reported too.
+/// A rank's lockdep class: locks of one rank are one class, so that taking two of them at once is
+/// reported too.
 #[inline(never)]
 fn class(rank: Rank) -> Class {
     match rank {
@@ -234,8 +237,8 @@ impl Condvar {
         Ok(Self(condition.map_err(|_| Errno::ENOMEM)?))
     }
 
-    /// Gives the lock up and waits until told, until `timeout` has passed, or until the thread has a signal to handle:
-    /// whether it has.
+    /// Gives the lock up and waits until told, until `timeout` has passed, or until the thread has
+    /// a signal to handle: whether it has.
     pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, bool) {
         let woken = self.0.wait_interruptible_timeout(&mut guard, jiffies(timeout));
         (guard, matches!(woken, CondVarTimeoutResult::Signal { .. }))
@@ -270,7 +273,8 @@ pub fn now() -> Time {
     Time(unsafe { bindings::ktime_get() }.unsigned_abs())
 }
 
-/// Nanoseconds since the machine was started, time in suspend included: the clock that runtimes call the system's.
+/// Nanoseconds since the machine was started, time in suspend included: the clock that runtimes
+/// call the system's.
 pub fn since_boot() -> u64 {
     // SAFETY: no preconditions. The clock does not go below 0.
     unsafe { bindings::ktime_get_with_offset(bindings::tk_offsets_TK_OFFS_BOOT) }.unsigned_abs()
@@ -291,7 +295,8 @@ pub fn process() -> (u32, [u8; 16]) {
     let task = kernel::current!();
     let leader = task.group_leader();
     let mut name = [0; 16];
-    // SAFETY: the task is there as long as the caller. Whoever changes the name meanwhile may leave a mixture of both, which is a name, too.
+    // SAFETY: the task is there as long as the caller. Whoever changes the name meanwhile may leave
+    // a mixture of both, which is a name, too.
     let comm = unsafe { (*leader.as_ptr()).comm };
     for (to, from) in name[..15].iter_mut().zip(comm) {
         *to = from as u8;
@@ -305,7 +310,8 @@ pub fn killed() -> bool {
     unsafe { vkfd_fatal_signal_pending() }
 }
 
-/// For each turn of a loop whose length a client chooses: EINTR once this thread is being killed. Lets others run.
+/// For each turn of a loop whose length a client chooses: EINTR once this thread is being killed.
+/// Lets others run.
 pub fn interrupted() -> Result {
     // SAFETY: callers may sleep.
     unsafe { vkfd_cond_resched() };
@@ -321,9 +327,11 @@ pub fn random() -> u32 {
     unsafe { bindings::get_random_u32() }
 }
 
-/// Writes a warning to the kernel's log, unless there were too many just now: clients can cause them.
+/// Writes a warning to the kernel's log, unless there were too many just now: clients can cause
+/// them.
 pub fn warn(message: fmt::Arguments<'_>) {
-    // SAFETY: the name is a C string; the format is the kernel's own for Rust messages, the module name ends in a zero.
+    // SAFETY: the name is a C string; the format is the kernel's own for Rust messages, the module
+    // name ends in a zero.
     unsafe {
         if bindings::__printk_ratelimit(c"vkfd".as_char_ptr()) != 0 {
             let line = format_args!("{message}\n");
@@ -332,8 +340,8 @@ pub fn warn(message: fmt::Arguments<'_>) {
     }
 }
 
-/// A place where a test can make the driver fail: each allocation and each call to the host passes one. The test sets
-/// `/proc/thread-self/fail-nth` (`CONFIG_FAULT_INJECTION`).
+/// A place where a test can make the driver fail: each allocation and each call to the host passes
+/// one. The test sets `/proc/thread-self/fail-nth` (`CONFIG_FAULT_INJECTION`).
 pub fn failpoint(_site: FailPoint) -> Result {
     // SAFETY: no preconditions.
     if unsafe { vkfd_should_fail() } {
@@ -348,10 +356,12 @@ static QUEUE: AtomicPtr<bindings::workqueue_struct> = AtomicPtr::new(ptr::null_m
 pub struct System(());
 
 impl System {
-    /// Makes the workqueue, and shows lockdep which locks reclaim may take: from then on an allocation under one of them is
-    /// reported the first time it happens, not when reclaim happens to meet it. There is one at a time.
+    /// Makes the workqueue, and shows lockdep which locks reclaim may take: from then on an
+    /// allocation under one of them is reported the first time it happens, not when reclaim happens
+    /// to meet it. There is one at a time.
     pub fn new() -> Result<Self> {
-        // Unbound, because restores run for long; freezable, because nothing may run on the GPU while the system sleeps.
+        // Unbound, because restores run for long; freezable, because nothing may run on the GPU
+        // while the system sleeps.
         let flags = bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_FREEZABLE;
         // SAFETY: a format without arguments.
         let queue = unsafe { bindings::alloc_workqueue_noprof(c"vkfd".as_char_ptr(), flags, 0) };
@@ -374,7 +384,8 @@ impl System {
 impl Drop for System {
     fn drop(&mut self) {
         let queue = QUEUE.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: made in `new`; every `Work` was stopped when its owner was dropped, so nothing is queued any more.
+        // SAFETY: made in `new`; every `Work` was stopped when its owner was dropped, so nothing is
+        // queued any more.
         unsafe { bindings::destroy_workqueue(queue) };
     }
 }
@@ -389,8 +400,8 @@ struct Timer<T> {
 /// What the workqueue knows of a [`Work`].
 ///
 /// # Invariants
-/// `work` is initialised, with [`Self::serve`] as its function, and is queued on nothing once `timer.stopped` is set and the
-/// cancellation that follows has returned.
+/// `work` is initialised, with [`Self::serve`] as its function, and is queued on nothing once
+/// `timer.stopped` is set and the cancellation that follows has returned.
 #[pin_data]
 struct Item<T> {
     #[pin]
@@ -402,7 +413,8 @@ struct Item<T> {
 
 /// A function that is run once, later, on the driver's workqueue.
 ///
-/// Scheduling is allowed in reclaim (no allocation). Work that is already due keeps the earlier time.
+/// Scheduling is allowed in reclaim (no allocation). Work that is already due keeps the earlier
+/// time.
 pub struct Work<T: Send + Sync + 'static>(Pin<KBox<Item<T>>>);
 
 // SAFETY: workqueue functions may be called from any thread; the rest is under the spin lock.
@@ -453,8 +465,8 @@ impl<T: Send + Sync + 'static> Work<T> {
         }
         let (queue, work) = (QUEUE.load(Ordering::Acquire), self.0.work.get());
         let cpu = bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int;
-        // SAFETY: the queue exists as long as there is work (see `System`), the work is initialised and stays until it is
-        // stopped. May be called in any context.
+        // SAFETY: the queue exists as long as there is work (see `System`), the work is initialised
+        // and stays until it is stopped. May be called in any context.
         unsafe { bindings::mod_delayed_work_on(cpu, queue, work, jiffies(delay)) };
     }
 
@@ -466,8 +478,9 @@ impl<T: Send + Sync + 'static> Work<T> {
             timer.due = None;
         }
         let work = self.0.work.get();
-        // SAFETY: the work is initialised. Waiting for itself would never end: work that drops the last reference to its
-        // owner from within is not waited for, it does not touch its item after that.
+        // SAFETY: the work is initialised. Waiting for itself would never end: work that drops the
+        // last reference to its owner from within is not waited for, it does not touch its item
+        // after that.
         unsafe {
             if bindings::current_work() == &raw mut (*work).work {
                 bindings::cancel_delayed_work(work);
@@ -511,8 +524,8 @@ impl<T: Send + Sync + 'static> Item<T> {
     }
 
     unsafe extern "C" fn serve(work: *mut bindings::work_struct) {
-        // SAFETY: the workqueue passes the `work` of the delayed work that is `Item::work`; the item is not freed before the
-        // work was cancelled.
+        // SAFETY: the workqueue passes the `work` of the delayed work that is `Item::work`; the
+        // item is not freed before the work was cancelled.
         let item = unsafe {
             let delayed = kernel::container_of!(work, bindings::delayed_work, work);
             let field: *mut Opaque<bindings::delayed_work> = delayed.cast();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the driver needs of its surroundings, without generics: one implementation per host, picked here and nowhere else.
+//! What the driver needs of its surroundings, without generics: one implementation per host, picked
+//! here and nowhere else.
 //!
 //! | item | meaning |
 //! | --- | --- |
@@ -23,9 +24,9 @@ pub use self::kernel::*;
 #[cfg(not(vkfd_kernel))]
 pub use self::user::*;
 
-/// What the user host's `os` is made of: the standard library's threads and locks, or (built with `--cfg vkfd_shuttle`)
-/// shuttle's, under which a test explores the order in which threads run. There time does not pass: whatever is
-/// scheduled is due, and a wait ends only when it is woken.
+/// What the user host's `os` is made of: the standard library's threads and locks, or (built with
+/// `--cfg vkfd_shuttle`) shuttle's, under which a test explores the order in which threads run.
+/// There time does not pass: whatever is scheduled is due, and a wait ends only when it is woken.
 #[cfg(not(any(vkfd_kernel, vkfd_shuttle)))]
 mod prim {
     extern crate std;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `os` for the user host: std behind the interface that the kernel can also offer.
 //!
-//! [`fault_injection`] makes the n-th fallible operation of a thread fail, which is how tests walk every failure path.
+//! [`fault_injection`] makes the n-th fallible operation of a thread fail, which is how tests walk
+//! every failure path.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -181,7 +182,8 @@ impl Drop for Held {
     }
 }
 
-/// Whether this thread holds a lock under which it must neither allocate nor sleep (debug builds only).
+/// Whether this thread holds a lock under which it must neither allocate nor sleep (debug builds
+/// only).
 pub fn in_reclaim() -> bool {
     cfg!(debug_assertions)
         && HELD.with(|state| {
@@ -253,8 +255,9 @@ impl Condvar {
         Ok(Self(prim::Condvar::new()))
     }
 
-    /// Gives the lock up and waits until told, until `timeout` has passed, or until the thread has a signal to handle: whether
-    /// it has. In a process of one's own signals are handled while one waits, so it never has.
+    /// Gives the lock up and waits until told, until `timeout` has passed, or until the thread has
+    /// a signal to handle: whether it has. In a process of one's own signals are handled while one
+    /// waits, so it never has.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, held } = guard;
         let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
@@ -302,20 +305,23 @@ pub fn thread_id() -> u64 {
     })
 }
 
-/// Nanoseconds since the machine was started, time in suspend included: the clock that runtimes call the system's.
+/// Nanoseconds since the machine was started, time in suspend included: the clock that runtimes
+/// call the system's.
 pub fn since_boot() -> u64 {
     const CLOCK_BOOTTIME: core::ffi::c_int = 7;
     extern "C" {
         fn clock_gettime(clock: core::ffi::c_int, time: *mut [i64; 2]) -> core::ffi::c_int;
     }
     let mut time = [0; 2];
-    // SAFETY: fills in seconds and nanoseconds, which are 64 bits each on the machines this builds for; the clock always exists.
+    // SAFETY: fills in seconds and nanoseconds, which are 64 bits each on the machines this builds
+    // for; the clock always exists.
     unsafe { clock_gettime(CLOCK_BOOTTIME, &mut time) };
     let [seconds, nanoseconds] = time.map(i64::unsigned_abs);
     seconds * 1_000_000_000 + nanoseconds
 }
 
-/// The calling process: its number, and its name as the kernel keeps it (up to 15 bytes, then zeroes).
+/// The calling process: its number, and its name as the kernel keeps it (up to 15 bytes, then
+/// zeroes).
 pub fn process() -> (u32, [u8; 16]) {
     let mut name = [0; 16];
     let read = std::fs::read("/proc/self/comm").unwrap_or_default();
@@ -325,8 +331,9 @@ pub fn process() -> (u32, [u8; 16]) {
     (std::process::id(), name)
 }
 
-/// Whether this thread is being killed: what it waits for will not matter to anyone. In a process of one's own such a thread
-/// does not run any more, so it is only when a test says so ([`fault_injection::kill_after`]).
+/// Whether this thread is being killed: what it waits for will not matter to anyone. In a process
+/// of one's own such a thread does not run any more, so it is only when a test says so
+/// ([`fault_injection::kill_after`]).
 pub fn killed() -> bool {
     KILL.with(|kill| match kill.get() {
         None => false,
@@ -346,7 +353,8 @@ pub fn interrupted() -> Result {
     Ok(())
 }
 
-/// A number that clients cannot foresee. Here the client is the process itself, which has nobody to protect from: always the same.
+/// A number that clients cannot foresee. Here the client is the process itself, which has nobody to
+/// protect from: always the same.
 pub const fn random() -> u32 {
     0x9e37_79b9
 }
@@ -365,7 +373,8 @@ pub fn set_log(log: fn(fmt::Arguments<'_>)) {
     let _ = LOG.set(log);
 }
 
-/// A place where a test can make the driver fail: each allocation and each call to the host passes one.
+/// A place where a test can make the driver fail: each allocation and each call to the host passes
+/// one.
 pub fn failpoint(site: FailPoint) -> Result {
     debug_assert!(!in_reclaim(), "{site}: an allocation or host call in reclaim");
     POINTS.with(|points| points.set(points.get() + 1));
@@ -386,7 +395,8 @@ pub fn failpoint(site: FailPoint) -> Result {
 pub mod fault_injection {
     use super::{Cell, FAIL, KILL, POINTS};
 
-    /// Runs `f` on a thread that is killed when it has asked for that `n` times. Returns what `f` returned, and whether it asked so often.
+    /// Runs `f` on a thread that is killed when it has asked for that `n` times. Returns what `f`
+    /// returned, and whether it asked so often.
     pub fn kill_after<R>(n: u64, f: impl FnOnce() -> R) -> (R, bool) {
         KILL.with(|kill| kill.set(Some(n)));
         let r = f();
@@ -394,7 +404,8 @@ pub mod fault_injection {
         (r, reached)
     }
 
-    /// Runs `f` with its `n`-th (from 0) failpoint failing once. Returns what `f` returned, and whether the point was reached.
+    /// Runs `f` with its `n`-th (from 0) failpoint failing once. Returns what `f` returned, and
+    /// whether the point was reached.
     pub fn fail_nth<R>(n: u64, f: impl FnOnce() -> R) -> (R, bool) {
         FAIL.with(|fail| fail.set(Some(n)));
         let r = f();
@@ -422,7 +433,8 @@ struct WorkState<T> {
 
 /// A function that is run once, later, on a thread of its own: the kernel's delayed work.
 ///
-/// Scheduling is allowed in reclaim (no allocation). Work that is already due keeps the earlier time.
+/// Scheduling is allowed in reclaim (no allocation). Work that is already due keeps the earlier
+/// time.
 pub struct Work<T: Send + Sync + 'static> {
     state: Arc<WorkState<T>>,
     thread: prim::Mutex<Option<thread::JoinHandle<()>>>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The last failed call of each thread: which range of a list was at fault, and why.
 //!
-//! A table of fixed size; a thread that fails when it is full takes the place of the one that failed longest ago. Guarded
-//! by a lock of rank `Error`.
+//! A table of fixed size; a thread that fails when it is full takes the place of the one that
+//! failed longest ago. Guarded by a lock of rank `Error`.
 
 use crate::errno::{Error, Result};
 use crate::lock_rank::Rank;

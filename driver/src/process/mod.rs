@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A process: what one open of the device owns, and the worker that restores it.
 //!
-//! The lock of rank `Process` guards [`Inner`]: the handle table, the reservations of GPU addresses, and
-//! queues. It is never held while pages are faulted in: an object is entered under it, built without it, and becomes
-//! visible at the end. Objects point back at their process; [`Process::release`] breaks that circle.
+//! The lock of rank `Process` guards [`Inner`]: the handle table, the reservations of GPU
+//! addresses, and queues. It is never held while pages are faulted in: an object is entered under
+//! it, built without it, and becomes visible at the end. Objects point back at their process;
+//! [`Process::release`] breaks that circle.
 
 pub mod last_error;
 pub mod offsets;
@@ -36,7 +37,8 @@ use crate::window::WindowPolicy;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 
-/// From an invalidation to the first try to restore, as KFD has it: more invalidations usually follow.
+/// From an invalidation to the first try to restore, as KFD has it: more invalidations usually
+/// follow.
 const RESTORE_PAUSE: Duration = Duration::from_millis(1);
 
 /// What the process lock guards.
@@ -54,7 +56,8 @@ pub struct Inner {
     pub(crate) windows: WindowPolicy,
     /// The runtime has announced itself.
     pub(crate) runtime_enabled: bool,
-    /// Handle of the object that the client brought for the signal page. It stays as long as the process, as KFD has it.
+    /// Handle of the object that the client brought for the signal page. It stays as long as the
+    /// process, as KFD has it.
     pub(crate) signal_page: Option<u64>,
 }
 
@@ -254,7 +257,8 @@ impl Process {
         bo.cloned().ok_or(Error::new(Errno::EINVAL, Reason::BadHandle))
     }
 
-    /// The first object from number `number` on, with its number. O(numbers without an object in between).
+    /// The first object from number `number` on, with its number. O(numbers without an object in
+    /// between).
     pub(crate) fn bo_from(&self, number: u32) -> Option<(u32, Arc<Bo>)> {
         let inner = self.lock();
         let (number, bo) = inner.bos.iter_from(number).next()?;
@@ -288,8 +292,8 @@ impl Process {
         Ok(())
     }
 
-    /// Turns retry of page faults on or off. EPERM if a GPU cannot, EBUSY while there are queues, ENOMEM where SVM memory, which all counts when
-    /// it is off, is beyond the limit.
+    /// Turns retry of page faults on or off. EPERM if a GPU cannot, EBUSY while there are queues,
+    /// ENOMEM where SVM memory, which all counts when it is off, is beyond the limit.
     pub fn set_xnack(self: &Arc<Self>, on: bool) -> Result {
         if on && !self.kfd.devices().iter().all(|d| d.properties().xnack_capable) {
             return Err(Errno::EPERM.into());
@@ -323,14 +327,16 @@ impl Process {
         self.lock().windows
     }
 
-    /// Runs the restore worker after a pause that doubles with each restore in a row that did not finish. Allowed in reclaim.
+    /// Runs the restore worker after a pause that doubles with each restore in a row that did not
+    /// finish. Allowed in reclaim.
     pub(crate) fn schedule_restore(self: &Arc<Self>) {
         let tries = self.restore_tries.load(Ordering::Relaxed).min(16);
         let pause = RESTORE_PAUSE.saturating_mul(1 << tries).min(self.kfd.options().restore_pause);
         self.restore.schedule(self, pause);
     }
 
-    /// What kept the restore from getting on has gone: if queues are stopped it begins again, without the pauses that have grown meanwhile.
+    /// What kept the restore from getting on has gone: if queues are stopped it begins again,
+    /// without the pauses that have grown meanwhile.
     pub(crate) fn hasten_restore(self: &Arc<Self>) {
         if self.eviction.lock().evicted() {
             self.restore_tries.store(0, Ordering::Relaxed);
@@ -343,14 +349,16 @@ impl Process {
         self.fault_work.schedule(self, Duration::ZERO);
     }
 
-    /// One run of the restore: every object that waits now, then the queues go on unless something is left; then it runs
-    /// again, after a pause that doubles up to the limit. O(invalid ranges and their pages).
+    /// One run of the restore: every object that waits now, then the queues go on unless something
+    /// is left; then it runs again, after a pause that doubles up to the limit. O(invalid ranges
+    /// and their pages).
     fn run_restore(self: &Arc<Self>) {
         self.counters.restore_runs.add(1);
         let waiting = self.eviction.lock().waiting();
         for _ in 0..waiting {
             let bo = {
-                // Both locks at once: an object leaves the list before its number is free for another.
+                // Both locks at once: an object leaves the list before its number is free for
+                // another.
                 let inner = self.lock();
                 let Some(number) = self.eviction.lock().take_waiting() else { break };
                 inner.bos.get(number).cloned()
@@ -389,7 +397,8 @@ impl Process {
         self.schedule_restore();
     }
 
-    /// Ends the process: queues, mappings, objects, VMs, all of it. Nothing of it runs any more when this returns.
+    /// Ends the process: queues, mappings, objects, VMs, all of it. Nothing of it runs any more
+    /// when this returns.
     pub fn release(&self) {
         self.restore.stop();
         // Served is what has begun, and no more.
@@ -399,7 +408,8 @@ impl Process {
         self.kfd.devices().iter().for_each(|device| device.smi().forget(self.number));
         let queues = core::mem::take(&mut self.lock().queues);
         queues.destroy_all();
-        // From number to number, not from the first again each time: O(objects). Once more from the first at the end, to be sure.
+        // From number to number, not from the first again each time: O(objects). Once more from the
+        // first at the end, to be sure.
         let mut next = 0;
         loop {
             let Some((number, bo)) = self.bo_from(next) else {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a process can map of its device files, by offset.
 //!
-//! A kernel calls with the address space's lock held, which the driver's calls take under the locks of a process and of an object. So what
-//! can be mapped is in a table with a lock of its own (rank `Offset`).
+//! A kernel calls with the address space's lock held, which the driver's calls take under the locks
+//! of a process and of an object. So what can be mapped is in a table with a lock of its own (rank
+//! `Offset`).
 
 use crate::bo::Bo;
 use crate::errno::Result;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! GPU page faults. XNACK off: the queue has halted, the fault is reported as a memory exception. XNACK on: a worker
-//! restores what the device wants and lets it retry; what cannot be had is reported.
+//! GPU page faults. XNACK off: the queue has halted, the fault is reported as a memory exception.
+//! XNACK on: a worker restores what the device wants and lets it retry; what cannot be had is
+//! reported.
 
 use crate::addr::PAGE;
 use crate::errno::Errno;
@@ -32,7 +33,8 @@ impl Process {
 
     /// Serves the faults that have come in.
     pub(crate) fn serve_faults(self: &Arc<Self>) {
-        // Invalidations that unmap ask for this worker as well. What could not be dropped is with the next call.
+        // Invalidations that unmap ask for this worker as well. What could not be dropped is with
+        // the next call.
         let _ = self.svm_sweep();
         loop {
             let Some((gpu, fault)) = self.faults().pop() else { return };
@@ -42,7 +44,8 @@ impl Process {
     }
 
     fn serve_fault(self: &Arc<Self>, gpu: usize, fault: &PageFault) -> bool {
-        // Stale means that this driver has missed an invalidation: nothing to retry. A client's program may ask for any address.
+        // Stale means that this driver has missed an invalidation: nothing to retry. A client's
+        // program may ask for any address.
         if matches!(fault.reason, FaultReason::Stale) || fault.va.0 >= VA_END {
             return false;
         }
@@ -64,12 +67,14 @@ impl Process {
         };
         match served {
             Ok(served) => served,
-            // Memory that would not hold still is not gone: the device asks again, as often as it takes.
+            // Memory that would not hold still is not gone: the device asks again, as often as it
+            // takes.
             Err(e) => e.errno == Errno::EAGAIN,
         }
     }
 
-    /// A fault that is not served comes in again from the halted queue, as one that is not to be retried.
+    /// A fault that is not served comes in again from the halted queue, as one that is not to be
+    /// retried.
     fn answer(&self, gpu: usize, fault: &PageFault, served: bool) {
         if let Some(device) = self.kfd().devices().get(gpu) {
             device.gpu().fault_done(fault.vmid, fault.va, served);

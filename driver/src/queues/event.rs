@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Events of a process: made, set and reset by calls, signalled by its GPUs, waited for by its threads.
+//! Events of a process: made, set and reset by calls, signalled by its GPUs, waited for by its
+//! threads.
 //!
-//! Signal and debug events have a slot in the *signal page*: a word that the GPU's packet fills before it interrupts, and that is all ones
-//! otherwise. The number of such an event is its slot's. The page is the client's if it brought one (libhsakmt allocates GTT memory for
-//! it), otherwise the driver's own. Other events have numbers from [`FIRST_OTHER`] on and no slot.
+//! Signal and debug events have a slot in the *signal page*: a word that the GPU's packet fills
+//! before it interrupts, and that is all ones otherwise. The number of such an event is its slot's.
+//! The page is the client's if it brought one (libhsakmt allocates GTT memory for it), otherwise
+//! the driver's own. Other events have numbers from [`FIRST_OTHER`] on and no slot.
 //!
-//! A lock of rank `Event` guards the table; one condition wakes all waiters, who look at their own events.
+//! A lock of rank `Event` guards the table; one condition wakes all waiters, who look at their own
+//! events.
 
 use crate::errno::{Errno, Result};
 use crate::gpu::{DmaMemory, Gpu};
@@ -24,14 +27,16 @@ struct Event {
     waiters: u32,
     /// Tells it from one that had its number before.
     serial: u64,
-    /// Counts signals; a waiter passes the age that it knows and is not put to sleep when there was one since.
+    /// Counts signals; a waiter passes the age that it knows and is not put to sleep when there was
+    /// one since.
     age: u64,
     payload: abi::EventPayload,
 }
 
 /// Number of the first event without a slot, as in KFD.
 pub const FIRST_OTHER: u32 = 1 << 30;
-/// Most events without a slot, which each exception looks at under the lock. KFD has as many numbers as a positive `int` has.
+/// Most events without a slot, which each exception looks at under the lock. KFD has as many
+/// numbers as a positive `int` has.
 const MAX_OTHERS: usize = 1 << 16;
 /// Bytes of the signal page.
 pub const PAGE_BYTES: u64 = abi::SIGNAL_EVENT_LIMIT as u64 * 8;
@@ -114,12 +119,14 @@ impl Events {
         Ok(Self { table: Mutex::new(Rank::Event, table)?, changed: Condvar::new()? })
     }
 
-    /// Makes an event; whether it has a slot. EINVAL for an unknown kind, ENOSPC when the signal page is full.
+    /// Makes an event; whether it has a slot. EINVAL for an unknown kind, ENOSPC when the signal
+    /// page is full.
     pub fn create(&self, kind: u32, auto_reset: bool) -> Result<(u32, bool)> {
         if kind > abi::EVENT_MEMORY {
             return Err(Errno::EINVAL.into());
         }
-        // A fresh event has age 1, so that a client that knows nothing yet (age 0) is not confused with one that does.
+        // A fresh event has age 1, so that a client that knows nothing yet (age 0) is not confused
+        // with one that does.
         let mut table = self.table.lock();
         let (serial, payload) = (table.next_serial, abi::EventPayload::zeroed());
         table.next_serial = serial.wrapping_add(1);
@@ -144,7 +151,8 @@ impl Events {
         Ok((number, true))
     }
 
-    /// Takes memory of the client's for the signal page. EINVAL if there is one already, or if it is too small.
+    /// Takes memory of the client's for the signal page. EINVAL if there is one already, or if it
+    /// is too small.
     pub fn bring_page(&self, page: &Arc<dyn DmaMemory>) -> Result {
         let mut table = self.table.lock();
         if table.page.is_some() || page.bytes() < PAGE_BYTES {
@@ -169,7 +177,8 @@ impl Events {
         removed.map(|_| ()).ok_or(Errno::EINVAL.into())
     }
 
-    /// Changes an event that a client may signal. EINVAL when there is none, or it is of another kind.
+    /// Changes an event that a client may signal. EINVAL when there is none, or it is of another
+    /// kind.
     fn change(&self, number: u32, f: impl FnOnce(&mut Event)) -> Result {
         let mut table = self.table.lock();
         f(table.get_mut(number).filter(|event| event.kind == abi::EVENT_SIGNAL).ok_or(Errno::EINVAL)?);
@@ -188,7 +197,8 @@ impl Events {
         self.change(number, |event| event.signaled = false)
     }
 
-    /// A GPU signals an event. When it names none, all are signalled whose slot was written. O(1), else O(slots).
+    /// A GPU signals an event. When it names none, all are signalled whose slot was written. O(1),
+    /// else O(slots).
     pub fn signal(&self, number: u32) {
         let mut table = self.table.lock();
         if !table.signal_slot(number) {
@@ -229,8 +239,9 @@ impl Events {
         self.exception(abi::EVENT_HW_EXCEPTION, data.into());
     }
 
-    /// Waits for one event, or for all; `timeout_ms` of `u32::MAX` means for ever. Fills in the data of those that came. A signal goes to
-    /// all that wait for the event at that time; an auto-reset event keeps it only if there is none. O(events) each time any event of the
+    /// Waits for one event, or for all; `timeout_ms` of `u32::MAX` means for ever. Fills in the
+    /// data of those that came. A signal goes to all that wait for the event at that time; an
+    /// auto-reset event keeps it only if there is none. O(events) each time any event of the
     /// process changes.
     pub fn wait(&self, list: &mut Vec<abi::EventData>, all: bool, timeout_ms: u32) -> Waited {
         let Ok(mut known) = Vec::filled(Known::default(), list.len()) else { return Waited::NoMemory };
@@ -455,8 +466,9 @@ mod tests {
         assert_eq!(page.read_u64(u64::from(b) * 8), u64::MAX);
     }
 
-    /// As KFD: an auto-reset event's signal goes to all who wait, and not to who comes later. A client's threads wait for each other's
-    /// events too; one that signalled and waits again must not take the signal from the other.
+    /// As KFD: an auto-reset event's signal goes to all who wait, and not to who comes later. A
+    /// client's threads wait for each other's events too; one that signalled and waits again must
+    /// not take the signal from the other.
     #[test]
     fn a_signal_goes_to_who_waits_and_not_to_who_comes_later() {
         extern crate std;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Whether a process's queues run, and which of its objects wait for a restore (XNACK off).
 //!
-//! The first invalidation of mapped memory stops all queues of the process on all its GPUs and schedules the restore;
-//! stopped queues are the barrier, the page tables stay as they are. Each invalidated object is on the waiting list once.
-//! The restore worker empties the list and lets the queues go on when it finds it empty, under the same lock: so an
-//! invalidation is either seen by that look, or stops the queues again.
+//! The first invalidation of mapped memory stops all queues of the process on all its GPUs and
+//! schedules the restore; stopped queues are the barrier, the page tables stay as they are. Each
+//! invalidated object is on the waiting list once. The restore worker empties the list and lets the
+//! queues go on when it finds it empty, under the same lock: so an invalidation is either seen by
+//! that look, or stops the queues again.
 //!
-//! One lock (rank `Eviction`, taken in reclaim) guards everything here; room on both lists is made beforehand.
+//! One lock (rank `Eviction`, taken in reclaim) guards everything here; room on both lists is made
+//! beforehand.
 
 use crate::errno::Result;
 use crate::gpu::{Gpu, Vmid};
@@ -159,7 +161,8 @@ impl State {
         true
     }
 
-    /// Forgets the VMs: the process ends, and its queues have ended. A VMID that it leaves stopped would stop the next owner's.
+    /// Forgets the VMs: the process ends, and its queues have ended. A VMID that it leaves stopped
+    /// would stop the next owner's.
     pub fn take_vms(&mut self) -> Vec<(Arc<dyn Gpu>, Vmid)> {
         if core::mem::replace(&mut self.evicted, false) {
             for (gpu, vmid) in self.vms.iter() {

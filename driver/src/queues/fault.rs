@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! GPU page faults that wait to be served.
 //!
-//! Devices call in on their own threads; a lock of rank `Event` guards the list. The process's worker serves them.
+//! Devices call in on their own threads; a lock of rank `Event` guards the list. The process's
+//! worker serves them.
 
 use crate::errno::{Errno, Result};
 use crate::gpu::PageFault;
 use crate::lock_rank::Rank;
 use crate::os::{Mutex, Vec};
 
-/// Faults in the order in which they came, with the number of their GPU. There are no more than queues: each waits for its answer.
+/// Faults in the order in which they came, with the number of their GPU. There are no more than
+/// queues: each waits for its answer.
 struct Waiting {
     list: Vec<(usize, PageFault)>,
     /// Which is next; those before it have been taken.
@@ -31,7 +33,8 @@ impl Faults {
         if waiting.closed {
             return Err(Errno::ESRCH.into());
         }
-        // Taken ones give way before the list grows, or one that never runs empty would grow for ever.
+        // Taken ones give way before the list grows, or one that never runs empty would grow for
+        // ever.
         if waiting.list.len() == waiting.list.capacity() && waiting.next > 0 {
             let (taken, left) = (waiting.next, waiting.list.len().saturating_sub(waiting.next));
             waiting.list.rotate_left(taken);

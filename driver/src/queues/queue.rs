@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A process's queues: a doorbell each, and the hardware queue behind.
 //!
-//! Guarded by the process lock, except that a hardware queue is ended without it: that waits for the queue.
+//! Guarded by the process lock, except that a hardware queue is ended without it: that waits for
+//! the queue.
 
 use crate::addr::GpuVa;
 use crate::device::QueueShare;

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The seam to a process's CPU memory. The semantics are those of the kernel's interval notifiers and HMM.
+//! The seam to a process's CPU memory. The semantics are those of the kernel's interval notifiers
+//! and HMM.
 //!
-//! A [`Watch`] is one interval notifier. The host calls [`Invalidate::invalidate`] **before** pages of the interval
-//! change or go; once it has returned, no device may use what was faulted in earlier. Between that call and the end of
-//! the change, [`Watch::read_begin`] of the same watch waits. The driver therefore:
+//! A [`Watch`] is one interval notifier. The host calls [`Invalidate::invalidate`] **before** pages
+//! of the interval change or go; once it has returned, no device may use what was faulted in
+//! earlier. Between that call and the end of the change, [`Watch::read_begin`] of the same watch
+//! waits. The driver therefore:
 //!
 //! 1. notes its ranges' generations, which its callback raises,
-//! 2. `seq = watch.read_begin()` (may sleep): no invalidation whose callback ran before step 1 still takes pages away,
+//! 2. `seq = watch.read_begin()` (may sleep): no invalidation whose callback ran before step 1
+//!    still takes pages away,
 //! 3. `fault(..)` without any lock that an invalidation takes,
 //! 4. takes its notifier lock, compares the generations, and only then uses the pages.
 //!
-//! With steps 1 and 2 in the other order an invalidation whose callback runs between them would go unnoticed.
+//! With steps 1 and 2 in the other order an invalidation whose callback runs between them would go
+//! unnoticed.
 #![expect(clippy::arithmetic_side_effects, reason = "ends of parts of a span are at most its own end")]
 
 use crate::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, VramOffset, PAGE};
@@ -75,7 +79,8 @@ impl Page {
         self.0 & Self::WRITABLE != 0
     }
 
-    /// How many pages from the first on lie one after the other, in memory of one kind and equally writable.
+    /// How many pages from the first on lie one after the other, in memory of one kind and equally
+    /// writable.
     pub fn run(pages: &[Self]) -> u64 {
         let Some(first) = pages.first() else { return 0 };
         let follow = pages.iter().zip(0..).take_while(|(page, n): &(_, u64)| page.0 == first.0 + n * PAGE);
@@ -88,8 +93,9 @@ impl Page {
 pub struct Faulted {
     /// Leading spans whose pages were all filled in.
     pub spans: usize,
-    /// Why `spans[self.spans]` could not be: EFAULT (no mapping, or not memory), EPERM (no permission), EBUSY (an
-    /// invalidation came between: begin again), ENOMEM, ESRCH (the address space has gone). `None` when all were.
+    /// Why `spans[self.spans]` could not be: EFAULT (no mapping, or not memory), EPERM (no
+    /// permission), EBUSY (an invalidation came between: begin again), ENOMEM, ESRCH (the address
+    /// space has gone). `None` when all were.
     pub error: Option<Errno>,
 }
 
@@ -124,13 +130,14 @@ impl Mapping {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seq(pub u64);
 
-/// One watched interval. Dropping it ends the watch and waits for callbacks under way, so it must not be dropped with
-/// a lock held that the callback takes, nor from a callback.
+/// One watched interval. Dropping it ends the watch and waits for callbacks under way, so it must
+/// not be dropped with a lock held that the callback takes, nor from a callback.
 pub trait Watch: Send + Sync {
     /// The interval.
     fn span(&self) -> CpuSpan;
 
-    /// Waits until no invalidation that this watch was told of is under way; then the current sequence.
+    /// Waits until no invalidation that this watch was told of is under way; then the current
+    /// sequence.
     fn read_begin(&self) -> Seq;
 
     /// Whether an invalidation of the interval has begun since `seq` was read.
@@ -142,18 +149,21 @@ pub trait Watch: Send + Sync {
 
 /// Who is told of invalidations.
 pub trait Invalidate: Send + Sync {
-    /// Pages of `span`, which lies within the watched interval, are about to change or go. May run in memory reclaim: no allocation, no freeing, no sleeping on
-    /// anything but the notifier locks, and not even on these when `blockable` is false: then, if it would have to
-    /// wait, it returns false, has done nothing, and the host gives the invalidation up.
+    /// Pages of `span`, which lies within the watched interval, are about to change or go. May run
+    /// in memory reclaim: no allocation, no freeing, no sleeping on anything but the notifier
+    /// locks, and not even on these when `blockable` is false: then, if it would have to wait, it
+    /// returns false, has done nothing, and the host gives the invalidation up.
     fn invalidate(&self, span: CpuSpan, blockable: bool) -> bool;
 
-    /// As [`invalidate`](Self::invalidate), where pages move between system memory and a GPU's. A host that cannot tell says only that pages change.
+    /// As [`invalidate`](Self::invalidate), where pages move between system memory and a GPU's. A
+    /// host that cannot tell says only that pages change.
     fn migrating(&self, span: CpuSpan, blockable: bool) -> bool {
         self.invalidate(span, blockable)
     }
 
-    /// As [`invalidate`](Self::invalidate), where the memory of `span` itself goes: unmapped, or moved to another address. What is mapped there
-    /// later is other memory. A host that cannot tell says only that pages change.
+    /// As [`invalidate`](Self::invalidate), where the memory of `span` itself goes: unmapped, or
+    /// moved to another address. What is mapped there later is other memory. A host that cannot
+    /// tell says only that pages change.
     fn unmapped(&self, span: CpuSpan, blockable: bool) -> bool {
         self.invalidate(span, blockable)
     }
@@ -170,19 +180,21 @@ pub trait AddressSpace: Send + Sync {
     /// Watches `span` (whole pages, which need not be mapped). O(log w) in the number of watches.
     fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>>;
 
-    /// Faults in the pages of `spans`, each within the interval of `watch`, and writes them to `pages` one span after
-    /// the other. `pages` is as long as the spans together. Sleeps.
+    /// Faults in the pages of `spans`, each within the interval of `watch`, and writes them to
+    /// `pages` one span after the other. `pages` is as long as the spans together. Sleeps.
     fn fault(&self, watch: &dyn Watch, seq: Seq, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted;
 
-    /// Pins the pages of `spans` for writing, as a driver without notifiers has to, and lets them go again: how long the pinning
-    /// took. For comparison only; nothing else pins. EOPNOTSUPP where the host cannot, else as `fault`.
+    /// Pins the pages of `spans` for writing, as a driver without notifiers has to, and lets them
+    /// go again: how long the pinning took. For comparison only; nothing else pins. EOPNOTSUPP
+    /// where the host cannot, else as `fault`.
     fn measure_pin(&self, spans: &[CpuSpan]) -> Result<Duration> {
         let _ = spans;
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Faults the pages of `spans` in for writing as the kernel's own call does, once per span, and does nothing else: how long it took. For comparison
-    /// only. There is a watch of this address space. EOPNOTSUPP where there is no such call, else as `fault`.
+    /// Faults the pages of `spans` in for writing as the kernel's own call does, once per span, and
+    /// does nothing else: how long it took. For comparison only. There is a watch of this address
+    /// space. EOPNOTSUPP where there is no such call, else as `fault`.
     fn measure_fault_bare(&self, spans: &[CpuSpan]) -> Result<Duration> {
         let _ = spans;
         Err(Errno::EOPNOTSUPP.into())
@@ -193,11 +205,14 @@ pub trait AddressSpace: Send + Sync {
         Migration::default()
     }
 
-    /// Moves pages of `span` from system memory into a GPU's memory, contents and all, so that nothing of what was in a place is left: page `i` to `places[i]`, where it then is for the
-    /// CPU, too. Watches are told as of any change. `places` is as long as the span; an entry is set to `None` when the page has moved
-    /// there: the place is the host's from then on, until it says [`DeviceMemory::released`]. What is still `Some` afterwards did not
-    /// move (no memory there, of a kind that cannot move, pinned, on a device already, changing just now) and is the caller's as before.
-    /// How many moved; EOPNOTSUPP where nothing can, ESRCH when the address space has gone. Sleeps; called without locks. O(pages).
+    /// Moves pages of `span` from system memory into a GPU's memory, contents and all, so that
+    /// nothing of what was in a place is left: page `i` to `places[i]`, where it then is for the
+    /// CPU, too. Watches are told as of any change. `places` is as long as the span; an entry is
+    /// set to `None` when the page has moved there: the place is the host's from then on, until it
+    /// says [`DeviceMemory::released`]. What is still `Some` afterwards did not move (no memory
+    /// there, of a kind that cannot move, pinned, on a device already, changing just now) and is
+    /// the caller's as before. How many moved; EOPNOTSUPP where nothing can, ESRCH when the address
+    /// space has gone. Sleeps; called without locks. O(pages).
     fn migrate_to_device(
         &self,
         span: CpuSpan,
@@ -208,36 +223,41 @@ pub trait AddressSpace: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Moves the pages of `span` that are in any GPU's memory back into system memory. How many moved; what cannot (no memory left, changing
-    /// just now) stays where it is, whole. Sleeps; called without locks. O(pages).
+    /// Moves the pages of `span` that are in any GPU's memory back into system memory. How many
+    /// moved; what cannot (no memory left, changing just now) stays where it is, whole. Sleeps;
+    /// called without locks. O(pages).
     fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
         let _ = span;
         Ok(0)
     }
 
-    /// Moves what is at `places` of a GPU's memory back into system memory, whoever has it mapped and at whatever address: forked children, also when
-    /// this address space has gone. Which places those are may have changed since the caller looked. How many pages moved; what cannot stays. A host
-    /// in which `migrate_to_system` finds everything has nothing to do. Sleeps; called without locks. O(places).
+    /// Moves what is at `places` of a GPU's memory back into system memory, whoever has it mapped
+    /// and at whatever address: forked children, also when this address space has gone. Which
+    /// places those are may have changed since the caller looked. How many pages moved; what cannot
+    /// stays. A host in which `migrate_to_system` finds everything has nothing to do. Sleeps;
+    /// called without locks. O(places).
     fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
         let _ = (device, places);
         Ok(0)
     }
 
-    /// Waits until the invalidations of all calls that have returned were told, where they are told after the change. Sleeps; called without locks.
+    /// Waits until the invalidations of all calls that have returned were told, where they are told
+    /// after the change. Sleeps; called without locks.
     fn settle(&self) {}
 
     /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).
     fn mapped(&self, span: CpuSpan) -> bool;
 
-    /// The mapping that `at` (page aligned) is in, as far as it reaches within `span`. `None` where there is none, or none of
-    /// memory. What the host itself has cut a mapping into are several.
+    /// The mapping that `at` (page aligned) is in, as far as it reaches within `span`. `None` where
+    /// there is none, or none of memory. What the host itself has cut a mapping into are several.
     /// Here it is whatever is mapped without a hole, and one question a page.
     fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
         Mapping::without_holes(at, span, |page| self.mapped(page))
     }
 
-    /// The first part of `span` (whole pages) that has mappings, or the beginning of it. Here it takes as many questions as there are pages before it
-    /// and a few more; a host that has its mappings in order does better.
+    /// The first part of `span` (whole pages) that has mappings, or the beginning of it. Here it
+    /// takes as many questions as there are pages before it and a few more; a host that has its
+    /// mappings in order does better.
     fn first_mapped(&self, span: CpuSpan) -> Option<CpuSpan> {
         let mapped = |start: u64, bytes: u64| self.mapped(CpuSpan::between(CpuVa(start), CpuVa(start + bytes)));
         if self.mapped(span) {
@@ -253,8 +273,9 @@ pub trait AddressSpace: Send + Sync {
         Some(CpuSpan::between(CpuVa(start), CpuVa(end)))
     }
 
-    /// How many bytes from the beginning of `span` (whole pages) on no `access` can reach, because nothing is mapped there or all that is forbids it. 0
-    /// where some may be reached, and from a host that cannot tell without looking at each page. O(mappings in it).
+    /// How many bytes from the beginning of `span` (whole pages) on no `access` can reach, because
+    /// nothing is mapped there or all that is forbids it. 0 where some may be reached, and from a
+    /// host that cannot tell without looking at each page. O(mappings in it).
     fn out_of_reach(&self, span: CpuSpan, access: Access) -> u64 {
         let _ = (span, access);
         0
@@ -265,7 +286,7 @@ pub trait AddressSpace: Send + Sync {
         0
     }
 
-    /// Whether the caller of the current ioctl is the process that owns this address space (a forked child that
-    /// inherited the file is not).
+    /// Whether the caller of the current ioctl is the process that owns this address space (a
+    /// forked child that inherited the file is not).
     fn is_current(&self) -> bool;
 }

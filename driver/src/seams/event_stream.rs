@@ -6,7 +6,8 @@ pub trait EventStream: Send + Sync {
     /// The 64-bit mask that the client wrote last; 0 before. Does not wait.
     fn mask(&self) -> u64;
 
-    /// Appends a line if there is room; it is lost if not. Called in memory reclaim: neither allocates nor waits.
+    /// Appends a line if there is room; it is lost if not. Called in memory reclaim: neither
+    /// allocates nor waits.
     fn write(&self, line: &[u8]);
 
     /// Whether the client has closed it.

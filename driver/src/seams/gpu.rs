@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The seam to the device: what hardware does for the driver, and what it tells it.
 //!
-//! Everything here is a register access or a short handshake. [`Gpu::suspend`] and [`Gpu::flush_tlb`] are called from
-//! invalidations, that is in memory reclaim: they wait for accesses in flight (bounded by one chunk), and neither
-//! allocate nor take a lock that an access holds.
+//! Everything here is a register access or a short handshake. [`Gpu::suspend`] and
+//! [`Gpu::flush_tlb`] are called from invalidations, that is in memory reclaim: they wait for
+//! accesses in flight (bounded by one chunk), and neither allocate nor take a lock that an access
+//! holds.
 
 use crate::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset};
 use crate::errno::Result;
 use crate::model::Model;
 use crate::os::Arc;
 
-/// A VM on its GPU: the number of its address space there, and a generation that tells it from the VMs that had the number before.
+/// A VM on its GPU: the number of its address space there, and a generation that tells it from the
+/// VMs that had the number before.
 ///
-/// A device works with numbers. It reports with the generation that the queue was made with, because a report may be under way for longer than its
-/// process lives: what came late is nobody's, and not the next owner's. Generations come again after 2^24 VMs with the same number.
+/// A device works with numbers. It reports with the generation that the queue was made with,
+/// because a report may be under way for longer than its process lives: what came late is nobody's,
+/// and not the next owner's. Generations come again after 2^24 VMs with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Vmid(pub u32);
 
@@ -121,7 +124,8 @@ pub struct PageFault {
     pub retry: bool,
 }
 
-/// System memory that the driver owns and device, driver and client share (GTT buffers, doorbells, events).
+/// System memory that the driver owns and device, driver and client share (GTT buffers, doorbells,
+/// events).
 pub trait DmaMemory: Send + Sync {
     /// Size in bytes, whole pages.
     fn bytes(&self) -> u64;
@@ -131,8 +135,8 @@ pub trait DmaMemory: Send + Sync {
     fn write_u64(&self, at: u64, value: u64);
     /// Reads a word.
     fn read_u64(&self, at: u64) -> u64;
-    /// Where it is in the file that clients have open as a device, if the host has such a file: the offset by which they map it.
-    /// Otherwise the driver gives it an offset.
+    /// Where it is in the file that clients have open as a device, if the host has such a file: the
+    /// offset by which they map it. Otherwise the driver gives it an offset.
     fn mmap_offset(&self) -> Option<u64> {
         None
     }
@@ -185,7 +189,8 @@ pub trait Gpu: Send + Sync {
     }
     /// System memory for both sides; zeroed.
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>>;
-    /// The same for doorbells. If it has an `mmap_offset`, the lower 32 bits of that are 0: clients take them for the place of a doorbell.
+    /// The same for doorbells. If it has an `mmap_offset`, the lower 32 bits of that are 0: clients
+    /// take them for the place of a doorbell.
     fn alloc_doorbells(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
         self.alloc_dma(bytes)
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a process has said of a range: locations, access by GPU, flags, granularity; how a call changes it, and what is said
-//! of several ranges at once. As KFD has it, also where that is surprising: flags are not checked, and a gap is not asked.
+//! What a process has said of a range: locations, access by GPU, flags, granularity; how a call
+//! changes it, and what is said of several ranges at once. As KFD has it, also where that is
+//! surprising: flags are not checked, and a gap is not asked.
 
 use vkfd_uapi::svm as abi;
 
@@ -37,8 +38,8 @@ impl Attributes {
         }
     }
 
-    /// What memory of a kind has that a fault finds and nobody set anything for: malloc's heap and the first stack stay in
-    /// system memory, where the CPU uses them all the time.
+    /// What memory of a kind has that a fault finds and nobody set anything for: malloc's heap and
+    /// the first stack stay in system memory, where the CPU uses them all the time.
     pub const fn found(heap_or_stack: bool) -> Self {
         let preferred = if heap_or_stack { abi::SVM_LOCATION_SYSMEM } else { abi::SVM_LOCATION_UNDEFINED };
         Self { preferred, ..Self::unset(true) }
@@ -68,7 +69,8 @@ impl Attributes {
         self.access | self.in_place
     }
 
-    /// GPUs that must have entries for it as long as their queues run. With XNACK on the others fault.
+    /// GPUs that must have entries for it as long as their queues run. With XNACK on the others
+    /// fault.
     pub const fn kept(&self, xnack: bool) -> u32 {
         if !xnack || self.has(abi::SVM_FLAG_GPU_ALWAYS_MAPPED) {
             self.allowed()

@@ -4,9 +4,9 @@
 //!
 //! ```text
 //! until all that is asked for is valid or missing:
-//!     lock: moved = none                           (what is invalidated from here on is in `moved`)
-//!     read_begin of the window                     (waits for invalidations under way)
-//!     fault the pages in                           (no lock held that an invalidation takes)
+//!     lock: moved = none                      (what is invalidated from here on is in `moved`)
+//!     read_begin of the window                (waits for invalidations under way)
+//!     fault the pages in                      (no lock held that an invalidation takes)
 //!     lock: those not in `moved` become valid, entries are written
 //! ```
 //!

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A process's SVM ranges: disjoint, sorted, each with its attributes. A change splits at its ends and merges equal neighbours.
+//! A process's SVM ranges: disjoint, sorted, each with its attributes. A change splits at its ends
+//! and merges equal neighbours.
 //!
 //! Finding is O(log ranges), changing O(ranges). Guarded by [`super::Svm`]'s lock.
 
@@ -58,7 +59,8 @@ impl SvmRanges {
         first..after.max(first)
     }
 
-    /// Rebuilds `[start, end)`: `f` gives each piece, set so far or not, its new attributes (none: no range). ENOMEM changes nothing.
+    /// Rebuilds `[start, end)`: `f` gives each piece, set so far or not, its new attributes (none:
+    /// no range). ENOMEM changes nothing.
     pub fn replace(
         &mut self,
         start: u64,

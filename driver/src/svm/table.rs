@@ -10,8 +10,9 @@
 //! * **Entries are of ranges.** A range leaves under the lock of rank `Svm`, and under the same
 //!   hold its entries are cleared and the block notes that these pages get none.
 //! * **What was unmapped is of no range**, from the invalidation on: it is noted to be dropped,
-//!   whoever looks at the ranges leaves out what is noted, and dropping it takes the note away under
-//!   the same hold. So what is mapped there next gets no entries by what was said of other memory.
+//!   whoever looks at the ranges leaves out what is noted, and dropping it takes the note away
+//!   under the same hold. So what is mapped there next gets no entries by what was said of other
+//!   memory.
 //! * A block is made where a range is, and ends where none is, both under that lock; a window
 //!   likewise. So of two blocks of the same addresses one has ended, with all its entries cleared,
 //!   before the other is made.

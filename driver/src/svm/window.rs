@@ -17,8 +17,8 @@
 //! cleared and the TLB is flushed. Entries of memory that is unmapped are cleared in any case, and
 //! its ranges are noted to be dropped.
 //!
-//! The notifier lock (rank `Notifier`, one per window) guards [`State`]. It is taken in reclaim. Cost
-//! of an invalidation: O(blocks hit), plus the entries cleared.
+//! The notifier lock (rank `Notifier`, one per window) guards [`State`]. It is taken in reclaim.
+//! Cost of an invalidation: O(blocks hit), plus the entries cleared.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,

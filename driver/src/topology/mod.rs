@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The topology that user space reads in sysfs, `/sys/devices/virtual/kfd/kfd/topology`: a node for the processors and one for each GPU,
-//! with their memory banks, caches and links, in KFD's files and form.
+//! The topology that user space reads in sysfs, `/sys/devices/virtual/kfd/kfd/topology`: a node for
+//! the processors and one for each GPU, with their memory banks, caches and links, in KFD's files
+//! and form.
 //!
-//! [`Machine::render`] walks through the directories and gives each file's text to a [`Sink`]: kobjects in the kernel, files of a private
-//! directory for `vkfd run`. Nothing is allocated here; what a sink cannot take is its own error.
+//! [`Machine::render`] walks through the directories and gives each file's text to a [`Sink`]:
+//! kobjects in the kernel, files of a private directory for `vkfd run`. Nothing is allocated here;
+//! what a sink cannot take is its own error.
 //!
-//! The keys, their order and the meaning of their numbers are KFD's (`kfd_topology.c`, `kfd_crat.h`).
+//! The keys, their order and the meaning of their numbers are KFD's (`kfd_topology.c`,
+//! `kfd_crat.h`).
 #![expect(clippy::arithmetic_side_effects, reason = "of the machine's description, no part of which is a client's")]
 
 mod node;
@@ -84,7 +87,8 @@ pub struct Machine<'a> {
     pub processors: Processors,
     /// Nodes 1 and up.
     pub gpus: &'a [Gpu<'a>],
-    /// Whether processors and GPUs are in one coherent address space, as on a node whose GPUs are attached by XGMI.
+    /// Whether processors and GPUs are in one coherent address space, as on a node whose GPUs are
+    /// attached by XGMI.
     pub coherent: bool,
     /// Whether runtimes may make SVM calls.
     pub svm: bool,

@@ -19,9 +19,11 @@ const CACHE_INSTRUCTIONS: u64 = 2;
 const CACHE_OF_GPU: u64 = 8;
 /// `HSA_CAP_DOORBELL_TYPE_2_0`: doorbells of 8 bytes.
 const DOORBELL_8_BYTES: u64 = 2 << 12;
-/// `HSA_CAP_AQL_QUEUE_DOUBLE_MAP` is not set: rings are mapped once. `HSA_CAP_FLAGS_COHERENTHOSTACCESS`:
+/// `HSA_CAP_AQL_QUEUE_DOUBLE_MAP` is not set: rings are mapped once.
+/// `HSA_CAP_FLAGS_COHERENTHOSTACCESS`:
 const COHERENT_HOST_ACCESS: u64 = 1 << 28;
-/// `HSA_CAP_SVMAPI_SUPPORTED`: without it runtimes do not make SVM calls. Whether memory can also move is another matter, which they do not ask.
+/// `HSA_CAP_SVMAPI_SUPPORTED`: without it runtimes do not make SVM calls. Whether memory can also
+/// move is another matter, which they do not ask.
 const SVM_CALLS: u64 = 1 << 27;
 /// Global wave sync resources of a GPU.
 const GWS: u64 = 64;

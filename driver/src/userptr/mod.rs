@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A userptr object: caller memory, one range or thousands, that a GPU sees as one contiguous range. No page is pinned.
+//! A userptr object: caller memory, one range or thousands, that a GPU sees as one contiguous
+//! range. No page is pinned.
 //!
-//! Each range has a *generation*, raised by every invalidation that touches it, and a *status*. Pages are faulted in
-//! without a lock and used only if the range's generation is what it was before (see [`crate::revalidate`]). Validity is
-//! therefore a matter of each range: an invalidation next door costs nothing, one inside costs one range, and there is no
-//! sequence number of the whole batch that could keep a registration from ever finishing.
+//! Each range has a *generation*, raised by every invalidation that touches it, and a *status*.
+//! Pages are faulted in without a lock and used only if the range's generation is what it was
+//! before (see [`crate::revalidate`]). Validity is therefore a matter of each range: an
+//! invalidation next door costs nothing, one inside costs one range, and there is no sequence
+//! number of the whole batch that could keep a registration from ever finishing.
 //!
-//! Invalid ranges are linked into a list through an array, so that the callback allocates nothing and a restore visits
-//! only them.
+//! Invalid ranges are linked into a list through an array, so that the callback allocates nothing
+//! and a restore visits only them.
 //!
-//! * XNACK off: the callback marks the ranges, and if the object is mapped stops the process's queues
-//!   ([`crate::eviction`]). Entries stay, stopped queues are the barrier.
-//! * XNACK on: the callback clears the ranges' entries and flushes; the device faults, and the fault handler restores.
+//! * XNACK off: the callback marks the ranges, and if the object is mapped stops the process's
+//!   queues ([`crate::eviction`]). Entries stay, stopped queues are the barrier.
+//! * XNACK on: the callback clears the ranges' entries and flushes; the device faults, and the
+//!   fault handler restores.
 //!
-//! The notifier lock (rank `Notifier`, one per object) guards [`State`]. It is taken in reclaim. Cost of an invalidation:
-//! O(log n + ranges hit), with XNACK on also O(pages of these); a callback that hits no range takes no lock.
+//! The notifier lock (rank `Notifier`, one per object) guards [`State`]. It is taken in reclaim.
+//! Cost of an invalidation: O(log n + ranges hit), with XNACK on also O(pages of these); a callback
+//! that hits no range takes no lock.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -86,7 +90,8 @@ pub struct State {
 /// The notifier lock, held.
 pub type Guard<'a> = MutexGuard<'a, State>;
 
-/// The object's reservation ([`crate::bo`]), as far as userptr must know that it is held: whoever has a reference to it holds that lock.
+/// The object's reservation ([`crate::bo`]), as far as userptr must know that it is held: whoever
+/// has a reference to it holds that lock.
 pub struct Reservation(());
 
 impl Reservation {
@@ -156,7 +161,8 @@ impl Userptr {
         })
     }
 
-    /// Keeps its memory from being faulted in: see `calls::move_pages`. Under the object's reservation, so that no fault is under way.
+    /// Keeps its memory from being faulted in: see `calls::move_pages`. Under the object's
+    /// reservation, so that no fault is under way.
     pub fn begin_move(self: &Arc<Self>, _: &Reservation) -> Moving {
         self.moving.fetch_add(1, Ordering::AcqRel);
         Moving(self.clone())
@@ -204,14 +210,15 @@ impl Userptr {
         pte::leaf(page.target(), access, 0)
     }
 
-    /// Writes the entries of `count` pages from object page `first` into one mapping, from the committed pages.
+    /// Writes the entries of `count` pages from object page `first` into one mapping, from the
+    /// committed pages.
     pub fn write_entries(&self, state: &State, map: &Mapping, first: u64, count: u64) {
         let pages = &state.pages[index(first)..index(first + count)];
         map.leaves.write_pages(&**map.vm.gpu(), first, pages, |page| self.entry(page));
     }
 
-    /// Asks for a restore of this object if it has invalid ranges and is mapped. Stops the queues until then. With XNACK on
-    /// nothing is to be done: faults bring the ranges back.
+    /// Asks for a restore of this object if it has invalid ranges and is mapped. Stops the queues
+    /// until then. With XNACK on nothing is to be done: faults bring the ranges back.
     pub fn request_restore(&self, state: &mut State) {
         if !self.process.xnack() && self.keep_waiting(state) {
             self.process.schedule_restore();
@@ -250,7 +257,8 @@ impl Invalidate for Userptr {
     fn invalidate(&self, span: CpuSpan, blockable: bool) -> bool {
         let counters = self.process.counters();
         let sabotage = self.process.sabotage();
-        // An overlap test that is off by one page at a range's end is one whose span begins a page late.
+        // An overlap test that is off by one page at a range's end is one whose span begins a page
+        // late.
         let late = if sabotage.has(Switch::RangeEnd) { PAGE } else { 0 };
         let span = CpuSpan::between(CpuVa(span.start().0 + late), span.end());
         let mut any = false;
@@ -335,7 +343,8 @@ impl State {
     fn invalidate(&mut self, range: usize) -> bool {
         self.ranges[range].generation = self.ranges[range].generation.wrapping_add(1);
         match self.ranges[range].status {
-            // Listed, or in the hands of a revalidation, which will find the generation moved and list it.
+            // Listed, or in the hands of a revalidation, which will find the generation moved and
+            // list it.
             Status::Invalid => false,
             was => {
                 self.set_status(range, Status::Invalid);
@@ -365,7 +374,8 @@ impl State {
         self.ranges.iter().position(|range| !range.seen)
     }
 
-    /// The first on the list that is invalid: some may have become valid without having been taken off it.
+    /// The first on the list that is invalid: some may have become valid without having been taken
+    /// off it.
     pub fn first_invalid(&self) -> Option<usize> {
         let mut at = self.first_invalid;
         while at != NIL && self.ranges[at as usize].status != Status::Invalid {
@@ -404,7 +414,8 @@ impl State {
         (list.0 != NIL).then_some(list.0 as usize)
     }
 
-    /// Pages of the ranges of a list, also of those that have become valid: they may be invalidated again. O(listed).
+    /// Pages of the ranges of a list, also of those that have become valid: they may be invalidated
+    /// again. O(listed).
     pub fn pages_of(&self, list: &InvalidList, ranges: &RangeSet) -> u64 {
         let mut at = list.0;
         let mut pages = 0u64;
@@ -438,7 +449,8 @@ impl State {
         }
     }
 
-    /// Makes all gone and denied ranges invalid, so that they are looked at again. O(ranges) if there are any.
+    /// Makes all gone and denied ranges invalid, so that they are looked at again. O(ranges) if
+    /// there are any.
     pub fn retry_missing(&mut self) {
         if self.missing == 0 {
             return;

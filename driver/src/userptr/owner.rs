@@ -33,7 +33,7 @@ pub trait UserptrOwner: Send + Sync {
     /// What is broken on purpose.
     fn sabotage(&self) -> &Switches;
 
-    /// Pages of `span` and what follows were faulted in and are not committed yet: the place for a test's race. No lock that an
-    /// invalidation takes is held.
+    /// Pages of `span` and what follows were faulted in and are not committed yet: the place for a
+    /// test's race. No lock that an invalidation takes is held.
     fn before_commit(&self, span: CpuSpan);
 }

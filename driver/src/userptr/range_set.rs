@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ranges of one userptr object: immutable, validated, indexed in both directions.
 //!
-//! Array order with prefix sums answers "which range is at this GPU offset" by binary search. A second order by CPU
-//! address with the highest end of each subtree (an implicit interval tree over the sorted array: the middle element is
-//! the root of its stretch) answers "which ranges does this CPU interval touch" in O(log n + hits); ranges may overlap,
-//! repeat and come in any order. 28 bytes per range.
+//! Array order with prefix sums answers "which range is at this GPU offset" by binary search. A
+//! second order by CPU address with the highest end of each subtree (an implicit interval tree over
+//! the sorted array: the middle element is the root of its stretch) answers "which ranges does this
+//! CPU interval touch" in O(log n + hits); ranges may overlap, repeat and come in any order. 28
+//! bytes per range.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -46,7 +47,8 @@ impl Builder {
         Ok(Self { ranges: Vec::with_capacity(count)?, pages: 0 })
     }
 
-    /// Adds a range. EINVAL when it is empty, not made of whole pages, or wraps; the error names it.
+    /// Adds a range. EINVAL when it is empty, not made of whole pages, or wraps; the error names
+    /// it.
     pub fn push(&mut self, start: CpuVa, bytes: u64) -> Result {
         let at = RangeAt { index: self.ranges.len() as u64, start, bytes };
         let refuse = |reason| Err(Error::new(Errno::EINVAL, reason).at(at));
@@ -102,7 +104,8 @@ impl RangeSet {
         highest
     }
 
-    /// Makes a prefix sum wrong, on purpose: the second range takes the first one's last page. Only sabotage asks for it.
+    /// Makes a prefix sum wrong, on purpose: the second range takes the first one's last page. Only
+    /// sabotage asks for it.
     pub(crate) fn skew(&mut self) {
         if self.len() > 1 && self.place(0).1 > 1 {
             self.ranges[1].first_page -= 1;
@@ -161,7 +164,8 @@ impl RangeSet {
         &self.by_cpu
     }
 
-    /// Calls `f` for each range that shares a byte with `span`, until it returns false. O(log n + hits), allocates nothing.
+    /// Calls `f` for each range that shares a byte with `span`, until it returns false. O(log n +
+    /// hits), allocates nothing.
     pub fn overlapping(&self, span: CpuSpan, f: &mut dyn FnMut(usize) -> bool) {
         self.visit(0, self.len(), span, f);
     }

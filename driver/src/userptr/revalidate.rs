@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Faulting invalid ranges in and committing them: the one loop behind registration, mapping, restore and GPU faults.
+//! Faulting invalid ranges in and committing them: the one loop behind registration, mapping,
+//! restore and GPU faults.
 //!
 //! ```text
 //! take the list of invalid ranges, or of those that are wanted
@@ -7,17 +8,20 @@
 //!     take ranges of one window, up to a chunk, noting their generations
 //!     read_begin of the window                     (waits for invalidations under way)
 //!     fault their pages in                         (no lock held that an invalidation takes)
-//!     under the notifier lock, for each range: generation moved? back on the list : commit, write entries
+//!     under the notifier lock, for each range:
+//!         generation moved? back on the list : commit, write entries
 //! ```
 //!
-//! The generations are noted *before* `read_begin`: an invalidation whose callback ran before that is waited for, one whose
-//! callback runs later moves the generation. The other way round, one that runs in between would be missed by both.
+//! The generations are noted *before* `read_begin`: an invalidation whose callback ran before that
+//! is waited for, one whose callback runs later moves the generation. The other way round, one that
+//! runs in between would be missed by both.
 //!
-//! While an object's memory is being moved to a GPU (`calls::move_pages`) nothing is faulted in: a fault would put a page where the move has none to
-//! take along, or bring a private one back.
+//! While an object's memory is being moved to a GPU (`calls::move_pages`) nothing is faulted in: a
+//! fault would put a page where the move has none to take along, or bring a private one back.
 //!
-//! A range of more than a chunk goes piece by piece under one generation. The caller holds the object's reservation
-//! (rank `Bo`), so no two revalidations of an object run at once. O(pages of the ranges taken), one chunk of memory.
+//! A range of more than a chunk goes piece by piece under one generation. The caller holds the
+//! object's reservation (rank `Bo`), so no two revalidations of an object run at once. O(pages of
+//! the ranges taken), one chunk of memory.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -69,10 +73,11 @@ struct Pass<'a> {
 pub enum Wanted {
     /// All of them, at one and the same time.
     All,
-    /// Each of them once, whatever happens to it afterwards: no GPU has it yet. With less memory than is registered there is no moment
-    /// at which all are valid.
+    /// Each of them once, whatever happens to it afterwards: no GPU has it yet. With less memory
+    /// than is registered there is no moment at which all are valid.
     Each,
-    /// One, which the device waits for, and its neighbours on the GPU. The rest may be in swap and is left there.
+    /// One, which the device waits for, and its neighbours on the GPU. The rest may be in swap and
+    /// is left there.
     One(usize),
 }
 
@@ -91,8 +96,9 @@ fn is_invalid(state: &State, range: usize) -> bool {
     matches!(state.range(range).1, Status::Invalid | Status::Filling)
 }
 
-/// One pass over the ranges that are invalid now and wanted. `Err` only with [`Missing::Fail`], for want of memory, or in a thread that is being killed;
-/// the ranges not dealt with are back on the list then.
+/// One pass over the ranges that are invalid now and wanted. `Err` only with [`Missing::Fail`], for
+/// want of memory, or in a thread that is being killed; the ranges not dealt with are back on the
+/// list then.
 pub fn pass(object: &Userptr, _: &Reservation, windows: &Windows, missing: Missing, wanted: Wanted) -> Result {
     let (mut list, ranges, pages) = {
         let mut state = object.lock();
@@ -138,8 +144,8 @@ pub fn pass(object: &Userptr, _: &Reservation, windows: &Windows, missing: Missi
     Ok(())
 }
 
-/// `range` and the others in the 2 MiB of GPU addresses around its first page: what the device wants next. Of a range that is longer
-/// there is enough with the one.
+/// `range` and the others in the 2 MiB of GPU addresses around its first page: what the device
+/// wants next. Of a range that is longer there is enough with the one.
 fn neighbours(object: &Userptr, range: usize) -> impl Iterator<Item = usize> + Clone + '_ {
     let ranges = object.ranges();
     let base = object.va().0 / PAGE;
@@ -158,8 +164,10 @@ pub struct Converged {
     pub repeats: u64,
 }
 
-/// Passes without a pause, and none while the memory is being moved to a GPU, as long as each leaves fewer invalid ranges than the one before. Invalidations that keep coming hit
-/// more ranges during a long pass than during a short one, so this closes in on none, where a pause would lose the lead again.
+/// Passes without a pause, and none while the memory is being moved to a GPU, as long as each
+/// leaves fewer invalid ranges than the one before. Invalidations that keep coming hit more ranges
+/// during a long pass than during a short one, so this closes in on none, where a pause would lose
+/// the lead again.
 pub fn converge(
     object: &Userptr,
     reserved: &Reservation,
@@ -182,8 +190,8 @@ pub fn converge(
     }
 }
 
-/// [`converge`]s until all that is wanted is there, with growing pauses in between, until `deadline` has passed: EAGAIN then, naming
-/// the first range that would not hold still.
+/// [`converge`]s until all that is wanted is there, with growing pauses in between, until
+/// `deadline` has passed: EAGAIN then, naming the first range that would not hold still.
 pub fn settle(
     object: &Userptr,
     reserved: &Reservation,
@@ -218,8 +226,8 @@ pub fn settle(
     }
 }
 
-/// Puts a range that was picked back on the list unless it became valid. What was written of it is cleared: an
-/// invalidation looks for entries only in ranges that are not `Invalid`.
+/// Puts a range that was picked back on the list unless it became valid. What was written of it is
+/// cleared: an invalidation looks for entries only in ranges that are not `Invalid`.
 fn give_back(object: &Userptr, state: &mut State, range: usize) {
     if state.range(range).1 == Status::Filling {
         let (first, count) = object.ranges().place(range);
@@ -255,8 +263,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A range that the device waits for, with its neighbours that are watched together with it. They stay on the object's list, whose
-    /// readers pass over what has become valid.
+    /// A range that the device waits for, with its neighbours that are watched together with it.
+    /// They stay on the object's list, whose readers pass over what has become valid.
     fn run_around(&mut self, range: usize) -> Result {
         let (object, windows) = (self.object, self.windows);
         let watch_of = |range| windows.of(range, object.ranges().span(range).start());
@@ -389,7 +397,8 @@ impl<'a> Pass<'a> {
         let mut done = 0;
         while done < pages {
             os::interrupted()?;
-            // Pieces end where 2 MiB blocks of the GPU range end: a block is written as a whole or not at all.
+            // Pieces end where 2 MiB blocks of the GPU range end: a block is written as a whole or
+            // not at all.
             let va_page = object.va().0 / PAGE + first + done;
             let piece = (CHUNK_PAGES - va_page % HUGE_PAGES).min(pages - done);
             let from = CpuVa(start.0 + done * PAGE);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Windows: the interval notifiers of one userptr object.
 //!
-//! Thousands of notifiers make every invalidation of the process walk thousands of tree nodes, and each costs a
-//! registration. So ranges that lie near each other share one: sorted by CPU address, a gap above the threshold starts a
-//! new window, and the threshold doubles until there are at most [`MAX_WINDOWS`]. What the window's callback hears of the
-//! gaps it filters with the range index. `PerRange` gives each range a notifier of its own, to compare with.
+//! Thousands of notifiers make every invalidation of the process walk thousands of tree nodes, and
+//! each costs a registration. So ranges that lie near each other share one: sorted by CPU address,
+//! a gap above the threshold starts a new window, and the threshold doubles until there are at most
+//! [`MAX_WINDOWS`]. What the window's callback hears of the gaps it filters with the range index.
+//! `PerRange` gives each range a notifier of its own, to compare with.
 #![expect(clippy::indexing_slicing, reason = "there is a window for each range")]
 
 use crate::addr::{CpuSpan, CpuVa};
@@ -42,7 +43,8 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Registers the notifiers of `ranges`; `client` hears of invalidations from the first one on. On failure none is left.
+    /// Registers the notifiers of `ranges`; `client` hears of invalidations from the first one on.
+    /// On failure none is left.
     pub fn new(
         mm: &dyn AddressSpace,
         ranges: &RangeSet,
@@ -91,7 +93,8 @@ impl Windows {
         &self.watches[at]
     }
 
-    /// Whether [`of`](Self::of) range `number`, which starts at `start`, is `watch`, whose span is `span`.
+    /// Whether [`of`](Self::of) range `number`, which starts at `start`, is `watch`, whose span is
+    /// `span`.
     pub fn is_of(&self, watch: &dyn Watch, span: CpuSpan, number: usize, start: CpuVa) -> bool {
         if self.per_range {
             core::ptr::addr_eq(&raw const *self.watches[number], &raw const *watch)

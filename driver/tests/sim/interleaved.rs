@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What tests under shuttle share: threads on a rig, a GPU that accesses memory as long as they run, and clients that do as
-//! chance has it. An access that reaches a frame which is no page's any more is the failure that all of it is about.
+//! What tests under shuttle share: threads on a rig, a GPU that accesses memory as long as they
+//! run, and clients that do as chance has it. An access that reaches a frame which is no page's any
+//! more is the failure that all of it is about.
 
 use super::Rig;
 use shuttle::thread::{self, JoinHandle};
@@ -12,8 +13,8 @@ fn runs() -> usize {
     std::env::var("VKFD_INTERLEAVINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000)
 }
 
-/// Tries `body` in many thread orders. Random and not by priorities: threads here wait for others in loops, which only a fair
-/// scheduler ends.
+/// Tries `body` in many thread orders. Random and not by priorities: threads here wait for others
+/// in loops, which only a fair scheduler ends.
 pub fn check(body: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(body, runs());
 }
@@ -78,7 +79,8 @@ pub trait Owner {
     fn act(&mut self, rig: &Rig);
 }
 
-/// `threads` of them act so many times each, while `accesses` go on; then the process ends, and nothing is left of it.
+/// `threads` of them act so many times each, while `accesses` go on; then the process ends, and
+/// nothing is left of it.
 pub fn at_random<O: Owner>(
     rig: &Arc<Rig>,
     accesses: Accesses,

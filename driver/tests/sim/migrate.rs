@@ -128,7 +128,8 @@ impl SimMm {
         self.let_go(pages.into_values().collect());
     }
 
-    /// A page and what it holds are at another frame from now on. Where it was, if that was a GPU's.
+    /// A page and what it holds are at another frame from now on. Where it was, if that was a
+    /// GPU's.
     fn put(
         &self,
         number: u64,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A host made for tests: CPU memory that is a table of pages, and a GPU that is an array of entries. Both do exactly what
-//! a test tells them, at the moment that it says: that is how races become tests that always run the same way.
+//! A host made for tests: CPU memory that is a table of pages, and a GPU that is an array of
+//! entries. Both do exactly what a test tells them, at the moment that it says: that is how races
+//! become tests that always run the same way.
 #![allow(dead_code)] // each test file uses its part
 
 #[allow(unused_imports, reason = "not every test uses all of it")]
@@ -51,7 +52,8 @@ type Hook = Box<dyn Fn(&SimMm, &[CpuSpan]) + Send + Sync>;
 type LookHook = Box<dyn Fn(&SimMm, CpuSpan, bool) + Send + Sync>;
 type OnceHook = Box<dyn FnOnce(&SimMm) + Send + Sync>;
 
-/// CPU memory. Caller memory for `read` and `write` is the test's own (real pointers); what is registered is the table's.
+/// CPU memory. Caller memory for `read` and `write` is the test's own (real pointers); what is
+/// registered is the table's.
 #[derive(Default)]
 pub struct SimMm {
     pages: Mutex<BTreeMap<u64, CpuPage>>,
@@ -66,7 +68,8 @@ pub struct SimMm {
     after_fault: Mutex<Option<Arc<Hook>>>,
     /// Called before the next watch is there.
     before_watch: Mutex<Option<OnceHook>>,
-    /// Called after each question whether memory is mapped, with the answer, before the driver gets it.
+    /// Called after each question whether memory is mapped, with the answer, before the driver gets
+    /// it.
     after_look: Mutex<Option<Arc<LookHook>>>,
     /// Called after pages have moved to system memory.
     after_move_out: Mutex<Option<OnceHook>>,
@@ -88,7 +91,8 @@ pub struct SimMm {
     /// Migrations to this memory only: none is not able to.
     pub kind: Mutex<Option<Kind>>,
     pub moves: AtomicU64,
-    /// The only caller's memory that can be read and written, where a test names addresses that are none. Real pointers otherwise.
+    /// The only caller's memory that can be read and written, where a test names addresses that are
+    /// none. Real pointers otherwise.
     pub caller: Mutex<Option<std::ops::Range<u64>>>,
     /// What the next move to a GPU ends with, when pages have moved.
     pub move_error: Mutex<Option<Errno>>,
@@ -452,7 +456,8 @@ impl SimGpu {
         !self.suspended.lock().unwrap().is_empty()
     }
 
-    /// An access of a queue: unless it is suspended, the frame that it reaches is given to `f`. Suspending waits for it.
+    /// An access of a queue: unless it is suspended, the frame that it reaches is given to `f`.
+    /// Suspending waits for it.
     pub fn access(&self, va: u64, f: impl FnOnce(Option<u64>)) {
         let suspended = self.suspended.lock().unwrap();
         if suspended.is_empty() {
@@ -460,7 +465,8 @@ impl SimGpu {
         }
     }
 
-    /// The frame that the first VMID's tables give for a GPU address, walked by an own reading of the format.
+    /// The frame that the first VMID's tables give for a GPU address, walked by an own reading of
+    /// the format.
     pub fn walk(&self, va: u64) -> Option<u64> {
         self.entry(va).map(|(frame, _)| frame)
     }

@@ -21,7 +21,8 @@ impl Rig {
         Self::with_gpus(options, 1, 2048)
     }
 
-    /// GPUs [`GPU_ID`], `GPU_ID + 1` and so on, each with `vram` pages. With the calls that only tests use.
+    /// GPUs [`GPU_ID`], `GPU_ID + 1` and so on, each with `vram` pages. With the calls that only
+    /// tests use.
     pub fn with_gpus(options: Options, count: u32, vram: u64) -> Self {
         Self::with_vms(options, count, vram, count)
     }

@@ -54,7 +54,8 @@ impl Rig {
         result
     }
 
-    /// The page tables have what the driver knows of and nothing else. Right at any time, whatever else goes on.
+    /// The page tables have what the driver knows of and nothing else. Right at any time, whatever
+    /// else goes on.
     #[track_caller]
     pub fn audit(&self) {
         let flaw = self.process.audit_svm();

@@ -4,8 +4,8 @@
 /// Ticks per second of [`clock`].
 pub const CLOCK_HZ: u64 = 100_000_000;
 
-/// The GPU clock: 100 MHz, the same for all GPUs, derived from CLOCK_MONOTONIC. SDMA timestamps and signals
-/// carry it.
+/// The GPU clock: 100 MHz, the same for all GPUs, derived from CLOCK_MONOTONIC. SDMA timestamps and
+/// signals carry it.
 pub fn clock() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills in the local structure; the clock always exists.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Sleeping on a word of this process until somebody changes it: no lock, and nothing to allocate. Elsewhere than on Linux, who waits
-//! sleeps for a moment and looks again.
+//! Sleeping on a word of this process until somebody changes it: no lock, and nothing to allocate.
+//! Elsewhere than on Linux, who waits sleeps for a moment and looks again.
 
 use std::sync::atomic::AtomicU32;
 

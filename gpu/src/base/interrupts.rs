@@ -5,8 +5,8 @@ use crate::fault::PageFault;
 use crate::ids::{QueueId, Vmid};
 use crate::queue_error::QueueError;
 
-/// Interrupts to the driver. Called from queue threads, outside any access and with no GPU lock held; any
-/// method of the GPU may be called from within.
+/// Interrupts to the driver. Called from queue threads, outside any access and with no GPU lock
+/// held; any method of the GPU may be called from within.
 pub trait Interrupts: Send + Sync {
     /// A page fault. Unless `fault.retry`, [`Interrupts::queue_error`] follows.
     fn page_fault(&self, fault: PageFault);

@@ -27,8 +27,8 @@ pub enum QueueError {
     /// A packet that is malformed, unknown or not implemented.
     #[error("packet at byte {offset:#x} of the ring: {message}")]
     BadPacket {
-        /// Byte offset of the packet in the ring; for a packet in an indirect buffer, of the packet that
-        /// called it.
+        /// Byte offset of the packet in the ring; for a packet in an indirect buffer, of the packet
+        /// that called it.
         offset: u64,
         /// What is wrong with it.
         message: String,
@@ -76,7 +76,8 @@ pub enum QueueError {
         /// Bytes of the word.
         bytes: usize,
     },
-    /// A doorbell value that is no whole number of words, or more than a ring ahead of the read pointer.
+    /// A doorbell value that is no whole number of words, or more than a ring ahead of the read
+    /// pointer.
     #[error("doorbell value {doorbell:#x} does not fit read pointer {rptr:#x} and a ring of {ring_bytes:#x} bytes")]
     BadDoorbell {
         /// Value of the doorbell.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Signals that a GPU's threads leave to the program's.
 
-/// Blocks the signals that a process sends or gets from outside, so that a thread spawned meanwhile never
-/// runs the program's handlers for them. Restores the mask when dropped.
+/// Blocks the signals that a process sends or gets from outside, so that a thread spawned meanwhile
+/// never runs the program's handlers for them. Restores the mask when dropped.
 pub(crate) struct SignalMask(libc::sigset_t);
 
 impl SignalMask {

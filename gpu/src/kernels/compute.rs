@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Launches of kernels, as packet processors make them: of AQL's dispatch packets and of PM4's registers.
+//! Launches of kernels, as packet processors make them: of AQL's dispatch packets and of PM4's
+//! registers.
 //!
-//! What firmware does before a launch is done here: the kernel object is read, user SGPRs are filled, and a queue of the HSA
-//! runtime is asked for scratch ([`HsaQueue::scratch`]). Then the launch is checked and run; why it failed becomes a [`QueueError`]
-//! with the kernel's name.
+//! What firmware does before a launch is done here: the kernel object is read, user SGPRs are
+//! filled, and a queue of the HSA runtime is asked for scratch ([`HsaQueue::scratch`]). Then the
+//! launch is checked and run; why it failed becomes a [`QueueError`] with the kernel's name.
 
 use crate::access::Port;
 use crate::config::Config;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What executes a kernel's instructions on one thread: the fast engine, or the one that it is compared with.
+//! What executes a kernel's instructions on one thread: the fast engine, or the one that it is
+//! compared with.
 //!
-//! A launch begins with an invalidation of the instruction cache, as a packet's acquire fence asks for: code that was written
-//! before is seen.
+//! A launch begins with an invalidation of the instruction cache, as a packet's acquire fence asks
+//! for: code that was written before is seen.
 
 use vkfd_cu::reference::Reference;
 use vkfd_cu::{fast, Exit, Group, Wave, World};

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The HSA runtime's structure of a queue, `amd_queue_t` of `amd_hsa_queue.h`: what firmware reads of it and tells through it.
+//! The HSA runtime's structure of a queue, `amd_queue_t` of `amd_hsa_queue.h`: what firmware reads
+//! of it and tells through it.
 //!
-//! It lies around the queue's two pointers, and says itself where the second is. Where that does not agree, there is none: the
-//! client library's queues have none.
+//! It lies around the queue's two pointers, and says itself where the second is. Where that does
+//! not agree, there is none: the client library's queues have none.
 //!
 //! # Scratch
 //!
-//! A queue begins without scratch. A packet that needs more than the structure describes makes firmware set a bit in the
-//! structure's signal and wait; the runtime allocates, describes it in the structure, and sets the signal to zero; firmware reads the
-//! structure again. Memory that the runtime wants back after one launch is told by another bit when the launch is over.
+//! A queue begins without scratch. A packet that needs more than the structure describes makes
+//! firmware set a bit in the structure's signal and wait; the runtime allocates, describes it in
+//! the structure, and sets the signal to zero; firmware reads the structure again. Memory that the
+//! runtime wants back after one launch is told by another bit when the launch is over.
 
 use crate::access::Port;
 use crate::queue_error::Stop;
@@ -53,7 +55,8 @@ pub(crate) struct HsaQueue {
 }
 
 impl HsaQueue {
-    /// The structure of this port's queue, if it has one. Waits for memory that is not there at the moment.
+    /// The structure of this port's queue, if it has one. Waits for memory that is not there at the
+    /// moment.
     pub(crate) fn of(port: &mut Port) -> Result<Option<HsaQueue>, Stop> {
         let Some(queue) = HsaQueue::at(port) else { return Ok(None) };
         let own_offset = port.load_u32(queue.base + READ_INDEX_OFFSET)?;
@@ -89,7 +92,8 @@ impl HsaQueue {
         Ok(Some(u64::from_le_bytes(signal)).filter(|&signal| found && signal != 0))
     }
 
-    /// Scratch for waves of `lanes` that use `bytes` in each; waits until the runtime has provided it. `None`: it does not.
+    /// Scratch for waves of `lanes` that use `bytes` in each; waits until the runtime has provided
+    /// it. `None`: it does not.
     pub(crate) fn scratch(
         self,
         port: &mut Port,
@@ -139,7 +143,8 @@ impl HsaQueue {
         Ok(Memory { scratch: Scratch { base, wave_bytes, waves }, buffer })
     }
 
-    /// Sets the signal to `code` and waits until the runtime has set it to zero. False: there is no signal.
+    /// Sets the signal to `code` and waits until the runtime has set it to zero. False: there is no
+    /// signal.
     fn ask(self, port: &mut Port, code: u64) -> Result<bool, Stop> {
         let Some(signal) = self.inactive_signal(port)? else { return Ok(false) };
         signal::raise(port, signal, code)?;

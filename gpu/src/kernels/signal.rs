@@ -11,8 +11,8 @@ const EVENT_ID: u64 = 24;
 const START_TS: u64 = 32;
 const END_TS: u64 = 40;
 
-/// Completes the packet whose signal is at `signal` (0 for none): writes the timestamps, decrements the
-/// value, and signals the event.
+/// Completes the packet whose signal is at `signal` (0 for none): writes the timestamps, decrements
+/// the value, and signals the event.
 pub(crate) fn complete(port: &mut Port, signal: u64, start: u64, end: u64) -> Result<(), Stop> {
     if signal == 0 {
         return Ok(());
@@ -31,8 +31,8 @@ pub(crate) fn complete(port: &mut Port, signal: u64, start: u64, end: u64) -> Re
     Ok(())
 }
 
-/// Sets the signal at `signal` to `value` and signals its event, as far as it is mapped: for a queue that has failed and may not fail once
-/// more over telling so.
+/// Sets the signal at `signal` to `value` and signals its event, as far as it is mapped: for a
+/// queue that has failed and may not fail once more over telling so.
 pub(crate) fn raise(port: &mut Port, signal: u64, value: u64) -> Result<(), Stop> {
     let at = |offset| signal.wrapping_add(offset);
     let mut words = [[0; 8]; 2];

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The name of a kernel, from the code object that it was loaded with.
 //!
-//! Loaders copy a code object's segments as they stand, the first with the ELF header and the dynamic symbols in it. So the header is
-//! some pages below the kernel, and the symbol table says what is at its address. Nothing of that is certain: memory is looked at without
-//! faulting, everything is bounded, and no name is a good answer.
+//! Loaders copy a code object's segments as they stand, the first with the ELF header and the
+//! dynamic symbols in it. So the header is some pages below the kernel, and the symbol table says
+//! what is at its address. Nothing of that is certain: memory is looked at without faulting,
+//! everything is bounded, and no name is a good answer.
 
 use crate::access::Port;
 use crate::queue_error::Stop;
 
-/// How far below the kernel the header is looked for: code objects of this size have been seen, larger ones get no name.
+/// How far below the kernel the header is looked for: code objects of this size have been seen,
+/// larger ones get no name.
 const REACH: u64 = 64 << 20;
 const PAGE: u64 = 4096;
 /// Program headers and dynamic entries that are looked at.
@@ -26,7 +28,8 @@ const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const SYMBOL_BYTES: u64 = 24;
 
-/// The name of what is at `at`: a kernel descriptor's (without its `.kd`) or a function's. `None` when it cannot be found.
+/// The name of what is at `at`: a kernel descriptor's (without its `.kd`) or a function's. `None`
+/// when it cannot be found.
 pub(crate) fn name(port: &mut Port, at: u64) -> Result<Option<String>, Stop> {
     let mut base = at & !(PAGE - 1);
     let lowest = base.saturating_sub(REACH);

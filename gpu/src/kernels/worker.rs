@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The threads that run kernels at work.
 //!
-//! A queue's own thread runs the work-groups of its launches itself. If there are more than it gets done in [`ALONE`], it puts
-//! the launch on the pool's list, from which workers help. So small launches wake nobody, and large ones use all processors. With
-//! one thread there are no workers, and a queue runs its groups in a fixed order.
+//! A queue's own thread runs the work-groups of its launches itself. If there are more than it gets
+//! done in [`ALONE`], it puts the launch on the pool's list, from which workers help. So small
+//! launches wake nobody, and large ones use all processors. With one thread there are no workers,
+//! and a queue runs its groups in a fixed order.
 
 use crate::access::Port;
 use crate::control::Control;
@@ -97,7 +98,8 @@ impl Job {
     }
 }
 
-/// Runs a launch that was checked, on the queue's own thread and as many workers as help. Returns when no thread has any of it.
+/// Runs a launch that was checked, on the queue's own thread and as many workers as help. Returns
+/// when no thread has any of it.
 pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch) -> (Result<(), Failed>, Tally) {
     let shared = port.shared.clone();
     let job = Arc::new(Job {

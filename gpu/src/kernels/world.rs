@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The memory, the time and the interrupts of a queue, as a wave of one of its kernels sees them on one thread.
+//! The memory, the time and the interrupts of a queue, as a wave of one of its kernels sees them on
+//! one thread.
 //!
-//! This is `vkfd_cu`'s [`World`] on a [`Port`]: every translation goes through the port's TLB and the page tables behind it, an
-//! access is open while an engine runs, and faults are settled as any queue's. An access stays open over many instructions;
-//! whoever waits for it wants the slot, which engines ask.
+//! This is `vkfd_cu`'s [`World`] on a [`Port`]: every translation goes through the port's TLB and
+//! the page tables behind it, an access is open while an engine runs, and faults are settled as any
+//! queue's. An access stays open over many instructions; whoever waits for it wants the slot, which
+//! engines ask.
 
 use crate::access::Port;
 use crate::clock::clock;

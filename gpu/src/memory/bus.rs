@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-/// System physical address, as in a page-table entry with the SYSTEM bit. Only the host knows what is behind
-/// it.
+/// System physical address, as in a page-table entry with the SYSTEM bit. Only the host knows what
+/// is behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PhysAddr(pub u64);
 
@@ -36,10 +36,11 @@ pub enum BusError {
 pub trait Bus: Send + Sync {
     /// Host pointer to `pa` and the number of contiguous bytes from there (1 to `max`).
     ///
-    /// Runs within an access: it must be quick and must not call back into the GPU, where suspending would
-    /// wait for this very access. Likewise, whoever serves a host page fault on the memory returned here must
-    /// not suspend or flush before the fault is served. The span is used until the access ends, which
-    /// [`Gpu::suspend`](crate::Gpu::suspend) and [`Gpu::flush_tlb`](crate::Gpu::flush_tlb) wait for.
+    /// Runs within an access: it must be quick and must not call back into the GPU, where
+    /// suspending would wait for this very access. Likewise, whoever serves a host page fault on
+    /// the memory returned here must not suspend or flush before the fault is served. The span is
+    /// used until the access ends, which [`Gpu::suspend`](crate::Gpu::suspend) and
+    /// [`Gpu::flush_tlb`](crate::Gpu::flush_tlb) wait for.
     ///
     /// # Errors
     /// [`BusError`], which faults the access.
@@ -50,8 +51,8 @@ pub trait Bus: Send + Sync {
         let _ = pa;
     }
 
-    /// The bytes at `pa` resolved but could not be touched: the host's memory vanished. Runs outside any
-    /// access and may block, for instance for the notification that explains it. The GPU translates again
-    /// when it returns.
+    /// The bytes at `pa` resolved but could not be touched: the host's memory vanished. Runs
+    /// outside any access and may block, for instance for the notification that explains it. The
+    /// GPU translates again when it returns.
     fn lost(&self, pa: PhysAddr, write: bool);
 }

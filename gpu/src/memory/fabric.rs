@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The fabric: one address space for the VRAM of all GPUs, as in an XGMI hive.
 //!
-//! GPU `n`'s VRAM starts at `n * segment`; the segment is a power of two no smaller than the largest VRAM. A
-//! page-table entry without the SYSTEM bit holds a fabric address, so any GPU can map any VRAM. Immutable
-//! after creation.
+//! GPU `n`'s VRAM starts at `n * segment`; the segment is a power of two no smaller than the
+//! largest VRAM. A page-table entry without the SYSTEM bit holds a fabric address, so any GPU can
+//! map any VRAM. Immutable after creation.
 
 use crate::vram::{Vram, VramError};
 use std::fmt;
@@ -38,7 +38,8 @@ impl Fabric {
     /// A fabric of VRAMs that exist already.
     ///
     /// # Errors
-    /// [`VramError::Size`] if there are none, or the fabric would exceed the 48 bits of a page-table entry.
+    /// [`VramError::Size`] if there are none, or the fabric would exceed the 48 bits of a
+    /// page-table entry.
     pub fn with_vrams(vrams: Vec<Vram>) -> Result<Arc<Fabric>, VramError> {
         let largest = vrams.iter().map(Vram::size).max().ok_or(VramError::Size(0))?;
         let segment_shift = largest.checked_next_power_of_two().ok_or(VramError::Size(largest))?.trailing_zeros();

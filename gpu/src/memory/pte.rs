@@ -8,8 +8,8 @@
 //! | PDB0  | 29:21     | 2 MiB        |
 //! | PTB   | 20:12     | 4 KiB        |
 //!
-//! The bits are those of `amdgpu_vm.h` (AMDGPU_PTE_*, AMDGPU_PDE_*) for VEGA10. This is the GPU's reading of
-//! the format; the driver has its own encoder, so that a mistake on either side shows.
+//! The bits are those of `amdgpu_vm.h` (AMDGPU_PTE_*, AMDGPU_PDE_*) for VEGA10. This is the GPU's
+//! reading of the format; the driver has its own encoder, so that a mistake on either side shows.
 
 use crate::bus::PhysAddr;
 use crate::fabric::FabricAddr;
@@ -31,8 +31,8 @@ bitflags! {
         const READABLE = 1 << 5;
         /// Writes are permitted.
         const WRITEABLE = 1 << 6;
-        /// Partially resident texture. Decoded only: an entry that has it without VALID faults like any
-        /// other.
+        /// Partially resident texture. Decoded only: an entry that has it without VALID faults like
+        /// any other.
         const PRT = 1 << 51;
         /// A directory entry in PDB0 that is itself the entry of a 2 MiB page.
         const PDE_PTE = 1 << 54;
@@ -53,8 +53,8 @@ pub const VA_BITS: u32 = 48;
 pub const PTE_ADDR_MASK: u64 = 0x0000_ffff_ffff_f000;
 /// Address bits of a directory entry.
 pub const PDE_ADDR_MASK: u64 = 0x0000_ffff_ffff_ffc0;
-/// Lowest bit of the fragment field (11:7): the entry is one of 2^fragment pages that are contiguous and lie
-/// at an address aligned to that.
+/// Lowest bit of the fragment field (11:7): the entry is one of 2^fragment pages that are
+/// contiguous and lie at an address aligned to that.
 pub const FRAGMENT_SHIFT: u32 = 7;
 /// The fragment field, shifted down.
 pub const FRAGMENT_MASK: u64 = 0x1f;
@@ -162,8 +162,8 @@ impl Entry {
         ((self.0 >> FRAGMENT_SHIFT) & FRAGMENT_MASK) as u32
     }
 
-    /// Address of the table this directory entry points at; `None` if it is in system memory, which this GPU
-    /// does not walk.
+    /// Address of the table this directory entry points at; `None` if it is in system memory, which
+    /// this GPU does not walk.
     pub const fn table_addr(self) -> Option<FabricAddr> {
         if self.0 & EntryFlags::SYSTEM.bits() == 0 {
             Some(FabricAddr(self.0 & PDE_ADDR_MASK))

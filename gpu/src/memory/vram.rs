@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! VRAM: one GPU's own memory, a memfd mapped shared.
 //!
-//! The host maps the same file for CPU access, and queue threads of every GPU in the fabric touch it at the
-//! same time; so there are no references into it, only copies and word accesses. Every offset is checked
-//! against the size. The memfd is sealed against resizing; memory is allocated as it is touched, and a
-//! machine that has none left shows as [`VramError::Unbacked`].
+//! The host maps the same file for CPU access, and queue threads of every GPU in the fabric touch
+//! it at the same time; so there are no references into it, only copies and word accesses. Every
+//! offset is checked against the size. The memfd is sealed against resizing; memory is allocated as
+//! it is touched, and a machine that has none left shows as [`VramError::Unbacked`].
 
 use crate::raw::{self, Faulted};
 use std::fs::File;
@@ -53,7 +53,8 @@ pub struct Vram {
     size: u64,
 }
 
-// SAFETY: the mapping lives as long as the value and is only accessed by raw copies and atomic words.
+// SAFETY: the mapping lives as long as the value and is only accessed by raw copies and atomic
+// words.
 unsafe impl Send for Vram {}
 // SAFETY: as above.
 unsafe impl Sync for Vram {}
@@ -90,7 +91,8 @@ impl Vram {
         Vram::from_fd_at(fd, 0, size)
     }
 
-    /// VRAM in `size` bytes of a shared memory file, from byte `start` on (a multiple of the page size).
+    /// VRAM in `size` bytes of a shared memory file, from byte `start` on (a multiple of the page
+    /// size).
     ///
     /// # Errors
     /// [`VramError::Size`] or [`VramError::Os`].
@@ -122,8 +124,8 @@ impl Vram {
         u64::try_from(self.start).unwrap_or(0)
     }
 
-    /// Start of the mapping; valid for [`Vram::size`] bytes as long as the value lives. Accesses must be raw:
-    /// other threads and processes write here.
+    /// Start of the mapping; valid for [`Vram::size`] bytes as long as the value lives. Accesses
+    /// must be raw: other threads and processes write here.
     pub fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -174,7 +176,8 @@ impl Vram {
         Ok(unsafe { raw::store_u64(ptr, value) }?)
     }
 
-    /// Writes `count` page-table entries from `offset` on: `first`, `first + step`, and so on, each as one word.
+    /// Writes `count` page-table entries from `offset` on: `first`, `first + step`, and so on, each
+    /// as one word.
     ///
     /// # Errors
     /// [`VramError::OutOfRange`], [`VramError::Unaligned`], [`VramError::Unbacked`].
@@ -197,11 +200,12 @@ impl Vram {
         Ok(unsafe { raw::fill(ptr, value, bytes) }?)
     }
 
-    /// Zeroes `len` bytes from `offset` on by giving their memory back, which costs little whatever the size. Both must be multiples of
-    /// the page size.
+    /// Zeroes `len` bytes from `offset` on by giving their memory back, which costs little whatever
+    /// the size. Both must be multiples of the page size.
     ///
     /// # Errors
-    /// [`VramError::OutOfRange`], [`VramError::Unaligned`], [`VramError::Os`] if the file cannot have holes.
+    /// [`VramError::OutOfRange`], [`VramError::Unaligned`], [`VramError::Os`] if the file cannot
+    /// have holes.
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), VramError> {
         let out_of_range = VramError::OutOfRange { offset, len, size: self.size };
         if offset.checked_add(len).is_none_or(|end| end > self.size) {
@@ -217,7 +221,8 @@ impl Vram {
             return Ok(());
         }
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: a call on an owned descriptor; the mapping stays, its pages are zero when they are touched again.
+        // SAFETY: a call on an owned descriptor; the mapping stays, its pages are zero when they
+        // are touched again.
         if unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, self.start + offset, len) } < 0 {
             return Err(io::Error::last_os_error().into());
         }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The page-table walker.
 //!
-//! Reads at most four words of VRAM, none of which it keeps; what is kept is in [`tlb`](crate::tlb). The driver may change
-//! tables meanwhile: each entry is read once, atomically.
+//! Reads at most four words of VRAM, none of which it keeps; what is kept is in
+//! [`tlb`](crate::tlb). The driver may change tables meanwhile: each entry is read once,
+//! atomically.
 
 use crate::fabric::{Fabric, FabricAddr};
 use crate::fault::{Access, FaultReason};
@@ -48,8 +49,8 @@ pub struct WalkError {
     pub entry: Entry,
 }
 
-/// A walk that came to its end, and the last table it read where that has entries of 4 KiB: a later walk for the same 2 MiB
-/// can begin there.
+/// A walk that came to its end, and the last table it read where that has entries of 4 KiB: a later
+/// walk for the same 2 MiB can begin there.
 pub(crate) struct Walked {
     pub(crate) found: Translation,
     pub(crate) table: Option<FabricAddr>,
@@ -71,9 +72,9 @@ pub(crate) fn walk_leaf(fabric: &Fabric, table: FabricAddr, va: u64) -> Result<W
 /// Most bytes that [`extend`] makes of a block, give or take one: what an access touches at most.
 const RUN_BYTES: u64 = 256 << 10;
 
-/// Takes the blocks that follow into the one that was found, as long as their entries are like its own and lead on where it
-/// ends. So pages that lie side by side cost one walk also where their addresses are not aligned for a fragment, as in the
-/// TLBs of processors. Stays within the table.
+/// Takes the blocks that follow into the one that was found, as long as their entries are like its
+/// own and lead on where it ends. So pages that lie side by side cost one walk also where their
+/// addresses are not aligned for a fragment, as in the TLBs of processors. Stays within the table.
 pub(crate) fn extend(fabric: &Fabric, walked: &mut Walked) {
     let (Some(table), found) = (walked.table, &mut walked.found) else { return };
     while found.span < RUN_BYTES {
@@ -122,8 +123,9 @@ fn huge_page(entry: Entry, va: u64) -> Translation {
     Translation { entry, level: Level::Pdb0, base: va & !(HUGE_BYTES - 1), span: HUGE_BYTES, target }
 }
 
-/// The block of a 4 KiB entry. As in hardware, the fragment is believed: the pages around this one are taken
-/// to be contiguous with it without looking at their entries. Fragments over 2 MiB count as 2 MiB.
+/// The block of a 4 KiB entry. As in hardware, the fragment is believed: the pages around this one
+/// are taken to be contiguous with it without looking at their entries. Fragments over 2 MiB count
+/// as 2 MiB.
 fn page(entry: Entry, va: u64) -> Translation {
     debug_assert!(u64::from(entry.fragment()) <= FRAGMENT_MASK);
     let page = va & !(PAGE_BYTES - 1);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The AQL packet processor.
 //!
-//! Packets are those of the HSA runtime specification 1.2, section 2.9, and `amd_hsa_queue.h`. Implemented:
-//! kernel dispatch ([`compute`]), barrier-AND, barrier-OR, and AMD's barrier-value packet
-//! and indirect buffers of PM4 ([`pm4`](crate::pm4)). Agent dispatch halts the queue.
-//! A runtime whose queue has halted learns it from the queue's structure (`amd_queue_t`), as the firmware tells it: see [`Aql::failed`].
+//! Packets are those of the HSA runtime specification 1.2, section 2.9, and `amd_hsa_queue.h`.
+//! Implemented: kernel dispatch ([`compute`]), barrier-AND, barrier-OR, and AMD's barrier-value
+//! packet and indirect buffers of PM4 ([`pm4`](crate::pm4)). Agent dispatch halts the queue. A
+//! runtime whose queue has halted learns it from the queue's structure (`amd_queue_t`), as the
+//! firmware tells it: see [`Aql::failed`].
 //!
-//! Packets run one after the other, so the barrier bit always holds, and all memory is coherent, so fences do
-//! nothing. A packet becomes INVALID and the read index moves on before its signal is decremented: who waits
-//! for the signal may free the ring.
+//! Packets run one after the other, so the barrier bit always holds, and all memory is coherent, so
+//! fences do nothing. A packet becomes INVALID and the read index moves on before its signal is
+//! decremented: who waits for the signal may free the ring.
 
 use crate::access::Port;
 use crate::clock::clock;
@@ -78,8 +79,9 @@ impl Aql {
         Aql { rptr: 0, limit: 0, doorbell: u64::MAX, pm4, compute }
     }
 
-    /// The queue has halted on `error`: tells a runtime that keeps an `amd_queue_t` around the two pointers. Its signal for that gets a
-    /// code that says what is wrong. Where the pointers are not in such a structure, or it has no signal, nothing happens.
+    /// The queue has halted on `error`: tells a runtime that keeps an `amd_queue_t` around the two
+    /// pointers. Its signal for that gets a code that says what is wrong. Where the pointers are
+    /// not in such a structure, or it has no signal, nothing happens.
     ///
     /// A page fault is not told here: the driver's memory exception says more.
     pub(crate) fn failed(port: &mut Port, error: &QueueError) -> Result<(), Stop> {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The PM4 packet processor: compute queues of PM4, and the indirect buffers of AQL vendor packets.
 //!
-//! Packets are those of `soc15d.h` (gfx9) and `nvd.h` (gfx10 and later). Implemented: NOP, INDIRECT_BUFFER (nested twice, chained),
-//! WRITE_DATA, COPY_DATA, WAIT_REG_MEM, RELEASE_MEM; SET_SH_REG and SET_UCONFIG_REG are written down ([`registers`](crate::registers));
-//! ACQUIRE_MEM, PFP_SYNC_ME and EVENT_WRITE of events without data do nothing, as there are no caches and no work is ever outstanding.
-//! DISPATCH_DIRECT and DISPATCH_INDIRECT launch what the registers describe ([`compute`]). Everything else halts the queue.
+//! Packets are those of `soc15d.h` (gfx9) and `nvd.h` (gfx10 and later). Implemented: NOP,
+//! INDIRECT_BUFFER (nested twice, chained), WRITE_DATA, COPY_DATA, WAIT_REG_MEM, RELEASE_MEM;
+//! SET_SH_REG and SET_UCONFIG_REG are written down ([`registers`](crate::registers)); ACQUIRE_MEM,
+//! PFP_SYNC_ME and EVENT_WRITE of events without data do nothing, as there are no caches and no
+//! work is ever outstanding. DISPATCH_DIRECT and DISPATCH_INDIRECT launch what the registers
+//! describe ([`compute`]). Everything else halts the queue.
 //!
-//! A queue of PM4 counts 32-bit words: its doorbell is words since the beginning, and only grows. The read pointer that it
-//! reports is the place in the ring, in 32 bits, as the hardware's is also where doorbells have 64.
+//! A queue of PM4 counts 32-bit words: its doorbell is words since the beginning, and only grows.
+//! The read pointer that it reports is the place in the ring, in 32 bits, as the hardware's is also
+//! where doorbells have 64.
 
 use crate::access::Port;
 use crate::clock::clock;
@@ -97,7 +100,8 @@ impl Pm4 {
         Ok(true)
     }
 
-    /// Executes the indirect buffer of `words` words at `va`. `offset` is that of the packet in the ring that called it.
+    /// Executes the indirect buffer of `words` words at `va`. `offset` is that of the packet in the
+    /// ring that called it.
     pub(crate) fn indirect(
         &mut self,
         port: &mut Port,
@@ -315,7 +319,8 @@ impl Pm4 {
         match (control >> 4 & 3, control >> 6 & 3) {
             // Memory: only wait.
             (1, 0 | 3) => poll::wait(port, holds, words.wide(2) & !3, reference, mask).map(Some),
-            // A register: write it, wait for another, write again. That is the HDP flush, and there is nothing to flush.
+            // A register: write it, wait for another, write again. That is the HDP flush, and there
+            // is nothing to flush.
             (0, 1) => Ok(Some(())),
             // A register that nobody changes but this queue: now or never.
             (0, 0) if Registers::exists(words.get(2) & 0x3_ffff) => {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The SDMA packet processor.
 //!
-//! Packets are those of `vega10_sdma_pkt_open.h`, `navi10_sdma_pkt_open.h` and `sdma_v6_0_0_pkt_open.h`. Implemented: NOP, COPY_LINEAR
-//! (also broadcast), WRITE_LINEAR, INDIRECT, FENCE, TRAP, POLL_REGMEM on memory, COND_EXE, ATOMIC,
-//! CONST_FILL, TIMESTAMP, and GCR_REQ from gfx10 on. Everything else halts the queue, register accesses included:
-//! there are no registers.
+//! Packets are those of `vega10_sdma_pkt_open.h`, `navi10_sdma_pkt_open.h` and
+//! `sdma_v6_0_0_pkt_open.h`. Implemented: NOP, COPY_LINEAR (also broadcast), WRITE_LINEAR,
+//! INDIRECT, FENCE, TRAP, POLL_REGMEM on memory, COND_EXE, ATOMIC, CONST_FILL, TIMESTAMP, and
+//! GCR_REQ from gfx10 on. Everything else halts the queue, register accesses included: there are no
+//! registers.
 //!
-//! Where the generations differ: the count of a linear copy has 22 bits on gfx9 and gfx10, and 30 on MI200 and gfx11; all 30
-//! are used, as the rest was reserved. A poll never gives up, whatever its retry count.
+//! Where the generations differ: the count of a linear copy has 22 bits on gfx9 and gfx10, and 30
+//! on MI200 and gfx11; all 30 are used, as the rest was reserved. A poll never gives up, whatever
+//! its retry count.
 
 use crate::access::Port;
 use crate::clock::clock;
@@ -70,8 +72,8 @@ impl Sdma {
         Ok(true)
     }
 
-    /// Executes the packet at the start of `stream`; returns its length in words, or `None` if the ring does
-    /// not hold all of it yet.
+    /// Executes the packet at the start of `stream`; returns its length in words, or `None` if the
+    /// ring does not hold all of it yet.
     fn packet(&mut self, port: &mut Port, stream: Stream) -> Result<Option<u64>, Stop> {
         let words = stream.fetch(port, 0)?;
         let header = words.get(0);
@@ -150,9 +152,9 @@ impl Sdma {
         Ok(())
     }
 
-    /// CONST_FILL. The count names the last element: its byte (fill size 0) or the first byte of its word
-    /// (fill size 2). The pattern is the 32-bit data word, from the destination on, in both cases, as amdgpu
-    /// uses it.
+    /// CONST_FILL. The count names the last element: its byte (fill size 0) or the first byte of
+    /// its word (fill size 2). The pattern is the 32-bit data word, from the destination on, in
+    /// both cases, as amdgpu uses it.
     fn fill(&mut self, port: &mut Port, stream: &Stream, words: &Words) -> Result<(), Stop> {
         let count = u64::from(words.get(4) & 0x3fff_ffff);
         let mut left = match words.get(0) >> 30 {
@@ -174,8 +176,8 @@ impl Sdma {
     }
 }
 
-/// POLL_REGMEM. A register poll that is always true is how the HDP flush is spelt, and there is nothing to
-/// flush.
+/// POLL_REGMEM. A register poll that is always true is how the HDP flush is spelt, and there is
+/// nothing to flush.
 fn poll_regmem(port: &mut Port, stream: &Stream, words: &Words) -> Result<(), Stop> {
     let header = words.get(0);
     let function = header >> 28 & 7;
@@ -190,8 +192,9 @@ fn poll_regmem(port: &mut Port, stream: &Stream, words: &Words) -> Result<(), St
     poll::wait(port, holds, va, reference, mask)
 }
 
-/// ATOMIC. Operations are the TC_OP_ATOMIC_*_RTN codes: 32-bit ones, and 64-bit ones 0x20 above. The old
-/// value is not returned anywhere. A compare-and-swap with the loop bit repeats until it succeeds.
+/// ATOMIC. Operations are the TC_OP_ATOMIC_*_RTN codes: 32-bit ones, and 64-bit ones 0x20 above.
+/// The old value is not returned anywhere. A compare-and-swap with the loop bit repeats until it
+/// succeeds.
 fn atomic(port: &mut Port, stream: &Stream, words: &Words) -> Result<(), Stop> {
     let (header, va) = (words.get(0), words.wide(1));
     let operation = header >> 25;

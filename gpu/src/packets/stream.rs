@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A run of packets: the submitted part of a ring, which wraps, or an indirect buffer, which does not.
+//! A run of packets: the submitted part of a ring, which wraps, or an indirect buffer, which does
+//! not.
 
 use crate::access::Port;
 use crate::queue_error::{QueueError, Stop};
@@ -32,8 +33,8 @@ impl Stream {
         self.end.wrapping_sub(self.pos)
     }
 
-    /// The longest piece of at most `len` bytes from `pos + skip` on that does not wrap: its address and
-    /// length.
+    /// The longest piece of at most `len` bytes from `pos + skip` on that does not wrap: its
+    /// address and length.
     pub(crate) fn piece(&self, skip: u64, len: u64) -> (u64, u64) {
         let pos = self.pos.wrapping_add(skip);
         match self.wrap {
@@ -49,7 +50,8 @@ impl Stream {
         QueueError::BadPacket { offset: self.offset, message }.into()
     }
 
-    /// Whether a packet of `words` is there. False: not yet, the ring does not have all of it. An error: it will never be.
+    /// Whether a packet of `words` is there. False: not yet, the ring does not have all of it. An
+    /// error: it will never be.
     pub(crate) fn holds(&self, what: &str, words: u64) -> Result<bool, Stop> {
         if words * 4 <= self.left() {
             return Ok(true);

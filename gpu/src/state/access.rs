@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A queue's port to memory: accesses by GPU virtual address.
 //!
-//! Every operation is a series of accesses (see [`vmid`](crate::vmid)), each of at most [`CHUNK`] bytes.
-//! Between two accesses the VMID can be suspended, flushed, its tables changed, or the queue removed; the
-//! operation goes on where it was. Faults are settled between accesses too: a retry fault waits for the
-//! driver's answer, host memory that vanished is reported to the host, and in both cases the address is
-//! translated again.
+//! Every operation is a series of accesses (see [`vmid`](crate::vmid)), each of at most [`CHUNK`]
+//! bytes. Between two accesses the VMID can be suspended, flushed, its tables changed, or the queue
+//! removed; the operation goes on where it was. Faults are settled between accesses too: a retry
+//! fault waits for the driver's answer, host memory that vanished is reported to the host, and in
+//! both cases the address is translated again.
 
 use crate::bus::{BusError, HostSpan};
 use crate::control::{Control, Ring};
@@ -80,8 +80,8 @@ impl Piece {
 
     fn copy(&self) -> Result<usize, Faulted> {
         let len = self.dst.span.len;
-        // SAFETY: only within the access that located the piece, for which the bus and the VRAM keep both spans; no reference to
-        // them exists.
+        // SAFETY: only within the access that located the piece, for which the bus and the VRAM
+        // keep both spans; no reference to them exists.
         part(len, unsafe { raw::copy(self.dst.span.ptr, self.src.span.ptr, len) })
     }
 }
@@ -92,7 +92,8 @@ pub(crate) struct Port {
     pub(crate) control: Arc<Control>,
     slot: SlotClaim,
     tlb: Tlb,
-    /// TLB hits and walks of the access under way; counted when it ends, because an atomic addition waits for the copies before it.
+    /// TLB hits and walks of the access under way; counted when it ends, because an atomic addition
+    /// waits for the copies before it.
     hits: u64,
     walks: u64,
     /// Accesses that have ended.
@@ -107,7 +108,8 @@ impl Port {
         Port { shared, control, slot, tlb, hits: 0, walks: 0, ended: 0 }
     }
 
-    /// The port is that of another queue from now on. What the TLB has stays good: epochs tell VMIDs apart.
+    /// The port is that of another queue from now on. What the TLB has stays good: epochs tell
+    /// VMIDs apart.
     pub(crate) fn bind(&mut self, control: &Arc<Control>) {
         if !Arc::ptr_eq(&self.control, control) {
             self.slot.bind(control.vmid.0, control.id);
@@ -142,7 +144,8 @@ impl Port {
         }
     }
 
-    /// Begins an access; waits while the VMID is suspended or the queue disabled, but no longer than `patience`.
+    /// Begins an access; waits while the VMID is suspended or the queue disabled, but no longer
+    /// than `patience`.
     pub(crate) fn enter_within(&self, patience: Option<Duration>) -> Result<Option<Epoch>, Stop> {
         loop {
             if let Some(epoch) = self.try_enter()? {
@@ -196,8 +199,8 @@ impl Port {
     }
 
     fn translate(&mut self, epoch: Epoch, side: Side) -> Result<Translation, Miss> {
-        // A cached entry that forbids the access is looked up again, so that granting a permission needs no
-        // flush.
+        // A cached entry that forbids the access is looked up again, so that granting a permission
+        // needs no flush.
         if let Some(hit) = self.tlb.find(side.va, epoch).filter(|hit| hit.permits(side.access)) {
             self.hits += 1;
             return Ok(hit);
@@ -303,7 +306,8 @@ impl Port {
         self.fault(Side { va, access }, reason)
     }
 
-    /// Deals with host memory that vanished under `va`, for the `lost`th time in a row, outside of any access.
+    /// Deals with host memory that vanished under `va`, for the `lost`th time in a row, outside of
+    /// any access.
     pub(crate) fn settle_lost(&mut self, va: u64, access: Access, lost: &mut u32) -> Result<(), Stop> {
         let side = Side { va, access };
         let epoch = self.enter()?;
@@ -316,8 +320,8 @@ impl Port {
         self.settle(side, &miss, lost)
     }
 
-    /// Runs `op` on the memory at `side` within an access, until it succeeds. An `op` that can do a part
-    /// returns what it did.
+    /// Runs `op` on the memory at `side` within an access, until it succeeds. An `op` that can do a
+    /// part returns what it did.
     fn touch<R>(
         &mut self,
         side: Side,
@@ -352,8 +356,8 @@ impl Port {
         let mut side = Side { va, access };
         while !rest.is_empty() {
             let done = self.touch(side, rest.len(), |span| {
-                // SAFETY: the bus and the VRAM keep the span until the access ends; `rest` is ours and long
-                // enough.
+                // SAFETY: the bus and the VRAM keep the span until the access ends; `rest` is ours
+                // and long enough.
                 part(span.len, unsafe { raw::copy(rest.as_mut_ptr(), span.ptr, span.len) })
             })?;
             count(&self.shared.counters.bytes_accessed, done as u64);
@@ -409,8 +413,8 @@ impl Port {
         let mut side = Side { va, access: Access::Write };
         while !rest.is_empty() {
             let done = self.touch(side, rest.len(), |span| {
-                // SAFETY: the bus and the VRAM keep the span until the access ends; no reference to it
-                // exists.
+                // SAFETY: the bus and the VRAM keep the span until the access ends; no reference to
+                // it exists.
                 part(span.len, unsafe { raw::copy(span.ptr, rest.as_ptr(), span.len) })
             })?;
             count(&self.shared.counters.bytes_accessed, done as u64);
@@ -420,8 +424,8 @@ impl Port {
         Ok(())
     }
 
-    /// Copies `len` bytes from `src` to `dst`, directly. The result of an overlap with `dst` above `src` is
-    /// unspecified.
+    /// Copies `len` bytes from `src` to `dst`, directly. The result of an overlap with `dst` above
+    /// `src` is unspecified.
     pub(crate) fn copy(&mut self, dst: u64, src: u64, len: u64) -> Result<(), Stop> {
         let mut from = Side { va: src, access: Access::Read };
         let mut to = Side { va: dst, access: Access::Write };
@@ -462,9 +466,10 @@ impl Port {
         Ok(())
     }
 
-    /// Finds up to `bytes` of a copy, piece by piece, in two passes, each of which asks for what the next one reads: translations, then
-    /// host memory. So the cache misses of many pieces are under way at once, where piece by piece each would be waited for. Returns why it
-    /// ended early. Only within an access.
+    /// Finds up to `bytes` of a copy, piece by piece, in two passes, each of which asks for what
+    /// the next one reads: translations, then host memory. So the cache misses of many pieces are
+    /// under way at once, where piece by piece each would be waited for. Returns why it ended
+    /// early. Only within an access.
     fn pieces(
         &mut self,
         epoch: Epoch,

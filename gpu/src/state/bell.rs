@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How idle queues wait: they poll their doorbells, first spinning, then sleeping longer and longer.
+//! How idle queues wait: they poll their doorbells, first spinning, then sleeping longer and
+//! longer.
 //!
-//! A doorbell is plain shared memory, so nothing wakes a sleeper but time, unless whoever wrote it also calls
-//! [`Gpu::ring`](crate::Gpu::ring). The mutex guards nothing; it orders going to sleep against ringing.
+//! A doorbell is plain shared memory, so nothing wakes a sleeper but time, unless whoever wrote it
+//! also calls [`Gpu::ring`](crate::Gpu::ring). The mutex guards nothing; it orders going to sleep
+//! against ringing.
 
 use crate::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -32,8 +34,8 @@ impl Bell {
         }
     }
 
-    /// Sleeps until the bell rings after `seen` was read, `cancelled` is set (and the bell rung), or time is
-    /// up.
+    /// Sleeps until the bell rings after `seen` was read, `cancelled` is set (and the bell rung),
+    /// or time is up.
     fn sleep(&self, seen: u64, cancelled: &AtomicBool, longest: Duration) {
         self.sleepers.fetch_add(1, SeqCst);
         let guard = lock(&self.lock);

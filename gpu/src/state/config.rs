@@ -23,8 +23,8 @@ pub struct Config {
     pub vram_bytes: u64,
     /// Number of VMIDs, 1 to 256.
     pub vmids: u32,
-    /// Translations of 4 KiB pages and small fragments that each queue caches; a quarter as many 2 MiB blocks
-    /// come on top.
+    /// Translations of 4 KiB pages and small fragments that each queue caches; a quarter as many 2
+    /// MiB blocks come on top.
     pub tlb_entries: usize,
     /// Packet format.
     pub family: Family,
@@ -32,8 +32,8 @@ pub struct Config {
     pub target: Option<Target>,
     /// Kernels run on the reference engine, which says what instructions mean and is slow.
     pub reference: bool,
-    /// Threads that run a kernel, the queue's own included; 0 for as many as there are processors. With 1, the order in which a
-    /// kernel's work-groups run is always the same.
+    /// Threads that run a kernel, the queue's own included; 0 for as many as there are processors.
+    /// With 1, the order in which a kernel's work-groups run is always the same.
     pub threads: usize,
     /// Where kernels' costs are added up.
     pub profile: Arc<Profile>,

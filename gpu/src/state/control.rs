@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A queue as its user describes it, and what its thread shares with the GPU's methods.
 //!
-//! The ring's place is guarded by the mutex in [`Control`]; everything else in there is immutable or atomic.
+//! The ring's place is guarded by the mutex in [`Control`]; everything else in there is immutable
+//! or atomic.
 
 use crate::error::GpuError;
 use crate::ids::{QueueId, Vmid};
@@ -17,9 +18,11 @@ use std::sync::{Arc, Mutex};
 pub enum QueueKind {
     /// SDMA packets. Doorbell and pointers count bytes and only grow.
     Sdma,
-    /// AQL packets. The doorbell is the index of the last packet, the pointers are indices and only grow.
+    /// AQL packets. The doorbell is the index of the last packet, the pointers are indices and only
+    /// grow.
     Aql,
-    /// PM4 packets. The doorbell counts 32-bit words and only grows; the read pointer is the place in the ring, 32 bits.
+    /// PM4 packets. The doorbell counts 32-bit words and only grows; the read pointer is the place
+    /// in the ring, 32 bits.
     Pm4,
 }
 
@@ -30,7 +33,8 @@ pub struct DoorbellPtr {
     _keeper: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the slot is only accessed by recoverable word accesses, and the keeper may be dropped anywhere.
+// SAFETY: the slot is only accessed by recoverable word accesses, and the keeper may be dropped
+// anywhere.
 unsafe impl Send for DoorbellPtr {}
 // SAFETY: as above.
 unsafe impl Sync for DoorbellPtr {}
@@ -68,8 +72,8 @@ pub struct QueueConfig {
     pub ring_bytes: u64,
     /// Where the read pointer is written, 8 bytes, of PM4 the lower 4; 0 for nowhere.
     pub rptr_va: u64,
-    /// Where the client keeps its 8-byte write pointer; 0 for nowhere. Read by AQL queues only, when the
-    /// doorbell changes: with several producers the doorbell alone may step back.
+    /// Where the client keeps its 8-byte write pointer; 0 for nowhere. Read by AQL queues only,
+    /// when the doorbell changes: with several producers the doorbell alone may step back.
     pub wptr_va: u64,
     /// The doorbell. Adding the queue sets it to "nothing submitted": 0, or all ones for AQL.
     pub doorbell: DoorbellPtr,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the threads of a GPU share: its address spaces, the port of a queue to them, the launches that want threads.
+//! What the threads of a GPU share: its address spaces, the port of a queue to them, the launches
+//! that want threads.
 
 pub(crate) mod access;
 pub(crate) mod bell;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The launches that workers help with, and the workers: compute units, as it were.
 //!
-//! A queue's own thread puts a large launch on a list, from which the GPU's workers help: each takes a group of the next launch on
-//! the list, runs it for a turn, gives it back (`worker`). So several queues share the workers evenly. Workers start when first
-//! needed and sleep while the list has nothing for them.
+//! A queue's own thread puts a large launch on a list, from which the GPU's workers help: each
+//! takes a group of the next launch on the list, runs it for a turn, gives it back (`worker`). So
+//! several queues share the workers evenly. Workers start when first needed and sleep while the
+//! list has nothing for them.
 //!
-//! The mutex of the list guards it; a worker holds it to choose a launch, and nobody takes another lock meanwhile but the launch's
-//! own. A worker reports no error: it notes it in the [`Job`], and the queue's thread, which leaves its launch only when no worker
-//! has any of it, halts the queue.
+//! The mutex of the list guards it; a worker holds it to choose a launch, and nobody takes another
+//! lock meanwhile but the launch's own. A worker reports no error: it notes it in the [`Job`], and
+//! the queue's thread, which leaves its launch only when no worker has any of it, halts the queue.
 
 use crate::control::Control;
 use crate::ids::QueueId;
@@ -96,7 +97,8 @@ impl Pool {
         Pool { most, list, wake: Condvar::new(), workers, launches: AtomicU64::new(0) }
     }
 
-    /// Puts a launch on the list. `start` makes the worker of a number, where there are not all yet.
+    /// Puts a launch on the list. `start` makes the worker of a number, where there are not all
+    /// yet.
     pub(crate) fn publish(&self, job: &Arc<Job>, start: impl Fn(usize) -> io::Result<JoinHandle<()>>) {
         job.published.store(true, Relaxed);
         lock(&self.list).jobs.push(job.clone());

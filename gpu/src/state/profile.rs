@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What kernels have cost, and which of their operations only approximate hardware's or are missing.
+//! What kernels have cost, and which of their operations only approximate hardware's or are
+//! missing.
 //!
-//! One [`Profile`] may serve several GPUs. Threads count for themselves while a kernel runs and add up when it has ended; only then is the
-//! mutex taken, and the kernel's name looked up, once for each kernel object.
+//! One [`Profile`] may serve several GPUs. Threads count for themselves while a kernel runs and add
+//! up when it has ended; only then is the mutex taken, and the kernel's name looked up, once for
+//! each kernel object.
 //!
-//! With a path, the sums are written there, for whoever started the process ([`Report`] reads them): when a kernel ends, at most
-//! every [`PAUSE`], and when [`Profile::write`] is called at the end. A forked child writes nothing.
+//! With a path, the sums are written there, for whoever started the process ([`Report`] reads
+//! them): when a kernel ends, at most every [`PAUSE`], and when [`Profile::write`] is called at the
+//! end. A forked child writes nothing.
 
 use crate::lock::lock;
 use crate::tally::Tally;
@@ -158,7 +161,8 @@ impl Profile {
         lock(&self.state).report.clone()
     }
 
-    /// Writes the sums. Nothing happens without a path, or in a forked child. Errors are for nobody: the program has no part in this.
+    /// Writes the sums. Nothing happens without a path, or in a forked child. Errors are for
+    /// nobody: the program has no part in this.
     pub fn write(&self) {
         let mut state = lock(&self.state);
         if let Some(path) = self.path.as_ref().filter(|_| std::process::id() == self.process) {

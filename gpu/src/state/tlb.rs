@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The TLB: a queue's cache of translations.
 //!
-//! Each queue thread owns one, so it needs no lock. It is four-way set-associative, with a table of its own
-//! for blocks of 2 MiB. Entries carry the VMID's flush epoch at the time of the walk and are good for exactly
-//! that epoch: only a flush makes them go away (or many other translations), so a driver that changes an
-//! entry and forgets to flush sees the old page used, as on hardware.
+//! Each queue thread owns one, so it needs no lock. It is four-way set-associative, with a table of
+//! its own for blocks of 2 MiB. Entries carry the VMID's flush epoch at the time of the walk and
+//! are good for exactly that epoch: only a flush makes them go away (or many other translations),
+//! so a driver that changes an entry and forgets to flush sees the old page used, as on hardware.
 //!
-//! The last few translations are looked at first, whatever the address: a run of pages longer than its first page is in the table
-//! under that page only.
+//! The last few translations are looked at first, whatever the address: a run of pages longer than
+//! its first page is in the table under that page only.
 //!
-//! Besides translations it caches where the last-level tables are, under the same rule: a walk in 2 MiB that were walked
-//! lately reads one word instead of four.
+//! Besides translations it caches where the last-level tables are, under the same rule: a walk in 2
+//! MiB that were walked lately reads one word instead of four.
 
 use crate::fabric::FabricAddr;
 use crate::pte::{HUGE_BYTES, PAGE_SHIFT};
@@ -26,7 +26,8 @@ const TABLES: usize = 64;
 /// Translations of one queue.
 pub(crate) struct Tlb {
     recent: [Option<(Epoch, Translation)>; RECENT],
-    /// Which of `recent` were used since they were last passed over, and the one to look at next for replacement.
+    /// Which of `recent` were used since they were last passed over, and the one to look at next
+    /// for replacement.
     used: [bool; RECENT],
     hand: usize,
     pages: Table,

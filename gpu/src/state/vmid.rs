@@ -3,26 +3,30 @@
 //!
 //! # The access protocol
 //!
-//! A thread touches memory only within an *access*: it makes its slot's word odd, then reads the gate
-//! of its VMID. If the gate is suspended it makes the word even again and parks. Otherwise it translates,
-//! touches at most one chunk, and makes the word even. No lock is taken. A thread that runs a kernel keeps its access open
-//! over many instructions, and asks all the while whether its slot is *wanted*.
+//! A thread touches memory only within an *access*: it makes its slot's word odd, then reads the
+//! gate of its VMID. If the gate is suspended it makes the word even again and parks. Otherwise it
+//! translates, touches at most one chunk, and makes the word even. No lock is taken. A thread that
+//! runs a kernel keeps its access open over many instructions, and asks all the while whether its
+//! slot is *wanted*.
 //!
-//! [`VmidState::suspend`] and [`VmidState::flush`] change the gate and then want each slot of the VMID
-//! whose word is odd, and wait until the word has changed once. All these operations are sequentially consistent, so
-//! for each access one of two things holds: it read the new gate, or its odd word was seen and waited for.
-//! Either way, when they return, no access is in flight that began with an older gate.
+//! [`VmidState::suspend`] and [`VmidState::flush`] change the gate and then want each slot of the
+//! VMID whose word is odd, and wait until the word has changed once. All these operations are
+//! sequentially consistent, so for each access one of two things holds: it read the new gate, or
+//! its odd word was seen and waited for. Either way, when they return, no access is in flight that
+//! began with an older gate.
 //!
-//! Both are called from memory reclaim: they take no lock, allocate nothing, and wait for at most one chunk
-//! per queue, or the instructions up to where a kernel's thread looks. They want all slots before they wait for the first, spin
-//! for as long as a running thread needs, and then sleep on the word, which whoever ends a wanted access wakes. Sleeping matters
-//! when threads outnumber processors: who yields instead may be chosen again and again before the thread that it waits for.
+//! Both are called from memory reclaim: they take no lock, allocate nothing, and wait for at most
+//! one chunk per queue, or the instructions up to where a kernel's thread looks. They want all
+//! slots before they wait for the first, spin for as long as a running thread needs, and then sleep
+//! on the word, which whoever ends a wanted access wakes. Sleeping matters when threads outnumber
+//! processors: who yields instead may be chosen again and again before the thread that it waits
+//! for.
 //!
-//! A queue's own thread has a slot of the first [`MAX_QUEUES`]; threads that run kernels for any queue have the others, and
-//! move them from one queue to the next between accesses.
+//! A queue's own thread has a slot of the first [`MAX_QUEUES`]; threads that run kernels for any
+//! queue have the others, and move them from one queue to the next between accesses.
 //!
-//! The mutex of a VMID guards its pending retry faults and orders parking against waking; resuming and
-//! answering faults take it, suspending and flushing do not.
+//! The mutex of a VMID guards its pending retry faults and orders parking against waking; resuming
+//! and answering faults take it, suspending and flushing do not.
 
 use crate::fabric::FabricAddr;
 use crate::futex;
@@ -76,7 +80,8 @@ pub(crate) struct VmidState {
 }
 
 impl VmidState {
-    /// Address space number `vmid`. Its number is in its epochs, so that a thread may keep translations of several.
+    /// Address space number `vmid`. Its number is in its epochs, so that a thread may keep
+    /// translations of several.
     pub(crate) fn new(vmid: u8) -> VmidState {
         VmidState {
             gate: AtomicU64::new(u64::from(vmid) << VMID_SHIFT),
@@ -134,7 +139,8 @@ impl VmidState {
         self.wake.notify_all();
     }
 
-    /// Parks until `blocked` is false. Whoever makes it false calls [`VmidState::wake_all`] afterwards.
+    /// Parks until `blocked` is false. Whoever makes it false calls [`VmidState::wake_all`]
+    /// afterwards.
     pub(crate) fn park_while(&self, blocked: impl Fn() -> bool) {
         self.park_while_within(None, blocked);
     }
@@ -153,8 +159,8 @@ impl VmidState {
         true
     }
 
-    /// Notes that the thread of slot `waiter` is about to report a retry fault at `va`; before the report, so that an early
-    /// answer finds it.
+    /// Notes that the thread of slot `waiter` is about to report a retry fault at `va`; before the
+    /// report, so that an early answer finds it.
     pub(crate) fn begin_fault(&self, waiter: usize, va: u64) {
         lock(&self.faults).push(PendingFault { waiter, page: va & !(PAGE_BYTES - 1), outcome: None });
     }
@@ -191,7 +197,8 @@ const SPINS: u32 = 100;
 struct Slot {
     /// Odd while an access is in flight; grows by one at its begin and its end.
     word: AtomicU32,
-    /// The access in flight is to end soon. Set by whoever waits for that; may be set too often, never too rarely.
+    /// The access in flight is to end soon. Set by whoever waits for that; may be set too often,
+    /// never too rarely.
     wanted: AtomicBool,
     /// Whose accesses these are. Changes only while none is in flight.
     vmid: AtomicU32,
@@ -313,7 +320,8 @@ impl Slot {
     /// Ends the access in flight.
     fn end(&self) {
         self.word.fetch_add(1, SeqCst);
-        // Whoever wants it did so before it looked at the word the last time: either it is seen here, or the new word there.
+        // Whoever wants it did so before it looked at the word the last time: either it is seen
+        // here, or the new word there.
         if self.wanted.load(SeqCst) {
             futex::wake(&self.word);
         }
@@ -331,7 +339,8 @@ impl SlotClaim {
         self.index
     }
 
-    /// Accesses are those of `queue` in `vmid` from now on. Only for the slot's own thread, outside of an access.
+    /// Accesses are those of `queue` in `vmid` from now on. Only for the slot's own thread, outside
+    /// of an access.
     pub(crate) fn bind(&self, vmid: u32, queue: QueueId) {
         self.slot().vmid.store(vmid, SeqCst);
         self.slot().queue.store(queue.0, SeqCst);
@@ -355,7 +364,8 @@ impl SlotClaim {
         self.slot().wanted.load(Relaxed)
     }
 
-    /// Ends an access that a panic left open: nobody may wait for it forever. Only for the slot's own thread.
+    /// Ends an access that a panic left open: nobody may wait for it forever. Only for the slot's
+    /// own thread.
     pub(crate) fn close(&self) {
         if self.slot().word.load(SeqCst) % 2 == 1 {
             self.end();

@@ -306,8 +306,8 @@ fn a_suspended_word_stands_still() {
     assert_eq!(finish(&queue), rig.read_u64(DATA));
 }
 
-/// Keeps a queue adding to one word, moves the word's page to and fro, and says whether a page was ever written
-/// after the flush that followed its removal.
+/// Keeps a queue adding to one word, moves the word's page to and fro, and says whether a page was
+/// ever written after the flush that followed its removal.
 fn old_page_written(rig: &Rig) -> bool {
     let queue = adding_queue(rig);
     let (mut old, mut new) = (DATA, DATA + 0x1000);

@@ -76,8 +76,8 @@ fn barriers_wait_for_all_or_any() {
 fn a_packet_counts_once_its_header_is_written() {
     let rig = Rig::new();
     let mut queue = rig.queue(QueueKind::Aql);
-    // The second packet is complete before the first; a zeroed ring holds vendor packets, so the first is
-    // marked.
+    // The second packet is complete before the first; a zeroed ring holds vendor packets, so the
+    // first is marked.
     rig.write(0, &1u16.to_le_bytes());
     queue.wptr = 1;
     queue.dispatch(&packet(3, &[]));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Kernels in gfx900's machine code, run through AQL: sizes, barriers, scratch, atomics, groups that wait for each other, errors.
+//! Kernels in gfx900's machine code, run through AQL: sizes, barriers, scratch, atomics, groups
+//! that wait for each other, errors.
 
 use crate::rig::*;
 use std::time::{Duration, Instant};
@@ -375,7 +376,8 @@ fn churn(rig: &Rig, rounds: u32, mut storm: impl FnMut(u64)) -> (Vec<u32>, Vec<u
     (words(&rig.read(DATA, 0x10000)), churned(&before, rounds))
 }
 
-/// Moves a page of the churned data to its other place and back: suspends, copies, maps, flushes, resumes.
+/// Moves a page of the churned data to its other place and back: suspends, copies, maps, flushes,
+/// resumes.
 fn move_page(rig: &Rig, step: u64) {
     let page = step / 2 % 16 * 4096;
     let (home, away) = (DATA + page, DATA + 0x20_0000 + page);
@@ -412,7 +414,8 @@ fn kernels_go_on_while_their_memory_moves() {
 
 #[test]
 fn a_flush_that_does_nothing_is_noticed_by_kernels() {
-    // A thread has to be stopped between two accesses to a page that moves just then; nearly every time one is.
+    // A thread has to be stopped between two accesses to a page that moves just then; nearly every
+    // time one is.
     let noticed = (0..20).any(|_| {
         let rig = rig(2, false);
         rig.gpu.sabotage().turn(Switch::SkipTlbFlush, true);
@@ -585,7 +588,8 @@ fn costs_are_added_up_by_kernel() {
     let [cost] = report.kernels.values().collect::<Vec<_>>()[..] else { panic!("{report:?}") };
     assert_eq!((cost.launches, cost.groups, cost.waves, cost.instructions), (3, 150, 300, 300 * 6));
     assert_eq!(cost.bytes, 300 * 64 * 4);
-    // The fast engine's own loads and stores are counted, too: 100 work-items of two words and their sum.
+    // The fast engine's own loads and stores are counted, too: 100 work-items of two words and
+    // their sum.
     let (a, b, c) = (DATA, DATA + 0x1000, DATA + 0x2000);
     Dispatch::new(Kernel::Add, 100, 64).run(&mut queue, &arguments(&[VA + a, VA + b, VA + c], &[100, 64]));
     let more = rig.gpu.profile().report();

@@ -69,7 +69,8 @@ fn the_ring_wraps_in_words() {
     let rig = gpu(Family::Gfx9);
     let mut queue = rig.queue(QueueKind::Pm4);
     let ring_words = u32::try_from(RING_BYTES / 4).unwrap();
-    // A body that fills the ring up to its last three words; the next packet wraps, its data with it.
+    // A body that fills the ring up to its last three words; the next packet wraps, its data with
+    // it.
     queue.submit(&[3 << 30 | (ring_words - 5) << 16 | 0x10 << 8]);
     queue.submit(&vec![0; usize::try_from(ring_words).unwrap() - 4]);
     queue.wait();
@@ -153,7 +154,8 @@ fn registers_are_written_down_and_data_copied() {
     assert_eq!([word(48), word(52)], [55, 0x3333_4444]);
 }
 
-/// A code object as a loader leaves it in memory: ELF header, one program header, dynamic entries, two symbols.
+/// A code object as a loader leaves it in memory: ELF header, one program header, dynamic entries,
+/// two symbols.
 fn code_object(hash: bool) -> Vec<u8> {
     let mut image = vec![0u8; 0x3000];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A GPU on a bench: system memory in one mapping, page tables built by hand, interrupts in a channel.
+//! A GPU on a bench: system memory in one mapping, page tables built by hand, interrupts in a
+//! channel.
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -49,7 +50,8 @@ pub struct Host {
 
 impl Host {
     fn new(events: Sender<Event>) -> Host {
-        // Far below what the kernel places itself, so that no other test's mapping lands in a hole made by `set_backed`.
+        // Far below what the kernel places itself, so that no other test's mapping lands in a hole
+        // made by `set_backed`.
         static NEXT: AtomicUsize = AtomicUsize::new(0x1000_0000_0000);
         let hint = std::ptr::without_provenance_mut(NEXT.fetch_add(2 * MEMORY, Ordering::Relaxed));
         // SAFETY: a fresh anonymous mapping.

@@ -245,7 +245,8 @@ fn gfx10_has_gcr_req() {
 
 #[test]
 fn each_generation_spells_a_runtimes_copy_its_way() {
-    // What a runtime submits for one copy with a signal: flush or acquire, copy, release, and decrement by ATOMIC ADD64 of -1.
+    // What a runtime submits for one copy with a signal: flush or acquire, copy, release, and
+    // decrement by ATOMIC ADD64 of -1.
     for family in [Family::Gfx9, Family::Gfx10, Family::Gfx11] {
         let rig = Rig::with(Config { family, ..Config::default() }, false);
         let mut queue = rig.queue(QueueKind::Sdma);

@@ -65,8 +65,8 @@ fn copies_between_system_memory_both_vrams_and_fragments() {
     let rig = Rig::new();
     let data = noise(1, 3 << 20);
     rig.write(DATA, &data);
-    // A huge page in the own VRAM, a page run in the neighbour's, a fragment whose other entries are not even
-    // present.
+    // A huge page in the own VRAM, a page run in the neighbour's, a fragment whose other entries
+    // are not even present.
     let own = AREA;
     rig.map_huge(own, Target::Vram(rig.fabric(4 << 20)), RW);
     rig.map_huge(own + HUGE_BYTES, Target::Vram(rig.fabric(6 << 20)), RW);
@@ -101,7 +101,8 @@ fn pages_side_by_side_cost_one_walk_and_end_where_their_entries_do() {
     let rig = Rig::new();
     let data = noise(3, 9 * 4096);
     rig.write(DATA, &data);
-    // Not aligned for any fragment. The fifth page lies elsewhere; the last but one may not be written.
+    // Not aligned for any fragment. The fifth page lies elsewhere; the last but one may not be
+    // written.
     let frame = |page: u64| if page == 4 { DATA + 8 * 4096 } else { DATA + page * 4096 };
     for page in 0..8 {
         let flags = if page == 6 { EntryFlags::READABLE } else { RW };

@@ -73,7 +73,8 @@ fn a_dead_frame_is_stale_and_not_reused_in_quarantine() {
 
 #[test]
 fn frames_come_back_after_quarantine_so_that_they_do_not_run_out() {
-    // 512 groups exist; 20,000 rounds with a neighbour alive use up far more single frames than a leak would leave.
+    // 512 groups exist; 20,000 rounds with a neighbour alive use up far more single frames than a
+    // leak would leave.
     let frames = Frames::with_capacity(1 << 18).unwrap();
     assign(&frames, pages(0, 1));
     for _ in 0..20_000 {

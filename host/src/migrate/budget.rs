@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How many mappings moving may use: what vm.max_map_count allows less a sixteenth of it (4,095 by default), which stays for the program.
+//! How many mappings moving may use: what vm.max_map_count allows less a sixteenth of it (4,095 by
+//! default), which stays for the program.
 
 use super::places::CAPACITY;
 use super::vma::Mappings;
@@ -27,7 +28,8 @@ impl Budget {
         Self { limit: limit - limit / 16, count: 0, counted: None }
     }
 
-    /// How many more mappings there may be, counting them if that is not known well enough for `wanted`.
+    /// How many more mappings there may be, counting them if that is not known well enough for
+    /// `wanted`.
     pub(super) fn left(&mut self, wanted: u64, runs: usize) -> u64 {
         let fresh = self.counted.is_some_and(|at| at.elapsed() < FRESH);
         if !fresh || self.count + wanted > self.limit {

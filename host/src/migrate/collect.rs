@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The collector: the thread that reads the mover's descriptor.
 //!
-//! Whoever changes a registered mapping sleeps until its event was read, the worker included, and goes on as soon as it *was* read, before anybody
-//! has dealt with it. For a discard that is too early: its caller may then look at memory that must be zero and is not yet. So before
-//! every read the collector *seals* all coherent memory: who touches a page that is not in the page tables waits, and a discard takes just
-//! those entries away. The worker unseals what no discard is pending for.
+//! Whoever changes a registered mapping sleeps until its event was read, the worker included, and
+//! goes on as soon as it *was* read, before anybody has dealt with it. For a discard that is too
+//! early: its caller may then look at memory that must be zero and is not yet. So before every read
+//! the collector *seals* all coherent memory: who touches a page that is not in the page tables
+//! waits, and a discard takes just those entries away. The worker unseals what no discard is
+//! pending for.
 //!
-//! The thread touches only memory that never moves: its stack, the mover's own, its own static data. It neither allocates nor takes a lock
-//! under which anybody does.
+//! The thread touches only memory that never moves: its stack, the mover's own, its own static
+//! data. It neither allocates nor takes a lock under which anybody does.
 
 use super::descriptor::Mode;
 use super::ring::Change;
@@ -89,7 +91,8 @@ fn decode(mover: &Mover, message: &raw::uffd_msg) -> Option<Change> {
     }
 }
 
-/// The worker waits for a page that only the worker brings back: driver data on a page that was moved.
+/// The worker waits for a page that only the worker brings back: driver data on a page that was
+/// moved.
 fn stuck(at: u64) -> ! {
     // Not through anything that allocates.
     let mut text = *b"vkfd: the driver's own data at 0x................ was moved to a GPU; keep malloc's memory out of private ranges\n";

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The userfaultfd descriptor for moving pages, and its calls.
 //!
-//! There is one besides that of [`crate::uffd`], whose write protection is asynchronous and therefore blocks nobody. Memory that moves or has
-//! moved is registered with it. Missing pages make whoever touches them wait, and every change of the mappings by anyone is announced. As long as
-//! an announcement is unread, all calls that fill or move pages of registered memory fail with EAGAIN.
+//! There is one besides that of [`crate::uffd`], whose write protection is asynchronous and
+//! therefore blocks nobody. Memory that moves or has moved is registered with it. Missing pages
+//! make whoever touches them wait, and every change of the mappings by anyone is announced. As long
+//! as an announcement is unread, all calls that fill or move pages of registered memory fail with
+//! EAGAIN.
 //!
 //! Nothing here allocates.
 
@@ -30,8 +32,9 @@ const FEATURES: u32 = EVENTS
 pub(super) enum Mode {
     /// Who touches a page that does not exist waits.
     Missing,
-    /// Who touches a page that is not in the page tables and that the file has waits. Shared memory only. Neither more nor less than
-    /// [`Mode::Missing`], because a registration for less than there is is ignored.
+    /// Who touches a page that is not in the page tables and that the file has waits. Shared memory
+    /// only. Neither more nor less than [`Mode::Missing`], because a registration for less than
+    /// there is is ignored.
     Sealed,
     /// Nobody waits. For the probe.
     Protect,
@@ -80,7 +83,8 @@ impl Descriptor {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         let user_only = i32::try_from(raw::UFFD_USER_MODE_ONLY).unwrap_or(1);
         let mut error = io::Error::from(io::ErrorKind::Unsupported);
-        // With everyone's faults where that is permitted, else with user mode's only, which is permitted to all.
+        // With everyone's faults where that is permitted, else with user mode's only, which is
+        // permitted to all.
         for (flags, kernel_faults) in [(flags, true), (flags | user_only, false)] {
             // SAFETY: no pointers are passed.
             let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
@@ -115,7 +119,8 @@ impl Descriptor {
     }
 
     fn call<T>(self, request: u32, argument: &mut T) -> Result<(), i32> {
-        // SAFETY: each caller passes the structure that the request takes, and answers for what the request does to the memory it names.
+        // SAFETY: each caller passes the structure that the request takes, and answers for what the
+        // request does to the memory it names.
         match unsafe { libc::ioctl(self.fd, request.into(), std::ptr::from_mut(argument)) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
@@ -138,8 +143,9 @@ impl Descriptor {
         let _ = self.call(ioctl::UFFDIO_WAKE, &mut range(span));
     }
 
-    /// Moves pages of private anonymous memory from `from` to the start of `to`, which is registered with this descriptor and empty. A page in
-    /// use for I/O or shared with a child is EBUSY.
+    /// Moves pages of private anonymous memory from `from` to the start of `to`, which is
+    /// registered with this descriptor and empty. A page in use for I/O or shared with a child is
+    /// EBUSY.
     pub(super) fn move_pages(self, to: CpuSpan, from: CpuVa, holes: Holes) -> Transferred {
         let mode = match holes {
             Holes::Stop => 0,
@@ -164,7 +170,8 @@ impl Descriptor {
         }
     }
 
-    /// Fills missing pages of `to`, which is registered with this descriptor, with the contents at `from`, and lets go on who waits there.
+    /// Fills missing pages of `to`, which is registered with this descriptor, with the contents at
+    /// `from`, and lets go on who waits there.
     pub(super) fn copy(self, to: CpuSpan, from: CpuVa) -> Transferred {
         let mut request = raw::uffdio_copy { dst: to.start().0, src: from.0, len: to.bytes(), mode: 0, copy: 0 };
         match self.call(ioctl::UFFDIO_COPY, &mut request) {
@@ -179,13 +186,15 @@ impl Descriptor {
         self.call(ioctl::UFFDIO_ZEROPAGE, &mut request)
     }
 
-    /// Whether anonymous memory at `page` is registered with this descriptor. UFFDIO_COPY and UFFDIO_ZEROPAGE fill what is registered with any.
-    /// Registers what is registered with none or this, so that only what may be registered is asked for.
+    /// Whether anonymous memory at `page` is registered with this descriptor. UFFDIO_COPY and
+    /// UFFDIO_ZEROPAGE fill what is registered with any. Registers what is registered with none or
+    /// this, so that only what may be registered is asked for.
     ///
     /// # Errors
     /// EAGAIN while somebody is changing registered mappings.
     pub(super) fn is_registered(self, page: CpuSpan) -> Result<bool, i32> {
-        // This is for shared memory, and what is not is refused, but only after its registration was looked at.
+        // This is for shared memory, and what is not is refused, but only after its registration
+        // was looked at.
         let mut request = raw::uffdio_continue { range: range(page), mode: 0, mapped: 0 };
         match self.call(ioctl::UFFDIO_CONTINUE, &mut request) {
             Err(libc::EINVAL) => Ok(self.register(page, Mode::Missing).is_ok()),
@@ -194,7 +203,8 @@ impl Descriptor {
         }
     }
 
-    /// Whether somebody is changing registered mappings whose event nobody has read yet. `probe` is a page registered to be protected.
+    /// Whether somebody is changing registered mappings whose event nobody has read yet. `probe` is
+    /// a page registered to be protected.
     pub(super) fn is_changing(self, probe: CpuSpan) -> bool {
         let mut request = raw::uffdio_writeprotect { range: range(probe), mode: 0 };
         self.call(ioctl::UFFDIO_WRITEPROTECT, &mut request) == Err(libc::EAGAIN)

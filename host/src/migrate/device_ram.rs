@@ -10,7 +10,8 @@ use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset};
 use vkfd_driver::device_memory::DeviceMemory;
 use vkfd_driver::gpu::Gpu;
 
-/// One GPU's memory. Keeps both the software GPU and the driver's object, as long as pages are there.
+/// One GPU's memory. Keeps both the software GPU and the driver's object, as long as pages are
+/// there.
 pub(crate) struct DeviceRam {
     gpu: Arc<HostGpu>,
     device: Arc<dyn DeviceMemory>,

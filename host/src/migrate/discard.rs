@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the client does to mappings whose pages are on a device, as the ring tells it: the table of runs follows.
+//! What the client does to mappings whose pages are on a device, as the ring tells it: the table of
+//! runs follows.
 //!
-//! For coherent runs the truth is the kernel's: a run is what is mapped to its place in VRAM. Private runs are mappings like any other, so there
-//! the events are the truth.
+//! For coherent runs the truth is the kernel's: a run is what is mapped to its place in VRAM.
+//! Private runs are mappings like any other, so there the events are the truth.
 
 use super::device_ram::Window;
 use super::places::{Run, CAPACITY};
@@ -31,8 +32,9 @@ impl Worker {
             let mut runs = self.mover.places.lock();
             while runs.take_first(run.span).is_some() {}
             if runs.has_room() {
-                // Even if it is not there any more: then another change is to come that tells where it has gone. Sealed, whatever it was
-                // before: the collector may have sealed it since.
+                // Even if it is not there any more: then another change is to come that tells where
+                // it has gone. Sealed, whatever it was before: the collector may have sealed it
+                // since.
                 runs.insert(Run { sealed: run.coherent, ..there });
                 continue;
             }
@@ -40,14 +42,16 @@ impl Worker {
             tracing::error!(at = %there.span.start(), bytes = there.span.bytes(), "no room for a run of pages: contents are lost");
             self.release(&run);
         }
-        // What was registered only to be moved need not be any more. Whoever watches that place hears of what it misses meanwhile.
+        // What was registered only to be moved need not be any more. Whoever watches that place
+        // hears of what it misses meanwhile.
         let there = CpuSpan::between(to, CpuVa(to.0 + from.bytes()));
         let mm = self.mm;
         let _told = mm.invalidation(there);
         self.disown_rest(there);
     }
 
-    /// Moves runs back until there is room for `count` more. None of `except`, which is just being dealt with.
+    /// Moves runs back until there is room for `count` more. None of `except`, which is just being
+    /// dealt with.
     fn make_room(&mut self, count: usize, except: CpuSpan) {
         let mut i = 0;
         loop {
@@ -120,7 +124,8 @@ impl Worker {
         }
     }
 
-    /// The first part of `rest` that is the same mapping or the same hole, and whether it is `run`'s.
+    /// The first part of `rest` that is the same mapping or the same hole, and whether it is
+    /// `run`'s.
     fn next_part(&self, run: &Run, rest: CpuSpan, window: &Window) -> (CpuSpan, bool) {
         let Ok(Some(vma)) = self.mover.mappings.query(rest.start()) else { return (rest, false) };
         if vma.span.start() > rest.start() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! fork: the child is to have private copies, and mappings of VRAM would be shared with it. So everything moves back before, and nothing moves to
-//! a device until the fork is over.
+//! fork: the child is to have private copies, and mappings of VRAM would be shared with it. So
+//! everything moves back before, and nothing moves to a device until the fork is over.
 
 use crate::mm::Mm;
 use crate::uffd::everything;
@@ -22,7 +22,8 @@ extern "C" fn parent() {
 pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handlers are functions for the life of the process and call nothing that fork forbids.
+        // SAFETY: the handlers are functions for the life of the process and call nothing that fork
+        // forbids.
         let refused = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), None) };
         if refused != 0 {
             tracing::warn!(errno = refused, "a child shares memory that is on a GPU when it forks");

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Discards that were told of and may still come.
 //!
-//! The kernel tells of a discard before it makes it, and whoever makes it goes on as soon as the event was read. Contents that move to a device between the two
-//! would outlive their discard: it finds an empty mapping then. So nothing moves there from where a discard may still come. Interposed calls announce
-//! themselves: what was announced is over when all interposed calls are that had begun. Of others nobody says when they are over: after [`GRACE`]
-//! they are taken to be. A thread that has woken up needs some microseconds; more when it is held up just there. Many come from the C library,
-//! which discards the stack of a thread that ends: often the same ones, and next to each other.
+//! The kernel tells of a discard before it makes it, and whoever makes it goes on as soon as the
+//! event was read. Contents that move to a device between the two would outlive their discard: it
+//! finds an empty mapping then. So nothing moves there from where a discard may still come.
+//! Interposed calls announce themselves: what was announced is over when all interposed calls are
+//! that had begun. Of others nobody says when they are over: after [`GRACE`] they are taken to be.
+//! A thread that has woken up needs some microseconds; more when it is held up just there. Many
+//! come from the C library, which discards the stack of a thread that ends: often the same ones,
+//! and next to each other.
 //!
 //! The lock is a leaf. The threads that read events take it, and nothing is allocated under it.
 
@@ -17,7 +20,8 @@ use vkfd_driver::addr::{CpuSpan, CpuVa};
 const GRACE: Duration = Duration::from_secs(1);
 /// Announced discards at a time; more go unannounced.
 const ANNOUNCED: usize = 64;
-/// Places that unannounced discards in [`GRACE`] are noted for; of more of them, those that are near to each other are noted as one.
+/// Places that unannounced discards in [`GRACE`] are noted for; of more of them, those that are
+/// near to each other are noted as one.
 const OTHERS: usize = 256;
 
 /// From where the first begins to where the last ends.

@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Data that moves between system memory and a GPU's: [`vkfd_driver::address_space::AddressSpace::migrate_to_device`] and back.
+//! Data that moves between system memory and a GPU's:
+//! [`vkfd_driver::address_space::AddressSpace::migrate_to_device`] and back.
 //!
-//! A GPU's memory is a memfd. *Coherent*: the client's private anonymous pages are replaced by a shared mapping of that file, which the CPU,
-//! system calls and other processes then use in place. *Private*: the client's mapping stays and is emptied; who touches it waits until
-//! the worker has brought its 2 MiB back.
+//! A GPU's memory is a memfd. *Coherent*: the client's private anonymous pages are replaced by a
+//! shared mapping of that file, which the CPU, system calls and other processes then use in place.
+//! *Private*: the client's mapping stays and is emptied; who touches it waits until the worker has
+//! brought its 2 MiB back.
 //!
 //! # How no write is lost
 //!
-//! Pages are **taken out** of the client's memory before they are copied (`UFFDIO_MOVE`, which is atomic page by page and refuses pages that are
-//! pinned for I/O). From then on whoever touches them, reading or writing, waits in the kernel: the mapping is registered for
-//! missing pages. The copy is made of pages that nobody can reach. Then the mapping of the VRAM file replaces the emptied one (mremap of
-//! a mapping made and registered elsewhere, so that it is never unwatched), still without page-table entries and *sealed*: accesses go on
-//! waiting. Only when every change of mappings that began before has been looked at are those let go who wait. So between
-//! taking out and letting go an access cannot see anything, a change by others (munmap, mremap, mprotect, madvise; through libc or not) is
-//! known before anyone can tell the difference, and until then the pages taken out are kept, so that everything can be given back.
-//! What is between two places and is moved by mremap meanwhile is given to where it went; what is moved *into* the span meanwhile makes the step
-//! be given up. Whoever changes a mapping sleeps until the collector has read of it, so steps that must come wholly before or
-//! after any change run with nothing unread and nothing being read (`Mover::undisturbed`): taking out, giving back, filling, and ending a registration.
-//! Back to system memory it is the same with an empty anonymous mapping, filled when nobody reaches the VRAM pages any more.
+//! Pages are **taken out** of the client's memory before they are copied (`UFFDIO_MOVE`, which is
+//! atomic page by page and refuses pages that are pinned for I/O). From then on whoever touches
+//! them, reading or writing, waits in the kernel: the mapping is registered for missing pages. The
+//! copy is made of pages that nobody can reach. Then the mapping of the VRAM file replaces the
+//! emptied one (mremap of a mapping made and registered elsewhere, so that it is never unwatched),
+//! still without page-table entries and *sealed*: accesses go on waiting. Only when every change of
+//! mappings that began before has been looked at are those let go who wait. So between taking out
+//! and letting go an access cannot see anything, a change by others (munmap, mremap, mprotect,
+//! madvise; through libc or not) is known before anyone can tell the difference, and until then the
+//! pages taken out are kept, so that everything can be given back. What is between two places and
+//! is moved by mremap meanwhile is given to where it went; what is moved *into* the span meanwhile
+//! makes the step be given up. Whoever changes a mapping sleeps until the collector has read of it,
+//! so steps that must come wholly before or after any change run with nothing unread and nothing
+//! being read (`Mover::undisturbed`): taking out, giving back, filling, and ending a registration.
+//! Back to system memory it is the same with an empty anonymous mapping, filled when nobody reaches
+//! the VRAM pages any more.
 //!
 //! # Threads and locks
 //!
@@ -27,33 +34,47 @@
 //! | worker (`worker`) | everything else, one thing at a time: moves, what the ring says, telling the driver what was released |
 //! | helper (`shared_copy`) | copies as well, while the worker copies or takes the next pages out |
 //!
-//! Whoever wants pages moved asks the worker and waits. The worker waits for no lock under which others touch pages that can move: the mm's registration
-//! it asks for again and again, and works meanwhile (`Worker::registering`); the driver's are safe because no thread's stack moves (`threads`). Between taking out and letting go the worker touches only its stack and memory that
-//! never moves: what it must not wait for is a page that it moves itself. So malloc's heap, which the driver lives in, is not moved at all.
+//! Whoever wants pages moved asks the worker and waits. The worker waits for no lock under which
+//! others touch pages that can move: the mm's registration it asks for again and again, and works
+//! meanwhile (`Worker::registering`); the driver's are safe because no thread's stack moves
+//! (`threads`). Between taking out and letting go the worker touches only its stack and memory that
+//! never moves: what it must not wait for is a page that it moves itself. So malloc's heap, which
+//! the driver lives in, is not moved at all.
 //!
-//! `hold` is read-locked by the interposed calls around a change of mappings and write-locked by the worker around the replacement. `places`
-//! guards the runs and, together with `reading`, that what the collector sealed is not unsealed too early. Order: the mm's registration,
-//! hold, places; the lock in `late` is a leaf. Driver callbacks run without any of them.
+//! `hold` is read-locked by the interposed calls around a change of mappings and write-locked by
+//! the worker around the replacement. `places` guards the runs and, together with `reading`, that
+//! what the collector sealed is not unsealed too early. Order: the mm's registration, hold, places;
+//! the lock in `late` is a leaf. Driver callbacks run without any of them.
 //!
 //! # Limits
 //!
-//! - Private anonymous memory that is readable and writable is moved; shared and file mappings, locked or pinned pages, malloc's heap and the first
-//!   thread's stack stay where they are. Advice given before (huge pages, dump, fork) and protection keys do not come along.
-//! - Who waits on a futex that is not private (of a process-shared mutex, say) while its page moves to coherent memory or back may not be woken: what
-//!   it waits by changes. Joining threads is such waiting, so threads' descriptors stay where they are, and their stacks with them (`threads`).
-//! - A driver's own data in memory that goes to a GPU, because the program has it in one mapping with its own, may have driver and worker wait for each other.
-//! - Each run of pages is a mapping, two where it splits one. Moving stops short of vm.max_map_count, see `budget`.
-//! - Changes that bypass libc are seen by their events. One window is left, which the kernel has no call to close, because mremap replaces whatever is at
-//!   its target: between `swap`'s last look at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol takes the
-//!   mapping away *and* another puts a new one at the same place, the new one is replaced; if it only unmaps, something stays mapped where the program
-//!   has nothing. Interposed calls are excluded for that time. A move alone is found, and its contents follow.
-//! - mremap, without libc's symbol, of memory that migration has cut into several mappings may be refused (EFAULT).
+//! - Private anonymous memory that is readable and writable is moved; shared and file mappings,
+//!   locked or pinned pages, malloc's heap and the first thread's stack stay where they are. Advice
+//!   given before (huge pages, dump, fork) and protection keys do not come along.
+//! - Who waits on a futex that is not private (of a process-shared mutex, say) while its page moves
+//!   to coherent memory or back may not be woken: what it waits by changes. Joining threads is such
+//!   waiting, so threads' descriptors stay where they are, and their stacks with them (`threads`).
+//! - A driver's own data in memory that goes to a GPU, because the program has it in one mapping
+//!   with its own, may have driver and worker wait for each other.
+//! - Each run of pages is a mapping, two where it splits one. Moving stops short of
+//!   vm.max_map_count, see `budget`.
+//! - Changes that bypass libc are seen by their events. One window is left, which the kernel has no
+//!   call to close, because mremap replaces whatever is at its target: between `swap`'s last look
+//!   at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol
+//!   takes the mapping away *and* another puts a new one at the same place, the new one is
+//!   replaced; if it only unmaps, something stays mapped where the program has nothing. Interposed
+//!   calls are excluded for that time. A move alone is found, and its contents follow.
+//! - mremap, without libc's symbol, of memory that migration has cut into several mappings may be
+//!   refused (EFAULT).
 //! - For a second after a discard without libc's symbol its pages stay where they are.
-//! - Growing a moved mapping by mremap without libc's symbol is refused by the kernel or shows the VRAM's next pages. A fork without libc's handlers
-//!   (`_Fork`, raw clone) shares coherent pages with the child. MADV_FREE without libc's symbol is refused.
-//! - I/O in flight into pages on the device (`O_DIRECT`, registered buffers) is not seen when they move back.
-//! - Without the privilege for it (CAP_SYS_PTRACE or vm.unprivileged_userfaultfd) only user mode can wait: a system call that touches pages that
-//!   are just moving, or are private on a device, fails with EFAULT.
+//! - Growing a moved mapping by mremap without libc's symbol is refused by the kernel or shows the
+//!   VRAM's next pages. A fork without libc's handlers (`_Fork`, raw clone) shares coherent pages
+//!   with the child. MADV_FREE without libc's symbol is refused.
+//! - I/O in flight into pages on the device (`O_DIRECT`, registered buffers) is not seen when they
+//!   move back.
+//! - Without the privilege for it (CAP_SYS_PTRACE or vm.unprivileged_userfaultfd) only user mode
+//!   can wait: a system call that touches pages that are just moving, or are private on a device,
+//!   fails with EFAULT.
 
 mod attached;
 mod budget;
@@ -106,14 +127,17 @@ pub(crate) fn can_move() -> io::Result<bool> {
     Descriptor::probe()
 }
 
-/// How long the worker stays awake for the next request, and who made a small one for its answer: about as long as moving 2 MiB takes. To be woken up
-/// takes a good part of that where an idle processor has to be.
+/// How long the worker stays awake for the next request, and who made a small one for its answer:
+/// about as long as moving 2 MiB takes. To be woken up takes a good part of that where an idle
+/// processor has to be.
 const AWAKE: Duration = Duration::from_micros(500);
 
-/// A request for as many bytes is moved by two threads together, for which whoever made it leaves them a processor.
+/// A request for as many bytes is moved by two threads together, for which whoever made it leaves
+/// them a processor.
 const LARGE: u64 = 128 << 10;
 
-/// A microsecond or two in which others have the processor: threads that want it, and the other half of its core.
+/// A microsecond or two in which others have the processor: threads that want it, and the other
+/// half of its core.
 fn relax() {
     for _ in 0..40 {
         std::hint::spin_loop();
@@ -140,7 +164,8 @@ enum Job {
     Evict { device: usize, places: Vec<VramOffset>, done: mpsc::SyncSender<u64> },
 }
 
-/// What [`Job::ToDevice`] answers: the places, `None` where a page moved, how many did, and which may be shared with a child.
+/// What [`Job::ToDevice`] answers: the places, `None` where a page moved, how many did, and which
+/// may be shared with a child.
 struct Placed {
     places: Vec<Option<VramOffset>>,
     moved: u64,
@@ -157,7 +182,8 @@ pub(crate) struct Mover {
     ring: Ring,
     places: Places,
     mappings: Mappings,
-    /// The collector is between sealing everything and having passed on what it read. Written with `places` locked.
+    /// The collector is between sealing everything and having passed on what it read. Written with
+    /// `places` locked.
     reading: AtomicBool,
     hold: RwLock<()>,
     pub(crate) late: LateDiscards,
@@ -215,7 +241,8 @@ impl Mover {
         };
         let bytes = size_of::<Self>();
         let home = sys::map_anonymous(bytes, libc::MAP_PRIVATE)?.cast::<Self>();
-        // SAFETY: a new mapping, page aligned and large enough, that is never unmapped and that nobody else knows.
+        // SAFETY: a new mapping, page aligned and large enough, that is never unmapped and that
+        // nobody else knows.
         let mover: &'static Self = unsafe {
             home.write(mover);
             home.as_ref()
@@ -226,8 +253,9 @@ impl Mover {
         for own in [home, probe, empty, stash.memory(), mover.ring.memory(), mover.places.memory()] {
             mover.own.add(own);
         }
-        // A thread that starts protects its stack's guard, which is a change of mappings as any: it would wait for a replacement, and that for
-        // the collector. So all run before anything moves.
+        // A thread that starts protects its stack's guard, which is a change of mappings as any: it
+        // would wait for a replacement, and that for the collector. So all run before anything
+        // moves.
         std::thread::Builder::new().name("vkfd-collect".into()).spawn(move || {
             mover.together.begun();
             mover.begun();
@@ -247,7 +275,8 @@ impl Mover {
         Ok(mover)
     }
 
-    /// A thread of the mover's has begun. Not told by a channel, whose end frees: the collector must not from here on.
+    /// A thread of the mover's has begun. Not told by a channel, whose end frees: the collector
+    /// must not from here on.
     fn begun(&self) {
         self.keep_stack();
         self.threads.fetch_add(1, Ordering::SeqCst);
@@ -306,7 +335,8 @@ impl Mover {
         let mut placed = ask(places.to_vec())?;
         let mut moved = placed.moved;
         if !placed.shared.is_empty() {
-            // Shared with a child until they are written to: have them copied as a write would. Not by the worker, who must wait for no page.
+            // Shared with a child until they are written to: have them copied as a write would. Not
+            // by the worker, who must wait for no page.
             for span in &placed.shared {
                 let _ = sys::madvise(span.start().0, span.bytes(), libc::MADV_POPULATE_WRITE);
             }
@@ -356,9 +386,10 @@ impl Mover {
         self.ring.settle();
     }
 
-    /// Runs `f` with the runs while no change that has begun is unread, and none that begins is read: whoever makes one sleeps until `f` is
-    /// over. What `f` does through the descriptor thus comes before any such change, or fails with EAGAIN. Does not allocate; `f` must
-    /// change no registered mapping, or it waits for itself.
+    /// Runs `f` with the runs while no change that has begun is unread, and none that begins is
+    /// read: whoever makes one sleeps until `f` is over. What `f` does through the descriptor thus
+    /// comes before any such change, or fails with EAGAIN. Does not allocate; `f` must change no
+    /// registered mapping, or it waits for itself.
     fn undisturbed<R>(&self, f: impl FnOnce(&mut places::Runs<'_>) -> R) -> R {
         loop {
             let mut runs = self.places.lock();
@@ -388,7 +419,8 @@ impl Mover {
         (runs.pages(), runs.len())
     }
 
-    /// Calls `f` for the parts of `span` in order: where a part is on a device, `None` for what is in system memory.
+    /// Calls `f` for the parts of `span` in order: where a part is on a device, `None` for what is
+    /// in system memory.
     pub(crate) fn each_part<E>(
         &self,
         span: CpuSpan,
@@ -486,8 +518,9 @@ impl Mover {
         });
     }
 
-    /// Unseals the coherent runs that nothing is pending for, and lets go on who waits there. Not while something changes: for a moment other
-    /// memory that may be there now would not be registered for missing pages. Whether all are unsealed now. The worker only.
+    /// Unseals the coherent runs that nothing is pending for, and lets go on who waits there. Not
+    /// while something changes: for a moment other memory that may be there now would not be
+    /// registered for missing pages. Whether all are unsealed now. The worker only.
     fn unseal(&self) -> bool {
         let mut runs = self.places.lock();
         let mut sealed = (0..runs.len()).filter_map(|i| runs.get(i)).filter(|run| run.sealed);

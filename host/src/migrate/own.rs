@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which memory is the host's own: it never moves, and is watched for nobody.
 //!
-//! It may be in one mapping with the client's, a stack just below it for example. The lock is a leaf.
+//! It may be in one mapping with the client's, a stack just below it for example. The lock is a
+//! leaf.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vkfd_driver::addr::CpuSpan;

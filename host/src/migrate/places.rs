@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which CPU pages are in which GPU's memory: a sorted array of runs, in memory of its own, of a fixed capacity.
+//! Which CPU pages are in which GPU's memory: a sorted array of runs, in memory of its own, of a
+//! fixed capacity.
 //!
-//! Only the worker changes it. Its lock is taken by everyone who looks, among them the collector, so nothing is allocated and nothing that
-//! may wait is touched under it.
+//! Only the worker changes it. Its lock is taken by everyone who looks, among them the collector,
+//! so nothing is allocated and nothing that may wait is touched under it.
 
 use crate::table::Table;
 use std::io;
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
 
-/// The most runs. Each is a mapping (two where it splits one), so this is no less than mappings allow.
+/// The most runs. Each is a mapping (two where it splits one), so this is no less than mappings
+/// allow.
 pub(super) const CAPACITY: usize = 1 << 15;
 const WORDS: usize = 4;
 const COHERENT: u64 = 1;
@@ -127,8 +129,8 @@ impl Runs<'_> {
         self.get(self.first_from(span.start()))?.cut(span)
     }
 
-    /// The first addresses from `from` on that are in a row at `places` (ascending) of memory number `memory`, which begins at `base`. O(runs from
-    /// there * log places).
+    /// The first addresses from `from` on that are in a row at `places` (ascending) of memory
+    /// number `memory`, which begins at `base`. O(runs from there * log places).
     pub(super) fn next_at(&self, from: CpuVa, memory: u32, base: FabricAddr, places: &[VramOffset]) -> Option<CpuSpan> {
         let above = CpuSpan::between(from, CpuVa(u64::MAX));
         (self.first_from(from)..*self.len).find_map(|i| {

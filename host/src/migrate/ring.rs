@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the collector has read and the worker has not dealt with yet: changes of mappings, and accesses that wait.
+//! What the collector has read and the worker has not dealt with yet: changes of mappings, and
+//! accesses that wait.
 //!
-//! One producer, one consumer, a fixed place in memory. The worker may look at entries before it handles them, and strike its own ones out.
+//! One producer, one consumer, a fixed place in memory. The worker may look at entries before it
+//! handles them, and strike its own ones out.
 
 use crate::sys;
 use crate::table::Table;
@@ -38,7 +40,8 @@ impl Change {
         }
     }
 
-    /// Whether what is mapped in `span` is other than before: something there has changed, or has come there.
+    /// Whether what is mapped in `span` is other than before: something there has changed, or has
+    /// come there.
     pub(super) fn touches(self, span: CpuSpan) -> bool {
         let came = match self {
             Self::Remap { from, to } => CpuSpan::new(to, from.bytes()).is_some_and(|came| came.overlaps(span)),
@@ -76,7 +79,8 @@ pub(super) enum Fate {
     Here,
     /// Nobody wants them any more.
     Discarded,
-    /// Its mapping has gone: by the client, before or after it was replaced, or by the worker, who replaced it.
+    /// Its mapping has gone: by the client, before or after it was replaced, or by the worker, who
+    /// replaced it.
     Unmapped,
     /// Its mapping is there now, before or after it was replaced.
     Moved(CpuVa),
@@ -159,7 +163,8 @@ impl Ring {
         (since..self.produced()).map(|at| (at, self.get(at))).filter(move |(_, change)| change.touches(span))
     }
 
-    /// What becomes of the page at `at`, by what is pending. What was unmapped and then moved nevertheless had been replaced by the worker.
+    /// What becomes of the page at `at`, by what is pending. What was unmapped and then moved
+    /// nevertheless had been replaced by the worker.
     pub(super) fn fate(&self, at: CpuVa, since: u64) -> Fate {
         let mut now = at;
         let mut unmapped = false;
@@ -182,9 +187,11 @@ impl Ring {
         }
     }
 
-    /// Strikes what the worker itself caused since `since`, when it moved its mapping at `staged` over what was in `span`. That unmapped what was there:
-    /// all at once, or what the client's changes just before had left of it. Such an unmap of the client's looks the same and is taken for the worker's,
-    /// since the mapping that is there now is the same either way: it stays where the client has none any more.
+    /// Strikes what the worker itself caused since `since`, when it moved its mapping at `staged`
+    /// over what was in `span`. That unmapped what was there: all at once, or what the client's
+    /// changes just before had left of it. Such an unmap of the client's looks the same and is
+    /// taken for the worker's, since the mapping that is there now is the same either way: it stays
+    /// where the client has none any more.
     pub(super) fn strike_own(&self, since: u64, staged: CpuSpan, span: CpuSpan) {
         let entries = since..self.produced();
         let whole = entries.clone().find(|at| self.get(*at) == Change::Unmap(span));
@@ -259,7 +266,8 @@ mod tests {
         Change::Remap { from: pages(from, count), to: CpuVa(to * PAGE) }
     }
 
-    /// Positions of what is left after the worker's own was struck: its mapping at 100 replaced 10..20.
+    /// Positions of what is left after the worker's own was struck: its mapping at 100 replaced
+    /// 10..20.
     fn left(changes: &[Change]) -> Vec<u64> {
         let ring = ring(changes);
         ring.strike_own(0, pages(100, 10), pages(10, 10));

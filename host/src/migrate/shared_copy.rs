@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A copy that two threads make, because one processor alone does not use what memory can do: the worker, who needs it, and a helper, who is awake while
-//! much moves.
+//! A copy that two threads make, because one processor alone does not use what memory can do: the
+//! worker, who needs it, and a helper, who is awake while much moves.
 //!
-//! Steps are claimed one by one. The ticket counts the copies begun and the steps claimed of the last, so nobody claims a step of a copy that is over, and
-//! what the copy is about does not change before all claimed steps are done.
+//! Steps are claimed one by one. The ticket counts the copies begun and the steps claimed of the
+//! last, so nobody claims a step of a copy that is over, and what the copy is about does not change
+//! before all claimed steps are done.
 //!
-//! Limit: a step that was claimed is waited for, also when its processor does something else meanwhile.
+//! Limit: a step that was claimed is waited for, also when its processor does something else
+//! meanwhile.
 
 use crate::sys;
 use crate::uffd::block_signals;
@@ -72,9 +74,11 @@ impl SharedCopy {
         }
     }
 
-    /// Begins a copy to `to` from `from`: from the stash to VRAM or back. It is to be ended. One thread at a time.
+    /// Begins a copy to `to` from `from`: from the stash to VRAM or back. It is to be ended. One
+    /// thread at a time.
     pub(super) fn begin(&self, to: CpuVa, from: CpuVa) {
-        // No step of the last copy is left to be claimed, and from here to the new ticket there is none at all.
+        // No step of the last copy is left to be claimed, and from here to the new ticket there is
+        // none at all.
         self.steps.store(0, Ordering::SeqCst);
         self.done.store(0, Ordering::SeqCst);
         self.failed.store(false, Ordering::SeqCst);
@@ -89,8 +93,8 @@ impl SharedCopy {
         self.steps.store(bytes / STEP, Ordering::SeqCst);
     }
 
-    /// Copies what is left of the first `bytes`, none of which are fewer than were offered, and waits for who copies. False when something could not
-    /// be touched.
+    /// Copies what is left of the first `bytes`, none of which are fewer than were offered, and
+    /// waits for who copies. False when something could not be touched.
     pub(super) fn end(&self, bytes: u64) -> bool {
         let steps = bytes / STEP;
         self.steps.store(steps, Ordering::SeqCst);
@@ -109,7 +113,8 @@ impl SharedCopy {
         self.end(to.bytes())
     }
 
-    /// Copies a step, if there is one to be claimed. Neither allocates nor waits, but for the pages that it touches.
+    /// Copies a step, if there is one to be claimed. Neither allocates nor waits, but for the pages
+    /// that it touches.
     pub(super) fn help(&self) -> bool {
         let mut ticket = self.ticket.load(Ordering::SeqCst);
         let step = loop {
@@ -134,7 +139,8 @@ impl SharedCopy {
 fn copy(to: CpuVa, from: CpuVa, bytes: u64) -> bool {
     let target = std::ptr::with_exposed_provenance_mut(index(to.0));
     let source = std::ptr::with_exposed_provenance(index(from.0));
-    // SAFETY: VRAM is only accessed raw, and the other is the stash's, or (a test's sabotage) the client's memory: nothing of the host's refers to it.
+    // SAFETY: VRAM is only accessed raw, and the other is the stash's, or (a test's sabotage) the
+    // client's memory: nothing of the host's refers to it.
     unsafe { vkfd_gpu::raw::copy_nontemporal(target, source, index(bytes)) }.is_ok()
 }
 
@@ -176,7 +182,8 @@ mod tests {
             let (first, second) = (first.collect::<Vec<_>>(), second.collect::<Vec<_>>());
             while round < 200 || helped.load(Ordering::SeqCst) < 100 {
                 round += 1;
-                // SAFETY: mapped above; what another thread would still write is what the test looks for, word by word.
+                // SAFETY: mapped above; what another thread would still write is what the test
+                // looks for, word by word.
                 first.iter().for_each(|word| unsafe { word.write_volatile(round) });
                 copy.begin(to.start(), from.start());
                 copy.offer(offered);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Replacing a mapping of the client's by another.
 //!
-//! The replacement is made and registered elsewhere and moved over the client's by mremap, so that at its final place it is
-//! never unregistered: no change of it goes unseen and no access finds it early. Nothing here touches the heap.
+//! The replacement is made and registered elsewhere and moved over the client's by mremap, so that
+//! at its final place it is never unregistered: no change of it goes unseen and no access finds it
+//! early. Nothing here touches the heap.
 
 use super::descriptor::{Holes, Mode};
 use super::device_ram::Window;
@@ -16,7 +17,8 @@ use vkfd_sabotage::Switch;
 #[derive(Debug)]
 pub(super) struct Staged {
     span: CpuSpan,
-    /// It stays where it is for the next time, and a copy of it replaces the client's: of which one event less tells.
+    /// It stays where it is for the next time, and a copy of it replaces the client's: of which one
+    /// event less tells.
     stands: bool,
 }
 
@@ -71,7 +73,8 @@ impl Mover {
         }
     }
 
-    /// Replaces `span` by `staged`, which is as long and as protected, unless something has changed there since ring position `since`.
+    /// Replaces `span` by `staged`, which is as long and as protected, unless something has changed
+    /// there since ring position `since`.
     ///
     /// # Errors
     /// The errno (EBUSY for a change); nothing was replaced.
@@ -87,7 +90,8 @@ impl Mover {
                 sabotage::wait_if(Switch::ReplaceSlowly);
                 let stands = if staged.stands { libc::MREMAP_DONTUNMAP } else { 0 };
                 let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stands;
-                // SAFETY: the client's mapping is emptied or about to be filled from its copy, and no one but the client refers to it.
+                // SAFETY: the client's mapping is emptied or about to be filled from its copy, and
+                // no one but the client refers to it.
                 let moved =
                     unsafe { sys::mremap(staged.span.start().0, span.bytes(), span.bytes(), flags, span.start().0) };
                 moved.map(drop).map_err(|e| errno(&e))
@@ -103,7 +107,8 @@ impl Mover {
         done
     }
 
-    /// Unmaps `span`, a mapping of the worker's where the client has none, if `is_there` says that it is there still.
+    /// Unmaps `span`, a mapping of the worker's where the client has none, if `is_there` says that
+    /// it is there still.
     pub(super) fn take_back(&self, span: CpuSpan, is_there: impl FnOnce() -> bool) {
         let _interposed_calls_wait = self.replacing();
         self.quiesce();
@@ -112,8 +117,8 @@ impl Mover {
         }
     }
 
-    /// Takes the pages of `part`, of one mapping, out to the stash at `to`, as many from its start as can be. How many bytes, and whether all of them were
-    /// there.
+    /// Takes the pages of `part`, of one mapping, out to the stash at `to`, as many from its start
+    /// as can be. How many bytes, and whether all of them were there.
     pub(super) fn take_part(&self, part: CpuSpan, to: CpuVa) -> (u64, bool) {
         let all =
             self.descriptor.move_pages(CpuSpan::between(to, CpuVa(to.0 + part.bytes())), part.start(), Holes::Stop);
@@ -125,7 +130,8 @@ impl Mover {
         (all.bytes + rest.bytes, false)
     }
 
-    /// Gives pages of the stash at `from` to `to`, where they are missing. How far it came, and what stopped it.
+    /// Gives pages of the stash at `from` to `to`, where they are missing. How far it came, and
+    /// what stopped it.
     pub(super) fn give(&self, to: CpuSpan, from: CpuVa) -> (u64, Option<i32>) {
         let mut at = 0;
         while at < to.bytes() {
@@ -133,7 +139,8 @@ impl Mover {
             let source = CpuVa(from.0 + at);
             let mut done = self.descriptor.move_pages(rest, source, Holes::Stay);
             if done.bytes == 0 && matches!(done.errno, Some(libc::EINVAL | libc::EBUSY)) {
-                // Not writable, or in use by the kernel at the moment: a copy, in which holes are zeros.
+                // Not writable, or in use by the kernel at the moment: a copy, in which holes are
+                // zeros.
                 done = self.descriptor.copy(rest, source);
             }
             at += done.bytes;
@@ -148,8 +155,9 @@ impl Mover {
     }
 }
 
-/// Memory for [`Mover::stage_empty`], which nobody touches. Between pages without access, so that it is a mapping of its own; and where a huge page could
-/// be, so that it shares a page table with nobody: its copies have none either, and huge pages can come there.
+/// Memory for [`Mover::stage_empty`], which nobody touches. Between pages without access, so that
+/// it is a mapping of its own; and where a huge page could be, so that it shares a page table with
+/// nobody: its copies have none either, and huge pages can come there.
 pub(super) fn map_empty() -> std::io::Result<CpuSpan> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
@@ -165,6 +173,7 @@ fn unstage(staged: Staged) {
     if stands {
         return;
     }
-    // SAFETY: the mapping was made here, or put in a place where the client has none; nobody refers to it.
+    // SAFETY: the mapping was made here, or put in a place where the client has none; nobody refers
+    // to it.
     unsafe { sys::unmap(span.start().0, span.bytes()) };
 }

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where threads have their stacks, and the C library what it knows of each of them, which never goes to a GPU.
+//! Where threads have their stacks, and the C library what it knows of each of them, which never
+//! goes to a GPU.
 //!
-//! A thread that works for the driver has the driver's locks while it touches its stack. If that had moved it would wait for the worker; and the worker,
-//! which tells the driver of what moves, would wait for the lock. Nobody would ever go on. So no thread's stack moves, the client's neither: they
-//! all call the driver.
+//! A thread that works for the driver has the driver's locks while it touches its stack. If that
+//! had moved it would wait for the worker; and the worker, which tells the driver of what moves,
+//! would wait for the lock. Nobody would ever go on. So no thread's stack moves, the client's
+//! neither: they all call the driver.
 //!
-//! The C library's descriptor of a thread is at the upper end of its stack. Who joins a thread waits on a word there, which the kernel clears and wakes
-//! when the thread has ended. That futex is not a private one, so what it is waited on by is the page: of anonymous memory the address, of a mapping of
-//! VRAM the file. Who began to wait before the page moved would not be found after it. The other futexes that threads wait on are private, that is of
-//! the address whatever is behind it.
+//! The C library's descriptor of a thread is at the upper end of its stack. Who joins a thread
+//! waits on a word there, which the kernel clears and wakes when the thread has ended. That futex
+//! is not a private one, so what it is waited on by is the page: of anonymous memory the address,
+//! of a mapping of VRAM the file. Who began to wait before the page moved would not be found after
+//! it. The other futexes that threads wait on are private, that is of the address whatever is
+//! behind it.
 //!
-//! Limits: a thread that starts while memory moves is seen by the next move only, and the stack that it has may be in memory that went to a GPU
-//! when it was nobody's. Below a stack whose creator gave it no guard, up to [`STACK`] of other memory in the same mapping stay, too.
+//! Limits: a thread that starts while memory moves is seen by the next move only, and the stack
+//! that it has may be in memory that went to a GPU when it was nobody's. Below a stack whose
+//! creator gave it no guard, up to [`STACK`] of other memory in the same mapping stay, too.
 
 use super::vma::Mappings;
 use crate::sys;
@@ -23,7 +28,8 @@ use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
 /// The list of a thread's robust mutexes begins in its descriptor, just after the word.
 const BEFORE: u64 = 64;
 
-/// The most that a stack is taken to have, below its descriptor: as much as the C library gives it where nobody says otherwise.
+/// The most that a stack is taken to have, below its descriptor: as much as the C library gives it
+/// where nobody says otherwise.
 const STACK: u64 = 8 << 20;
 
 /// A page that a thread's descriptor may be in.
@@ -45,7 +51,8 @@ impl Threads {
         Ok(Self { tasks: rustix::fs::open("/proc/self/task", flags, Mode::empty())?, known: Vec::new() })
     }
 
-    /// The parts of `span` that are threads' stacks, with their descriptors. O(threads), and a query for each of them that is near.
+    /// The parts of `span` that are threads' stacks, with their descriptors. O(threads), and a
+    /// query for each of them that is near.
     ///
     /// # Errors
     /// As for [`Threads::open`].
@@ -62,7 +69,8 @@ impl Threads {
             if !most.overlaps(span) {
                 continue;
             }
-            // Below it is a page without access, so the mapping begins where the stack ends; above it may go on with other memory.
+            // Below it is a page without access, so the mapping begins where the stack ends; above
+            // it may go on with other memory.
             let first = match mappings.query(page) {
                 Ok(Some(mapping)) if mapping.span.contains(page) => mapping.span.start(),
                 _ => page,
@@ -75,7 +83,8 @@ impl Threads {
         Ok(stacks)
     }
 
-    /// The pages of all threads' descriptors. O(threads); a good part of a microsecond each, and four times that where threads have come or gone.
+    /// The pages of all threads' descriptors. O(threads); a good part of a microsecond each, and
+    /// four times that where threads have come or gone.
     ///
     /// # Errors
     /// As for [`Threads::open`].
@@ -126,7 +135,8 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    /// On x86-64 the thread pointer is the descriptor's address, and the list is in its first page or the next.
+    /// On x86-64 the thread pointer is the descriptor's address, and the list is in its first page
+    /// or the next.
     fn own() -> CpuVa {
         // SAFETY: no preconditions.
         CpuVa(unsafe { libc::pthread_self() } / PAGE * PAGE)
@@ -139,7 +149,8 @@ mod tests {
     #[test]
     fn every_thread_has_a_descriptor_where_its_thread_pointer_is() {
         let threads = &mut Threads::open().unwrap();
-        // In turn one and three threads, so that who comes is another's successor, and all at the same number.
+        // In turn one and three threads, so that who comes is another's successor, and all at the
+        // same number.
         for round in 0..20 {
             let there = Barrier::new(round % 2 * 2 + 2);
             let own_pages = std::thread::scope(|scope| {

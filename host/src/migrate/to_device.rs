@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! From system memory to a GPU's.
 //!
-//! In chunks, which the driver is told of in one invalidation each, and these in pieces of at most 2 MiB: what waits, waits for one piece.
+//! In chunks, which the driver is told of in one invalidation each, and these in pieces of at most
+//! 2 MiB: what waits, waits for one piece.
 
 use super::descriptor::Mode;
 use super::device_ram::{DeviceRam, Window};
@@ -36,7 +37,8 @@ impl Offers {
         self.places.get(self.index(at)).copied().flatten()
     }
 
-    /// Takes the offers for these pages, which are among those asked for, back for now: which they were.
+    /// Takes the offers for these pages, which are among those asked for, back for now: which they
+    /// were.
     fn withhold(&mut self, stacks: &[CpuSpan]) -> Vec<(usize, VramOffset)> {
         let mut withheld = Vec::new();
         for stack in stacks {
@@ -54,7 +56,8 @@ impl Offers {
         self.places[first..first + super::places::pages_of(span)].fill(None);
     }
 
-    /// The next piece at or after `at` and before `end`: pages next to each other, with places next to each other, in one block of 2 MiB.
+    /// The next piece at or after `at` and before `end`: pages next to each other, with places next
+    /// to each other, in one block of 2 MiB.
     fn piece(&self, at: CpuVa, end: CpuVa) -> Option<(CpuSpan, VramOffset)> {
         let mut at = at;
         let first = loop {
@@ -77,7 +80,8 @@ impl Offers {
 
 /// What came of a piece.
 enum Outcome {
-    /// That much of it, from its start, has been moved; what was moved away by the client meanwhile has been given back.
+    /// That much of it, from its start, has been moved; what was moved away by the client meanwhile
+    /// has been given back.
     Moved(Run),
     /// Its first page cannot be taken out now: shared with a child, pinned, gone.
     Stuck,
@@ -167,8 +171,8 @@ impl Worker {
         true
     }
 
-    /// The parts of `chunk` that can move and have a page with an offer: of one mapping each, or `joined` of several next to each other, which memory is
-    /// in that came back piece by piece.
+    /// The parts of `chunk` that can move and have a page with an offer: of one mapping each, or
+    /// `joined` of several next to each other, which memory is in that came back piece by piece.
     fn movable(&self, chunk: CpuSpan, offers: &Offers, joined: bool) -> Vec<CpuSpan> {
         let mut parts: Vec<CpuSpan> = Vec::new();
         self.mover.mappings.within(chunk, |vma| {
@@ -197,7 +201,8 @@ impl Worker {
         self.mover.each_part(part, |_, place| if place.is_none() { Err(()) } else { Ok(()) }).is_err()
     }
 
-    /// Moves what it can of `part`, which is adopted. Pages that cannot be taken out are noted in `shared`. Whether to stop.
+    /// Moves what it can of `part`, which is adopted. Pages that cannot be taken out are noted in
+    /// `shared`. Whether to stop.
     fn part_to_device(
         &mut self,
         part: CpuSpan,
@@ -210,7 +215,8 @@ impl Worker {
         let mut at = part.start();
         while let Some((piece, place)) = offers.piece(at, part.end()) {
             self.drain();
-            // Announced discards that were told of are over then; what is told of from now on is pending.
+            // Announced discards that were told of are over then; what is told of from now on is
+            // pending.
             drop(self.mover.replacing());
             let piece = match self.mover.late.clear_part(piece) {
                 Some(clear) if clear.start() == piece.start() => clear,
@@ -280,7 +286,8 @@ impl Worker {
         outcome
     }
 
-    /// From taking out to letting go: nothing here touches the heap. Also whether the slot is left with all its pages.
+    /// From taking out to letting go: nothing here touches the heap. Also whether the slot is left
+    /// with all its pages.
     fn take_out(
         &self,
         piece: CpuSpan,
@@ -338,15 +345,17 @@ impl Worker {
         (Outcome::Moved(run), full && taken == HUGE)
     }
 
-    /// Takes the pages of `piece` out, as many from its start as can be. How many bytes, and whether all of them were there; `None` when the
-    /// mappings are not those that were looked at. All at one moment: either before a change of the mappings, or not at all.
+    /// Takes the pages of `piece` out, as many from its start as can be. How many bytes, and
+    /// whether all of them were there; `None` when the mappings are not those that were looked at.
+    /// All at one moment: either before a change of the mappings, or not at all.
     fn take_pages(&self, piece: CpuSpan, slot: CpuVa, since: u64) -> Option<(u64, bool)> {
         let mover = self.mover;
         mover.undisturbed(|_| {
             if mover.ring.pending(since, piece).next().is_some() {
                 return None;
             }
-            // What came into a hole since `adopt` is not registered; without that it could go again unseen.
+            // What came into a hole since `adopt` is not registered; without that it could go again
+            // unseen.
             mover.descriptor.register(piece, Mode::Missing).ok()?;
             mover.mappings.uniform(piece, is_movable)?;
             if sabotage::has(Switch::CopyUnsealed) {
@@ -378,8 +387,8 @@ impl Worker {
         })
     }
 
-    /// Puts the mapping of VRAM in the place of `run`'s, sealed, and enters the run, whose contents are also at `slot`. False when it could not
-    /// be; then nothing has changed.
+    /// Puts the mapping of VRAM in the place of `run`'s, sealed, and enters the run, whose contents
+    /// are also at `slot`. False when it could not be; then nothing has changed.
     pub(super) fn put_vram(&self, run: Run, window: &Window, slot: CpuVa, since: u64) -> bool {
         let Ok(Some(Vma { prot, .. })) = self.mover.mappings.query(run.span.start()) else { return false };
         let staged: Result<Staged, i32> = self.mover.stage_vram(window, window.offset(run.at), run.span.bytes(), prot);
@@ -403,8 +412,9 @@ impl Worker {
         true
     }
 
-    /// Pages of `part` may have been moved by the client just before their mapping was replaced: then its contents go there, from `kept`. What has
-    /// happened after that finds the run, which stays sealed until then.
+    /// Pages of `part` may have been moved by the client just before their mapping was replaced:
+    /// then its contents go there, from `kept`. What has happened after that finds the run, which
+    /// stays sealed until then.
     fn moved_before(&self, part: Run, window: &Window, kept: CpuVa, since: u64) {
         for page in (0..part.span.bytes()).step_by(index(PAGE)) {
             let at = CpuVa(part.span.start().0 + page);
@@ -438,7 +448,8 @@ impl Worker {
         })
     }
 
-    /// Gives pages that were taken out back: to where they were, or have been moved to; those that were discarded to nobody.
+    /// Gives pages that were taken out back: to where they were, or have been moved to; those that
+    /// were discarded to nobody.
     fn give_back(&self, piece: CpuSpan, slot: CpuVa, since: u64) {
         if sabotage::has(Switch::CopyUnsealed) {
             return;
@@ -481,7 +492,8 @@ impl Worker {
         self.mover.descriptor.wake(piece);
     }
 
-    /// Has `part` registered with the mover's descriptor. False when it cannot be, or is no memory to move any more.
+    /// Has `part` registered with the mover's descriptor. False when it cannot be, or is no memory
+    /// to move any more.
     fn adopt(&mut self, part: CpuSpan) -> bool {
         self.adopted = Some(part);
         self.disturbed = false;
@@ -507,8 +519,9 @@ impl Worker {
         true
     }
 
-    /// Waits until the watches' descriptor has told of what had begun before. The reader may wait for a GPU, and that for a page, so the worker goes on
-    /// working. False when there is no end to it.
+    /// Waits until the watches' descriptor has told of what had begun before. The reader may wait
+    /// for a GPU, and that for a page, so the worker goes on working. False when there is no end to
+    /// it.
     fn hear_others(&mut self) -> bool {
         (0..PATIENCE).any(|_| {
             self.mm.is_heard() || {
@@ -533,8 +546,9 @@ impl Worker {
         }
     }
 
-    /// Ends the mover's registration of `part`, which is no run; if it is watched its events go to the watches' descriptor again. What a change that is
-    /// not dealt with yet touches stays registered until it is: empty memory of a run may have been moved there.
+    /// Ends the mover's registration of `part`, which is no run; if it is watched its events go to
+    /// the watches' descriptor again. What a change that is not dealt with yet touches stays
+    /// registered until it is: empty memory of a run may have been moved there.
     pub(super) fn disown(&mut self, part: CpuSpan) {
         let mover = self.mover;
         let done = self.mm.take_over(part, || {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! From a GPU's memory back to system memory: on request, when the CPU touches private pages, and when their contents were discarded.
+//! From a GPU's memory back to system memory: on request, when the CPU touches private pages, and
+//! when their contents were discarded.
 //!
-//! Coherent pages: an empty mapping replaces that of VRAM; then nobody reaches the VRAM pages any more, and their contents go into the empty mapping,
-//! where whoever touches it waits until then. Private pages: the client's mapping is empty already.
+//! Coherent pages: an empty mapping replaces that of VRAM; then nobody reaches the VRAM pages any
+//! more, and their contents go into the empty mapping, where whoever touches it waits until then.
+//! Private pages: the client's mapping is empty already.
 
 use super::descriptor::Holes;
 use super::device_ram::{identity, Window};
@@ -131,7 +133,8 @@ impl Worker {
         self.release_what_left(&piece)
     }
 
-    /// Replaces the mapping of VRAM by an empty one. False when it could not be; then it is as it was.
+    /// Replaces the mapping of VRAM by an empty one. False when it could not be; then it is as it
+    /// was.
     fn take_vram_away(&self, piece: &Run, window: &Window, since: u64) -> bool {
         let prot = match self.mover.mappings.query(piece.span.start()) {
             Ok(Some(vma)) if self.is_vram(piece, window) => vma.prot,
@@ -141,8 +144,9 @@ impl Worker {
         staged.and_then(|staged| self.mover.replace(staged, piece.span, prot, since)).is_ok()
     }
 
-    /// Fills the emptied mapping of `piece` and takes it out of the runs, page by page where mappings have changed since, at once otherwise.
-    /// The heap is not touched. What could not be filled stays a run, with its VRAM. How many bytes the slot has no pages for any more.
+    /// Fills the emptied mapping of `piece` and takes it out of the runs, page by page where
+    /// mappings have changed since, at once otherwise. The heap is not touched. What could not be
+    /// filled stays a run, with its VRAM. How many bytes the slot has no pages for any more.
     fn fill(&self, piece: Run, window: &Window, slot: Option<&Slot>, since: u64, contents: bool) -> u64 {
         let vram = window.mapped(window.offset(piece.at), piece.span.bytes()).start();
         // Into pages that are kept, or straight into new ones.
@@ -185,9 +189,10 @@ impl Worker {
                     self.put_back(piece, at, window, since);
                     return given;
                 }
-                // The mapping is not there, which is what a change looks like before it is known. When it stays unknown, it was one that
-                // cannot be told from the worker's own.
-                // Or it is several, since mprotect has cut it, of which no event tells: then page by page.
+                // The mapping is not there, which is what a change looks like before it is known.
+                // When it stays unknown, it was one that cannot be told from the worker's own. Or
+                // it is several, since mprotect has cut it, of which no event tells: then page by
+                // page.
                 Some(_) if !single => single = true,
                 Some(errno) => {
                     tries += 1;
@@ -234,7 +239,8 @@ impl Worker {
                 if !is_vram(to) {
                     return self.fill_missing(to, source);
                 }
-                // Moved before it was emptied: VRAM has come along, and what was emptied is where the client has nothing.
+                // Moved before it was emptied: VRAM has come along, and what was emptied is where
+                // the client has nothing.
                 match self.is_ours(part, since) {
                     Ok(stray) => Filled { stray, keep: true, ..done },
                     Err(errno) => later(errno),
@@ -243,7 +249,8 @@ impl Worker {
         }
     }
 
-    /// Whether the empty mapping is at `part`, which the worker has put there, and not something of the client's.
+    /// Whether the empty mapping is at `part`, which the worker has put there, and not something of
+    /// the client's.
     ///
     /// # Errors
     /// EAGAIN while mappings are changing.
@@ -274,7 +281,8 @@ impl Worker {
                 && matches!(done.errno, Some(libc::EINVAL | libc::EBUSY | libc::ENOENT))
                 && kept.is_some()
             {
-                // Not writable, so that pages cannot be moved there, or a page of the stash is in use by the kernel.
+                // Not writable, so that pages cannot be moved there, or a page of the stash is in
+                // use by the kernel.
                 done = self.mover.descriptor.copy(rest, CpuVa(vram.0 + at));
             }
             at += done.bytes;
@@ -298,7 +306,8 @@ impl Worker {
             }
             std::thread::yield_now();
         }
-        // Neither a page nor a mapping to be had, or the mapping is being changed: what is left of it is empty.
+        // Neither a page nor a mapping to be had, or the mapping is being changed: what is left of
+        // it is empty.
         tracing::error!(at = %rest.span.start(), bytes = rest.span.bytes(), "no memory: contents are lost");
     }
 

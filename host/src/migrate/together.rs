@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The collector beside the worker, on the same processor, while much moves.
 //!
-//! The worker sleeps in each change of mappings until the collector has read of it. On one processor that is two turns; on two of them one is
-//! woken up for it and then the other, which takes several times as long where a processor without work is halted, as in a virtual machine.
+//! The worker sleeps in each change of mappings until the collector has read of it. On one
+//! processor that is two turns; on two of them one is woken up for it and then the other, which
+//! takes several times as long where a processor without work is halted, as in a virtual machine.
 //!
 //! Limit: the collector has the worker's affinity after that, not one that somebody gave it alone.
 

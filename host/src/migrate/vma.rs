@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which mapping is where, asked of the kernel (`PROCMAP_QUERY`, Linux 6.11), and how many there are. A query does not allocate.
+//! Which mapping is where, asked of the kernel (`PROCMAP_QUERY`, Linux 6.11), and how many there
+//! are. A query does not allocate.
 
 use crate::pagemap::{Pagemap, NO_REGION};
 use linux_raw_sys::general as raw;
@@ -121,7 +122,8 @@ impl Mappings {
     }
 
     fn ask(&self, query: &mut raw::procmap_query) -> Result<(), i32> {
-        // SAFETY: the structure is the one that the request takes, and the buffer it names is as long as it says.
+        // SAFETY: the structure is the one that the request takes, and the buffer it names is as
+        // long as it says.
         match unsafe { libc::ioctl(self.maps.as_raw_fd(), PROCMAP_QUERY.into(), std::ptr::from_mut(query)) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
@@ -165,13 +167,15 @@ impl Mappings {
         }
     }
 
-    /// The mapping that `at` is in, within `span`. What is registered for events by itself is a mapping of its own.
+    /// The mapping that `at` is in, within `span`. What is registered for events by itself is a
+    /// mapping of its own.
     pub(super) fn around(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
         let vma = self.query(at).ok()?.filter(|vma| vma.span.contains(at))?;
         Some(Mapping { span: vma.cut(span), heap_or_stack: vma.special })
     }
 
-    /// The protection that all of `span` is mapped with, by mappings that satisfy `f`; `None` where it is not so.
+    /// The protection that all of `span` is mapped with, by mappings that satisfy `f`; `None` where
+    /// it is not so.
     pub(super) fn uniform(&self, span: CpuSpan, f: impl Fn(&Vma) -> bool) -> Option<i32> {
         let mut prot = None;
         let mut end = span.start();

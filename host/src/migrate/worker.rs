@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The worker: the one thread that moves pages, deals with what the collector has read, and tells the driver what was released.
+//! The worker: the one thread that moves pages, deals with what the collector has read, and tells
+//! the driver what was released.
 
 use super::budget::Budget;
 use super::device_ram::{DeviceRam, Window};
@@ -43,7 +44,8 @@ struct Released {
 }
 
 impl Mover {
-    /// Waits until the driver knows what has come back because somebody touched it who goes on already. Without locks of the driver.
+    /// Waits until the driver knows what has come back because somebody touched it who goes on
+    /// already. Without locks of the driver.
     pub(crate) fn settle_released(&self) {
         while self.untold.load(Ordering::SeqCst) {
             std::thread::yield_now();
@@ -189,8 +191,8 @@ impl Worker {
         self.waiting = !self.mover.unseal() || !self.to_disown.is_empty();
     }
 
-    /// Does what needs the mm's registration: `f` says `None` as long as somebody else has it, who may wait for a page that this thread is to
-    /// bring. So it goes on working until then.
+    /// Does what needs the mm's registration: `f` says `None` as long as somebody else has it, who
+    /// may wait for a page that this thread is to bring. So it goes on working until then.
     pub(super) fn registering<R>(&mut self, f: impl Fn(&Self) -> Option<R>) -> R {
         loop {
             if let Some(done) = f(self) {
@@ -238,8 +240,8 @@ impl Worker {
         self.mover.descriptor.wake(page);
     }
 
-    /// Fills `page` with zeros if nothing is there. Not if something has just been moved there: that is dealt with before the thread that
-    /// waits asks again.
+    /// Fills `page` with zeros if nothing is there. Not if something has just been moved there:
+    /// that is dealt with before the thread that waits asks again.
     fn zero_if_empty(&self, page: CpuSpan) {
         let mover = self.mover;
         mover.undisturbed(|_| {
@@ -301,7 +303,8 @@ impl Worker {
         self.memories.get(usize::try_from(number).ok()?)?.as_ref()
     }
 
-    /// The number of a device's memory, if pages are or were in it, and where it begins for the GPUs.
+    /// The number of a device's memory, if pages are or were in it, and where it begins for the
+    /// GPUs.
     pub(super) fn known(&self, device: usize) -> Option<(u32, FabricAddr)> {
         let same = |memory: &&Arc<DeviceRam>| memory.device() == device;
         (0..).zip(&self.memories).find_map(|(n, memory)| {

@@ -20,7 +20,8 @@ pub(crate) trait Elsewhere: Send + Sync {
     /// Whether pages of `span` are on a GPU.
     fn holds(&self, span: CpuSpan) -> bool;
 
-    /// Calls `f` for each part of `span` whose pages are in one place: `None`, or from there on in a GPU's memory.
+    /// Calls `f` for each part of `span` whose pages are in one place: `None`, or from there on in
+    /// a GPU's memory.
     ///
     /// # Errors
     /// What `f` returned, which ends it.

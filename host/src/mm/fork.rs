@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! fork: the kernel write-protects everything for copy-on-write, so every watch is invalidated around it.
+//! fork: the kernel write-protects everything for copy-on-write, so every watch is invalidated
+//! around it.
 //!
-//! Through `pthread_atfork`, where userfaultfd does not tell (its fork event needs CAP_SYS_PTRACE). Raw `clone` calls go unseen.
-//! Nothing of the parent's host runs in the child: its threads are not there, and whatever lock they held stays locked. [`Mm::current`]
-//! is the child's own ([`crate::per_process`]), from when it makes a machine.
+//! Through `pthread_atfork`, where userfaultfd does not tell (its fork event needs CAP_SYS_PTRACE).
+//! Raw `clone` calls go unseen. Nothing of the parent's host runs in the child: its threads are not
+//! there, and whatever lock they held stays locked. [`Mm::current`] is the child's own
+//! ([`crate::per_process`]), from when it makes a machine.
 
 use super::{Invalidation, Mm};
 use crate::uffd::everything;
@@ -36,7 +38,8 @@ extern "C" fn child() {
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handlers are functions for the life of the process and call nothing that fork forbids.
+        // SAFETY: the handlers are functions for the life of the process and call nothing that fork
+        // forbids.
         let refused = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
         if refused != 0 {
             tracing::warn!(errno = refused, "forks will not be seen");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which memory is registered for events, and with whose descriptor: watched memory with the watches', what is on a GPU or on its way with the
-//! mover's ([`super::elsewhere`]). Memory whose last watch has ended stays registered for a while.
+//! Which memory is registered for events, and with whose descriptor: watched memory with the
+//! watches', what is on a GPU or on its way with the mover's ([`super::elsewhere`]). Memory whose
+//! last watch has ended stays registered for a while.
 //!
-//! Lock `registration` guards all of it. Who has it may touch pages that the mover's worker is to bring, so the worker never waits for it:
-//! what it calls here says `None` when somebody else has the lock, and the worker does its other work and asks again.
+//! Lock `registration` guards all of it. Who has it may touch pages that the mover's worker is to
+//! bring, so the worker never waits for it: what it calls here says `None` when somebody else has
+//! the lock, and the worker does its other work and asks again.
 
 use super::told::{Goes, Told};
 use super::{By, Mm};
@@ -28,12 +30,14 @@ pub(super) struct Registration {
     pub(super) watches: usize,
     /// Where watches have ended and memory may still be registered for events, and since when.
     pub(super) lingering: Vec<(CpuSpan, Instant)>,
-    /// What the mover has registered with its own descriptor and not entered in its runs yet, or taken out of them.
+    /// What the mover has registered with its own descriptor and not entered in its runs yet, or
+    /// taken out of them.
     moving: Option<CpuSpan>,
 }
 
-/// Events of memory go from one descriptor to the other, and from neither in between. Until it is dropped
-/// [`Mm::settle`] waits: whoever has unmapped something meanwhile goes on when it was told of.
+/// Events of memory go from one descriptor to the other, and from neither in between. Until it is
+/// dropped [`Mm::settle`] waits: whoever has unmapped something meanwhile goes on when it was told
+/// of.
 struct Handing<'a>(&'a Mm);
 
 impl<'a> Handing<'a> {
@@ -49,7 +53,8 @@ impl Drop for Handing<'_> {
     }
 }
 
-/// How often others give way to the worker before they take the lock all the same: it may be waiting for them elsewhere.
+/// How often others give way to the worker before they take the lock all the same: it may be
+/// waiting for them elsewhere.
 const TURNS: u32 = 1000;
 
 impl Mm {
@@ -77,8 +82,9 @@ impl Mm {
         registration
     }
 
-    /// Registers a watch's interval for events, as far as it is mapped. With `registration` held. ENOMEM when it cannot be watched for
-    /// want of mappings: going on would miss what happens to it.
+    /// Registers a watch's interval for events, as far as it is mapped. With `registration` held.
+    /// ENOMEM when it cannot be watched for want of mappings: going on would miss what happens to
+    /// it.
     pub(super) fn register(&self, told: &Told) -> Result<(), Errno> {
         let Some(uffd) = &self.uffd else { return Ok(()) };
         sabotage::while_registering();
@@ -114,8 +120,9 @@ impl Mm {
         });
     }
 
-    /// Tells of the parts of `span` that are not mapped: nothing else did if they went while its events
-    /// went from one descriptor to another. Without `registration`, which who is told may wait for.
+    /// Tells of the parts of `span` that are not mapped: nothing else did if they went while its
+    /// events went from one descriptor to another. Without `registration`, which who is told may
+    /// wait for.
     fn tell_of_holes(&self, span: CpuSpan) {
         let Some(mover) = self.elsewhere().filter(|_| self.is_watched(span)) else { return };
         if sabotage::has(Switch::ForgetWhatWent) {
@@ -134,7 +141,8 @@ impl Mm {
         }
     }
 
-    /// Calls `f` for the parts of `span` whose events come from the watches' descriptor, not from the mover's.
+    /// Calls `f` for the parts of `span` whose events come from the watches' descriptor, not from
+    /// the mover's.
     fn each_unmoved(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan)) {
         match self.elsewhere() {
             Some(mover) => mover.each_unmoved(span, &mut f),
@@ -150,8 +158,8 @@ impl Mm {
         });
     }
 
-    /// Has `register` register `span` for the mover, whose descriptor then shows its events. False as `register`; then as before. `None` when
-    /// it is to be tried again.
+    /// Has `register` register `span` for the mover, whose descriptor then shows its events. False
+    /// as `register`; then as before. `None` when it is to be tried again.
     pub(crate) fn hand_over(&self, span: CpuSpan, register: impl FnOnce() -> bool) -> Option<bool> {
         let mut registration = self.try_registration()?;
         let _handing = Handing::begin(self);
@@ -172,13 +180,14 @@ impl Mm {
         Some(done)
     }
 
-    /// Whether the watches' descriptor has told of all changes that had begun before memory was handed over.
+    /// Whether the watches' descriptor has told of all changes that had begun before memory was
+    /// handed over.
     pub(crate) fn is_heard(&self) -> bool {
         self.uffd.as_ref().is_none_or(Uffd::is_quiet)
     }
 
-    /// Has `register` register memory of the host's own for the mover. A watch around it may have it registered for events, which mean nothing there.
-    /// `None` when it is to be tried again.
+    /// Has `register` register memory of the host's own for the mover. A watch around it may have
+    /// it registered for events, which mean nothing there. `None` when it is to be tried again.
     pub(crate) fn lend(&self, span: CpuSpan, register: impl Fn() -> bool) -> Option<bool> {
         if register() {
             return Some(true);
@@ -190,8 +199,8 @@ impl Mm {
         Some(register())
     }
 
-    /// Takes `span` back from the mover, which has `unregister` end its registration. False as `unregister`, or when somebody else registers memory; then
-    /// nothing has changed.
+    /// Takes `span` back from the mover, which has `unregister` end its registration. False as
+    /// `unregister`, or when somebody else registers memory; then nothing has changed.
     pub(crate) fn take_over(&self, span: CpuSpan, unregister: impl FnOnce() -> bool) -> bool {
         let Some(registration) = self.try_registration() else { return false };
         let _handing = Handing::begin(self);
@@ -221,8 +230,9 @@ impl Mm {
             .map(drop)
     }
 
-    /// Ends the registration of memory that nothing has watched for [`LINGER`]. Unregistering walks every page, so it is not
-    /// for the thread that frees an object; and memory that is registered again soon need not be unregistered at all.
+    /// Ends the registration of memory that nothing has watched for [`LINGER`]. Unregistering walks
+    /// every page, so it is not for the thread that frees an object; and memory that is registered
+    /// again soon need not be unregistered at all.
     fn tidy(&self) {
         let Some(uffd) = &self.uffd else { return };
         loop {

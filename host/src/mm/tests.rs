@@ -19,7 +19,8 @@ fn pages(first: CpuVa, count: u64) -> CpuSpan {
     CpuSpan::between(first, CpuVa(first.0 + count * PAGE))
 }
 
-/// The spans before the one that failed are said to be done: so they are, also when why it failed is to be asked again.
+/// The spans before the one that failed are said to be done: so they are, also when why it failed
+/// is to be asked again.
 #[test]
 fn what_is_said_to_be_faulted_in_is() {
     let mm = Mm::get(Source::Auto).unwrap();

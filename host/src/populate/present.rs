@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which pieces are in memory already, asked of the page tables: a page there costs a few nanoseconds to see, and 200 to populate again.
+//! Which pieces are in memory already, asked of the page tables: a page there costs a few
+//! nanoseconds to see, and 200 to populate again.
 //!
-//! Mechanism: the ioctl PAGEMAP_SCAN of `/proc/self/pagemap` (Linux 6.7) names the runs of present pages of an interval, PROCMAP_QUERY of
-//! `/proc/self/maps` (6.11) the mapping of an address. The pieces of a batch are looked at in the order of their addresses, those that lie near
-//! each other in one call. A piece counts as there only if private anonymous memory, or shared memory without a file system (memfd, shared
-//! anonymous: a guest's RAM), with the permission wanted is behind every page of it. Writing to a page of a file system may have to find room
-//! first, and can fail. That a page may still be shared by copy-on-write does not matter on this host: the GPU reaches it through its CPU address.
+//! Mechanism: the ioctl PAGEMAP_SCAN of `/proc/self/pagemap` (Linux 6.7) names the runs of present
+//! pages of an interval, PROCMAP_QUERY of `/proc/self/maps` (6.11) the mapping of an address. The
+//! pieces of a batch are looked at in the order of their addresses, those that lie near each other
+//! in one call. A piece counts as there only if private anonymous memory, or shared memory without
+//! a file system (memfd, shared anonymous: a guest's RAM), with the permission wanted is behind
+//! every page of it. Writing to a page of a file system may have to find room first, and can fail.
+//! That a page may still be shared by copy-on-write does not matter on this host: the GPU reaches
+//! it through its CPU address.
 //!
-//! Limits: on an older kernel, or without /proc, nothing counts as there, and everything is populated.
+//! Limits: on an older kernel, or without /proc, nothing counts as there, and everything is
+//! populated.
 
 use super::{Batch, BATCH};
 use crate::pagemap::{Pagemap, NO_REGION};
@@ -72,8 +77,8 @@ impl Present {
         known.then_some(this)
     }
 
-    /// Takes the pieces out of `batch` that need no populating. O(p log p) for p pieces, O(p) if they are in order, plus a few
-    /// nanoseconds a page.
+    /// Takes the pieces out of `batch` that need no populating. O(p log p) for p pieces, O(p) if
+    /// they are in order, plus a few nanoseconds a page.
     pub(super) fn skip_present(&self, batch: &mut Batch, access: Access) {
         // Start, end, and which piece it is: in the order of their addresses.
         let mut pieces = [(0_u64, 0_u64, 0_u16); BATCH];
@@ -98,8 +103,8 @@ impl Present {
             });
             let (cluster, others) = left.split_at(1 + near.count());
             left = others;
-            // Each scan answers for what it came past; a piece that goes on behind that is asked for again from its start. One with more
-            // runs than fit is not all there.
+            // Each scan answers for what it came past; a piece that goes on behind that is asked
+            // for again from its start. One with more runs than fit is not all there.
             let (mut at, mut next) = (*start, 0);
             while next < cluster.len() {
                 let Some((mut found, until)) = self.scan(at, end, access, &mut regions) else { return };
@@ -127,7 +132,8 @@ impl Present {
         batch.len = kept;
     }
 
-    /// Whether `[from, to)` lies in private anonymous or shared memory that allows the access. `known` is the last such mapping.
+    /// Whether `[from, to)` lies in private anonymous or shared memory that allows the access.
+    /// `known` is the last such mapping.
     fn allows(&self, from: u64, to: u64, access: Access, known: &mut (u64, u64)) -> bool {
         if !(known.0 <= from && to <= known.1) {
             let wanted = if access == Access::Write { VMA_WRITABLE } else { VMA_READABLE };
@@ -146,12 +152,14 @@ impl Present {
 
     fn mapping(&self, at: u64) -> Option<MapQuery> {
         let mut query = MapQuery { size: size_of::<MapQuery>() as u64, query_addr: at, ..MapQuery::default() };
-        // SAFETY: the argument is the structure that the call reads and writes, and names no other memory.
+        // SAFETY: the argument is the structure that the call reads and writes, and names no other
+        // memory.
         let done = unsafe { libc::ioctl(self.maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
         (done == 0).then_some(query)
     }
 
-    /// The runs of present pages from `start` on, and how far the answer goes. For writing, the zero page is not there.
+    /// The runs of present pages from `start` on, and how far the answer goes. For writing, the
+    /// zero page is not there.
     fn scan<'r>(
         &self,
         start: u64,

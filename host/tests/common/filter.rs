@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Tests in a process of their own, in which a seccomp filter refuses what container runtimes or settings refuse.
+//! Tests in a process of their own, in which a seccomp filter refuses what container runtimes or
+//! settings refuse.
 #![allow(dead_code, missing_docs)] // each test file uses a part
 
 const CHILD: &str = "VKFD_TEST_CHILD";
@@ -41,7 +42,8 @@ fn filter(refuse: Refuse) {
     };
     let load = |k| libc::sock_filter { code: code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS), jt: 0, jf: 0, k };
     let end = |k| libc::sock_filter { code: code(libc::BPF_RET | libc::BPF_K), jt: 0, jf: 0, k };
-    // The system call's number is the first word of the data, the first argument the fifth. UFFD_USER_MODE_ONLY is 1.
+    // The system call's number is the first word of the data, the first argument the fifth.
+    // UFFD_USER_MODE_ONLY is 1.
     let mut filter = [
         load(0),
         jump(libc::BPF_JEQ, number, 0, 3),

@@ -83,8 +83,8 @@ impl Invalidate for Counter {
     }
 }
 
-/// A mapping. Where no place is given it is far from everything the kernel places by itself, so that nothing of another
-/// thread's comes to lie in a hole that a test makes.
+/// A mapping. Where no place is given it is far from everything the kernel places by itself, so
+/// that nothing of another thread's comes to lie in a hole that a test makes.
 pub struct Area {
     pub at: u64,
     pub bytes: u64,
@@ -181,7 +181,8 @@ impl Watched {
         self.resolve(page.phys()) == Resolved::Live(va, 1)
     }
 
-    /// After a change: what the driver was told, checking that the frames of `gone` died and all others live.
+    /// After a change: what the driver was told, checking that the frames of `gone` died and all
+    /// others live.
     pub fn told(&self, all: CpuSpan, pages: &[Page], gone: CpuSpan) -> Option<CpuSpan> {
         self.mm.settle();
         for (i, page) in pages.iter().enumerate() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What `llvm-mc` assembles from text.
 //!
-//! Mechanism: one instruction a line. Lines that are refused are known by the numbers in the messages; the others' encodings come
-//! in order.
+//! Mechanism: one instruction a line. Lines that are refused are known by the numbers in the
+//! messages; the others' encodings come in order.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Words to compare: every encoding of a target, each operand with the values at which its meaning changes, then random ones.
+//! Words to compare: every encoding of a target, each operand with the values at which its meaning
+//! changes, then random ones.
 
 use vkfd_isa::{decode, encodings, BitField, Encoding, Target, MAX_WORDS};
 
@@ -28,13 +29,15 @@ impl Random {
     }
 }
 
-/// Where sources change their meaning: SGPRs, VCC, TTMPs, M0, EXEC, integers, apertures, floats, extensions, literal, VGPRs.
+/// Where sources change their meaning: SGPRs, VCC, TTMPs, M0, EXEC, integers, apertures, floats,
+/// extensions, literal, VGPRs.
 const EDGES: [u32; 42] = [
     0, 1, 2, 3, 96, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 120, 123, 124, 125, 126, 127, 128, 129, 192, 193,
     208, 209, 233, 234, 235, 239, 240, 248, 249, 251, 252, 253, 254, 255, 256, 257, 511,
 ];
 
-/// The cases of `target`, `random` of them for each encoding, every `stride`-th encoding only; the seed says which.
+/// The cases of `target`, `random` of them for each encoding, every `stride`-th encoding only; the
+/// seed says which.
 pub fn cases(target: Target, random: u32, stride: usize, seed: u64) -> impl Iterator<Item = Words> {
     let mut numbers = Random(seed ^ (target as u64 + 1));
     let stride = stride.max(1);

@@ -91,7 +91,8 @@ fn is_scalar(operand: &str) -> bool {
     number.is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
-/// Whether the fault changes nothing that can be seen: CDNA has no GDS, and the bit for it no meaning.
+/// Whether the fault changes nothing that can be seen: CDNA has no GDS, and the bit for it no
+/// meaning.
 pub fn harmless(target: Target, encoding: &Encoding, fault: Switch, value: u32) -> bool {
     let (Switch::OperandPlace | Switch::OperandWidth) = fault else { return false };
     let Ok(slot) = usize::try_from(value) else { return false };
@@ -100,7 +101,8 @@ pub fn harmless(target: Target, encoding: &Encoding, fault: Switch, value: u32) 
     gds && target.is_cdna()
 }
 
-/// What `llvm-mc`'s assembler says of text that its disassembler prints, and why that is no difference in the decoding.
+/// What `llvm-mc`'s assembler says of text that its disassembler prints, and why that is no
+/// difference in the decoding.
 const REFUSALS: [(&str, &str); 36] = [
     ("'null' operand is not supported on this GPU", "gfx9's reserved code 125 is printed as null"),
     ("register not available on this GPU", "a register that the target does not have is printed by its name"),

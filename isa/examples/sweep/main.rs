@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Compares the decoder and the disassembler with `llvm-mc`: `cargo run -p vkfd-isa --example sweep -- --target TARGET`.
+//! Compares the decoder and the disassembler with `llvm-mc`:
+//! `cargo run -p vkfd-isa --example sweep -- --target TARGET`.
 //!
-//! Words that we decode are given to `llvm-mc` with exactly the length that we found, and it must print one instruction, the
-//! same. Words that we do not decode must be none for it. Texts that both agree about are assembled, and must give the same words
-//! or another encoding of the same instruction. Faults planted in the tables must be noticed.
+//! Words that we decode are given to `llvm-mc` with exactly the length that we found, and it must
+//! print one instruction, the same. Words that we do not decode must be none for it. Texts that
+//! both agree about are assembled, and must give the same words or another encoding of the same
+//! instruction. Faults planted in the tables must be noticed.
 
 mod assemble;
 mod cases;
@@ -50,7 +52,8 @@ struct Args {
     /// Differences to print
     #[arg(long, default_value_t = 20)]
     show: usize,
-    /// So many faults are planted in the tables of each target: the comparison must notice every one
+    /// So many faults are planted in the tables of each target: the comparison must notice every
+    /// one
     #[arg(long, default_value_t = 0)]
     faults: usize,
 }
@@ -231,7 +234,8 @@ fn reassemble(args: &Args, target: Target, agreed: &[(&[u32], &str)], tally: &mu
     Ok(())
 }
 
-/// Whether both are the same instruction: bits without a meaning and the way a constant is encoded aside.
+/// Whether both are the same instruction: bits without a meaning and the way a constant is encoded
+/// aside.
 fn same(target: Target, one: &[u32], other: &[u32]) -> bool {
     let read = |words: &[u32]| disassemble(target, words).ok();
     let (Some((one, text)), Some((other, again))) = (read(one), read(other)) else { return false };

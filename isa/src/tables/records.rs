@@ -5,8 +5,9 @@
 //! (Apache-2.0 WITH LLVM-exception).
 
 // Columns: targets (bit 0 is gfx900, then gfx90a, gfx942, gfx1030, gfx1100),
-// mask and value of the first two words, operation, shape, mnemonic. In the first part, that of dual instructions:
-// mask and value of the third word, and the second half.
+// mask and value of the first two words, operation, shape, mnemonic. In the first
+// part, that of dual instructions: mask and value of the third word, and the
+// second half.
 
 use crate::table::Record;
 use crate::Op;

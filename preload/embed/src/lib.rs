@@ -3,20 +3,24 @@
 //!
 //! # Mechanism
 //!
-//! A package that is `cdylib` and `rlib` at once is compiled by one call of rustc, which writes `libNAME.so` beside `libNAME.rlib`.
-//! A program that depends on it is compiled after both are there, and its compiler is told where the rlib is (`--extern NAME=PATH`).
-//! This macro runs inside of that compiler and reads the same argument. So the library is the one of this very build,
-//! whatever the package comes from (a path, git, a registry), and wherever cargo puts what it builds. Cargo's own way for this, artifact
-//! dependencies, is not stable; a build script that calls cargo would compile everything twice.
+//! A package that is `cdylib` and `rlib` at once is compiled by one call of rustc, which writes
+//! `libNAME.so` beside `libNAME.rlib`. A program that depends on it is compiled after both are
+//! there, and its compiler is told where the rlib is (`--extern NAME=PATH`). This macro runs inside
+//! of that compiler and reads the same argument. So the library is the one of this very build,
+//! whatever the package comes from (a path, git, a registry), and wherever cargo puts what it
+//! builds. Cargo's own way for this, artifact dependencies, is not stable; a build script that
+//! calls cargo would compile everything twice.
 //!
 //! # Limits
 //!
-//! Where nothing is linked (`cargo check`, clippy, rustdoc, an editor) there is no library yet, and the macro gives `None`.
+//! Where nothing is linked (`cargo check`, clippy, rustdoc, an editor) there is no library yet, and
+//! the macro gives `None`.
 
 use proc_macro::{Literal, TokenStream, TokenTree};
 use std::path::Path;
 
-/// `Option<&'static [u8]>`: the shared library of the dependency that is named. `None` only where nothing is linked.
+/// `Option<&'static [u8]>`: the shared library of the dependency that is named. `None` only where
+/// nothing is linked.
 #[proc_macro]
 pub fn library(input: TokenStream) -> TokenStream {
     let name = match input.into_iter().next() {

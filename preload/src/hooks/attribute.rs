@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Extended attributes, by path: `ls -l` asks for them. Below the private directory they are those of the files there.
+//! Extended attributes, by path: `ls -l` asks for them. Below the private directory they are those
+//! of the files there.
 
 use crate::real;
 use crate::redirect::Path;

@@ -81,7 +81,8 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 
 /// Before `to` becomes a duplicate of `fd`, what it was is closed.
 fn replaced(fd: c_int, to: c_int) {
-    // SAFETY: asks only whether there is such a descriptor: if not, the call fails and nothing is closed.
+    // SAFETY: asks only whether there is such a descriptor: if not, the call fails and nothing is
+    // closed.
     if fd != to && unsafe { real::fcntl()(fd, libc::F_GETFD) } >= 0 {
         table::forget(to);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the program calls instead of libc's functions, in every form that libc has of them.
 //!
-//! Variadic functions are defined with their last arguments in place: where integers are passed in registers, on x86-64 and aarch64 Linux,
-//! a caller cannot tell.
+//! Variadic functions are defined with their last arguments in place: where integers are passed in
+//! registers, on x86-64 and aarch64 Linux, a caller cannot tell.
 
 mod attribute;
 mod descriptor;

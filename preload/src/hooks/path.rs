@@ -74,7 +74,8 @@ same! {
     scandir64(path: *const c_char, list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int = scandir;
     /// eaccess(3).
     eaccess(path: *const c_char, mode: c_int) -> c_int = euidaccess;
-    /// readlink, as fortified programs call it. The size was checked when it was compiled, or is by the kernel.
+    /// readlink, as fortified programs call it. The size was checked when it was compiled, or is by
+    /// the kernel.
     __readlink_chk(path: *const c_char, to: *mut c_char, room: size_t, _size: size_t) -> ssize_t = readlink_checked;
     /// See `__readlink_chk`.
     __realpath_chk(path: *const c_char, to: *mut c_char, _size: size_t) -> *mut c_char = realpath_checked;
@@ -189,7 +190,8 @@ pub unsafe extern "C" fn readlinkat(directory: c_int, path: *const c_char, to: *
 /// As for realpath.
 #[no_mangle]
 pub unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
-    // SAFETY: forwarded to the caller. What libc returned is a C string in `to` or in memory of malloc's, and what replaces it is shorter.
+    // SAFETY: forwarded to the caller. What libc returned is a C string in `to` or in memory of
+    // malloc's, and what replaces it is shorter.
     unsafe {
         let path = Path::new(path);
         let found = real::realpath()(path.as_ptr(), to);

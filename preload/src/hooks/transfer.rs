@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Calls that move bytes or positions: KFD's file has neither. What lies behind a descriptor here is a file with all memory of the
-//! machine, which such calls must not reach.
+//! Calls that move bytes or positions: KFD's file has neither. What lies behind a descriptor here
+//! is a file with all memory of the machine, which such calls must not reach.
 //!
 //! | call | answer |
 //! | --- | --- |

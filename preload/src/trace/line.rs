@@ -5,7 +5,8 @@
 //!   182.345678 4711 ALLOC_MEMORY_OF_GPU va_addr=0x7f10c0000000 size=8192 gpu_id=0x4b01 flags=USERPTR|WRITABLE -> ok handle=0x4b0100000003 (12.3 us)
 //! ```
 //!
-//! seconds since the system started, thread, call, arguments, result, what the call changed in its arguments, how long it took.
+//! seconds since the system started, thread, call, arguments, result, what the call changed in its
+//! arguments, how long it took.
 
 use serde_json::{json, Map};
 use std::fmt;

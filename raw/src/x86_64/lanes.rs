@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Accesses of many lanes at once: what a vector instruction does, in one routine. Same mechanism as in the parent module: each
-//! region's fix-up returns what is left of the count.
+//! Accesses of many lanes at once: what a vector instruction does, in one routine. Same mechanism
+//! as in the parent module: each region's fix-up returns what is left of the count.
 
 use super::{bulk, install, Answer};
 use crate::Faulted;
@@ -63,7 +63,8 @@ global_asm!(
     "dec rcx",
     "jnz 3b",
     "jmp vkfd_raw_lanes_fix",
-    // The same by larger vectors. After a fault the upper halves stay as they are, which costs time only.
+    // The same by larger vectors. After a fault the upper halves stay as they are, which costs time
+    // only.
     "vkfd_raw_wide:",
     "mov rcx, rdx",
     "xor edx, edx",
@@ -107,7 +108,8 @@ pub(super) fn region() -> (*const u8, *const u8, *const u8) {
 pub(crate) unsafe fn load_each(dst: *mut u8, from: &[*mut u8], bytes: usize) -> Result<(), Faulted> {
     install();
     let (ptr, count) = (from.as_ptr(), from.len());
-    // SAFETY: the routine reads the pointers and what they point to, and writes as many words; a fault resumes at its fix-up.
+    // SAFETY: the routine reads the pointers and what they point to, and writes as many words; a
+    // fault resumes at its fix-up.
     let answer = unsafe {
         match bytes {
             1 => vkfd_raw_load_each8(dst, ptr, count),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How many cases a property is tried on, and from which seed. The same ones every time, unless `VKFD_HUNT_SEED` (a number) or
-//! `VKFD_HUNT_CASES` say otherwise: a long hunt is `VKFD_HUNT_SEED=$RANDOM VKFD_HUNT_CASES=100000 cargo test --release -p vkfd-hunt`.
+//! How many cases a property is tried on, and from which seed. The same ones every time, unless
+//! `VKFD_HUNT_SEED` (a number) or `VKFD_HUNT_CASES` say otherwise: a long hunt is
+//! `VKFD_HUNT_SEED=$RANDOM VKFD_HUNT_CASES=100000 cargo test --release -p vkfd-hunt`.
 
 use std::fmt::Debug;
 use std::str::FromStr;
@@ -43,7 +44,8 @@ where
     })
 }
 
-/// [`hunt`] as a test does it: with the environment's seed and number of cases, and a panic for a failure.
+/// [`hunt`] as a test does it: with the environment's seed and number of cases, and a panic for a
+/// failure.
 ///
 /// # Panics
 ///

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Writers that never stop while their memory moves: to a GPU, from one to another, back, in parts, by a GPU's fault, by eviction. No write is lost.
+//! Writers that never stop while their memory moves: to a GPU, from one to another, back, in parts,
+//! by a GPU's fault, by eviction. No write is lost.
 //!
-//! Each page has a word for each writer, which counts it up and first looks whether its last count is there: a sequence number in every word, so a
-//! single lost write shows, and where. The last pages are a GPU's: it writes a new number with each trip, and the CPU looks for it. Bounded by trips, not
-//! by time: [`HOUR`] is what a program does in an hour that moves its data once a second, and every trip waits until the writers have been at work.
+//! Each page has a word for each writer, which counts it up and first looks whether its last count
+//! is there: a sequence number in every word, so a single lost write shows, and where. The last
+//! pages are a GPU's: it writes a new number with each trip, and the CPU looks for it. Bounded by
+//! trips, not by time: [`HOUR`] is what a program does in an hour that moves its data once a
+//! second, and every trip waits until the writers have been at work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -130,7 +133,8 @@ impl Found {
     }
 }
 
-/// Counts up the words of `lane` until told to stop, and looks at each before and, at the end, once more.
+/// Counts up the words of `lane` until told to stop, and looks at each before and, at the end, once
+/// more.
 fn write(memory: &Memory, lane: u64, stop: &AtomicBool, written: &AtomicU64) -> Found {
     let pages = memory.pages() - GPU_PAGES;
     let word = |page: u64| memory.at(page * PAGE + lane * 8).cast::<u64>();
@@ -209,7 +213,8 @@ impl Mover<'_> {
         let bytes = (client.available_vram(gpu)? + BYTES / 2) >> 21 << 21;
         match client.alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(gpu, bytes) }) {
             Ok(buffer) => Ok(buffer.free()?),
-            // Private memory comes back as fast as the writers touch it: then there is nothing to evict, and not so much.
+            // Private memory comes back as fast as the writers touch it: then there is nothing to
+            // evict, and not so much.
             Err(error) if error.errno() == Some(Errno::NOMEM) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -219,7 +224,8 @@ impl Mover<'_> {
     fn gpu_writes(&mut self) -> Result<()> {
         let first = self.memory.pages() - GPU_PAGES;
         for page in first..self.memory.pages() {
-            // SAFETY: the memory is mapped, and the GPU does not write at this time; no reference is made.
+            // SAFETY: the memory is mapped, and the GPU does not write at this time; no reference
+            // is made.
             let seen = unsafe { self.memory.at(page * PAGE).cast::<u32>().read_volatile() };
             self.found.look(seen.into(), self.number.into(), || format!("page {page}: the GPU"));
         }

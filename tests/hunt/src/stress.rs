@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Stress in ztest's manner: many threads of simple operations, a checker that never stops, failures on purpose.
+//! Stress in ztest's manner: many threads of simple operations, a checker that never stops,
+//! failures on purpose.
 //!
-//! Processes of the driver live on one or more machines and are closed and opened again at any time. Each thread owns a piece of memory
-//! and the buffers on it, so it knows what its GPU must see, while everything that threads share (the driver's locks, the GPUs, the
-//! notification source, the process that others work in) is shared. Beside that (`svm`) threads have stripes of the same blocks of
-//! SVM memory. A checker looks at all processes all the time, and at the end nothing may be left.
+//! Processes of the driver live on one or more machines and are closed and opened again at any
+//! time. Each thread owns a piece of memory and the buffers on it, so it knows what its GPU must
+//! see, while everything that threads share (the driver's locks, the GPUs, the notification source,
+//! the process that others work in) is shared. Beside that (`svm`) threads have stripes of the same
+//! blocks of SVM memory. A checker looks at all processes all the time, and at the end nothing may
+//! be left.
 //!
-//! The machines are of this process, or, where `VKFD_DEVICE` names a KFD, the one machine is the system's.
+//! The machines are of this process, or, where `VKFD_DEVICE` names a KFD, the one machine is the
+//! system's.
 //!
-//! Lock: `Place::client` is replaced by the thread that closes a process; whoever works in it holds a clone, so a process ends with the
-//! last of its users.
+//! Lock: `Place::client` is replaced by the thread that closes a process; whoever works in it holds
+//! a clone, so a process ends with the last of its users.
 
 mod svm;
 
@@ -337,8 +341,8 @@ impl Worker {
         job.finish(self)
     }
 
-    /// Makes a call, sometimes with one of the driver's operations failing: then it fails with ENOMEM, or does not, and works the next
-    /// time.
+    /// Makes a call, sometimes with one of the driver's operations failing: then it fails with
+    /// ENOMEM, or does not, and works the next time.
     fn call<T>(&mut self, host: &Host, what: &str, call: impl Fn() -> vkfd_client::Result<T>) -> Result<T> {
         if self.shared.plan.failures && self.dice.below(4) == 0 {
             let n = self.dice.below(40);
@@ -463,7 +467,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Frees the buffer, or leaves that to the end of the process; sometimes replaces the process by a new one.
+    /// Frees the buffer, or leaves that to the end of the process; sometimes replaces the process
+    /// by a new one.
     fn finish(&mut self, job: Job, at: usize) -> Result<()> {
         let Job { client, engine, memory, buffer, .. } = job;
         self.note("the job ends".into());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Each fuzz target over its corpus and over bytes by chance, the same every time; what `cargo fuzz` does for longer.
+//! Each fuzz target over its corpus and over bytes by chance, the same every time; what
+//! `cargo fuzz` does for longer.
 
 use std::path::PathBuf;
 

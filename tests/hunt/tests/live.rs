@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Random sequences on a real machine. One test, because every machine of a process sees what is done to its mappings.
+//! Random sequences on a real machine. One test, because every machine of a process sees what is
+//! done to its mappings.
 
 use proptest::prelude::*;
 use vkfd_driver::sabotage::{Switch, Switches};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Some trips of memory under its writers. `vkfd-stress --trips N` makes more of them; and that a lost write would be seen.
+//! Some trips of memory under its writers. `vkfd-stress --trips N` makes more of them; and that a
+//! lost write would be seen.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

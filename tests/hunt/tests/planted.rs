@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The model finds bugs: one after the other is planted, and must be found within as many cases as the sound driver passes.
+//! The model finds bugs: one after the other is planted, and must be found within as many cases as
+//! the sound driver passes.
 
 use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_hunt::cases::hunt;

@@ -35,8 +35,8 @@ fn threads_share_blocks() {
     check(12, &(any::<bool>(), any::<bool>(), sequences), |(coherent, xnack, threads)| {
         run_together(Shape { coherent: *coherent, xnack: *xnack, ..shape }, threads).map(drop)
     });
-    // A driver whose calls look at the stripes of others, which change at any time, is found out. Threads do not
-    // fail alike twice, so that nothing is made smaller.
+    // A driver whose calls look at the stripes of others, which change at any time, is found out.
+    // Threads do not fail alike twice, so that nothing is made smaller.
     let nosy = Shape { sabotage: Switches::from(Switch::OthersErrors), ..shape };
     let first = std::cell::RefCell::new(None);
     let found = hunt(200, 1, &proptest::collection::vec(ops(), 3), |threads| {

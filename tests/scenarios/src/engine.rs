@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A GPU at work for a scenario: it copies, and adds up.
 //!
-//! Mechanism: a copy queue and a GTT buffer through which bytes come and go; a compute queue from the first sum on.
+//! Mechanism: a copy queue and a GTT buffer through which bytes come and go; a compute queue from
+//! the first sum on.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`CopyQueue::copy_now`], [`ClientError::GpuFault`] among them; the engine is of no use then.
+    /// As [`CopyQueue::copy_now`], [`ClientError::GpuFault`] among them; the engine is of no use
+    /// then.
     pub fn copy(&mut self, dst: GpuVa, src: GpuVa, bytes: u64) -> Result {
         self.copies.copy_now(dst, src, bytes, LIMIT)
     }
@@ -86,7 +88,8 @@ impl Engine {
         self.copies.fill(va, value, bytes)?.submit()?.wait(LIMIT)
     }
 
-    /// Adds 1 atomically to each of a list of 64-bit words, `rounds` times one after the other, and waits.
+    /// Adds 1 atomically to each of a list of 64-bit words, `rounds` times one after the other, and
+    /// waits.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Whatever a call fails at, it leaves nothing behind, and the next one works.
 //!
-//! Mechanism: the driver passes a failpoint at each allocation and each call to its host. A scenario lets the first one of a call fail,
-//! then the second one, and so on, until the call succeeds because it has no more.
+//! Mechanism: the driver passes a failpoint at each allocation and each call to its host. A
+//! scenario lets the first one of a call fail, then the second one, and so on, until the call
+//! succeeds because it has no more.
 
 use vkfd_client::uapi::command;
 use vkfd_client::uapi::event::{CreateEventArgs, DestroyEventArgs, EVENT_SIGNAL};
@@ -94,7 +95,8 @@ impl<'a> Sweep<'a> {
         Ok((holdings(&self.client.snapshot()?), left, caps(self.client)?.max_bytes))
     }
 
-    /// Lets `call` fail at each point in turn. What it made is undone by `undo`. Returns how many points there were.
+    /// Lets `call` fail at each point in turn. What it made is undone by `undo`. Returns how many
+    /// points there were.
     fn run<T>(
         &self,
         what: &str,
@@ -260,7 +262,8 @@ fn mappings() -> Result<(), Stop> {
         let points = sweep.run(&format!("MAP of {what}"), map_all, |()| unmap_all())?;
         ensure!(points >= 2, "MAP of {what}: only {points} failpoints");
         if what == BATCH && world.sees(Seen::Discard).is_ok() {
-            // Its memory changed while it was not mapped: MAP has pages to fault in, and can fail at that too.
+            // Its memory changed while it was not mapped: MAP has pages to fault in, and can fail
+            // at that too.
             let changed = || {
                 memory.discard(0, memory.bytes()).map_err(|_| Errno::IO)?;
                 world.told();

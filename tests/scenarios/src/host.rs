@@ -29,7 +29,8 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`Stop::Skip`] if `xnack` is wanted and the GPUs do not have it; else what the calls failed with.
+    /// [`Stop::Skip`] if `xnack` is wanted and the GPUs do not have it; else what the calls failed
+    /// with.
     pub fn open(&self, xnack: bool) -> Result<Client, Stop> {
         let client = match self {
             Self::InProcess(machine) => Client::on(machine)?,
@@ -52,16 +53,16 @@ impl Host {
         })
     }
 
-    /// Waits until the driver has been told of every change that was made by calls which have returned. A kernel's is told before
-    /// the change is made.
+    /// Waits until the driver has been told of every change that was made by calls which have
+    /// returned. A kernel's is told before the change is made.
     pub fn told(&self) {
         if let Self::InProcess(machine) = self {
             machine.memory().settle();
         }
     }
 
-    /// Runs `call` with the driver's n-th fail point on its way (from 0) failing. Returns what it returned, and whether the point was
-    /// reached.
+    /// Runs `call` with the driver's n-th fail point on its way (from 0) failing. Returns what it
+    /// returned, and whether the point was reached.
     ///
     /// # Errors
     ///

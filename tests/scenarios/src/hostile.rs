@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a client may ask for and must not get: calls at the ends of their types, memory that nobody is charged for, what others need.
+//! What a client may ask for and must not get: calls at the ends of their types, memory that nobody
+//! is charged for, what others need.
 //!
-//! Those that a kernel alone can show (other users, signals, memory cgroups) are in `kernel::hostile`.
+//! Those that a kernel alone can show (other users, signals, memory cgroups) are in
+//! `kernel::hostile`.
 
 use std::time::{Duration, Instant};
 
@@ -194,7 +196,8 @@ fn closing() -> Result<(), Stop> {
     let start = Instant::now();
     drop(other);
     let closed = start.elapsed();
-    // Making them takes a call each, so it is the longer part of it. With the square it was thirty times as long.
+    // Making them takes a call each, so it is the longer part of it. With the square it was thirty
+    // times as long.
     ensure!(closed < made * 4 + Duration::from_secs(1), "{OBJECTS} objects: made in {made:?}, closed in {closed:?}");
     Ok(())
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Scenarios: what a KFD with batch userptr must do, each a program that speaks only to a KFD.
 //!
-//! By default that is a machine in this process; with `VKFD_DEVICE=/dev/kfd` it is the system's. A scenario builds its own [`World`],
-//! needs no other scenario, and ends in success, in a failure that says what was seen, or is skipped with the reason why this host
-//! cannot show it.
+//! By default that is a machine in this process; with `VKFD_DEVICE=/dev/kfd` it is the system's. A
+//! scenario builds its own [`World`], needs no other scenario, and ends in success, in a failure
+//! that says what was seen, or is skipped with the reason why this host cannot show it.
 //!
-//! Limits: scenarios of one process must run one after the other, because forking and unmapping are seen by every machine in it.
+//! Limits: scenarios of one process must run one after the other, because forking and unmapping are
+//! seen by every machine in it.
 
 #[macro_use]
 mod verdict;
@@ -52,13 +53,15 @@ pub fn all() -> Vec<Scenario> {
     [abi::scenarios(), geometry::scenarios(), rest.concat(), svm::scenarios()].concat()
 }
 
-/// Scenarios that only a kernel can show. They need root and a KFD that `VKFD_DEVICE` names; any other skips them.
+/// Scenarios that only a kernel can show. They need root and a KFD that `VKFD_DEVICE` names; any
+/// other skips them.
 #[must_use]
 pub fn kernel() -> Vec<Scenario> {
     kernel::SCENARIOS.to_vec()
 }
 
-/// What can be run here: all scenarios, and with `VKFD_DEVICE` also those that only a kernel can show.
+/// What can be run here: all scenarios, and with `VKFD_DEVICE` also those that only a kernel can
+/// show.
 #[must_use]
 pub fn runnable() -> Vec<Scenario> {
     let kernel = if std::env::var_os("VKFD_DEVICE").is_some() { kernel() } else { Vec::new() };

@@ -134,7 +134,8 @@ fn vram() -> Result<(), Stop> {
     let (client, gpu) = (world.client(), world.gpu(0));
     let memory = Memory::anonymous(8 << 20)?;
     let start = available(client, gpu)?;
-    // A MiB for each object: as many as there are MiB, a few small ones, and the batch's place behind them.
+    // A MiB for each object: as many as there are MiB, a few small ones, and the batch's place
+    // behind them.
     let objects = (start >> 20) + 64;
     let window = raw::gpu_window((objects << 20) + memory.bytes())?;
     let va = window.whole().start;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Test memory: mapped pages with a pattern, which GPUs access at any time.
 //!
-//! No reference to the memory is ever made; the CPU copies by volatile words. Every page's pattern differs from every other's of the same
-//! seed, and from the same page's of another seed.
+//! No reference to the memory is ever made; the CPU copies by volatile words. Every page's pattern
+//! differs from every other's of the same seed, and from the same page's of another seed.
 //!
-//! Lock: `owned` guards the list of addresses that are still this value's; what was unmapped belongs to whoever maps it next.
+//! Lock: `owned` guards the list of addresses that are still this value's; what was unmapped
+//! belongs to whoever maps it next.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -58,7 +59,8 @@ pub struct Memory {
 
 // SAFETY: the memory belongs to this value and not to a thread; no reference to it is made.
 unsafe impl Send for Memory {}
-// SAFETY: as above; all accesses are volatile, and what they race with is the GPU as much as another thread.
+// SAFETY: as above; all accesses are volatile, and what they race with is the GPU as much as
+// another thread.
 unsafe impl Sync for Memory {}
 
 fn usize_of(bytes: u64) -> io::Result<usize> {
@@ -93,8 +95,9 @@ impl Memory {
     pub fn new(backing: Backing, bytes: u64) -> io::Result<Self> {
         let bytes = usize_of(bytes)?;
         let file = if backing == Backing::Anonymous { None } else { Some(nameless(backing, bytes)?) };
-        // A scenario's addresses are nobody else's, before, during and after: what the kernel places itself it places from the top of the
-        // address space down, so that a hole made here stays one.
+        // A scenario's addresses are nobody else's, before, during and after: what the kernel
+        // places itself it places from the top of the address space down, so that a hole made here
+        // stays one.
         static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
         let step = bytes.next_multiple_of(HUGE) + HUGE;
         let start = ptr::with_exposed_provenance_mut(NEXT.fetch_add(step, Ordering::Relaxed));
@@ -295,7 +298,8 @@ impl Memory {
         self.place(self.span(offset, bytes))
     }
 
-    /// Moves pages to other addresses with mremap; nothing is mapped here then. They have page numbers from 0 on there.
+    /// Moves pages to other addresses with mremap; nothing is mapped here then. They have page
+    /// numbers from 0 on there.
     ///
     /// # Errors
     ///
@@ -315,8 +319,9 @@ impl Memory {
         Ok(target)
     }
 
-    /// Moves all of it with mremap, to where `shift` more than a multiple of 2 MiB is. What is mapped here then, with `keep`, is the old
-    /// mapping without its pages (MREMAP_DONTUNMAP), else nothing.
+    /// Moves all of it with mremap, to where `shift` more than a multiple of 2 MiB is. What is
+    /// mapped here then, with `keep`, is the old mapping without its pages (MREMAP_DONTUNMAP), else
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -411,7 +416,8 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let owned = std::mem::take(self.owned.get_mut().unwrap_or_else(PoisonError::into_inner));
         for range in owned {
-            // SAFETY: the addresses are this value's own until now, and no reference to them exists.
+            // SAFETY: the addresses are this value's own until now, and no reference to them
+            // exists.
             let _ = unsafe { unmap(self.start.wrapping_add(range.start), range.end - range.start) };
         }
     }
@@ -468,7 +474,8 @@ pub fn gather(ranges: &[UserptrRange]) -> Vec<u8> {
     for range in ranges {
         let at = ptr::with_exposed_provenance::<u64>(usize::try_from(range.start).expect("an address"));
         for i in 0..usize::try_from(range.size / 8).expect("a size") {
-            // SAFETY: whole pages that the caller says are mapped; a volatile read makes no reference.
+            // SAFETY: whole pages that the caller says are mapped; a volatile read makes no
+            // reference.
             all.extend(unsafe { at.add(i).read_volatile() }.to_ne_bytes());
         }
     }
@@ -500,7 +507,8 @@ pub fn pattern_sum(page: u64, seed: u64) -> u64 {
     page_words(page, seed).fold(0, u64::wrapping_add)
 }
 
-/// The position of the first page of `bytes` that does not have the pattern which page `pages[i]` has with `seed`.
+/// The position of the first page of `bytes` that does not have the pattern which page `pages[i]`
+/// has with `seed`.
 #[must_use]
 pub fn wrong_page(bytes: &[u8], pages: impl IntoIterator<Item = u64>, seed: u64) -> Option<usize> {
     let chunks = bytes.chunks(pattern(0, 0).len());

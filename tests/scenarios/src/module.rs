@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Loading and unloading the kernel module, for scenarios that need a driver with options of its own, or none.
+//! Loading and unloading the kernel module, for scenarios that need a driver with options of its
+//! own, or none.
 //!
-//! `VKFD_MODULE` names the module's file, `VKFD_MODULE_OPTIONS` what it was loaded with. Lock: `LOADED` guards the module's being
-//! reloaded, and remembers with what.
+//! `VKFD_MODULE` names the module's file, `VKFD_MODULE_OPTIONS` what it was loaded with. Lock:
+//! `LOADED` guards the module's being reloaded, and remembers with what.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -20,7 +21,8 @@ static LOADED: Mutex<String> = Mutex::new(String::new());
 /// Files of processes that were killed are closed, and delayed work is done, a little later.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sees to it that the module has `options` (`name=value`, with spaces between) besides those of the environment, and no others.
+/// Sees to it that the module has `options` (`name=value`, with spaces between) besides those of
+/// the environment, and no others.
 ///
 /// # Errors
 ///
@@ -37,7 +39,8 @@ pub(crate) fn with_options(options: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Loads the module with the environment's options alone again, if scenarios have loaded it with others: who comes after this process takes it for that.
+/// Loads the module with the environment's options alone again, if scenarios have loaded it with
+/// others: who comes after this process takes it for that.
 ///
 /// # Errors
 ///
@@ -49,7 +52,8 @@ pub fn leave_as_found() -> anyhow::Result<()> {
     }
 }
 
-/// Tries once to unload the module, with nothing waited for. If that has worked, `without_it` is called before it is loaded again.
+/// Tries once to unload the module, with nothing waited for. If that has worked, `without_it` is
+/// called before it is loaded again.
 ///
 /// # Errors
 ///

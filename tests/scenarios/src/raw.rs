@@ -25,15 +25,16 @@ pub(crate) const USERPTR: u32 = ALLOC_MEM_FLAGS_USERPTR | ALLOC_MEM_FLAGS_WRITAB
 
 /// Sends an ioctl as it is.
 pub(crate) fn ioctl<T: Pod>(client: &Client, command: Command, args: &mut T) -> Result<(), Errno> {
-    // SAFETY: the argument has the command's size; its pointers are to the scenario's own memory, or to none, which a driver must
-    // refuse; what the call may take away is the scenario's own.
+    // SAFETY: the argument has the command's size; its pointers are to the scenario's own memory,
+    // or to none, which a driver must refuse; what the call may take away is the scenario's own.
     unsafe { client.raw_ioctl(command, args) }
 }
 
 /// Sends an ioctl with any pointer as its argument.
 pub(crate) fn send(transport: &dyn Transport, command: Command, argument: u64) -> Result<(), Errno> {
     let argument = ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(argument).unwrap_or(0));
-    // SAFETY: the scenarios pass pointers to memory of theirs, or to none, which a driver must refuse.
+    // SAFETY: the scenarios pass pointers to memory of theirs, or to none, which a driver must
+    // refuse.
     unsafe { transport.ioctl(command.0, argument) }
 }
 
@@ -209,7 +210,8 @@ pub(crate) fn set_svm(client: &Client, range: UserptrRange, attribute: u32, valu
     ioctl(client, command::SVM.with_size(size).unwrap_or(command::SVM), &mut words)
 }
 
-/// A GPU address range that nothing uses: the address of CPU memory that is only reserved, as clients do it.
+/// A GPU address range that nothing uses: the address of CPU memory that is only reserved, as
+/// clients do it.
 pub(crate) fn gpu_window(bytes: u64) -> std::io::Result<Memory> {
     let window = Memory::anonymous(bytes)?;
     window.protect(0, bytes, libc::PROT_NONE)?;

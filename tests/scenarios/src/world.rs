@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The world of a scenario: a machine, a process on it, and its GPUs at work.
 //!
-//! Lock: `engines` guards the queues that the helper methods use, one per GPU, made at first use; held while the GPU works.
+//! Lock: `engines` guards the queues that the helper methods use, one per GPU, made at first use;
+//! held while the GPU works.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,7 +42,8 @@ pub struct WorldSpec {
     pub device_memory: device_memory::Kind,
     /// Moves not further apart than this are to and fro. A kernel's driver has what it has.
     pub bounce: Option<Duration>,
-    /// Whether there are the calls for tests and benchmarks (MOVE and its like). Off is how a driver is shipped.
+    /// Whether there are the calls for tests and benchmarks (MOVE and its like). Off is how a
+    /// driver is shipped.
     pub diagnosis: bool,
     /// What is broken on purpose.
     pub sabotage: Switches,
@@ -218,18 +220,21 @@ impl World {
         }
     }
 
-    /// Whether the driver is in this process: its host gives adjacent pages adjacent frames, where a kernel may not.
+    /// Whether the driver is in this process: its host gives adjacent pages adjacent frames, where
+    /// a kernel may not.
     #[must_use]
     pub fn in_process(&self) -> bool {
         matches!(self.host, Host::InProcess(_))
     }
 
-    /// Waits until the driver has been told of every change that was made by calls which have returned.
+    /// Waits until the driver has been told of every change that was made by calls which have
+    /// returned.
     pub fn told(&self) {
         self.host.told();
     }
 
-    /// Waits until the first process is not evicted and, with XNACK off, no mapped range is invalid.
+    /// Waits until the first process is not evicted and, with XNACK off, no mapped range is
+    /// invalid.
     ///
     /// # Errors
     ///
@@ -238,7 +243,8 @@ impl World {
         self.until("the process is restored", |info| info.evicted == 0 && self.invalid_ranges().is_ok_and(|n| n == 0))
     }
 
-    /// Mapped ranges that wait for a restore; with XNACK on that is the GPU's next fault's to do, and none counts.
+    /// Mapped ranges that wait for a restore; with XNACK on that is the GPU's next fault's to do,
+    /// and none counts.
     fn invalid_ranges(&self) -> ClientResult<u64> {
         if self.spec.xnack {
             return Ok(0);
@@ -266,8 +272,8 @@ impl World {
         }
     }
 
-    /// Runs `call` with the driver's n-th failpoint on its way (from 0) failing. Returns what it returned, and whether the point was
-    /// reached.
+    /// Runs `call` with the driver's n-th failpoint on its way (from 0) failing. Returns what it
+    /// returned, and whether the point was reached.
     ///
     /// # Errors
     ///
@@ -276,7 +282,8 @@ impl World {
         self.host.fail_nth(n, call)
     }
 
-    /// Does `f` with the engine of GPU number `gpu`. One that has failed is replaced at the next use.
+    /// Does `f` with the engine of GPU number `gpu`. One that has failed is replaced at the next
+    /// use.
     ///
     /// # Errors
     ///

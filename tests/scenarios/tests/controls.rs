@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Negative controls: with a part of the driver broken on purpose, the scenarios that are about it must fail, each time. And races
-//! that are made to happen every time, by the hook that the driver has for that.
+//! Negative controls: with a part of the driver broken on purpose, the scenarios that are about it
+//! must fail, each time. And races that are made to happen every time, by the hook that the driver
+//! has for that.
 #![allow(missing_docs)]
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -34,7 +35,8 @@ fn racing(hook: fn(CpuSpan), spec: WorldSpec) -> WorldSpec {
     WorldSpec { sabotage, before_commit: Hook::new(hook), ..spec }
 }
 
-/// Runs `body` as it is, where it must pass, and sabotaged, where it must not: the message. `None` when this host cannot show it.
+/// Runs `body` as it is, where it must pass, and sabotaged, where it must not: the message. `None`
+/// when this host cannot show it.
 fn fails(body: Body, sound: WorldSpec, sabotaged: WorldSpec) -> Option<String> {
     match body(sound) {
         Ok(()) => {}
@@ -83,7 +85,8 @@ fn missing_tlb_flushes_are_noticed() {
 #[test]
 fn svm_under_a_driver_that_ignores_or_does_not_flush_is_noticed() {
     let _alone = alone();
-    // A fault at a page that was taken away, or, where pages have moved into VRAM, what is still there of them.
+    // A fault at a page that was taken away, or, where pages have moved into VRAM, what is still
+    // there of them.
     for xnack in [false, true] {
         let sound = WorldSpec { xnack, ..WorldSpec::default() };
         let broken = |sabotage| WorldSpec { sabotage, ..sound };
@@ -107,7 +110,8 @@ fn bounds_off_by_a_page_and_forgotten_watches_are_noticed() {
 /// How often [`hit`] still discards; below 0 for ever.
 static HITS: AtomicI64 = AtomicI64::new(0);
 
-/// Discards the first page of what is about to be committed, and sees to it that the driver was told.
+/// Discards the first page of what is about to be committed, and sees to it that the driver was
+/// told.
 fn hit(span: CpuSpan) {
     if HITS.load(Ordering::SeqCst) == 0 {
         return;
@@ -296,7 +300,8 @@ fn memory_that_never_holds_still_is_refused_every_time() {
 /// Says which child process this is.
 const CHILD: &str = "VKFD_CONTROL";
 
-/// Runs `test` in a process of its own with `VKFD_NOTIFY` as said: its notification source is chosen anew.
+/// Runs `test` in a process of its own with `VKFD_NOTIFY` as said: its notification source is
+/// chosen anew.
 fn in_child(name: &str, notify: Option<&str>, test: impl FnOnce()) {
     if std::env::var(CHILD).as_deref() == Ok(name) {
         return test();
@@ -339,7 +344,8 @@ fn refuse_userfaultfd() {
         statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: the program is valid for the calls; it only ever refuses one system call of this process.
+    // SAFETY: the program is valid for the calls; it only ever refuses one system call of this
+    // process.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);

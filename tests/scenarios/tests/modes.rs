@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The whole suite without userfaultfd: with the interposed calls instead, and with no notifications at all. What is skipped then is
-//! known by name, so that a scenario cannot be skipped by mistake.
+//! The whole suite without userfaultfd: with the interposed calls instead, and with no
+//! notifications at all. What is skipped then is known by name, so that a scenario cannot be
+//! skipped by mistake.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Scenarios that need to be told of a change that nothing shows when there is no notification source.
+/// Scenarios that need to be told of a change that nothing shows when there is no notification
+/// source.
 const NEED_NOTIFICATION: &[&str] = &[
     "coherence_unmap_one_of_many",
     "coherence_replace_in_place",
@@ -85,7 +87,8 @@ const NEED_MIGRATION: &[&str] = &[
     "svm_writers_lose_nothing_while_memory_moves",
 ];
 
-/// Makes userfaultfd fail with EPERM, as container runtimes do, for this process and what it executes.
+/// Makes userfaultfd fail with EPERM, as container runtimes do, for this process and what it
+/// executes.
 fn deny_userfaultfd() -> std::io::Result<()> {
     let statement =
         |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: u16::try_from(code).unwrap_or(0), jt, jf, k };

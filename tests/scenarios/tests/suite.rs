@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! All scenarios, as tests. `VKFD_NOTIFY` chooses the notification source, `VKFD_DEVICE` a KFD outside of this process.
+//! All scenarios, as tests. `VKFD_NOTIFY` chooses the notification source, `VKFD_DEVICE` a KFD
+//! outside of this process.
 
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The order of answers with fences.
 //!
-//! The guest's kernel takes an answer for the word that everything before it on the same ring is done, too. So an answer that is ready waits until
-//! all that were asked before on its ring have been given. Rings do not wait for each other; what names no ring has one of its own.
+//! The guest's kernel takes an answer for the word that everything before it on the same ring is
+//! done, too. So an answer that is ready waits until all that were asked before on its ring have
+//! been given. Rings do not wait for each other; what names no ring has one of its own.
 //!
-//! Lock: `rings`; a leaf. Answers are given without it, but in order: who gives them holds the ring's `giving` mark.
+//! Lock: `rings`; a leaf. Answers are given without it, but in order: who gives them holds the
+//! ring's `giving` mark.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! KFD's calls that the client library does not wrap in the form that a context needs: memory at an address of the context's, queues whose
-//! rings are the guest's, events by number.
+//! KFD's calls that the client library does not wrap in the form that a context needs: memory at an
+//! address of the context's, queues whose rings are the guest's, events by number.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -45,7 +45,8 @@ impl Kfd {
     }
 
     fn call<T: Pod>(&self, command: Command, args: &mut T) -> Result<()> {
-        // SAFETY: the argument is the command's own, and the callers in this module pass pointers to live memory of the size that they say.
+        // SAFETY: the argument is the command's own, and the callers in this module pass pointers
+        // to live memory of the size that they say.
         unsafe { self.client.raw_ioctl(command, args) }
     }
 
@@ -185,7 +186,8 @@ impl Doorbell {
 
     /// Its 64 bits.
     pub fn word(&self) -> &AtomicU64 {
-        // SAFETY: the offset is an aligned word of the pages, which stay mapped as long as `self`; all accesses are atomic.
+        // SAFETY: the offset is an aligned word of the pages, which stay mapped as long as `self`;
+        // all accesses are atomic.
         unsafe { AtomicU64::from_ptr(self.page.byte_add(self.offset).cast().as_ptr()) }
     }
 }

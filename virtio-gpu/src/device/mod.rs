@@ -14,11 +14,12 @@
 //! | `relay` | doorbells that the guest writes in the window, carried on to the driver's |
 //! | [`register`] | the ways of registering scattered memory |
 //!
-//! Commands are executed one after the other by whoever calls [`Device::execute`]; a context's wait for an event alone goes on without the
-//! device, and its answer comes later. A guest that says something wrong gets an error for it, and everything else goes on.
+//! Commands are executed one after the other by whoever calls [`Device::execute`]; a context's wait
+//! for an event alone goes on without the device, and its answer comes later. A guest that says
+//! something wrong gets an error for it, and everything else goes on.
 //!
-//! Bounds: [`MAX_CONTEXTS`], [`MAX_RESOURCES`], [`MAX_RUNS`] for a device; the window's size for all memory that the guest maps; what KFD allows
-//! for the rest.
+//! Bounds: [`MAX_CONTEXTS`], [`MAX_RESOURCES`], [`MAX_RUNS`] for a device; the window's size for
+//! all memory that the guest maps; what KFD allows for the rest.
 
 mod fences;
 mod forward;
@@ -51,7 +52,8 @@ use self::window::{Place, Refused, Window};
 use crate::protocol::control::{Answer, Command, ErrorCode, Header, FLAG_FENCE, FLAG_RING, RINGS};
 use crate::protocol::{blob, capset, Malformed, PAGE};
 
-/// Most contexts of a device; KFD has room for fewer, as each is a process with an address space on the GPUs.
+/// Most contexts of a device; KFD has room for fewer, as each is a process with an address space on
+/// the GPUs.
 pub const MAX_CONTEXTS: usize = 64;
 /// Most resources of a device.
 pub const MAX_RESOURCES: usize = 65_536;
@@ -108,7 +110,8 @@ trait Context: Send {
 
 #[derive(Clone, Copy, Debug)]
 struct Resource {
-    /// `None` once its context has ended: a guest's kernel ends a context before what was made in it.
+    /// `None` once its context has ended: a guest's kernel ends a context before what was made in
+    /// it.
     context: Option<u32>,
     size: u64,
     runs: usize,
@@ -238,7 +241,8 @@ impl Device {
             Ok(Performed::Answer(answer)) => finish(answer),
             Ok(Performed::Waiting(wait)) => {
                 let waiter = std::thread::Builder::new().name("gpu-wait".into());
-                // The closure is dropped when there is no thread for it, and the guest's fence with it: it would wait for ever.
+                // The closure is dropped when there is no thread for it, and the guest's fence with
+                // it: it would wait for ever.
                 let slot = Arc::new(Mutex::new(Some(finish)));
                 let theirs = slot.clone();
                 let take = |slot: &Mutex<Option<_>>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -269,7 +273,8 @@ impl Device {
         }
         match command {
             Command::CapsetInfo { index } => {
-                // The first thing that a kernel asks when it finds the device: what an earlier one has left is nobody's.
+                // The first thing that a kernel asks when it finds the device: what an earlier one
+                // has left is nobody's.
                 if index == 0 && !self.contexts.is_empty() {
                     tracing::info!("the guest has started anew");
                     self.reset();

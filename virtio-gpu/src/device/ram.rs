@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The guest's memory, as this process sees it.
 //!
-//! Mechanism: each file that the VMM backs guest memory with is mapped once, as a whole, and stays mapped as long as anybody uses it. Which
-//! guest-physical addresses lie where in the files changes while a guest starts; a new [`Ram`] has the new table and the old mappings. So a
-//! registration keeps its addresses whatever the table does.
+//! Mechanism: each file that the VMM backs guest memory with is mapped once, as a whole, and stays
+//! mapped as long as anybody uses it. Which guest-physical addresses lie where in the files changes
+//! while a guest starts; a new [`Ram`] has the new table and the old mappings. So a registration
+//! keeps its addresses whatever the table does.
 //!
 //! Limits: the VMM is trusted not to cut its files short.
 
@@ -72,7 +73,8 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// The memory of `parts`, with the mappings of `self` where they are of the same files. A part of the file `apart` is none of the guest's own.
+    /// The memory of `parts`, with the mappings of `self` where they are of the same files. A part
+    /// of the file `apart` is none of the guest's own.
     ///
     /// # Errors
     /// The system's, and InvalidInput for a part that its file has not.
@@ -104,7 +106,8 @@ impl Ram {
         Ok(new)
     }
 
-    /// Where the runs are here, in their order; `None` when one of them is not wholly the guest's memory.
+    /// Where the runs are here, in their order; `None` when one of them is not wholly the guest's
+    /// memory.
     pub fn find(&self, runs: &[Run]) -> Option<GuestMemory> {
         let mut memory = GuestMemory { ranges: Vec::with_capacity(runs.len()), bytes: 0, mappings: Vec::new() };
         for run in runs {

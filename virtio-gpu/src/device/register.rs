@@ -74,8 +74,9 @@ impl Registration {
         };
         let one = linear.as_ref().map(|linear| [linear.range()]);
         let ranges = one.as_ref().map_or(memory.ranges(), |one| &one[..]);
-        // SAFETY: the ranges are shared memory of the guest, of which this process has neither references nor assumptions; they stay mapped
-        // as long as `memory` and `linear`, which outlive the buffer.
+        // SAFETY: the ranges are shared memory of the guest, of which this process has neither
+        // references nor assumptions; they stay mapped as long as `memory` and `linear`, which
+        // outlive the buffer.
         let buffer = unsafe { client.register_ranges(ranges, &options)? };
         Ok(Self { buffer, _linear: linear, _memory: memory.clone() })
     }
@@ -100,7 +101,8 @@ unsafe impl Sync for Linear {}
 
 impl Linear {
     fn new(memory: &GuestMemory) -> io::Result<Self> {
-        // SAFETY: a new reservation at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new reservation at an address of the kernel's choice touches nothing that
+        // exists.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -118,7 +120,8 @@ impl Linear {
             let from = std::ptr::with_exposed_provenance_mut::<c_void>(size(range.start));
             let to = at.as_ptr().wrapping_byte_add(size(offset));
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-            // SAFETY: the range is mapped, shared memory of a file, and stays so (DONTUNMAP); where it goes is reserved for it.
+            // SAFETY: the range is mapped, shared memory of a file, and stays so (DONTUNMAP); where
+            // it goes is reserved for it.
             let moved = unsafe { libc::mremap(from, size(range.size), size(range.size), flags, to) };
             if moved == libc::MAP_FAILED {
                 // What was moved goes with `linear`.
@@ -141,8 +144,8 @@ impl Drop for Linear {
     }
 }
 
-/// Where in 2 MiB the GPU's range should begin so that the longest run lies there as its memory does: only then are neighbouring pages
-/// translated as one.
+/// Where in 2 MiB the GPU's range should begin so that the longest run lies there as its memory
+/// does: only then are neighbouring pages translated as one.
 pub fn skew(ranges: &[UserptrRange]) -> u64 {
     let (mut at, mut best) = (0_u64, (0, 0));
     for range in ranges {

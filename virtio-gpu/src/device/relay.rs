@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Doorbells: the guest writes them in the window, which is memory like any other, and the driver's are elsewhere.
+//! Doorbells: the guest writes them in the window, which is memory like any other, and the driver's
+//! are elsewhere.
 //!
-//! Mechanism: a thread for each context that has queues looks at their doorbells. When one has changed, it copies the write pointer (for queues
-//! whose pointers the host keeps), writes the driver's doorbell and tells the driver. It also shows the guest how far the GPU has read. An
+//! Mechanism: a thread for each context that has queues looks at their doorbells. When one has
+//! changed, it copies the write pointer (for queues whose pointers the host keeps), writes the
+//! driver's doorbell and tells the driver. It also shows the guest how far the GPU has read. An
 //! empty doorbell is all ones, which no queue writes: an AQL queue's first value is 0.
 //!
 //! It looks all the time while there is something to see, then ever more seldom, up to [`SLOWEST`].
 //!
-//! Lock: `doors`, held while the thread looks; a leaf. Places that the guest gives up leave the list before they go.
+//! Lock: `doors`, held while the thread looks; a leaf. Places that the guest gives up leave the
+//! list before they go.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,7 +61,8 @@ pub const READ_POINTER: u64 = 0x80;
 /// A 64-bit word of the driver's copy.
 pub fn host_word(buffer: &Buffer, at: u64) -> Option<&AtomicU64> {
     let base = buffer.cpu_ptr().filter(|_| at % 8 == 0 && at + 8 <= buffer.len())?;
-    // SAFETY: an aligned word of memory that stays mapped as long as the buffer and is accessed atomically only.
+    // SAFETY: an aligned word of memory that stays mapped as long as the buffer and is accessed
+    // atomically only.
     Some(unsafe { AtomicU64::from_ptr(base.byte_add(super::window::size(at)).cast().as_ptr()) })
 }
 

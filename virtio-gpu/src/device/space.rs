@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The addresses that a context gives out: a range of the guest process's, which its library reserves at the beginning. An address there is the
-//! same for the GPU.
+//! The addresses that a context gives out: a range of the guest process's, which its library
+//! reserves at the beginning. An address there is the same for the GPU.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ pub struct Space {
 }
 
 impl Space {
-    /// Takes `bytes` (rounded up to pages) at a multiple of `alignment` (a power of two), plus `skew` (pages) if that large.
+    /// Takes `bytes` (rounded up to pages) at a multiple of `alignment` (a power of two), plus
+    /// `skew` (pages) if that large.
     pub fn take(&mut self, bytes: u64, alignment: u64, skew: u64) -> Option<u64> {
         let bytes = bytes.checked_next_multiple_of(PAGE).filter(|bytes| (1..=BYTES).contains(bytes))?;
         let alignment = match alignment {

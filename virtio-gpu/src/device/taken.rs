@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory of a process elsewhere that changes: what its program unmaps, empties or protects, told by notes before the program goes on.
+//! Memory of a process elsewhere that changes: what its program unmaps, empties or protects, told
+//! by notes before the program goes on.
 //!
-//! Mechanism: registrations are of this process's mapping of the file that has the other's memory. What the other's program does to its mapping is done
-//! to this one, so that the driver's notifiers find it as a change of any client's, and no GPU reaches what the program has unmapped: behind the
-//! address is nothing any more. The pages stay the file's. When the program uses the same part of the file for other memory, it is mapped here
-//! again.
+//! Mechanism: registrations are of this process's mapping of the file that has the other's memory.
+//! What the other's program does to its mapping is done to this one, so that the driver's notifiers
+//! find it as a change of any client's, and no GPU reaches what the program has unmapped: behind
+//! the address is nothing any more. The pages stay the file's. When the program uses the same part
+//! of the file for other memory, it is mapped here again.
 //!
-//! `Mapping::taken` guards what is not mapped, and is held over the change of the mapping; a leaf, apart from the notifiers.
+//! `Mapping::taken` guards what is not mapped, and is held over the change of the mapping; a leaf,
+//! apart from the notifiers.
 
 use std::os::fd::AsRawFd;
 use std::sync::PoisonError;
@@ -85,7 +88,8 @@ impl Mapping {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         for (start, end) in taken.gaps(note.offset, end) {
             let (at, bytes) = (self.place(start), size(end - start));
-            // SAFETY: within this object's mapping, of which there are no references; accesses of GPUs survive that nothing is there.
+            // SAFETY: within this object's mapping, of which there are no references; accesses of
+            // GPUs survive that nothing is there.
             let done = unsafe {
                 match note.happens {
                     Happens::Unmap => {

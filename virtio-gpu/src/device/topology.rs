@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The machine's topology in libhsakmt's structures, made of the same files that KFD shows in sysfs.
+//! The machine's topology in libhsakmt's structures, made of the same files that KFD shows in
+//! sysfs.
 //!
-//! The structures are packed to 4 bytes. A node's grew at its end in 2026; the newer form is made, and a guest takes as much as it has room for.
+//! The structures are packed to 4 bytes. A node's grew at its end in 2026; the newer form is made,
+//! and a guest takes as much as it has room for.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The host-visible window: all host memory that the guest maps.
 //!
-//! Mechanism: one file, mapped here as a whole and by the VMM as a whole, once. The guest's kernel chooses where in the window a resource
-//! is; [`Window::bind`] gives that part to the resource and nothing is mapped anywhere. (A mapping for each resource is a memory region for
-//! each to vhost, of which there are few, and moves the guest's RAM here every time.)
+//! Mechanism: one file, mapped here as a whole and by the VMM as a whole, once. The guest's kernel
+//! chooses where in the window a resource is; [`Window::bind`] gives that part to the resource and
+//! nothing is mapped anywhere. (A mapping for each resource is a memory region for each to vhost,
+//! of which there are few, and moves the guest's RAM here every time.)
 //!
-//! So memory that the guest maps has its place from MAP_BLOB on, not from its allocation. A part that is given back is emptied: what comes
-//! there next finds zeroes.
+//! So memory that the guest maps has its place from MAP_BLOB on, not from its allocation. A part
+//! that is given back is emptied: what comes there next finds zeroes.
 //!
 //! Lock: `bound` guards which parts are taken; a leaf.
 
@@ -123,10 +124,12 @@ impl Place {
         self.bytes
     }
 
-    /// A 64-bit word of it, which the guest may access at the same time. `None` past its end or between two words.
+    /// A 64-bit word of it, which the guest may access at the same time. `None` past its end or
+    /// between two words.
     pub fn word(&self, at: u64) -> Option<&AtomicU64> {
         let inside = at % 8 == 0 && at.checked_add(8).is_some_and(|end| end <= self.bytes);
-        // SAFETY: inside of the place, which is mapped as long as `self`, aligned, and accessed here by atomic operations or copies only.
+        // SAFETY: inside of the place, which is mapped as long as `self`, aligned, and accessed
+        // here by atomic operations or copies only.
         inside.then(|| unsafe { AtomicU64::from_ptr(self.start().byte_add(size(at)).cast().as_ptr()) })
     }
 
@@ -141,7 +144,8 @@ impl Place {
     pub fn write(&self, at: u64, bytes: &[u8]) {
         let room = usize::try_from(self.bytes.saturating_sub(at)).unwrap_or(0).min(bytes.len());
         if room > 0 {
-            // SAFETY: `room` bytes from `at` on are inside of the place, and no reference to its memory exists.
+            // SAFETY: `room` bytes from `at` on are inside of the place, and no reference to its
+            // memory exists.
             unsafe {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start().byte_add(size(at)).cast().as_ptr(), room);
             };
@@ -153,7 +157,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         let (Ok(offset), Ok(bytes)) = (i64::try_from(self.offset), i64::try_from(self.bytes)) else { return };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: no pointers; what is emptied belongs to this place alone, and who used it is gone.
+        // SAFETY: no pointers; what is emptied belongs to this place alone, and who used it is
+        // gone.
         if unsafe { libc::fallocate(self.window.file.as_raw_fd(), mode, offset, bytes) } != 0 {
             tracing::error!("the window cannot be emptied at {offset:#x}: {}", io::Error::last_os_error());
             // It stays taken: nobody may see what is in it.

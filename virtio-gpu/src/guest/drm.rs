@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The guest kernel's virtio-gpu, by its render node: the ioctls of `virtgpu_drm.h`.
 //!
-//! A mapping of a blob is known by its offset: DRM gives every object a range of offsets of its own in the node's file, and
-//! `/proc/self/maps` shows them, whatever a program did with the mapping meanwhile.
+//! A mapping of a blob is known by its offset: DRM gives every object a range of offsets of its own
+//! in the node's file, and `/proc/self/maps` shows them, whatever a program did with the mapping
+//! meanwhile.
 //!
 //! Lock: `blobs`, a leaf.
 
@@ -43,7 +44,8 @@ pub struct Node {
 
 fn call(fd: i32, number: u64, args: *mut c_void) -> io::Result<()> {
     loop {
-        // SAFETY: callers pass the argument that the number declares, with pointers to memory of the sizes in it.
+        // SAFETY: callers pass the argument that the number declares, with pointers to memory of
+        // the sizes in it.
         if unsafe { libc::ioctl(fd, number, args) } == 0 {
             return Ok(());
         }

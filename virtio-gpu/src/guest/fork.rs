@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Registered memory in forked children. It is a shared mapping where the program had private memory, so a child would write its parent's memory,
-//! malloc's own words included. Therefore a child makes private copies before it goes on, and its parent's thread waits for that.
+//! Registered memory in forked children. It is a shared mapping where the program had private
+//! memory, so a child would write its parent's memory, malloc's own words included. Therefore a
+//! child makes private copies before it goes on, and its parent's thread waits for that.
 //!
-//! By fork handlers. What another thread of the parent writes meanwhile may be in the child's copy or not, word by word. Children of vfork and
-//! of raw `clone` calls are not seen: the former have their parent's memory anyway.
+//! By fork handlers. What another thread of the parent writes meanwhile may be in the child's copy
+//! or not, word by word. Children of vfork and of raw `clone` calls are not seen: the former have
+//! their parent's memory anyway.
 //!
 //! No locks: another thread may have had them when the child was made.
 
@@ -89,7 +91,8 @@ unsafe fn own(mapping: &Mapping) -> Option<()> {
     let at: *mut c_void = std::ptr::with_exposed_provenance_mut(size(mapping.start));
     let both = libc::PROT_READ | libc::PROT_WRITE;
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping; what is replaced is the caller's and has the same contents afterwards. By system calls, which are no hooks'.
+    // SAFETY: a new mapping; what is replaced is the caller's and has the same contents afterwards.
+    // By system calls, which are no hooks'.
     unsafe {
         let copy = libc::syscall(libc::SYS_mmap, 0_usize, bytes, both, private, -1, 0_usize);
         let copy: *mut c_void = std::ptr::with_exposed_provenance_mut(usize::try_from(copy).ok()?);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A process that shares its machine with others: the machine's file, a socket for files, and one for notes about its memory.
+//! A process that shares its machine with others: the machine's file, a socket for files, and one
+//! for notes about its memory.
 //!
-//! Registered memory is mapped from a file that the machine's process has mapped, too. [`Joined::before`] is told by the hooks of the mapping calls
-//! what the program is about to do to such memory, and returns when no GPU uses it any more. Memory that is remembered stays so until its blob is
-//! closed, also when it has been unmapped: a note about what the other side has unmapped already does nothing.
+//! Registered memory is mapped from a file that the machine's process has mapped, too.
+//! [`Joined::before`] is told by the hooks of the mapping calls what the program is about to do to
+//! such memory, and returns when no GPU uses it any more. Memory that is remembered stays so until
+//! its blob is closed, also when it has been unmapped: a note about what the other side has
+//! unmapped already does nothing.
 //!
-//! Lock: `notes`. The hooks take it, perhaps inside an allocator, so nothing is allocated or freed while it is held, and no mapping changes.
+//! Lock: `notes`. The hooks take it, perhaps inside an allocator, so nothing is allocated or freed
+//! while it is held, and no mapping changes.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -148,7 +152,8 @@ impl Joined {
         Ok(base)
     }
 
-    /// `bytes` of the file of the process's memory, from `offset` on, are mapped at `start`. One thread at a time calls this and `forget`.
+    /// `bytes` of the file of the process's memory, from `offset` on, are mapped at `start`. One
+    /// thread at a time calls this and `forget`.
     pub(super) fn remember(&self, start: u64, offset: u64, bytes: u64, resource: u32) {
         let span = Span { start, end: start + bytes, offset, resource };
         let room = {
@@ -175,7 +180,8 @@ impl Joined {
         self.notes().spans.retain(|span| span.resource != resource);
     }
 
-    /// Whether the memory at `address` that is at `offset` of the file is where it was registered, and has not been moved there.
+    /// Whether the memory at `address` that is at `offset` of the file is where it was registered,
+    /// and has not been moved there.
     pub(super) fn is_in_place(&self, address: u64, offset: u64) -> bool {
         let is =
             |span: &Span| span.start <= address && address < span.end && span.offset + (address - span.start) == offset;
@@ -212,7 +218,8 @@ impl Joined {
         unsafe { libc::syscall(libc::SYS_fallocate, self.memory.as_raw_fd(), mode, offset, bytes) };
     }
 
-    /// Before a mapping call. Whether registered memory is concerned: then [`after`](Self::after) is to be called.
+    /// Before a mapping call. Whether registered memory is concerned: then [`after`](Self::after)
+    /// is to be called.
     pub fn before(&self, change: Change, start: u64, end: u64) -> bool {
         match change {
             Change::Unmap => self.tell(Happens::Unmap, start, end),
@@ -225,7 +232,8 @@ impl Joined {
         }
     }
 
-    /// After it. Of what was moved, what is below `kept` has stayed. What was taken away before a call that failed stays so.
+    /// After it. Of what was moved, what is below `kept` has stayed. What was taken away before a
+    /// call that failed stays so.
     pub fn after(&self, change: Change, start: u64, end: u64, done: bool, kept: u64) {
         match change {
             Change::Move => {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The device without a virtual machine: virtio-gpu's own messages through a socket.
 //!
-//! This side is what a guest's kernel is otherwise: it numbers resources, chooses places in the window, keeps the guest's memory (a file that the
-//! device maps) and hands out pages of it. It hands them out scattered, [`CHUNK`] at a time, as a kernel that has run for long would.
+//! This side is what a guest's kernel is otherwise: it numbers resources, chooses places in the
+//! window, keeps the guest's memory (a file that the device maps) and hands out pages of it. It
+//! hands them out scattered, [`CHUNK`] at a time, as a kernel that has run for long would.
 //!
-//! The first message each way carries a file: the guest's memory there, the window back. From then on a message is a length, a tag,
-//! and a command of the control queue or its answer. Answers come in any order; whoever waits reads for all.
+//! The first message each way carries a file: the guest's memory there, the window back. From then
+//! on a message is a length, a tag, and a command of the control queue or its answer. Answers come
+//! in any order; whoever waits reads for all.
 //!
-//! Locks: `inner` guards the allocations, `answers` what was read; both are leaves. One thread at a time reads from the socket.
+//! Locks: `inner` guards the allocations, `answers` what was read; both are leaves. One thread at a
+//! time reads from the socket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
@@ -28,7 +31,8 @@ use crate::protocol::{capset, put32, put64, u32_at, u64_at, PAGE};
 
 /// How the first message of each side begins.
 pub const HELLO: u64 = u64::from_le_bytes(*b"vkfdloop");
-/// How the answer begins of who shares a machine with others: three more follow, with the machine's file and the sockets for files and notes.
+/// How the answer begins of who shares a machine with others: three more follow, with the machine's
+/// file and the sockets for files and notes.
 pub const JOINED_HELLO: u64 = u64::from_le_bytes(*b"vkfdjoin");
 /// Bytes of the first message: [`HELLO`], and the size of the file that comes with it.
 pub const HELLO_BYTES: usize = 16;
@@ -63,7 +67,8 @@ pub(super) fn retry(mut call: impl FnMut() -> isize) -> isize {
 pub fn send(socket: &UnixStream, bytes: &[u8], file: Option<RawFd>) -> io::Result<()> {
     let mut control = [0_u64; 4];
     let parts = [IoSlice::new(bytes)];
-    // SAFETY: zero is a valid structure; its pointers are to the locals above, of the sizes that it says.
+    // SAFETY: zero is a valid structure; its pointers are to the locals above, of the sizes that it
+    // says.
     let sent = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = parts.as_ptr().cast_mut().cast();
@@ -108,7 +113,8 @@ pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<File> {
     let length = bytes.len();
     let mut control = [0_u64; 4];
     let mut parts = [IoSliceMut::new(bytes)];
-    // SAFETY: zero is a valid structure; its pointers are to the locals above, of the sizes that it says. A descriptor that came is nobody else's.
+    // SAFETY: zero is a valid structure; its pointers are to the locals above, of the sizes that it
+    // says. A descriptor that came is nobody else's.
     let (read, file) = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = parts.as_mut_ptr().cast();
@@ -455,8 +461,8 @@ impl Transport for Connection {
         let mut inner = lock(&self.inner);
         match inner.blobs.remove(&resource) {
             Some((_, Backing::Window { offset })) => drop(inner.window.remove(&offset)),
-            // A mapping that the program still has shows zeroes from now on, until the pages are another blob's: so blobs are closed when nothing
-            // maps them any more.
+            // A mapping that the program still has shows zeroes from now on, until the pages are
+            // another blob's: so blobs are closed when nothing maps them any more.
             Some((_, Backing::Guest(chunks))) => {
                 if let Some(joined) = &self.joined {
                     joined.forget(resource);
@@ -500,7 +506,8 @@ impl Transport for Connection {
             let bytes = (blob.bytes - place).min(run.len() as u64 * CHUNK);
             let there = base.wrapping_byte_add(size(place));
             let offset = run[0] * CHUNK;
-            // SAFETY: within the blob's size from `at`, which is the caller's to replace, or of the reservation.
+            // SAFETY: within the blob's size from `at`, which is the caller's to replace, or of the
+            // reservation.
             unsafe { map_file(self.ram.as_raw_fd(), offset, bytes, there, protection)? };
             if let Some(joined) = self.joined.as_ref().filter(|_| !at.is_null()) {
                 joined.remember(there.expose_provenance() as u64, offset, bytes, blob.resource);

@@ -10,7 +10,8 @@
 //! | [`forward`] | a context of vkfd's own capability set, over either |
 //! | [`virtgpu`] | the system calls of the guest kernel's virtio-gpu: numbers, arguments, constants |
 //!
-//! Nothing here calls libc's `open` with a path: a library that is loaded into programs has another function of that name.
+//! Nothing here calls libc's `open` with a path: a library that is loaded into programs has another
+//! function of that name.
 
 pub mod drm;
 pub mod fork;
@@ -27,7 +28,8 @@ use std::time::Duration;
 
 use crate::protocol::forward::BlobKind;
 
-/// A resource of the device that this process made. Closing it ends what it is used for on the host.
+/// A resource of the device that this process made. Closing it ends what it is used for on the
+/// host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blob {
     /// The host's number of it.
@@ -86,7 +88,8 @@ pub trait Transport: Send + Sync {
     /// What a mapping of `file` from `offset` on shows, if that is one of this process's blobs.
     fn find(&self, file: FileId, offset: u64) -> Option<Found>;
 
-    /// Whether a mapping of this file can only be this process's: of a blob that it made, by this way to the device or an earlier one.
+    /// Whether a mapping of this file can only be this process's: of a blob that it made, by this
+    /// way to the device or an earlier one.
     fn is_private(&self, file: FileId) -> bool;
 
     /// What there is besides where the machine is shared with other processes.
@@ -139,8 +142,9 @@ unsafe fn map_file(fd: i32, offset: u64, bytes: u64, at: *mut c_void, protection
 fn identity(fd: i32) -> io::Result<FileId> {
     // SAFETY: zero is a valid structure.
     let mut data: libc::stat = unsafe { std::mem::zeroed() };
-    // By the system call: the library that is loaded into programs shows other numbers for some files.
-    // SAFETY: an empty path names the descriptor; the structure is the kernel's on 64-bit machines.
+    // By the system call: the library that is loaded into programs shows other numbers for some
+    // files. SAFETY: an empty path names the descriptor; the structure is the kernel's on 64-bit
+    // machines.
     let done = unsafe { libc::syscall(libc::SYS_newfstatat, fd, c"".as_ptr(), &raw mut data, libc::AT_EMPTY_PATH) };
     if done != 0 {
         return Err(io::Error::last_os_error());

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The system calls of Linux's virtio-gpu, as in `virtgpu_drm.h`: numbers, arguments and constants, without a call.
+//! The system calls of Linux's virtio-gpu, as in `virtgpu_drm.h`: numbers, arguments and constants,
+//! without a call.
 
 /// `DRM_IOWR` of DRM's letter.
 const fn read_write<T>(number: u64) -> u64 {
     3 << 30 | (size_of::<T>() as u64) << 16 | 0x64 << 8 | number
 }
 
-/// The handle of an object (u32 at 8, or in the upper half of the second word), for the offset at which it is mapped.
+/// The handle of an object (u32 at 8, or in the upper half of the second word), for the offset at
+/// which it is mapped.
 pub const MAP: u64 = read_write::<[u64; 2]>(0x41);
 /// [`Exec`].
 pub const EXECBUFFER: u64 = read_write::<Exec>(0x42);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Capability sets: which kinds of context the device has.
 //!
-//! Number 8 is AMD's libhsakmt (issue 218 of the virtio specification, not in it yet). [`KFD`] is vkfd's own. Linux 7.3 takes
-//! numbers up to 63, but shifts a signed `int` by them: above 30 it complains in its log.
+//! Number 8 is AMD's libhsakmt (issue 218 of the virtio specification, not in it yet). [`KFD`] is
+//! vkfd's own. Linux 7.3 takes numbers up to 63, but shifts a signed `int` by them: above 30 it
+//! complains in its log.
 
 use super::{put, put32, u32_at, Malformed};
 
 /// Contexts that speak libhsakmt's protocol.
 pub const HSAKMT: u32 = 8;
 
-/// Contexts that speak KFD's ioctls. Numbers are given out from 1 upwards (rutabaga's go up to 9), so 30 is the one that is farthest from all of
-/// them and still below Linux's shift; what the set says begins with [`MAGIC`], so that another's set of this number is not taken for it.
+/// Contexts that speak KFD's ioctls. Numbers are given out from 1 upwards (rutabaga's go up to 9),
+/// so 30 is the one that is farthest from all of them and still below Linux's shift; what the set
+/// says begins with [`MAGIC`], so that another's set of this number is not taken for it.
 pub const KFD: u32 = 30;
 
 /// All, in the order of their indices.

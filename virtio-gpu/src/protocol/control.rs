@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The control queue: a header of 24 bytes, then the command.
 //!
-//! Only what a guest's kernel sends to a device without displays is known; everything else is [`Malformed::Unknown`], which the device
-//! answers with an error that the kernel understands. Source: section 5.7 of the virtio specification 1.3.
+//! Only what a guest's kernel sends to a device without displays is known; everything else is
+//! [`Malformed::Unknown`], which the device answers with an error that the kernel understands.
+//! Source: section 5.7 of the virtio specification 1.3.
 
 use super::{blob, put32, put64, u32_at, u64_at, Malformed};
 
@@ -188,7 +189,8 @@ impl<'a> Command<'a> {
                 Self::CreateBlob { resource: first()?, memory, flags, id: u64_at(body, 16)?, size, runs }
             }
             CTX_CREATE => {
-                // The name is for humans; a length that is too long is the kernel's fault and changes nothing.
+                // The name is for humans; a length that is too long is the kernel's fault and
+                // changes nothing.
                 let [capset, ..] = u32_at(body, 4)?.to_le_bytes();
                 Self::CreateContext { capset: capset.into() }
             }

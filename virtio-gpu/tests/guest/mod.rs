@@ -237,7 +237,8 @@ impl Library {
         self.blob
     }
 
-    /// Allocates memory that the CPU can reach, on all GPUs. Address, and where in the window it is, and the resource.
+    /// Allocates memory that the CPU can reach, on all GPUs. Address, and where in the window it
+    /// is, and the resource.
     pub fn alloc(&mut self, guest: &mut Guest, bytes: u64) -> (u64, u64, u32) {
         let blob = self.blob();
         let alloc = Memory::Alloc { node: 1, flags: flags::HOST_ACCESS, bytes, address: 0, alignment: 0, blob };

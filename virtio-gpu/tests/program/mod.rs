@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A program whose KFD is forwarded, without a virtual machine: our client library on one end of a socket, the device on the other.
+//! A program whose KFD is forwarded, without a virtual machine: our client library on one end of a
+//! socket, the device on the other.
 #![allow(dead_code, missing_docs)]
 
 use std::ffi::{c_int, c_void};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a module has left allocated after its unloading.
 //!
-//! Mechanism: the kernel counts allocations by the line of source that made them (/proc/allocinfo). Nothing in the guest's kernel is written
-//! in Rust but the modules under test, so what the Rust helpers have allocated belongs to them; what their C files allocate directly the
-//! kernel reports itself at unloading. Both are exact: there is no noise to filter.
+//! Mechanism: the kernel counts allocations by the line of source that made them (/proc/allocinfo).
+//! Nothing in the guest's kernel is written in Rust but the modules under test, so what the Rust
+//! helpers have allocated belongs to them; what their C files allocate directly the kernel reports
+//! itself at unloading. Both are exact: there is no noise to filter.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use vkfd_guest::Record;
 
-/// Sources whose allocations belong to the modules: the Rust abstractions, and what is made for a device and its memory.
+/// Sources whose allocations belong to the modules: the Rust abstractions, and what is made for a
+/// device and its memory.
 const SITES: [&str; 4] = ["rust/helpers/", "mm/memremap.c", "mm/hmm.c", "drivers/pci/msi/"];
 
 /// Freeing after a grace period or in a worker may come later than the unloading.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the kernel does to memory by itself, at times of its own: switched off.
 //!
-//! Scenarios count invalidations and look at what is huge; they have the kernel do all of this, and no more, when they want it.
+//! Scenarios count invalidations and look at what is huge; they have the kernel do all of this, and
+//! no more, when they want it.
 
 use std::fs;
 use std::io::ErrorKind;

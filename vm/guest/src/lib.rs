@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the host tells the guest's first process to do, and what that reports.
 //!
-//! Mechanism: the host writes a [`Job`] as JSON into the initrd at [`JOB_FILE`]. The guest writes [`Record`]s as JSON, one a line, to the
-//! virtio-serial port named [`REPORT_PORT`]. The console carries the kernel's log and nothing that is read by a machine.
+//! Mechanism: the host writes a [`Job`] as JSON into the initrd at [`JOB_FILE`]. The guest writes
+//! [`Record`]s as JSON, one a line, to the virtio-serial port named [`REPORT_PORT`]. The console
+//! carries the kernel's log and nothing that is read by a machine.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -108,7 +109,8 @@ pub enum Record {
         /// Why not.
         error: Option<String>,
     },
-    /// Allocations that were not there before the modules were loaded, and still are after their unloading.
+    /// Allocations that were not there before the modules were loaded, and still are after their
+    /// unloading.
     Left {
         /// The line of the kernel's source that made them, as in /proc/allocinfo.
         site: String,

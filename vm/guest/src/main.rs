@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd-init`: the guest's first process. Does what the job in the initrd says, reports, and powers off.
+//! `vkfd-init`: the guest's first process. Does what the job in the initrd says, reports, and
+//! powers off.
 //!
-//! It never returns (the kernel would panic): whatever goes wrong is reported, and then the guest powers off. The console is left to the
-//! kernel's log, and to the shell when one is wanted.
+//! It never returns (the kernel would panic): whatever goes wrong is reported, and then the guest
+//! powers off. The console is left to the kernel's log, and to the shell when one is wanted.
 
 mod allocations;
 mod daemons;

@@ -14,7 +14,8 @@ use vkfd_guest::Module;
 /// A file closed by a process that was just killed is released a little later, in a work item.
 const STILL_IN_USE: Duration = Duration::from_secs(30);
 
-/// `O_NONBLOCK`: fail at once while the module is in use (the only mode the kernel has had since 3.13).
+/// `O_NONBLOCK`: fail at once while the module is in use (the only mode the kernel has had since
+/// 3.13).
 const NOT_WAITING: i32 = 0o4000;
 
 /// Loads `module`.

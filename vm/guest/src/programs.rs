@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Running one program: its output, its time limit, and its end.
 //!
-//! Mechanism: a thread an output forwards lines as they come; the caller polls for the end, because as the first process it also has to collect
-//! children that others left behind. A program is a process group of its own, which is killed as a whole.
+//! Mechanism: a thread an output forwards lines as they come; the caller polls for the end, because
+//! as the first process it also has to collect children that others left behind. A program is a
+//! process group of its own, which is killed as a whole.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -124,7 +125,8 @@ fn ending_of(status: WaitStatus) -> Ending {
     }
 }
 
-/// Where the threads of a program and of the processes that it has started are in the kernel: what one wants to know when it hangs.
+/// Where the threads of a program and of the processes that it has started are in the kernel: what
+/// one wants to know when it hangs.
 fn stacks(group: Pid) -> Vec<String> {
     let mut lines = Vec::new();
     let Ok(processes) = fs::read_dir("/proc") else { return lines };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The way of records to the host.
 //!
-//! One lock around the port keeps lines whole; a write returns when the host has taken the bytes, so nothing is lost at power-off.
+//! One lock around the port keeps lines whole; a write returns when the host has taken the bytes,
+//! so nothing is lost at power-off.
 
 use std::fs::{self, File};
 use std::io::Write;

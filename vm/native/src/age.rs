@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Aged memory: free pages that are no neighbours, as on a machine that has run for long.
 //!
-//! Mechanism: pages of pipes are of the kind that buffers of graphics drivers are (not movable). Many pipes are filled in turn, a page each time, so
-//! that neighbours belong to different pipes; then every fourth is emptied. What is free afterwards is single pages, which the kernel gives out
-//! before it breaks larger ones.
+//! Mechanism: pages of pipes are of the kind that buffers of graphics drivers are (not movable).
+//! Many pipes are filled in turn, a page each time, so that neighbours belong to different pipes;
+//! then every fourth is emptied. What is free afterwards is single pages, which the kernel gives
+//! out before it breaks larger ones.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A queue of AQL packets, and kernels on it: machine code that the guest puts into memory and dispatches itself.
+//! A queue of AQL packets, and kernels on it: machine code that the guest puts into memory and
+//! dispatches itself.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,8 @@ use vkfd_virtio_gpu::protocol::hsakmt::queue::{kind, Create};
 use crate::drm::Gem;
 use crate::library::{poll, ring_doorbell, Allocation, Session, RING_BYTES};
 
-// What is where in the page beside the ring: the queue's pointers, a signal, arguments, a kernel's operands.
+// What is where in the page beside the ring: the queue's pointers, a signal, arguments, a kernel's
+// operands.
 const READ_POINTER: u64 = 0x80;
 const SIGNAL: u64 = 0x100;
 const ARGUMENTS: u64 = 0x200;

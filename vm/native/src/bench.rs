@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a registration costs the guest: register, map, one pass of the GPU by a kernel and one by its copier, free; of memory in few pieces
-//! and of memory in many.
+//! What a registration costs the guest: register, map, one pass of the GPU by a kernel and one by
+//! its copier, free; of memory in few pieces and of memory in many.
 
 use std::time::{Duration, Instant};
 

@@ -126,8 +126,8 @@ fn kernels(bench: &mut Bench, aql: &mut AqlQueue) -> Result<()> {
     Ok(())
 }
 
-/// Two processes at once see each its own memory, and not the other's. (In one process there cannot be two: each has the same addresses of the
-/// host's.)
+/// Two processes at once see each its own memory, and not the other's. (In one process there cannot
+/// be two: each has the same addresses of the host's.)
 fn two_contexts(first: &mut Bench) -> Result<()> {
     let buffer = Buffer::new(PEER_BYTES)?;
     buffer.fill(11);

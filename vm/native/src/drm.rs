@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The guest kernel's virtio-gpu, by its render node.
 //!
-//! Mechanism: the ioctls of `virtgpu_drm.h`. A command goes with a fence, whose descriptor becomes readable when the host says that the work
-//! is done.
+//! Mechanism: the ioctls of `virtgpu_drm.h`. A command goes with a fence, whose descriptor becomes
+//! readable when the host says that the work is done.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -69,7 +69,8 @@ impl Node {
 
     fn call(&self, number: u64, args: *mut c_void) -> std::io::Result<()> {
         loop {
-            // SAFETY: callers pass the argument that the number declares, with pointers to memory of the sizes in it.
+            // SAFETY: callers pass the argument that the number declares, with pointers to memory
+            // of the sizes in it.
             if unsafe { libc::ioctl(self.file.as_raw_fd(), number, args) } == 0 {
                 return Ok(());
             }

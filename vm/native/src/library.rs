@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What AMD's library does for a program, in its order: opening, memory, registration, queues, events.
+//! What AMD's library does for a program, in its order: opening, memory, registration, queues,
+//! events.
 //!
-//! Registration of a program's own memory needs a kernel with the userptr patches. On others it is stood in for: a blob of guest memory gets the
-//! contents and is mapped over the program's range, so that address and contents are the same, and the host gets the scatter list of real
-//! pages of the guest.
+//! Registration of a program's own memory needs a kernel with the userptr patches. On others it is
+//! stood in for: a blob of guest memory gets the contents and is mapped over the program's range,
+//! so that address and contents are the same, and the host gets the scatter list of real pages of
+//! the guest.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -39,7 +41,8 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     pub(crate) fn word(&self, at: u64) -> &AtomicU64 {
         assert!(at % 8 == 0 && at + 8 <= self.bytes);
-        // SAFETY: an aligned word of the mapping, which lives as long as `self`, accessed atomically.
+        // SAFETY: an aligned word of the mapping, which lives as long as `self`, accessed
+        // atomically.
         unsafe { AtomicU64::from_ptr(self.at.byte_add(size(at)).cast().as_ptr()) }
     }
 
@@ -335,7 +338,8 @@ impl Session {
         self.send(&Request::Event(Event::Set(event)))?.ok("signal an event").map(drop)
     }
 
-    /// Waits for events, on a ring of its own, so that nothing else waits. Whether they came in time.
+    /// Waits for events, on a ring of its own, so that nothing else waits. Whether they came in
+    /// time.
     pub fn wait(&mut self, events: &[u32], milliseconds: u32) -> Result<bool> {
         let wait = Event::Wait { events: events.into(), all: false, milliseconds };
         let (at, bytes) = self.prepare(&Request::Event(wait));
@@ -525,6 +529,7 @@ impl CopyQueue {
 
 pub(crate) fn ring_doorbell(at: u64, value: u64) {
     let word = std::ptr::with_exposed_provenance_mut::<u64>(size(at));
-    // SAFETY: doorbells are in pages that the session has mapped and keeps; queues do not outlive it in this program.
+    // SAFETY: doorbells are in pages that the session has mapped and keeps; queues do not outlive
+    // it in this program.
     unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Release);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd-native`: the guest's side of native context. It does what AMD's library does in a guest, in its order, and checks what comes of it.
+//! `vkfd-native`: the guest's side of native context. It does what AMD's library does in a guest,
+//! in its order, and checks what comes of it.
 //!
 //! Exit codes: 0 all is right, 1 something is not.
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a guest must not get by saying it: a case for each hole that was found in existing hosts, and some more.
+//! What a guest must not get by saying it: a case for each hole that was found in existing hosts,
+//! and some more.
 
 use anyhow::{ensure, Result};
 use vkfd_virtio_gpu::protocol::hsakmt::event::Event;

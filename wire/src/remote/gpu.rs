@@ -13,7 +13,8 @@ use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
 use vkfd_driver::os::{self, Arc};
 use vkfd_driver::sabotage::FailPoint;
 
-/// From this size on VRAM is zeroed by the device, which gives the memory back instead of writing it.
+/// From this size on VRAM is zeroed by the device, which gives the memory back instead of writing
+/// it.
 const CLEAR_REMOTELY: u64 = 256 << 10;
 
 impl<B: Bar> Remote<B> {
@@ -66,7 +67,8 @@ impl<B: Bar> Gpu for Remote<B> {
     }
 
     fn flush_tlb(&self, vmid: Vmid) {
-        // Entries were written before: either they are seen here, or by a device that starts with an empty TLB.
+        // Entries were written before: either they are seen here, or by a device that starts with
+        // an empty TLB.
         self.bar.fence();
         self.tell_any(&Command::FlushTlb { vmid: space(vmid) });
     }

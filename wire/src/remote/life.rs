@@ -9,8 +9,9 @@
 //!    +--------- ended --------------- |
 //! ```
 //!
-//! Sequentially consistent throughout. A thread that changes what the driver wants of an address space does so first and looks here
-//! afterwards; a replay announces itself here first and reads what is wanted afterwards. So one of the two tells the device.
+//! Sequentially consistent throughout. A thread that changes what the driver wants of an address
+//! space does so first and looks here afterwards; a replay announces itself here first and reads
+//! what is wanted afterwards. So one of the two tells the device.
 
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -73,7 +74,8 @@ impl Life {
         self.0.compare_exchange(pack(epoch, from), pack(epoch, to), SeqCst, SeqCst).is_ok()
     }
 
-    /// Begins `epoch`, at most [`MAX_EPOCH`]. Only from [`Phase::Lost`], by the one thread that attaches.
+    /// Begins `epoch`, at most [`MAX_EPOCH`]. Only from [`Phase::Lost`], by the one thread that
+    /// attaches.
     pub(super) fn begin(&self, epoch: u64) {
         self.0.store(pack(epoch, Phase::Replaying), SeqCst);
     }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Sending a command and waiting for its answer.
 //!
-//! A call claims a mailbox (a bit of one atomic word), writes the command, its epoch and then its number, and polls until the device
-//! has written that number back. Calls are independent of each other: one that is preempted holds up nobody. They run in
-//! memory reclaim, so there is no lock and no allocation.
+//! A call claims a mailbox (a bit of one atomic word), writes the command, its epoch and then its
+//! number, and polls until the device has written that number back. Calls are independent of each
+//! other: one that is preempted holds up nobody. They run in memory reclaim, so there is no lock
+//! and no allocation.
 //!
-//! How long a call waits is bounded ([`Patience`]) by the device's heartbeat, and in all. Time is counted in small steps, so that a guest
-//! that stood still for a while does not take that for the device's silence.
+//! How long a call waits is bounded ([`Patience`]) by the device's heartbeat, and in all. Time is
+//! counted in small steps, so that a guest that stood still for a while does not take that for the
+//! device's silence.
 #![expect(clippy::arithmetic_side_effects, reason = "of constants and of a mailbox that there is")]
 
 use super::life::Phase;
@@ -129,7 +131,8 @@ impl<B: Bar> Remote<B> {
         Watch { patience: Patience::new(), heartbeat, silent: 0, kicked: 0 }
     }
 
-    /// One turn of waiting for the device of `epoch`. False when there is nothing to wait for any more.
+    /// One turn of waiting for the device of `epoch`. False when there is nothing to wait for any
+    /// more.
     fn wait(&self, watch: &mut Watch, epoch: u64) -> bool {
         if !self.is_reachable(epoch) {
             return false;
@@ -162,7 +165,8 @@ impl<B: Bar> Remote<B> {
         }
     }
 
-    /// Has the device of `epoch` do `command`. When it is found to have ended, no access of its is in flight any more.
+    /// Has the device of `epoch` do `command`. When it is found to have ended, no access of its is
+    /// in flight any more.
     pub(super) fn call(&self, epoch: u64, command: &Command) -> Result<u64, Failed> {
         let mut watch = self.watch();
         let claim = loop {

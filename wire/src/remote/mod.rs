@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The driver's side: a [`Gpu`](vkfd_driver::gpu::Gpu) whose device is another process.
 //!
-//! Page tables and VRAM are written directly; everything else is a command (`mailbox`). Of each address space the wanted state is
-//! kept here ([`VmidState`]), so that a new device process can be told it. There are no locks: calls come from memory reclaim.
+//! Page tables and VRAM are written directly; everything else is a command (`mailbox`). Of each
+//! address space the wanted state is kept here ([`VmidState`]), so that a new device process can be
+//! told it. There are no locks: calls come from memory reclaim.
 //!
-//! The host calls [`Remote::service`] when the PCI device interrupts, and also once a second or so after [`Remote::check`], since a device
-//! that dies may do so silently. Both may sleep as far as the driver's interrupt handling does, and run on a thread of the host's.
+//! The host calls [`Remote::service`] when the PCI device interrupts, and also once a second or so
+//! after [`Remote::check`], since a device that dies may do so silently. Both may sleep as far as
+//! the driver's interrupt handling does, and run on a thread of the host's.
 //!
-//! What a lost device means: calls with a result fail with ENODEV; suspending and flushing succeed at once, for nothing is in flight; each
-//! queue is reported as stopped. The device process that comes next gets the address spaces as they are wanted by then, and new
-//! queues can be made. VRAM keeps its contents.
+//! What a lost device means: calls with a result fail with ENODEV; suspending and flushing succeed
+//! at once, for nothing is in flight; each queue is reported as stopped. The device process that
+//! comes next gets the address spaces as they are wanted by then, and new queues can be made. VRAM
+//! keeps its contents.
 #![expect(clippy::arithmetic_side_effects, reason = "places in VRAM, which lies in the BAR")]
 
 mod gpu;
@@ -36,7 +39,8 @@ use vkfd_driver::topology::Model;
 /// One past the highest address of fabric and GPU.
 const ADDRESS_END: u64 = 1 << 48;
 
-/// How long things may take. The defaults suit a guest that shares two processors with its device under software emulation.
+/// How long things may take. The defaults suit a guest that shares two processors with its device
+/// under software emulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Without a heartbeat, while a call waits.
@@ -170,8 +174,8 @@ impl<B: Bar> Remote<B> {
     /// Takes the GPU behind `bar` over, with VRAM all zero. Waits for its process to come; sleeps.
     ///
     /// # Errors
-    /// ENODEV if the BAR is not one of a `vkfd-gpu`, or no device process comes in time; EFAULT if the device has another memory for the
-    /// guest's RAM; ENOMEM. The log has the reason.
+    /// ENODEV if the BAR is not one of a `vkfd-gpu`, or no device process comes in time; EFAULT if
+    /// the device has another memory for the guest's RAM; ENOMEM. The log has the reason.
     pub fn new(mut bar: B, limits: Limits) -> Result<Self> {
         let known = bar.bytes() >= layout::REGISTER_BYTES && bar.read(layout::MAGIC) == layout::MAGIC_VALUE;
         if !known {
@@ -218,7 +222,8 @@ impl<B: Bar> Remote<B> {
             unconfirmed: AtomicU64::new(0),
             properties,
         };
-        // On failure dropping ends a device process that was attached, so that nothing of it stays behind.
+        // On failure dropping ends a device process that was attached, so that nothing of it stays
+        // behind.
         this.attach(epoch)?;
         this.call(epoch, &Command::Clear { at: VramOffset(0), bytes: this.properties.vram_bytes })
             .map_err(Errno::from)?;
@@ -241,7 +246,8 @@ impl<B: Bar> Remote<B> {
         })
     }
 
-    /// Waits for a device process that no driver has used: one that an earlier boot used may still have queues on memory that is ours now.
+    /// Waits for a device process that no driver has used: one that an earlier boot used may still
+    /// have queues on memory that is ours now.
     fn fresh_epoch(bar: &B, limits: &Limits) -> Result<u64> {
         let used = bar.read(layout::ATTACHED);
         let mut patience = Patience::new();
@@ -287,7 +293,8 @@ impl<B: Bar> Remote<B> {
         }
     }
 
-    /// Takes the device process `epoch` over, from [`Phase::Lost`]. Only in [`Remote::new`] and by whoever services.
+    /// Takes the device process `epoch` over, from [`Phase::Lost`]. Only in [`Remote::new`] and by
+    /// whoever services.
     fn attach(&self, epoch: u64) -> Result {
         let probe = self.bar.alloc_dma(PAGE)?;
         // Any value that is not there by chance.
@@ -348,7 +355,8 @@ impl<B: Bar> Remote<B> {
         }
     }
 
-    /// Gives the device of `epoch` up: has the server end it. When this returns it has ended, or nobody can end it.
+    /// Gives the device of `epoch` up: has the server end it. When this returns it has ended, or
+    /// nobody can end it.
     fn give_up(&self, epoch: u64, loss: Loss) {
         let dying = |from| self.life.change(epoch, from, Phase::Dying);
         if !dying(Phase::Live) && !dying(Phase::Replaying) {
@@ -405,7 +413,8 @@ impl<B: Bar> Remote<B> {
         self.tell_any(&Command::SetVmid { vmid, state });
     }
 
-    /// Ends the device process. Nothing of it touches memory when this returns. No more than the queues' end is left to [`Remote::service`].
+    /// Ends the device process. Nothing of it touches memory when this returns. No more than the
+    /// queues' end is left to [`Remote::service`].
     pub fn stop(&self) {
         if let Some(epoch) = self.life.reachable() {
             self.give_up(epoch, Loss::Stopped);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The queues that the driver has: whose they are, and of which epoch.
 //!
-//! A fixed table without a lock: a slot is taken by exchanging its number, which is 0 in a free one.
+//! A fixed table without a lock: a slot is taken by exchanging its number, which is 0 in a free
+//! one.
 
 use crate::layout::MAX_QUEUES;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};

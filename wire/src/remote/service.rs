@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the host has done from time to time: handing interrupts on, noticing that the device has gone, taking the next one over.
+//! What the host has done from time to time: handing interrupts on, noticing that the device has
+//! gone, taking the next one over.
 //!
 //! One thread at a time does it; others that call meanwhile leave it more to do and return.
 #![expect(clippy::arithmetic_side_effects, reason = "words of an entry that there is")]
@@ -15,7 +16,8 @@ use vkfd_driver::gpu::{Interrupts, Vmid};
 use vkfd_driver::os;
 
 impl<B: Bar> Remote<B> {
-    /// Asks the device whether it is there, and gives it up if it does not answer in time. Then [`Remote::service`] reports it.
+    /// Asks the device whether it is there, and gives it up if it does not answer in time. Then
+    /// [`Remote::service`] reports it.
     pub fn check(&self) {
         if let (epoch, Phase::Live) = self.life.now() {
             // Any answer is one.
@@ -23,8 +25,8 @@ impl<B: Bar> Remote<B> {
         }
     }
 
-    /// Hands interrupts on to `driver`, reports the queues of a device that was lost, and takes a new one over. No lock of the driver's
-    /// may be held. Calls at the same time are one call.
+    /// Hands interrupts on to `driver`, reports the queues of a device that was lost, and takes a
+    /// new one over. No lock of the driver's may be held. Calls at the same time are one call.
     pub fn service(&self, driver: &dyn Interrupts) -> Condition {
         if self.wanted.fetch_add(1, SeqCst) != 0 {
             return self.condition();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The C program that prints what the header has.
 //!
-//! Mechanism: one line a fact, `INDEX VALUE`, or a word instead of the value when the preprocessor finds that the header does not
-//! have it. Everything is written to the probe's directory.
+//! Mechanism: one line a fact, `INDEX VALUE`, or a word instead of the value when the preprocessor
+//! finds that the header does not have it. Everything is written to the probe's directory.
 //!
-//! Debian ships `linux/kfd_ioctl.h` without the `drm/drm.h` that it includes (libdrm-dev has it elsewhere). Only its integer types are
-//! used, so a stand-in with these is searched after the system's directories.
+//! Debian ships `linux/kfd_ioctl.h` without the `drm/drm.h` that it includes (libdrm-dev has it
+//! elsewhere). Only its integer types are used, so a stand-in with these is searched after the
+//! system's directories.
 
 use std::env;
 use std::fmt::Write as _;

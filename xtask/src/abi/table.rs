@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is compared: every structure, command and constant of `vkfd-uapi` that AMD's header can have.
+//! What is compared: every structure, command and constant of `vkfd-uapi` that AMD's header can
+//! have.
 //!
-//! Mechanism: a structure is named once with its C name; its fields come from `Pod::FIELDS`. Commands come from
-//! `command::ALL`. A constant is named once, with the prefix that its C name has.
+//! Mechanism: a structure is named once with its C name; its fields come from `Pod::FIELDS`.
+//! Commands come from `command::ALL`. A constant is named once, with the prefix that its C name
+//! has.
 
 use std::mem::size_of;
 
@@ -76,7 +78,8 @@ fn version_fact(name: String, since: u32, until: Option<u32>, ours: usize) -> Fa
 /// Size of a structure, and offset and size of each field.
 fn structure<T: Pod>(c_name: &'static str, since: u32, until: Option<u32>) -> Vec<Fact> {
     let mut facts = vec![version_fact(format!("sizeof(struct {c_name})"), since, until, size_of::<T>())];
-    // `base` is the shorter form of a structure that grew; its fields are compared by its own entry.
+    // `base` is the shorter form of a structure that grew; its fields are compared by its own
+    // entry.
     for field in T::FIELDS.iter().filter(|field| field.name != "base") {
         let mut exceptions = EXCEPTIONS
             .iter()
@@ -176,7 +179,8 @@ fn commands() -> impl Iterator<Item = Fact> {
     })
 }
 
-/// Whether an older header defines the same name with another value, so that only the version tells which it is.
+/// Whether an older header defines the same name with another value, so that only the version tells
+/// which it is.
 fn replaces_another(known: &command::Known) -> bool {
     command::ALL.iter().any(|other| other.name == known.name && other.until == Some(known.since))
 }

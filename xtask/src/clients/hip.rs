@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! HIP: copies of every kind, on streams, within each GPU and between four, memset, and managed memory, and a kernel that the program
-//! compiles while it runs.
+//! HIP: copies of every kind, on streams, within each GPU and between four, memset, and managed
+//! memory, and a kernel that the program compiles while it runs.
 
 use anyhow::Result;
 use vkfd_sabotage::Switch;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! HIP programs of several processes on one machine (`vkfd serve`): memory by IPC handles between two, two programs at once, and memory that
-//! is unmapped.
+//! HIP programs of several processes on one machine (`vkfd serve`): memory by IPC handles between
+//! two, two programs at once, and memory that is unmapped.
 
 use anyhow::{ensure, Result};
 

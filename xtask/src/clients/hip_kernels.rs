@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! HIP programs with kernels of their own, compiled by the distribution's hipcc: atomics, scratch, cooperative groups, functions, streams,
-//! managed and registered memory, printf, assert, and what they do wrong.
+//! HIP programs with kernels of their own, compiled by the distribution's hipcc: atomics, scratch,
+//! cooperative groups, functions, streams, managed and registered memory, printf, assert, and what
+//! they do wrong.
 
 use anyhow::Result;
 use vkfd_sabotage::Switch;
@@ -35,7 +36,8 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     for (what, words) in [
         ("assert", &["Device-side assertion `n == 3 && \"three\"' failed"][..]),
         ("trap", &["trap 2 (abort"]),
-        // The runtime hears of it, too, and may end the program before the GPU has said its own words.
+        // The runtime hears of it, too, and may end the program before the GPU has said its own
+        // words.
         ("fault", &["page fault: Write of GPU address 0x1000", "Memory access fault by GPU node-1"]),
     ] {
         let ran = stand.run(&[], &errors, &[what], &[])?;

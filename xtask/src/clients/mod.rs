@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask clients`: the distribution's ROCm programs and libraries, unmodified, under `vkfd run`.
+//! `cargo xtask clients`: the distribution's ROCm programs and libraries, unmodified, under
+//! `vkfd run`.
 //!
-//! Each client is a module with a [`Client`]: what it needs from the distribution, and what it looks at. A client's `check` returns what is
-//! wrong, a line each; it runs its negative controls itself, with a library that was built to be broken ([`Stand::broken`]).
+//! Each client is a module with a [`Client`]: what it needs from the distribution, and what it
+//! looks at. A client's `check` returns what is wrong, a line each; it runs its negative controls
+//! itself, with a library that was built to be broken ([`Stand::broken`]).
 
 pub(crate) mod hip;
 mod hip_ipc;
@@ -22,10 +24,12 @@ pub(crate) use stand::{Ran, Stand};
 
 /// Run the distribution's ROCm programs, unmodified, under `vkfd run`
 ///
-/// Installs Debian packages that are missing (as root), builds `vkfd` and, for the negative controls, a library that can be told to
-/// be wrong; then compiles and runs each client and looks at what it says.
+/// Installs Debian packages that are missing (as root), builds `vkfd` and, for the negative
+/// controls, a library that can be told to be wrong; then compiles and runs each client and looks
+/// at what it says.
 ///
-/// Exit status: 0 all clients work and all controls fail, 1 findings, 2 a client cannot be had here.
+/// Exit status: 0 all clients work and all controls fail, 1 findings, 2 a client cannot be had
+/// here.
 #[derive(clap::Args)]
 pub struct Args {
     /// Which: all by default

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! ROCR: thousands of locked buffers, asynchronous copies both ways, compared byte for byte; and SVM memory, prefetched and used in place.
+//! ROCR: thousands of locked buffers, asynchronous copies both ways, compared byte for byte; and
+//! SVM memory, prefetched and used in place.
 
 use anyhow::Result;
 use vkfd_sabotage::Switch;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Clients that are programs of this tree, compiled against the distribution's headers and libraries.
+//! Clients that are programs of this tree, compiled against the distribution's headers and
+//! libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What clients are tried on: a built `vkfd`, a library that can be broken, a compiler, a time limit.
+//! What clients are tried on: a built `vkfd`, a library that can be broken, a compiler, a time
+//! limit.
 
 use std::fmt;
 use std::fs;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! tinygrad from PyPI: copies to one and two GPUs and back, and operations on them, compiled by LLVM. It speaks to KFD itself, with queues of PM4 and SDMA.
+//! tinygrad from PyPI: copies to one and two GPUs and back, and operations on them, compiled by
+//! LLVM. It speaks to KFD itself, with queues of PM4 and SDMA.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -39,8 +39,8 @@ fn output(command: &mut Command) -> Result<Option<Output>> {
     }
 }
 
-/// What a program has of the switches that break it on purpose: their names, and who reads them. The library that it loads
-/// into others is in it.
+/// What a program has of the switches that break it on purpose: their names, and who reads them.
+/// The library that it loads into others is in it.
 fn sabotage_in(program: &[u8]) -> Vec<&'static str> {
     let text = String::from_utf8_lossy(program);
     let names = Switch::ALL.iter().map(|switch| switch.name());
@@ -118,7 +118,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Each example in C: compiled with what pkg-config says, linked with the shared library, and run.
+    /// Each example in C: compiled with what pkg-config says, linked with the shared library, and
+    /// run.
     fn examples(&mut self, libraries: &Path, examples: &Path, root: Option<&Path>) -> Result<()> {
         let mut ask = Command::new("pkg-config");
         ask.args(["--cflags", "--libs", "vkfd"]).env("PKG_CONFIG_LIBDIR", libraries.join("pkgconfig"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Debian packages: an `ar` archive of a version, of what the package says about itself, and of its files.
+//! Debian packages: an `ar` archive of a version, of what the package says about itself, and of its
+//! files.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

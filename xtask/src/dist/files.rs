@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is installed where: groups of files, with paths below a prefix. Each group is a Debian package; all of them are the archive.
+//! What is installed where: groups of files, with paths below a prefix. Each group is a Debian
+//! package; all of them are the archive.
 
 use std::fs;
 use std::io::Write;

@@ -141,8 +141,9 @@ fn records_file(
     let _ = write!(
         text,
         "// Columns: targets (bit 0 is {}, then {}),\n\
-         // mask and value of the first two words, operation, shape, mnemonic. In the first part, that of dual instructions:\n\
-         // mask and value of the third word, and the second half.\n\n",
+         // mask and value of the first two words, operation, shape, mnemonic. In the first\n\
+         // part, that of dual instructions: mask and value of the third word, and the\n\
+         // second half.\n\n",
         targets[0],
         targets[1..].join(", ")
     );

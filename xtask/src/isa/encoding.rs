@@ -26,7 +26,8 @@ pub struct Shape {
     pub bytes: u8,
     pub flags: Vec<&'static str>,
     pub sources: u8,
-    /// The assembler's text after the mnemonic, with `$field` for operands; `::` has the second mnemonic of a VOPD after it.
+    /// The assembler's text after the mnemonic, with `$field` for operands; `::` has the second
+    /// mnemonic of a VOPD after it.
     pub template: String,
     pub slots: Vec<Slot>,
     pub image: Option<Image>,
@@ -233,8 +234,8 @@ impl<'a> Converter<'a> {
         self.slots.iter().any(|slot| slot.field == field)
     }
 
-    /// Writes what LLVM's printer adds before or after operands into the template: the encoding's mark, and the VCC that
-    /// no operand names.
+    /// Writes what LLVM's printer adds before or after operands into the template: the encoding's
+    /// mark, and the VCC that no operand names.
     fn print_destination(&mut self) {
         let later = self.instruction.namespace.as_deref().is_some_and(|n| n.starts_with("GFX1"));
         let vcc = if later { "vcc_lo" } else { "vcc" };
@@ -306,7 +307,8 @@ impl<'a> Converter<'a> {
             if kind == "FlatOffset" && self.format != "Flat" {
                 kind = "SignedOffset";
             }
-            // Some packed operations are described with the modifiers of plain ones; their text says what the bits are.
+            // Some packed operations are described with the modifiers of plain ones; their text
+            // says what the bits are.
             if kind == "FloatMods" && self.template.contains("$neg_hi") {
                 kind = "PackedMods";
             }
@@ -421,7 +423,8 @@ fn format(instruction: &Instruction, bits: &[Option<Bit>], mnemonic: &str) -> an
     if let Some((_, name)) = ts::FORMATS.iter().find(|(flag, _)| is(*flag)) {
         return Ok(name);
     }
-    // All zeros, which gfx10 and later have in VOP2, has no flag; the extended forms have none of their base encoding.
+    // All zeros, which gfx10 and later have in VOP2, has no flag; the extended forms have none of
+    // their base encoding.
     let top = (25..32).fold(0u32, |value, n| match bits[n] {
         Some(Bit::Fixed(bit)) => value | u32::from(bit) << (n - 25),
         _ => value,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask isa`: makes the decoder's tables from LLVM's description of AMD's GPUs.
 //!
-//! Mechanism: `llvm-tblgen` writes the records of the AMDGPU target as JSON. Those that LLVM's disassembler has for one of our
-//! targets are converted (`encoding`), named (`names`) and written as Rust (`emit`) below `isa/src`. Without `--write`, the
-//! text is compared with what is there.
+//! Mechanism: `llvm-tblgen` writes the records of the AMDGPU target as JSON. Those that LLVM's
+//! disassembler has for one of our targets are converted (`encoding`), named (`names`) and written
+//! as Rust (`emit`) below `isa/src`. Without `--write`, the text is compared with what is there.
 
 mod emit;
 mod encoding;
@@ -28,13 +28,15 @@ use tablegen::Records;
 /// The release whose description the tables are from.
 const LLVM: &str = "19.1.7";
 
-/// Make the decoder's tables from LLVM's TableGen, and compare them with the tree's; or compare the decoder with llvm-mc
+/// Make the decoder's tables from LLVM's TableGen, and compare them with the tree's; or compare the
+/// decoder with llvm-mc
 ///
-/// Takes LLVM's records as JSON (--json), or makes them with llvm-tblgen from LLVM's source (--llvm; it takes 15 GiB of memory). Without
-/// --write nothing in the tree changes.
+/// Takes LLVM's records as JSON (--json), or makes them with llvm-tblgen from LLVM's source
+/// (--llvm; it takes 15 GiB of memory). Without --write nothing in the tree changes.
 ///
-/// --sweep: the decoder and the disassembler of all targets against llvm-mc-19, on a sample of the encodings; text assembled again gives
-/// the same instruction; faults planted in the tables are noticed. --whole takes every encoding, --vectors LLVM's own tests as well.
+/// --sweep: the decoder and the disassembler of all targets against llvm-mc-19, on a sample of the
+/// encodings; text assembled again gives the same instruction; faults planted in the tables are
+/// noticed. --whole takes every encoding, --vectors LLVM's own tests as well.
 ///
 /// Exit status: 0 the same, or written; 1 differences; 2 it could not be done.
 #[derive(clap::Args)]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The names of operations.
 //!
-//! Mnemonics of different targets mean the same operation if they are the same text or if LLVM has one pseudo-instruction for
-//! them. The classes of that relation are the operations; each has the name that the oldest target with it has.
+//! Mnemonics of different targets mean the same operation if they are the same text or if LLVM has
+//! one pseudo-instruction for them. The classes of that relation are the operations; each has the
+//! name that the oldest target with it has.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -7,7 +7,8 @@ use anyhow::{bail, Context};
 
 use super::tablegen::{Argument, Dag, Instruction, Records};
 
-/// The processors that tables are made for, in the order of `vkfd_isa::Target`, each with the names of LLVM's decoder tables.
+/// The processors that tables are made for, in the order of `vkfd_isa::Target`, each with the names
+/// of LLVM's decoder tables.
 pub const TARGETS: [(&str, &[&str]); 5] = [
     ("gfx900", &["GFX8", "GFX9", "AMDGPU"]),
     ("gfx90a", &["GFX9_DL", "GFX90A", "GFX8", "GFX9", "AMDGPU"]),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The records of LLVM's TableGen as `llvm-tblgen --dump-json` writes them.
 //!
-//! The file is one object of 400 MB with 100,000 records. It is read as a stream: each record is first asked for its
-//! superclasses, and only those that the tables need are kept.
+//! The file is one object of 400 MB with 100,000 records. It is read as a stream: each record is
+//! first asked for its superclasses, and only those that the tables need are kept.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask links`: pages that lead nowhere, and lines that are too long.
 //!
-//! Mechanism: [`page`] reads a markdown file into its headings, links and names of files. What they name must exist in the tree.
-//! [`promises`] does the same for the tests that SPECIFICATION.md names, and writes where they are at its end. Addresses on the
-//! web are not looked at.
+//! Mechanism: [`page`] reads a markdown file into its headings, links and names of files. What they
+//! name must exist in the tree. [`promises`] does the same for the tests that SPECIFICATION.md
+//! names, and writes where they are at its end. Addresses on the web are not looked at.
 
 mod page;
 mod promises;
@@ -19,9 +19,11 @@ use page::Page;
 
 /// Check the pages: links, anchors, names of files, tests of promises, width
 ///
-/// A finding is, in a .md file: a relative link to a file that is not there, or to a heading that a page does not have; in backticks, a
-/// path of the tree that is not there (not in CHANGELOG.md, which tells of the past); a line of more than 100 characters outside of
-/// tables and code (not in pages that a task writes). In SPECIFICATION.md also: a test or a test's file that is not there, and links to them that are not up to date.
+/// A finding is, in a .md file: a relative link to a file that is not there, or to a heading that a
+/// page does not have; in backticks, a path of the tree that is not there (not in CHANGELOG.md,
+/// which tells of the past); a line of more than 100 characters outside of tables and code (not in
+/// pages that a task writes). In SPECIFICATION.md also: a test or a test's file that is not there,
+/// and links to them that are not up to date.
 ///
 /// Exit status: 0 clean, 1 findings, 2 cannot check (no git).
 #[derive(clap::Args)]

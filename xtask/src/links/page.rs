@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A markdown file: its headings' anchors, its links, the paths that it names, and its long lines.
 //!
-//! Limits: the part of markdown that the tree's pages use. Code in fences is not read; code between backticks ends on its line.
+//! Limits: the part of markdown that the tree's pages use. Code in fences is not read; code between
+//! backticks ends on its line.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The tests that SPECIFICATION.md names, and where they are.
 //!
-//! Mechanism: a word in backticks names a test if it is a scenario's name, `file.rs`, or `file.rs::name`; either may end or begin
-//! with a star. Scenarios are found in the sources of the suite, other tests as functions and modules in a file of that name; where
-//! several files have it, the crate decides that the text named last (`T: driver: ...`). Each name becomes a link, whose target is in
-//! a list at the end of the page.
+//! Mechanism: a word in backticks names a test if it is a scenario's name, `file.rs`, or
+//! `file.rs::name`; either may end or begin with a star. Scenarios are found in the sources of the
+//! suite, other tests as functions and modules in a file of that name; where several files have it,
+//! the crate decides that the text named last (`T: driver: ...`). Each name becomes a link, whose
+//! target is in a list at the end of the page.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +57,8 @@ impl Tests {
             if !file.starts_with("tests/scenarios/src/") {
                 continue;
             }
-            // `name: "NAME",` in full, or `scenarios! { NAME: function, "about"; }` with the module's prefix.
+            // `name: "NAME",` in full, or `scenarios! { NAME: function, "about"; }` with the
+            // module's prefix.
             if let Some((full, _)) = line.strip_prefix("name: \"").and_then(|rest| rest.split_once('"')) {
                 self.scenarios.insert(full.to_owned(), file.to_owned());
                 continue;
@@ -71,7 +73,8 @@ impl Tests {
         self.sources.insert(file.to_owned(), source);
     }
 
-    /// The file of what a word names: `None` if it names no test, an error if it names one that is not there.
+    /// The file of what a word names: `None` if it names no test, an error if it names one that is
+    /// not there.
     fn find(&self, word: &str, package: &str) -> Option<Result<String, String>> {
         let (file, name) = word.split_once("::").unwrap_or((word, ""));
         if file.ends_with(".rs") {
@@ -102,7 +105,8 @@ impl Tests {
         let mut text = String::new();
         let mut package = String::new();
         let mut line = 1_usize;
-        // Whether the code before was made a link, whose bracket is still in the text if it was one already.
+        // Whether the code before was made a link, whose bracket is still in the text if it was one
+        // already.
         let mut linked = false;
         for (n, part) in body.split('`').enumerate() {
             let number = line;

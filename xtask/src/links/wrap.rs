@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Paragraphs and list items of a markdown page, wrapped anew where a line is too long.
 //!
-//! Code in fences, tables, headings and comments stay as they are; so does a paragraph whose lines are all short. Code between backticks and
-//! the targets of links are not broken.
+//! Code in fences, tables, headings and comments stay as they are; so does a paragraph whose lines
+//! are all short. Code between backticks and the targets of links are not broken.
 
 /// `text` with its long lines wrapped at `width` columns.
 pub(super) fn wrap(text: &str, width: usize) -> String {
@@ -70,7 +70,8 @@ fn rewrapped(paragraph: &[&str], width: usize) -> Vec<String> {
     lines
 }
 
-/// Words, with code in backticks whole. What would begin a list at a line's beginning, as a number with a dot does, belongs to the word before.
+/// Words, with code in backticks whole. What would begin a list at a line's beginning, as a number
+/// with a dot does, belongs to the word before.
 fn words(text: &str) -> Vec<&str> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     let (mut start, mut code) = (0, false);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is kept between runs: `~/.cache/vkfd/programs`.
 //!
-//! Mechanism: a directory is complete when its stamp, a file written last, says what made it. One that was made otherwise, or not to its end,
-//! is made anew.
+//! Mechanism: a directory is complete when its stamp, a file written last, says what made it. One
+//! that was made otherwise, or not to its end, is made anew.
 
 use std::ffi::OsStr;
 use std::fs;

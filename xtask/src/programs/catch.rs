@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The verdicts of a Catch2 program, from its XML.
 //!
-//! Mechanism: Catch2 (version 2) writes `<TestCase name="...">` when a case begins and `<OverallResult success="..."/>` when it has ended; in
-//! between stand expressions that did not hold, exceptions, and at the end what the case printed. A case with a beginning and no end took
+//! Mechanism: Catch2 (version 2) writes `<TestCase name="...">` when a case begins and
+//! `<OverallResult success="..."/>` when it has ended; in between stand expressions that did not
+//! hold, exceptions, and at the end what the case printed. A case with a beginning and no end took
 //! the program with it.
 
 use super::suite::Outcome;

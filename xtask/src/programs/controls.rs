@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Negative controls: programs of the suites on a machine that is broken on purpose must not end as on a sound one.
+//! Negative controls: programs of the suites on a machine that is broken on purpose must not end as
+//! on a sound one.
 //!
-//! Mechanism: each program that a suite names for a sabotage runs with the library of the controls, first with nothing broken (then all is as
-//! expected), then broken: some case must end otherwise. A sabotage has to be noticed by two programs at least, unless suites are left out.
+//! Mechanism: each program that a suite names for a sabotage runs with the library of the controls,
+//! first with nothing broken (then all is as expected), then broken: some case must end otherwise.
+//! A sabotage has to be noticed by two programs at least, unless suites are left out.
 //!
-//! Limits: programs of others seldom change memory that a GPU has. Only hip-catch, with its managed memory, notices ignored invalidations.
+//! Limits: programs of others seldom change memory that a GPU has. Only hip-catch, with its managed
+//! memory, notices ignored invalidations.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is expected of a suite's cases: `xtask/programs/SUITE.toml`.
 //!
-//! The file has `pass`, a list of cases; `[[fails]]` and `[[not-applicable]]`, each with `cases`, a `reason`, and `targets` where it holds for
-//! some only. Names in these two may have `*`. What is said for a target goes before `pass`. There is no "unknown": a case that is not in
-//! the file is a finding.
+//! The file has `pass`, a list of cases; `[[fails]]` and `[[not-applicable]]`, each with `cases`, a
+//! `reason`, and `targets` where it holds for some only. Names in these two may have `*`. What is
+//! said for a target goes before `pass`. There is no "unknown": a case that is not in the file is a
+//! finding.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -93,7 +94,8 @@ impl Expectations {
         passes.then_some(Expected::Pass)
     }
 
-    /// The cases of these programs that must show on a target: those that pass, and those that fail and are named in full.
+    /// The cases of these programs that must show on a target: those that pass, and those that fail
+    /// and are named in full.
     pub(crate) fn cases<'a>(&'a self, units: &[&str], target: &str) -> BTreeSet<&'a str> {
         let failing = self.fails.iter().flat_map(|group| &group.cases).filter(|name| !name.contains('*'));
         let all = self.pass.iter().chain(failing).map(String::as_str).filter(|case| units.contains(&unit_of(case)));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! GCC's C torture tests, executed on the GPU: `gcc.c-torture/execute`, from Debian's source of gcc-12.
+//! GCC's C torture tests, executed on the GPU: `gcc.c-torture/execute`, from Debian's source of
+//! gcc-12.
 //!
-//! Mechanism: each test is compiled into `torture.c`, which calls the test's `main` from an OpenMP target region, and is offloaded by Debian's
-//! gcc-12-offload-amdgcn. A test that finds something wrong calls abort(), which is a trap on the GPU, or returns something other than 0.
+//! Mechanism: each test is compiled into `torture.c`, which calls the test's `main` from an OpenMP
+//! target region, and is offloaded by Debian's gcc-12-offload-amdgcn. A test that finds something
+//! wrong calls abort(), which is a trap on the GPU, or returns something other than 0.
 
 use std::fs;
 use std::path::Path;

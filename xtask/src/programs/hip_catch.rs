@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! AMD's hip-tests: the Catch2 tests of the HIP runtime. A program is a source file, a case is a `TEST_CASE`.
+//! AMD's hip-tests: the Catch2 tests of the HIP runtime. A program is a source file, a case is a
+//! `TEST_CASE`.
 //!
-//! Mechanism: the tests' main and a precompiled `catch.hpp` are made once a target. A program is run whole; cases after one that ended the program,
-//! or hung, are run by name, one at a time.
+//! Mechanism: the tests' main and a precompiled `catch.hpp` are made once a target. A program is
+//! run whole; cases after one that ended the program, or hung, are run by name, one at a time.
 //!
-//! Limits: the tests are younger than Debian 12's HIP 5.2.3, so that files which use what came later do not compile.
+//! Limits: the tests are younger than Debian 12's HIP 5.2.3, so that files which use what came
+//! later do not compile.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +24,8 @@ pub(crate) struct HipCatch;
 
 /// What the shared part is made of.
 const MAIN: &[&str] = &["main", "hip_test_context", "hip_test_features"];
-/// Random operands of the tests of functions, by default 2^32, the GPU's memory that they use, and rounds of grids that wait.
+/// Random operands of the tests of functions, by default 2^32, the GPU's memory that they use, and
+/// rounds of grids that wait.
 const QUICK: &[&str] = &["--accuracy-iterations", "4096", "--accuracy-max-memory", "5", "--cg-iterations", "1"];
 /// Categories whose tests want several GPUs have them.
 const SEVERAL: &[&str] = &[

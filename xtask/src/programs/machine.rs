@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What programs are run on: a built `vkfd`, sound or with a library that can be broken, and a time limit.
+//! What programs are run on: a built `vkfd`, sound or with a library that can be broken, and a time
+//! limit.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -59,7 +60,8 @@ impl Machine {
         Ok(Machine { vkfd, broken: None })
     }
 
-    /// With the library of the controls, the tree's own or the one that is named; nothing is broken if `sabotage` is empty.
+    /// With the library of the controls, the tree's own or the one that is named; nothing is broken
+    /// if `sabotage` is empty.
     pub(crate) fn broken(sabotage: &str, vkfd: Option<&Path>, library: Option<&Path>) -> Result<Machine> {
         let Machine { vkfd, .. } = Machine::sound(vkfd)?;
         let library = match library {

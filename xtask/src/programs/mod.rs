@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask programs`: test programs that nobody here wrote, under `vkfd run`.
 //!
-//! Mechanism: a [`Suite`] says where its source comes from, how a program of it is compiled, and how the program's own output is read. What is
-//! expected of each case stands in `xtask/programs/SUITE.toml` ([`expected`]); a case that ends otherwise, better or worse, is a finding. Programs
-//! are compiled once a target and kept in `~/.cache/vkfd/programs` ([`cache`]). Negative controls run some of the programs on a machine that is
-//! broken on purpose ([`controls`]).
+//! Mechanism: a [`Suite`] says where its source comes from, how a program of it is compiled, and
+//! how the program's own output is read. What is expected of each case stands in
+//! `xtask/programs/SUITE.toml` ([`expected`]); a case that ends otherwise, better or worse, is a
+//! finding. Programs are compiled once a target and kept in `~/.cache/vkfd/programs` ([`cache`]).
+//! Negative controls run some of the programs on a machine that is broken on purpose
+//! ([`controls`]).
 //!
-//! Limits: only programs that the expectation file names are run, unless `--only` asks for others. Debian 12 is what the packages come from.
+//! Limits: only programs that the expectation file names are run, unless `--only` asks for others.
+//! Debian 12 is what the packages come from.
 
 mod cache;
 mod catch;
@@ -40,11 +43,13 @@ use crate::Verdict;
 
 /// Run test programs that others wrote under `vkfd run`, and compare with what is expected
 ///
-/// Installs Debian packages that are missing (as root), takes the suites' sources from `--sources` or from Debian, compiles the programs that
-/// xtask/programs/SUITE.toml names, runs each on a machine of its own, and reads the verdict from the program's own output. What ends
-/// otherwise than that file says, better or worse, is a finding.
+/// Installs Debian packages that are missing (as root), takes the suites' sources from `--sources`
+/// or from Debian, compiles the programs that xtask/programs/SUITE.toml names, runs each on a
+/// machine of its own, and reads the verdict from the program's own output. What ends otherwise
+/// than that file says, better or worse, is a finding.
 ///
-/// Exit status: 0 all ended as expected, 1 findings, 2 a suite that was asked for cannot be had here.
+/// Exit status: 0 all ended as expected, 1 findings, 2 a suite that was asked for cannot be had
+/// here.
 #[derive(clap::Args)]
 pub struct Args {
     /// Which suites: all whose source is here by default
@@ -52,13 +57,15 @@ pub struct Args {
     /// Only on these targets [default: those of each suite]
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<String>,
-    /// Only programs whose name matches (`*` stands for anything), also such as the expectation file does not name
+    /// Only programs whose name matches (`*` stands for anything), also such as the expectation
+    /// file does not name
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
     /// Only part I of N of each suite's programs
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Where the suites' sources are: archives or checkouts [default: ~/.cache/vkfd/programs/sources]
+    /// Where the suites' sources are: archives or checkouts [default:
+    /// ~/.cache/vkfd/programs/sources]
     #[arg(long, value_name = "DIRECTORY", env = "VKFD_PROGRAM_SOURCES")]
     sources: Option<PathBuf>,
     /// Begin no program of a suite after so long [default: what the suite says]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What was seen, by suite and target: the table, the findings, JSON, and the form of an expectation file.
+//! What was seen, by suite and target: the table, the findings, JSON, and the form of an
+//! expectation file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! AMD's rocm-examples: HIP's features and small applications, each compared with the processor's result by the example itself.
+//! AMD's rocm-examples: HIP's features and small applications, each compared with the processor's
+//! result by the example itself.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +19,8 @@ pub(crate) struct RocmExamples;
 const GROUPS: &[&str] =
     &["Applications", "HIP-Basic", "Libraries/hipCUB", "Libraries/rocPRIM", "Libraries/rocRAND", "Libraries/rocThrust"];
 
-/// What examples say that compare nothing themselves, and whose documentation says what they print: all lines must be there.
+/// What examples say that compare nothing themselves, and whose documentation says what they print:
+/// all lines must be there.
 const SAYINGS: &[(&str, &[&str])] = &[
     (
         "HIP-Basic/hello_world",
@@ -105,7 +107,8 @@ impl Suite for RocmExamples {
             command.args(objects).arg("-o").arg(unit.at.join("program"));
             command
         };
-        // What it loads, or is linked with, comes first: hipcc takes what follows a source file for source as well.
+        // What it loads, or is linked with, comes first: hipcc takes what follows a source file for
+        // source as well.
         let within = |name: &str| unit.at.join(name).display().to_string();
         let headers = format!("-I{}", directory.join("library").display());
         Ok(match unit.name {

@@ -31,7 +31,8 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// The programs to run, of all that there are. `is_named`: whether the expectation file has a use for it.
+    /// The programs to run, of all that there are. `is_named`: whether the expectation file has a
+    /// use for it.
     pub(crate) fn of<'a>(&self, units: &'a [String], is_named: impl Fn(&str) -> bool) -> Vec<&'a str> {
         let wanted = |unit: &&str| match &self.only[..] {
             [] => is_named(unit),

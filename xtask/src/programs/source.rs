@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where a suite's source comes from: a git repository that the user has as an archive or a checkout, or Debian's packages of source.
+//! Where a suite's source comes from: a git repository that the user has as an archive or a
+//! checkout, or Debian's packages of source.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,8 @@ use super::cache::{once, Cache};
 pub(crate) enum Source {
     /// `NAME.tar.xz` (with a directory NAME in it) or a directory NAME among the user's sources.
     Git { name: &'static str, repository: &'static str, commit: &'static str },
-    /// A source package of Debian, and what of it is wanted: an archive within its upstream archive, and a directory within that.
+    /// A source package of Debian, and what of it is wanted: an archive within its upstream
+    /// archive, and a directory within that.
     Debian { package: &'static str, upstream: &'static str, inner: &'static str, directory: &'static str },
 }
 
@@ -65,7 +67,8 @@ impl Source {
     }
 }
 
-/// Has apt fetch a package's source, and check it, into `at`. Where apt takes packages from is where it takes this from.
+/// Has apt fetch a package's source, and check it, into `at`. Where apt takes packages from is
+/// where it takes this from.
 fn download(package: &str, upstream: &str, at: &Path) -> Result<PathBuf> {
     let archive = at.join(upstream);
     if archive.exists() {

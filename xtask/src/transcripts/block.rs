@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A transcript in a page: a fenced block after a comment `<!-- transcript: PACKAGES -->`.
 //!
-//! In it `$ ` begins a command, which a shell runs; what follows is what it writes (stdout and stderr). A line `...` stands for any lines. A command
-//! with nothing after it may write anything. Words are compared, not lines, because a longer number may wrap a line elsewhere.
+//! In it `$ ` begins a command, which a shell runs; what follows is what it writes (stdout and
+//! stderr). A line `...` stands for any lines. A command with nothing after it may write anything.
+//! Words are compared, not lines, because a longer number may wrap a line elsewhere.
 
 use super::mask::mask;
 
@@ -55,7 +56,8 @@ pub(super) fn read(page: &str) -> Vec<Block> {
 }
 
 impl Step {
-    /// The output with a run's numbers, its gaps kept; as it is if lines end elsewhere. What does not fit is the error.
+    /// The output with a run's numbers, its gaps kept; as it is if lines end elsewhere. What does
+    /// not fit is the error.
     pub(super) fn renew(&self, seen: &str) -> Result<Vec<String>, String> {
         if self.output.is_empty() {
             return Ok(Vec::new());

@@ -19,8 +19,8 @@ pub(super) fn mask(line: &str) -> String {
     words.join(" ")
 }
 
-/// A word with `#` for each number in it: digits with commas, points and minus signs, or hexadecimal after `0x`. Digits of a name (`gfx900`)
-/// stay.
+/// A word with `#` for each number in it: digits with commas, points and minus signs, or
+/// hexadecimal after `0x`. Digits of a name (`gfx900`) stay.
 fn numbers(word: &str) -> String {
     let mut out = String::new();
     let mut rest = word;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask transcripts`: what pages say that commands write, against what they write.
 //!
-//! Mechanism: blocks that are marked as transcripts ([`block`]) are run, each in a scratch directory with the tree's directories, with the built
-//! `vkfd` first in PATH. Lines are compared with their numbers masked ([`mask`]).
+//! Mechanism: blocks that are marked as transcripts ([`block`]) are run, each in a scratch
+//! directory with the tree's directories, with the built `vkfd` first in PATH. Lines are compared
+//! with their numbers masked ([`mask`]).
 
 mod block;
 mod mask;
@@ -21,9 +22,10 @@ use block::Block;
 
 /// Run the transcripts in the pages, and compare what they show
 ///
-/// A transcript is a block of code after a comment `<!-- transcript: PACKAGES -->`, in which a line with `$ ` is a command and the lines
-/// after it are its output; `...` stands for any lines. Numbers may differ, with their units; words may not. Debian packages that
-/// are named are installed (as root) where they are missing.
+/// A transcript is a block of code after a comment `<!-- transcript: PACKAGES -->`, in which a line
+/// with `$ ` is a command and the lines after it are its output; `...` stands for any lines.
+/// Numbers may differ, with their units; words may not. Debian packages that are named are
+/// installed (as root) where they are missing.
 ///
 /// Exit status: 0 all are as shown, 1 findings, 2 a transcript cannot be run here.
 #[derive(clap::Args)]

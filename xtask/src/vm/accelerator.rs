@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Whether the guest can have KVM.
 //!
-//! That /dev/kvm opens proves nothing: in a virtual machine the host may let it be opened and refuse ordinary guests, or run them without
-//! end. So a guest is booted, with a time limit, and only one that comes to its end counts. The answer holds until the machine boots anew.
+//! That /dev/kvm opens proves nothing: in a virtual machine the host may let it be opened and
+//! refuse ordinary guests, or run them without end. So a guest is booted, with a time limit, and
+//! only one that comes to its end counts. The answer holds until the machine boots anew.
 
 use std::fs;
 use std::path::Path;

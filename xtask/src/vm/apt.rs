@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Packages of suites that the machine's apt need not know.
 //!
-//! Mechanism: an apt configuration of its own, in the cache, gets them from the archive that the machine uses anyway, and apt checks the
-//! signatures as always. The machine's configuration is not touched.
+//! Mechanism: an apt configuration of its own, in the cache, gets them from the archive that the
+//! machine uses anyway, and apt checks the signatures as always. The machine's configuration is not
+//! touched.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,8 @@ impl Apt {
         quiet(command.args(arguments))
     }
 
-    /// Downloads `package` of `suite` with all that it needs, as for a machine that has nothing. The files.
+    /// Downloads `package` of `suite` with all that it needs, as for a machine that has nothing.
+    /// The files.
     pub fn download_all(&self, suite: &str, package: &str) -> Result<Vec<PathBuf>> {
         let status = self.directory.join("status");
         fs::write(&status, "").with_context(|| format!("write {}", status.display()))?;

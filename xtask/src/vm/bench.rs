@@ -15,8 +15,9 @@ use crate::Verdict;
 
 /// Run the benchmark against the module in a guest
 ///
-/// `vkfd bench userptr --quick --slow 6`, or with the arguments given here; for `migrate` the module has one kind of memory at a time, coherent or, with
-/// `--parameters memory=2`, private. In an emulated guest only ratios mean something, and those little.
+/// `vkfd bench userptr --quick --slow 6`, or with the arguments given here; for `migrate` the
+/// module has one kind of memory at a time, coherent or, with `--parameters memory=2`, private. In
+/// an emulated guest only ratios mean something, and those little.
 ///
 /// Exit status: 0 done, 1 findings (as with `test`), 2 it could not be done.
 #[derive(clap::Args)]
@@ -29,7 +30,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
     parameters: String,
 
-    /// The guest's clock counts instructions, one nanosecond each: ratios do not depend on what else the machine does, and say nothing of caches
+    /// The guest's clock counts instructions, one nanosecond each: ratios do not depend on what
+    /// else the machine does, and say nothing of caches
     #[arg(long)]
     count: bool,
 

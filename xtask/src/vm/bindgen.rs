@@ -9,7 +9,8 @@ use anyhow::{ensure, Context, Result};
 
 use super::cache::{self, Cache};
 
-/// One that the kernel's build is known to work with: each version declares some things differently.
+/// One that the kernel's build is known to work with: each version declares some things
+/// differently.
 const VERSION: &str = "0.72.1";
 
 /// The program, if it is in the cache.

@@ -134,8 +134,8 @@ pub struct Watched {
     took: Duration,
 }
 
-/// Runs `command`, whose output is the guest's report; hands over records as they come. It is killed after `limit`, or when `on_record` says
-/// that it does not want to go on.
+/// Runs `command`, whose output is the guest's report; hands over records as they come. It is
+/// killed after `limit`, or when `on_record` says that it does not want to go on.
 pub fn watch(
     mut command: Command,
     complaints_path: &Path,
@@ -144,14 +144,15 @@ pub fn watch(
 ) -> Result<Watched> {
     let complaints = File::create(complaints_path).with_context(|| format!("create {}", complaints_path.display()))?;
     let began = Instant::now();
-    // QEMU disconnects the report's port when its standard input ends, so that is a pipe which stays open.
+    // QEMU disconnects the report's port when its standard input ends, so that is a pipe which
+    // stays open.
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints).spawn().context("start QEMU")?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("QEMU's process number")?;
     let output = child.stdout.take().context("QEMU's output")?;
 
-    // The guest's end closes the output, and the channel tells the watch to go home before the process is waited for, so
-    // its number is still its own whenever the watch uses it.
+    // The guest's end closes the output, and the channel tells the watch to go home before the
+    // process is waited for, so its number is still its own whenever the watch uses it.
     let (ended, watched) = mpsc::channel::<()>();
     let watch = thread::spawn(move || {
         let timed_out = watched.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);

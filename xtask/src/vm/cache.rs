@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Where the long-lived results are, and when one is complete.
 //!
-//! Mechanism: each result has a directory and, inside of it, a stamp whose text is the key it was made for (versions, configuration). A
-//! result whose stamp says something else is made again, in place where its maker can go on from there. A stamp is removed before the work
-//! begins and written when it is done, so an interrupted setup is resumed. One lock keeps two setups apart.
+//! Mechanism: each result has a directory and, inside of it, a stamp whose text is the key it was
+//! made for (versions, configuration). A result whose stamp says something else is made again, in
+//! place where its maker can go on from there. A stamp is removed before the work begins and
+//! written when it is done, so an interrupted setup is resumed. One lock keeps two setups apart.
 //!
 //! ```text
 //! ~/.cache/vkfd/vm/

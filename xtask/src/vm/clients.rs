@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask vm clients`: the distribution's ROCm programs on the module, in a guest.
 //!
-//! The same programs as in `cargo xtask clients`, and the same questions. Here nothing is between them and the kernel: they open the module's
-//! /dev/kfd and render nodes, read its topology in sysfs, and their copies are done by the GPU outside of the guest. Their libraries come
-//! from the host's distribution into the guest's file system; none is changed. One thing is told to rocminfo that is not so: it asks `lsmod`
-//! for a module named amdgpu before it does anything, and the guest's `lsmod` says that there is one.
+//! The same programs as in `cargo xtask clients`, and the same questions. Here nothing is between
+//! them and the kernel: they open the module's /dev/kfd and render nodes, read its topology in
+//! sysfs, and their copies are done by the GPU outside of the guest. Their libraries come from the
+//! host's distribution into the guest's file system; none is changed. One thing is told to rocminfo
+//! that is not so: it asks `lsmod` for a module named amdgpu before it does anything, and the
+//! guest's `lsmod` says that there is one.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,9 +28,9 @@ use crate::{tree, Verdict};
 
 /// Run the distribution's ROCm programs in a guest, on the module
 ///
-/// rocminfo, the HSA runtime and HIP, unmodified, as in `cargo xtask clients` but without its library: a guest a target, with two GPUs each, and
-/// one with GPUs that leave the last byte of each copy out, which must be noticed.
-/// Installs Debian packages that are missing (as root).
+/// rocminfo, the HSA runtime and HIP, unmodified, as in `cargo xtask clients` but without its
+/// library: a guest a target, with two GPUs each, and one with GPUs that leave the last byte of
+/// each copy out, which must be noticed. Installs Debian packages that are missing (as root).
 ///
 /// Exit status: 0 all is well, 1 findings, 2 it could not be done.
 #[derive(clap::Args)]

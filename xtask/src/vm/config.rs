@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The kernel's configuration: fragments in, a checked `.config` out.
 //!
-//! Kconfig drops what it does not know or what depends on something that is off, without a word. So every line of the fragments is looked
-//! up in the result.
+//! Kconfig drops what it does not know or what depends on something that is off, without a word. So
+//! every line of the fragments is looked up in the result.
 
 use std::collections::BTreeMap;
 use std::fs;

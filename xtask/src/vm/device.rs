@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The GPUs: a process outside of the guest that has the guest's memory, and a socket a GPU that QEMU's ivshmem-doorbell connects to.
+//! The GPUs: a process outside of the guest that has the guest's memory, and a socket a GPU that
+//! QEMU's ivshmem-doorbell connects to.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -152,7 +153,8 @@ impl Drop for Gpus {
     }
 }
 
-/// Warnings and errors, panics, and ends of the process that runs the GPUs, which is started again by itself.
+/// Warnings and errors, panics, and ends of the process that runs the GPUs, which is started again
+/// by itself.
 fn troubles_in(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter(|line| {
         let words = [" WARN ", " ERROR ", "panicked at"];

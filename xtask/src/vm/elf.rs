@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
-/// The libraries of `program` and the loader, where this machine has them. Empty for a static program.
+/// The libraries of `program` and the loader, where this machine has them. Empty for a static
+/// program.
 pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     // Without cargo's LD_LIBRARY_PATH, which the guest does not have.
     let output = Command::new("ldd")
@@ -22,7 +23,8 @@ pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     parse(&text).with_context(|| format!("the libraries of {}", program.display()))
 }
 
-/// Lines are "NAME => PATH (ADDRESS)", for the loader "PATH (ADDRESS)", and for what the kernel brings along "NAME (ADDRESS)".
+/// Lines are "NAME => PATH (ADDRESS)", for the loader "PATH (ADDRESS)", and for what the kernel
+/// brings along "NAME (ADDRESS)".
 fn parse(text: &str) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for line in text.lines() {

@@ -18,10 +18,12 @@ use super::programs::{Binary, Programs, GPU, INIT, SABOTAGED_GPU};
 use super::qemu::Acceleration;
 use super::{accelerator, Flavor};
 
-/// Time for the guest to boot, load and unload, without its programs. It takes seconds; a busy host may take minutes.
+/// Time for the guest to boot, load and unload, without its programs. It takes seconds; a busy host
+/// may take minutes.
 pub const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 
-/// Where special memory begins: the kernel is before it, the file system it starts with at the end of memory.
+/// Where special memory begins: the kernel is before it, the file system it starts with at the end
+/// of memory.
 const SPECIAL_MEMORY_MIB: u64 = 512;
 
 /// The sanitizer kernel is about so much slower.
@@ -34,7 +36,8 @@ const USUAL: Size =
 /// The size of the guest on the command line.
 #[derive(clap::Args, Clone, Copy)]
 pub struct Size {
-    /// The guest's memory in MiB; scenarios register up to 1 GiB, and the driver allows three eighths
+    /// The guest's memory in MiB; scenarios register up to 1 GiB, and the driver allows three
+    /// eighths
     #[arg(long, default_value_t = USUAL.memory, value_parser = clap::value_parser!(u64).range(256..=65536))]
     memory: u64,
 
@@ -54,7 +57,8 @@ pub struct Size {
     #[arg(skip)]
     sabotage: Option<Switch>,
 
-    /// The GPUs' memory is memory of the guest's that its kernel is told not to use (`memmap=`), instead of being in their BARs
+    /// The GPUs' memory is memory of the guest's that its kernel is told not to use (`memmap=`),
+    /// instead of being in their BARs
     #[arg(long)]
     special_memory: bool,
 }
@@ -69,7 +73,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Builds the module and `binaries` (the guest's first process and, for the driver, the GPU by itself).
+    /// Builds the module and `binaries` (the guest's first process and, for the driver, the GPU by
+    /// itself).
     pub fn build(flavor: Flavor, module: Module, binaries: &[Binary]) -> Result<Self> {
         let cache = Cache::open()?;
         let kernel = Kernel::find(&cache, flavor)?;
@@ -113,7 +118,8 @@ impl Parts {
         }))
     }
 
-    /// Boots `job`; the guest is switched off when its programs have had their time and it is not done.
+    /// Boots `job`; the guest is switched off when its programs have had their time and it is not
+    /// done.
     pub fn boot(
         &self,
         name: &str,
@@ -191,7 +197,8 @@ impl Size {
     }
 }
 
-/// A program in `job`'s guest that uses its KFD. Where it wants the module with other options it may reload it.
+/// A program in `job`'s guest that uses its KFD. Where it wants the module with other options it
+/// may reload it.
 pub fn program(job: &Job, name: &str, path: String, arguments: &[&str], time: Duration) -> Program {
     let mut argv = vec![path];
     argv.extend(arguments.iter().map(ToString::to_string));

@@ -58,7 +58,8 @@ impl Initrd {
         Ok(path)
     }
 
-    /// Copies a library that a program loads by itself, with those it needs. It is found where it is on the host.
+    /// Copies a library that a program loads by itself, with those it needs. It is found where it
+    /// is on the host.
     pub fn add_library(&mut self, library: &Path) -> Result<()> {
         for needed in elf::libraries(library)? {
             self.put(needed.clone(), Content::File(needed));
@@ -67,7 +68,8 @@ impl Initrd {
         Ok(())
     }
 
-    /// Has `program` of the host be the guest's /bin/sh, instead of busybox, whose shell takes its own tools before those in the path.
+    /// Has `program` of the host be the guest's /bin/sh, instead of busybox, whose shell takes its
+    /// own tools before those in the path.
     pub fn set_shell(&mut self, program: &Path) -> Result<()> {
         for library in elf::libraries(program)? {
             self.put(library.clone(), Content::File(library));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The guest's kernel.
 //!
-//! Mechanism: configured and built by make, whose own dependency tracking continues an interrupted build and rebuilds what a new option
-//! touches. The stamp's key is the configuration and the compilers' versions.
+//! Mechanism: configured and built by make, whose own dependency tracking continues an interrupted
+//! build and rebuilds what a new option touches. The stamp's key is the configuration and the
+//! compilers' versions.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What in a kernel's log means that something is wrong.
 //!
-//! Mechanism: a list of what the kernel's own checks write. Each has a word or two that nothing else writes, which the tests below hold
-//! against logs of healthy boots; the few exceptions are listed with their reason.
+//! Mechanism: a list of what the kernel's own checks write. Each has a word or two that nothing
+//! else writes, which the tests below hold against logs of healthy boots; the few exceptions are
+//! listed with their reason.
 
 /// Words, and what they mean.
 const SIGNS: [(&str, &str); 35] = [
@@ -52,8 +53,9 @@ const HARMLESS: [(&str, &str); 1] = [
 /// What the module's own lines begin with.
 const MODULE: &str = "vkfd: ";
 
-/// How it says that a GPU does not work any more, and the cases that are no trouble here: it was unloaded, and the process that the
-/// GPUs share has ended, about which that process's log says more.
+/// How it says that a GPU does not work any more, and the cases that are no trouble here: it was
+/// unloaded, and the process that the GPUs share has ended, about which that process's log says
+/// more.
 const LOST: (&str, [&str; 2]) = ("device lost", ["the driver has ended it", "its process has ended"]);
 
 /// A line that should not be there.
@@ -86,7 +88,8 @@ fn meaning(line: &str) -> Option<&'static str> {
     SIGNS.iter().find(|(words, _)| line.contains(words)).map(|&(_, meaning)| meaning)
 }
 
-/// Whether `log` begins like a kernel's log at all: nothing follows from the silence of an empty one.
+/// Whether `log` begins like a kernel's log at all: nothing follows from the silence of an empty
+/// one.
 pub fn is_log(log: &str) -> bool {
     log.contains("Linux version ")
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask vm`: the kernel module in a real kernel, in a virtual machine.
 //!
-//! Mechanism: everything that takes long (the kernel's source, bindgen, the built kernel) lives in a cache outside of the tree, see
-//! [`cache`], and is made once. A boot takes an initrd with the module, the programs and a job, and gives records (from the guest's first
-//! process, `vm/guest`) and the kernel's log; [`verdict`] says what is wrong with them. The GPU is a process outside of the guest that has
-//! the guest's memory and an ivshmem connection.
+//! Mechanism: everything that takes long (the kernel's source, bindgen, the built kernel) lives in
+//! a cache outside of the tree, see [`cache`], and is made once. A boot takes an initrd with the
+//! module, the programs and a job, and gives records (from the guest's first process, `vm/guest`)
+//! and the kernel's log; [`verdict`] says what is wrong with them. The GPU is a process outside of
+//! the guest that has the guest's memory and an ivshmem connection.
 
 mod accelerator;
 mod apt;
@@ -43,8 +44,9 @@ use crate::Verdict;
 
 /// The kernel module in a virtual machine: set up, build, test, measure, try by hand
 ///
-/// `setup` comes first and takes a quarter of an hour on two processors, once: it installs packages, gets the kernel's source and builds it into
-/// ~/.cache/vkfd (VKFD_CACHE names another place). After that `test` takes as long as its scenarios.
+/// `setup` comes first and takes a quarter of an hour on two processors, once: it installs
+/// packages, gets the kernel's source and builds it into ~/.cache/vkfd (VKFD_CACHE names another
+/// place). After that `test` takes as long as its scenarios.
 ///
 /// Exit status: 0 all is well, 1 findings, 2 it could not be done.
 #[derive(clap::Args)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask vm build`: kernel modules, out of the kernel's tree and with their objects outside of this one.
+//! `cargo xtask vm build`: kernel modules, out of the kernel's tree and with their objects outside
+//! of this one.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use crate::{tree, Verdict};
 
 /// Build the module
 ///
-/// For the kernel that `cargo xtask vm setup` has built. The result is below the target directory, and its path is printed.
+/// For the kernel that `cargo xtask vm setup` has built. The result is below the target directory,
+/// and its path is printed.
 ///
 /// Exit status: 0 built, 1 it does not compile, 2 there is nothing to build with.
 #[derive(clap::Args)]

@@ -30,7 +30,8 @@ const ALWAYS: [&str; 16] = [
 /// Rust and KASAN go together only in a kernel whose C is clang's.
 const FOR_DEBUG: [&str; 1] = ["clang-19"];
 
-/// A compiler with its library's source, the first that is on offer: Debian 12 has a recent one under this name, Debian 13's own will do.
+/// A compiler with its library's source, the first that is on offer: Debian 12 has a recent one
+/// under this name, Debian 13's own will do.
 const RUST: [[&str; 2]; 2] = [["rustc-web", "rust-web-src"], ["rustc", "rust-src"]];
 
 /// An archive that does not answer at once is asked again.

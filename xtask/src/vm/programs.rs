@@ -17,7 +17,8 @@ use crate::tree;
 pub struct Binary {
     pub name: &'static str,
     package: &'static str,
-    /// Built with the switches that break it, in a directory of its own: what is built with a feature would replace what is built without.
+    /// Built with the switches that break it, in a directory of its own: what is built with a
+    /// feature would replace what is built without.
     sabotaged: bool,
     /// Linked with its libraries, in a directory of its own, too.
     whole: bool,
@@ -51,7 +52,8 @@ struct Message {
 }
 
 impl Programs {
-    /// Builds `binaries`, optimized. One by one, so that none is built with the features that only another one's test switches need.
+    /// Builds `binaries`, optimized. One by one, so that none is built with the features that only
+    /// another one's test switches need.
     pub fn build(binaries: &[Binary]) -> Result<Self> {
         let built = binaries.iter().map(|binary| Ok((binary.key(), binary.build()?))).collect::<Result<_>>()?;
         Ok(Self(built))
@@ -82,7 +84,8 @@ impl Binary {
         }
         if self.whole {
             let target = std::path::absolute(tree::target()).context("make the target directory absolute")?;
-            // With a target that is named, the flag is not for what runs here, such as procedural macros.
+            // With a target that is named, the flag is not for what runs here, such as procedural
+            // macros.
             cargo.args(["--target", "x86_64-unknown-linux-gnu", "--target-dir"]).arg(target.join("vm/whole"));
             cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
         }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The virtual machine's command line.
 //!
-//! The guest's memory is a file that other processes can map (see [`Ram`]). What is not below the hole that a PC has for its devices is above
-//! 4 GiB; the GPU knows where the machine divides it. The machine is a q35: the interrupt table of the older "pc" is a program, which takes
-//! the sanitizer kernel a minute to run.
+//! The guest's memory is a file that other processes can map (see [`Ram`]). What is not below the
+//! hole that a PC has for its devices is above 4 GiB; the GPU knows where the machine divides it.
+//! The machine is a q35: the interrupt table of the older "pc" is a program, which takes the
+//! sanitizer kernel a minute to run.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,9 +23,10 @@ pub const MACHINE: &str = "q35";
 /// Mount tag of the shared directory.
 pub const SHARE_TAG: &str = "host";
 
-/// For every kernel: a panic ends the guest; there are two nodes, so that there is somewhere to migrate pages to; nothing checks the
-/// clocks against each other, which on a busy host only shows how late an emulated processor is, and then ends the boot; for the same
-/// reason a processor that stands still is given a minute.
+/// For every kernel: a panic ends the guest; there are two nodes, so that there is somewhere to
+/// migrate pages to; nothing checks the clocks against each other, which on a busy host only shows
+/// how late an emulated processor is, and then ends the boot; for the same reason a processor that
+/// stands still is given a minute.
 const COMMAND_LINE: &str =
     "console=ttyS0 panic=-1 numa=fake=2 tsc=reliable no_timer_check rcupdate.rcu_cpu_stall_timeout=60";
 
@@ -35,7 +37,8 @@ pub enum Acceleration {
     Kvm,
     /// An emulator.
     Tcg,
-    /// An emulator of one thread whose clock is the number of instructions executed, one nanosecond each: the same at any load.
+    /// An emulator of one thread whose clock is the number of instructions executed, one nanosecond
+    /// each: the same at any load.
     Counted,
 }
 
@@ -49,7 +52,8 @@ impl fmt::Display for Acceleration {
     }
 }
 
-/// The guest's memory: a file without a name, which is gone with this process and those that it was given to.
+/// The guest's memory: a file without a name, which is gone with this process and those that it was
+/// given to.
 pub struct Ram {
     file: OwnedFd,
     mib: u64,

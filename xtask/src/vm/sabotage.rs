@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The negative controls of the scenarios in the guest: with a mechanism of the driver broken, those that are about it must fail.
+//! The negative controls of the scenarios in the guest: with a mechanism of the driver broken,
+//! those that are about it must fail.
 //!
-//! A stale entry touches memory that the guest uses for something else by then, so a guest with a sabotaged driver may also crash: that
-//! is noticed, too.
+//! A stale entry touches memory that the guest uses for something else by then, so a guest with a
+//! sabotaged driver may also crash: that is noticed, too.
 
 use std::time::Duration;
 
@@ -48,8 +49,9 @@ const CONTROLS: [(Option<Switch>, &[&str]); 9] = [
     (Some(Switch::KeepOthers), &["kernel_device_left_to_a_child", "kernel_device_orphaned"]),
 ];
 
-/// Which scenarios must notice that invalidations are ignored when it is the kernel that moves the pages. Each has a guest of its own: what
-/// the GPU still writes to may be anything by then, also what keeps the guest alive.
+/// Which scenarios must notice that invalidations are ignored when it is the kernel that moves the
+/// pages. Each has a guest of its own: what the GPU still writes to may be anything by then, also
+/// what keeps the guest alive.
 const BEHIND_THE_BACK: [&str; 15] = [
     "kernel_swap_under_pressure",
     "kernel_half_fits_at_once",
@@ -76,7 +78,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Those that have to fill memory take longer to find out.
 const KERNEL_LIMIT: Duration = Duration::from_secs(300);
 
-/// Boots a guest for the driver that is not broken and one for each switch whose name contains `only`; what was not noticed.
+/// Boots a guest for the driver that is not broken and one for each switch whose name contains
+/// `only`; what was not noticed.
 pub fn run(flavor: Flavor, only: &str) -> Result<Vec<String>> {
     let wanted = |switch: Switch| switch.name().contains(only);
     let controls = CONTROLS.iter().filter(|(switch, _)| switch.is_none_or(wanted));
@@ -132,8 +135,8 @@ fn option(switch: Switch) -> String {
     format!("sabotage={}", switch.name())
 }
 
-/// Runs one of [`BEHIND_THE_BACK`] with invalidations ignored. It has noticed if it fails, or if the kernel complains; not if it does not
-/// come to an end.
+/// Runs one of [`BEHIND_THE_BACK`] with invalidations ignored. It has noticed if it fails, or if
+/// the kernel complains; not if it does not come to an end.
 fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<String>> {
     let (mut initrd, mut job) = parts.guest_for_tests(&option(Switch::Invalidation))?;
     job.swap_mib = Size::default().memory_mib() / 2;
@@ -155,7 +158,8 @@ fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<S
     }))
 }
 
-/// Runs the stress test on a broken driver. It has noticed if it says so, or if the kernel complains.
+/// Runs the stress test on a broken driver. It has noticed if it says so, or if the kernel
+/// complains.
 fn under_stress(parts: &Parts, flavor: Flavor, switch: Switch) -> Result<Option<String>> {
     let (mut initrd, mut job) = parts.guest_for_tests(&option(switch))?;
     let path = initrd.add_program(parts.programs.path(STRESS)?)?;

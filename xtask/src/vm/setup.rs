@@ -17,9 +17,11 @@ use crate::Verdict;
 
 /// Install packages, get the kernel's source, build bindgen and the kernel
 ///
-/// Needs root (or the packages), Debian's archive, crates.io and 5 GB of room. What is done already is not done again, and an interrupted
-/// setup goes on where it was; a whole one takes about 10 minutes on two processors, 20 with --debug, a second one some seconds. In
-/// the end a guest boots and loads a module in Rust, which shows that all of it works, and whether the guest can have KVM.
+/// Needs root (or the packages), Debian's archive, crates.io and 5 GB of room. What is done already
+/// is not done again, and an interrupted setup goes on where it was; a whole one takes about 10
+/// minutes on two processors, 20 with --debug, a second one some seconds. In the end a guest boots
+/// and loads a module in Rust, which shows that all of it works, and whether the guest can have
+/// KVM.
 ///
 /// Exit status: 0 ready, 2 it could not be done.
 #[derive(clap::Args)]
@@ -51,7 +53,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
     )))
 }
 
-/// Boots an emulated guest once a kernel, so that what is wrong with the tools shows here and not in the first test.
+/// Boots an emulated guest once a kernel, so that what is wrong with the tools shows here and not
+/// in the first test.
 fn prove(parts: &Parts) -> Result<()> {
     let directory = parts.kernel.build.join("vkfd-proof");
     let key = cache::made_for(&parts.kernel.build).unwrap_or_default();

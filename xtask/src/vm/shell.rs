@@ -17,8 +17,9 @@ use crate::{tree, Verdict};
 
 /// An interactive guest with the module loaded
 ///
-/// A shell on this terminal, with `vkfd`, `vkfd-scenarios` and busybox's tools, and the target directory as /host, so that what is
-/// built meanwhile can be run. `exit` unloads the module, says what it has left behind, and powers off; ctrl-a x switches the guest off.
+/// A shell on this terminal, with `vkfd`, `vkfd-scenarios` and busybox's tools, and the target
+/// directory as /host, so that what is built meanwhile can be run. `exit` unloads the module, says
+/// what it has left behind, and powers off; ctrl-a x switches the guest off.
 ///
 /// Exit status: 0 the guest has ended, 2 it could not be started.
 #[derive(clap::Args)]

@@ -12,7 +12,8 @@ use anyhow::{ensure, Context, Result};
 use super::apt::{quiet, Apt};
 use super::cache::{self, Cache};
 
-/// The kernel that the module is written for; the kernel's Rust API is another one in every version.
+/// The kernel that the module is written for; the kernel's Rust API is another one in every
+/// version.
 pub const VERSION: &str = "7.3";
 
 const SUITE: &str = "trixie-backports";

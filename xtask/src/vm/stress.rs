@@ -15,10 +15,11 @@ use crate::Verdict;
 
 /// Run the stress test against the module in a guest
 ///
-/// What `cargo xtask stress` does, on /dev/kfd: threads register, map, copy, give memory to GPUs by SVM, change it underneath, unmap, free and close
-/// processes at random, with injected failures, while a checker compares what the GPUs see with what the memory is. Then memory moves to
-/// GPUs and back under threads that write to it. Findings are what that finds, and what `vm test` looks for in the guest: the kernel's
-/// log, allocations that are left, a module that cannot be unloaded.
+/// What `cargo xtask stress` does, on /dev/kfd: threads register, map, copy, give memory to GPUs by
+/// SVM, change it underneath, unmap, free and close processes at random, with injected failures,
+/// while a checker compares what the GPUs see with what the memory is. Then memory moves to GPUs
+/// and back under threads that write to it. Findings are what that finds, and what `vm test` looks
+/// for in the guest: the kernel's log, allocations that are left, a module that cannot be unloaded.
 ///
 /// Exit status: 0 all is well, 1 findings, 2 it could not be done.
 #[derive(clap::Args)]
@@ -27,7 +28,8 @@ pub struct Args {
     #[arg(long, default_value_t = 10)]
     minutes: u64,
 
-    /// Trips of memory to a GPU and back after that, a quarter of them for each kind of memory, with XNACK and without
+    /// Trips of memory to a GPU and back after that, a quarter of them for each kind of memory,
+    /// with XNACK and without
     #[arg(long, default_value_t = 400)]
     trips: u64,
 

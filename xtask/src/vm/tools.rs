@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The compilers for the kernel and its modules, and make with all of them named.
 //!
-//! The kernel builds Rust's core library itself, so it needs a compiler that comes with the library's source; the one that builds the rest of
-//! this project seldom does. Every path is given to make: PATH says nothing about which one is right.
+//! The kernel builds Rust's core library itself, so it needs a compiler that comes with the
+//! library's source; the one that builds the rest of this project seldom does. Every path is given
+//! to make: PATH says nothing about which one is right.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -68,7 +69,8 @@ impl Tools {
         // The same sources give the same kernel.
         make.env("KBUILD_BUILD_USER", "vkfd").env("KBUILD_BUILD_HOST", "vkfd").env("KBUILD_BUILD_VERSION", "1");
         make.env("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 1970");
-        // Cargo's environment is for the compiler that cargo runs, and a caller's make is not this one.
+        // Cargo's environment is for the compiler that cargo runs, and a caller's make is not this
+        // one.
         for name in [
             "LD_LIBRARY_PATH",
             "MAKEFLAGS",

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is wrong with a boot.
 //!
-//! A boot is good if it was complete, if everything that was to happen has happened, and if the kernel complained of nothing. Whatever is
-//! not known to be good is a finding: a report that breaks off, a log that is empty, a check that was off.
+//! A boot is good if it was complete, if everything that was to happen has happened, and if the
+//! kernel complained of nothing. Whatever is not known to be good is a finding: a report that
+//! breaks off, a log that is empty, a check that was off.
 
 use vkfd_guest::{Ending, Job, Record};
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Atomic operations on memory by GLOBAL, FLAT and MUBUF, and on LDS.
 //!
-//! All lanes are translated first; then each has its turn, by the reference engine's functions of words. Should memory vanish
-//! between two lanes, those that are done are noted in the wave, and the reference engine goes on with the others.
+//! All lanes are translated first; then each has its turn, by the reference engine's functions of
+//! words. Should memory vanish between two lanes, those that are done are noted in the wave, and
+//! the reference engine goes on with the others.
 
 use super::buffer::{address, Addressing};
 use super::global::{in_aperture, NO_BASE};
@@ -73,8 +74,8 @@ unsafe fn give<const WIDE: bool>(step: &Step, cx: &Cx, lane: usize, old: u64) {
     }
 }
 
-/// In memory. `src[0]`: addresses, `src[1]` and `src[2]`: operands; `scalar[0]`: a base; `scalar[1]`: the operation; `scalar[2]`:
-/// by FLAT.
+/// In memory. `src[0]`: addresses, `src[1]` and `src[2]`: operands; `scalar[0]`: a base;
+/// `scalar[1]`: the operation; `scalar[2]`: by FLAT.
 unsafe fn global<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     let (bytes, op) = (if WIDE { 8 } else { 4 }, OPERATIONS[usize::from(step.scalar[1]) % OPERATIONS.len()]);
@@ -134,7 +135,8 @@ unsafe fn apply<const WIDE: bool>(
     step.done(cx)
 }
 
-/// In a buffer: its address as for loads and stores; `src[2]`: operands, one behind the other; `scalar[3]`: the operation.
+/// In a buffer: its address as for loads and stores; `src[2]`: operands, one behind the other;
+/// `scalar[3]`: the operation.
 unsafe fn buffer<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     let (bytes, op) = (if WIDE { 8 } else { 4 }, OPERATIONS[usize::from(step.scalar[3]) % OPERATIONS.len()]);

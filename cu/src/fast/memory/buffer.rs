@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! MUBUF loads and stores without formats. Scratch comes this way on gfx9: where all lanes have one private address, each dword
-//! of them is a line. Whatever is out of range is the reference engine's.
+//! MUBUF loads and stores without formats. Scratch comes this way on gfx9: where all lanes have one
+//! private address, each dword of them is a line. Whatever is out of range is the reference
+//! engine's.
 
 use super::Words;
 use crate::fast::block::{Builder, Place};
@@ -13,11 +14,13 @@ use vkfd_raw as raw;
 /// No scalar offset in a register.
 const NONE: u8 = 255;
 
-/// How the address is formed: bits of `scalar[2]`. Above them is how loads extend, or whether stores take high halves.
+/// How the address is formed: bits of `scalar[2]`. Above them is how loads extend, or whether
+/// stores take high halves.
 const INDEX: u8 = 1;
 const OFFSET: u8 = 2;
 
-/// What the lanes reach: the words of all of them in lines, or pointers to the words of the active lanes.
+/// What the lanes reach: the words of all of them in lines, or pointers to the words of the active
+/// lanes.
 pub(super) enum Places {
     Lines([u64; 4]),
     /// One by one: loads and stores of less than a dword, too.
@@ -75,8 +78,8 @@ impl Addressing {
         offset.wrapping_add(self.immediate)
     }
 
-    /// The address of a lane's word, of which `unit` bytes are wanted, if they are in range and in a page. An unaligned one in
-    /// swizzled memory may be in two places.
+    /// The address of a lane's word, of which `unit` bytes are wanted, if they are in range and in
+    /// a page. An unaligned one in swizzled memory may be in two places.
     #[inline(always)]
     pub(super) fn word(&self, lane: usize, word: u32, unit: u32) -> Option<u64> {
         // SAFETY: the row exists.

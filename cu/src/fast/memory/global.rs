@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! GLOBAL and FLAT loads and stores.
 //!
-//! Lanes side by side in memory are one copy; lanes at one address one access; others one by one, after all of them have been
-//! translated, those in FLAT's apertures where LDS and scratch have them. What crosses pages within a word is the reference engine's.
+//! Lanes side by side in memory are one copy; lanes at one address one access; others one by one,
+//! after all of them have been translated, those in FLAT's apertures where LDS and scratch have
+//! them. What crosses pages within a word is the reference engine's.
 
 use super::{both, Words};
 use crate::fast::block::{Builder, Place};
@@ -167,7 +168,8 @@ pub(super) fn in_aperture(cx: &Cx, va: u64) -> bool {
     high == cx.group.apertures.shared || high == cx.group.apertures.private
 }
 
-/// The host pointer of a lane's bytes in one of FLAT's apertures: in LDS, or within a dword of scratch.
+/// The host pointer of a lane's bytes in one of FLAT's apertures: in LDS, or within a dword of
+/// scratch.
 #[cold]
 fn place_in_aperture(cx: &mut Cx, va: u64, lane: usize, bytes: u64, write: bool) -> Option<*mut u8> {
     let low = va as u32;
@@ -225,8 +227,8 @@ unsafe fn exchange<S: Simd>(host: *mut u8, local: *mut u8, len: usize, write: bo
     }
 }
 
-/// Asks for what the step is likely to access next: what is as far from here as this is from the last, and that from the one before.
-/// A stride that stays within a page is the processor's to see.
+/// Asks for what the step is likely to access next: what is as far from here as this is from the
+/// last, and that from the one before. A stride that stays within a page is the processor's to see.
 #[inline(always)]
 fn expect(step: &Step, cx: &mut Cx, va: u64, len: usize, write: bool) {
     let (last, stride) = step.last.get();
@@ -281,7 +283,8 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
                 }
                 done
             }
-            // Lanes between them that are not active are read, too: in pages in which active ones are.
+            // Lanes between them that are not active are read, too: in pages in which active ones
+            // are.
             Shape::Line => {
                 if exec != u64::MAX {
                     data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
@@ -332,8 +335,8 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
     step.done(cx)
 }
 
-/// Host pointers of each word of the active lanes, and how many they are: an access of several words may go on in another page, and
-/// in scratch its words do not lie together.
+/// Host pointers of each word of the active lanes, and how many they are: an access of several
+/// words may go on in another page, and in scratch its words do not lie together.
 fn words_of<const N: usize>(
     addresses: &Addresses,
     cx: &mut Cx,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! LDS loads and stores, one address or two. Accesses that reach beyond the workgroup's LDS are the reference engine's.
+//! LDS loads and stores, one address or two. Accesses that reach beyond the workgroup's LDS are the
+//! reference engine's.
 
 use super::{both, merge, Words};
 use crate::fast::block::{Builder, Place};
@@ -8,7 +9,8 @@ use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
 use crate::reference::memory::{ds_kind, Extend, Kind};
 use vkfd_isa::{Inst, Op};
 
-/// The lanes' addresses with an offset, if `bytes` there are in LDS for every active lane. Inactive lanes are at the begin.
+/// The lanes' addresses with an offset, if `bytes` there are in LDS for every active lane. Inactive
+/// lanes are at the begin.
 #[inline(always)]
 unsafe fn addresses<S: Simd>(step: &Step, cx: &Cx, exec: u64, offset: u32, bytes: usize, at: &mut Words) -> bool {
     // SAFETY: the step's row exists.
@@ -32,13 +34,14 @@ fn offsets(step: &Step) -> [u32; 2] {
     [step.imm as u32, (step.imm >> 32) as u32]
 }
 
-/// Loads `N` registers from each of `A` addresses. Eight lanes that lie side by side, or are at one address, are loaded at once.
+/// Loads `N` registers from each of `A` addresses. Eight lanes that lie side by side, or are at one
+/// address, are loaded at once.
 #[inline(always)]
 unsafe fn load<S: Simd, const N: usize, const A: usize>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     let mut at = [[0u32; 64]; A];
-    // SAFETY: the step's rows exist; all addresses are within LDS, which no reference to is held. Inactive lanes are at its
-    // begin, where there are as many bytes.
+    // SAFETY: the step's rows exist; all addresses are within LDS, which no reference to is held.
+    // Inactive lanes are at its begin, where there are as many bytes.
     unsafe {
         for half in 0..A {
             if !addresses::<S>(step, cx, exec, offsets(step)[half], 4 * N, &mut at[half]) {

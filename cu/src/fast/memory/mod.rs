@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory: the common shapes of access. Everything else, and whatever misses, is the reference engine's.
+//! Memory: the common shapes of access. Everything else, and whatever misses, is the reference
+//! engine's.
 //!
 //! | module | |
 //! |---|---|
@@ -73,8 +74,8 @@ use both;
 /// A row's words.
 type Words = [u32; 64];
 
-/// Writes the active lanes of a row. By vectors, and stored whole: a loop would become masked stores, which some processors do
-/// in microcode.
+/// Writes the active lanes of a row. By vectors, and stored whole: a loop would become masked
+/// stores, which some processors do in microcode.
 #[inline(always)]
 unsafe fn merge<S: Simd>(cx: &Cx, offset: usize, value: &Words, exec: u64) {
     let (to, from) = (cx.row_mut(offset), value.as_ptr());

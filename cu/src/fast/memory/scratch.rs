@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SCRATCH loads and stores. Where all lanes have one private address, each dword of them is a line. What is not within a dword
-//! where it should be is the reference engine's.
+//! SCRATCH loads and stores. Where all lanes have one private address, each dword of them is a
+//! line. What is not within a dword where it should be is the reference engine's.
 
 use super::buffer::{transfer, Find, Places};
 use crate::fast::block::{Builder, Place};

@@ -13,7 +13,8 @@ const NONE: u8 = 255;
 
 unsafe fn load(step: &Step, cx: &mut Cx) -> Flow {
     let bytes = usize::from(step.scalar[2]) * 4;
-    // SAFETY: the step's registers exist, and the destination's; the page is a span while the gate is open.
+    // SAFETY: the step's registers exist, and the destination's; the page is a span while the gate
+    // is open.
     unsafe {
         let offset = if step.scalar[1] == NONE { 0 } else { u64::from(cx.scalar(step.scalar[1])) };
         let va = cx.pair(step.scalar[0]).wrapping_add(offset).wrapping_add(step.imm as u64) & !3;
@@ -35,7 +36,8 @@ unsafe fn load(step: &Step, cx: &mut Cx) -> Flow {
 /// Loads from the buffer whose descriptor begins at `scalar[0]`: what is beyond its size is zero.
 unsafe fn load_buffer(step: &Step, cx: &mut Cx) -> Flow {
     let count = usize::from(step.scalar[2]);
-    // SAFETY: the step's registers exist, and the destination's; the page is a span while the gate is open.
+    // SAFETY: the step's registers exist, and the destination's; the page is a span while the gate
+    // is open.
     unsafe {
         let descriptor = cx.scalars.add(step.scalar[0].into()).cast::<[u32; 4]>().read();
         let buffer = Buffer::decode(cx.wave.target, descriptor);

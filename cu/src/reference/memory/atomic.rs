@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Atomic operations: what they make of the old value, and doing them on the host's bytes.
 //!
-//! The host's locked instructions serve where there is one; the rest compare and exchange. On LDS, which one thread has for
-//! itself while it runs the workgroup, they are plain.
+//! The host's locked instructions serve where there is one; the rest compare and exchange. On LDS,
+//! which one thread has for itself while it runs the workgroup, they are plain.
 //!
-//! In memory, 32-bit sums flush denormals and others keep them, whatever MODE says; LDS follows MODE. Minimum and maximum take
-//! the data only if it compares so, which a NaN does not.
+//! In memory, 32-bit sums flush denormals and others keep them, whatever MODE says; LDS follows
+//! MODE. Minimum and maximum take the data only if it compares so, which a NaN does not.
 
 use super::kind::AtomicOp;
 use super::plan::{lost, Lane, Place};
@@ -125,7 +125,8 @@ fn memory64(op: AtomicOp, ptr: *mut u64, a: u64, b: u64) -> Result<u64, raw::Fau
     }
 }
 
-/// An atomic operation on the host's bytes, on 64 bits if `wide`; the old value. The miss has the address `va`.
+/// An atomic operation on the host's bytes, on 64 bits if `wide`; the old value. The miss has the
+/// address `va`.
 pub(crate) fn memory(op: AtomicOp, wide: bool, ptr: *mut u8, va: u64, a: u64, b: u64) -> Result<u64, Exit> {
     let old =
         if wide { memory64(op, ptr.cast(), a, b) } else { memory32(op, ptr.cast(), a as u32, b as u32).map(u64::from) };
@@ -184,7 +185,8 @@ impl Registers {
     }
 }
 
-/// Where an atomic operation of FLAT or a buffer finds its data: the second operand follows the first.
+/// Where an atomic operation of FLAT or a buffer finds its data: the second operand follows the
+/// first.
 pub(super) fn registers(inst: &Inst, wave: &Wave, op: AtomicOp, wide: bool) -> Result<Registers, Exit> {
     let size = if wide { 2 } else { 1 };
     let a = rows(wave, inst.memory.data, if op.has_second() { 2 * size } else { size })?;

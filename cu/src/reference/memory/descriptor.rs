@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Buffer descriptors: address, size, and what of an access is in range.
 //!
-//! What NUM_RECORDS counts differs. On gfx9, an access with an index register and a stride is checked by its index, any other
-//! by its bytes, the scalar offset included. From gfx10 on, OOB_SELECT says: 0 index and offset within the element, 1 index,
-//! 2 nothing but an empty buffer, 3 bytes. Scalar accesses count elements if there is a stride.
+//! What NUM_RECORDS counts differs. On gfx9, an access with an index register and a stride is
+//! checked by its index, any other by its bytes, the scalar offset included. From gfx10 on,
+//! OOB_SELECT says: 0 index and offset within the element, 1 index, 2 nothing but an empty buffer,
+//! 3 bytes. Scalar accesses count elements if there is a stride.
 
 use super::plan::{Lane, Place};
 use crate::wave::Wave;
@@ -121,7 +122,8 @@ impl Buffer {
         }
     }
 
-    /// The places of a lane's bytes. Parts of a dword (`unit` bytes at most) are in range or not as one.
+    /// The places of a lane's bytes. Parts of a dword (`unit` bytes at most) are in range or not as
+    /// one.
     pub(super) fn places(&self, lane: usize, offsets: Offsets, unit: u32) -> Lane {
         let tid = if self.add_tid { lane as u32 } else { 0 };
         let index = offsets.index.unwrap_or(0).wrapping_add(tid);

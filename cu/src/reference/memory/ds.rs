@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! DS: local data share.
 //!
-//! Addresses wrap at 32 bits; what is beyond the workgroup's LDS reads as zero and is not written, byte by byte. Loads and
-//! stores may be unaligned, as KFD sets it; atomic operations may not.
+//! Addresses wrap at 32 bits; what is beyond the workgroup's LDS reads as zero and is not written,
+//! byte by byte. Loads and stores may be unaligned, as KFD sets it; atomic operations may not.
 
 use super::atomic::{local, Registers};
 use super::kind::{ds_atomic, ds_kind, ds_source2, AtomicOp};
@@ -147,7 +147,8 @@ fn registers(inst: &Inst, wave: &Wave, op: AtomicOp, wide: bool) -> Result<Regis
     let mut b = None;
     if op.has_second() {
         let second = rows(wave, inst.memory.data2, size)?;
-        // cmpst has what it compares with first; gfx11's cmpstore second, as the others have their second operand.
+        // cmpst has what it compares with first; gfx11's cmpstore second, as the others have their
+        // second operand.
         let swapped = matches!(
             inst.op,
             Op::DsCmpstB32

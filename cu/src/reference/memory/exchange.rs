@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Exchanges between lanes that are DS instructions: permute, bpermute, swizzle. No LDS is involved.
+//! Exchanges between lanes that are DS instructions: permute, bpermute, swizzle. No LDS is
+//! involved.
 //!
 //! RDNA exchanges within halves of 32 lanes. Inactive lanes give nothing: who asks them gets zero.
 

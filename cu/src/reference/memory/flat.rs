@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! FLAT, GLOBAL and SCRATCH: the places of each lane's bytes.
 //!
-//! A FLAT address in one of the two apertures is LDS or scratch, lane by lane. Scratch is interleaved: the dwords at one
-//! private address are beside each other for all lanes of the wave, and FLAT_SCRATCH is where the wave's begins.
+//! A FLAT address in one of the two apertures is LDS or scratch, lane by lane. Scratch is
+//! interleaved: the dwords at one private address are beside each other for all lanes of the wave,
+//! and FLAT_SCRATCH is where the wave's begins.
 
 use super::plan::{Lane, Place};
 use super::{double, kind, lanes, rows, scalar, scalar_pair, transfer, unsupported, word};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Data formats of buffers: channels in memory, and their values in registers.
 //!
-//! A format's name lists the channels from the highest bits down: of 2_10_10_10, the first channel (X) is the lowest ten bits.
-//! Channels that a format does not have read as 0, 0, 0, 1. Integers are clamped when they are stored; floats are rounded to
-//! nearest even. (Neither is documented; hardware may truncate.)
+//! A format's name lists the channels from the highest bits down: of 2_10_10_10, the first channel
+//! (X) is the lowest ten bits. Channels that a format does not have read as 0, 0, 0, 1. Integers
+//! are clamped when they are stored; floats are rounded to nearest even. (Neither is documented;
+//! hardware may truncate.)
 
 use super::small::{from_half, from_unsigned, to_half, to_unsigned};
 use vkfd_isa::Target;

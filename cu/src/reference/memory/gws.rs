@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Global wave sync: barriers between the work-groups of a grid.
 //!
-//! A resource is a counter and a phase, which the world keeps ([`World::gws_init`], [`World::gws_arrive`]). A wave that arrives before the
-//! last one notes in [`Wave::done`] for what it waits, and executes the instruction again each time that it runs. Semaphores are refused
-//! by name.
+//! A resource is a counter and a phase, which the world keeps ([`World::gws_init`],
+//! [`World::gws_arrive`]). A wave that arrives before the last one notes in [`Wave::done`] for what
+//! it waits, and executes the instruction again each time that it runs. Semaphores are refused by
+//! name.
 
 use super::{lanes, rows, scalar, unsupported, word, REGISTER};
 use crate::exit::Exit;
@@ -11,7 +12,8 @@ use crate::wave::Wave;
 use crate::world::World;
 use vkfd_isa::{Inst, Op, Operand};
 
-/// Executes a GWS instruction. [`Exit::Sleep`] with the program counter as before: not all have come.
+/// Executes a GWS instruction. [`Exit::Sleep`] with the program counter as before: not all have
+/// come.
 pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, world: &mut W) -> Result<(), Exit> {
     let row = rows(wave, inst.memory.data, 1)?;
     let value = word(wave, row, lanes(wave.exec()).next().ok_or(REGISTER)?);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What operations do to memory, whatever the address. (DS with two addresses and exchanges between lanes are in their modules.)
+//! What operations do to memory, whatever the address. (DS with two addresses and exchanges between
+//! lanes are in their modules.)
 
 use vkfd_isa::Op::{self, *};
 
@@ -50,7 +51,8 @@ pub(crate) enum Half {
     High,
 }
 
-/// An atomic operation. `a` is the data, `b` what cmpswap compares with (mskor: what is set; wrap: what is added).
+/// An atomic operation. `a` is the data, `b` what cmpswap compares with (mskor: what is set; wrap:
+/// what is added).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the instructions' names")]
 pub(crate) enum AtomicOp {

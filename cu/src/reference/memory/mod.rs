@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Instructions that reach memory, one lane at a time.
 //!
-//! Every instruction first finds the place of each byte of each active lane (`plan`), translates all of them, and only then
-//! reads or writes: after a miss it runs again from the start. Atomic operations are the host's own on the host's bytes; lanes
-//! that have theirs are noted in [`Wave::done`], so that none is done twice.
+//! Every instruction first finds the place of each byte of each active lane (`plan`), translates
+//! all of them, and only then reads or writes: after a miss it runs again from the start. Atomic
+//! operations are the host's own on the host's bytes; lanes that have theirs are noted in
+//! [`Wave::done`], so that none is done twice.
 //!
 //! | module | |
 //! |---|---|
@@ -14,8 +15,8 @@
 //! | `gws` | barriers between work-groups |
 //! | `descriptor`, `format`, `small` | buffer descriptors, data formats, short floating-point numbers |
 //!
-//! Limits: caches do nothing, so their control does nothing. GDS, GWS' semaphores and ordered counts are refused by name. No access checks
-//! the size of a lane's scratch.
+//! Limits: caches do nothing, so their control does nothing. GDS, GWS' semaphores and ordered
+//! counts are refused by name. No access checks the size of a lane's scratch.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
 mod atomic;
@@ -48,7 +49,8 @@ use vkfd_isa::{Format, Inst, Op, Operand};
 /// Executes a memory instruction; the program counter is the caller's.
 ///
 /// # Errors
-/// [`Exit::Miss`] and [`Exit::Refused`]: registers and memory are as before, but for lanes in [`Wave::done`].
+/// [`Exit::Miss`] and [`Exit::Refused`]: registers and memory are as before, but for lanes in
+/// [`Wave::done`].
 pub fn execute<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group, world: &mut W) -> Result<(), Exit> {
     match inst.format {
         Format::Smem => smem::execute(inst, wave, world),

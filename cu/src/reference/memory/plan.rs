@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Where the bytes of an access lie, and getting at them.
 //!
-//! A lane's access is up to sixteen bytes, each with a place of its own: swizzled buffers and scratch are not contiguous, and an
-//! unaligned access may cross a page. Bytes that go on in step are one run, accessed by the largest words that its address is
-//! aligned to, so that an aligned word is never torn.
+//! A lane's access is up to sixteen bytes, each with a place of its own: swizzled buffers and
+//! scratch are not contiguous, and an unaligned access may cross a page. Bytes that go on in step
+//! are one run, accessed by the largest words that its address is aligned to, so that an aligned
+//! word is never torn.
 
 use crate::exit::{Exit, Miss};
 use crate::group::Group;
@@ -115,7 +116,8 @@ impl Plan {
         Ok(data)
     }
 
-    /// Writes the bytes of every lane, in the order of the lanes. A lost page leaves some written: writing again is the same.
+    /// Writes the bytes of every lane, in the order of the lanes. A lost page leaves some written:
+    /// writing again is the same.
     pub(super) fn write(&self, group: &mut Group, data: &[[u8; 16]]) -> Result<(), Exit> {
         for run in &self.runs {
             let Some(bytes) = data.get(run.lane).and_then(|lane| lane.get(run.at..run.at + run.len)) else {
@@ -136,7 +138,8 @@ impl Plan {
     }
 }
 
-/// Translates `len` bytes from `va` on and calls `each` with the offset, address, host pointer and length of each piece.
+/// Translates `len` bytes from `va` on and calls `each` with the offset, address, host pointer and
+/// length of each piece.
 pub(super) fn pieces<W: World>(
     world: &mut W,
     va: u64,
@@ -155,7 +158,8 @@ pub(super) fn pieces<W: World>(
     Ok(())
 }
 
-/// The largest word for the next access: a power of two that divides the address and is not more than what is left.
+/// The largest word for the next access: a power of two that divides the address and is not more
+/// than what is left.
 fn step(ptr: *const u8, left: usize) -> usize {
     [8, 4, 2].into_iter().find(|size| left >= *size && ptr.addr() % size == 0).unwrap_or(1)
 }
@@ -166,7 +170,8 @@ pub(super) fn read(ptr: *const u8, bytes: &mut [u8]) -> Result<(), raw::Faulted>
     while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
         let from = ptr.wrapping_add(done);
         let size = step(from, rest.len());
-        // SAFETY: within a span while the gate is held, aligned as `step` checked; no reference to it exists (World).
+        // SAFETY: within a span while the gate is held, aligned as `step` checked; no reference to
+        // it exists (World).
         let value = unsafe {
             match size {
                 8 => raw::load_u64(from.cast())?,

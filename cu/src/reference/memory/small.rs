@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Short floating-point numbers in memory: 16 bits, bfloat16, and the unsigned ones of 10 and 11 bits.
+//! Short floating-point numbers in memory: 16 bits, bfloat16, and the unsigned ones of 10 and 11
+//! bits.
 
-/// The value of a float with `exponent` and `mantissa` bits and, above them, a sign if there is one. Exact.
+/// The value of a float with `exponent` and `mantissa` bits and, above them, a sign if there is
+/// one. Exact.
 fn widen(bits: u32, exponent: u32, mantissa: u32) -> f32 {
     let fraction = bits & ((1 << mantissa) - 1);
     let power = bits >> mantissa & ((1 << exponent) - 1);

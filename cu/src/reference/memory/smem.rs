@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Scalar memory: loads, stores and atomic operations of scalar registers, and the clocks.
 //!
-//! Addresses are of dwords: the two low bits of an address do not count. A buffer's size is in bytes, or in elements if it has
-//! a stride; what is beyond it reads as zero and is not written.
+//! Addresses are of dwords: the two low bits of an address do not count. A buffer's size is in
+//! bytes, or in elements if it has a stride; what is beyond it reads as zero and is not written.
 
 use super::atomic::memory;
 use super::descriptor::Buffer;

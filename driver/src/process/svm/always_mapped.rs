@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory that a queue relies on: SVM ranges that a GPU may use and has entries for without a fault.
+//! Memory that a queue relies on: SVM ranges that a GPU may use and has entries for without a
+//! fault.
 //!
-//! KFD asks this of a queue's save area (`kfd_queue_buffer_svm_get`): each range of it must have access for the
-//! GPU, in place or by migration, and SVM_FLAG_GPU_ALWAYS_MAPPED. Reads the ranges under the lock of rank `Svm`.
-//! Limit: the ranges are not held. Memory that goes while a queue uses it is a page fault of the queue, where
-//! KFD stops the queues of the process.
+//! KFD asks this of a queue's save area (`kfd_queue_buffer_svm_get`): each range of it must have
+//! access for the GPU, in place or by migration, and SVM_FLAG_GPU_ALWAYS_MAPPED. Reads the ranges
+//! under the lock of rank `Svm`. Limit: the ranges are not held. Memory that goes while a queue
+//! uses it is a page fault of the queue, where KFD stops the queues of the process.
 
 use crate::errno::Result;
 use crate::os::Arc;
@@ -12,7 +13,8 @@ use crate::process::Process;
 use vkfd_uapi::svm as abi;
 
 impl Process {
-    /// Whether GPU number `gpu` always has entries for all of `[va, end)`. Called without locks. O(ranges of it).
+    /// Whether GPU number `gpu` always has entries for all of `[va, end)`. Called without locks.
+    /// O(ranges of it).
     pub(crate) fn svm_always_mapped(self: &Arc<Self>, gpu: usize, va: u64, end: u64) -> Result<bool> {
         // Ranges whose memory has gone are no longer there.
         self.svm_sweep()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The page tables of a process against everything that is known of them: what [`crate::svm::table`] and
-//! [`crate::svm::block_state`] say always holds.
+//! The page tables of a process against everything that is known of them: what
+//! [`crate::svm::table`] and [`crate::svm::block_state`] say always holds.
 //!
 //! An entry that is found here and nowhere else is one that no invalidation will find: a GPU would
 //! go on using memory that has another owner. Right at any time, also while others work: it takes

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The SVM ioctl: KFD's checks, in KFD's order, with KFD's errors.
 //!
-//! Setting checks everything, changes the ranges, then migrates if a prefetch location was given, then maps what is to be mapped at
-//! once. As in KFD what fails in the last two steps is reported and not taken back: the attributes stay.
+//! Setting checks everything, changes the ranges, then migrates if a prefetch location was given,
+//! then maps what is to be mapped at once. As in KFD what fails in the last two steps is reported
+//! and not taken back: the attributes stay.
 
 use super::not_mapped;
 use crate::addr::{block_start, CpuSpan, CpuVa, HUGE, PAGE};
@@ -20,8 +21,9 @@ use vkfd_uapi::smi::MIGRATE_TRIGGER_PREFETCH;
 use vkfd_uapi::svm as abi;
 
 impl Process {
-    /// The SVM call. EINVAL zero, unaligned or unknown; EOVERFLOW when the end wraps; EFAULT where there is no mapping;
-    /// EADDRINUSE where a buffer object's GPU range or a userptr's CPU range lies.
+    /// The SVM call. EINVAL zero, unaligned or unknown; EOVERFLOW when the end wraps; EFAULT where
+    /// there is no mapping; EADDRINUSE where a buffer object's GPU range or a userptr's CPU range
+    /// lies.
     pub(crate) fn svm_call(self: &Arc<Self>, args: &abi::SvmArgs, list: &mut [abi::SvmAttribute]) -> Result {
         let (start, size) = (args.start_addr, args.size);
         if start == 0 || size == 0 || start % PAGE != 0 || size % PAGE != 0 {
@@ -158,9 +160,10 @@ impl Process {
         Ok(())
     }
 
-    /// Brings what is mapped of `span` in line with the attributes: all that must be valid is when this returns, unless it will not hold
-    /// still; then the queues are stopped and the restore goes on. `changed`: entries are to be written anew. `eager`: also map what
-    /// was prefetched or is used in place, which a fault would do otherwise.
+    /// Brings what is mapped of `span` in line with the attributes: all that must be valid is when
+    /// this returns, unless it will not hold still; then the queues are stopped and the restore
+    /// goes on. `changed`: entries are to be written anew. `eager`: also map what was prefetched or
+    /// is used in place, which a fault would do otherwise.
     pub(super) fn svm_apply(self: &Arc<Self>, span: CpuSpan, vms: &Vms, changed: bool, eager: bool) -> Result {
         let mut result = Ok(());
         let mut at = block_start(span.start().0);
@@ -197,7 +200,8 @@ impl Process {
         result
     }
 
-    /// The beginning of the last 2 MiB, from those of a block on, of which nothing in `span` can be reached.
+    /// The beginning of the last 2 MiB, from those of a block on, of which nothing in `span` can be
+    /// reached.
     fn svm_beyond_reach(&self, block: &Block, span: CpuSpan) -> u64 {
         let next = block.span().end();
         if next >= span.end() {
@@ -213,7 +217,8 @@ impl Process {
         a.kept(self.xnack()) | a.in_place | prefetched
     }
 
-    /// Whether any GPU has a range's pages mapped without a fault; `eager` as in [`svm_apply`](Self::svm_apply).
+    /// Whether any GPU has a range's pages mapped without a fault; `eager` as in
+    /// [`svm_apply`](Self::svm_apply).
     fn svm_is_mapped(&self, a: &Attributes, eager: bool) -> bool {
         let gpus = if eager { self.svm_eager(a) } else { a.kept(self.xnack()) };
         gpus != 0
@@ -226,7 +231,8 @@ impl Process {
         ranges.any(|range| self.svm_is_mapped(&range.attributes, eager))
     }
 
-    /// The next block from `at` on that exists or is needed: a large range that no GPU uses yet costs nothing.
+    /// The next block from `at` on that exists or is needed: a large range that no GPU uses yet
+    /// costs nothing.
     fn svm_next_change(&self, at: u64, span: CpuSpan, eager: bool) -> u64 {
         let end = span.end().0;
         let existing = self.svm().next_block(at, end).map_or(end, |block| block.span().start().0);
@@ -236,7 +242,8 @@ impl Process {
         needed.map_or(existing, |range| existing.min(block_start(range.start.max(at))))
     }
 
-    /// Of the pages that are touched, and no others. `Ok(false)` if the block ended before it was done.
+    /// Of the pages that are touched, and no others. `Ok(false)` if the block ended before it was
+    /// done.
     fn svm_apply_block(
         self: &Arc<Self>,
         block: &Block,

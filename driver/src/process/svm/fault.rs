@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! GPU page faults on SVM memory (XNACK on): a range for what nobody registered, a place for the granule, entries for the GPU.
+//! GPU page faults on SVM memory (XNACK on): a range for what nobody registered, a place for the
+//! granule, entries for the GPU.
 //!
-//! Where a granule goes follows KFD: to the preferred location, else to the GPU that may have it (ACCESS), else it stays (ACCESS_IN_PLACE).
-//! Beyond that: what is READ_MOSTLY and already in some GPU's memory is read there, and what bounces rests ([`crate::damping`]).
+//! Where a granule goes follows KFD: to the preferred location, else to the GPU that may have it
+//! (ACCESS), else it stays (ACCESS_IN_PLACE). Beyond that: what is READ_MOSTLY and already in some
+//! GPU's memory is read there, and what bounces rests ([`crate::damping`]).
 
 use crate::addr::{block_start, page_start, CpuSpan, CpuVa, HUGE, PAGE};
 use crate::device::Device;
@@ -24,7 +26,8 @@ use vkfd_uapi::svm as abi;
 /// A fault brings at most 2^n pages: 1 GiB.
 const LARGEST: u32 = 18;
 
-/// Where others unmap memory of a mapping all the time, it is looked at so often, and then as if nothing were there.
+/// Where others unmap memory of a mapping all the time, it is looked at so often, and then as if
+/// nothing were there.
 const LOOKS: u32 = 16;
 
 /// Where a granule should be.
@@ -35,7 +38,8 @@ enum Place {
 }
 
 impl Process {
-    /// Serves a fault of GPU number `gpu` where no buffer object is: whether the device is to try again.
+    /// Serves a fault of GPU number `gpu` where no buffer object is: whether the device is to try
+    /// again.
     pub(crate) fn svm_fault(self: &Arc<Self>, gpu: usize, fault: &PageFault, deadline: Time) -> Result<bool> {
         if !self.xnack() {
             return Ok(false);
@@ -61,10 +65,12 @@ impl Process {
         served
     }
 
-    /// The range at `at`; made if there is none and memory is. `None` where there is no memory, or something else has the address.
+    /// The range at `at`; made if there is none and memory is. `None` where there is no memory, or
+    /// something else has the address.
     ///
-    /// As KFD makes it: the part of the mapping in the 2 MiB around, between the ranges that there are; where that meets a buffer
-    /// or a userptr, the page alone. So what a client registers later meets as little as possible that it never named.
+    /// As KFD makes it: the part of the mapping in the 2 MiB around, between the ranges that there
+    /// are; where that meets a buffer or a userptr, the page alone. So what a client registers
+    /// later meets as little as possible that it never named.
     fn svm_range_at(self: &Arc<Self>, at: u64) -> Result<Option<Range>> {
         let find = || self.svm().inner.lock().ranges.within(at, at.saturating_add(PAGE)).first().copied();
         if let Some(range) = find() {
@@ -96,12 +102,13 @@ impl Process {
         Ok(None)
     }
 
-    /// Makes a range of memory that nobody registered: the mapping's at `at`, within a part of its 2 MiB. False where there is none, or
-    /// something else has its addresses.
+    /// Makes a range of memory that nobody registered: the mapping's at `at`, within a part of its
+    /// 2 MiB. False where there is none, or something else has its addresses.
     ///
-    /// Others may unmap parts of that mapping meanwhile and map memory of theirs there. So the look is made while a window listens and
-    /// nobody takes its notes, and again if anything was unmapped before the range is there; what is unmapped later is dropped from it.
-    /// (KFD holds the lock of all mappings.)
+    /// Others may unmap parts of that mapping meanwhile and map memory of theirs there. So the look
+    /// is made while a window listens and nobody takes its notes, and again if anything was
+    /// unmapped before the range is there; what is unmapped later is dropped from it. (KFD holds
+    /// the lock of all mappings.)
     fn svm_create(self: &Arc<Self>, at: u64, within: CpuSpan) -> Result<bool> {
         for _ in 0..LOOKS {
             self.svm().make_windows(&|| self.as_svm_owner(), within)?;
@@ -127,7 +134,8 @@ impl Process {
         Ok(false)
     }
 
-    /// Brings a granule to where it should be. Whether pages moved; where that fails it is used where it is.
+    /// Brings a granule to where it should be. Whether pages moved; where that fails it is used
+    /// where it is.
     fn svm_place(
         self: &Arc<Self>,
         granule: CpuSpan,
@@ -169,7 +177,8 @@ impl Process {
         Place::Gpu(best)
     }
 
-    /// Maps the pages of a granule on one GPU, block by block. Whether the page at `at` is there for the access.
+    /// Maps the pages of a granule on one GPU, block by block. Whether the page at `at` is there
+    /// for the access.
     fn svm_map_granule(
         self: &Arc<Self>,
         granule: CpuSpan,
@@ -233,7 +242,8 @@ impl Process {
         if fetched.left.has(page) {
             return Err(Errno::EAGAIN.into());
         }
-        // Also false when it was invalidated just now and is not missing: then the device asks again.
+        // Also false when it was invalidated just now and is not missing: then the device asks
+        // again.
         let there = block.state(|b| !b.missing.has(page) && (!write || !b.valid.has(page) || b.is_writable(page)));
         drop(reserved);
         self.svm_touch(block);
@@ -243,7 +253,8 @@ impl Process {
     }
 }
 
-/// What migrates with the page at `at`: the aligned 2^granularity pages around it, as far as they are in its range.
+/// What migrates with the page at `at`: the aligned 2^granularity pages around it, as far as they
+/// are in its range.
 fn granule(range: &Range, at: u64) -> CpuSpan {
     let bytes = PAGE << range.attributes.granularity.min(LARGEST);
     // A power of two.

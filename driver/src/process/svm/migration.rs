@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Moving SVM memory to a GPU's VRAM and back, in granules of 2 MiB where addresses allow, several in one call to the host.
+//! Moving SVM memory to a GPU's VRAM and back, in granules of 2 MiB where addresses allow, several
+//! in one call to the host.
 //!
-//! The driver takes VRAM from its allocator (aligned blocks, so that a whole granule can be one page-table entry), notes which granule it is
-//! for, and offers it; the host moves what it can, and what did not move goes back. Nothing is locked meanwhile, only faulting in what
-//! moves waits, and other moves of the same block to a GPU do: whoever uses the memory hears of it as of any invalidation, and finds out where it is by
-//! faulting. So a migration that fails half way leaves some pages here and some there, each whole.
+//! The driver takes VRAM from its allocator (aligned blocks, so that a whole granule can be one
+//! page-table entry), notes which granule it is for, and offers it; the host moves what it can, and
+//! what did not move goes back. Nothing is locked meanwhile, only faulting in what moves waits, and
+//! other moves of the same block to a GPU do: whoever uses the memory hears of it as of any
+//! invalidation, and finds out where it is by faulting. So a migration that fails half way leaves
+//! some pages here and some there, each whole.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -74,7 +77,8 @@ struct Offer {
     moving: Option<Moving>,
 }
 
-/// Brings back what is `elsewhere` of pages that are to move, in as few calls as leave others where they are. Whether there was any.
+/// Brings back what is `elsewhere` of pages that are to move, in as few calls as leave others where
+/// they are. Whether there was any.
 fn svm_bring_back(block: &Block, to_move: PageBits, elsewhere: PageBits) -> Result<bool> {
     let mut result = Ok(false);
     to_move.runs(|first, pages| {
@@ -89,7 +93,8 @@ fn svm_bring_back(block: &Block, to_move: PageBits, elsewhere: PageBits) -> Resu
 }
 
 impl Process {
-    /// Moves `span`, which is in one range, to a GPU. How many pages moved; those that did not are used where they are.
+    /// Moves `span`, which is in one range, to a GPU. How many pages moved; those that did not are
+    /// used where they are.
     pub(super) fn svm_move_in(
         self: &Arc<Self>,
         span: CpuSpan,
@@ -203,8 +208,9 @@ impl Process {
         result.map(|_| moved)
     }
 
-    /// Takes VRAM for pages of `part` of a batch, which is in one block, that are not there yet. `None` where there is nothing to move, or no VRAM. Others
-    /// may be making room for the same pages.
+    /// Takes VRAM for pages of `part` of a batch, which is in one block, that are not there yet.
+    /// `None` where there is nothing to move, or no VRAM. Others may be making room for the same
+    /// pages.
     fn svm_offer(
         self: &Arc<Self>,
         batch: CpuSpan,
@@ -214,7 +220,8 @@ impl Process {
     ) -> Result<Option<Offer>> {
         let Some(block) = self.svm().block(part.start().0)? else { return Ok(None) };
         let own = block.pages_of(part);
-        // What others are bringing there is there when this returns, as in KFD, where they hold a mutex.
+        // What others are bringing there is there when this returns, as in KFD, where they hold a
+        // mutex.
         block.await_moves(self.deadline());
         let missing = || own & !device.residency().pages(block.granule());
         // From one GPU to another by way of system memory; what is there already stays.
@@ -242,7 +249,8 @@ impl Process {
         Ok(Some(Offer { block, own, pages: PageBits::NONE, first, first_page, room, moving: None }))
     }
 
-    /// From here on nobody faults in what is to move, or moves it. Gives each page that is still not there a place.
+    /// From here on nobody faults in what is to move, or moves it. Gives each page that is still
+    /// not there a place.
     fn svm_enter_offer(&self, offer: &mut Offer, device: &Device, places: &mut [Option<VramOffset>]) -> Result {
         let Some(moving) = offer.block.begin_move(self.deadline()) else { return Ok(()) };
         let granule = offer.block.granule();

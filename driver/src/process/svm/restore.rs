@@ -143,8 +143,8 @@ impl Process {
         while at < span.end() {
             os::interrupted()?;
             let rest = CpuSpan::between(at, span.end());
-            // Ranges are made under this lock: none can come between the look and the drop, for memory that was
-            // mapped there since.
+            // Ranges are made under this lock: none can come between the look and the drop, for
+            // memory that was mapped there since.
             let objects = self.lock();
             let mapped = self.mm().first_mapped(rest).unwrap_or(CpuSpan::between(rest.end(), rest.end()));
             let dropped = self.svm().drop_span(CpuSpan::between(at, mapped.start()));

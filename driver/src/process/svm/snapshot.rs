@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a client can read of its SVM memory: counters, ranges, and where their pages are.
 //!
-//! What is in VRAM is known exactly as long as no forked child has copies of its own; then a page counts where either has it.
+//! What is in VRAM is known exactly as long as no forked child has copies of its own; then a page
+//! counts where either has it.
 
 use crate::addr::{CpuSpan, CpuVa};
 use crate::device_memory::Kind;
@@ -56,7 +57,8 @@ impl Process {
         self.svm().inner.lock().ranges.within(at, u64::MAX).first().copied()
     }
 
-    /// Which GPUs have pages of a range, how many pages, and how many pages are known to the driver. O(blocks).
+    /// Which GPUs have pages of a range, how many pages, and how many pages are known to the
+    /// driver. O(blocks).
     fn svm_residency(&self, range: &Range) -> Result<(u32, u64, u64)> {
         let span = CpuSpan::between(CpuVa(range.start), CpuVa(range.end));
         let (mut gpus, mut vram, mut valid) = (0, 0u64, 0u64);

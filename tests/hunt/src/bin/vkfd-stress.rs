@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd-stress`: see [`vkfd_hunt::stress`] and [`vkfd_hunt::moving`]. On the system's KFD where `VKFD_DEVICE` names it. Silent when
-//! nothing fails; otherwise the seed, the last operations, and status 1.
+//! `vkfd-stress`: see [`vkfd_hunt::stress`] and [`vkfd_hunt::moving`]. On the system's KFD where
+//! `VKFD_DEVICE` names it. Silent when nothing fails; otherwise the seed, the last operations, and
+//! status 1.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,7 +37,8 @@ struct Args {
     /// No failures on purpose.
     #[arg(long)]
     no_failures: bool,
-    /// Trips of memory to a GPU and back under its writers, after the rest: an hour's worth of one per second.
+    /// Trips of memory to a GPU and back under its writers, after the rest: an hour's worth of one
+    /// per second.
     #[arg(long, default_value_t = HOUR)]
     trips: u64,
     /// Say how much was done.
@@ -73,7 +75,8 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(if report.failures.is_empty() && moved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether no write was lost. Half of the trips with coherent, half with private memory; of each, half with XNACK.
+/// Whether no write was lost. Half of the trips with coherent, half with private memory; of each,
+/// half with XNACK.
 fn moving(args: &Args, seed: u64) -> anyhow::Result<bool> {
     let mut fine = true;
     for kind in [Kind::Coherent, Kind::Private] {

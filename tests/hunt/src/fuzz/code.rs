@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Machine code, kernel descriptors and arguments of fuzz bytes on both engines, in a world of a few pages: no crash, no access to
-//! anything else, and both engines come to the same end.
+//! Machine code, kernel descriptors and arguments of fuzz bytes on both engines, in a world of a
+//! few pages: no crash, no access to anything else, and both engines come to the same end.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -15,7 +15,8 @@ use vkfd_kernels::Image;
 use super::bounded::{install, Bounded, BASE, CODE_BYTES, DATA_VA};
 
 const APERTURES: Apertures = Apertures { shared: 1 << 16, private: 2 << 16 };
-/// How often a wave, or a work-group, is run before it is left alone, and for how many instructions.
+/// How often a wave, or a work-group, is run before it is left alone, and for how many
+/// instructions.
 const TURNS: u32 = 8;
 const BUDGET: u32 = 256;
 
@@ -46,7 +47,8 @@ fn target(input: &mut Unstructured<'_>) -> Result<Target> {
     input.choose(&Target::ALL).copied()
 }
 
-/// Instructions: of each the table's encoding with fields by chance, mostly small, or a word of any kind.
+/// Instructions: of each the table's encoding with fields by chance, mostly small, or a word of any
+/// kind.
 fn instructions(input: &mut Unstructured<'_>, target: Target, most: usize) -> Vec<u8> {
     let mut code = Vec::new();
     while code.len() < most && !input.is_empty() {
@@ -194,7 +196,8 @@ pub fn machine_code(data: &[u8]) {
     });
 }
 
-/// A kernel object and a launch of it. The descriptor is that of a kernel, or any bytes; sizes, user registers, code.
+/// A kernel object and a launch of it. The descriptor is that of a kernel, or any bytes; sizes,
+/// user registers, code.
 pub fn kernel_descriptors(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let Ok(target) = target(&mut input) else { return };
@@ -262,7 +265,8 @@ fn run_group<E: launch::Engine>(launch: &Launch, number: u64, engine: &mut E, wo
     }
 }
 
-/// A kernel of the client library with arguments by chance. First the target, the kernel, the arguments, then the data.
+/// A kernel of the client library with arguments by chance. First the target, the kernel, the
+/// arguments, then the data.
 pub fn kernel_arguments(data: &[u8]) {
     const VERSIONS: [u32; 5] = [90_000, 90_010, 90_402, 100_300, 110_000];
     static IMAGES: OnceLock<[Image; 5]> = OnceLock::new();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the fuzz targets run: functions of bytes that panic when something is wrong. `fuzz/` at the root has a target for each, and
-//! `tests/fuzz_smoke.rs` runs each over the corpus and over bytes by chance.
+//! What the fuzz targets run: functions of bytes that panic when something is wrong. `fuzz/` at the
+//! root has a target for each, and `tests/fuzz_smoke.rs` runs each over the corpus and over bytes
+//! by chance.
 
 mod bounded;
 mod code;
@@ -44,7 +45,8 @@ pub const TARGETS: &[Target] = &[
 /// Bytes of an argument: no structure is longer.
 const ARGUMENT_BYTES: usize = 256;
 
-/// Values at the ends of types and of what the driver tells apart, which bytes by chance hardly ever are.
+/// Values at the ends of types and of what the driver tells apart, which bytes by chance hardly
+/// ever are.
 const EDGES: [u64; 32] = [
     0,
     1,
@@ -80,9 +82,10 @@ const EDGES: [u64; 32] = [
     FIRST_GPU_ID as u64 | (1 << 31 | 4) << 32,
 ];
 
-/// A byte chooses a command (or says that a whole command word follows), then comes the length of the argument, then the argument;
-/// and so on. With the byte's high bit set a byte for each 8 bytes of the argument says whether they are one of `EDGES` or follow. The bytes are also what
-/// lists in the callers' memory consist of.
+/// A byte chooses a command (or says that a whole command word follows), then comes the length of
+/// the argument, then the argument; and so on. With the byte's high bit set a byte for each 8 bytes
+/// of the argument says whether they are one of `EDGES` or follow. The bytes are also what lists in
+/// the callers' memory consist of.
 pub fn ioctl_decode(data: &[u8]) {
     let memory = SimMemory::new(64);
     memory.map(FIRST_PAGE, 48, true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Rings of fuzz bytes: a queue may halt, nothing more. One GPU for all inputs, with a megabyte of system memory mapped at [`VA`], of
-//! which the ring is the first part.
+//! Rings of fuzz bytes: a queue may halt, nothing more. One GPU for all inputs, with a megabyte of
+//! system memory mapped at [`VA`], of which the ring is the first part.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

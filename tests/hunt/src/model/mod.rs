@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Random sequences of calls and changes of memory, against a flat model: for each userptr object its list of ranges and whether each is
-//! valid, invalid or missing; for everything else the simulated memory itself. After each step that settles, every page of the GPUs'
-//! address window must lead where the model says, every counter must agree, and no frame that is gone may be seen.
+//! Random sequences of calls and changes of memory, against a flat model: for each userptr object
+//! its list of ranges and whether each is valid, invalid or missing; for everything else the
+//! simulated memory itself. After each step that settles, every page of the GPUs' address window
+//! must lead where the model says, every counter must agree, and no frame that is gone may be seen.
 //!
-//! [`Step`]s are plain numbers that are taken modulo what there is, so any sequence is a valid one and shrinks freely.
+//! [`Step`]s are plain numbers that are taken modulo what there is, so any sequence is a valid one
+//! and shrinks freely.
 
 mod check;
 mod run;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Runs a sequence on a simulated machine and on the model.
 //!
-//! What depends on whether the restore worker has come along already is avoided: a change that the driver is not told of (a fresh
-//! mapping), a switch of XNACK, and a failure on purpose wait for it first.
+//! What depends on whether the restore worker has come along already is avoided: a change that the
+//! driver is not told of (a fresh mapping), a switch of XNACK, and a failure on purpose wait for it
+//! first.
 
 use vkfd_driver::addr::PAGE;
 use vkfd_driver::errno::Errno;
@@ -148,7 +149,8 @@ impl World {
         match step.trouble {
             Trouble::Fail(n) => fail = Some(n),
             Trouble::Page(page, errno) => self.rig.memory.fail_once(FIRST_PAGE + page % self.shape.pages, errno),
-            // With XNACK on it is a matter of luck which ranges come along with a fault that is raced.
+            // With XNACK on it is a matter of luck which ranges come along with a fault that is
+            // raced.
             Trouble::Race { skip, change, piece } if !(self.xnack && matches!(step.op, Op::Fault { .. })) => {
                 let (mut first, count) = self.piece(piece);
                 if let (Op::Register { ranges, .. }, true) = (&step.op, count % 2 == 1) {
@@ -197,7 +199,8 @@ impl World {
         }
     }
 
-    /// Makes a call, with a failure on the way if one is wanted. A call that fails for it has changed nothing, and then works.
+    /// Makes a call, with a failure on the way if one is wanted. A call that fails for it has
+    /// changed nothing, and then works.
     fn call<T>(
         &self,
         fail: Option<u64>,
@@ -341,7 +344,8 @@ impl World {
             Err(Errno::EADDRINUSE) => taken,
             Err(errno) if taken => return Err(format!("{errno:?} instead of EADDRINUSE")),
             Err(Errno::ENOMEM) => matches!(trouble, Trouble::Page(_, Errno::ENOMEM)),
-            // A race that comes after the pages were committed, and before others are, does not show.
+            // A race that comes after the pages were committed, and before others are, does not
+            // show.
             Err(errno) => before.contains(&errno) || after.contains(&errno),
             Ok(_) => before.is_empty() || raced,
         };
@@ -409,7 +413,8 @@ impl World {
                 self.objects[at].revalidate(&self.rig.memory, true);
             }
             Err(Errno::ENOMEM) if matches!(trouble, Trouble::Page(_, Errno::ENOMEM)) => {
-                // Looked at again or not; the object is mapped as before, and the restore has the rest.
+                // Looked at again or not; the object is mapped as before, and the restore has the
+                // rest.
                 self.rig.memory.no_failures();
                 let again = self.rig.map(handle, gpu);
                 ensure!(again.is_ok(), "{again:?} after a page was not to be had once");
@@ -481,7 +486,8 @@ impl World {
         Ok(())
     }
 
-    /// Frees everything, then ends the process: nothing is left either time. Or ends it in the middle of an eviction.
+    /// Frees everything, then ends the process: nothing is left either time. Or ends it in the
+    /// middle of an eviction.
     fn end(mut self, abruptly: bool) -> Verdict {
         self.settle()?;
         self.check()?;

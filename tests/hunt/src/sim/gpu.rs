@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A GPU: VRAM, the roots of its VMIDs, and a TLB that keeps what it has seen until it is flushed. It runs no queues.
+//! A GPU: VRAM, the roots of its VMIDs, and a TLB that keeps what it has seen until it is flushed.
+//! It runs no queues.
 //!
-//! One lock guards roots, TLB and which VMIDs are suspended, so that an access is before or after a flush or a suspend, never across.
+//! One lock guards roots, TLB and which VMIDs are suspended, so that an access is before or after a
+//! flush or a suspend, never across.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! CPU memory: a table of pages, each a frame that no other page ever has; and the notifiers on it.
 //!
-//! A stretch of addresses at [`CALLER`] is memory that calls read and write; everything else there is not. Pages of the table can be
-//! registered. A [`Race`] runs after the driver has faulted pages in and before it gets them: the moment that matters.
+//! A stretch of addresses at [`CALLER`] is memory that calls read and write; everything else there
+//! is not. Pages of the table can be registered. A [`Race`] runs after the driver has faulted pages
+//! in and before it gets them: the moment that matters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -189,7 +190,8 @@ impl SimMemory {
         lock(&self.table).alive.contains(&frame)
     }
 
-    /// Runs `change` with the watchers of `count` pages from each of `told` on told first; [`Watch::read_begin`] waits until it is done.
+    /// Runs `change` with the watchers of `count` pages from each of `told` on told first;
+    /// [`Watch::read_begin`] waits until it is done.
     fn invalidation(&self, told: &[u64], count: u64, change: impl FnOnce(&mut Table)) {
         *lock(&self.under_way) += 1;
         for first in told {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A simulated host: CPU memory that is a table of pages, GPUs that are arrays of entries with a TLB. Thousands of driver lives a second,
-//! every race at a place that the test chooses, and no memory but its own: it can be fed anything.
+//! A simulated host: CPU memory that is a table of pages, GPUs that are arrays of entries with a
+//! TLB. Thousands of driver lives a second, every race at a place that the test chooses, and no
+//! memory but its own: it can be fed anything.
 //!
-//! The driver under it is the real one, restore and fault workers included, with no pause before a restore.
+//! The driver under it is the real one, restore and fault workers included, with no pause before a
+//! restore.
 
 pub mod gpu;
 pub mod memory;

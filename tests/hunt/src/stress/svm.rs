@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Stress of SVM beside that of userptr: each process has memory of a few blocks that all threads use at once, each its own
-//! stripes of it, so that every block is of all of them. What one thread does to its stripes, moves of whole blocks among it,
-//! must be nothing to the others: a call about a thread's own memory succeeds, and CPU and GPU see what was written last.
+//! Stress of SVM beside that of userptr: each process has memory of a few blocks that all threads
+//! use at once, each its own stripes of it, so that every block is of all of them. What one thread
+//! does to its stripes, moves of whole blocks among it, must be nothing to the others: a call about
+//! a thread's own memory succeeds, and CPU and GPU see what was written last.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -21,8 +22,8 @@ const STRIPE: u64 = 8;
 /// Stripes that a job uses.
 const STRIPES: u64 = 24;
 
-/// A process's memory for SVM, between two pages that nobody may touch: so nothing else is in a mapping with it, of which a
-/// GPU's fault would make a range.
+/// A process's memory for SVM, between two pages that nobody may touch: so nothing else is in a
+/// mapping with it, of which a GPU's fault would make a range.
 pub(super) struct Area {
     memory: Memory,
     /// Stripes that something else of the program's has got the addresses of.

@@ -155,7 +155,8 @@ fn list_pointers() -> Result<(), Stop> {
     list.unmap(2 * PAGE, PAGE)?;
     bad(CpuVa::of(list.at(2 * PAGE)).0)?;
     for form in FORMS {
-        // 400 entries, of which the last ones cannot be read; more than a driver copies in one step.
+        // 400 entries, of which the last ones cannot be read; more than a driver copies in one
+        // step.
         let ranges = [s.memory.range(0, PAGE)].repeat(400);
         let mut request = Request::new(form, s.world.gpu(0), s.window.whole().start, &ranges);
         let bytes = request.list_bytes();
@@ -196,7 +197,8 @@ fn wraps() -> Result<(), Stop> {
     let top = u64::MAX - PAGE + 1;
     s.fail(Errno::INVAL, vkfd::REASON_WRAPS, Some(2), |r| r.ranges[2].start = top)?;
     s.fail(Errno::INVAL, vkfd::REASON_WRAPS, Some(2), |r| r.ranges[2].size = top)?;
-    // Each range is possible, their sum wraps to what the total says: two of 2^63 bytes add up to 0, so the rest is right.
+    // Each range is possible, their sum wraps to what the total says: two of 2^63 bytes add up to
+    // 0, so the rest is right.
     s.fail(Errno::INVAL, vkfd::REASON_WRAPS, Some(1), |r| {
         (r.ranges[0].size, r.ranges[1].size) = (1 << 63, 1 << 63);
         (r.ranges[0].start, r.ranges[1].start) = (PAGE, PAGE);

@@ -112,7 +112,8 @@ fn sizes() -> Result<(), Stop> {
     ensure_eq!(raw::ioctl(client, word, &mut caps), Ok(()), "a short QUERY_CAPS");
     ensure!(caps[1] & vkfd::CAP_BATCH_V2 != 0);
     ensure_eq!((caps[2], caps[3]), (client.caps().max_ranges, whole));
-    // An ALLOC without its last 8 bytes has no GPU and no flags; one with 8 more is the same as without.
+    // An ALLOC without its last 8 bytes has no GPU and no flags; one with 8 more is the same as
+    // without.
     let window = raw::gpu_window(PAGE)?;
     let tail = u64::from(world.id()) | u64::from(ALLOC_MEM_FLAGS_VRAM) << 32;
     let mut words = [window.whole().start, PAGE, 0, 0, tail, whole];
@@ -150,7 +151,8 @@ fn pointers() -> Result<(), Stop> {
             ensure_eq!(result, Err(Errno::FAULT), "{:#x} with its argument at {argument:#x}", call.0);
         }
     }
-    // A readable argument whose result cannot be written back; an allocation whose handle cannot be handed over is not made.
+    // A readable argument whose result cannot be written back; an allocation whose handle cannot be
+    // handed over is not made.
     let window = raw::gpu_window(PAGE)?;
     let vram = u64::from(world.id()) | u64::from(ALLOC_MEM_FLAGS_VRAM) << 32;
     for (at, word) in (0..).step_by(8).zip([window.whole().start, PAGE, 0, 0, vram]) {
@@ -203,7 +205,8 @@ fn forked() -> Result<(), Stop> {
     let memory = Memory::anonymous(4 * PAGE)?;
     let window = raw::gpu_window(4 * PAGE)?;
     let requests = FORMS.map(|form| Request::new(form, world.gpu(0), window.whole().start, &[memory.whole()]));
-    // SAFETY: the child makes calls that return at once, allocates a list with a heap that fork keeps usable, and exits.
+    // SAFETY: the child makes calls that return at once, allocates a list with a heap that fork
+    // keeps usable, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = requests.iter().all(|r| r.send(world.client()) == Err(Errno::BADF))

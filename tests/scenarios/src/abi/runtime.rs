@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What compute runtimes call around copies: queues of PM4 with a doorbell of their own mapping, events on a page that they bring, settings of
-//! silicon.
+//! What compute runtimes call around copies: queues of PM4 with a doorbell of their own mapping,
+//! events on a page that they bring, settings of silicon.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -83,7 +83,8 @@ impl Object {
     }
 
     pub(super) fn word(&self, at: u64) -> &AtomicU32 {
-        // SAFETY: aligned and inside of the mapping, which is as old as the object; everyone accesses it atomically or from outside.
+        // SAFETY: aligned and inside of the mapping, which is as old as the object; everyone
+        // accesses it atomically or from outside.
         unsafe { AtomicU32::from_ptr(self.window.at(at).cast()) }
     }
 

@@ -220,7 +220,8 @@ fn imported(world: &World) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A range that a GPU's fault made is in the way as one that was asked for; and a fault makes none where something else is.
+/// A range that a GPU's fault made is in the way as one that was asked for; and a fault makes none
+/// where something else is.
 fn faulted() -> Result<(), Stop> {
     let world = World::new(WorldSpec { xnack: true, ..WorldSpec::default() })?;
     let (client, gpu) = (world.client(), world.id());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A batch under observation: scattered test memory, registered, and what the driver says of it.
 //!
-//! Every CPU page has the pattern of its own number, so that a page in a wrong place is noticed wherever it turns up.
+//! Every CPU page has the pattern of its own number, so that a page in a wrong place is noticed
+//! wherever it turns up.
 
 use std::ops::Range;
 
@@ -29,7 +30,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// `n` ranges in anonymous memory, in no order and without gaps, writable and mapped on all GPUs.
+    /// `n` ranges in anonymous memory, in no order and without gaps, writable and mapped on all
+    /// GPUs.
     pub(crate) fn new(world: &World, n: u64) -> Result<Self, Stop> {
         Self::with(world, n, Layout::Shuffled, &RegisterOptions::default())
     }
@@ -50,7 +52,8 @@ impl Batch {
         ranges: Vec<UserptrRange>,
         options: &RegisterOptions,
     ) -> Result<Self, Stop> {
-        // SAFETY: no reference to the memory is ever made, and whoever writes it does so by volatile accesses.
+        // SAFETY: no reference to the memory is ever made, and whoever writes it does so by
+        // volatile accesses.
         let buffer = unsafe { client.register_ranges(&ranges, options)? };
         let range_pages = ranges.first().map_or(1, |range| range.size / PAGE);
         Ok(Self { buffer, memory, ranges, client: client.clone(), range_pages })
@@ -60,8 +63,8 @@ impl Batch {
         Ok(self.buffer.handles().next().ok_or_else(|| anyhow::anyhow!("the buffer has no BO"))?)
     }
 
-    /// MAP once more where it is mapped: looks again at ranges that were gone, while the GPU goes on with the others. The library's
-    /// `revalidate` unmaps first.
+    /// MAP once more where it is mapped: looks again at ranges that were gone, while the GPU goes
+    /// on with the others. The library's `revalidate` unmaps first.
     pub(crate) fn map_again(&self) -> Result<(), Stop> {
         let gpus: Vec<u32> = self.buffer.mapped_on().iter().map(|gpu| gpu.0).collect();
         let (done, result) = raw::map(&self.client, self.handle()?.0, &gpus, 0);
@@ -128,7 +131,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Has the GPU read all ranges but some in one go each side of these; all have the pattern of `seed`.
+    /// Has the GPU read all ranges but some in one go each side of these; all have the pattern of
+    /// `seed`.
     pub(crate) fn expect_all_but(&self, world: &World, but: &[usize], seed: u64) -> Result<(), Stop> {
         let all = 0..self.ranges.len();
         let mut first = 0;

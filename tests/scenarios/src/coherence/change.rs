@@ -36,7 +36,8 @@ pub fn discard(spec: WorldSpec) -> Result<(), Stop> {
     batch.expect_all_but(&world, &[HIT], FIRST)
 }
 
-/// The same mechanism, access by access through one queue whose TLB has every page: a restore ends with a flush.
+/// The same mechanism, access by access through one queue whose TLB has every page: a restore ends
+/// with a flush.
 pub fn restored_pages_through_a_warm_tlb(spec: WorldSpec) -> Result<(), Stop> {
     let world = World::new(spec)?;
     world.sees(Seen::Discard)?;
@@ -136,11 +137,13 @@ pub(super) fn fork() -> Result<(), Stop> {
     let mut pipe = [0; 2];
     // SAFETY: room for two descriptors.
     ensure_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
-    // SAFETY: the child only writes to memory that is its own, reads a pipe, and ends; no lock is taken there.
+    // SAFETY: the child only writes to memory that is its own, reads a pipe, and ends; no lock is
+    // taken there.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut byte = 0_u8;
-        // SAFETY: as above; the descriptors are inherited, the memory is mapped and nobody has a reference to it.
+        // SAFETY: as above; the descriptors are inherited, the memory is mapped and nobody has a
+        // reference to it.
         unsafe {
             libc::close(pipe[1]);
             for page in 0..batch.memory.pages() {
@@ -202,7 +205,8 @@ pub(super) fn page_out() -> Result<(), Stop> {
     batch.write_from_gpu(&world, 1, 3)
 }
 
-/// A read-only registration: the GPU reads, cannot write, and neither registering nor restoring breaks copy-on-write.
+/// A read-only registration: the GPU reads, cannot write, and neither registering nor restoring
+/// breaks copy-on-write.
 pub(super) fn read_only() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     world.sees(Seen::Discard)?;

@@ -10,8 +10,9 @@
 //! | `retry` | XNACK on |
 //! | `race` | all at the same time as registering, mapping, copying and freeing |
 //!
-//! Every scenario checks what the GPU and the CPU see, and what the driver says of its ranges and page tables. Those that take a
-//! [`WorldSpec`] are also run with parts of the driver broken on purpose (`tests/controls.rs`), where they must fail.
+//! Every scenario checks what the GPU and the CPU see, and what the driver says of its ranges and
+//! page tables. Those that take a [`WorldSpec`] are also run with parts of the driver broken on
+//! purpose (`tests/controls.rs`), where they must fail.
 
 pub(crate) mod batch;
 pub mod change;

@@ -8,7 +8,8 @@ use crate::memory::{Layout, Memory};
 use crate::verdict::Stop;
 use crate::world::{Seen, World, WorldSpec};
 
-/// Only ranges that an invalidation hits are invalidated, restored, and rewritten; one stop of the queues for each.
+/// Only ranges that an invalidation hits are invalidated, restored, and rewritten; one stop of the
+/// queues for each.
 pub fn only_what_is_hit(spec: WorldSpec) -> Result<(), Stop> {
     let world = World::new(spec)?;
     world.sees(Seen::Discard)?;
@@ -19,7 +20,8 @@ pub fn only_what_is_hit(spec: WorldSpec) -> Result<(), Stop> {
     }
     let entries = batch.all_ptes(world.gpu(0))?;
     let size = batch.range_bytes();
-    // From the last page of range 100 to the first of range 103, and then one page in the middle of a range.
+    // From the last page of range 100 to the first of range 103, and then one page in the middle of
+    // a range.
     for (from, bytes, hits) in
         [(101 * size - PAGE, 2 * size + 2 * PAGE, 100..104_usize), (7 * size + PAGE, PAGE, 7..8), (0, PAGE, 0..1)]
     {
@@ -70,7 +72,8 @@ pub fn gaps_and_neighbours(spec: WorldSpec) -> Result<(), Stop> {
         if range > 0 {
             batch.memory.discard(first - PAGE, PAGE)?;
         }
-        // A kernel that splits a mapping invalidates the 2 MiB around, whether or not there is a huge page.
+        // A kernel that splits a mapping invalidates the 2 MiB around, whether or not there is a
+        // huge page.
         if world.in_process() {
             batch.memory.unmap(end + PAGE, PAGE)?;
             batch.memory.map_again(end + PAGE, PAGE)?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Invalidations at the same time as everything else. Legal at any time is what the CPU could have seen; at the end, exactly that.
+//! Invalidations at the same time as everything else. Legal at any time is what the CPU could have
+//! seen; at the end, exactly that.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +21,8 @@ use crate::world::{Seen, World, WorldSpec};
 /// The time after which a race that should have been seen was not.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A storm's calls without progress of the work after which its pauses double: a slow or busy machine must get its turn, too.
+/// A storm's calls without progress of the work after which its pauses double: a slow or busy
+/// machine must get its turn, too.
 const PATIENCE: u64 = 256;
 
 /// What storm and work know of each other.
@@ -49,8 +51,8 @@ impl Weather {
     }
 }
 
-/// Runs `work` while other threads call each of `storms` again and again, with the number of the call, and pause for at least
-/// `least` in between.
+/// Runs `work` while other threads call each of `storms` again and again, with the number of the
+/// call, and pause for at least `least` in between.
 fn during<R>(
     storms: &[&(dyn Fn(u64) -> io::Result<()> + Sync)],
     least: Duration,
@@ -84,8 +86,8 @@ fn during<R>(
     })
 }
 
-/// Registers in a storm. On a machine so slow that none of the driver's passes comes between two invalidations a call fails at its
-/// deadline, as it may; the storm abates meanwhile.
+/// Registers in a storm. On a machine so slow that none of the driver's passes comes between two
+/// invalidations a call fails at its deadline, as it may; the storm abates meanwhile.
 fn registered(mut register: impl FnMut() -> vkfd_client::Result<Buffer>) -> Result<Buffer, Stop> {
     let start = Instant::now();
     loop {
@@ -96,7 +98,8 @@ fn registered(mut register: impl FnMut() -> vkfd_client::Result<Buffer>) -> Resu
     }
 }
 
-/// A range is discarded in a loop while 4,096 ranges are registered: it succeeds, and what is registered is right.
+/// A range is discarded in a loop while 4,096 ranges are registered: it succeeds, and what is
+/// registered is right.
 pub(super) fn invalidated_while_registered() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     world.sees(Seen::Discard)?;
@@ -113,7 +116,8 @@ pub(super) fn invalidated_while_registered() -> Result<(), Stop> {
         // SAFETY: no reference to the memory is ever made.
         let register = || unsafe { world.client().register_ranges(&ranges, &RegisterOptions::default()) };
         let discard = |_| memory.discard(victim, RANGE_PAGES * PAGE);
-        // With pauses: memory that is discarded without any can never be registered, that is the next scenario.
+        // With pauses: memory that is discarded without any can never be registered, that is the
+        // next scenario.
         let buffer = during(&[&discard], Duration::from_micros(100), |weather| {
             let seen = weather.calls();
             while weather.calls() == seen {
@@ -195,7 +199,8 @@ pub(super) fn deadline() -> Result<(), Stop> {
 /// Every word says where it belongs and when it was written.
 const SEQUENCE_BITS: u32 = 32;
 
-/// Invalidations and writes while the GPU copies everything: each word is one that was legal during the copy.
+/// Invalidations and writes while the GPU copies everything: each word is one that was legal during
+/// the copy.
 pub(super) fn copies_in_a_storm() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     world.sees(Seen::Unmap)?;
@@ -207,7 +212,8 @@ pub(super) fn copies_in_a_storm() -> Result<(), Stop> {
     let batch = Batch::of(world.client(), memory, ranges, &RegisterOptions::default())?;
     let written: Vec<_> = (0..pages).map(|_| AtomicU64::new(0)).collect();
     let writing: Vec<_> = (0..pages).map(|_| AtomicU64::new(0)).collect();
-    // Each storm has its own half of the pages. A page's first half is written before the discard, all of it after.
+    // Each storm has its own half of the pages. A page's first half is written before the discard,
+    // all of it after.
     let storm = |half: u64, n: u64| {
         let size = RANGE_PAGES * PAGE;
         let range = half * N as u64 / 2 + n * 5 % (N as u64 / 2);
@@ -246,7 +252,8 @@ pub(super) fn copies_in_a_storm() -> Result<(), Stop> {
                 {
                     let (place, sequence) = (word >> SEQUENCE_BITS, word & ((1 << SEQUENCE_BITS) - 1));
                     let fresh = place == page && (at_least[at]..=at_most[at]).contains(&sequence);
-                    // Zero is legal as long as the page may have been discarded meanwhile, and before it is first written.
+                    // Zero is legal as long as the page may have been discarded meanwhile, and
+                    // before it is first written.
                     let zero = word == 0;
                     ensure!(
                         fresh || zero,
@@ -354,7 +361,8 @@ pub(super) fn registered_and_freed_in_a_storm() -> Result<(), Stop> {
     batch.expect_all_but(&world, &[], FIRST)
 }
 
-/// A single range longer than what is faulted in at a time, hit again and again in the middle of being restored.
+/// A single range longer than what is faulted in at a time, hit again and again in the middle of
+/// being restored.
 pub(super) fn long_range_in_a_storm() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     world.sees(Seen::Discard)?;

@@ -132,7 +132,8 @@ pub(super) fn two_gpus() -> Result<(), Stop> {
     on(1, 4, 2)
 }
 
-/// Two process objects over the same memory: each hears of it, and only whoever has it mapped stops.
+/// Two process objects over the same memory: each hears of it, and only whoever has it mapped
+/// stops.
 pub(super) fn two_processes() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     world.sees(Seen::Discard)?;
@@ -194,13 +195,14 @@ impl Severable {
         drop(transport);
     }
 
-    /// Puts ordinary memory where something of the device was mapped: a kernel keeps a file open as long as there is a mapping, which
-    /// a process that is killed does not leave.
+    /// Puts ordinary memory where something of the device was mapped: a kernel keeps a file open as
+    /// long as there is a mapping, which a process that is killed does not leave.
     fn unmap_all(&self) -> std::io::Result<()> {
         for (at, bytes) in self.mapped.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let at = std::ptr::with_exposed_provenance_mut::<c_void>(at);
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-            // SAFETY: mapped for queues and buffers of this connection, which are not used any more; the place stays theirs.
+            // SAFETY: mapped for queues and buffers of this connection, which are not used any
+            // more; the place stays theirs.
             if unsafe { libc::mmap(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) } == libc::MAP_FAILED {
                 return Err(std::io::Error::last_os_error());
             }
@@ -239,7 +241,8 @@ impl Transport for Severable {
     }
 }
 
-/// A process ends with objects mapped, work queued and a restore to come: nothing hangs, nothing is left.
+/// A process ends with objects mapped, work queued and a restore to come: nothing hangs, nothing is
+/// left.
 pub(super) fn closed_while_evicted() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     let free = |world: &World| -> Result<u64, Stop> { Ok(world.open()?.caps().max_bytes) };

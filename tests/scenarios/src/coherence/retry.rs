@@ -74,7 +74,8 @@ pub(super) fn gone_is_reported() -> Result<(), Stop> {
 pub(super) fn copy_through_a_storm() -> Result<(), Stop> {
     let world = World::new(xnack())?;
     world.sees(Seen::Unmap)?;
-    // Half of the ranges are stormed at: zero or what the storm writes there. The rest has its pattern.
+    // Half of the ranges are stormed at: zero or what the storm writes there. The rest has its
+    // pattern.
     const N: usize = 512;
     const STORMS: u64 = 3;
     let batch = Batch::with(&world, N as u64, Layout::Adjacent, &RegisterOptions::default())?;
@@ -129,7 +130,8 @@ pub(super) fn copy_through_a_storm() -> Result<(), Stop> {
     batch.expect_all_but(&world, &[], 2)
 }
 
-/// Switching XNACK is refused while there are queues; switched off, everything is restored without a fault.
+/// Switching XNACK is refused while there are queues; switched off, everything is restored without
+/// a fault.
 pub(super) fn switched_off() -> Result<(), Stop> {
     let world = World::new(xnack())?;
     world.sees(Seen::Discard)?;

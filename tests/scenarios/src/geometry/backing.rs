@@ -30,7 +30,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 
 const KINDS: [Backing; 4] = [Backing::Anonymous, Backing::Shared, Backing::FilePrivate, Backing::FileShared];
 
-/// 64 pages with the pattern of seed 1; a file's are written to the file and not through the mapping.
+/// 64 pages with the pattern of seed 1; a file's are written to the file and not through the
+/// mapping.
 fn memory_of(backing: Backing) -> Result<(Memory, Vec<UserptrRange>), Stop> {
     let memory = Memory::new(backing, 64 * PAGE)?;
     match memory.file() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Lists taken from running guests: one guest buffer as the runs of guest-physical memory that back it.
+//! Lists taken from running guests: one guest buffer as the runs of guest-physical memory that back
+//! it.
 //!
 //! One mapping stands for the guest's memory, as in a VMM; the list's entries are places in it.
 

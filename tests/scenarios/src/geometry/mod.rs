@@ -35,7 +35,8 @@ fn pages_of(memory: &Memory, ranges: &[UserptrRange]) -> Vec<u64> {
     ranges.iter().flat_map(|r| (r.start - base) / PAGE..(r.start + r.size - base) / PAGE).collect()
 }
 
-/// The GPU must see, page by page from the buffer's start on, the pages of these numbers with the pattern of `seed`.
+/// The GPU must see, page by page from the buffer's start on, the pages of these numbers with the
+/// pattern of `seed`.
 fn gpu_sees(world: &World, buffer: &Buffer, pages: &[u64], seed: u64) -> Result<(), Stop> {
     ensure_eq!(buffer.len(), pages.len() as u64 * PAGE, "the buffer's size");
     let mut at = buffer.gpu_va();
@@ -50,7 +51,8 @@ fn gpu_sees(world: &World, buffer: &Buffer, pages: &[u64], seed: u64) -> Result<
     Ok(())
 }
 
-/// The GPU writes the pattern of `seed` to its page i as that of memory page `pages[i]`, and the CPU must see it there.
+/// The GPU writes the pattern of `seed` to its page i as that of memory page `pages[i]`, and the
+/// CPU must see it there.
 fn gpu_writes(world: &World, buffer: &Buffer, memory: &Memory, pages: &[u64], seed: u64) -> Result<(), Stop> {
     let mut at = buffer.gpu_va();
     for some in pages.chunks(STEP) {

@@ -36,7 +36,8 @@ fn claimed(entry: u64) -> usize {
     usize::try_from(entry >> 7 & 31).unwrap_or(0)
 }
 
-/// Whether `entries` are one contiguous and aligned piece of physical memory with one kind of access.
+/// Whether `entries` are one contiguous and aligned piece of physical memory with one kind of
+/// access.
 fn is_piece(entries: &[u64]) -> bool {
     const FRAGMENT: u64 = 31 << 7;
     let first = entries[0] & !FRAGMENT;
@@ -44,7 +45,8 @@ fn is_piece(entries: &[u64]) -> bool {
     aligned && (0..).zip(entries).all(|(i, entry)| entry & !FRAGMENT == first + i * PAGE)
 }
 
-/// Checks the entries of a range that starts at a 2 MiB boundary. Returns how many pages are under 2 MiB entries.
+/// Checks the entries of a range that starts at a 2 MiB boundary. Returns how many pages are under
+/// 2 MiB entries.
 fn check_entries(entries: &[u64]) -> Result<usize, Stop> {
     let mut huge = 0;
     for (i, entry) in entries.iter().enumerate() {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A memory cgroup of a scenario's own: it bounds what a client process may keep in memory.
 //!
-//! Reclaim decides by statistics of the cgroup that are up to two seconds old, which is long for one that small: with a picture from before
-//! the last thousand pages it finds nothing to take, and kills. Whoever reads `memory.stat` brings them up to date, which a thread does
-//! all the time: rests that grow with the load were seen to have a client killed.
+//! Reclaim decides by statistics of the cgroup that are up to two seconds old, which is long for
+//! one that small: with a picture from before the last thousand pages it finds nothing to take, and
+//! kills. Whoever reads `memory.stat` brings them up to date, which a thread does all the time:
+//! rests that grow with the load were seen to have a client killed.
 
 use std::fs::{self, File};
 use std::io;

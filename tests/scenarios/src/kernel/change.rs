@@ -41,7 +41,8 @@ fn states(stage: &Stage, expected: u32) -> Result<(), Stop> {
     Ok(())
 }
 
-/// 2,048 ranges are made read-only and writable again. The GPU cannot write to them meanwhile; a registration for reading goes on.
+/// 2,048 ranges are made read-only and writable again. The GPU cannot write to them meanwhile; a
+/// registration for reading goes on.
 pub(super) fn protect() -> Result<(), Stop> {
     let stage = stage()?;
     let (world, batch, memory) = (&stage.world, &stage.batch, stage.memory());
@@ -69,7 +70,8 @@ pub(super) fn protect() -> Result<(), Stop> {
     stage.exchange(2)
 }
 
-/// 2,048 ranges are unmapped and mapped again at the same addresses: other pages, which the GPU sees.
+/// 2,048 ranges are unmapped and mapped again at the same addresses: other pages, which the GPU
+/// sees.
 pub(super) fn replace() -> Result<(), Stop> {
     let stage = stage()?;
     let (world, batch, memory) = (&stage.world, &stage.batch, stage.memory());

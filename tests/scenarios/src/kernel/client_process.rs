@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A client in a process of its own: one that can be killed, and whose memory can be bounded.
 //!
-//! Mechanism: this program again, with the name of a role in the environment ([`run_role`] is called first thing in `main`). The two
-//! talk in lines: the scenario's orders on the client's standard input, the client's words on its standard output. The client's last
-//! word is how it ended, unless it was killed.
+//! Mechanism: this program again, with the name of a role in the environment ([`run_role`] is
+//! called first thing in `main`). The two talk in lines: the scenario's orders on the client's
+//! standard input, the client's words on its standard output. The client's last word is how it
+//! ended, unless it was killed.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;

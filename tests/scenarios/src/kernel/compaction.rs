@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Compaction: the kernel moves pages together to make large blocks of free memory.
 //!
-//! What it can move pages to is what the zone's own lists of free pages have. Pages that were given back one by one wait on lists of each
-//! processor first, up to an eighth of the zone, where compaction does not look; so these lists are kept short meanwhile.
+//! What it can move pages to is what the zone's own lists of free pages have. Pages that were given
+//! back one by one wait on lists of each processor first, up to an eighth of the zone, where
+//! compaction does not look; so these lists are kept short meanwhile.
 
 use std::fs;
 
@@ -21,7 +22,8 @@ const FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 const RANGES: u64 = 4096;
 /// Pages, of the registered ones.
 const ENOUGH: usize = 256;
-/// Of compaction over the same memory: the first moves it, or there is something in the way that the others will not move either.
+/// Of compaction over the same memory: the first moves it, or there is something in the way that
+/// the others will not move either.
 const PASSES: usize = 4;
 /// Each with memory and holes at other places.
 const ATTEMPTS: usize = 8;
@@ -44,9 +46,10 @@ impl Drop for ShortLists {
     }
 }
 
-/// Memory, and other memory of the same node whose frames are higher and of which every other frame is free: compaction moves pages from
-/// the lower end of a zone to holes at its upper end. Blocks of memory that are free as a whole it does not break up, and where it has
-/// found nothing for a while it looks at every 32nd frame only: so the free ones are the even ones.
+/// Memory, and other memory of the same node whose frames are higher and of which every other frame
+/// is free: compaction moves pages from the lower end of a zone to holes at its upper end. Blocks
+/// of memory that are free as a whole it does not break up, and where it has found nothing for a
+/// while it looks at every 32nd frame only: so the free ones are the even ones.
 fn with_holes_above() -> Result<(Memory, Vec<Memory>), Stop> {
     const CANDIDATES: usize = 8;
     let mut candidates = Vec::new();
@@ -92,7 +95,8 @@ pub(super) fn compaction() -> Result<(), Stop> {
     bail!("compaction has moved at most {most} registered pages in {ATTEMPTS} attempts");
 }
 
-/// Every other page is registered, the others are given back: the holes are what compaction closes. How many registered pages it moved.
+/// Every other page is registered, the others are given back: the holes are what compaction closes.
+/// How many registered pages it moved.
 fn attempt() -> Result<usize, Stop> {
     let (memory, holes) = with_holes_above()?;
     memory.fill(FIRST);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What only a forked child still has of a GPU's memory: the driver evicts it like any other when it needs the room.
+//! What only a forked child still has of a GPU's memory: the driver evicts it like any other when
+//! it needs the room.
 //!
 //! The child looks at its memory only afterwards: looking would bring private pages back.
 
@@ -151,7 +152,8 @@ fn parent(scenario: &mut Scenario, close: bool) -> Result<(), Stop> {
     Ok(())
 }
 
-/// When its parent has ended, says what is with the memory when it is asked, until nobody is there to ask.
+/// When its parent has ended, says what is with the memory when it is asked, until nobody is there
+/// to ask.
 fn child(memory: &Memory, parent: u32, close: bool) -> ! {
     // SAFETY: system calls with room for what they write; `_exit` runs nothing of this program.
     unsafe {

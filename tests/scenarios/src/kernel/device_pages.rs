@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Pages in a GPU's memory: the CPU and others use them in place (coherent), or they come back when the CPU touches them (private).
+//! Pages in a GPU's memory: the CPU and others use them in place (coherent), or they come back when
+//! the CPU touches them (private).
 
 use vkfd_client::PAGE;
 
@@ -91,7 +92,8 @@ pub(super) fn untouched() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Pages of files and of shared memory stay where they are; a process's own copies of a file's pages move.
+/// Pages of files and of shared memory stay where they are; a process's own copies of a file's
+/// pages move.
 pub(super) fn of_files() -> Result<(), Stop> {
     for kind in [Kind::Coherent, Kind::Private] {
         let world = World::new(spec(kind)?)?;

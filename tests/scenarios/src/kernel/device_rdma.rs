@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An RDMA device uses memory in a GPU's: with page faults of its own (on-demand paging) in place, and pinned in system memory.
+//! An RDMA device uses memory in a GPU's: with page faults of its own (on-demand paging) in place,
+//! and pinned in system memory.
 //!
-//! Transfers begin with a page, so that no packet crosses from one to the next: there soft-RoCE of Linux 7.3 copies the first bytes twice.
+//! Transfers begin with a page, so that no packet crosses from one to the next: there soft-RoCE of
+//! Linux 7.3 copies the first bytes twice.
 
 use vkfd_client::PAGE;
 
@@ -17,7 +19,8 @@ const PAGES: u64 = 16;
 /// A word that is added to.
 const WORD: u64 = 3 * PAGE + 64;
 
-/// An RDMA device that is registered with memory to be used, and has a buffer of its own to copy to and from.
+/// An RDMA device that is registered with memory to be used, and has a buffer of its own to copy to
+/// and from.
 struct Rdma {
     verbs: Verbs,
     buffer: Memory,
@@ -63,7 +66,8 @@ impl Rdma {
     }
 }
 
-/// Reads, writes and adds in a GPU's memory, with page faults: nothing moves. Then it moves under the registration, there and back.
+/// Reads, writes and adds in a GPU's memory, with page faults: nothing moves. Then it moves under
+/// the registration, there and back.
 pub(super) fn on_demand() -> Result<(), Stop> {
     let mut rdma = Rdma::new()?;
     let (world, memory) = moved(Kind::Coherent, PAGES)?;
@@ -112,7 +116,8 @@ pub(super) fn on_demand_private() -> Result<(), Stop> {
     rdma.verbs.unregister(region)
 }
 
-/// Without page faults the device pins its memory, in system memory; it stays there as long as it is registered.
+/// Without page faults the device pins its memory, in system memory; it stays there as long as it
+/// is registered.
 pub(super) fn pinned() -> Result<(), Stop> {
     for kind in [Kind::Coherent, Kind::Private] {
         let mut rdma = Rdma::new()?;

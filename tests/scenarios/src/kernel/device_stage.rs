@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A batch whose pages can be in the GPU's memory, and what is known of where they are.
 //!
-//! Three witnesses: the driver's count of pages that processes have there, the frame numbers that the kernel shows of a process's pages, and
-//! the GPU's own page-table entries.
+//! Three witnesses: the driver's count of pages that processes have there, the frame numbers that
+//! the kernel shows of a process's pages, and the GPU's own page-table entries.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SVM ranges that move to a GPU's memory because the driver wants it: prefetched, faulted there, and evicted when it gets tight.
+//! SVM ranges that move to a GPU's memory because the driver wants it: prefetched, faulted there,
+//! and evicted when it gets tight.
 //!
-//! The GPU has them at the CPU's addresses. What others do with pages there is in [`super::device_users`]; here it is who moves them, and when.
+//! The GPU has them at the CPU's addresses. What others do with pages there is in
+//! [`super::device_users`]; here it is who moves them, and when.
 
 use std::fs;
 use std::ops::Range;
@@ -85,7 +87,8 @@ pub(super) fn prefetched() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Private pages beside some that there are not: what is missing is faulted in, and nothing comes back for that.
+/// Private pages beside some that there are not: what is missing is faulted in, and nothing comes
+/// back for that.
 pub(super) fn beside_missing() -> Result<(), Stop> {
     /// Missing: at the beginning, in the middle, side by side, at the end.
     const MISSING: [u64; 6] = [0, 1, 200, 301, 302, 511];
@@ -148,8 +151,8 @@ pub(super) fn faulted() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Twice as much as there is room for in the GPU's memory. With XNACK on the GPU fetches it granule by granule, with XNACK off it is
-/// prefetched as far as that goes.
+/// Twice as much as there is room for in the GPU's memory. With XNACK on the GPU fetches it granule
+/// by granule, with XNACK off it is prefetched as far as that goes.
 pub(super) fn too_large() -> Result<(), Stop> {
     const ROOM: u64 = 8 * MIB;
     for (kind, xnack) in [(Kind::Coherent, true), (Kind::Coherent, false), (Kind::Private, true)] {
@@ -202,7 +205,8 @@ impl Drop for Pool {
     }
 }
 
-/// Pages of hugetlbfs: the GPU has them where they are, by attributes and by faults; a prefetch moves none.
+/// Pages of hugetlbfs: the GPU has them where they are, by attributes and by faults; a prefetch
+/// moves none.
 pub(super) fn hugetlbfs() -> Result<(), Stop> {
     let _pool = Pool::of(2)?;
     for (kind, xnack) in [(Kind::Coherent, false), (Kind::Coherent, true), (Kind::Private, true)] {
@@ -212,7 +216,8 @@ pub(super) fn hugetlbfs() -> Result<(), Stop> {
         let memory = Memory::anonymous(2 * HUGE)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_HUGETLB;
         let (protection, bytes) = (libc::PROT_READ | libc::PROT_WRITE, usize::try_from(memory.bytes())?);
-        // SAFETY: the addresses are the memory's own, at a multiple of 2 MiB, and there is no reference to them.
+        // SAFETY: the addresses are the memory's own, at a multiple of 2 MiB, and there is no
+        // reference to them.
         let mapped = unsafe { libc::mmap(memory.at(0).cast(), bytes, protection, flags, -1, 0) };
         ensure!(mapped != libc::MAP_FAILED, "mmap of huge pages: {}", std::io::Error::last_os_error());
         memory.fill(1);
@@ -234,7 +239,8 @@ pub(super) fn hugetlbfs() -> Result<(), Stop> {
     Ok(())
 }
 
-/// A client's mappings of the device (VRAM, which has no pages of the process's there, and GTT, which are the driver's) are no SVM memory.
+/// A client's mappings of the device (VRAM, which has no pages of the process's there, and GTT,
+/// which are the driver's) are no SVM memory.
 pub(super) fn mappings_of_the_device() -> Result<(), Stop> {
     let world = World::new(spec(Kind::Coherent)?)?;
     for options in [AllocOptions::vram(world.gpu(0), HUGE), AllocOptions::gtt(HUGE)] {

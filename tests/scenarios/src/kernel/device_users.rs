@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Others that use pages in a GPU's memory: children, devices that do I/O, other processes, pipes; and whoever takes the pages away.
+//! Others that use pages in a GPU's memory: children, devices that do I/O, other processes, pipes;
+//! and whoever takes the pages away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -156,7 +157,8 @@ pub(super) fn direct_io() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Another process's memory in the GPU's is read, and one's own written, by process_vm_readv and process_vm_writev.
+/// Another process's memory in the GPU's is read, and one's own written, by process_vm_readv and
+/// process_vm_writev.
 pub(super) fn other_processes() -> Result<(), Stop> {
     let (world, memory) = moved(Kind::Coherent, PAGES)?;
     let size = usize::try_from(PAGES * PAGE)?;
@@ -177,7 +179,8 @@ pub(super) fn other_processes() -> Result<(), Stop> {
     in_place(&world, &memory, || {
         let mut new = bytes(2);
         let here = libc::iovec { iov_base: new.as_mut_ptr().cast(), iov_len: size };
-        // SAFETY: the buffer is as long as said; the memory is this process's, and there is no reference to it.
+        // SAFETY: the buffer is as long as said; the memory is this process's, and there is no
+        // reference to it.
         let written = unsafe { libc::process_vm_writev(libc::getpid(), &raw const here, 1, &raw const there, 1, 0) };
         done(written, PAGES * PAGE, "process_vm_writev")?;
         ensure_eq!(memory.find_wrong(0..PAGES, 2), None);
@@ -344,7 +347,8 @@ pub(super) fn unbound() -> Result<(), Stop> {
     expect_resident(&World::new(spec(Kind::Coherent)?)?, 0)
 }
 
-/// Whatever allocation fails while pages move, they are here or there, whole, and nothing is left behind.
+/// Whatever allocation fails while pages move, they are here or there, whole, and nothing is left
+/// behind.
 pub(super) fn failing() -> Result<(), Stop> {
     const STEPS: u64 = 10_000;
     for kind in BOTH {
@@ -443,7 +447,8 @@ pub(super) fn to_and_fro() -> Result<(), Stop> {
                     scope.spawn(move || {
                         while !stop.load(Ordering::Relaxed) {
                             for page in 0..PAGES {
-                                // SAFETY: inside the mapping; the word is this thread's own, and accessed without a reference.
+                                // SAFETY: inside the mapping; the word is this thread's own, and
+                                // accessed without a reference.
                                 unsafe { word(page, writer).write_volatile(word(page, writer).read_volatile() + 1) };
                             }
                             writer_rounds.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Fork: memory is shared until one side writes, and the GPU is one side.
 //!
-//! What must not happen: that the GPU goes on writing to pages which are the child's as well, or which are only the child's any more.
+//! What must not happen: that the GPU goes on writing to pages which are the child's as well, or
+//! which are only the child's any more.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -36,11 +37,13 @@ pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 impl Forked {
-    /// Forks. The child calls `step` with 0, 1, 2, ... each time it is told to, and ends when there is nobody any more to tell it.
+    /// Forks. The child calls `step` with 0, 1, 2, ... each time it is told to, and ends when there
+    /// is nobody any more to tell it.
     ///
     /// # Safety
     ///
-    /// There may be other threads, which the child does not have: `step` must not allocate, and take no lock.
+    /// There may be other threads, which the child does not have: `step` must not allocate, and
+    /// take no lock.
     pub(super) unsafe fn new(step: impl Fn(u32) -> bool) -> io::Result<Self> {
         let ((told, steps), (results, result)) = (pipe()?, pipe()?);
         // SAFETY: the child only makes system calls and calls `step`.
@@ -49,7 +52,8 @@ impl Forked {
             return Err(io::Error::last_os_error());
         }
         if pid == 0 {
-            // SAFETY: the descriptors are open and the byte is there; `_exit` runs nothing of this program.
+            // SAFETY: the descriptors are open and the byte is there; `_exit` runs nothing of this
+            // program.
             unsafe {
                 libc::close(steps.as_raw_fd());
                 let mut byte = 0_u8;
@@ -103,7 +107,8 @@ pub(super) fn of_a_client() -> Result<(), Stop> {
     let all = 0..memory.pages();
     stage.gpu_sees(FIRST)?;
     let child = |number: u32| match number {
-        // First what it was given, whatever parent and GPU have written since; then what it writes itself.
+        // First what it was given, whatever parent and GPU have written since; then what it writes
+        // itself.
         0 | 1 => memory.find_wrong(all.clone(), FIRST).is_none(),
         2 => {
             memory.fill(100);
@@ -131,7 +136,8 @@ pub(super) fn of_a_client() -> Result<(), Stop> {
     stage.batch.expect_valid(stage.world.gpu(0))
 }
 
-/// Forks while the GPU fills the memory again and again: what the child was given does not change any more.
+/// Forks while the GPU fills the memory again and again: what the child was given does not change
+/// any more.
 pub(super) fn while_the_gpu_writes() -> Result<(), Stop> {
     let stage = Stage::new(super::world_spec()?, 1024, 1)?;
     let memory = stage.memory();
@@ -171,7 +177,8 @@ pub(super) fn while_the_gpu_writes() -> Result<(), Stop> {
     stage.exchange(2)
 }
 
-/// The child is the client: it registers memory that it has from its parent, and the GPU writes to it.
+/// The child is the client: it registers memory that it has from its parent, and the GPU writes to
+/// it.
 pub(super) fn of_a_parent() -> Result<(), Stop> {
     drop(super::world()?);
     ClientProcess::start("fork_of_a_parent", None)?.finish()

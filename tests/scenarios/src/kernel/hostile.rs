@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What an unprivileged client does to the kernel, to other users and to its own memory cgroup: nothing that lasts.
+//! What an unprivileged client does to the kernel, to other users and to its own memory cgroup:
+//! nothing that lasts.
 //!
 //! Clients are processes of their own, of users without any right but to open the device.
 
@@ -23,7 +24,8 @@ use crate::raw;
 use crate::verdict::Stop;
 use crate::world::World;
 
-/// From SIGKILL to the end of the process, under emulation on a busy machine. What is not looked at takes minutes, or has no end.
+/// From SIGKILL to the end of the process, under emulation on a busy machine. What is not looked at
+/// takes minutes, or has no end.
 const DEATH: Duration = Duration::from_secs(20);
 /// From the beginning of a call to SIGKILL.
 const INTO_THE_CALL: Duration = Duration::from_secs(1);
@@ -75,7 +77,8 @@ fn client_of(user: u32) -> Result<Client, Stop> {
     Ok(Client::open_at(&device()?)?)
 }
 
-/// Starts `role`, kills it in the middle of its call, and waits for its end. The world, to see what is left.
+/// Starts `role`, kills it in the middle of its call, and waits for its end. The world, to see what
+/// is left.
 fn killed_in(role: &str) -> Result<(), Stop> {
     let world = super::world()?;
     let _open = OpenToAll::new()?;
@@ -123,7 +126,8 @@ pub(super) fn svm_role(scenario: &mut Scenario) -> Result<(), Stop> {
     ended(scenario, result)
 }
 
-/// A reservation that nothing may access, as long as addresses go: that is one miss, and no call that lasts.
+/// A reservation that nothing may access, as long as addresses go: that is one miss, and no call
+/// that lasts.
 pub(super) fn reservation() -> Result<(), Stop> {
     let _world = super::world()?;
     let _open = OpenToAll::new()?;
@@ -229,7 +233,8 @@ pub(super) fn other_user_role(_: &mut Scenario) -> Result<(), Stop> {
     Ok(())
 }
 
-/// System memory that a client allocates is in its memory cgroup, also where it comes in pieces of 2 MiB.
+/// System memory that a client allocates is in its memory cgroup, also where it comes in pieces of
+/// 2 MiB.
 pub(super) fn gtt() -> Result<(), Stop> {
     const LIMIT: u64 = 256 << 20;
     let _world = super::world()?;

@@ -38,7 +38,8 @@ pub(super) fn collapse() -> Result<(), Stop> {
                     let why = "a kernel without CONFIG_TRANSPARENT_HUGEPAGE?";
                     return Err(Stop::Skip(format!("MADV_COLLAPSE: {e}: {why}")));
                 }
-                // A page that somebody looks at just now keeps its neighbours from being collapsed; one that is pinned does so each time.
+                // A page that somebody looks at just now keeps its neighbours from being collapsed;
+                // one that is pinned does so each time.
                 Some(libc::EAGAIN | libc::EBUSY) => ensure!(start.elapsed() < PATIENCE, "MADV_COLLAPSE: {e}"),
                 _ => bail!("MADV_COLLAPSE: {e}"),
             }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Clients that are killed: in the middle of a registration, of a restore, with their queues at work, and for want of memory.
+//! Clients that are killed: in the middle of a registration, of a restore, with their queues at
+//! work, and for want of memory.
 //!
-//! Afterwards nothing of them is left (what may be registered, and VRAM), another client's work has gone on, and their pages belong to
-//! whoever gets them next.
+//! Afterwards nothing of them is left (what may be registered, and VRAM), another client's work has
+//! gone on, and their pages belong to whoever gets them next.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -23,8 +24,8 @@ const RANGES: u64 = 4096;
 const PAGES: u64 = 1;
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Does `event`, in which clients are killed, while another client's work goes on; the check that `event` is given fails when
-/// something is left of them.
+/// Does `event`, in which clients are killed, while another client's work goes on; the check that
+/// `event` is given fails when something is left of them.
 fn beside_a_bystander(event: impl FnOnce(&dyn Fn() -> Result<(), Stop>) -> Result<(), Stop>) -> Result<(), Stop> {
     let stage = Stage::new(super::world_spec()?, 64, 4)?;
     stage.beside(FIRST, |work| {
@@ -61,7 +62,8 @@ fn expect_stillness() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Kills clients later and later in what they do between `begin` and `end`, until `wanted` were killed in the middle.
+/// Kills clients later and later in what they do between `begin` and `end`, until `wanted` were
+/// killed in the middle.
 fn kill_between(role: &str, begin: &str, end: &str, wanted: u32) -> Result<(), Stop> {
     beside_a_bystander(|nothing_left| {
         let took = {
@@ -127,7 +129,8 @@ pub(super) fn restoring_role(scenario: &mut Scenario) -> Result<(), Stop> {
     scenario.await_order("never")
 }
 
-/// Submits much more work than there is time for, says so, and goes on. A process with many threads takes a while to die.
+/// Submits much more work than there is time for, says so, and goes on. A process with many threads
+/// takes a while to die.
 pub(super) fn working_role(scenario: &mut Scenario) -> Result<(), Stop> {
     for _ in 0..64 {
         std::thread::spawn(|| std::thread::sleep(PATIENCE));
@@ -173,8 +176,8 @@ pub(super) fn with_queues_at_work() -> Result<(), Stop> {
     })
 }
 
-/// As the kernel's OOM reaper does it: the pages are taken from a process that is being killed and has not gone yet. Its invalidations
-/// may not sleep.
+/// As the kernel's OOM reaper does it: the pages are taken from a process that is being killed and
+/// has not gone yet. Its invalidations may not sleep.
 pub(super) fn reaped() -> Result<(), Stop> {
     const WANTED: u32 = 3;
     beside_a_bystander(|nothing_left| {

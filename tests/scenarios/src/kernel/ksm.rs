@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! KSM: pages of equal contents become one page, and several again when one is written to.
 //!
-//! The batch has each page twice. A GPU that writes through an entry from before the merging would change both.
+//! The batch has each page twice. A GPU that writes through an entry from before the merging would
+//! change both.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -135,7 +136,8 @@ pub(super) fn written_by_the_gpu() -> Result<(), Stop> {
     expect(&world, &batch, |_| 1)?;
     let daemon = Daemon::start()?;
     await_merging(&batch)?;
-    // Range by range in the order of the batch, half of them, so that no twin is written whose other one was.
+    // Range by range in the order of the batch, half of them, so that no twin is written whose
+    // other one was.
     let written: Vec<usize> = (0..batch.ranges.len()).filter(|range| batch.pages(*range).start < TWINS).collect();
     for range in &written {
         let bytes: Vec<u8> = batch.pages(*range).flat_map(|page| pattern(page, 2)).collect();

@@ -10,7 +10,8 @@ const MIB: u64 = 1 << 20;
 /// In at least three pieces, since pieces are powers of two.
 const BYTES: u64 = 7 * MIB;
 
-/// Whatever fails while a buffer is made and mapped, nothing is left of it; what was mapped of it until then the kernel would find.
+/// Whatever fails while a buffer is made and mapped, nothing is left of it; what was mapped of it
+/// until then the kernel would find.
 pub(super) fn fails_half_way() -> Result<(), Stop> {
     const STEPS: u64 = 10_000;
     let world = super::world()?;

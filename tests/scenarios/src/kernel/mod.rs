@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What only a kernel can show: pages that are swapped, moved, merged, collapsed and split behind the process's back, and processes that
-//! are killed.
+//! What only a kernel can show: pages that are swapped, moved, merged, collapsed and split behind
+//! the process's back, and processes that are killed.
 //!
 //! | module | what happens |
 //! | --- | --- |
@@ -16,8 +16,9 @@
 //! | `unload` | the module is to be unloaded |
 //! | [`stage`], [`device_stage`], [`pages`], [`cgroup`], [`client_process`], [`rdma_link`], [`rdma_verbs`] | what these are made with |
 //!
-//! Each first shows that the kernel has done what the scenario is about (a page in swap or on another node cannot be pinned), then that GPU
-//! and CPU see the same, byte by byte and both ways. They need root and a KFD that `VKFD_DEVICE` names, and are no part of what runs without.
+//! Each first shows that the kernel has done what the scenario is about (a page in swap or on
+//! another node cannot be pinned), then that GPU and CPU see the same, byte by byte and both ways.
+//! They need root and a KFD that `VKFD_DEVICE` names, and are no part of what runs without.
 
 mod cgroup;
 mod change;

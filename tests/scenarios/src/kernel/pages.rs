@@ -87,8 +87,8 @@ pub(crate) fn vmstat(name: &str) -> Result<u64, Stop> {
     Ok(value.ok_or_else(|| Stop::Skip(format!("/proc/vmstat has no {name}")))?.parse()?)
 }
 
-/// Moves each page of `range` to NUMA node `node`, or only asks where it is. The node of each; negative for a page that is on none
-/// or could not be moved.
+/// Moves each page of `range` to NUMA node `node`, or only asks where it is. The node of each;
+/// negative for a page that is on none or could not be moved.
 pub(crate) fn nodes(range: UserptrRange, node: Option<c_int>) -> Result<Vec<c_int>, Stop> {
     let addresses: Vec<*mut c_void> = (range.start..range.start + range.size)
         .step_by(usize::try_from(PAGE)?)
@@ -96,7 +96,8 @@ pub(crate) fn nodes(range: UserptrRange, node: Option<c_int>) -> Result<Vec<c_in
         .collect::<Result<_, Stop>>()?;
     let targets = node.map(|node| vec![node; addresses.len()]);
     let mut status: Vec<c_int> = vec![-1; addresses.len()];
-    // SAFETY: the arrays have an entry a page. Moving a page changes neither its address nor its contents.
+    // SAFETY: the arrays have an entry a page. Moving a page changes neither its address nor its
+    // contents.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

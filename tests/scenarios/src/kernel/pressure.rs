@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Two clients with 4,096 ranges each, which have less memory together than they need, for a minute.
+//! Two clients with 4,096 ranges each, which have less memory together than they need, for a
+//! minute.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,8 @@ const IN_SWAP: usize = 64;
 /// Of memory that is not registered.
 const MORE: u64 = RANGES * PAGE / 2;
 
-/// One client with XNACK off, one with it on if the GPU can. Together they touch 48 MiB, and their own, and have 40.
+/// One client with XNACK off, one with it on if the GPU can. Together they touch 48 MiB, and their
+/// own, and have 40.
 pub(super) fn two_processes() -> Result<(), Stop> {
     let world = super::world()?;
     let modes = ["xnack off", if world.client().caps().xnack { "xnack on" } else { "xnack off" }];

@@ -91,7 +91,8 @@ fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Gives the network devices their addresses and switches them on: its own, and the one by which a computer reaches itself.
+/// Gives the network devices their addresses and switches them on: its own, and the one by which a
+/// computer reaches itself.
 fn address() -> Result<(), Stop> {
     let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     for (name, address) in [("lo", [127, 0, 0, 1]), (NET, ADDRESS)] {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! RDMA verbs without a library: as much as it takes to have a soft-RoCE device read, write and add to this process's memory.
+//! RDMA verbs without a library: as much as it takes to have a soft-RoCE device read, write and add
+//! to this process's memory.
 //!
-//! Mechanism: requests are written to the verbs device, with the address for the answer in them (`rdma/ib_user_verbs.h`); work and
-//! completions go through rings shared with the kernel (`rdma/rdma_user_rxe.h`). Two queue pairs are connected to each other, so that the
-//! device talks to itself. Everything goes with the open file.
+//! Mechanism: requests are written to the verbs device, with the address for the answer in them
+//! (`rdma/ib_user_verbs.h`); work and completions go through rings shared with the kernel
+//! (`rdma/rdma_user_rxe.h`). Two queue pairs are connected to each other, so that the device talks
+//! to itself. Everything goes with the open file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -84,7 +86,8 @@ impl Answer {
 ///
 /// # Invariants
 ///
-/// `start` is a mapping of `bytes` bytes that lasts as long as this value, with the header and `mask + 1` elements of `element` bytes.
+/// `start` is a mapping of `bytes` bytes that lasts as long as this value, with the header and
+/// `mask + 1` elements of `element` bytes.
 struct Ring {
     start: NonNull<u8>,
     bytes: usize,
@@ -131,7 +134,8 @@ impl Ring {
     fn push(&self, element: &[u8]) {
         assert!(element.len() <= self.element);
         let producer = self.index(Self::PRODUCER).load(Ordering::Relaxed);
-        // SAFETY: inside the mapping, by the invariants; the kernel does not look at it before the index says so.
+        // SAFETY: inside the mapping, by the invariants; the kernel does not look at it before the
+        // index says so.
         unsafe { std::ptr::copy_nonoverlapping(element.as_ptr(), self.slot(producer), element.len()) };
         self.index(Self::PRODUCER).store(producer.wrapping_add(1) & self.mask, Ordering::Release);
     }
@@ -142,7 +146,8 @@ impl Ring {
         if self.index(Self::PRODUCER).load(Ordering::Acquire) == consumer {
             return None;
         }
-        // SAFETY: inside the mapping, by the invariants; the kernel has written it and does not touch it until the index says so.
+        // SAFETY: inside the mapping, by the invariants; the kernel has written it and does not
+        // touch it until the index says so.
         let element = unsafe { self.slot(consumer).cast::<[u8; 16]>().read() };
         self.index(Self::CONSUMER).store(consumer.wrapping_add(1) & self.mask, Ordering::Release);
         Some(element)
@@ -208,7 +213,8 @@ impl Verbs {
         Ok(Self { completions, sends, device, pd, queue })
     }
 
-    /// Lets the device access memory: on demand, so that it faults on pages like a processor; or pinned.
+    /// Lets the device access memory: on demand, so that it faults on pages like a processor; or
+    /// pinned.
     pub(super) fn register(&mut self, memory: UserptrRange, on_demand: bool) -> Result<Region, Stop> {
         let access = if on_demand { ALL_ACCESS | ON_DEMAND } else { ALL_ACCESS };
         let request = Fields::default().u64(&[memory.start, memory.size, memory.start]).u32(&[self.pd, access]);
@@ -235,7 +241,8 @@ impl Verbs {
         };
         let length = u32::try_from(range.size)?;
         let mut element = request.0;
-        // The rest of the union; then status and state, the remote address, and what is the kernel's.
+        // The rest of the union; then status and state, the remote address, and what is the
+        // kernel's.
         element.resize(144, 0);
         let tail = Fields::default().u32(&[0, 0]).u64(&[remote]).u32(&[0; 6]);
         let tail = tail.u32(&[length, length, 0, 1, 0, 0]).u64(&[range.start]).u32(&[length, local.lkey]);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A batch under observation, with a mirror of it in VRAM: what the CPU writes the GPU must see, and the other way round, byte by byte,
-//! whatever the kernel does with the pages meanwhile.
+//! A batch under observation, with a mirror of it in VRAM: what the CPU writes the GPU must see,
+//! and the other way round, byte by byte, whatever the kernel does with the pages meanwhile.
 //!
-//! Everything is compared a MiB at a time, so that a client whose memory is bounded does not need more than it has registered.
+//! Everything is compared a MiB at a time, so that a client whose memory is bounded does not need
+//! more than it has registered.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -85,7 +86,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The GPU sees the pattern of `seed` in all ranges: it copies them to the mirror, which is compared.
+    /// The GPU sees the pattern of `seed` in all ranges: it copies them to the mirror, which is
+    /// compared.
     pub(crate) fn gpu_sees(&self, seed: u64) -> Result<(), Stop> {
         self.world.copy(self.mirror.gpu_va(), self.batch.buffer.gpu_va(), self.mirror.len())?;
         self.world.with_engine(0, |engine| Ok(self.compare(engine, 0, self.mirror.len(), seed)))?
@@ -105,8 +107,9 @@ impl Stage {
         Ok(())
     }
 
-    /// What the CPU writes the GPU sees, what the GPU writes the CPU sees. All pages have the pattern of `seed` afterwards, and
-    /// pages that the GPU reaches by an entry that is not right any more do not get as far as being written to.
+    /// What the CPU writes the GPU sees, what the GPU writes the CPU sees. All pages have the
+    /// pattern of `seed` afterwards, and pages that the GPU reaches by an entry that is not right
+    /// any more do not get as far as being written to.
     pub(crate) fn exchange(&self, seed: u64) -> Result<(), Stop> {
         self.fill(seed);
         self.gpu_sees(seed)?;
@@ -122,7 +125,8 @@ impl Stage {
         self.compare(engine, round % pieces * PIECE, PIECE.min(self.mirror.len()), seed)
     }
 
-    /// Does `event` while the GPU works on the batch, whose pages have the pattern of `seed` all the time.
+    /// Does `event` while the GPU works on the batch, whose pages have the pattern of `seed` all
+    /// the time.
     pub(crate) fn beside<R>(&self, seed: u64, event: impl FnOnce(&Progress) -> Result<R, Stop>) -> Result<R, Stop> {
         self.beside_work(|engine, round| self.round(engine, round, seed), event)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Registered memory in swap: pages that are pinned cannot be there.
 //!
-//! The clients are processes in a memory cgroup. The GPU's own accesses do not make a page look used, so what is registered is what
-//! reclaim takes first.
+//! The clients are processes in a memory cgroup. The GPU's own accesses do not make a page look
+//! used, so what is registered is what reclaim takes first.
 
 use vkfd_client::{GpuSet, RegisterOptions, PAGE};
 
@@ -31,10 +31,12 @@ pub(super) fn press(memory: &Memory, seed: u64, mut f: impl FnMut() -> Result<()
     Ok(())
 }
 
-/// How often a client may be killed for want of memory that there is: reclaim may still find a picture of the cgroup that is too old.
+/// How often a client may be killed for want of memory that there is: reclaim may still find a
+/// picture of the cgroup that is too old.
 const KILLS: u64 = 3;
 
-/// Runs the client of `role` with at most `limit` bytes in memory; `check` looks at the cgroup while it is alive.
+/// Runs the client of `role` with at most `limit` bytes in memory; `check` looks at the cgroup
+/// while it is alive.
 pub(super) fn bounded(role: &str, limit: u64, check: impl Fn(&Cgroup) -> Result<(), Stop>) -> Result<(), Stop> {
     let _world = super::world()?;
     let mut kills = 0;
@@ -122,7 +124,8 @@ pub(super) fn half_fits_role(scenario: &mut Scenario) -> Result<(), Stop> {
     scenario.await_order("end")
 }
 
-/// The same with XNACK off, where what is mapped has to be in memory while the queues run: four batches that take turns.
+/// The same with XNACK off, where what is mapped has to be in memory while the queues run: four
+/// batches that take turns.
 pub(super) fn half_fits_in_turns() -> Result<(), Stop> {
     bounded("half_fits_in_turns", REGISTERED / 2, |cgroup| {
         ensure!(cgroup.read("memory.swap.current")? >= REGISTERED / 2, "less than half is in swap");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Unloading the module while it has clients, which must be refused, and when it has none, which must work.
+//! Unloading the module while it has clients, which must be refused, and when it has none, which
+//! must work.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ use crate::world::World;
 /// A client's last resources are given back by a worker, which holds the module until then.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Refused while a client is at work, and while nothing but one page of a mapping is left of it. Works when that has gone, too.
+/// Refused while a client is at work, and while nothing but one page of a mapping is left of it.
+/// Works when that has gone, too.
 pub(super) fn with_clients() -> Result<(), Stop> {
     let stage = Stage::new(super::world_spec()?, 64, 4)?;
     stage.beside(FIRST, |work| {
@@ -30,7 +32,8 @@ pub(super) fn with_clients() -> Result<(), Stop> {
     buffer.write(2 * PAGE, &pattern(7, FIRST))?;
     let mapped = buffer.cpu_ptr().ok_or_else(|| anyhow::anyhow!("a GTT buffer that the CPU does not see"))?;
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: the page is the buffer's, which is dropped next, and `place`'s address takes it over; nothing refers to either.
+    // SAFETY: the page is the buffer's, which is dropped next, and `place`'s address takes it over;
+    // nothing refers to either.
     let moved = unsafe {
         let page = mapped.as_ptr().wrapping_add(usize::try_from(2 * PAGE)?);
         libc::mremap(page.cast(), usize::try_from(PAGE)?, usize::try_from(PAGE)?, flags, place.at(0))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory whose page faults a thread of the process serves (userfaultfd): a GPU gets from it what a processor would.
+//! Memory whose page faults a thread of the process serves (userfaultfd): a GPU gets from it what a
+//! processor would.
 //!
-//! Whoever calls waits for that thread, and can be killed meanwhile. What the driver does on its own, for a fault of the GPU's, waits for nobody:
-//! such an access fails.
+//! Whoever calls waits for that thread, and can be killed meanwhile. What the driver does on its
+//! own, for a fault of the GPU's, waits for nobody: such an access fails.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -18,13 +19,15 @@ use crate::world::{World, WorldSpec};
 
 const PAGES: u64 = 16;
 
-/// Serves the faults of `memory` with the pattern of `seed` while `f` runs, which is given the number of pages served so far.
+/// Serves the faults of `memory` with the pattern of `seed` while `f` runs, which is given the
+/// number of pages served so far.
 fn served(memory: &Memory, seed: u64, f: impl FnOnce(&AtomicU64) -> Result<(), Stop>) -> Result<(), Stop> {
     served_when(memory.whole(), &AtomicBool::new(true), |page| pattern(page, seed), |count, _| f(count))
 }
 
-/// Serves the faults of memory with what `contents` has of a page (counted from the first) while `f` runs, but only while `open`. `f` is given the
-/// number of pages served so far, and of those that have been asked for.
+/// Serves the faults of memory with what `contents` has of a page (counted from the first) while
+/// `f` runs, but only while `open`. `f` is given the number of pages served so far, and of those
+/// that have been asked for.
 fn served_when(
     memory: UserptrRange,
     open: &AtomicBool,
@@ -95,7 +98,8 @@ fn gpu_sees(world: &World, memory: &Memory, first: u64, pages: u64, seed: u64) -
     Ok(())
 }
 
-/// SVM memory and a registration, XNACK off: the call has every page served. Then they move to the GPU's memory.
+/// SVM memory and a registration, XNACK off: the call has every page served. Then they move to the
+/// GPU's memory.
 pub(super) fn of_a_call() -> Result<(), Stop> {
     for kind in [Kind::Coherent, Kind::Private] {
         let world = World::new(spec(kind)?)?;
@@ -130,7 +134,8 @@ pub(super) fn of_a_call() -> Result<(), Stop> {
     Ok(())
 }
 
-/// XNACK on: a fault of the GPU's waits for no thread of a process. What the CPU has had served the GPU uses.
+/// XNACK on: a fault of the GPU's waits for no thread of a process. What the CPU has had served the
+/// GPU uses.
 pub(super) fn of_the_gpu() -> Result<(), Stop> {
     let world = World::new(WorldSpec { xnack: true, ..spec(Kind::Coherent)? })?;
     let memory = Memory::anonymous(PAGES * PAGE)?;
@@ -143,8 +148,9 @@ pub(super) fn of_the_gpu() -> Result<(), Stop> {
     })
 }
 
-/// A call waits for a page of its memory, with the 2 MiB around it in its hands; its memory goes meanwhile, and another thread registers memory of the same
-/// 2 MiB. What that call has made stays when the first goes on.
+/// A call waits for a page of its memory, with the 2 MiB around it in its hands; its memory goes
+/// meanwhile, and another thread registers memory of the same 2 MiB. What that call has made stays
+/// when the first goes on.
 pub(super) fn beside_a_call_that_waits() -> Result<(), Stop> {
     let world = World::new(spec(Kind::Coherent)?)?;
     let gpu = world.gpu(0);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Atomic operations of a GPU and of the CPU on the same words: none is lost, whether the memory stays, is on the GPU, or moves.
+//! Atomic operations of a GPU and of the CPU on the same words: none is lost, whether the memory
+//! stays, is on the GPU, or moves.
 //!
-//! A GPU on a bus that has no atomic operations would need the memory to itself meanwhile (Linux's `make_device_exclusive`); this one's are
-//! the CPU's own on the same memory.
+//! A GPU on a bus that has no atomic operations would need the memory to itself meanwhile (Linux's
+//! `make_device_exclusive`); this one's are the CPU's own on the same memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -41,8 +42,8 @@ fn words(svm: &Svm) -> Vec<GpuVa> {
     (0..PAGES).map(|page| svm.va(page).offset(WORD)).collect()
 }
 
-/// Has `threads` threads of the CPU add to each word for as long as `work` runs; each word must have counted everyone then. `work` says
-/// how often the GPUs have added to each.
+/// Has `threads` threads of the CPU add to each word for as long as `work` runs; each word must
+/// have counted everyone then. `work` says how often the GPUs have added to each.
 fn with_cpu(svm: &Svm, threads: u64, work: impl FnOnce(&AtomicU64) -> Result<u64, Stop>) -> Result<(), Stop> {
     let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     let word = |page: u64| {

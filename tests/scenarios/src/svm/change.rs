@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory that changes under live ranges. Those that take a [`WorldSpec`] also run with parts of the driver broken on purpose.
+//! Memory that changes under live ranges. Those that take a [`WorldSpec`] also run with parts of
+//! the driver broken on purpose.
 
 use vkfd_client::{SvmAccess, PAGE};
 
@@ -111,7 +112,8 @@ pub fn replace(spec: WorldSpec) -> Result<(), Stop> {
     // A granularity of its own tells also where unset memory may be used.
     let set = |first, pages| svm.set(first, pages, &[vkfd_client::SvmSet::Granularity(3)]);
     set(0, PAGES)?;
-    // With XNACK on, faults move memory, and the process may have it in several mappings then, which mremap refuses.
+    // With XNACK on, faults move memory, and the process may have it in several mappings then,
+    // which mremap refuses.
     let third = if spec.xnack { 200 } else { 300 };
     for round in 2..12 {
         svm.memory.unmap(100 * PAGE, 50 * PAGE)?;
@@ -127,7 +129,8 @@ pub fn replace(spec: WorldSpec) -> Result<(), Stop> {
             ensure_eq!(get(first - 1, 1)?.granularity, 3);
             ensure_eq!(get(first + 50, 1)?.granularity, 3);
         }
-        // What is set of the new memory holds, also when the driver hears late of what was there before.
+        // What is set of the new memory holds, also when the driver hears late of what was there
+        // before.
         for first in [100, 200, third] {
             svm.memory.fill_pages(first..first + 50, round);
             svm.give(first, 50, &[(0, SvmAccess::Migrate)])?;
@@ -200,11 +203,13 @@ impl Svm {
         };
         ensure_eq!(piped, 0);
         let seen = self.memory.read(0, PAGE);
-        // SAFETY: the child only reads and writes memory that is its own, uses pipes, and ends; no lock is taken there.
+        // SAFETY: the child only reads and writes memory that is its own, uses pipes, and ends; no
+        // lock is taken there.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mut byte = 0_u8;
-            // SAFETY: as above; the descriptors are inherited, the memory is mapped and nobody has a reference to it.
+            // SAFETY: as above; the descriptors are inherited, the memory is mapped and nobody has
+            // a reference to it.
             unsafe {
                 libc::close(done[1]);
                 let first = self.memory.at(0).read_volatile();
@@ -224,7 +229,8 @@ impl Svm {
         let started = child > 0 && unsafe { libc::read(ready[0], (&raw mut byte).cast(), 1) } == 1;
         let result = if started { f() } else { Err(anyhow::anyhow!("the child did not start").into()) };
         let mut status = -1;
-        // SAFETY: the descriptors are this function's; closing lets the child end; there is room for the status.
+        // SAFETY: the descriptors are this function's; closing lets the child end; there is room
+        // for the status.
         unsafe {
             for fd in [ready[0], ready[1], done[0], done[1]] {
                 libc::close(fd);

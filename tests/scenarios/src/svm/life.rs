@@ -177,7 +177,8 @@ fn writers(kind: Kind) -> Result<(), Stop> {
                     while !stop.load(Ordering::Relaxed) {
                         for page in 0..pages {
                             let at = svm.memory.at(page * PAGE + thread * 8).cast::<u64>();
-                            // SAFETY: the word is this thread's alone, in memory that is mapped; no reference is made.
+                            // SAFETY: the word is this thread's alone, in memory that is mapped; no
+                            // reference is made.
                             let found = unsafe { at.read_volatile() };
                             if found != count {
                                 return Err(format!("page {page}: thread {thread} wrote {count} and finds {found}"));

@@ -111,7 +111,8 @@ fn used_by_a_gpu(world: &World, gpu: usize, what: &str, at: *mut u64) -> Result<
     let va = GpuVa(at.expose_provenance() as u64);
     for round in 1..4_u64 {
         for word in 0..WORDS {
-            // SAFETY: the caller's array, which is accessed by pointers only, and by no GPU at this time.
+            // SAFETY: the caller's array, which is accessed by pointers only, and by no GPU at this
+            // time.
             unsafe { at.add(word).write_volatile(round * 1000 + word as u64) };
         }
         let sum = (0..WORDS as u64).map(|word| round * 1000 + word).sum::<u64>();

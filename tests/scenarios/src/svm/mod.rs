@@ -15,7 +15,8 @@
 //! | `event` | what SMI events tell of all this |
 //! | `pressure` | more than VRAM: eviction by faults, prefetches and buffer objects |
 //!
-//! Those from `place` on, and some before, run twice, with coherent and with private memory, and are skipped where the host has not that kind.
+//! Those from `place` on, and some before, run twice, with coherent and with private memory, and
+//! are skipped where the host has not that kind.
 
 mod atomic;
 pub mod change;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Two threads with memory of their own in one 2 MiB: what one of them unmaps is nothing to what the other registers.
+//! Two threads with memory of their own in one 2 MiB: what one of them unmaps is nothing to what
+//! the other registers.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -34,7 +35,8 @@ impl Svm {
         Ok(entries.first().is_some_and(|entry| entry & 1 != 0))
     }
 
-    /// Waits until the entry is there, or gone: an invalidation may have hit its block, and the restore brings it.
+    /// Waits until the entry is there, or gone: an invalidation may have hit its block, and the
+    /// restore brings it.
     fn await_entry(&self, page: u64, there: bool) -> Result<(), Stop> {
         let start = Instant::now();
         while self.is_mapped(page)? != there {

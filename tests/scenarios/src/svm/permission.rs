@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory that may not be written, not be used at all, or that nobody has written: on a GPU it is the same as anywhere.
+//! Memory that may not be written, not be used at all, or that nobody has written: on a GPU it is
+//! the same as anywhere.
 
 use vkfd_client::{ClientError, Errno, GpuVa, SvmAccess, UserptrRange, PAGE};
 use vkfd_driver::device_memory::Kind;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where memory is: prefetch, faults, locations; and who moves it by using it, which with coherent memory is nobody.
+//! Where memory is: prefetch, faults, locations; and who moves it by using it, which with coherent
+//! memory is nobody.
 
 use vkfd_client::{Location, SvmAccess, SvmSet, PAGE};
 use vkfd_driver::device_memory::Kind;
@@ -68,7 +69,8 @@ fn prefetch(kind: Kind) -> Result<(), Stop> {
     svm.cpu_expects(0, 100, 6)
 }
 
-/// Writes memory to a pipe and reads it back by the kernel's hand, as a device would that knows nothing of GPUs.
+/// Writes memory to a pipe and reads it back by the kernel's hand, as a device would that knows
+/// nothing of GPUs.
 fn through_the_kernel(memory: &Memory, page: u64) -> Result<Vec<u8>, Stop> {
     let mut pipe = [0; 2];
     // SAFETY: room for two descriptors.

@@ -38,15 +38,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 const VRAM: u64 = 16 << 20;
-/// Moves further apart than this are not to and fro for a kernel's driver; here with room for what a test's own work takes. In the process an hour
-/// is short.
+/// Moves further apart than this are not to and fro for a kernel's driver; here with room for what
+/// a test's own work takes. In the process an hour is short.
 const BOUNCE: Duration = Duration::from_millis(500);
 const HOUR: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A world whose GPU has little VRAM.
 struct Small {
-    /// The rest of the VRAM, of a KFD that is not in this process and has what it has. Goes before the world.
+    /// The rest of the VRAM, of a KFD that is not in this process and has what it has. Goes before
+    /// the world.
     _taken: Option<Buffer>,
     svm: Svm,
 }

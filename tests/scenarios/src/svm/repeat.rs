@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The same again and again: memory that comes and goes, at new addresses and at the same ones, and goes to a GPU and half back.
+//! The same again and again: memory that comes and goes, at new addresses and at the same ones, and
+//! goes to a GPU and half back.
 
 use vkfd_client::{ClientError, SvmAccess, PAGE};
 use vkfd_driver::device_memory::Kind;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! An ioctl of the guest's, made here.
 //!
-//! The argument and its arrays lie in memory of this process as long as the call runs; all pointers in the argument are replaced by theirs, or by
-//! null, and the guest's come back afterwards. So the driver reads and writes what the message brought and nothing else.
+//! The argument and its arrays lie in memory of this process as long as the call runs; all pointers
+//! in the argument are replaced by theirs, or by null, and the guest's come back afterwards. So the
+//! driver reads and writes what the message brought and nothing else.
 
 use std::ffi::c_void;
 
@@ -75,7 +76,8 @@ impl Call {
             debug_assert_eq!(array.bytes, content.len());
             put64(argument, array.pointer, content.as_mut_ptr().expose_provenance() as u64);
         }
-        // The driver takes as many bytes as the word says: all that it knows, as the argument was filled up to.
+        // The driver takes as many bytes as the word says: all that it knows, as the argument was
+        // filled up to.
         let known = calls::size(head.file, head.command).map_err(|refused| refused.0)?;
         let command = head.command.with_size(known).ok_or(libc::EINVAL)?;
         let done = ioctl(command.0, argument.as_mut_ptr().cast());

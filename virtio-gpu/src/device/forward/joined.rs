@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Calls of a process that shares its machine with others: files that it is given and brings, names for memory, places in the machine's file.
+//! Calls of a process that shares its machine with others: files that it is given and brings, names
+//! for memory, places in the machine's file.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 

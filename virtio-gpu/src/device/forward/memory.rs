@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Allocations.
 //!
-//! Memory that the guest's processors reach is the guest's own, or a part of the window. Either way it comes with the call as pieces of resources,
-//! and to KFD it is one batch registration at the address that the guest wants. Memory without pieces is KFD's: VRAM that the
-//! processors do not reach, registers, doorbells.
+//! Memory that the guest's processors reach is the guest's own, or a part of the window. Either way
+//! it comes with the call as pieces of resources, and to KFD it is one batch registration at the
+//! address that the guest wants. Memory without pieces is KFD's: VRAM that the processors do not
+//! reach, registers, doorbells.
 //!
-//! Handles are the context's own numbers, so that KFD's can change behind one (see `replace_by_own`). A registration ends with the first
-//! resource that it uses.
+//! Handles are the context's own numbers, so that KFD's can change behind one (see
+//! `replace_by_own`). A registration ends with the first resource that it uses.
 
 use std::sync::Arc;
 
@@ -58,7 +59,8 @@ pub struct Bo {
 }
 
 pub(super) fn kfd<T: Pod>(file: &Embedded, command: vkfd_uapi::ioctl::Command, args: &mut T) -> Result<(), i32> {
-    // SAFETY: the argument is the command's own, and its pointers are to live memory of the sizes that it says.
+    // SAFETY: the argument is the command's own, and its pointers are to live memory of the sizes
+    // that it says.
     unsafe { file.ioctl(command.0, std::ptr::from_mut(args).cast()) }.map_err(|errno| errno.0)
 }
 
@@ -90,7 +92,8 @@ impl Bo {
 }
 
 impl Forward {
-    /// Where pieces are, in order, and who keeps them there. EINVAL for what is not whole pages of the context's memory.
+    /// Where pieces are, in order, and who keeps them there. EINVAL for what is not whole pages of
+    /// the context's memory.
     fn ranges(&self, pieces: &[Piece], bytes: u64) -> Result<(Vec<UserptrRange>, Vec<Owner>), i32> {
         let (mut ranges, mut owners) = (Vec::new(), Vec::new());
         let mut total = 0_u64;
@@ -236,8 +239,9 @@ impl Forward {
         Ok(())
     }
 
-    /// KFD's number of the memory for event slots. KFD wants memory of its own there, and the guest has announced a part of the window, as it
-    /// cannot know. Nothing but the GPU and KFD look at slots, so KFD's memory takes the place of the window's at the same address.
+    /// KFD's number of the memory for event slots. KFD wants memory of its own there, and the guest
+    /// has announced a part of the window, as it cannot know. Nothing but the GPU and KFD look at
+    /// slots, so KFD's memory takes the place of the window's at the same address.
     pub(super) fn replace_by_own(&mut self, handle: u64) -> Result<u64, i32> {
         let bo = self.bos.get(&handle).ok_or(libc::EINVAL)?;
         if bo.resources.is_empty() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A context of vkfd's own capability set: a process of the guest, which makes `/dev/kfd`'s calls here, and a KFD process of its own.
+//! A context of vkfd's own capability set: a process of the guest, which makes `/dev/kfd`'s calls
+//! here, and a KFD process of its own.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -7,7 +8,8 @@
 //! | `memory` | allocations: the guest's memory, the window's, KFD's |
 //! | `wait` | WAIT_EVENTS |
 //!
-//! Only calls that [`calls`](crate::protocol::forward::calls) lists are made. Of those, some are not passed on as they are:
+//! Only calls that [`calls`](crate::protocol::forward::calls) lists are made. Of those, some are
+//! not passed on as they are:
 //!
 //! | call | what is different |
 //! | --- | --- |
@@ -253,7 +255,8 @@ impl Forward {
     }
 }
 
-/// Writes an answer, its sequence number last. One that has no room is not given; the guest sees that its number does not come.
+/// Writes an answer, its sequence number last. One that has no room is not given; the guest sees
+/// that its number does not come.
 fn respond(responses: Option<&Place>, head: &Head, answer: &[u8]) {
     let Some(place) = responses else { return };
     let at = u64::from(head.answer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! WAIT_EVENTS: on a thread of its own, in slices, so that the end of the context is noticed. The device goes on meanwhile, and so do the
-//! context's other rings.
+//! WAIT_EVENTS: on a thread of its own, in slices, so that the end of the context is noticed. The
+//! device goes on meanwhile, and so do the context's other rings.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -57,7 +57,8 @@ impl Waiting {
             let passed = u32::try_from(began.elapsed().as_millis()).unwrap_or(u32::MAX);
             let left = if asked.timeout == FOREVER { FOREVER } else { asked.timeout.saturating_sub(passed) };
             call.change(|args: &mut WaitEventsArgs| args.timeout = left.min(SLICE));
-            // SAFETY: `make` gives an argument whose pointers are to arrays of the sizes that it says.
+            // SAFETY: `make` gives an argument whose pointers are to arrays of the sizes that it
+            // says.
             let done = call.make(|command, argument| unsafe { file.ioctl(command, argument) }.map_err(|e| e.0));
             let result: WaitEventsArgs = call.argument();
             call.change(|args: &mut WaitEventsArgs| args.timeout = left);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory that the host allocates for the guest, and the guest's own.
 //!
-//! Allocated memory that the guest can map is a part of the window, so to KFD it is memory of this process, registered at the address that the
-//! guest was given; it exists from MAP_BLOB on. Memory that the guest cannot map is VRAM or system memory of KFD's.
+//! Allocated memory that the guest can map is a part of the window, so to KFD it is memory of this
+//! process, registered at the address that the guest was given; it exists from MAP_BLOB on. Memory
+//! that the guest cannot map is VRAM or system memory of KFD's.
 
 use std::sync::Arc;
 
@@ -64,7 +65,8 @@ impl MemoryObject {
             at: Some(GpuVa(self.address)),
             ..RegisterOptions::default()
         };
-        // SAFETY: the place is shared memory that this process accesses by atomic operations and copies only, and outlives the buffer.
+        // SAFETY: the place is shared memory that this process accesses by atomic operations and
+        // copies only, and outlives the buffer.
         let buffer = unsafe { kfd.client().register(place.start().as_ptr(), place.bytes(), &options)? };
         self.backing = Backing::Window(buffer, place);
         Ok(())
@@ -179,7 +181,8 @@ impl Hsakmt {
             Memory::Deregister { address, resource } => {
                 let resource = self.guest_at(address, resource)?;
                 if let Some(Object::Guest(guest)) = self.objects.get_mut(&resource) {
-                    // Told apart from one that was not registered, which AMD's library takes for success.
+                    // Told apart from one that was not registered, which AMD's library takes for
+                    // success.
                     guest.registration.take().ok_or(Answer::status(status::INVALID_HANDLE))?;
                 }
                 Ok(Answer::status(status::SUCCESS))

@@ -8,8 +8,9 @@
 //! | `event` | events and waits |
 //! | `queue` | queues |
 //!
-//! What a guest allocates is an object under the blob number that it chose, until it makes a resource of it; the resource then keeps it. All
-//! objects die with the context. Addresses are looked up among the context's own objects and are nothing but keys: a guest that names another
+//! What a guest allocates is an object under the blob number that it chose, until it makes a
+//! resource of it; the resource then keeps it. All objects die with the context. Addresses are
+//! looked up among the context's own objects and are nothing but keys: a guest that names another
 //! address is refused, whatever is there in this process.
 
 mod event;
@@ -204,7 +205,8 @@ fn respond(responses: Option<&Place>, head: &Head, answer: &Answer) {
         }
     }
     if let Some(sequence) = place.half(shared::SEQUENCE) {
-        // A wait ends beside later requests of other rings: who looks for theirs must not see the number go back.
+        // A wait ends beside later requests of other rings: who looks for theirs must not see the
+        // number go back.
         let later = |old: u32| old == 0 || head.sequence.wrapping_sub(old) < 1 << 31;
         let _ = sequence.fetch_update(Ordering::Release, Ordering::Relaxed, |old| later(old).then_some(head.sequence));
     }

@@ -55,7 +55,8 @@ impl Hsakmt {
                 Answer::value(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
             }
             Query::Capabilities => Answer::value(0),
-            // Nothing is tiled here; of device handles and file numbers of the host a guest gets none.
+            // Nothing is tiled here; of device handles and file numbers of the host a guest gets
+            // none.
             Query::Tile(_) | Query::NotOffered(_) => Answer::status(status::NOT_SUPPORTED),
         }
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Queues: rings in memory of the guest's, driven by the driver's own queue.
 //!
-//! The guest's library puts packets into the ring and writes a doorbell; nothing of a submission comes through the device. Where the guest keeps
-//! the pointers (AQL), the GPU uses them where they are. Otherwise the guest maps a page for them only after the queue was made, so
-//! the driver has a page of its own and the [relay](super::super::relay) keeps the two alike.
+//! The guest's library puts packets into the ring and writes a doorbell; nothing of a submission
+//! comes through the device. Where the guest keeps the pointers (AQL), the GPU uses them where they
+//! are. Otherwise the guest maps a page for them only after the queue was made, so the driver has a
+//! page of its own and the [relay](super::super::relay) keeps the two alike.
 //!
-//! Numbers of queues and places of doorbells are the context's own: a guest never sees the driver's.
+//! Numbers of queues and places of doorbells are the context's own: a guest never sees the
+//! driver's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -203,7 +205,8 @@ impl Hsakmt {
             answer
         };
         let doorbell = self.kfd.doorbell(args.doorbell_offset).map_err(|errno| undo(self, errno.into()))?;
-        // The driver's numbers begin anew in each process; from 1 on, because 0 is no queue to the guest.
+        // The driver's numbers begin anew in each process; from 1 on, because 0 is no queue to the
+        // guest.
         let number = id.wrapping_add(1);
         let pointers = match own_pointers {
             true => None,
@@ -279,7 +282,8 @@ impl Hsakmt {
         }
     }
 
-    /// The guest has given its mapping of the page up; queues that are left ring no more until it maps one again.
+    /// The guest has given its mapping of the page up; queues that are left ring no more until it
+    /// maps one again.
     pub(super) fn end_doorbells(&mut self, node: u32) {
         self.unbind_doorbells(node);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The program's memory as a kernel would access it: what is not there is EFAULT.
 //!
-//! By guarded copies (crate `vkfd-raw`) and not by system calls: a guest's kernel does not let calls for another process's memory
-//! reach pages that a device's driver has mapped.
+//! By guarded copies (crate `vkfd-raw`) and not by system calls: a guest's kernel does not let
+//! calls for another process's memory reach pages that a device's driver has mapped.
 
 use std::ffi::c_void;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `/proc/self/maps`: the truth about the program's mappings, whatever it or its C library did without anybody seeing it.
+//! `/proc/self/maps`: the truth about the program's mappings, whatever it or its C library did
+//! without anybody seeing it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -59,7 +60,8 @@ pub fn all() -> io::Result<Vec<Mapping>> {
     Ok(mappings)
 }
 
-/// Those that share a byte with `[start, end)`, each with what it shares. `None` where there is a hole.
+/// Those that share a byte with `[start, end)`, each with what it shares. `None` where there is a
+/// hole.
 pub fn within(mappings: &[Mapping], start: u64, end: u64) -> Option<Vec<(Mapping, u64, u64)>> {
     let mut found = Vec::new();
     let mut at = start;

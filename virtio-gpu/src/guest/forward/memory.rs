@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Allocations, and the program's own memory as blobs.
 //!
-//! Memory that the program maps is a blob of the host's. Memory that it registers (USERPTR) has to become a blob of the guest's, and a stock kernel
-//! makes no blob of pages that are there. So a blob is made, gets the contents, and is mapped over the program's range: same addresses, same contents,
-//! pages of the guest's that the host knows as a scatter list. They stay when the registration ends, as long as the program maps them; what it
-//! registers again has its blob already.
+//! Memory that the program maps is a blob of the host's. Memory that it registers (USERPTR) has to
+//! become a blob of the guest's, and a stock kernel makes no blob of pages that are there. So a
+//! blob is made, gets the contents, and is mapped over the program's range: same addresses, same
+//! contents, pages of the guest's that the host knows as a scatter list. They stay when the
+//! registration ends, as long as the program maps them; what it registers again has its blob
+//! already.
 //!
-//! Which blob is where is not remembered but read from `/proc/self/maps` at each registration: a program, and its C library even more, unmaps
-//! and moves without anybody seeing it. Blobs that nothing maps and nothing uses are closed then.
+//! Which blob is where is not remembered but read from `/proc/self/maps` at each registration: a
+//! program, and its C library even more, unmaps and moves without anybody seeing it. Blobs that
+//! nothing maps and nothing uses are closed then.
 //!
 //! Limits of what was replaced, all of them the stock kernel's:
-//! - It is shared with forked children, and not copied for them. `madvise(MADV_DONTNEED)` does not empty it.
+//! - It is shared with forked children, and not copied for them. `madvise(MADV_DONTNEED)` does not
+//!   empty it.
 //! - System calls that pin pages refuse it (O_DIRECT, `process_vm_readv`): EFAULT.
 //! - What another thread writes to the range just while it is replaced can be lost.
 //! - Unmapping it does not end a registration; the GPU keeps the pages.
@@ -77,7 +81,8 @@ fn structure<T: Pod>(bytes: &[u8]) -> T {
 }
 
 impl Process {
-    /// An allocation, in any of its forms. What came of it and the argument as it is then; an errno before anything was asked.
+    /// An allocation, in any of its forms. What came of it and the argument as it is then; an errno
+    /// before anything was asked.
     ///
     /// # Safety
     /// As for ioctl.
@@ -231,7 +236,8 @@ impl Memory {
         }
     }
 
-    /// What an mmap of `bytes` at `offset` shows; `None` for memory that the processors do not reach. EINVAL for nothing.
+    /// What an mmap of `bytes` at `offset` shows; `None` for memory that the processors do not
+    /// reach. EINVAL for nothing.
     pub(super) fn shown(&mut self, transport: &dyn Transport, offset: u64, bytes: u64) -> Result<Option<Blob>, i32> {
         let made = |blob: io::Result<Blob>| blob.map_err(|error| errno(&error));
         match abi::mmap_type(offset) {
@@ -274,8 +280,8 @@ impl Memory {
         }
     }
 
-    /// The program's ranges as pieces of resources. EFAULT for a hole and for memory that may not be accessed like that, EOPNOTSUPP for
-    /// memory that it shares with others.
+    /// The program's ranges as pieces of resources. EFAULT for a hole and for memory that may not
+    /// be accessed like that, EOPNOTSUPP for memory that it shares with others.
     ///
     /// # Safety
     /// Pages of the ranges are replaced.
@@ -353,8 +359,8 @@ impl Memory {
         });
     }
 
-    /// Gives all of it up. What was put in the place of the program's memory stays there: its contents are the program's, and the host forgets it
-    /// with the context.
+    /// Gives all of it up. What was put in the place of the program's memory stays there: its
+    /// contents are the program's, and the host forgets it with the context.
     pub(super) fn clear(&mut self, transport: &dyn Transport) {
         let objects = self.objects.drain().filter_map(|(_, object)| object.blob);
         let others = self.doorbells.drain().map(|(_, blob)| blob).chain(self.registers.take());
@@ -396,8 +402,8 @@ fn resolve(transport: &dyn Transport, mappings: &[Mapping], ranges: &[UserptrRan
 /// Most of its stack that a thread writes in [`replace`].
 const FRAMES: u64 = 256 << 10;
 
-/// As [`replace`], also where that is the stack of the calling thread: what it writes there between the copy and the mapping would be lost, so
-/// another thread does it.
+/// As [`replace`], also where that is the stack of the calling thread: what it writes there between
+/// the copy and the mapping would be lost, so another thread does it.
 ///
 /// # Safety
 /// As for [`replace`].
@@ -425,8 +431,9 @@ unsafe fn replace(transport: &dyn Transport, start: u64, end: u64, protection: i
     // SAFETY: at an address of the kernel's choice.
     let copied = unsafe { transport.map(&blob, std::ptr::null_mut(), libc::PROT_READ | libc::PROT_WRITE) };
     let copied = copied.and_then(|copy| {
-        // From here to the mapping nothing is allocated: the range may be the very heap that allocations come from.
-        // SAFETY: the new mapping is as long and nobody else's. What is replaced is the caller's, and what vanishes meanwhile is an error.
+        // From here to the mapping nothing is allocated: the range may be the very heap that
+        // allocations come from. SAFETY: the new mapping is as long and nobody else's. What is
+        // replaced is the caller's, and what vanishes meanwhile is an error.
         unsafe {
             let contents = vkfd_raw::copy(copy.cast(), address(start).cast(), bytes);
             let mapped = match contents {
@@ -447,8 +454,9 @@ unsafe fn replace(transport: &dyn Transport, start: u64, end: u64, protection: i
     Ok(blob)
 }
 
-/// Has every page of a new mapping be there. Linux's virtio-gpu finds the page of a fault by its distance from where the mapping begins, which
-/// is another place once a program has unmapped a part of it.
+/// Has every page of a new mapping be there. Linux's virtio-gpu finds the page of a fault by its
+/// distance from where the mapping begins, which is another place once a program has unmapped a
+/// part of it.
 ///
 /// # Safety
 /// The range is mapped readable.

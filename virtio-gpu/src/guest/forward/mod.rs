@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `/dev/kfd` and render nodes of the host's machine, for a program in a guest: each ioctl becomes a message to the host's context, each mmap a
-//! mapping of a blob.
+//! `/dev/kfd` and render nodes of the host's machine, for a program in a guest: each ioctl becomes
+//! a message to the host's context, each mmap a mapping of a blob.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -9,10 +9,12 @@
 //! | `memory` | allocations, and the program's memory as blobs |
 //! | `slots` | places for answers, and rings |
 //!
-//! A call has a slot of the response memory and the ring of the same number to itself, so no call waits for another one's answer. WAIT_EVENTS has
-//! most of them; when all are taken, a wait asks again and again instead.
+//! A call has a slot of the response memory and the ring of the same number to itself, so no call
+//! waits for another one's answer. WAIT_EVENTS has most of them; when all are taken, a wait asks
+//! again and again instead.
 //!
-//! Locks: that of `memory`, held while memory is replaced and while an allocation is made; those of the transport below it.
+//! Locks: that of `memory`, held while memory is replaced and while an allocation is made; those of
+//! the transport below it.
 
 mod access;
 pub(super) mod maps;
@@ -64,7 +66,8 @@ impl Responses {
     /// The answer in a slot, if it is there.
     fn read(&self, slot: u32, sequence: u64, bytes: usize) -> Option<Vec<u8>> {
         let at = self.at.as_ptr().wrapping_byte_add(index(slot) * SLOT_BYTES);
-        // SAFETY: a slot is inside of the mapping and aligned; the host writes it, too, so it is read atomically and then copied.
+        // SAFETY: a slot is inside of the mapping and aligned; the host writes it, too, so it is
+        // read atomically and then copied.
         let word = unsafe { AtomicU64::from_ptr(at.cast()) };
         if word.load(Ordering::Acquire) != sequence {
             return None;
@@ -120,10 +123,12 @@ impl Process {
     /// An ioctl.
     ///
     /// # Errors
-    /// The errno: the host's driver's; ENOTTY or EOPNOTSUPP for a call that is not forwarded, EPERM for SVM, EIO when there is no answer.
+    /// The errno: the host's driver's; ENOTTY or EOPNOTSUPP for a call that is not forwarded, EPERM
+    /// for SVM, EIO when there is no answer.
     ///
     /// # Safety
-    /// As for ioctl: the host may write where the argument's pointers point, and a registration replaces the pages of its memory.
+    /// As for ioctl: the host may write where the argument's pointers point, and a registration
+    /// replaces the pages of its memory.
     pub unsafe fn ioctl(&self, file: File, command: u32, argument: *mut c_void) -> Result<(), i32> {
         let command = Command(command);
         // As a KFD that was built without it.
@@ -256,7 +261,8 @@ impl Process {
     /// A mapping of a device file.
     ///
     /// # Errors
-    /// EINVAL for an offset of nothing, EPERM for memory that the processors do not reach, the kernel's.
+    /// EINVAL for an offset of nothing, EPERM for memory that the processors do not reach, the
+    /// kernel's.
     ///
     /// # Safety
     /// As for mmap.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is said besides by a process that shares a machine with others (`vkfd serve`): calls about files and about other processes' memory,
-//! and notes about changes of its own.
+//! What is said besides by a process that shares a machine with others (`vkfd serve`): calls about
+//! files and about other processes' memory, and notes about changes of its own.
 //!
-//! Files go through a socket of their own (SCM_RIGHTS), with eight bytes each: before a call that takes one, after a call that gives one.
+//! Files go through a socket of their own (SCM_RIGHTS), with eight bytes each: before a call that
+//! takes one, after a call that gives one.
 //!
-//! A note is 32 bytes: what happens, a protection, a place in the file of the process's memory, bytes, and 8 bytes of zeroes. Its answer is 8
-//! bytes; when it is there, no GPU uses what the note took away.
+//! A note is 32 bytes: what happens, a protection, a place in the file of the process's memory,
+//! bytes, and 8 bytes of zeroes. Its answer is 8 bytes; when it is there, no GPU uses what the note
+//! took away.
 
 use std::mem::{offset_of, size_of};
 
@@ -16,12 +18,15 @@ use vkfd_uapi::memory::GetDmabufInfoArgs;
 use super::calls::{plain, Count, Shape, Way};
 use crate::protocol::{put32, put64, u32_at, u64_at, Malformed};
 
-/// Gives an object's memory a name that other processes import it by: `handle` (64 bits), the name (128, answered), `gpu_id`, flags. The number and
-/// layout are those of AMD's own kernel modules, as libhsakmt 5.2 has them; the kernel's KFD has no such call.
+/// Gives an object's memory a name that other processes import it by: `handle` (64 bits), the name
+/// (128, answered), `gpu_id`, flags. The number and layout are those of AMD's own kernel modules,
+/// as libhsakmt 5.2 has them; the kernel's KFD has no such call.
 pub const IPC_EXPORT: Command = Command::iowr::<[u64; 4]>(b'K', 0x81);
-/// Makes an object of it: `handle` (answered), GPU address, mmap offset (answered), the name, `gpu_id`, flags (answered).
+/// Makes an object of it: `handle` (answered), GPU address, mmap offset (answered), the name,
+/// `gpu_id`, flags (answered).
 pub const IPC_IMPORT: Command = Command::iowr::<[u64; 6]>(b'K', 0x80);
-/// Where in the machine's file an mmap is: offset, bytes, pointer to places, how many are answered (32 bits), and how many have room.
+/// Where in the machine's file an mmap is: offset, bytes, pointer to places, how many are answered
+/// (32 bits), and how many have room.
 pub const PLACES: Command = Command::iowr::<[u64; 4]>(b'V', 1);
 /// Bytes of a place: where it is, and its bytes.
 pub const PLACE_BYTES: usize = 16;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is said inside of a context of vkfd's own capability set: `/dev/kfd`'s ioctls, as messages.
 //!
-//! A submission is one request: a head of 40 bytes, the ioctl's argument, the arrays that it points to and the call reads ([`calls`]), and
-//! for allocations the [`Piece`]s of memory that the guest brings. The answer goes into the context's response memory, a blob that guest
-//! and host share: a head of 16 bytes, the argument as the call left it, and the arrays that it has written. Every part begins at a
-//! multiple of 8 bytes. The sequence number is written last, and the fence comes after it.
+//! A submission is one request: a head of 40 bytes, the ioctl's argument, the arrays that it points
+//! to and the call reads ([`calls`]), and for allocations the [`Piece`]s of memory that the guest
+//! brings. The answer goes into the context's response memory, a blob that guest and host share: a
+//! head of 16 bytes, the argument as the call left it, and the arrays that it has written. Every
+//! part begins at a multiple of 8 bytes. The sequence number is written last, and the fence comes
+//! after it.
 //!
-//! Pointers in an argument are the guest's and mean nothing here: each is replaced by the array that came with it, or by null.
+//! Pointers in an argument are the guest's and mean nothing here: each is replaced by the array
+//! that came with it, or by null.
 
 pub mod calls;
 pub mod joined;
@@ -28,7 +31,8 @@ pub const MAX_ARRAY_BYTES: usize = 12 << 10;
 pub const MAX_PIECES: usize = 65_536;
 /// Bytes of an answer at most: a slot of the response memory.
 pub const SLOT_BYTES: usize = 16 << 10;
-/// Slots of the response memory, as many as a context has rings: a call has a slot and the ring of that number to itself.
+/// Slots of the response memory, as many as a context has rings: a call has a slot and the ring of
+/// that number to itself.
 pub const SLOTS: usize = 64;
 
 const PIECE_BYTES: usize = 24;
@@ -296,7 +300,8 @@ impl Request {
         ANSWER_HEAD_BYTES + padded(self.argument.len()) + written.map(|array| padded(array.bytes)).sum::<usize>()
     }
 
-    /// The answer without its sequence number, which is to be written last: `errno`, the argument and the arrays as they are now.
+    /// The answer without its sequence number, which is to be written last: `errno`, the argument
+    /// and the arrays as they are now.
     #[must_use]
     pub fn answer(&self, errno: i32) -> Vec<u8> {
         let mut bytes = vec![0; ANSWER_HEAD_BYTES];

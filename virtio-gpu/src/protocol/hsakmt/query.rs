@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! QUERY_INFO: 128 bytes, of which the type is at 48 and what it is about at 56. The answer has 416 bytes, then lists.
+//! QUERY_INFO: 128 bytes, of which the type is at 48 and what it is about at 56. The answer has 416
+//! bytes, then lists.
 
 use super::super::{put32, put64, u32_at, u64_at, Malformed};
 
@@ -64,7 +65,8 @@ pub enum Query {
     Capabilities,
     /// Switches retries.
     SetXnack(u32),
-    /// One that is known and not offered: device handles and commands on file descriptors of the host.
+    /// One that is known and not offered: device handles and commands on file descriptors of the
+    /// host.
     NotOffered(u32),
 }
 

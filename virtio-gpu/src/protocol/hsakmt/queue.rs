@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! QUEUE: 136 bytes, the type at 124. The answer has libhsakmt's queue resource and where the doorbell and the pointers are.
+//! QUEUE: 136 bytes, the type at 124. The answer has libhsakmt's queue resource and where the
+//! doorbell and the pointers are.
 
 use super::super::{put32, put64, u32_at, u64_at, Malformed};
 

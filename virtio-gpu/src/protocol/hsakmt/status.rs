@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What came of a request: libhsakmt's status numbers. What the host refuses without asking KFD is a negative errno, as in virglrenderer.
+//! What came of a request: libhsakmt's status numbers. What the host refuses without asking KFD is
+//! a negative errno, as in virglrenderer.
 
 /// All well.
 pub const SUCCESS: i32 = 0;

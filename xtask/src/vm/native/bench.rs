@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask vm native bench`: what the guest's registrations cost, in each way that there is on the host.
+//! `cargo xtask vm native bench`: what the guest's registrations cost, in each way that there is on
+//! the host.
 //!
-//! A boot for each way; in each the same memory is registered in few pieces and in many, in turn. So every ratio is of one run on one
-//! machine.
+//! A boot for each way; in each the same memory is registered in few pieces and in many, in turn.
+//! So every ratio is of one run on one machine.
 
 use std::fmt::Write as _;
 use std::fs;

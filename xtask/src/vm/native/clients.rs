@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask vm native clients`: the distribution's ROCm programs in the guest, on the host's machine.
+//! `cargo xtask vm native clients`: the distribution's ROCm programs in the guest, on the host's
+//! machine.
 //!
-//! The guest has no KFD. `vkfd run --forward` in it finds the virtio-gpu and carries the programs' calls through it; their libraries come from
-//! the host's distribution and are not changed. The device is `vkfd virtio-gpu` on the host.
+//! The guest has no KFD. `vkfd run --forward` in it finds the virtio-gpu and carries the programs'
+//! calls through it; their libraries come from the host's distribution and are not changed. The
+//! device is `vkfd virtio-gpu` on the host.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A boot: the device's process, and QEMU beside it.
 //!
-//! The device ends with its VMM (`--once`), and its last words say what was left of the guest: nothing must be.
+//! The device ends with its VMM (`--once`), and its last words say what was left of the guest:
+//! nothing must be.
 
 use std::fs::{self, File};
 use std::io::IsTerminal;
@@ -118,7 +119,8 @@ impl Machine {
         let mut job = Job::default();
         for (name, _) in MODULES {
             let file = initrd.add_module(&self.parts.module(name))?;
-            // Linux 7.3's virtio-gpu does not wait for the answers to what it frees last, and may crash when it is unloaded then.
+            // Linux 7.3's virtio-gpu does not wait for the answers to what it frees last, and may
+            // crash when it is unloaded then.
             job.modules.push(vkfd_guest::Module { name: name.into(), file, parameters: String::new(), stays: true });
         }
         Ok((initrd, job))
@@ -133,7 +135,8 @@ impl Machine {
             .args(qemu.get_args())
             .env_remove("LD_LIBRARY_PATH");
         command.args(["-no-user-config", "-nodefaults", "-no-reboot", "-display", "none"]);
-        // One thread: with more, a stock kernel that patches its code at boot can die of it under emulation.
+        // One thread: with more, a stock kernel that patches its code at boot can die of it under
+        // emulation.
         command.args(["-accel", "tcg,thread=single", "-cpu", "max,la57=off", "-smp", "1"]);
         command.args(["-machine", "q35,memory-backend=ram", "-m", &format!("{memory_mib}M")]);
         command.args(["-object", &format!("memory-backend-memfd,id=ram,size={memory_mib}M,share=on")]);
@@ -173,8 +176,9 @@ impl Machine {
 }
 
 fn kernel_words(more: &str) -> String {
-    // The processor's own counter is measured at boot, by an emulated processor that a busy host may stop in between: the guest's clock could then run
-    // many times too fast. The HPET's rate is known.
+    // The processor's own counter is measured at boot, by an emulated processor that a busy host
+    // may stop in between: the guest's clock could then run many times too fast. The HPET's rate is
+    // known.
     let clock = "tsc=unstable clocksource=hpet no_timer_check";
     format!("console=ttyS0 panic=-1 {clock} rcupdate.rcu_cpu_stall_timeout=60 {more}")
 }

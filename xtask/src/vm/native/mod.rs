@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask vm native`: a guest with an unmodified kernel, whose virtio-gpu is `vkfd virtio-gpu`.
+//! `cargo xtask vm native`: a guest with an unmodified kernel, whose virtio-gpu is
+//! `vkfd virtio-gpu`.
 //!
-//! Mechanism: QEMU 11.1 and the distribution's stock kernel come from a newer suite, unpacked into the cache ([`parts`]). A boot
-//! ([`machine`]) has the device in a process beside QEMU, and runs `vkfd-native` (`vm/native`), which does in the guest what AMD's library does. What
-//! the guest says, what the kernel's log says and what the device says in the end are all looked at ([`suite`]). [`controls`] breaks the device, and
-//! the guest has to notice. [`clients`] runs the distribution's ROCm programs in the guest, whose calls are forwarded.
+//! Mechanism: QEMU 11.1 and the distribution's stock kernel come from a newer suite, unpacked into
+//! the cache ([`parts`]). A boot ([`machine`]) has the device in a process beside QEMU, and runs
+//! `vkfd-native` (`vm/native`), which does in the guest what AMD's library does. What the guest
+//! says, what the kernel's log says and what the device says in the end are all looked at
+//! ([`suite`]). [`controls`] breaks the device, and the guest has to notice. [`clients`] runs the
+//! distribution's ROCm programs in the guest, whose calls are forwarded.
 
 mod bench;
 mod clients;
@@ -20,10 +23,12 @@ use clap::Subcommand;
 
 use crate::Verdict;
 
-/// A guest with a stock kernel whose ROCm calls go through virtio-gpu to vkfd on the host (native context)
+/// A guest with a stock kernel whose ROCm calls go through virtio-gpu to vkfd on the host (native
+/// context)
 ///
-/// The first run gets QEMU 11.1 and a kernel (160 MB) from the distribution's newer suites and unpacks them into ~/.cache/vkfd; no root is needed
-/// for that. Without an action it runs the checks and then the controls: some minutes.
+/// The first run gets QEMU 11.1 and a kernel (160 MB) from the distribution's newer suites and
+/// unpacks them into ~/.cache/vkfd; no root is needed for that. Without an action it runs the
+/// checks and then the controls: some minutes.
 ///
 /// Exit status: 0 all is well, 1 findings, 2 it could not be done.
 #[derive(clap::Args)]
@@ -40,7 +45,8 @@ enum Action {
     Controls,
     /// Measure registration in three ways, of memory in few pieces and in many
     Bench(bench::Args),
-    /// The distribution's ROCm programs, unmodified, in the guest on the host's machine (`vkfd run --forward`), with controls
+    /// The distribution's ROCm programs, unmodified, in the guest on the host's machine
+    /// (`vkfd run --forward`), with controls
     Clients(clients::Args),
     /// A shell in such a guest, with vkfd-native and busybox; ctrl-a x switches it off
     Shell,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! QEMU and the guest's kernel, from the distribution's packages.
 //!
-//! The QEMU of this machine's suite cannot show a vhost-user device's memory to a guest; 11.1 can. It is unpacked with all that it needs, its C library
-//! too, into the cache, and started through its own dynamic loader. The kernel is the distribution's, as it is; of its modules the few are
+//! The QEMU of this machine's suite cannot show a vhost-user device's memory to a guest; 11.1 can.
+//! It is unpacked with all that it needs, its C library too, into the cache, and started through
+//! its own dynamic loader. The kernel is the distribution's, as it is; of its modules the few are
 //! taken that virtio-gpu is made of.
 
 use std::fs;

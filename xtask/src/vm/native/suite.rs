@@ -9,7 +9,8 @@ use super::super::{verdict, Flavor};
 use super::machine::{Machine, Ran, Wanted};
 use crate::Verdict;
 
-/// Programs of the guest, each with its seconds. Killed programs are followed by one that has all to itself again.
+/// Programs of the guest, each with its seconds. Killed programs are followed by one that has all
+/// to itself again.
 const COMMANDS: [(&str, u64); 7] = [
     ("vkfd-native check --mib 64", 300),
     ("vkfd-native --layout y2025 check --mib 8", 200),
@@ -54,7 +55,8 @@ pub fn run() -> Result<Verdict> {
     })
 }
 
-/// The last check has two contexts. When the first of them begins, nothing of the killed programs is there any more.
+/// The last check has two contexts. When the first of them begins, nothing of the killed programs
+/// is there any more.
 fn alone(log: &str) -> Option<String> {
     let begins = log.lines().filter(|line| line.contains("a context begins"));
     let others: Vec<u64> =
