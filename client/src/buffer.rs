@@ -169,7 +169,7 @@ impl Buffer {
                 offset,
             )
         };
-        let at = at.map_err(ClientError::call("mmap (VRAM or GTT)"))?;
+        let at = at.inspect_err(|_| self.reservation.doubt()).map_err(ClientError::call("mmap (VRAM or GTT)"))?;
         debug_assert_eq!(at, self.reservation.start().as_ptr());
         // A child would write to the parent's device memory, as if it were its own.
         // SAFETY: advice about a mapping that this buffer owns.

@@ -115,6 +115,19 @@ impl Reservation {
         }
     }
 
+    /// Something was to be mapped over all of it, and that failed. The kernel may have unmapped what
+    /// was there before, so that the addresses may be another thread's by now: they are taken
+    /// again, or, where anything is mapped, left alone for good.
+    pub(crate) fn doubt(&mut self) {
+        if !self.owned {
+            return;
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: nothing is replaced.
+        let at = unsafe { libc::mmap(self.start.as_ptr(), index(self.bytes), libc::PROT_NONE, flags, -1, 0) };
+        self.owned = at == self.start.as_ptr();
+    }
+
     fn check(self, aperture: &Aperture) -> Result<Self> {
         let Aperture { base, limit } = aperture;
         if aperture.contains(self.gpu_va().0, self.bytes) {

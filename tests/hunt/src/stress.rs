@@ -83,20 +83,22 @@ impl Dice {
     }
 }
 
-/// A process, and its memory for SVM.
+/// A process, whose KFD it is of, and its memory for SVM.
 #[derive(Clone)]
 struct Process {
+    host: Arc<Host>,
     client: Client,
     area: Arc<svm::Area>,
 }
 
 impl Process {
-    fn open(host: &Host, xnack: bool) -> Result<Self> {
+    fn open(host: &Arc<Host>, xnack: bool) -> Result<Self> {
         let client = match host.open(xnack) {
             Err(Stop::Skip(_)) => host.open(false),
             opened => opened,
         };
-        Ok(Self { client: client.map_err(said).context("open")?, area: Arc::new(svm::Area::new()?) })
+        let client = client.map_err(said).context("open")?;
+        Ok(Self { host: host.clone(), client, area: Arc::new(svm::Area::new()?) })
     }
 }
 
@@ -286,8 +288,7 @@ struct Worker {
 
 /// What a thread has in a process: its memory, all of which has a pattern, and a buffer on it.
 struct Job {
-    host: Arc<Host>,
-    client: Client,
+    process: Process,
     engine: Engine,
     memory: Memory,
     buffer: Buffer,
@@ -318,7 +319,7 @@ impl Worker {
                 if !self.shared.goes_on() {
                     break;
                 }
-                self.act(&mut job).with_context(|| format!("in process {at}: {:?}", job.client.snapshot()))?;
+                self.act(&mut job).with_context(|| format!("in process {at}: {:?}", job.process.client.snapshot()))?;
             }
             self.finish(job, at)?;
         }
@@ -330,8 +331,7 @@ impl Worker {
         self.note(format!("SVM in process {at}"));
         let process = self.shared.places[at].process();
         let thread = (self.number, self.shared.plan.threads.max(1) as u64);
-        let host = self.shared.places[at].host.clone();
-        let mut job = svm::Job::start(self, (&host, &process.client), &process.area, thread)?;
+        let mut job = svm::Job::start(self, &process, thread)?;
         for _ in 0..self.dice.below(120) {
             if !self.shared.goes_on() {
                 break;
@@ -343,26 +343,35 @@ impl Worker {
 
     /// Makes a call, sometimes with one of the driver's operations failing: then it fails with
     /// ENOMEM, or does not, and works the next time.
-    fn call<T>(&mut self, host: &Host, what: &str, call: impl Fn() -> vkfd_client::Result<T>) -> Result<T> {
+    fn call<T>(&mut self, process: &Process, what: &str, call: impl Fn() -> vkfd_client::Result<T>) -> Result<T> {
+        let named_before = process.area.ended();
         if self.shared.plan.failures && self.dice.below(4) == 0 {
             let n = self.dice.below(40);
             self.note(format!("{what}, failpoint {n}"));
-            let (result, reached) = host.fail_nth(n, &call).map_err(said)?;
+            let (result, reached) = process.host.fail_nth(n, &call).map_err(said)?;
             match result {
                 Ok(value) => return Ok(value),
-                Err(error) if !reached => return Err(error).context(format!("{what}, without a failure on purpose")),
+                Err(error) if !reached && !process.area.has_named(&error, named_before) => {
+                    return Err(error).context(format!("{what}, without a failure on purpose"))
+                }
                 Err(_) => {}
             }
         }
         self.note(what.to_owned());
-        call().with_context(|| what.to_owned())
+        loop {
+            let named_before = process.area.ended();
+            match call() {
+                Err(error) if process.area.has_named(&error, named_before) => {}
+                done => return done.with_context(|| what.to_owned()),
+            }
+        }
     }
 
     fn start(&mut self, at: usize) -> Result<Job> {
-        let host = self.shared.places[at].host.clone();
-        let client = self.shared.places[at].process().client;
+        let process = self.shared.places[at].process();
+        let client = &process.client;
         let gpu = client.gpus()[usize::try_from(self.dice.below(2))?].id;
-        let engine = self.call(&host, "an engine", || Engine::new(&client, gpu))?;
+        let engine = self.call(&process, "an engine", || Engine::new(client, gpu))?;
         let memory = Memory::anonymous(PAGES * PAGE)?;
         memory.fill(0);
         let mut pages = Vec::new();
@@ -376,8 +385,8 @@ impl Worker {
         let strategy = [Strategy::Batch, Strategy::BatchFlag, Strategy::PerRange][usize::try_from(self.dice.below(3))?];
         let options = RegisterOptions { gpus: GpuSet::from(gpu), strategy, ..RegisterOptions::default() };
         // SAFETY: nobody has references to the memory, and only this thread and its GPU touch it.
-        let buffer = self.call(&host, "register", || unsafe { client.register_ranges(&ranges, &options) })?;
-        Ok(Job { host, client, engine, memory, buffer, pages, seeds: vec![0; usize::try_from(PAGES)?] })
+        let buffer = self.call(&process, "register", || unsafe { client.register_ranges(&ranges, &options) })?;
+        Ok(Job { process, engine, memory, buffer, pages, seeds: vec![0; usize::try_from(PAGES)?] })
     }
 
     fn act(&mut self, job: &mut Job) -> Result<()> {
@@ -404,15 +413,15 @@ impl Worker {
             7 | 8 => self.write(job, seed)?,
             9 => {
                 let gpus = GpuSet::Only(job.buffer.mapped_on());
-                self.call(&job.host, "unmap", || job.buffer.unmap(&gpus))?;
-                self.call(&job.host, "map", || job.buffer.map(&gpus))?;
+                self.call(&job.process, "unmap", || job.buffer.unmap(&gpus))?;
+                self.call(&job.process, "map", || job.buffer.map(&gpus))?;
             }
             10 => {
-                let gpu = job.client.gpus()[usize::try_from(self.dice.below(2))?].id;
+                let gpu = job.process.client.gpus()[usize::try_from(self.dice.below(2))?].id;
                 let bytes = (1 + self.dice.below(32)) * PAGE;
                 let options =
                     if self.dice.below(2) == 0 { AllocOptions::vram(gpu, bytes) } else { AllocOptions::gtt(bytes) };
-                let buffer = self.call(&job.host, "alloc", || job.client.alloc(&options))?;
+                let buffer = self.call(&job.process, "alloc", || job.process.client.alloc(&options))?;
                 self.note("free".into());
                 buffer.free()?;
             }
@@ -420,7 +429,7 @@ impl Worker {
                 self.note("snapshot".into());
                 let handles: Vec<_> = job.buffer.handles().collect();
                 for handle in handles {
-                    job.client.ranges(handle)?;
+                    job.process.client.ranges(handle)?;
                 }
             }
         }
@@ -470,7 +479,7 @@ impl Worker {
     /// Frees the buffer, or leaves that to the end of the process; sometimes replaces the process
     /// by a new one.
     fn finish(&mut self, job: Job, at: usize) -> Result<()> {
-        let Job { client, engine, memory, buffer, .. } = job;
+        let Job { process, engine, memory, buffer, .. } = job;
         self.note("the job ends".into());
         match self.dice.below(3) {
             0 => {
@@ -489,7 +498,7 @@ impl Worker {
             let old = std::mem::replace(&mut *place.process.lock().unwrap_or_else(PoisonError::into_inner), fresh);
             drop(old);
         }
-        drop(client);
+        drop(process);
         Ok(())
     }
 }

@@ -6,14 +6,15 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use vkfd_client::{Client, GpuId, GpuVa, Location, SvmAccess, SvmSet, UserptrRange};
-use vkfd_scenarios::{pattern, wrong_page, Engine, Host, Memory};
+use vkfd_client::{Client, ClientError, Errno, GpuId, GpuVa, Location, SvmAccess, SvmSet, UserptrRange};
+use vkfd_scenarios::{pattern, wrong_page, Engine, Memory};
 
-use super::{Worker, PAGE};
+use super::{Process, Worker, PAGE};
 
 /// Pages that threads share: two blocks, and parts of those beside them.
 const PAGES: u64 = 1400;
@@ -28,6 +29,8 @@ pub(super) struct Area {
     memory: Memory,
     /// Stripes that something else of the program's has got the addresses of.
     lost: Mutex<BTreeSet<u64>>,
+    /// Calls about all of it that have begun, and that have ended.
+    calls: [AtomicU64; 2],
 }
 
 impl Area {
@@ -36,12 +39,33 @@ impl Area {
         for guard in [0, PAGES + 1] {
             memory.protect(guard * PAGE, PAGE, libc::PROT_NONE)?;
         }
-        Ok(Self { memory, lost: Mutex::default() })
+        Ok(Self { memory, lost: Mutex::default(), calls: [const { AtomicU64::new(0) }; 2] })
     }
 
     /// The part of it that threads use.
     fn whole(&self) -> UserptrRange {
         self.memory.range(PAGE, PAGES * PAGE)
+    }
+
+    /// How many calls about all of it have ended.
+    pub(super) fn ended(&self) -> u64 {
+        self.calls[1].load(Ordering::SeqCst)
+    }
+
+    /// Whether a call failed for addresses that are somebody's SVM range, while another thread made
+    /// a call about all of this memory: it may have named what was unmapped here a moment ago and
+    /// is a reservation of the client library's by now. `ended` is from before the call.
+    pub(super) fn has_named(&self, error: &ClientError, ended: u64) -> bool {
+        error.errno() == Some(Errno::ADDRINUSE) && self.calls[0].load(Ordering::SeqCst) != ended
+    }
+
+    /// Makes a call about all of it, for nothing but what it does to the others'.
+    fn name_all(&self, client: &Client, set: SvmSet) {
+        self.calls[0].fetch_add(1, Ordering::SeqCst);
+        // What has no mapping just now fails it.
+        // SAFETY: the memory is the stress's own, of which no reference is ever made.
+        let _ = unsafe { client.svm_set(self.whole(), &[set]) };
+        self.calls[1].fetch_add(1, Ordering::SeqCst);
     }
 
     fn lose(&self, stripe: u64) {
@@ -86,9 +110,7 @@ impl Stripe {
 
 /// What a thread does with its stripes of a process's memory.
 pub(super) struct Job<'a> {
-    area: &'a Area,
-    host: &'a Host,
-    client: &'a Client,
+    process: &'a Process,
     gpu: GpuId,
     engine: Engine,
     xnack: bool,
@@ -97,18 +119,13 @@ pub(super) struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// Of thread `number` of `threads`.
-    pub(super) fn start(
-        worker: &mut Worker,
-        (host, client): (&'a Host, &'a Client),
-        area: &'a Area,
-        (number, threads): (u64, u64),
-    ) -> Result<Self> {
+    pub(super) fn start(worker: &mut Worker, process: &'a Process, (number, threads): (u64, u64)) -> Result<Self> {
+        let (client, area) = (&process.client, &process.area);
         let gpu = client.gpus()[usize::try_from(worker.dice.below(2))?].id;
-        let engine = worker.call(host, "an engine", || Engine::new(client, gpu))?;
+        let engine = worker.call(process, "an engine", || Engine::new(client, gpu))?;
         let own = (number..PAGES.div_ceil(STRIPE)).step_by(usize::try_from(threads)?).filter(|n| area.has(*n));
         let stripe = |number| Stripe { number, seed: None, given: false, lost: false };
-        let mut job =
-            Self { area, host, client, gpu, engine, xnack: client.xnack()?, stripes: own.map(stripe).collect() };
+        let mut job = Self { process, gpu, engine, xnack: client.xnack()?, stripes: own.map(stripe).collect() };
         let count = job.stripes.len().max(1);
         job.stripes.rotate_left(usize::try_from(worker.dice.below(count as u64))? % count);
         job.stripes.truncate(usize::try_from(STRIPES)?);
@@ -120,40 +137,40 @@ impl<'a> Job<'a> {
     }
 
     fn va(&self, at: usize) -> GpuVa {
-        GpuVa(self.area.memory.range(self.stripes[at].bytes().0, PAGE).start)
+        GpuVa(self.process.area.memory.range(self.stripes[at].bytes().0, PAGE).start)
     }
 
     fn replace(&mut self, at: usize) -> Result<()> {
         let (offset, bytes) = self.stripes[at].bytes();
-        self.area.memory.replace(offset, bytes).context("mmap")?;
-        self.host.told();
+        self.process.area.memory.replace(offset, bytes).context("mmap")?;
+        self.process.host.told();
         (self.stripes[at].seed, self.stripes[at].given) = (None, false);
         Ok(())
     }
 
     fn set(&self, worker: &mut Worker, what: &str, range: UserptrRange, set: SvmSet) -> Result<()> {
         // SAFETY: the memory is the stress's own, of which no reference is ever made.
-        worker.call(self.host, what, || unsafe { self.client.svm_set(range, &[set]) })
+        worker.call(self.process, what, || unsafe { self.process.client.svm_set(range, &[set]) })
     }
 
     fn give(&mut self, worker: &mut Worker, at: usize) -> Result<()> {
         let (offset, bytes) = self.stripes[at].bytes();
         let access = if worker.dice.below(4) == 0 { SvmAccess::InPlace } else { SvmAccess::Migrate };
-        let range = self.area.memory.range(offset, bytes);
+        let range = self.process.area.memory.range(offset, bytes);
         self.set(worker, "SVM access", range, SvmSet::Access(self.gpu, access))?;
         self.stripes[at].given = true;
         Ok(())
     }
 
     fn write(&mut self, at: usize, seed: u64) {
-        self.area.memory.fill_pages(self.stripes[at].pages(), seed);
+        self.process.area.memory.fill_pages(self.stripes[at].pages(), seed);
         self.stripes[at].seed = Some(seed);
     }
 
     fn cpu_sees(&self, at: usize) -> Result<()> {
         let stripe = &self.stripes[at];
         let (offset, bytes) = stripe.bytes();
-        if !stripe.is_right(&self.area.memory.read(offset, bytes)) {
+        if !stripe.is_right(&self.process.area.memory.read(offset, bytes)) {
             bail!(
                 "the CPU sees something else in pages {:?} than was written last ({:x?})",
                 stripe.pages(),
@@ -211,20 +228,19 @@ impl<'a> Job<'a> {
             }
             3..=9 => self.give(worker, at)?,
             10 => {
-                let range = self.area.memory.range(offset, bytes);
+                let range = self.process.area.memory.range(offset, bytes);
                 self.set(worker, "SVM prefetch", range, SvmSet::Prefetch(Location::Gpu(self.gpu)))?;
             }
             11 => {
-                // Everybody's, and what has no mapping just now fails it.
+                // Everybody's.
                 let to = if worker.dice.below(3) == 0 { Location::System } else { Location::Gpu(self.gpu) };
                 worker.note(format!("SVM: prefetch of all to {to:?}"));
-                // SAFETY: the memory is the stress's own, of which no reference is ever made.
-                let _ = unsafe { self.client.svm_set(self.area.whole(), &[SvmSet::Prefetch(to)]) };
+                self.process.area.name_all(&self.process.client, SvmSet::Prefetch(to));
             }
             12 => {
                 worker.note(format!("SVM: discard {pages:?}"));
-                self.area.memory.discard(offset, bytes)?;
-                self.host.told();
+                self.process.area.memory.discard(offset, bytes)?;
+                self.process.host.told();
                 self.stripes[at].seed = None;
             }
             13 => {
@@ -233,13 +249,13 @@ impl<'a> Job<'a> {
             }
             14 => {
                 worker.note(format!("SVM: unmap {pages:?}"));
-                self.area.memory.unmap(offset, bytes)?;
-                self.host.told();
+                self.process.area.memory.unmap(offset, bytes)?;
+                self.process.host.told();
                 (self.stripes[at].seed, self.stripes[at].given) = (None, false);
-                match self.area.memory.map_again(offset, bytes) {
+                match self.process.area.memory.map_again(offset, bytes) {
                     Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                         self.stripes[at].lost = true;
-                        self.area.lose(self.stripes[at].number);
+                        self.process.area.lose(self.stripes[at].number);
                     }
                     mapped => mapped.context("mmap")?,
                 }
@@ -247,15 +263,15 @@ impl<'a> Job<'a> {
             _ => {
                 worker.note(format!("SVM: protect {pages:?}"));
                 if worker.dice.below(2) == 0 {
-                    self.area.memory.protect(offset, bytes, libc::PROT_READ)?;
+                    self.process.area.memory.protect(offset, bytes, libc::PROT_READ)?;
                     self.cpu_sees(at)?;
                 } else {
                     // Long enough for others to make a call beside it.
-                    self.area.memory.protect(offset, bytes, libc::PROT_NONE)?;
+                    self.process.area.memory.protect(offset, bytes, libc::PROT_NONE)?;
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                self.area.memory.protect(offset, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
-                self.host.told();
+                self.process.area.memory.protect(offset, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
+                self.process.host.told();
             }
         }
         Ok(())
