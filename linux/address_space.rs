@@ -24,6 +24,7 @@ use crate::hmm::{self, Pfn};
 use crate::interval_notifier::{IntervalNotifier, Invalidation, Operations, Sequence};
 use crate::migrate::{self, Lists, Select};
 use crate::pin::PinnedPages;
+use crate::sabotage::SWITCHES;
 use core::any::Any;
 use core::ops::Range;
 use core::time::Duration;
@@ -41,7 +42,7 @@ use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapp
 use vkfd_driver::device_memory::{DeviceMemory, Migration};
 use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc, Vec};
-use vkfd_driver::sabotage::FailPoint;
+use vkfd_driver::sabotage::{FailPoint, Switch};
 
 /// How long one call of HMM may go on beginning again. Since the notifier notes nothing, it never
 /// has to. But HMM counts the time that it waits for the lock of the mappings, and goes back
@@ -596,6 +597,7 @@ impl<'a> Looked<'a> {
     /// Where the pages of `span` are among those looked at, if all are.
     fn place(&self, span: CpuSpan) -> Option<Range<usize>> {
         let first = index(span.start().0.checked_sub(self.start.0)? / PAGE_SIZE as u64);
+        let first = first.saturating_sub(usize::from(SWITCHES.has(Switch::NearRanges)));
         let end = first.checked_add(index(span.pages()))?;
         (end <= self.pages).then_some(first..end)
     }

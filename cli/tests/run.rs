@@ -70,6 +70,13 @@ fn programs_of_the_system_read_the_topology() {
         let read = run(options, &["cat", &format!("{nodes}/1/name")]);
         assert_eq!(out(&read).trim(), name, "{}", err(&read));
     }
+    // libdrm tells GPUs apart by the primary node that is beside the render node; without one all
+    // are the same to it, and the thunk of ROCm 6 acquires one GPU's VM with another's file.
+    for gpu in 0..3 {
+        let nodes = format!("/sys/dev/char/226:{}/device/drm", 128 + gpu);
+        let listed = run(&["--gpus", "3"], &["ls", &nodes]);
+        assert_eq!(out(&listed), format!("card{gpu}\nrenderD{}\n", 128 + gpu), "{}", err(&listed));
+    }
     // What a program runs has it too.
     let shell = run(&["--vram", "64M"], &["sh", "-c", &format!("cat {nodes}/1/mem_banks/0/properties; ls /dev/dri")]);
     assert!(out(&shell).contains(&format!("size_in_bytes {}\n", 64 << 20)), "{}", err(&shell));

@@ -3,11 +3,11 @@
 #![cfg(feature = "embedded")]
 
 use std::ptr::NonNull;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vkfd_client::{
     AllocOptions, Client, ClientError, ComputeQueue, CopyQueue, Errno, GpuSet, GpuVa, Kernel, Launch, LoadedKernel,
-    Machine, MachineOptions, RangeFault, RegisterOptions, Strategy, UserptrRange,
+    Machine, MachineOptions, RangeFault, RegisterOptions, Strategy, SvmAccess, SvmSet, UserptrRange,
 };
 
 const PAGE: u64 = 4096;
@@ -271,6 +271,43 @@ fn read_only_registration_is_enforced_by_the_gpu() {
     let error = queue.copy_now(source.gpu_va(), target.gpu_va(), 8, LONG).unwrap_err();
     let va = source.gpu_va();
     assert!(matches!(error, ClientError::GpuFault { va: at, .. } if at == va), "{error:?}");
+}
+
+/// SVM memory is watched 512 MiB at a time, and what is mapped there later must be as well: a part
+/// of it that is unmapped is no SVM memory any more.
+#[test]
+fn svm_memory_that_is_mapped_beside_other_svm_memory_is_watched_too() {
+    const BYTES: usize = 16 << 12;
+    let client = Client::on(&machine(1)).unwrap();
+    let gpu = client.gpus()[0].id;
+    for round in 0..8_usize {
+        let base = 0x2000_0000_0000 + (round << 30);
+        let svm = |at: usize| {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let hint = std::ptr::with_exposed_provenance_mut(at);
+            // SAFETY: nothing is replaced.
+            let mapped = unsafe { libc::mmap(hint, BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+            assert_eq!(mapped, hint);
+            let range = UserptrRange { start: at as u64, size: BYTES as u64 };
+            // SAFETY: the test's own memory, to which there is no reference.
+            unsafe { client.svm_set(range, &[SvmSet::Access(gpu, SvmAccess::InPlace)]) }.unwrap();
+            mapped
+        };
+        let (first, second) = (svm(base), svm(base + BYTES));
+        let gone = second.wrapping_byte_add(4 << 12);
+        // SAFETY: as above. By number: not through a symbol that anything could have a hook for.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_munmap, gone, 4 << 12) }, 0);
+        let left = 2 * BYTES as u64 - (4 << 12);
+        let patience = Instant::now() + LONG;
+        while client.svm().unwrap().bytes != left {
+            assert!(Instant::now() < patience, "round {round}: {} bytes, not {left}", client.svm().unwrap().bytes);
+            std::thread::yield_now();
+        }
+        for at in [first, second] {
+            // SAFETY: as above.
+            unsafe { libc::munmap(at, BYTES) };
+        }
+    }
 }
 
 #[test]

@@ -6,6 +6,8 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vkfd_driver::addr::PAGE;
 
 /// What a raw system call returned, as a result.
 fn result(value: libc::c_long) -> io::Result<u64> {
@@ -21,11 +23,17 @@ pub(crate) unsafe fn mmap(at: u64, bytes: u64, prot: i32, flags: i32, fd: i32, o
     result(unsafe { libc::syscall(libc::SYS_mmap, at, bytes, prot, flags, fd, offset) })
 }
 
+/// Where the next of the host's own memory is to be: where neither the kernel puts mappings by
+/// itself nor a sanitizer has its shadow. A program that unmaps a part of a mapping, and later all
+/// of it, would take along what had come to lie in the hole.
+static OWN: AtomicU64 = AtomicU64::new(0x5000_0000_0000);
+
 /// Fresh zeroed memory, readable and writable.
 pub(crate) fn map_anonymous(bytes: usize, flags: i32) -> io::Result<NonNull<u8>> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
-    let at = unsafe { mmap(0, bytes as u64, prot, flags | libc::MAP_ANONYMOUS, -1, 0) }?;
+    let hint = OWN.fetch_add((bytes as u64).next_multiple_of(PAGE).saturating_add(PAGE), Ordering::Relaxed);
+    // SAFETY: the address is no more than a hint: nothing that exists is touched.
+    let at = unsafe { mmap(hint, bytes as u64, prot, flags | libc::MAP_ANONYMOUS, -1, 0) }?;
     NonNull::new(std::ptr::with_exposed_provenance_mut(vkfd_driver::addr::index(at)))
         .ok_or(io::ErrorKind::OutOfMemory.into())
 }

@@ -39,6 +39,10 @@ impl Watch for UserWatch {
         self.told.begun() != seq.0
     }
 
+    fn listen(&self, span: CpuSpan) -> Result {
+        Ok(self.mm.listen(&self.told, span)?)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -38,6 +38,28 @@ fn nothing_is_told_when_nothing_changes() {
     assert_eq!(w.told(area.all(), &pages, CpuSpan::between(CpuVa(0), CpuVa(0))), None);
 }
 
+/// Memory that is mapped where a watch has been for a while.
+#[test]
+fn what_is_mapped_later_is_told_of_once_it_is_listened_to() {
+    let _one = serial();
+    let mm = mm!();
+    let area = Area::new(16);
+    let wide = CpuSpan::between(CpuVa(area.at), CpuVa(area.at + (1 << 30)));
+    let w = Watched::new(mm, wide);
+    for listen in [false, true] {
+        let later = Area::map(area.at + 64 * PAGE, 16, RW, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+        assert_eq!(later.at, area.at + 64 * PAGE);
+        if listen {
+            w.watch.listen(later.all()).unwrap();
+        }
+        w.fault(later.all(), Access::Write);
+        w.counter.take_gone();
+        raw_unmap(later.pages(4, 2));
+        mm.settle();
+        assert_eq!(w.counter.take_gone() != 0, listen);
+    }
+}
+
 #[test]
 fn munmap_of_a_part() {
     let _one = serial();

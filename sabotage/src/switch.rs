@@ -137,6 +137,7 @@ switches! {
         EmptyToSystem = "empty_to_system": "Pages come back from the GPU without their contents.";
         ForgetFree = "forget_free": "Pages of the GPU that are free are forgotten.";
         KeepOthers = "keep_others": "Pages that only other processes have are not evicted.";
+        NearRanges = "near_ranges": "Of ranges that are looked up together, all but the first have the pages one further back.";
     }
 }
 

@@ -122,12 +122,15 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
         }
     }
     root.link(&format!("{pci}/subsystem"), "../../../bus/pci")?;
-    root.write(&format!("{pci}/drm/{node}/dev"), &format!("{number}\n"))?;
-    root.write(
-        &format!("{pci}/drm/{node}/uevent"),
-        &format!("MAJOR={DRM_MAJOR}\nMINOR={minor}\nDEVNAME=dri/{node}\nDEVTYPE=drm_minor\n"),
-    )?;
-    root.link(&format!("{pci}/drm/{node}/device"), &format!("../../../{slot}"))?;
+    // libdrm tells GPUs apart by the names of their primary nodes, which nobody opens here.
+    for (node, minor) in [(format!("card{index}"), index), (node.clone(), minor)] {
+        root.write(&format!("{pci}/drm/{node}/dev"), &format!("{DRM_MAJOR}:{minor}\n"))?;
+        root.write(
+            &format!("{pci}/drm/{node}/uevent"),
+            &format!("MAJOR={DRM_MAJOR}\nMINOR={minor}\nDEVNAME=dri/{node}\nDEVTYPE=drm_minor\n"),
+        )?;
+        root.link(&format!("{pci}/drm/{node}/device"), &format!("../../../{slot}"))?;
+    }
     root.link(&format!("sys/class/drm/{node}"), &format!("../../devices/vkfd/{slot}/drm/{node}"))?;
     root.link(&format!("sys/dev/char/{number}"), &format!("../../devices/vkfd/{slot}/drm/{node}"))?;
     root.link(&format!("sys/bus/pci/devices/{slot}"), &format!("../../../devices/vkfd/{slot}"))?;

@@ -143,6 +143,13 @@ pub trait Watch: Send + Sync {
     /// Whether an invalidation of the interval has begun since `seq` was read.
     fn read_retry(&self, seq: Seq) -> bool;
 
+    /// What is mapped in `span`, a part of the interval, is of interest from now on, also what was
+    /// mapped there after the watch was made: its changes are told. For hosts that are told of
+    /// changes mapping by mapping. O(mappings), sleeps. ENOMEM.
+    fn listen(&self, _span: CpuSpan) -> Result {
+        Ok(())
+    }
+
     /// The host's own type, for its `fault`.
     fn as_any(&self) -> &dyn core::any::Any;
 }

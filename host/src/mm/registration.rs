@@ -109,6 +109,23 @@ impl Mm {
         registered.map(|_| ())
     }
 
+    /// Registers what is mapped in `span`, a part of a watch's, by now: a watch's interval may be
+    /// larger than what was mapped in it when the watch was made. ENOMEM as [`Self::register`].
+    pub(crate) fn listen(&self, told: &Told, span: CpuSpan) -> Result<(), Errno> {
+        let Some(uffd) = &self.uffd else { return Ok(()) };
+        let _registration = self.registration();
+        let mut registered = Ok(());
+        self.each_unmoved(span, |part| {
+            match uffd.register(part) {
+                Ok(true) => {}
+                // What is there is not told of by events. A fault tries again.
+                Ok(false) => told.mark_unregistered(),
+                Err(errno) => registered = Err(errno),
+            }
+        });
+        registered
+    }
+
     /// Registers the watched parts of `span` for events. With `registration` held.
     fn watch_again(&self, span: CpuSpan) {
         let Some(uffd) = &self.uffd else { return };

@@ -17,7 +17,7 @@ use super::programs::{SCENARIOS, STRESS};
 use super::{verdict, Flavor};
 
 /// What is broken, and which scenarios must notice.
-const CONTROLS: [(Option<Switch>, &[&str]); 9] = [
+const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
     (
         None,
         &[
@@ -43,6 +43,13 @@ const CONTROLS: [(Option<Switch>, &[&str]); 9] = [
     // No call ever finds that anything has changed.
     (Some(Switch::GenerationCheck), &["coherence_deadline", "coherence_invalidated_while_registered"]),
     (Some(Switch::RangeEnd), &["coherence_gaps_and_neighbours", "coherence_only_what_is_hit"]),
+    (
+        Some(Switch::NearRanges),
+        &[
+            "one_to_4096_ranges_lie_in_array_order_and_both_sides_write",
+            "ranges_near_each_other_are_looked_up_one_by_one_where_pages_are_missing",
+        ],
+    ),
     (Some(Switch::EmptyToDevice), &["kernel_device_in_place", "kernel_device_direct_io"]),
     (Some(Switch::EmptyToSystem), &["kernel_device_private", "kernel_device_unloaded"]),
     (Some(Switch::ForgetFree), &["kernel_device_unmapped_in_part"]),

@@ -128,11 +128,12 @@ impl Process {
     /// before they were there, when nobody listened or what was told of had been dealt with
     /// already, is not a range's. O(mappings) where all is mapped.
     pub(super) fn svm_confirm(&self, span: CpuSpan) -> Result {
-        // Some hosts tell of an unmap before it is done.
         for base in windows_of(span) {
             os::interrupted()?;
             let watch = self.svm().inner.lock().window(base).map(|watched| watched.watch.clone());
             if let Some(watch) = watch {
+                watch.listen(watch.span().overlap(span))?;
+                // Some hosts tell of an unmap before it is done.
                 watch.read_begin();
             }
         }
