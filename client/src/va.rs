@@ -115,8 +115,8 @@ impl Reservation {
         }
     }
 
-    /// Something was to be mapped over all of it, and that failed. The kernel may have unmapped what
-    /// was there before, so that the addresses may be another thread's by now: they are taken
+    /// Something was to be mapped over all of it, and that failed. The kernel may have unmapped
+    /// what was there before, so that the addresses may be another thread's by now: they are taken
     /// again, or, where anything is mapped, left alone for good.
     pub(crate) fn doubt(&mut self) {
         if !self.owned {
