@@ -86,12 +86,31 @@ impl Mm {
     /// ENOMEM when it cannot be watched for want of mappings: going on would miss what happens to
     /// it.
     pub(super) fn register(&self, told: &Told) -> Result<(), Errno> {
-        let Some(uffd) = &self.uffd else { return Ok(()) };
+        if self.uffd.is_none() {
+            return Ok(());
+        }
         sabotage::while_registering();
         // Before registering: an event that comes meanwhile sets it again.
         told.mark_registered();
+        self.register_part(told, told.span())
+    }
+
+    /// Registers what is mapped in `span`, a part of a watch's, by now: a watch's interval may be
+    /// larger than what was mapped in it when the watch was made. ENOMEM as [`Self::register`].
+    pub(crate) fn listen(&self, told: &Told, span: CpuSpan) -> Result<(), Errno> {
+        if self.uffd.is_none() {
+            return Ok(());
+        }
+        let _registration = self.registration();
+        self.register_part(told, span)
+    }
+
+    /// Registers `span` for a watch, which is marked as not registered where some of that cannot
+    /// be: a fault tries again. With `registration` held.
+    fn register_part(&self, told: &Told, span: CpuSpan) -> Result<(), Errno> {
+        let Some(uffd) = &self.uffd else { return Ok(()) };
         let mut registered = Ok(true);
-        self.each_unmoved(told.span(), |part| {
+        self.each_unmoved(span, |part| {
             registered = match (registered, uffd.register(part)) {
                 (Ok(all), Ok(done)) => Ok(all && done),
                 (Err(errno), _) | (_, Err(errno)) => Err(errno),
@@ -106,24 +125,7 @@ impl Mm {
                  raise the limit (sysctl vm.max_map_count)"
             );
         }
-        registered.map(|_| ())
-    }
-
-    /// Registers what is mapped in `span`, a part of a watch's, by now: a watch's interval may be
-    /// larger than what was mapped in it when the watch was made. ENOMEM as [`Self::register`].
-    pub(crate) fn listen(&self, told: &Told, span: CpuSpan) -> Result<(), Errno> {
-        let Some(uffd) = &self.uffd else { return Ok(()) };
-        let _registration = self.registration();
-        let mut registered = Ok(());
-        self.each_unmoved(span, |part| {
-            match uffd.register(part) {
-                Ok(true) => {}
-                // What is there is not told of by events. A fault tries again.
-                Ok(false) => told.mark_unregistered(),
-                Err(errno) => registered = Err(errno),
-            }
-        });
-        registered
+        registered.map(drop)
     }
 
     /// Registers the watched parts of `span` for events. With `registration` held.

@@ -29,8 +29,10 @@ pub(super) struct Area {
     memory: Memory,
     /// Stripes that something else of the program's has got the addresses of.
     lost: Mutex<BTreeSet<u64>>,
-    /// Calls about all of it that have begun, and that have ended.
-    calls: [AtomicU64; 2],
+    /// Calls about all of it that have begun.
+    begun: AtomicU64,
+    /// And that have ended.
+    ended: AtomicU64,
 }
 
 impl Area {
@@ -39,7 +41,7 @@ impl Area {
         for guard in [0, PAGES + 1] {
             memory.protect(guard * PAGE, PAGE, libc::PROT_NONE)?;
         }
-        Ok(Self { memory, lost: Mutex::default(), calls: [const { AtomicU64::new(0) }; 2] })
+        Ok(Self { memory, lost: Mutex::default(), begun: AtomicU64::new(0), ended: AtomicU64::new(0) })
     }
 
     /// The part of it that threads use.
@@ -49,23 +51,23 @@ impl Area {
 
     /// How many calls about all of it have ended.
     pub(super) fn ended(&self) -> u64 {
-        self.calls[1].load(Ordering::SeqCst)
+        self.ended.load(Ordering::SeqCst)
     }
 
     /// Whether a call failed for addresses that are somebody's SVM range, while another thread made
     /// a call about all of this memory: it may have named what was unmapped here a moment ago and
     /// is a reservation of the client library's by now. `ended` is from before the call.
     pub(super) fn has_named(&self, error: &ClientError, ended: u64) -> bool {
-        error.errno() == Some(Errno::ADDRINUSE) && self.calls[0].load(Ordering::SeqCst) != ended
+        error.errno() == Some(Errno::ADDRINUSE) && self.begun.load(Ordering::SeqCst) != ended
     }
 
     /// Makes a call about all of it, for nothing but what it does to the others'.
     fn name_all(&self, client: &Client, set: SvmSet) {
-        self.calls[0].fetch_add(1, Ordering::SeqCst);
+        self.begun.fetch_add(1, Ordering::SeqCst);
         // What has no mapping just now fails it.
         // SAFETY: the memory is the stress's own, of which no reference is ever made.
         let _ = unsafe { client.svm_set(self.whole(), &[set]) };
-        self.calls[1].fetch_add(1, Ordering::SeqCst);
+        self.ended.fetch_add(1, Ordering::SeqCst);
     }
 
     fn lose(&self, stripe: u64) {
