@@ -12,8 +12,8 @@
 //! The machines are of this process, or, where `VKFD_DEVICE` names a KFD, the one machine is the
 //! system's.
 //!
-//! Lock: `Place::client` is replaced by the thread that closes a process; whoever works in it holds
-//! a clone, so a process ends with the last of its users.
+//! Lock: the process of a `Place` is replaced by the thread that closes a process; whoever works in
+//! it holds a clone, so a process ends with the last of its users.
 
 mod svm;
 
@@ -103,14 +103,16 @@ impl Process {
 }
 
 /// Where a process is, which may be replaced by a new one.
-struct Place {
-    host: Arc<Host>,
-    process: Mutex<Process>,
-}
+struct Place(Mutex<Process>);
 
 impl Place {
     fn process(&self) -> Process {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts a new one there; what was there before.
+    fn replace(&self, fresh: Process) -> Process {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), fresh)
     }
 }
 
@@ -145,7 +147,7 @@ pub fn run(plan: Plan) -> Result<Report> {
     for host in &hosts {
         for number in 0..plan.processes.max(1) {
             let process = Process::open(host, number % 2 == 1)?;
-            places.push(Place { host: host.clone(), process: Mutex::new(process) });
+            places.push(Place(Mutex::new(process)));
         }
     }
     let shared = Arc::new(Shared {
@@ -245,7 +247,7 @@ fn watch(shared: &Shared) -> Result<()> {
     while shared.goes_on() {
         for (place, since) in shared.places.iter().zip(&mut evicted_since) {
             let process = place.process();
-            let patience = if matches!(*place.host, Host::Device(_)) { GUESTS_PATIENCE } else { PATIENCE };
+            let patience = if matches!(*process.host, Host::Device(_)) { GUESTS_PATIENCE } else { PATIENCE };
             let info = process.client.snapshot()?;
             ensure!(info.restores <= info.evictions, "more restores than evictions: {info:?}");
             ensure!(info.evictions - info.restores <= 1, "evicted twice without a restore: {info:?}");
@@ -493,10 +495,8 @@ impl Worker {
         drop(engine);
         if self.dice.below(4) == 0 {
             self.note(format!("process {at} is replaced"));
-            let place = &self.shared.places[at];
-            let fresh = Process::open(&place.host, self.dice.below(2) == 0)?;
-            let old = std::mem::replace(&mut *place.process.lock().unwrap_or_else(PoisonError::into_inner), fresh);
-            drop(old);
+            let fresh = Process::open(&process.host, self.dice.below(2) == 0)?;
+            drop(self.shared.places[at].replace(fresh));
         }
         drop(process);
         Ok(())
