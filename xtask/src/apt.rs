@@ -65,8 +65,8 @@ impl Apt {
         quiet(command.args(arguments))
     }
 
-    /// Downloads `packages` of `suite` with all that they need, and that a machine does not have whose dpkg
-    /// has `status` in its file of that name: an empty one is a machine that has nothing. The files.
+    /// Downloads `packages` of `suite` with all that they need, for a machine whose dpkg has
+    /// `status` in its file of that name: an empty one is a machine that has nothing. The files.
     pub fn download_all(&self, suite: &str, packages: &[&str], status: &str) -> Result<Vec<PathBuf>> {
         let file = self.directory.join("status");
         fs::write(&file, status).with_context(|| format!("write {}", file.display()))?;
