@@ -28,6 +28,7 @@ mod select;
 mod session;
 mod source;
 mod suite;
+mod thrust;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -105,6 +106,8 @@ const SUITES: &[&dyn Suite] = &[
     &runtimes::Runtimes,
     &rocm_libraries::ROCRAND,
     &rocm_libraries::ROCPRIM,
+    &rocm_libraries::ROCTHRUST,
+    &rocm_libraries::HIPCUB,
 ];
 
 /// A suite with what it needs.
