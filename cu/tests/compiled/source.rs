@@ -4,6 +4,9 @@
 //!
 //! Several of them make a unit, one file for the compiler, since starting it costs more than a
 //! program does. A program is the same in every unit.
+//!
+//! Sums go to a register before they are used: LLVM 19 folds `0 - x` into a modifier of whoever
+//! uses it, as if it were `-x` (`SelectVOP3Mods` of its AMDGPU back end), and so +0 - +0 becomes -0.
 
 use crate::support::Numbers;
 use std::fmt::{self, Display, Formatter, Write};
@@ -30,7 +33,12 @@ const TYPES: [(char, &str, bool, u32); 6] = [
 /// first argument names, one after the other, and writes the results to the second.
 pub fn unit(seeds: Range<u64>, items: usize) -> String {
     let mut text = String::from(
-        "static unsigned bits32(float x) { unsigned u; __builtin_memcpy(&u, &x, 4); return x != x ? 0x7fc00000u : u; }\n\
+        "#ifdef __AMDGCN__\n\
+         #define SUM(type, x) ({ type sum = (x); __asm__(\"\" : \"+v\"(sum)); sum; })\n\
+         #else\n\
+         #define SUM(type, x) (x)\n\
+         #endif\n\
+         static unsigned bits32(float x) { unsigned u; __builtin_memcpy(&u, &x, 4); return x != x ? 0x7fc00000u : u; }\n\
          static unsigned bits64(double x) { unsigned long u; __builtin_memcpy(&u, &x, 8); return x != x ? 0x7ff80000u : (unsigned)(u ^ u >> 32); }\n\
          static unsigned bits16(_Float16 x) { unsigned short u; __builtin_memcpy(&u, &x, 2); return x != x ? 0x7e00u : u; }\n",
     );
@@ -327,8 +335,8 @@ impl Program {
             _ => ("_Float16", ""),
         };
         match self.below(if letter == 'h' { 9 } else { 12 }) {
-            0 => format!("({a} + {b})"),
-            1 => format!("({a} - {b})"),
+            0 => format!("SUM({name}, {a} + {b})"),
+            1 => format!("SUM({name}, {a} - {b})"),
             2 => format!("({a} * {b})"),
             3 => format!("({a} / {b})"),
             4 => {
@@ -345,7 +353,7 @@ impl Program {
                 format!("({name}){x}")
             }
             7 => format!("-({a})"),
-            8 => format!("({a} * {a} + {b})"),
+            8 => format!("SUM({name}, {a} * {a} + {b})"),
             9 => format!("__builtin_floor{suffix}({a})"),
             10 => format!("__builtin_fabs{suffix}({a})"),
             _ => format!("__builtin_fma{suffix}({a}, {b}, {a})"),
