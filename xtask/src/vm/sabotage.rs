@@ -59,7 +59,7 @@ const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
 /// Which scenarios must notice that invalidations are ignored when it is the kernel that moves the
 /// pages. Each has a guest of its own: what the GPU still writes to may be anything by then, also
 /// what keeps the guest alive.
-const BEHIND_THE_BACK: [&str; 15] = [
+const BEHIND_THE_BACK: [&str; 20] = [
     "kernel_swap_under_pressure",
     "kernel_half_fits_at_once",
     "kernel_half_fits_in_turns",
@@ -69,6 +69,11 @@ const BEHIND_THE_BACK: [&str; 15] = [
     "kernel_thp_collapse",
     "kernel_thp_split",
     "kernel_compaction",
+    "kernel_computing_under_pressure",
+    "kernel_computing_numa_migration",
+    "kernel_computing_thp_collapse",
+    "kernel_computing_compaction",
+    "kernel_computing_ksm",
     "kernel_fork_of_a_client",
     "kernel_fork_while_the_gpu_writes",
     "kernel_protect_half",
