@@ -16,12 +16,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "svm_a_kernel_goes_on_while_its_memory_moves",
         about: "A kernel reads and writes memory that moves between two GPUs and the system: no step of it is lost.",
-        run: || both(|kind| moving(kind, false)),
+        run: || both(|kind| moving(of_kind(kind, false))),
     },
     Scenario {
         name: "svm_a_kernel_goes_on_while_its_memory_moves_with_xnack",
         about: "The same with GPUs that retry faults.",
-        run: || both(|kind| moving(kind, true)),
+        run: || both(|kind| moving(of_kind(kind, true))),
     },
 ];
 
@@ -30,9 +30,17 @@ const PLACES: [Option<usize>; 6] = [Some(0), None, Some(1), Some(0), Some(1), No
 /// Of a launch.
 const STEPS: u64 = 4;
 
-fn moving(kind: Kind, xnack: bool) -> Result<(), Stop> {
-    let spec = WorldSpec { gpus: 2, xnack, ..WorldSpec::default() };
-    let svm = Svm::moving(spec, kind, Memory::anonymous(2 * GRANULE)?)?;
+fn of_kind(device_memory: Kind, xnack: bool) -> WorldSpec {
+    WorldSpec { gpus: 2, device_memory, xnack, ..WorldSpec::default() }
+}
+
+/// A kernel on memory that moves between the two GPUs of `spec` and the system.
+///
+/// # Errors
+///
+/// [`Stop::Skip`] where no memory moves; otherwise what went wrong.
+pub fn moving(spec: WorldSpec) -> Result<(), Stop> {
+    let svm = Svm::moving(spec, spec.device_memory, Memory::anonymous(2 * GRANULE)?)?;
     let pages = svm.memory.pages();
     svm.memory.fill(1);
     svm.give(0, pages, &[(0, SvmAccess::Migrate), (1, SvmAccess::Migrate)])?;

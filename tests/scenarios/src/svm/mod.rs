@@ -10,7 +10,7 @@
 //! | [`neighbour`] | threads with memory of their own in one 2 MiB |
 //! | `place` | prefetch and faults move memory; in place it is used by all without moving (coherent), or comes back (private) |
 //! | `life` | what happens to memory that is on a GPU: fork, copy-on-write, partial unmap, release, writers while it moves |
-//! | `compute` | a kernel at work on memory that moves |
+//! | [`compute`] | a kernel at work on memory that moves |
 //! | `huge` | huge pages: whole, empty, given up, unmapped and moved in parts |
 //! | `repeat` | the same again and again: memory that comes and goes, goes there and half back |
 //! | `event` | what SMI events tell of all this |
@@ -21,7 +21,7 @@
 
 mod atomic;
 pub mod change;
-mod compute;
+pub mod compute;
 mod event;
 mod huge;
 mod life;
