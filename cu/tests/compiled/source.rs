@@ -5,8 +5,13 @@
 //! Several of them make a unit, one file for the compiler, since starting it costs more than a
 //! program does. A program is the same in every unit.
 //!
-//! Sums go to a register before they are used: LLVM 19 folds `0 - x` into a modifier of whoever
-//! uses it, as if it were `-x` (`SelectVOP3Mods` of its AMDGPU back end), and so +0 - +0 becomes -0.
+//! Two faults of LLVM 19's AMDGPU back end are kept out by `HIDE`, whose value the compiler knows
+//! nothing of:
+//!
+//! - `0 - x` becomes a modifier of whoever uses it, as if it were `-x`, and +0 - +0 is -0
+//!   (`SelectVOP3Mods`);
+//! - unsigned division takes a numerator with many sign bits, such as `0xffffffff`, for a small one,
+//!   and divides by floating point (`getDivNumBits`).
 
 use crate::support::Numbers;
 use std::fmt::{self, Display, Formatter, Write};
@@ -34,9 +39,9 @@ const TYPES: [(char, &str, bool, u32); 6] = [
 pub fn unit(seeds: Range<u64>, items: usize) -> String {
     let mut text = String::from(
         "#ifdef __AMDGCN__\n\
-         #define SUM(type, x) ({ type sum = (x); __asm__(\"\" : \"+v\"(sum)); sum; })\n\
+         #define HIDE(type, x) ({ type hidden = (x); __asm__(\"\" : \"+v\"(hidden)); hidden; })\n\
          #else\n\
-         #define SUM(type, x) (x)\n\
+         #define HIDE(type, x) (x)\n\
          #endif\n\
          static unsigned bits32(float x) { unsigned u; __builtin_memcpy(&u, &x, 4); return x != x ? 0x7fc00000u : u; }\n\
          static unsigned bits64(double x) { unsigned long u; __builtin_memcpy(&u, &x, 8); return x != x ? 0x7ff80000u : (unsigned)(u ^ u >> 32); }\n\
@@ -250,6 +255,8 @@ impl Program {
 
     fn unsigned(&mut self, depth: u32) -> String {
         let (a, b) = (self.expression('u', depth - 1), self.expression('u', depth - 1));
+        // Of what fits into 24 bits, division is another sequence.
+        let small = self.pick(&["", " & 0x7fffff"]);
         match self.below(16) {
             0 => format!("({a} + {b})"),
             1 => format!("({a} - {b})"),
@@ -259,8 +266,8 @@ impl Program {
             5 => format!("({a} ^ ~{b})"),
             6 => format!("({a} << ({b} & 31))"),
             7 => format!("({a} >> ({b} & 31))"),
-            8 => format!("({a} / ({b} | 1u))"),
-            9 => format!("({a} % ({b} | 1u))"),
+            8 => format!("(HIDE(unsigned, {a}){small} / ({b} | 1u))"),
+            9 => format!("(HIDE(unsigned, {a}){small} % ({b} | 1u))"),
             10 => format!("mix{}({a}, {b})", self.seed),
             11 => format!("(unsigned)__builtin_popcount({a})"),
             12 => format!("(unsigned)__builtin_clz({a} | 1u)"),
@@ -310,7 +317,7 @@ impl Program {
             3 => format!("({a} << ({b} & 63))"),
             4 => format!("({a} >> ({b} & 63))"),
             5 => format!("((unsigned long)((long){a} >> ({b} & 63)))"),
-            6 => format!("({a} / ({b} | 1))"),
+            6 => format!("(HIDE(unsigned long, {a}) / ({b} | 1))"),
             7 => format!("(unsigned long)__builtin_ctzl({a} | 1ul << 60)"),
             8 => {
                 let u = self.expression('u', depth - 1);
@@ -335,8 +342,8 @@ impl Program {
             _ => ("_Float16", ""),
         };
         match self.below(if letter == 'h' { 9 } else { 12 }) {
-            0 => format!("SUM({name}, {a} + {b})"),
-            1 => format!("SUM({name}, {a} - {b})"),
+            0 => format!("HIDE({name}, {a} + {b})"),
+            1 => format!("HIDE({name}, {a} - {b})"),
             2 => format!("({a} * {b})"),
             3 => format!("({a} / {b})"),
             4 => {
@@ -353,7 +360,7 @@ impl Program {
                 format!("({name}){x}")
             }
             7 => format!("-({a})"),
-            8 => format!("SUM({name}, {a} * {a} + {b})"),
+            8 => format!("HIDE({name}, {a} * {a} + {b})"),
             9 => format!("__builtin_floor{suffix}({a})"),
             10 => format!("__builtin_fabs{suffix}({a})"),
             _ => format!("__builtin_fma{suffix}({a}, {b}, {a})"),
