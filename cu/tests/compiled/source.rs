@@ -10,8 +10,8 @@
 //!
 //! - `0 - x` becomes a modifier of whoever uses it, as if it were `-x`, and +0 - +0 is -0
 //!   (`SelectVOP3Mods`);
-//! - unsigned division takes a numerator with many sign bits, such as `0xffffffff`, for a small one,
-//!   and divides by floating point (`getDivNumBits`).
+//! - unsigned division takes a numerator with many sign bits, such as `0xffffffff`, for a small
+//!   one, and divides by floating point (`getDivNumBits`).
 
 use crate::support::Numbers;
 use std::fmt::{self, Display, Formatter, Write};

@@ -131,8 +131,8 @@ pub(super) fn merge_and_unmerge() -> Result<(), Stop> {
 }
 
 /// A writable registration with XNACK on, and a kernel that reads and writes every word. Twins stay
-/// equal from launch to launch, so each launch begins with pages that are merged, and each while the
-/// daemon merges.
+/// equal from launch to launch, so each launch begins with pages that are merged, and runs while
+/// the daemon merges.
 pub(super) fn computing() -> Result<(), Stop> {
     const LAUNCHES: u64 = 4;
     const STEPS: u64 = 3;
