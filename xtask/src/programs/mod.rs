@@ -9,17 +9,21 @@
 //! ([`controls`]).
 //!
 //! Limits: only programs that the expectation file names are run, unless `--only` asks for others.
-//! Debian 12 is what the packages come from.
+//! Debian 12 is what the packages come from, and Debian 13, in a root of its own ([`root`]).
 
 mod cache;
 mod catch;
 mod controls;
 mod expected;
 mod gcc_torture;
+mod gtest;
 mod hip_catch;
 mod machine;
 mod report;
 mod rocm_examples;
+mod rocm_libraries;
+mod root;
+mod runtimes;
 mod select;
 mod session;
 mod source;
@@ -94,7 +98,14 @@ pub struct Args {
     library: Option<PathBuf>,
 }
 
-const SUITES: &[&dyn Suite] = &[&rocm_examples::RocmExamples, &hip_catch::HipCatch, &gcc_torture::GccTorture];
+const SUITES: &[&dyn Suite] = &[
+    &rocm_examples::RocmExamples,
+    &hip_catch::HipCatch,
+    &gcc_torture::GccTorture,
+    &runtimes::Runtimes,
+    &rocm_libraries::ROCRAND,
+    &rocm_libraries::ROCPRIM,
+];
 
 /// A suite with what it needs.
 struct Ready {
@@ -118,7 +129,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             // What unpacks it is among them.
             packages::install(suite.packages())?;
         }
-        match source.find(&sources, &cache)? {
+        match source.find(&sources, &cache, is_named(&suite))? {
             Found::Here(source) => ready.push(Ready { suite, source, expectations: Expectations::read(suite.name())? }),
             Found::Missing(how) => {
                 ensure!(!is_named(&suite), "{}: {how}", suite.name());
@@ -149,9 +160,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
                 continue;
             }
             let patience = args.minutes.map_or(suite.budget(), |minutes| Duration::from_secs(60 * minutes));
-            let session = Session { suite: *suite, source, target, machine: &machine, cache: &cache, patience };
-            let seen = session.run(&selection, expectations, args.jobs.map(usize::from))?;
-            report.add(*suite, target, &seen, expectations, &selection);
+            let (suite, machine, expected, cache) = (*suite, &machine, expectations, &cache);
+            let session = Session { suite, source, target, machine, expected, cache, patience };
+            let seen = session.run(&selection, args.jobs.map(usize::from))?;
+            report.add(suite, target, &seen, expectations, &selection);
         }
     }
     if args.propose {

@@ -89,7 +89,7 @@ impl Report {
                 standing: format!("{standing:?}"),
             });
             let told = match (standing, expected.of(name, target)) {
-                (Standing::AsExpected, Some(Expected::Pass)) => {
+                (Standing::AsExpected, Some(Expected::Pass)) if *outcome == Outcome::Passed => {
                     row.passed += 1;
                     continue;
                 }
@@ -116,6 +116,10 @@ impl Report {
         {
             row.unexpected += 1;
             self.findings.push(format!("{place}: {missing}: is in the expectation file, and did not show"));
+        }
+        for (pattern, shown, count) in expected.miscounted(&units, target, &seen.cases) {
+            row.unexpected += shown.abs_diff(count);
+            self.findings.push(format!("{place}: {pattern}: {count} cases are to show, and {shown} did"));
         }
         if !seen.late.is_empty() {
             row.unexpected += seen.late.len();

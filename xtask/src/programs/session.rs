@@ -24,6 +24,7 @@ pub(crate) struct Session<'a> {
     pub(crate) source: &'a Path,
     pub(crate) target: &'static str,
     pub(crate) machine: &'a Machine,
+    pub(crate) expected: &'a Expectations,
     pub(crate) cache: &'a Cache,
     /// No program is begun after so long.
     pub(crate) patience: Duration,
@@ -42,10 +43,10 @@ pub(crate) struct Seen {
 
 impl Session<'_> {
     /// Compiles and runs the programs that are selected.
-    pub(crate) fn run(&self, selection: &Selection, expected: &Expectations, jobs: Option<usize>) -> Result<Seen> {
+    pub(crate) fn run(&self, selection: &Selection, jobs: Option<usize>) -> Result<Seen> {
         let begun = Instant::now();
         let all = self.suite.units(self.source)?;
-        let units = selection.of(&all, |unit| expected.runs(unit, self.target));
+        let units = selection.of(&all, |unit| self.expected.runs(unit, self.target));
         if units.is_empty() {
             return Ok(Seen::default());
         }
@@ -66,7 +67,7 @@ impl Session<'_> {
                         match cases {
                             Ok(_) if late => all.late.push((*unit).into()),
                             Ok(cases) => {
-                                tell(self.suite.name(), self.target, &cases, expected);
+                                tell(self.suite.name(), self.target, &cases, self.expected);
                                 all.units.push((*unit).into());
                                 all.cases.extend(cases);
                             }
@@ -86,7 +87,8 @@ impl Session<'_> {
     /// A program, compiled and run.
     pub(crate) fn unit(&self, name: &str, shared: &Path) -> Result<Vec<Case>> {
         let at = self.cache.built(self.suite.name(), self.target, name);
-        let unit = Unit { name, target: self.target, source: self.source, at: &at };
+        let left_out = self.expected.left_out(name, self.target);
+        let unit = Unit { name, target: self.target, source: self.source, at: &at, left_out };
         match compile(&at, |_| self.suite.compile(&unit, shared))? {
             Ok(()) => self.suite.run(self.machine, &unit),
             Err(error) => Ok(vec![Case { name: name.into(), outcome: Outcome::NotBuilt(error) }]),

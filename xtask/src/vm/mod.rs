@@ -8,7 +8,6 @@
 //! the guest that has the guest's memory and an ivshmem connection.
 
 mod accelerator;
-mod apt;
 mod bench;
 mod bindgen;
 mod boot;
