@@ -299,8 +299,8 @@ impl Engine {
         self.cache.passed
     }
 
-    /// A launch begins: invalidates the instruction cache, so that code is compared with memory when
-    /// it is next used.
+    /// A launch begins: invalidates the instruction cache, so that code is compared with memory
+    /// when it is next used.
     pub fn invalidate(&mut self) {
         self.blocks.epoch += 1;
         self.opening = None;

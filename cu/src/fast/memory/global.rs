@@ -227,8 +227,8 @@ unsafe fn exchange<S: Simd>(host: *mut u8, local: *mut u8, len: usize, write: bo
     }
 }
 
-/// Stores whole lines in one page past the caches, if the page is one that the launch writes for the
-/// first time after many others: what it wrote has left the caches before anyone can read it again.
+/// Stores whole lines in one page past the caches, if the page is one that the launch writes for
+/// the first time after many others: whoever reads it next would hardly find it in a cache.
 /// `None`: nothing was done.
 #[inline(always)]
 unsafe fn pass<S: Simd>(step: &Step, cx: &mut Cx, va: u64, local: *const u8, len: usize) -> Option<()> {
