@@ -14,6 +14,7 @@
 //! | `grid` | a launch: sizes, arguments, scratch; the initial state of a wave |
 //! | `workgroup` | waves and barriers of a workgroup on one thread |
 //! | `dispatch` | workgroups over threads: which runs next |
+//! | `spare` | registers of waves that have ended, for the next ones |
 //!
 //! Limits: no TG_SPLIT, no cluster launches, no saved waves. A runtime's trap handler is not
 //! executed: `s_trap` ends the launch, but for numbers 0 and 3, which do nothing.
@@ -22,6 +23,7 @@ mod descriptor;
 mod dispatch;
 mod grid;
 mod program;
+mod spare;
 mod workgroup;
 
 pub use descriptor::{Descriptor, Preload, DESCRIPTOR_BYTES};

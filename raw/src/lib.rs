@@ -397,3 +397,27 @@ pub unsafe fn copy_lines_avx(dst: *mut u8, src: *const u8, lines: usize) -> Resu
     // SAFETY: forwarded to the caller.
     unsafe { arch::copy_lines_avx(dst, src, lines) }
 }
+
+/// [`copy_lines_avx`] past the caches: for what is not read again soon, and not in them already.
+/// What is stored afterwards may be seen before these lines, until [`fence_stores`] was called.
+///
+/// # Errors
+/// As for [`copy_lines`].
+///
+/// # Safety
+/// As for [`copy_lines_avx`]; `dst` is a multiple of 32.
+pub unsafe fn copy_lines_past(dst: *mut u8, src: *const u8, lines: usize) -> Result<(), Faulted> {
+    // SAFETY: forwarded to the caller.
+    unsafe { arch::copy_lines_past(dst, src, lines) }
+}
+
+/// Whoever sees what this thread stores from now on sees what it stored before, past the caches
+/// too.
+#[inline]
+pub fn fence_stores() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: no preconditions; every x86-64 processor has it.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}

@@ -221,6 +221,12 @@ pub(crate) unsafe fn copy_lines_avx(dst: *mut u8, src: *const u8, lines: usize) 
     unsafe { copy(dst, src, lines * 64) }
 }
 
+#[cfg(not(target_arch = "x86_64"))] // As above.
+pub(crate) unsafe fn copy_lines_past(dst: *mut u8, src: *const u8, lines: usize) -> Result<(), Faulted> {
+    // SAFETY: forwarded to the caller.
+    unsafe { copy(dst, src, lines * 64) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

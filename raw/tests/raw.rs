@@ -43,6 +43,10 @@ impl Drop for Pages {
 type Copy = unsafe fn(*mut u8, *const u8, usize) -> Result<(), Faulted>;
 const COPIES: [Copy; 2] = [raw::copy, raw::copy_nontemporal];
 
+/// Bytes that every copy can write.
+#[repr(align(32))]
+struct Aligned([u8; 192]);
+
 /// [`raw::copy_lines`] and its like.
 type CopyLines = unsafe fn(*mut u8, *const u8, usize) -> Result<(), Faulted>;
 
@@ -318,19 +322,21 @@ fn lanes_are_accessed_in_order_and_stop_at_the_one_that_faults() {
             let after = if bytes == 8 { 25 } else { 1 + bytes };
             assert_eq!([0, after].map(|at| raw::load_u8(pages.at(at)).unwrap()), [0xee, 0xee]);
         }
-        let mut lines = [0u8; 192];
+        let mut aligned = Aligned([0; 192]);
+        let lines = &mut aligned.0;
         let mut copies: Vec<CopyLines> = vec![raw::copy_lines];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx") {
-            copies.push(raw::copy_lines_avx);
+            copies.extend([raw::copy_lines_avx as CopyLines, raw::copy_lines_past]);
         }
         for copy_lines in &copies {
             lines.fill(0);
             copy_lines(lines.as_mut_ptr(), pages.at(5), 3).unwrap();
+            raw::fence_stores();
             assert_eq!(lines[..8], [4, 3, 2, 1, 0xff, 0xff, 0xff, 0xff]);
             let mut back = [0u8; 192];
             raw::copy(back.as_mut_ptr(), pages.at(5), 192).unwrap();
-            assert_eq!(lines, back);
+            assert_eq!(*lines, back);
         }
         pages.protect_last(libc::PROT_READ);
         let fault = Faulted { done: 3, addr: end.addr(), write: true };

@@ -99,7 +99,7 @@ switches! {
     /// One fast engine. A GPU passes its switches on to its engines.
     Cu = "cu" {
         Handler = "handler" ["operation"]: "The fast engine's handler of an operation spoils its result.";
-        Chain = "chain": "The last source of a chained operation is the first.";
+        Chain = "chain": "The last source of a chained operation is the first; the first of a sum of 64 bits is the second.";
     }
     /// The memory of the process that the user host runs in.
     Host = "host" {

@@ -19,8 +19,8 @@ use crate::{tree, Verdict};
 ///
 /// Compiles kernels/src/kernels.cl for each processor with clang-19 (Debian: clang-19, lld-19,
 /// llvm-19), and writes kernels/code/PROCESSOR.co; the same with the kernel of the client library's
-/// examples; and bench/src/compute/kernels/launch.cl for gfx900, to launch.co beside it. With
-/// --check it writes nothing and compares.
+/// examples and of the scenarios; and bench/src/compute/kernels/launch.cl for gfx900, to launch.co
+/// beside it. With --check it writes nothing and compares.
 ///
 /// Exit status: 0 done, or equal; 1 differences; 2 it could not be done.
 #[derive(clap::Args)]
@@ -63,7 +63,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let of_bench = (bench.join("launch.cl"), "gfx900", bench.join("launch.co"));
     let examples = tree::root().join("client/examples");
     let of_example = (examples.join("triple.cl"), "gfx900", examples.join("triple.gfx900.co"));
-    let objects: Vec<_> = of_client.into_iter().chain([of_bench, of_example]).collect();
+    let scenarios = tree::root().join("tests/scenarios/src/stir");
+    let of_scenarios = (scenarios.join("stir.cl"), "gfx900", scenarios.join("stir.gfx900.co"));
+    let objects: Vec<_> = of_client.into_iter().chain([of_bench, of_example, of_scenarios]).collect();
     let mut findings = Vec::new();
     for (source, processor, place) in &objects {
         let made = build.join(place.file_name().context("a file")?);

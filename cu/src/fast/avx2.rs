@@ -29,6 +29,11 @@ impl Simd for Avx2 {
         unsafe { vkfd_raw::copy_lines_avx(to, from, lines) }
     }
     #[inline(always)]
+    unsafe fn copy_lines_past(to: *mut u8, from: *const u8, lines: usize) -> Result<(), vkfd_raw::Faulted> {
+        // SAFETY: the caller's; the processor has AVX.
+        unsafe { vkfd_raw::copy_lines_past(to, from, lines) }
+    }
+    #[inline(always)]
     unsafe fn load(from: *const u32) -> __m256i {
         // SAFETY: the caller's, as in all of these.
         unsafe { _mm256_loadu_si256(from.cast()) }

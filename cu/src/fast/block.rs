@@ -11,9 +11,10 @@ use super::chain::Chained;
 use super::chain::{self, Operands};
 use super::constants::Constants;
 use super::step::{Run, Source, Step};
-use super::{lane, matrix, memory, mix, packed, scalar, special, wide};
+use super::{lane, matrix, memory, mix, packed, scalar, special, sum, wide};
 use crate::exit::{Exit, Refusal};
 use crate::fidelity::{fidelity, Fidelity};
+use crate::reference::memory::{kind, Kind};
 use crate::wave::Wave;
 use crate::world::{Access, World};
 use std::cell::Cell;
@@ -101,6 +102,8 @@ pub(super) struct Block {
     /// invalidations.
     pub(super) run: u64,
     epoch: u64,
+    /// It has an instruction that orders stores: what goes past the caches is to be seen before it.
+    pub(super) orders: bool,
 }
 
 /// One word of code.
@@ -113,6 +116,24 @@ fn fetch(world: &mut dyn World, pc: u64) -> Result<(u32, usize), Exit> {
     let word = unsafe { vkfd_raw::load_u32(span.ptr.cast()) };
     let lost = crate::exit::Miss { va: pc, access: Access::Execute, lost: true, reason: 0 };
     Ok((word.map_err(|_| Exit::Miss(lost))?, span.ptr.addr()))
+}
+
+/// Words of code that are read at once.
+const TOGETHER: usize = 64;
+
+/// Reads words of code, at most `most`, as far as they lie together; how many, at least one.
+fn fetch_words(world: &mut dyn World, pc: u64, words: &mut [u32; TOGETHER], most: usize) -> Result<usize, Exit> {
+    let span = world.translate(pc, Access::Execute).map_err(Exit::Miss)?;
+    if span.len < 4 || pc % 4 != 0 || span.ptr.addr() % 4 != 0 {
+        return Err(Exit::Refused(Refusal::Illegal { word: 0 }));
+    }
+    let count = most.min(span.len / 4).min(TOGETHER);
+    // SAFETY: within a span, while the gate is open; nothing refers to it (World). There is room.
+    let copied = unsafe { vkfd_raw::copy(words.as_mut_ptr().cast(), span.ptr, 4 * count) };
+    copied.map(|()| count).map_err(|fault| {
+        let va = pc.wrapping_add(fault.done as u64);
+        Exit::Miss(crate::exit::Miss { va, access: Access::Execute, lost: true, reason: 0 })
+    })
 }
 
 impl Block {
@@ -136,6 +157,7 @@ impl Block {
             host: [0; 2],
             run,
             epoch,
+            orders: false,
         };
         let mut at = pc;
         let mut builder = Builder { layout, avx2, constants };
@@ -151,6 +173,7 @@ impl Block {
             builder.steps(&inst, place, &mut block.steps);
             at = at.wrapping_add(inst.bytes.into());
             let last = ends(inst.op);
+            block.orders |= orders(inst.op);
             if let Fidelity::Approximate(_) = fidelity(inst.op, layout.target) {
                 block.inexact.push(inst.op);
             }
@@ -162,11 +185,14 @@ impl Block {
         // Every block ends with a jump.
         let place = Place { inst: block.insts.len() as u32, offset: at.wrapping_sub(pc) as u32, bytes: 0 };
         block.steps.push(place.step(scalar::fall));
+        if block.orders {
+            block.steps.iter_mut().for_each(|step| step.past = false);
+        }
         block.link();
         Ok(block)
     }
 
-    /// Tells the steps which comes next, and makes chains. They do not move from now on.
+    /// Tells the steps which comes next, and makes chains and sums. They do not move from now on.
     fn link(&mut self) {
         self.operands = self.steps.iter().map(|step| chain::operands(step).unwrap_or_default()).collect();
         // From behind, so that each step knows how many follow it.
@@ -182,6 +208,12 @@ impl Block {
                 step.run = run;
             }
             (step.links, step.chain) = (links, self.operands.as_ptr().wrapping_add(index));
+        }
+        for index in 0..self.steps.len() {
+            let before = index.checked_sub(1).and_then(|index| self.steps.get(index)).map(|step| step.inst);
+            if let Some(run) = sum::handler(before, self.steps.get(index..).unwrap_or_default()) {
+                self.steps[index].run = run;
+            }
         }
         let first = self.steps.as_mut_ptr();
         for index in 1..self.steps.len() {
@@ -230,16 +262,27 @@ impl Block {
     /// Whether the code is still what was decoded, for a wave that comes here first in a run. If it
     /// is where it was and nobody has invalidated the instruction cache, it is not looked at.
     pub(super) fn still(&mut self, world: &mut dyn World, (run, epoch): (u64, u64)) -> Result<bool, Exit> {
-        let last = self.end().wrapping_sub(4);
-        let place = |world: &mut dyn World, pc| {
-            world.translate(pc, Access::Execute).map(|span| span.ptr.addr()).map_err(Exit::Miss)
+        let place = |world: &mut dyn World, pc| world.translate(pc, Access::Execute).map_err(Exit::Miss);
+        let first = place(world, self.pc)?;
+        let begin = first.ptr.addr();
+        // The words lie together as far as the span goes, nearly always to the last.
+        let behind = 4 * self.words.len().saturating_sub(1);
+        let last = if behind < first.len {
+            begin.wrapping_add(behind)
+        } else {
+            place(world, self.end().wrapping_sub(4))?.ptr.addr()
         };
-        let host = [place(world, self.pc)?, place(world, last)?];
+        let host = [begin, last];
         if host != self.host || epoch != self.epoch {
-            for (index, word) in self.words.iter().enumerate() {
-                if fetch(world, self.pc.wrapping_add(4 * index as u64))?.0 != *word {
+            let mut index = 0;
+            while index < self.words.len() {
+                let at = self.pc.wrapping_add(4 * index as u64);
+                let mut now = [0u32; TOGETHER];
+                let count = fetch_words(world, at, &mut now, self.words.len() - index)?;
+                if self.words[index..index + count] != now[..count] {
                     return Ok(false);
                 }
+                index += count;
             }
             self.host = host;
         }
@@ -259,11 +302,17 @@ impl Block {
                     operands[3] = operands[1];
                 }
             }
+            // A sum's first source is twice its second.
+            for step in self.steps.iter_mut().filter(|step| step.half.is_some()) {
+                if !std::ptr::fn_addr_eq(step.run, step.alone) {
+                    (step.src[0], step.scalar[0]) = (step.src[1], step.scalar[1]);
+                }
+            }
             return;
         }
         let number = sabotage.value(Switch::Handler).and_then(|number| usize::try_from(number).ok());
         let Some(&op) = number.and_then(|number| Op::ALL.get(number)) else { return };
-        for step in self.steps.iter_mut().filter(|step| step.chained.is_some()) {
+        for step in self.steps.iter_mut().filter(|step| step.chained.is_some() || step.half.is_some()) {
             step.run = step.alone;
         }
         let mut index = self.steps.len();
@@ -331,6 +380,24 @@ fn ends(op: Op) -> bool {
         )
 }
 
+/// Whether an operation orders the stores before it and those after it, as a release does.
+fn orders(op: Op) -> bool {
+    matches!(
+        op,
+        Op::SWaitcnt
+            | Op::SWaitcntVmcnt
+            | Op::SWaitcntVscnt
+            | Op::SWaitcntExpcnt
+            | Op::SWaitcntLgkmcnt
+            | Op::SWaitcntDepctr
+            | Op::SWaitIdle
+            | Op::SWaitEvent
+            | Op::SBarrier
+            | Op::SDcacheWb
+            | Op::SDcacheWbVol
+    ) || kind(op) == Some(Kind::Nothing)
+}
+
 /// Which instruction a step is.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
@@ -354,6 +421,8 @@ impl Place {
             next: std::ptr::null(),
             alone: run,
             chained: None,
+            half: None,
+            past: false,
             chain: std::ptr::null(),
             links: 0,
             behind: std::ptr::null(),

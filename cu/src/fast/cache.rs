@@ -12,6 +12,17 @@ use crate::world::{Access, Span, World};
 const ENTRIES: usize = 1024;
 /// Bytes of a page, the least that page tables map.
 pub(super) const PAGE: u64 = 4096;
+/// In a tag: the launch writes this page for the first time, after many others.
+const FRESH: u64 = 1 << 11;
+/// Times that a tag has room for.
+const TIMES: u64 = 1 << 10;
+
+/// Pages that a launch asks for on this thread, for writing, before they are noted, and noted pages
+/// before stores go past the caches: 8 MiB together, which is some processors' share of the last
+/// cache.
+const BEFORE: u32 = 1024;
+/// Bits for pages; of more memory than 1 GiB some are taken for written that are not.
+const NOTED: usize = 1 << 18;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -20,6 +31,9 @@ struct Entry {
     ptr: *mut u8,
 }
 
+/// No time is zero.
+const NOTHING: Entry = Entry { tag: 0, ptr: std::ptr::null_mut() };
+
 /// Pages that were translated since the gate was opened.
 pub(super) struct Cache {
     entries: Box<[Entry; ENTRIES]>,
@@ -27,6 +41,16 @@ pub(super) struct Cache {
     time: u64,
     /// Bytes that handlers have read and written since they were last counted.
     pub(super) moved: u64,
+    /// Something was stored past the caches, and what is stored next may be seen before it.
+    pub(super) past: bool,
+    /// How often the launch has asked for a page for writing, until there are enough of them.
+    asked: u32,
+    /// How many pages it has written since then, until there are enough of them, and which.
+    written: u32,
+    noted: Vec<u64>,
+    /// Bytes that were stored past the caches.
+    #[cfg(feature = "sabotage")]
+    pub(super) passed: u64,
 }
 
 // SAFETY: the pointers are only used by the thread that holds the gate open; after a move they are
@@ -35,15 +59,74 @@ unsafe impl Send for Cache {}
 
 impl Cache {
     pub(super) fn new() -> Cache {
-        Cache { entries: Box::new([Entry { tag: u64::MAX, ptr: std::ptr::null_mut() }; ENTRIES]), time: 0, moved: 0 }
+        Cache {
+            entries: Box::new([NOTHING; ENTRIES]),
+            time: 1,
+            moved: 0,
+            past: false,
+            asked: 0,
+            written: 0,
+            noted: Vec::new(),
+            #[cfg(feature = "sabotage")]
+            passed: 0,
+        }
+    }
+
+    /// A launch begins.
+    pub(super) fn begin(&mut self) {
+        (self.asked, self.written) = (0, 0);
+    }
+
+    /// What was stored past the caches is seen before what is stored from now on.
+    #[inline(always)]
+    pub(super) fn settle(&mut self) {
+        if std::mem::take(&mut self.past) {
+            vkfd_raw::fence_stores();
+        }
+    }
+
+    /// Whether the launch has written so much that stores may go past the caches.
+    #[inline(always)]
+    pub(super) fn streams(&self) -> bool {
+        self.written == BEFORE
+    }
+
+    /// [`Cache::page`] for writing, of a page that the launch has not written before its last
+    /// translation.
+    #[inline(always)]
+    pub(super) fn fresh_page(&mut self, world: &mut dyn World, va: u64) -> Option<*mut u8> {
+        let ptr = self.page(world, va, true)?;
+        let (slot, _) = self.place(va, true);
+        (self.entries[slot].tag & FRESH != 0).then_some(ptr)
+    }
+
+    /// Notes that a page is about to be written; whether that is the first time, after many others.
+    fn note(&mut self, page: u64) -> bool {
+        if self.asked < BEFORE {
+            self.asked += 1;
+            return false;
+        }
+        if self.written == 0 {
+            self.noted.clear();
+            self.noted.resize(NOTED / 64, 0);
+        }
+        let index = (page / PAGE) as usize % NOTED;
+        let bit = 1 << (index % 64);
+        let known = self.noted[index / 64] & bit != 0;
+        self.noted[index / 64] |= bit;
+        let many = self.written == BEFORE;
+        if !known && !many {
+            self.written += 1;
+        }
+        many && !known
     }
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        // The low bits of a tag have room for 2^11 times.
-        self.time = (self.time + 1) & 0x7ff;
+        self.time = (self.time + 1) % TIMES;
         if self.time == 0 {
-            self.entries.fill(Entry { tag: u64::MAX, ptr: std::ptr::null_mut() });
+            self.entries.fill(NOTHING);
+            self.time = 1;
         }
     }
 
@@ -53,7 +136,7 @@ impl Cache {
     pub(super) fn page(&mut self, world: &mut dyn World, va: u64, write: bool) -> Option<*mut u8> {
         let (slot, tag) = self.place(va, write);
         let entry = self.entries[slot];
-        let ptr = if entry.tag == tag { entry.ptr } else { self.refill(world, slot, tag)? };
+        let ptr = if entry.tag & !FRESH == tag { entry.ptr } else { self.refill(world, slot, tag)? };
         Some(ptr.wrapping_add((va & (PAGE - 1)) as usize))
     }
 
@@ -75,7 +158,8 @@ impl Cache {
         if (len as u64) < PAGE {
             return None;
         }
-        self.entries[slot] = Entry { tag, ptr };
+        let fresh = access == Access::Write && self.note(tag & !(PAGE - 1));
+        self.entries[slot] = Entry { tag: if fresh { tag | FRESH } else { tag }, ptr };
         Some(ptr)
     }
 }

@@ -15,7 +15,7 @@
 //! | `step`, `block`, `constants` | pre-decoded instructions |
 //! | `simd`, `avx2` | vectors of eight lanes |
 //! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
-//! | `chain` | FMAs one after another |
+//! | `chain`, `sum` | FMAs one after another; sums of 64 bits in two instructions |
 //! | `half`, `packed`, `mix` | operations of 16 bits, on both halves of a word, and of mixed precision |
 //! | `unfused`, `saturate`, `memo` | sums that round twice; integers that saturate; the rarer functions of a half |
 //! | `vop`, `prepare` | from an instruction of the vector encodings to steps; SDWA, DPP, modifiers |
@@ -56,6 +56,7 @@ mod scalar;
 mod simd;
 mod special;
 mod step;
+mod sum;
 mod unfused;
 mod vector;
 mod vop;
@@ -271,7 +272,7 @@ impl Engine {
     /// [`Switch::Handler`](vkfd_sabotage::Switch::Handler) the lowest bit of lane 5 of the
     /// destination (a scalar destination's lowest bit) is wrong; the switch's value is the
     /// operation's number in [`Op::ALL`]. With [`Switch::Chain`](vkfd_sabotage::Switch::Chain) the
-    /// last source of a chain is the first.
+    /// last source of a chain is the first, and the first of a sum of 64 bits is the second.
     pub fn sabotage(&mut self, switches: Switches) {
         self.blocks.sabotage = switches;
     }
@@ -292,10 +293,18 @@ impl Engine {
         &self.slow
     }
 
-    /// Invalidates the instruction cache: code is compared with memory when it is next used.
+    /// Bytes that were stored past the caches.
+    #[cfg(feature = "sabotage")]
+    pub fn passed(&self) -> u64 {
+        self.cache.passed
+    }
+
+    /// A launch begins: invalidates the instruction cache, so that code is compared with memory
+    /// when it is next used.
     pub fn invalidate(&mut self) {
         self.blocks.epoch += 1;
         self.opening = None;
+        self.cache.begin();
     }
 
     /// Runs a wave for about `budget` instructions, until it is left for another reason, or the
@@ -309,6 +318,8 @@ impl Engine {
         }
         let mut done = 0;
         let exit = self.turn(wave, group, world, budget, &mut done);
+        // Another thread may go on with the wave, or look at what it stored.
+        self.cache.settle();
         world.retired(done);
         world.moved(std::mem::take(&mut self.cache.moved));
         exit
@@ -323,6 +334,7 @@ impl Engine {
                 return Exit::Yield;
             }
             if wave.mode.0 & STRANGE != 0 || wave.done != 0 {
+                self.cache.settle();
                 // The reference engine alone knows what these mean.
                 let exit = reference::fetch(wave, &mut Seam(world))
                     .and_then(|inst| reference::execute(&inst, wave, group, &mut Seam(world)));
@@ -357,6 +369,9 @@ impl Engine {
             // SAFETY: a block of `blocks`, none of which goes before the next call of `block`.
             // Handlers do not reach it.
             let block = unsafe { &*block };
+            if block.orders {
+                cx.cache.settle();
+            }
             let end = run_block(block, &mut cx, done);
             for &op in &block.inexact {
                 cx.world.inexact(op);

@@ -27,6 +27,11 @@ pub(super) trait Simd: Copy + 'static {
         // SAFETY: the caller's.
         unsafe { vkfd_raw::copy_lines(to, from, lines) }
     }
+    /// [`vkfd_raw::copy_lines_past`], where the processor can; `to` is a multiple of 32.
+    unsafe fn copy_lines_past(to: *mut u8, from: *const u8, lines: usize) -> Result<(), vkfd_raw::Faulted> {
+        // SAFETY: the caller's.
+        unsafe { vkfd_raw::copy_lines(to, from, lines) }
+    }
     unsafe fn load(from: *const u32) -> Self::V;
     unsafe fn store(to: *mut u32, value: Self::V);
     unsafe fn splat(value: u32) -> Self::V;

@@ -8,6 +8,7 @@
 
 use super::cache::Cache;
 use super::chain::{Chained, Operands};
+use super::sum::Half;
 use crate::exit::Exit;
 use crate::group::Group;
 use crate::wave::{Mode, Row, Wave};
@@ -92,6 +93,10 @@ pub(super) struct Step {
     pub(super) alone: Run,
     /// Chains that it can be in, see [`super::chain`].
     pub(super) chained: Option<Chained>,
+    /// Its part in a sum of 64 bits, see [`super::sum`].
+    pub(super) half: Option<Half>,
+    /// What it stores may go past the caches: nothing in its block orders it.
+    pub(super) past: bool,
     /// The operands of the chain that begins here, for how many steps, and the step behind them.
     pub(super) chain: *const Operands,
     pub(super) links: u32,

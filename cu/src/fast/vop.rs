@@ -8,7 +8,7 @@
 use super::block::{Builder, Place};
 use super::prepare::{self, Lanes, Part};
 use super::step::{Run, Source, Step, ROW};
-use super::{chain, half, memo, ops, saturate, scalar, special, unfused, vector};
+use super::{chain, half, memo, ops, saturate, scalar, special, sum, unfused, vector};
 use crate::reference::{self, Kind};
 use vkfd_isa::{Dpp, DppKind, Extension, Inst, Op, Operand, SdwaSelect, SdwaUnused};
 
@@ -314,6 +314,7 @@ impl Builder<'_> {
         };
         step.alone = step.run;
         step.chained = chain::handler(op, avx2, kind);
+        step.half = sum::Half::of(op, avx2, kind).filter(|_| !saturates);
         steps.push(step);
         steps.extend(finish);
         if dpp.is_some() {

@@ -7,9 +7,10 @@
 //! Source: AMDGPUUsage, "Initial Kernel Execution State".
 
 use super::program::{LaunchError, Program};
+use super::spare;
 use super::workgroup::Workgroup;
 use crate::group::{Apertures, Group};
-use crate::wave::{Row, Wave};
+use crate::wave::{Row, Wave, LANES};
 use vkfd_isa::Operand;
 
 /// Most work-items of a work-group.
@@ -164,7 +165,7 @@ impl Launch {
             scalar: [0; 128],
             scc: false,
             mode: program.mode,
-            rows: vec![Row::ZERO; program.vgprs.into()],
+            rows: spare::rows(program.vgprs.into()),
             acc: program.acc,
             sgprs: program.sgprs,
             flat_scratch: 0,
@@ -204,25 +205,37 @@ impl Launch {
         let exec = if count == 64 { u64::MAX } else { (1u64 << count) - 1 };
         let kept = usize::from(self.program.item_ids);
         let packs = self.program.target.packs_work_item_ids();
+        // Row by row, without a branch per lane: an empty kernel's launch is little more than this.
+        let count = usize::try_from(count).unwrap_or(0);
         let [width, height, _] = size;
-        let mut ids = [first % width, first / width % height, first / width / height];
-        for lane in 0..usize::try_from(count).unwrap_or(0) {
-            let mut given = ids;
-            given.iter_mut().skip(kept).for_each(|id| *id = 0);
+        if width >= items {
+            // One dimension: the others are zero, as the rows are.
+            if let Some(row) = wave.rows.first_mut().filter(|_| kept > 0) {
+                row.0.iter_mut().take(count).zip(first..).for_each(|(slot, id)| *slot = id);
+            }
+        } else {
+            let mut ids = [first % width, first / width % height, first / width / height];
+            let mut given = [Row::ZERO; 3];
+            for lane in 0..count.min(LANES) {
+                for axis in 0..3 {
+                    given[axis].0[lane] = ids[axis];
+                }
+                ids[0] += 1;
+                if ids[0] == width {
+                    (ids[0], ids[1]) = (0, ids[1] + 1);
+                    if ids[1] == height {
+                        (ids[1], ids[2]) = (0, ids[2] + 1);
+                    }
+                }
+            }
             if packs {
-                given = [given[0] | given[1] << 10 | given[2] << 20, 0, 0];
-            }
-            for (row, id) in wave.rows.iter_mut().zip(given).take(if packs { 1 } else { kept }) {
-                if let Some(slot) = row.0.get_mut(lane) {
-                    *slot = id;
+                if let Some(row) = wave.rows.first_mut() {
+                    for (axis, ids) in given.iter().enumerate().take(kept) {
+                        row.0.iter_mut().zip(ids.0).for_each(|(slot, id)| *slot |= id << (10 * axis));
+                    }
                 }
-            }
-            ids[0] += 1;
-            if ids[0] == width {
-                (ids[0], ids[1]) = (0, ids[1] + 1);
-                if ids[1] == height {
-                    (ids[1], ids[2]) = (0, ids[2] + 1);
-                }
+            } else {
+                wave.rows.iter_mut().zip(given).take(kept).for_each(|(row, ids)| *row = ids);
             }
         }
         wave.set_pair(Operand::EXEC, exec);

@@ -5,6 +5,7 @@
 //! of a group that wait for each other get on, and a turn ends after each wave had its budget, so
 //! that groups that wait for each other do, too. Between two runs the gate is left.
 
+use super::spare;
 use crate::exit::{Exit, Refusal, Stop};
 use crate::group::Group;
 use crate::wave::Wave;
@@ -109,8 +110,8 @@ impl Workgroup {
     }
 
     /// The scratch slots that it occupies.
-    pub(super) fn into_slots(self) -> Vec<u32> {
-        self.slots
+    pub(super) fn into_slots(mut self) -> Vec<u32> {
+        std::mem::take(&mut self.slots)
     }
 
     /// Runs each wave for up to `budget` instructions at a time, until all have ended or had
@@ -170,6 +171,14 @@ impl Workgroup {
             }
         }
         Turn::More { waiting: false }
+    }
+}
+
+impl Drop for Workgroup {
+    fn drop(&mut self) {
+        for wave in self.waves.drain(..) {
+            spare::keep(wave.rows);
+        }
     }
 }
 

@@ -1,9 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Random C programs without undefined behaviour: one function of sixteen words that gives as many
-//! results.
+//! Random C programs without undefined behaviour, each a function of sixteen words that gives as
+//! many results.
+//!
+//! Several of them make a unit, one file for the compiler, since starting it costs more than a
+//! program does. A program is the same in every unit.
+//!
+//! Two faults of LLVM 19's AMDGPU back end are kept out by `HIDE`, whose value the compiler knows
+//! nothing of:
+//!
+//! - `0 - x` becomes a modifier of whoever uses it, as if it were `-x`, and +0 - +0 is -0
+//!   (`SelectVOP3Mods`);
+//! - unsigned division takes a numerator with many sign bits, such as `0xffffffff`, for a small
+//!   one, and divides by floating point (`getDivNumBits`).
 
 use crate::support::Numbers;
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter, Write};
+use std::ops::Range;
 
 /// Words that an item reads, and writes.
 pub const WORDS: usize = 16;
@@ -21,35 +33,68 @@ const TYPES: [(char, &str, bool, u32); 6] = [
     ('h', "_Float16", true, 16),
 ];
 
-/// A generator of one program.
-pub struct Source {
+/// A file of the programs `seeds`: a kernel `k` with the seed's number of each for the GPU. For the
+/// host a `main` that reads each program's `items` times [`WORDS`] words from the file that its
+/// first argument names, one after the other, and writes the results to the second.
+pub fn unit(seeds: Range<u64>, items: usize) -> String {
+    let mut text = String::from(
+        "#ifdef __AMDGCN__\n\
+         #define HIDE(type, x) ({ type hidden = (x); __asm__(\"\" : \"+v\"(hidden)); hidden; })\n\
+         #else\n\
+         #define HIDE(type, x) (x)\n\
+         #endif\n\
+         static unsigned bits32(float x) { unsigned u; __builtin_memcpy(&u, &x, 4); return x != x ? 0x7fc00000u : u; }\n\
+         static unsigned bits64(double x) { unsigned long u; __builtin_memcpy(&u, &x, 8); return x != x ? 0x7ff80000u : (unsigned)(u ^ u >> 32); }\n\
+         static unsigned bits16(_Float16 x) { unsigned short u; __builtin_memcpy(&u, &x, 2); return x != x ? 0x7e00u : u; }\n",
+    );
+    let mut calls = String::new();
+    for seed in seeds {
+        let program = Program::new(seed);
+        let _ = write!(
+            text,
+            "{program}#ifdef __AMDGCN__\n\
+             __attribute__((amdgpu_kernel)) void k{seed}(const unsigned *in, unsigned *out) {{\n\
+             \x20 unsigned i = __builtin_amdgcn_workitem_id_x();\n\
+             \x20 body{seed}(in + i * {WORDS}, out + i * {WORDS});\n}}\n#endif\n",
+        );
+        let _ = writeln!(calls, "  if (run(from, to, body{seed})) return 1;");
+    }
+    let words = items * WORDS;
+    let _ = write!(
+        text,
+        "#ifndef __AMDGCN__\n#include <stdio.h>\n\
+         static int run(FILE *from, FILE *to, void (*body)(const unsigned *, unsigned *)) {{\n\
+         \x20 static unsigned in[{words}], out[{words}];\n\
+         \x20 if (fread(in, 4, {words}, from) != {words}) return 1;\n\
+         \x20 for (unsigned i = 0; i < {items}; i++) body(in + i * {WORDS}, out + i * {WORDS});\n\
+         \x20 return fwrite(out, 4, {words}, to) != {words};\n}}\n\
+         int main(int argc, char **argv) {{\n\
+         \x20 FILE *from = fopen(argv[1], \"rb\"), *to = fopen(argv[2], \"wb\");\n\
+         \x20 if (!from || !to) return 1;\n{calls}  return fclose(to);\n}}\n#endif\n",
+    );
+    text
+}
+
+/// A program, made from its seed.
+struct Program {
+    seed: u64,
     numbers: Numbers,
     text: String,
     loops: u32,
 }
 
-impl Source {
-    /// The program of a seed, with a kernel `k` for the GPU and a function `host` for the host.
-    pub fn program(seed: u64) -> String {
-        let mut source = Source { numbers: Numbers(seed), text: String::new(), loops: 0 };
-        source.helpers();
-        source.body();
-        source.text.push_str(
-            "#ifdef __AMDGCN__\n\
-             __attribute__((amdgpu_kernel)) void k(const unsigned *in, unsigned *out) {\n\
-             \x20 unsigned i = __builtin_amdgcn_workitem_id_x();\n\
-             \x20 body(in + i * 16, out + i * 16);\n}\n\
-             #else\n\
-             #include <stdio.h>\n#include <stdlib.h>\n\
-             int main(int argc, char **argv) {\n\
-             \x20 static unsigned in[64 * 16], out[64 * 16];\n\
-             \x20 FILE *f = fopen(argv[1], \"rb\");\n\
-             \x20 if (!f || fread(in, 4, 1024, f) != 1024) return 1;\n\
-             \x20 for (unsigned i = 0; i < 64; i++) body(in + i * 16, out + i * 16);\n\
-             \x20 f = fopen(argv[2], \"wb\");\n\
-             \x20 return !f || fwrite(out, 4, 1024, f) != 1024 || fclose(f);\n}\n#endif\n",
-        );
-        source.text
+impl Display for Program {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Program {
+    fn new(seed: u64) -> Program {
+        let mut program = Program { seed, numbers: Numbers(seed), text: String::new(), loops: 0 };
+        program.helper();
+        program.body();
+        program
     }
 
     fn below(&mut self, count: u64) -> u64 {
@@ -62,11 +107,11 @@ impl Source {
     }
 
     /// A function that is called, so that calls and the stack have a part.
-    fn helpers(&mut self) {
-        let a = self.below(31) + 1;
+    fn helper(&mut self) {
+        let (a, seed) = (self.below(31) + 1, self.seed);
         let _ = write!(
             self.text,
-            "__attribute__((noinline)) static unsigned mix(unsigned a, unsigned b) {{\n\
+            "__attribute__((noinline)) static unsigned mix{seed}(unsigned a, unsigned b) {{\n\
              \x20 unsigned t[8];\n\
              \x20 for (unsigned j = 0; j < 8; j++) t[j] = a * (j + {a}u) ^ b;\n\
              \x20 return t[b & 7] + t[(a >> 3) & 7] + (a << (b & 31) | b >> (a & 15));\n}}\n"
@@ -74,7 +119,7 @@ impl Source {
     }
 
     fn body(&mut self) {
-        self.text.push_str("static void body(const unsigned *in, unsigned *out) {\n");
+        let _ = writeln!(self.text, "static void body{}(const unsigned *in, unsigned *out) {{", self.seed);
         for (n, (letter, name, float, width)) in TYPES.into_iter().enumerate() {
             for at in 0..EACH {
                 let word = (n as u64 * 3 + at) % WORDS as u64;
@@ -113,12 +158,6 @@ impl Source {
             }
         }
         let _ = writeln!(self.text, "  out[12] = a[0] ^ a[3];\n  out[13] = a[7] + a[5];\n  out[14] = u2 ^ u3 ^ s2 ^ s3;\n  out[15] = bits32(f2) ^ bits64(d2);\n}}");
-        self.text.insert_str(
-            0,
-            "static unsigned bits32(float x) { unsigned u; __builtin_memcpy(&u, &x, 4); return x != x ? 0x7fc00000u : u; }\n\
-             static unsigned bits64(double x) { unsigned long u; __builtin_memcpy(&u, &x, 8); return x != x ? 0x7ff80000u : (unsigned)(u ^ u >> 32); }\n\
-             static unsigned bits16(_Float16 x) { unsigned short u; __builtin_memcpy(&u, &x, 2); return x != x ? 0x7e00u : u; }\n",
-        );
     }
 
     /// A variable of the type.
@@ -216,6 +255,8 @@ impl Source {
 
     fn unsigned(&mut self, depth: u32) -> String {
         let (a, b) = (self.expression('u', depth - 1), self.expression('u', depth - 1));
+        // Of what fits into 24 bits, division is another sequence.
+        let small = self.pick(&["", " & 0x7fffff"]);
         match self.below(16) {
             0 => format!("({a} + {b})"),
             1 => format!("({a} - {b})"),
@@ -225,9 +266,9 @@ impl Source {
             5 => format!("({a} ^ ~{b})"),
             6 => format!("({a} << ({b} & 31))"),
             7 => format!("({a} >> ({b} & 31))"),
-            8 => format!("({a} / ({b} | 1u))"),
-            9 => format!("({a} % ({b} | 1u))"),
-            10 => format!("mix({a}, {b})"),
+            8 => format!("(HIDE(unsigned, {a}){small} / ({b} | 1u))"),
+            9 => format!("(HIDE(unsigned, {a}){small} % ({b} | 1u))"),
+            10 => format!("mix{}({a}, {b})", self.seed),
             11 => format!("(unsigned)__builtin_popcount({a})"),
             12 => format!("(unsigned)__builtin_clz({a} | 1u)"),
             13 => format!("__builtin_bswap32({a})"),
@@ -276,7 +317,7 @@ impl Source {
             3 => format!("({a} << ({b} & 63))"),
             4 => format!("({a} >> ({b} & 63))"),
             5 => format!("((unsigned long)((long){a} >> ({b} & 63)))"),
-            6 => format!("({a} / ({b} | 1))"),
+            6 => format!("(HIDE(unsigned long, {a}) / ({b} | 1))"),
             7 => format!("(unsigned long)__builtin_ctzl({a} | 1ul << 60)"),
             8 => {
                 let u = self.expression('u', depth - 1);
@@ -301,8 +342,8 @@ impl Source {
             _ => ("_Float16", ""),
         };
         match self.below(if letter == 'h' { 9 } else { 12 }) {
-            0 => format!("({a} + {b})"),
-            1 => format!("({a} - {b})"),
+            0 => format!("HIDE({name}, {a} + {b})"),
+            1 => format!("HIDE({name}, {a} - {b})"),
             2 => format!("({a} * {b})"),
             3 => format!("({a} / {b})"),
             4 => {
@@ -319,7 +360,7 @@ impl Source {
                 format!("({name}){x}")
             }
             7 => format!("-({a})"),
-            8 => format!("({a} * {a} + {b})"),
+            8 => format!("HIDE({name}, {a} * {a} + {b})"),
             9 => format!("__builtin_floor{suffix}({a})"),
             10 => format!("__builtin_fabs{suffix}({a})"),
             _ => format!("__builtin_fma{suffix}({a}, {b}, {a})"),

@@ -12,11 +12,11 @@ use crate::counters::count;
 use crate::engine::Engine;
 use crate::hsa_queue::HsaQueue;
 use crate::pool::{Failed, Failure};
+use crate::profile::KernelId;
 use crate::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
 use crate::symbol;
-use crate::tally::Tally;
 use crate::worker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, DESCRIPTOR_BYTES};
 use vkfd_cu::{Apertures, Refusal};
 use vkfd_isa::Target;
@@ -47,11 +47,23 @@ pub(crate) struct Packet {
 pub(crate) struct Compute {
     target: Option<Target>,
     engine: Engine,
+    known: [Option<Known>; KNOWN],
+}
+
+/// Kernel objects of which a queue remembers which kernel they are.
+const KNOWN: usize = 16;
+
+/// A kernel object that was launched: where it is, what it was, and which kernel that is.
+#[derive(Clone, Copy)]
+struct Known {
+    object: u64,
+    bytes: [u8; DESCRIPTOR_BYTES],
+    kernel: KernelId,
 }
 
 impl Compute {
     pub(crate) fn new(config: &Config) -> Compute {
-        Compute { target: config.target, engine: Engine::new(config.target, config.reference) }
+        Compute { target: config.target, engine: Engine::new(config.target, config.reference), known: [None; KNOWN] }
     }
 
     /// The target, if its machine code can be executed.
@@ -118,22 +130,28 @@ impl Compute {
             scratch: memory.map(|memory| memory.scratch),
             apertures: APERTURES,
         };
-        self.run(port, object, launch)?;
+        self.run(port, object, &bytes, launch)?;
         match queue {
             Some(queue) if memory.is_some() => queue.scratch_used(port),
             _ => Ok(()),
         }
     }
 
-    /// Runs a launch of the kernel whose object or program is at `object`.
-    pub(crate) fn run(&mut self, port: &mut Port, object: u64, launch: Launch) -> Result<(), Stop> {
+    /// Runs a launch of the kernel whose object or program is at `object` and begins with `bytes`.
+    pub(crate) fn run(
+        &mut self,
+        port: &mut Port,
+        object: u64,
+        bytes: &[u8; DESCRIPTOR_BYTES],
+        launch: Launch,
+    ) -> Result<(), Stop> {
         if let Err(error) = launch.check() {
             return Err(refused(port, object, error)?);
         }
         let launch = shortened(port, launch);
         let Program { entry, target, .. } = launch.program;
         let begun = Instant::now();
-        let (result, tally) = worker::run(port, &mut self.engine, launch);
+        let (result, tally) = worker::run(port, &mut self.engine, launch, begun);
         let took = begun.elapsed();
         count(&port.shared.counters.kernels, 1);
         let result = result.or_else(|failed| {
@@ -144,25 +162,34 @@ impl Compute {
         });
         match result {
             Err(Stop::Removed) => {}
-            _ => note(port, object, target, &tally, took)?,
+            _ => {
+                let kernel = self.kernel(port, object, bytes)?;
+                port.shared.config.profile.add(kernel, target, &tally, took);
+            }
         }
         result
     }
-}
 
-/// Adds a launch to the profile.
-fn note(port: &mut Port, object: u64, target: Target, tally: &Tally, took: Duration) -> Result<(), Stop> {
-    let profile = port.shared.config.profile.clone();
-    let mut bytes = [0; DESCRIPTOR_BYTES];
-    // Another kernel may have been loaded where one was.
-    port.peek(object, &mut bytes)?;
-    let object = (port.shared.index, port.control.vmid.0, object, bytes);
-    let name = match profile.name(&object) {
-        Some(name) => name,
-        None => symbol::name(port, object.2)?.unwrap_or_else(|| format!("(at GPU address {:#x})", object.2)),
-    };
-    profile.add(object, name, target, tally, took);
-    Ok(())
+    /// Which kernel the profile calls this. The bytes are compared: another kernel may have been
+    /// loaded where one was.
+    fn kernel(&mut self, port: &mut Port, object: u64, bytes: &[u8; DESCRIPTOR_BYTES]) -> Result<KernelId, Stop> {
+        // Objects are aligned to 64 bytes.
+        let slot = usize::try_from(object / 64 % KNOWN as u64).unwrap_or(0);
+        if let Some(known) = self.known[slot].filter(|known| known.object == object && known.bytes == *bytes) {
+            return Ok(known.kernel);
+        }
+        let key = (port.shared.index, port.control.vmid.0, object, *bytes);
+        let known = port.shared.config.profile.kernel(&key);
+        let kernel = match known {
+            Some(kernel) => kernel,
+            None => {
+                let name = symbol::name(port, object)?.unwrap_or_else(|| format!("(at GPU address {object:#x})"));
+                port.shared.config.profile.add_object(key, name)
+            }
+        };
+        self.known[slot] = Some(Known { object, bytes: *bytes, kernel });
+        Ok(kernel)
+    }
 }
 
 /// The launch without the last work-item of each row, if that is broken.

@@ -88,8 +88,14 @@ impl Job {
                 false
             }
         };
-        *lock(&self.returned) += 1;
-        self.changed.notify_all();
+        let awaited = {
+            let mut returned = lock(&self.returned);
+            returned.times += 1;
+            returned.awaited
+        };
+        if awaited {
+            self.changed.notify_all();
+        }
         // This thread takes one of them itself.
         if self.published.load(Relaxed) && self.dispatch.idle_groups() > 1 {
             port.shared.pool.wake();
@@ -100,8 +106,10 @@ impl Job {
 
 /// Runs a launch that was checked, on the queue's own thread and as many workers as help. Returns
 /// when no thread has any of it.
-pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch) -> (Result<(), Failed>, Tally) {
+pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: Instant) -> (Result<(), Failed>, Tally) {
     let shared = port.shared.clone();
+    // A single group is this thread's.
+    let mut alone = !shared.pool.has_workers() || launch.groups() <= 1;
     let job = Arc::new(Job {
         number: shared.pool.number_of_launch(),
         control: port.control.clone(),
@@ -109,14 +117,13 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch) -> (Resu
         published: AtomicBool::new(false),
         failed: Mutex::default(),
         tally: Mutex::default(),
-        returned: Mutex::new(0),
+        returned: Mutex::default(),
         changed: Condvar::new(),
     });
-    let begun = Instant::now();
-    let mut published = !shared.pool.has_workers();
+    let mut published = false;
     let mut pause = Pause::default();
     loop {
-        let returned = *lock(&job.returned);
+        let returned = lock(&job.returned).times;
         match job.dispatch.take() {
             Next::Finished => break,
             Next::Run(group) => {
@@ -128,17 +135,19 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch) -> (Resu
             }
             Next::Wait => {
                 let mut now = lock(&job.returned);
-                while *now == returned {
+                while now.times == returned {
+                    now.awaited = true;
                     now = job.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
                 }
+                now.awaited = false;
             }
         }
-        if !published && begun.elapsed() > ALONE && job.dispatch.idle_groups() > 1 {
-            published = true;
+        if !alone && begun.elapsed() > ALONE && job.dispatch.idle_groups() > 1 {
+            (alone, published) = (true, true);
             shared.pool.publish(&job, |number| start(&shared, number));
         }
     }
-    if published && shared.pool.has_workers() {
+    if published {
         shared.pool.withdraw(&job);
     }
     let tally = std::mem::take(&mut *lock(&job.tally));

@@ -21,7 +21,7 @@ use crate::poll;
 use crate::queue_error::{QueueError, Stop};
 use crate::registers::{compute as registers, Registers, SHADER, USER_CONFIG};
 use crate::stream::{Stream, Words};
-use vkfd_cu::launch::{Launch, Program, Scratch, Sizes};
+use vkfd_cu::launch::{Launch, Program, Scratch, Sizes, DESCRIPTOR_BYTES};
 
 mod op {
     pub const NOP: u32 = 0x10;
@@ -244,7 +244,12 @@ impl Pm4 {
             })
         });
         match launch {
-            Ok(launch) => compute.run(port, object, launch),
+            Ok(launch) => {
+                // What tells the program from another that is loaded there later.
+                let mut code = [0; DESCRIPTOR_BYTES];
+                port.peek(object, &mut code)?;
+                compute.run(port, object, &code, launch)
+            }
             Err(error) => Err(compute::refused(port, object, error)?),
         }
     }

@@ -12,7 +12,7 @@ use crate::control::{Control, Ring};
 use crate::counters::count;
 use crate::fault::{Access, FaultReason, PageFault};
 use crate::lock::lock;
-use crate::pte::Target;
+use crate::pte::{Target, PAGE_BYTES};
 use crate::queue_error::{QueueError, Stop};
 use crate::raw::{self, Faulted};
 use crate::shared::Shared;
@@ -292,9 +292,11 @@ impl Port {
         Err(QueueError::Fault(fault).into())
     }
 
-    /// Host memory behind `va`, as much as one access may touch. Only within an access.
+    /// Host memory behind `va`, to the end of its page: more takes looking at each page that
+    /// follows, and engines ask again for each. Only within an access.
     pub(crate) fn span(&mut self, epoch: Epoch, va: u64, access: Access) -> Result<HostSpan, FaultReason> {
-        match self.locate(epoch, Side { va, access }, CHUNK) {
+        let page = usize::try_from(PAGE_BYTES - va % PAGE_BYTES).unwrap_or(CHUNK);
+        match self.locate(epoch, Side { va, access }, page) {
             Ok(place) => Ok(place.span),
             Err(Miss::Fault(reason)) => Err(reason),
             Err(Miss::Lost(_)) => Err(FaultReason::NoMemory),

@@ -65,9 +65,16 @@ pub(crate) struct Job {
     pub(crate) published: AtomicBool,
     pub(crate) failed: Mutex<Option<Failed>>,
     pub(crate) tally: Mutex<Tally>,
-    /// How often a thread has given a group back; who found none waits for that.
-    pub(crate) returned: Mutex<u64>,
+    pub(crate) returned: Mutex<Returned>,
     pub(crate) changed: Condvar,
+}
+
+/// How often a thread has given a group back, and whether the queue's own, which found none, waits
+/// for the next: only then is it worth a system call.
+#[derive(Default)]
+pub(crate) struct Returned {
+    pub(crate) times: u64,
+    pub(crate) awaited: bool,
 }
 
 #[derive(Default)]

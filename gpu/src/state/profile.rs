@@ -3,8 +3,8 @@
 //! missing.
 //!
 //! One [`Profile`] may serve several GPUs. Threads count for themselves while a kernel runs and add
-//! up when it has ended; only then is the mutex taken, and the kernel's name looked up, once for
-//! each kernel object.
+//! up when it has ended; only then is the mutex taken. The kernel's name is looked up once for each
+//! kernel object; after that queues know the kernel by its number.
 //!
 //! With a path, the sums are written there, for whoever started the process ([`Report`] reads
 //! them): when a kernel ends, at most every [`PAUSE`], and when [`Profile::write`] is called at the
@@ -135,11 +135,23 @@ impl FromStr for Report {
 /// A kernel object: GPU, VMID, address, bytes.
 pub(crate) type Object = (usize, u32, u64, [u8; DESCRIPTOR_BYTES]);
 
+/// The number of a kernel, by its name: several objects may have the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelId(usize);
+
 #[derive(Debug, Default)]
 struct State {
-    names: HashMap<Object, String>,
-    report: Report,
+    objects: HashMap<Object, KernelId>,
+    kernels: Vec<(String, KernelCost)>,
+    /// Everything but the kernels.
+    rest: Report,
     written: Option<Instant>,
+}
+
+impl State {
+    fn report(&self) -> Report {
+        Report { kernels: self.kernels.iter().cloned().collect(), ..self.rest.clone() }
+    }
 }
 
 /// Sums over all launches.
@@ -158,7 +170,7 @@ impl Profile {
 
     /// The sums so far.
     pub fn report(&self) -> Report {
-        lock(&self.state).report.clone()
+        lock(&self.state).report()
     }
 
     /// Writes the sums. Nothing happens without a path, or in a forked child. Errors are for
@@ -168,7 +180,7 @@ impl Profile {
         if let Some(path) = self.path.as_ref().filter(|_| std::process::id() == self.process) {
             state.written = Some(Instant::now());
             // Whole or not at all.
-            let text = state.report.to_string();
+            let text = state.report().to_string();
             let new = path.with_extension("new");
             if std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path)).is_err() {
                 tracing::warn!(path = %path.display(), "the profile cannot be written");
@@ -176,13 +188,25 @@ impl Profile {
         }
     }
 
-    /// The name of a kernel object that was seen before.
-    pub(crate) fn name(&self, object: &Object) -> Option<String> {
-        lock(&self.state).names.get(object).cloned()
+    /// The kernel of an object that was seen before.
+    pub(crate) fn kernel(&self, object: &Object) -> Option<KernelId> {
+        lock(&self.state).objects.get(object).copied()
+    }
+
+    /// The kernel of an object that was not, of this name.
+    pub(crate) fn add_object(&self, object: Object, name: String) -> KernelId {
+        let mut state = lock(&self.state);
+        let known = state.kernels.iter().position(|(other, _)| *other == name);
+        let kernel = KernelId(known.unwrap_or(state.kernels.len()));
+        if known.is_none() {
+            state.kernels.push((name, KernelCost::default()));
+        }
+        state.objects.insert(object, kernel);
+        kernel
     }
 
     /// Adds a launch.
-    pub(crate) fn add(&self, object: Object, name: String, target: Target, tally: &Tally, took: Duration) {
+    pub(crate) fn add(&self, kernel: KernelId, target: Target, tally: &Tally, took: Duration) {
         let due = {
             let mut state = lock(&self.state);
             let cost = KernelCost {
@@ -193,17 +217,17 @@ impl Profile {
                 bytes: tally.bytes,
                 nanoseconds: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
             };
-            state.report.kernels.entry(name.clone()).or_default().add(&cost);
-            state.names.insert(object, name);
+            if let Some((_, sum)) = state.kernels.get_mut(kernel.0) {
+                sum.add(&cost);
+            }
             for (&op, times) in &tally.inexact {
-                let entry =
-                    state.report.approximate.entry(mnemonic(op)).or_insert_with(|| match fidelity(op, target) {
-                        Fidelity::Approximate(why) => (0, why.to_owned()),
-                        _ => (0, String::new()),
-                    });
+                let entry = state.rest.approximate.entry(mnemonic(op)).or_insert_with(|| match fidelity(op, target) {
+                    Fidelity::Approximate(why) => (0, why.to_owned()),
+                    _ => (0, String::new()),
+                });
                 entry.0 += times;
             }
-            state.written.is_none_or(|written| written.elapsed() > PAUSE)
+            self.path.is_some() && state.written.is_none_or(|written| written.elapsed() > PAUSE)
         };
         if due {
             self.write();
@@ -212,7 +236,7 @@ impl Profile {
 
     /// A kernel ended for want of `op`.
     pub(crate) fn missing(&self, op: Op) {
-        *lock(&self.state).report.missing.entry(mnemonic(op)).or_default() += 1;
+        *lock(&self.state).rest.missing.entry(mnemonic(op)).or_default() += 1;
         self.write();
     }
 }

@@ -6,8 +6,8 @@
 //! are good for exactly that epoch: only a flush makes them go away (or many other translations),
 //! so a driver that changes an entry and forgets to flush sees the old page used, as on hardware.
 //!
-//! The last few translations are looked at first, whatever the address: a run of pages longer than
-//! its first page is in the table under that page only.
+//! The last few translations are looked at first, whatever the address: a run of pages is in the
+//! table under the 16 KiB only in which it was first asked for.
 //!
 //! Besides translations it caches where the last-level tables are, under the same rule: a walk in 2
 //! MiB that were walked lately reads one word instead of four.
@@ -20,6 +20,9 @@ use crate::walk::{Translation, Walked};
 const WAYS: usize = 4;
 /// Translations looked at first.
 const RECENT: usize = 4;
+/// Pages, as a power of two, that are looked up in one set: neighbours that are one translation are
+/// found under each of their addresses, and a set has a way for each where they are not.
+const NEAR: u32 = 2;
 /// Last-level tables remembered, one a set.
 const TABLES: usize = 64;
 
@@ -95,7 +98,7 @@ impl Tlb {
             recent: [None; RECENT],
             used: [false; RECENT],
             hand: 0,
-            pages: Table::new(entries, PAGE_SHIFT),
+            pages: Table::new(entries, PAGE_SHIFT + NEAR),
             blocks: Table::new(entries / 4, HUGE_BYTES.trailing_zeros()),
             huge: None,
             tables: [None; TABLES],

@@ -32,8 +32,8 @@ macro_rules! each {
 
 global_asm!(
     ".pushsection .text.vkfd_raw,\"ax\",@progbits",
-    ".hidden vkfd_raw_lanes, vkfd_raw_lanes_fix, vkfd_raw_vectors, vkfd_raw_wide",
-    ".globl vkfd_raw_lanes, vkfd_raw_lanes_fix, vkfd_raw_vectors, vkfd_raw_wide",
+    ".hidden vkfd_raw_lanes, vkfd_raw_lanes_fix, vkfd_raw_vectors, vkfd_raw_wide, vkfd_raw_wide_past",
+    ".globl vkfd_raw_lanes, vkfd_raw_lanes_fix, vkfd_raw_vectors, vkfd_raw_wide, vkfd_raw_wide_past",
     ".balign 64",
     "vkfd_raw_lanes:",
     each!("load_each8", "movzx eax, byte ptr [r8]", "mov dword ptr [rdi], eax", "4"),
@@ -79,6 +79,22 @@ global_asm!(
     "dec rcx",
     "jnz 4b",
     "vzeroupper",
+    "jmp vkfd_raw_lanes_fix",
+    // The same, past the caches.
+    "vkfd_raw_wide_past:",
+    "mov rcx, rdx",
+    "xor edx, edx",
+    "test rcx, rcx",
+    "jz vkfd_raw_lanes_fix",
+    "5: vmovups ymm0, [rsi]",
+    "vmovups ymm1, [rsi + 32]",
+    "vmovntps [rdi], ymm0",
+    "vmovntps [rdi + 32], ymm1",
+    "add rsi, 64",
+    "add rdi, 64",
+    "dec rcx",
+    "jnz 5b",
+    "vzeroupper",
     "vkfd_raw_lanes_fix:",
     "mov rax, rcx",
     "ret",
@@ -98,6 +114,7 @@ extern "C" {
     fn vkfd_raw_store_each64(src: *const u8, to: *const *mut u8, count: usize) -> Answer;
     fn vkfd_raw_vectors(dst: *mut u8, src: *const u8, count: usize) -> Answer;
     fn vkfd_raw_wide(dst: *mut u8, src: *const u8, count: usize) -> Answer;
+    fn vkfd_raw_wide_past(dst: *mut u8, src: *const u8, count: usize) -> Answer;
 }
 
 /// The region and its fix-up.
@@ -146,4 +163,10 @@ pub(crate) unsafe fn copy_lines_avx(dst: *mut u8, src: *const u8, lines: usize) 
     install();
     // SAFETY: as in `copy_lines`; the processor has AVX.
     bulk(lines, &unsafe { vkfd_raw_wide(dst, src, lines) }).map_err(|f| Faulted { done: f.done * 64, ..f })
+}
+
+pub(crate) unsafe fn copy_lines_past(dst: *mut u8, src: *const u8, lines: usize) -> Result<(), Faulted> {
+    install();
+    // SAFETY: as in `copy_lines`; the processor has AVX.
+    bulk(lines, &unsafe { vkfd_raw_wide_past(dst, src, lines) }).map_err(|f| Faulted { done: f.done * 64, ..f })
 }

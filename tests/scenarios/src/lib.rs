@@ -12,6 +12,7 @@
 mod verdict;
 
 mod abi;
+mod beside;
 pub mod coherence;
 mod engine;
 mod failure;
@@ -24,6 +25,7 @@ mod maps;
 mod memory;
 mod module;
 mod raw;
+mod stir;
 pub mod svm;
 mod world;
 

@@ -94,6 +94,8 @@ fn svm_under_a_driver_that_ignores_or_does_not_flush_is_noticed() {
         fails(vkfd_scenarios::svm::change::discard, sound, deaf);
         let unflushed = broken(Switches::from(Switch::TlbFlush));
         fails(vkfd_scenarios::svm::change::discard, sound, unflushed);
+        let two = |spec| WorldSpec { gpus: 2, ..spec };
+        fails(vkfd_scenarios::svm::compute::moving, two(sound), two(unflushed));
     }
 }
 

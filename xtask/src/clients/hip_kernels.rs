@@ -17,15 +17,19 @@ const TARGETS: &[&str] = &["--offload-arch=gfx900", "--offload-arch=gfx90a"];
 pub(crate) const KERNELS: Source = Source { file: "tests/clients/hip/hip_kernels.hip", arguments: TARGETS };
 const ERRORS: Source = Source { file: "tests/clients/hip/hip_errors.hip", arguments: TARGETS };
 
+/// Whether the program of [`KERNELS`] said that all was right, and its kernels printed.
+pub(crate) fn all_right(stdout: &str) -> bool {
+    let printed = ["block 0, thread 1\n", "block 1, thread 0\n"].iter().all(|line| stdout.contains(line));
+    stdout.matches(": right").count() == 8 && stdout.ends_with("ok\n") && printed
+}
+
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let program = stand.compile(&KERNELS)?;
     for options in
         [&["--target", "gfx900"][..], &["--target", "gfx900", "--threads", "1"], &["--target", "gfx90a", "--gpus", "2"]]
     {
         let ran = stand.run(options, &program, &[], &[])?;
-        let all = ran.stdout.matches(": right").count() == 8 && ran.stdout.ends_with("ok\n");
-        let printed = ["block 0, thread 1\n", "block 1, thread 0\n"].iter().all(|line| ran.stdout.contains(line));
-        report.expect(ran.succeeded() && all && printed, &format!("HIP kernels, {}", options.join(" ")), &ran);
+        report.expect(ran.succeeded() && all_right(&ran.stdout), &format!("HIP kernels, {}", options.join(" ")), &ran);
     }
     let ran = stand.run(&["--profile", "--fidelity"], &program, &["vectors", "functions"], &[])?;
     let named = ran.stderr.contains("3addEPKf") && ran.stderr.contains("7computeEPdPfi");

@@ -85,6 +85,10 @@ pub(crate) trait Suite: Sync {
     }
     /// Compiles a program; `shared` is where [`Suite::shared`] went.
     fn compile(&self, unit: &Unit<'_>, shared: &Path) -> Result<Vec<Command>>;
+    /// Libraries that its programs load by themselves, which a guest must have.
+    fn libraries(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Options of `vkfd run` besides the target.
     fn options(&self, _unit: &str) -> &'static [&'static str] {
         &[]

@@ -23,14 +23,15 @@ use super::module::Module;
 use super::programs::SABOTAGED_GPU;
 use super::progress::minutes;
 use super::{verdict, FlavorArgs};
-use crate::clients::{hip, packages, rocminfo, rocr, Source};
+use crate::clients::{hip, hip_kernels, packages, rocminfo, rocr, Source};
 use crate::{tree, Verdict};
 
 /// Run the distribution's ROCm programs in a guest, on the module
 ///
 /// rocminfo, the HSA runtime and HIP, unmodified, as in `cargo xtask clients` but without its
-/// library: a guest a target, with two GPUs each, and one with GPUs that leave the last byte of
-/// each copy out, which must be noticed. Installs Debian packages that are missing (as root).
+/// library: a guest a target, with two GPUs each. Then one with GPUs that leave the last byte of
+/// each copy out, and one with GPUs that leave out the last work-item of a grid, which must be
+/// noticed. Installs Debian packages that are missing (as root).
 ///
 /// Exit status: 0 all is well, 1 findings, 2 it could not be done.
 #[derive(clap::Args)]
@@ -63,8 +64,8 @@ struct Client {
     arguments: Vec<String>,
     /// Whether what it said is what it must say.
     right: fn(&Said, Target) -> bool,
-    /// What it says on a GPU that leaves the last byte of a copy out, if it copies.
-    on_short_copies: Option<&'static str>,
+    /// What it says on a GPU that is broken like that.
+    notices: Option<(Switch, &'static str)>,
 }
 
 /// What a client wrote, and how it ended.
@@ -112,7 +113,7 @@ impl fmt::Display for Said {
 fn clients(directory: &Path) -> Result<Vec<Client>> {
     let compile = |source: &Source| source.compile(directory);
     let (copies, svm) = (compile(&rocr::PROGRAM)?, compile(&rocr::SVM)?);
-    let (hip, managed) = (compile(&hip::PROGRAM)?, compile(&hip::MANAGED)?);
+    let (hip, managed, kernels) = (compile(&hip::PROGRAM)?, compile(&hip::MANAGED)?, compile(&hip_kernels::KERNELS)?);
     let arguments = |words: &[&str]| words.iter().map(ToString::to_string).collect();
     Ok(vec![
         Client {
@@ -123,14 +124,14 @@ fn clients(directory: &Path) -> Result<Vec<Client>> {
                 let agents = said.stdout.lines().filter(|line| rocminfo::is_agent(line, target.name()));
                 said.succeeded() && u32::try_from(agents.count()) == Ok(GPUS)
             },
-            on_short_copies: None,
+            notices: None,
         },
         Client {
             name: "ROCR, 2,000 locked buffers, copied both ways",
             program: copies,
             arguments: arguments(&["2000"]),
             right: |said, _| said.all_right(),
-            on_short_copies: Some("FAILED: buffer"),
+            notices: Some((Switch::ShortCopy, "FAILED: buffer")),
         },
         Client {
             name: "ROCR, SVM memory prefetched to each GPU, used there in place",
@@ -138,21 +139,32 @@ fn clients(directory: &Path) -> Result<Vec<Client>> {
             arguments: arguments(&["4"]),
             right: |said, _| said.all_right(),
             // Its copies are kernels, which that leaves alone.
-            on_short_copies: None,
+            notices: None,
         },
         Client {
             name: "HIP, copies of every kind, 100 registered buffers a GPU",
             program: hip,
             arguments: arguments(&[&GPUS.to_string(), "100"]),
             right: |said, _| said.all_right(),
-            on_short_copies: Some("FAILED: pageable memory"),
+            notices: Some((Switch::ShortCopy, "FAILED: pageable memory")),
         },
         Client {
             name: "HIP, managed memory, prefetched, advised, set and copied",
             program: managed,
             arguments: arguments(&[&GPUS.to_string()]),
             right: |said, _| said.all_right(),
-            on_short_copies: Some(hip::MANAGED_SHORT),
+            notices: Some((Switch::ShortCopy, hip::MANAGED_SHORT)),
+        },
+        Client {
+            name: "HIP, kernels of its own",
+            program: kernels,
+            arguments: Vec::new(),
+            right: |said, target| {
+                let compiled = [Target::Gfx900, Target::Gfx90a].contains(&target);
+                !compiled || (said.succeeded() && hip_kernels::all_right(&said.stdout))
+            },
+            // A histogram, to which every work-item adds.
+            notices: Some((Switch::ShortGrid, "FAILED")),
         },
     ])
 }
@@ -171,7 +183,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
     for &target in targets {
         findings.extend(sound(&parts, &clients, target)?);
     }
-    findings.extend(control(&parts, &clients, targets[0])?);
+    for switch in [Switch::ShortCopy, Switch::ShortGrid] {
+        findings.extend(control(&parts, &clients, targets[0], switch)?);
+    }
     Ok(if findings.is_empty() {
         let (clients, targets) = (clients.len(), targets.len());
         Verdict::Clean(format!(
@@ -202,17 +216,18 @@ fn sound(parts: &Parts, clients: &[Client], target: Target) -> Result<Vec<String
     Ok(findings)
 }
 
-/// Who does not notice that the last byte of each copy is not copied.
-fn control(parts: &Parts, clients: &[Client], target: Target) -> Result<Vec<String>> {
-    println!("control: {}, the GPU leaves the last byte of a copy out", target.name());
-    let copying: Vec<_> = clients.iter().filter_map(|client| Some((client, client.on_short_copies?))).collect();
-    let size = Size::clients(target, GPUS).sabotaged(Switch::ShortCopy);
-    let (_, outcome) = boot(parts, copying.iter().map(|(client, _)| *client), size)?;
+/// Who does not notice a GPU that is broken.
+fn control(parts: &Parts, clients: &[Client], target: Target, switch: Switch) -> Result<Vec<String>> {
+    println!("control: {}, {}", target.name(), switch.name());
+    let notice = |client: &Client| client.notices.filter(|(broken, _)| *broken == switch);
+    let all: Vec<_> = clients.iter().filter_map(|client| Some((client, notice(client)?.1))).collect();
+    let (_, outcome) =
+        boot(parts, all.iter().map(|(client, _)| *client), Size::clients(target, GPUS).sabotaged(switch))?;
     let mut findings = Vec::new();
-    for (client, sign) in copying {
+    for (client, sign) in all {
         let said = Said::in_outcome(&outcome, client.name);
         if said.ending != Some(Ending::Status(1)) || !said.stdout.contains(sign) {
-            findings.push(format!("control: {} has not noticed a GPU that leaves bytes out:\n{said}", client.name));
+            findings.push(format!("control: {} has not noticed {}:\n{said}", client.name, switch.name()));
         }
     }
     Ok(findings)

@@ -23,6 +23,7 @@ mod kernel;
 mod kernel_log;
 mod module;
 mod native;
+pub(crate) mod others;
 mod packages;
 mod programs;
 mod progress;

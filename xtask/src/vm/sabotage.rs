@@ -29,6 +29,7 @@ const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
             "coherence_gaps_and_neighbours",
             "coherence_only_what_is_hit",
             "svm_discarded_and_replaced_memory_is_seen_as_it_is",
+            "svm_a_kernel_goes_on_while_its_memory_moves",
             "kernel_device_in_place",
             "kernel_device_private",
             "kernel_device_unmapped_in_part",
@@ -38,7 +39,12 @@ const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
     (Some(Switch::Invalidation), &["coherence_discard", "coherence_replace_in_place", "coherence_unmap_one_of_many"]),
     (
         Some(Switch::TlbFlush),
-        &["coherence_warm_tlb", "coherence_discard", "svm_discarded_and_replaced_memory_is_seen_as_it_is"],
+        &[
+            "coherence_warm_tlb",
+            "coherence_discard",
+            "svm_discarded_and_replaced_memory_is_seen_as_it_is",
+            "svm_a_kernel_goes_on_while_its_memory_moves",
+        ],
     ),
     // No call ever finds that anything has changed.
     (Some(Switch::GenerationCheck), &["coherence_deadline", "coherence_invalidated_while_registered"]),
@@ -59,7 +65,7 @@ const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
 /// Which scenarios must notice that invalidations are ignored when it is the kernel that moves the
 /// pages. Each has a guest of its own: what the GPU still writes to may be anything by then, also
 /// what keeps the guest alive.
-const BEHIND_THE_BACK: [&str; 15] = [
+const BEHIND_THE_BACK: [&str; 20] = [
     "kernel_swap_under_pressure",
     "kernel_half_fits_at_once",
     "kernel_half_fits_in_turns",
@@ -69,6 +75,11 @@ const BEHIND_THE_BACK: [&str; 15] = [
     "kernel_thp_collapse",
     "kernel_thp_split",
     "kernel_compaction",
+    "kernel_computing_under_pressure",
+    "kernel_computing_numa_migration",
+    "kernel_computing_thp_collapse",
+    "kernel_computing_compaction",
+    "kernel_computing_ksm",
     "kernel_fork_of_a_client",
     "kernel_fork_while_the_gpu_writes",
     "kernel_protect_half",

@@ -227,6 +227,42 @@ unsafe fn exchange<S: Simd>(host: *mut u8, local: *mut u8, len: usize, write: bo
     }
 }
 
+/// Stores whole lines in one page past the caches, if the page is one that the launch writes for
+/// the first time after many others: whoever reads it next would hardly find it in a cache.
+/// `None`: nothing was done.
+#[inline(always)]
+unsafe fn pass<S: Simd>(step: &Step, cx: &mut Cx, va: u64, local: *const u8, len: usize) -> Option<()> {
+    if !step.past || !cx.cache.streams() || len % 64 != 0 || va % 64 != 0 || va % PAGE + len as u64 > PAGE {
+        return None;
+    }
+    let host = cx.cache.fresh_page(cx.world, va)?;
+    if host.addr() % 32 != 0 {
+        return None;
+    }
+    // SAFETY: a span of the world while the gate is open, and a buffer of the caller's.
+    unsafe { S::copy_lines_past(host, local, len / 64).ok()? };
+    cx.cache.past = true;
+    #[cfg(feature = "sabotage")]
+    {
+        cx.cache.passed += len as u64;
+    }
+    Some(())
+}
+
+/// Stores bytes side by side.
+#[inline(always)]
+unsafe fn store_line<S: Simd>(step: &Step, cx: &mut Cx, va: u64, local: *mut u8, len: usize) -> Option<()> {
+    // SAFETY: the caller's.
+    unsafe {
+        if pass::<S>(step, cx, va, local, len).is_some() {
+            return Some(());
+        }
+        let done = transfer::<S>(cx, va, local, len, true);
+        expect(step, cx, va, len, true);
+        done
+    }
+}
+
 /// Asks for what the step is likely to access next: what is as far from here as this is from the
 /// last, and that from the one before. A stride that stays within a page is the processor's to see.
 #[inline(always)]
@@ -470,7 +506,7 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
             let va = ends[0];
             let done = if N == 1 {
                 let from = rows.cast::<u32>().add(first);
-                transfer::<S>(cx, va, from.cast_mut().cast(), 4 * lanes, true)
+                store_line::<S>(step, cx, va, from.cast_mut().cast(), 4 * lanes)
             } else {
                 let mut data = Buffer::<N>::uninit();
                 let data = data.as_mut_ptr().cast::<[u32; N]>();
@@ -492,9 +528,8 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
                         }
                     }
                 }
-                transfer::<S>(cx, va, data.add(first).cast(), 4 * N * lanes, true)
+                store_line::<S>(step, cx, va, data.add(first).cast(), 4 * N * lanes)
             };
-            expect(step, cx, va, 4 * N * lanes, true);
             if done.is_none() {
                 return step.slow(cx);
             }
@@ -647,6 +682,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
             step.src[1] = Source::register(builder.layout.row(memory.data, words)? * ROW);
             step.scalar[1] = bytes;
             step.scalar[2] = high.into();
+            step.past = true;
         }
         _ => return None,
     }

@@ -10,7 +10,7 @@ use std::fs;
 use vkfd_client::{RegisterOptions, PAGE};
 
 use super::pages;
-use super::stage::Stage;
+use super::stage::{Stage, Work};
 use crate::coherence::batch::{since, FIRST};
 use crate::memory::{Layout, Memory};
 use crate::verdict::Stop;
@@ -80,14 +80,14 @@ fn with_holes_above() -> Result<(Memory, Vec<Memory>), Stop> {
 }
 
 /// Attempts until one has moved enough.
-pub(super) fn compaction() -> Result<(), Stop> {
+pub(super) fn compaction(work: Work) -> Result<(), Stop> {
     if fs::metadata(COMPACT).is_err() {
         return Err(Stop::Skip(format!("{COMPACT} does not exist: a kernel without CONFIG_COMPACTION?")));
     }
     let _lists = ShortLists::new()?;
     let mut most = 0;
     for _ in 0..ATTEMPTS {
-        most = most.max(attempt()?);
+        most = most.max(attempt(work)?);
         if most >= ENOUGH {
             return Ok(());
         }
@@ -97,7 +97,7 @@ pub(super) fn compaction() -> Result<(), Stop> {
 
 /// Every other page is registered, the others are given back: the holes are what compaction closes.
 /// How many registered pages it moved.
-fn attempt() -> Result<usize, Stop> {
+fn attempt(work: Work) -> Result<usize, Stop> {
     let (memory, holes) = with_holes_above()?;
     memory.fill(FIRST);
     let ranges = memory.scatter(RANGES, PAGE, Layout::Gaps);
@@ -108,7 +108,7 @@ fn attempt() -> Result<usize, Stop> {
     let before = stage.world.client().snapshot()?;
     let frames = pages::frames(stage.memory())?;
     let migrated = pages::vmstat("pgmigrate_success")?;
-    let moved = stage.beside(FIRST, |work| {
+    let moved = stage.under(work, FIRST, |work| {
         let mut moved = 0;
         for _ in 0..PASSES {
             fs::write(COMPACT, "1")?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vkfd_client::{RegisterOptions, PAGE};
 
 use super::pages;
-use super::stage::Stage;
+use super::stage::{Stage, Work};
 use crate::coherence::batch::{since, FIRST};
 use crate::memory::{Layout, Memory};
 use crate::verdict::Stop;
@@ -24,12 +24,12 @@ fn huge_bytes(memory: &Memory) -> Result<u64, Stop> {
 }
 
 /// Small pages become huge while the GPU works on them.
-pub(super) fn collapse() -> Result<(), Stop> {
+pub(super) fn collapse(work: Work) -> Result<(), Stop> {
     let stage = Stage::new(super::world_spec()?, 128, 16)?;
     ensure_eq!((stage.memory().bytes(), huge_bytes(stage.memory())?), (BYTES, 0));
     let before = stage.world.client().snapshot()?;
     let frames = pages::frames(stage.memory())?;
-    stage.beside(FIRST, |_| {
+    stage.under(work, FIRST, |_| {
         let collapse = || stage.memory().madvise(0, BYTES, libc::MADV_COLLAPSE);
         let start = Instant::now();
         while let Err(e) = collapse() {

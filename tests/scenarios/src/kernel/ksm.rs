@@ -13,6 +13,7 @@ use vkfd_client::{RegisterOptions, PAGE};
 use super::pages;
 use crate::coherence::batch::Batch;
 use crate::memory::{pattern, wrong_page, Layout, Memory};
+use crate::stir::{stirred, Stirrer};
 use crate::verdict::Stop;
 use crate::world::{World, WorldSpec};
 
@@ -126,6 +127,31 @@ pub(super) fn merge_and_unmerge() -> Result<(), Stop> {
     expect(&world, &batch, |_| 3)?;
     let info = world.client().snapshot()?;
     ensure!(info.ranges_invalidated >= TWINS / PAGES && info.invalidations >= TWINS, "{info:?}");
+    Ok(())
+}
+
+/// A writable registration with XNACK on, and a kernel that reads and writes every word. Twins stay
+/// equal from launch to launch, so each launch begins with pages that are merged, and runs while
+/// the daemon merges.
+pub(super) fn computing() -> Result<(), Stop> {
+    const LAUNCHES: u64 = 4;
+    const STEPS: u64 = 3;
+    let world = World::new(WorldSpec { xnack: true, ..super::world_spec()? })?;
+    let batch = twins(&world, true)?;
+    let mut stirrer = Stirrer::new(world.client(), world.gpu(0))?;
+    let daemon = Daemon::start()?;
+    for launch in 1..=LAUNCHES {
+        await_merging(&batch)?;
+        stirrer.stir(batch.buffer.gpu_va(), batch.buffer.len() / 4, STEPS)?;
+        for page in 0..batch.memory.pages() {
+            let expected = stirred(&pattern(page % TWINS, 1), launch * STEPS);
+            ensure_eq!(batch.memory.read(page * PAGE, PAGE) == expected, true, "page {page} after launch {launch}");
+        }
+    }
+    drop(daemon);
+    let info = world.client().snapshot()?;
+    // A fault brings its range, and what is near it.
+    ensure!(info.gpu_faults >= LAUNCHES && info.ranges_restored >= TWINS / PAGES && info.evictions == 0, "{info:?}");
     Ok(())
 }
 

@@ -48,6 +48,7 @@ mod user_faults;
 
 pub use client_process::run_role;
 use client_process::Role;
+use stage::Work;
 
 use crate::verdict::Stop;
 use crate::world::{World, WorldSpec};
@@ -71,7 +72,8 @@ fn world() -> Result<World, Stop> {
 
 /// What client processes can be, by name.
 const ROLES: &[(&str, Role)] = &[
-    ("under_pressure", swap::under_pressure_role),
+    ("under_pressure", |scenario| swap::under_pressure_role(scenario, Work::Copies)),
+    ("computing_under_pressure", |scenario| swap::under_pressure_role(scenario, Work::Kernel)),
     ("half_fits", swap::half_fits_role),
     ("half_fits_in_turns", swap::half_fits_in_turns_role),
     ("fork_of_a_parent", fork::of_a_parent_role),
@@ -104,24 +106,34 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    swap_under_pressure: swap::under_pressure,
+    swap_under_pressure: || swap::under_pressure("under_pressure"),
         "memory pressure while the GPU works on 4,096 ranges: registered pages go to swap and come back, data intact";
     half_fits_at_once: swap::half_fits,
         "half of what is registered fits, XNACK on: registration and GPU work complete, the rest is in swap";
     half_fits_in_turns: swap::half_fits_in_turns,
         "half of what is registered fits, XNACK off: four batches are mapped and used in turn, the rest is in swap";
-    numa_migration: numa::move_pages,
+    numa_migration: || numa::move_pages(Work::Copies),
         "pages move between NUMA nodes while the GPU works on them";
     ksm_merge_and_unmerge: ksm::merge_and_unmerge,
         "equal pages of a read-only registration become one page and several again";
     ksm_written_by_the_gpu: ksm::written_by_the_gpu,
         "what the GPU writes to a page that was merged, its twin does not get";
-    thp_collapse: huge::collapse,
+    thp_collapse: || huge::collapse(Work::Copies),
         "small pages are collapsed into huge ones while the GPU works on them";
     thp_split: huge::split,
         "huge pages are split: a hole, half of one paged out, and by the kernel's own means";
-    compaction: compaction::compaction,
+    compaction: || compaction::compaction(Work::Copies),
         "compaction moves registered pages while the GPU works on them";
+    computing_under_pressure: || swap::under_pressure("computing_under_pressure"),
+        "a kernel reads and writes 4,096 ranges while they go to swap and come back: no step of it is lost";
+    computing_numa_migration: || numa::move_pages(Work::Kernel),
+        "a kernel reads and writes pages that move between NUMA nodes: no step of it is lost";
+    computing_thp_collapse: || huge::collapse(Work::Kernel),
+        "a kernel reads and writes small pages that are collapsed into huge ones: no step of it is lost";
+    computing_compaction: || compaction::compaction(Work::Kernel),
+        "a kernel reads and writes pages that compaction moves: no step of it is lost";
+    computing_ksm: ksm::computing,
+        "a kernel reads and writes pages that are merged with their twins again and again: each has its own steps";
     fork_of_a_client: fork::of_a_client,
         "parent, child and GPU write after a fork: each sees its own";
     fork_while_the_gpu_writes: fork::while_the_gpu_writes,

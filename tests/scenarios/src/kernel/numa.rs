@@ -6,14 +6,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::pages;
-use super::stage::Stage;
+use super::stage::{Stage, Work};
 use crate::coherence::batch::{since, FIRST};
 use crate::verdict::Stop;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// All pages of 4,096 ranges are moved back and forth while the GPU works on them.
-pub(super) fn move_pages() -> Result<(), Stop> {
+pub(super) fn move_pages(work: Work) -> Result<(), Stop> {
     if !Path::new("/sys/devices/system/node/node1").exists() {
         return Err(Stop::Skip("needs two NUMA nodes (numa=fake=2 on the kernel's command line makes them)".into()));
     }
@@ -35,7 +35,7 @@ pub(super) fn move_pages() -> Result<(), Stop> {
         Ok(())
     };
     move_to(0)?;
-    stage.beside(FIRST, |work| {
+    stage.under(work, FIRST, |work| {
         for node in [1, 0, 1] {
             move_to(node)?;
             work.more(2)?;

@@ -9,7 +9,7 @@ use vkfd_client::PAGE;
 use super::cgroup::Cgroup;
 use super::client_process::{ClientProcess, Scenario};
 use super::pages;
-use super::stage::Stage;
+use super::stage::{Stage, Work};
 use super::swap::press;
 use crate::coherence::batch::FIRST;
 use crate::memory::Memory;
@@ -27,7 +27,8 @@ const IN_SWAP: usize = 64;
 /// Of memory that is not registered.
 const MORE: u64 = RANGES * PAGE / 2;
 
-/// One client with XNACK off, one with it on if the GPU can. Together they touch 48 MiB, and their
+/// One client with XNACK off, one with it on if the GPU can, whose GPUs copy and compute in turn.
+/// Together they touch 48 MiB, and their
 /// own, and have 40.
 pub(super) fn two_processes() -> Result<(), Stop> {
     let world = super::world()?;
@@ -64,7 +65,8 @@ pub(super) fn client_role(scenario: &mut Scenario) -> Result<(), Stop> {
         if round > 0 {
             stage.exchange(seed)?;
         }
-        stage.beside(seed, |work| {
+        let work = if round % 2 == 0 { Work::Copies } else { Work::Kernel };
+        stage.under(work, seed, |work| {
             press(&hog, seed, || {
                 most = most.max(pages::swapped(stage.memory())?);
                 Ok(())

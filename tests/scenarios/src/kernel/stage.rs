@@ -5,22 +5,21 @@
 //! Everything is compared a MiB at a time, so that a client whose memory is bounded does not need
 //! more than it has registered.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
 use vkfd_client::{AllocOptions, Buffer, RegisterOptions, UserptrRange, PAGE};
 
+use crate::beside::{repeat, Progress};
 use crate::coherence::batch::{Batch, FIRST};
 use crate::engine::Engine;
-use crate::memory::{Layout, Memory};
+use crate::memory::{pattern, Layout, Memory};
+use crate::stir::{stirred, Stirrer};
 use crate::verdict::Stop;
 use crate::world::{World, WorldSpec};
 
 /// Bytes compared at a time.
 const PIECE: u64 = 1 << 20;
 
-/// How long work beside an event may take for a round.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// How often a launch of the kernel reads and writes each word.
+const STEPS: u64 = 4;
 
 /// A world with a batch whose pages all have the pattern of [`FIRST`], and the mirror.
 pub(crate) struct Stage {
@@ -131,55 +130,54 @@ impl Stage {
         self.beside_work(|engine, round| self.round(engine, round, seed), event)
     }
 
+    /// Does `event` while a kernel reads and writes every word of the batch, which has the pattern
+    /// of `seed` before, and afterwards again: each word must be as many steps further as were
+    /// launched.
+    fn beside_kernel<R>(&self, seed: u64, event: impl FnOnce(&Progress) -> Result<R, Stop>) -> Result<R, Stop> {
+        let mut stirrer = Stirrer::new(self.world.client(), self.world.gpu(0))?;
+        let (va, words) = (self.batch.buffer.gpu_va(), self.batch.buffer.len() / 4);
+        let (result, launches) = repeat(|_| Ok(stirrer.stir(va, words, STEPS)?), event)?;
+        for page in (0..self.batch.ranges.len()).flat_map(|range| self.batch.pages(range)) {
+            let expected = stirred(&pattern(page, seed), launches * STEPS);
+            ensure_eq!(
+                self.memory().read(page * PAGE, PAGE) == expected,
+                true,
+                "page {page} after {launches} launches"
+            );
+        }
+        self.fill(seed);
+        Ok(result)
+    }
+
+    /// Does `event` while the GPU does `work` on the batch, whose pages have the pattern of `seed`.
+    pub(crate) fn under<R>(
+        &self,
+        work: Work,
+        seed: u64,
+        event: impl FnOnce(&Progress) -> Result<R, Stop>,
+    ) -> Result<R, Stop> {
+        match work {
+            Work::Copies => self.beside(seed, event),
+            Work::Kernel => self.beside_kernel(seed, event),
+        }
+    }
+
     /// Does `event` while `work` is done again and again.
     pub(crate) fn beside_work<R>(
         &self,
         work: impl Fn(&mut Engine, u64) -> Result<(), Stop> + Sync,
         event: impl FnOnce(&Progress) -> Result<R, Stop>,
     ) -> Result<R, Stop> {
-        let progress = Progress::default();
         let mut engine = Engine::new(self.world.client(), self.world.gpu(0))?;
-        std::thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                let mut result = Ok(());
-                while result.is_ok() && !progress.stop.load(Ordering::Relaxed) {
-                    result = work(&mut engine, progress.rounds());
-                    progress.rounds.fetch_add(1, Ordering::Relaxed);
-                }
-                progress.ended.store(true, Ordering::Relaxed);
-                result
-            });
-            let result = progress.more(1).and_then(|()| event(&progress)).and_then(|r| progress.more(2).map(|()| r));
-            progress.stop.store(true, Ordering::Relaxed);
-            // What went wrong with the work comes first: the event only finds that there is none.
-            worker.join().map_err(|_| anyhow::anyhow!("the work panicked"))??;
-            result
-        })
+        Ok(repeat(|round| work(&mut engine, round), event)?.0)
     }
 }
 
-/// Work that goes on beside an event.
-#[derive(Default)]
-pub(crate) struct Progress {
-    rounds: AtomicU64,
-    stop: AtomicBool,
-    ended: AtomicBool,
-}
-
-impl Progress {
-    /// Rounds done.
-    pub(crate) fn rounds(&self) -> u64 {
-        self.rounds.load(Ordering::Relaxed)
-    }
-
-    /// Waits for `rounds` more.
-    pub(crate) fn more(&self, rounds: u64) -> Result<(), Stop> {
-        let (first, start) = (self.rounds(), Instant::now());
-        while self.rounds() < first + rounds {
-            ensure!(!self.ended.load(Ordering::Relaxed), "the work has failed");
-            ensure!(start.elapsed() < PATIENCE, "no {rounds} rounds of GPU work in {PATIENCE:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
-    }
+/// What a GPU does beside an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Copies of the batch, by SDMA.
+    Copies,
+    /// A kernel that reads and writes it.
+    Kernel,
 }

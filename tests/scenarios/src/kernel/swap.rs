@@ -9,7 +9,7 @@ use vkfd_client::{GpuSet, RegisterOptions, PAGE};
 use super::cgroup::Cgroup;
 use super::client_process::{ClientProcess, Scenario};
 use super::pages;
-use super::stage::Stage;
+use super::stage::{Stage, Work};
 use crate::coherence::batch::{since, Batch, FIRST};
 use crate::memory::{Layout, Memory};
 use crate::verdict::Stop;
@@ -56,18 +56,18 @@ pub(super) fn bounded(role: &str, limit: u64, check: impl Fn(&Cgroup) -> Result<
 }
 
 /// Memory pressure from the same process while the GPU works on everything.
-pub(super) fn under_pressure() -> Result<(), Stop> {
-    bounded("under_pressure", REGISTERED + REGISTERED / 2, |cgroup| {
+pub(super) fn under_pressure(role: &str) -> Result<(), Stop> {
+    bounded(role, REGISTERED + REGISTERED / 2, |cgroup| {
         ensure!(cgroup.read("memory.swap.current")? > 0, "nothing is in swap");
         Ok(())
     })
 }
 
-pub(super) fn under_pressure_role(scenario: &mut Scenario) -> Result<(), Stop> {
+pub(super) fn under_pressure_role(scenario: &mut Scenario, work: Work) -> Result<(), Stop> {
     let stage = Stage::new(WorldSpec::default(), RANGES, PAGES)?;
     let hog = Memory::anonymous(REGISTERED / 2)?;
     let before = stage.world.client().snapshot()?;
-    let most = stage.beside(FIRST, |work| {
+    let most = stage.under(work, FIRST, |work| {
         let mut most = 0;
         for seed in 0..3 {
             press(&hog, seed, || {
@@ -118,6 +118,7 @@ pub(super) fn half_fits_role(scenario: &mut Scenario) -> Result<(), Stop> {
     half_is_in_swap(stage.memory())?;
     stage.exchange(2)?;
     half_is_in_swap(stage.memory())?;
+    stage.under(Work::Kernel, 2, |_| half_is_in_swap(stage.memory()))?;
     let info = stage.world.client().snapshot()?;
     ensure!(info.gpu_faults > 0 && info.evictions == 0, "{info:?}");
     scenario.say("look")?;

@@ -10,6 +10,7 @@
 //! | [`neighbour`] | threads with memory of their own in one 2 MiB |
 //! | `place` | prefetch and faults move memory; in place it is used by all without moving (coherent), or comes back (private) |
 //! | `life` | what happens to memory that is on a GPU: fork, copy-on-write, partial unmap, release, writers while it moves |
+//! | [`compute`] | a kernel at work on memory that moves |
 //! | `huge` | huge pages: whole, empty, given up, unmapped and moved in parts |
 //! | `repeat` | the same again and again: memory that comes and goes, goes there and half back |
 //! | `event` | what SMI events tell of all this |
@@ -20,6 +21,7 @@
 
 mod atomic;
 pub mod change;
+pub mod compute;
 mod event;
 mod huge;
 mod life;
@@ -46,7 +48,14 @@ const GRANULE: u64 = 2 << 20;
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
     let used = [mapped::SCENARIOS, permission::SCENARIOS, atomic::SCENARIOS, change::SCENARIOS, neighbour::SCENARIOS];
-    let moved = [place::SCENARIOS, life::SCENARIOS, huge::SCENARIOS, repeat::SCENARIOS, pressure::SCENARIOS];
+    let moved = [
+        place::SCENARIOS,
+        life::SCENARIOS,
+        compute::SCENARIOS,
+        huge::SCENARIOS,
+        repeat::SCENARIOS,
+        pressure::SCENARIOS,
+    ];
     [used.concat(), moved.concat(), event::SCENARIOS.to_vec()].concat()
 }
 
