@@ -6,6 +6,7 @@
 //! nothing found, 1 findings (each is printed), 2 the task could not be done.
 
 mod abi;
+mod apt;
 mod clients;
 mod counts;
 mod dist;

@@ -213,6 +213,9 @@ impl Aql {
                     condition => return bad(format!("barrier-value packet with condition {condition}")),
                 };
                 let (signal, reference, mask) = (packet.u64(8), packet.u64(16), packet.u64(24));
+                if signal == 0 {
+                    return Ok(());
+                }
                 port.poll(|port| {
                     let value = port.load_u64(signal.wrapping_add(signal::VALUE))? & mask;
                     Ok(holds(value as i64, reference as i64))

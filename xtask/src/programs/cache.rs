@@ -39,6 +39,11 @@ impl Cache {
         self.root.join("debian")
     }
 
+    /// The root with packages of a Debian suite, and what it is made with.
+    pub(crate) fn root_of(&self, suite: &str) -> PathBuf {
+        self.root.join("roots").join(suite)
+    }
+
     /// Where a program is compiled to.
     pub(crate) fn built(&self, suite: &str, target: &str, unit: &str) -> PathBuf {
         self.root.join("built").join(suite).join(target).join(unit)

@@ -31,7 +31,8 @@ pub(crate) fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>, library: 
         for Control { sabotage, unit, target } in suite.controls() {
             let broken = Machine::broken(sabotage, vkfd, library)?;
             let otherwise = |machine| {
-                let session = Session { suite: *suite, source, target, machine, cache, patience: Duration::MAX };
+                let (suite, patience) = (*suite, Duration::MAX);
+                let session = Session { suite, source, target, machine, expected: expectations, cache, patience };
                 let seen = session.unit_alone(unit)?;
                 let as_expected = |name, outcome| expectations.compare(name, target, outcome) == Standing::AsExpected;
                 Ok::<_, anyhow::Error>(seen.iter().any(|case| !as_expected(&case.name, &case.outcome)))

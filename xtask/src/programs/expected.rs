@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is expected of a suite's cases: `xtask/programs/SUITE.toml`.
 //!
-//! The file has `pass`, a list of cases; `[[fails]]` and `[[not-applicable]]`, each with `cases`, a
-//! `reason`, and `targets` where it holds for some only. Names in these two may have `*`. What is
-//! said for a target goes before `pass`. There is no "unknown": a case that is not in the file is a
-//! finding.
+//! The file has `pass`, a list of cases; `[[fails]]`, `[[not-applicable]]` and `[[left-out]]`, each
+//! with `cases`, a `reason`, and `targets` where it holds for some only. Names in these three may
+//! have `*`. What is said for a target goes before `pass`. Cases that are left out are not begun.
+//!
+//! Where cases number thousands, `[[passes]]` has a table from a program's name, or a pattern of
+//! its cases, to how many of them pass, and `[[skips]]`, with a `reason`, to how many say that they
+//! have nothing to test here. Any other list goes before them, and the first pattern that matches
+//! counts a case.
+//!
+//! There is no "unknown": a case that is not in the file is a finding, and so is another number.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
@@ -14,7 +20,7 @@ use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
 use super::select::matches;
-use super::suite::{unit_of, Outcome};
+use super::suite::{unit_of, Case, Outcome};
 use crate::tree;
 
 #[derive(Deserialize, Default)]
@@ -26,6 +32,25 @@ pub(crate) struct Expectations {
     fails: Vec<Group>,
     #[serde(default)]
     not_applicable: Vec<Group>,
+    #[serde(default)]
+    left_out: Vec<Group>,
+    #[serde(default)]
+    passes: Vec<Counted>,
+    #[serde(default)]
+    skips: Vec<Counted>,
+}
+
+/// How many cases of programs pass, or skip themselves.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counted {
+    /// All if empty.
+    #[serde(default)]
+    targets: Vec<String>,
+    cases: BTreeMap<String, usize>,
+    /// Of those that skip themselves.
+    #[serde(default)]
+    reason: String,
 }
 
 /// Cases that do not pass, and why.
@@ -41,9 +66,32 @@ struct Group {
 
 impl Group {
     fn says(&self, case: &str, target: &str) -> bool {
-        let on = self.targets.is_empty() || self.targets.iter().any(|name| name == target);
-        on && self.cases.iter().any(|pattern| matches(pattern, case))
+        holds(&self.targets, target) && self.cases.iter().any(|pattern| matches(pattern, case))
     }
+}
+
+/// Whether a list of targets, where an empty one is all, has this one.
+fn holds(targets: &[String], target: &str) -> bool {
+    targets.is_empty() || targets.iter().any(|name| name == target)
+}
+
+/// Whether a pattern that is counted, which may be a program's name alone, has this case.
+fn counts(pattern: &str, case: &str) -> bool {
+    match pattern.contains(": ") {
+        true => matches(pattern, case),
+        false => unit_of(case) == pattern,
+    }
+}
+
+/// Patterns that are counted on a target.
+fn counted<'a>(groups: &'a [Counted], target: &'a str) -> impl Iterator<Item = (&'a str, usize)> {
+    let groups = groups.iter().filter(move |counted| holds(&counted.targets, target));
+    groups.flat_map(|counted| &counted.cases).map(|(pattern, count)| (pattern.as_str(), *count))
+}
+
+/// The pattern that counts a case.
+fn counted_by<'a>(groups: &'a [Counted], case: &str, target: &'a str) -> Option<&'a str> {
+    counted(groups, target).map(|(pattern, _)| pattern).find(|pattern| counts(pattern, case))
 }
 
 /// What is expected of a case.
@@ -52,6 +100,7 @@ pub(crate) enum Expected<'a> {
     Pass,
     Fails(&'a str),
     NotApplicable(&'a str),
+    LeftOut(&'a str),
 }
 
 /// How what was seen stands to what was expected.
@@ -72,8 +121,14 @@ impl Expectations {
 
     fn parse(text: &str) -> Result<Expectations> {
         let read: Expectations = toml::from_str(text)?;
-        for Group { cases, reason, .. } in read.fails.iter().chain(&read.not_applicable) {
+        let groups = read.fails.iter().chain(&read.not_applicable).chain(&read.left_out);
+        let groups = groups.map(|group| (group.cases.clone(), &group.reason));
+        let skipping = read.skips.iter().map(|counted| (counted.cases.keys().cloned().collect(), &counted.reason));
+        for (cases, reason) in groups.chain(skipping) {
             ensure!(reason.trim().len() > 10, "{cases:?} need a reason that a user would accept, not {reason:?}");
+        }
+        for pattern in read.passes.iter().chain(&read.skips).flat_map(|counted| counted.cases.keys()) {
+            ensure!(!unit_of(pattern).contains('*'), "{pattern:?}: cases are counted by program");
         }
         Ok(read)
     }
@@ -82,7 +137,7 @@ impl Expectations {
     pub(crate) fn of(&self, case: &str, target: &str) -> Option<Expected<'_>> {
         let said = |groups: &'_ [Group]| groups.iter().position(|group| group.says(case, target));
         // A group that says "any" by its pattern says less than a list with the case's name.
-        let passes = self.pass.iter().any(|name| name == case);
+        let passes = self.names(case);
         let named = |group: &Group| !passes || !group.targets.is_empty() || group.cases.iter().any(|name| name == case);
         if let Some(group) = said(&self.fails).map(|at| &self.fails[at]).filter(|group| named(group)) {
             return Some(Expected::Fails(&group.reason));
@@ -91,7 +146,51 @@ impl Expectations {
         {
             return Some(Expected::NotApplicable(&group.reason));
         }
-        passes.then_some(Expected::Pass)
+        if let Some(group) = said(&self.left_out).map(|at| &self.left_out[at]).filter(|group| named(group)) {
+            return Some(Expected::LeftOut(&group.reason));
+        }
+        (passes || counted_by(&self.passes, case, target).is_some()).then_some(Expected::Pass)
+    }
+
+    /// Patterns of these programs of which another number of cases showed than passes or skips
+    /// itself: the pattern, how many showed, and how many are to show.
+    pub(crate) fn miscounted<'a>(
+        &'a self,
+        units: &[&str],
+        target: &'a str,
+        cases: &[Case],
+    ) -> Vec<(&'a str, usize, usize)> {
+        let is_counted = |case: &&Case| self.of(&case.name, target) == Some(Expected::Pass) && !self.names(&case.name);
+        let (skipped, ended): (Vec<_>, Vec<_>) =
+            cases.iter().filter(is_counted).partition(|case| matches!(case.outcome, Outcome::Skipped(_)));
+        let mut wrong = Vec::new();
+        for (groups, shown) in [(&self.passes, ended), (&self.skips, skipped)] {
+            for (pattern, count) in counted(groups, target).filter(|(pattern, _)| units.contains(&unit_of(pattern))) {
+                let mine = |case: &&&Case| counted_by(groups, &case.name, target) == Some(pattern);
+                let seen = shown.iter().filter(mine).count();
+                if seen != count {
+                    wrong.push((pattern, seen, count));
+                }
+            }
+        }
+        wrong
+    }
+
+    /// Whether a case is in the list of those that pass.
+    fn names(&self, case: &str) -> bool {
+        self.pass.iter().any(|name| name == case)
+    }
+
+    /// Whether a case may say that it has nothing to test on a target, although it is counted.
+    fn skips(&self, case: &str, target: &str) -> bool {
+        !self.names(case) && counted_by(&self.skips, case, target).is_some()
+    }
+
+    /// Patterns of a program's cases that are not to be begun on a target.
+    pub(crate) fn left_out(&self, unit: &str, target: &str) -> Vec<&str> {
+        let groups = self.left_out.iter().filter(|group| holds(&group.targets, target));
+        let mine = groups.flat_map(|group| &group.cases).filter_map(|pattern| pattern.split_once(": "));
+        mine.filter(|(of, _)| matches(of, unit)).map(|(_, case)| case).collect()
     }
 
     /// The cases of these programs that must show on a target: those that pass, and those that fail
@@ -105,19 +204,22 @@ impl Expectations {
     /// Whether any case of the program is expected to end.
     pub(crate) fn names_unit(&self, unit: &str) -> bool {
         let failing = self.fails.iter().flat_map(|group| &group.cases);
-        self.pass.iter().chain(failing).any(|case| unit_of(case) == unit)
+        let counted = self.passes.iter().flat_map(|counted| counted.cases.keys());
+        self.pass.iter().chain(failing).chain(counted).any(|case| unit_of(case) == unit)
     }
 
     /// Whether any case of the program is expected to end on a target.
     pub(crate) fn runs(&self, unit: &str, target: &str) -> bool {
         !self.cases(&[unit], target).is_empty()
+            || counted(&self.passes, target).any(|(pattern, _)| unit_of(pattern) == unit)
     }
 
     /// What a case's end means.
     pub(crate) fn compare(&self, case: &str, target: &str, outcome: &Outcome) -> Standing {
         match (self.of(case, target), outcome) {
-            (None, _) => Standing::NotInFile,
+            (None | Some(Expected::LeftOut(_)), _) => Standing::NotInFile,
             (Some(Expected::Pass), Outcome::Passed) => Standing::AsExpected,
+            (Some(Expected::Pass), Outcome::Skipped(_)) if self.skips(case, target) => Standing::AsExpected,
             (Some(Expected::Pass), _) => Standing::NewFailure,
             (Some(Expected::Fails(_)), Outcome::Failed(_) | Outcome::NotBuilt(_)) => Standing::AsExpected,
             (Some(Expected::NotApplicable(_)), Outcome::Skipped(_) | Outcome::NotBuilt(_) | Outcome::Failed(_)) => {
@@ -180,6 +282,58 @@ mod tests {
     }
 
     #[test]
+    fn what_is_counted_must_show_in_its_number() {
+        let file = Expectations::parse(
+            r#"
+            [[left-out]]
+            cases = ["a: slow*", "b: x"]
+            reason = "takes an hour on a GPU in software"
+            [[fails]]
+            cases = ["a: bad"]
+            reason = "the engine has no such thing"
+            [[passes]]
+            [passes.cases]
+            "a" = 2
+            [[skips]]
+            cases = { "a: skip*" = 1 }
+            reason = "it is for wavefronts of another size"
+            [[passes]]
+            targets = ["gfx90a"]
+            cases = { "c: d/*" = 1 }
+            "#,
+        );
+        let file = file.expect("a file");
+        assert_eq!(file.left_out("a", "gfx900"), ["slow*"]);
+        assert!(file.runs("a", "gfx900") && file.runs("c", "gfx90a") && !file.runs("c", "gfx900"));
+        assert!(file.names_unit("c") && !file.names_unit("b"));
+        let (passed, skipped) = (Outcome::Passed, Outcome::Skipped("no".into()));
+        let case = |(name, outcome): &(&str, &Outcome)| Case { name: (*name).into(), outcome: (*outcome).clone() };
+        let count = |shown: &[(&str, &Outcome)]| {
+            let cases: Vec<_> = shown.iter().map(case).collect();
+            file.miscounted(&["a"], "gfx900", &cases)
+        };
+        let (one, two, bad) = (("a: one", &passed), ("a: two", &passed), ("a: bad", &passed));
+        assert_eq!(count(&[one, two, bad, ("a: skips", &skipped)]), []);
+        assert_eq!(count(&[one, bad, ("a: skips", &skipped)]), [("a", 1, 2)]);
+        assert_eq!(count(&[one, two, ("a: three", &passed), ("a: skips", &skipped)]), [("a", 3, 2)]);
+        assert_eq!(count(&[one, two]), [("a: skip*", 0, 1)]);
+        let failed = Outcome::Failed("no".into());
+        for (case, outcome, standing) in [
+            ("a: one", &Outcome::Passed, Standing::AsExpected),
+            ("a: one", &failed, Standing::NewFailure),
+            ("a: one", &skipped, Standing::NewFailure),
+            ("a: skips", &skipped, Standing::AsExpected),
+            ("a: bad", &failed, Standing::AsExpected),
+            ("a: slow one", &Outcome::Passed, Standing::NotInFile),
+            ("c: d/one", &Outcome::Passed, Standing::NotInFile),
+        ] {
+            assert_eq!(file.compare(case, "gfx900", outcome), standing, "{case}: {outcome:?}");
+        }
+        assert_eq!(file.compare("c: d/one", "gfx90a", &Outcome::Passed), Standing::AsExpected);
+        assert!(Expectations::parse("[[passes]]\ncases = { \"a*\" = 1 }\n").is_err());
+    }
+
+    #[test]
     fn a_reason_is_asked_for() {
         assert!(Expectations::parse("[[fails]]\ncases = [\"a\"]\nreason = \"TODO\"\n").is_err());
         assert!(Expectations::parse("[[unknown]]\ncases = [\"a\"]\n").is_err());
@@ -189,7 +343,7 @@ mod tests {
     fn the_tree_has_a_file_for_each_suite() {
         for suite in super::super::SUITES {
             let read = Expectations::read(suite.name()).expect("a file that can be read");
-            assert!(!read.pass.is_empty(), "{}: nothing passes", suite.name());
+            assert!(!read.pass.is_empty() || !read.passes.is_empty(), "{}: nothing passes", suite.name());
         }
     }
 }

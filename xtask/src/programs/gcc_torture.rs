@@ -89,6 +89,10 @@ impl Suite for GccTorture {
         Ok(vec![sed, command])
     }
 
+    fn libraries(&self) -> &'static [&'static str] {
+        &["/usr/lib/x86_64-linux-gnu/libgomp-plugin-gcn.so.1", "/usr/lib/x86_64-linux-gnu/libhsa-runtime64.so.1"]
+    }
+
     fn judge(&self, _unit: &str, ran: &Ran) -> Outcome {
         match ran.code {
             Some(0) if ran.stdout.ends_with("the test returned 0\n") => Outcome::Passed,

@@ -134,6 +134,11 @@ impl Suite for HipCatch {
         Ok(vec![compile, link])
     }
 
+    fn libraries(&self) -> &'static [&'static str] {
+        // HIP loads the compiler when it is asked for a device.
+        &["/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2"]
+    }
+
     fn options(&self, unit: &str) -> &'static [&'static str] {
         if SEVERAL.iter().any(|start| unit.starts_with(start)) {
             &["--gpus", "2"]

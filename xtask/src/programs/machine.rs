@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What programs are run on: a built `vkfd`, sound or with a library that can be broken, and a time
-//! limit.
+//! limit; or a guest.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 
+use super::guest::Guest;
+use super::root::{Root, LIBRARY};
 use super::suite::Unit;
 use crate::clients::stand;
 
 /// See the module.
-pub(crate) struct Machine {
+pub(crate) enum Machine {
+    Here(Vkfd),
+    Guest(Guest),
+}
+
+/// The command that runs a program on a machine of its own.
+pub(crate) struct Vkfd {
     vkfd: PathBuf,
     /// The library that can be broken, and what is.
     broken: Option<(PathBuf, String)>,
 }
 
 /// How a program ended, and what it wrote.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Ran {
     /// Exit code; none if a signal ended it.
     pub(crate) code: Option<i32>,
@@ -57,30 +66,92 @@ impl Machine {
                 target.join("release/vkfd")
             }
         };
-        Ok(Machine { vkfd, broken: None })
+        Ok(Machine::Here(Vkfd { vkfd, broken: None }))
     }
 
     /// With the library of the controls, the tree's own or the one that is named; nothing is broken
     /// if `sabotage` is empty.
     pub(crate) fn broken(sabotage: &str, vkfd: Option<&Path>, library: Option<&Path>) -> Result<Machine> {
-        let Machine { vkfd, .. } = Machine::sound(vkfd)?;
+        let Machine::Here(Vkfd { vkfd, .. }) = Machine::sound(vkfd)? else { bail!("a guest is not broken here") };
         let library = match library {
             Some(library) => library.into(),
             None => stand::broken_library(&stand::target_directory()?)?,
         };
-        Ok(Machine { vkfd, broken: Some((library, sabotage.into())) })
+        Ok(Machine::Here(Vkfd { vkfd, broken: Some((library, sabotage.into())) }))
     }
 
     /// Runs a program in the directory that it was compiled to.
     pub(crate) fn run(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
-        let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", &patience.as_secs().to_string()]).arg(&self.vkfd);
-        command.args(["run", "--target", unit.target]).args(options);
-        if let Some((library, sabotage)) = &self.broken {
-            command.arg("--preload").arg(library).env("VKFD_SABOTAGE", sabotage);
+        match self {
+            Machine::Here(here) => here.run(unit, options, arguments, patience),
+            Machine::Guest(guest) => Ok(guest.run(unit, options, arguments, patience)),
         }
-        command.arg("--").arg(unit.at.join("program")).args(arguments);
-        let output = command.current_dir(unit.at).stdin(Stdio::null()).output().context("run timeout (coreutils)")?;
+    }
+
+    /// Runs a program of the root that the unit is in.
+    pub(crate) fn run_in_root(
+        &self,
+        unit: &Unit<'_>,
+        program: &str,
+        options: &[&str],
+        arguments: &[&str],
+        patience: Duration,
+    ) -> Result<Ran> {
+        match self {
+            Machine::Here(here) => here.run_in_root(unit, program, options, arguments, patience),
+            Machine::Guest(_) => bail!("{program}: a root's programs do not run in a guest"),
+        }
+    }
+}
+
+impl Vkfd {
+    fn run(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
+        let mut vkfd = Command::new(&self.vkfd);
+        let library = self.broken.as_ref().map(|(library, _)| library.as_path());
+        vkfd.args(self.words(unit, options, library)).arg("--").arg(unit.at.join("program")).args(arguments);
+        self.end(vkfd.current_dir(unit.at), patience)
+    }
+
+    fn run_in_root(
+        &self,
+        unit: &Unit<'_>,
+        program: &str,
+        options: &[&str],
+        arguments: &[&str],
+        patience: Duration,
+    ) -> Result<Ran> {
+        let library = self.broken.as_ref().map(|(library, _)| library.as_path());
+        let mut vkfd = Root::at(unit.source).enter(&self.vkfd, library, unit.at);
+        let library = library.map(|_| Path::new(LIBRARY));
+        vkfd.args(self.words(unit, options, library)).arg("--").arg(program).args(arguments);
+        self.end(&mut vkfd, patience)
+    }
+
+    /// What `vkfd` is asked for.
+    fn words(&self, unit: &Unit<'_>, options: &[&str], library: Option<&Path>) -> Vec<OsString> {
+        let mut words: Vec<OsString> = ["run", "--target", unit.target].map(Into::into).into();
+        words.extend(options.iter().map(Into::into));
+        words.extend(library.into_iter().flat_map(|library| ["--preload".into(), library.into()]));
+        words
+    }
+
+    /// Runs it to its end, or for as long as it may take.
+    fn end(&self, vkfd: &mut Command, patience: Duration) -> Result<Ran> {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", &patience.as_secs().to_string()]).arg(vkfd.get_program()).args(vkfd.get_args());
+        for (name, value) in vkfd.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        if let Some((_, sabotage)) = &self.broken {
+            command.env("VKFD_SABOTAGE", sabotage);
+        }
+        if let Some(directory) = vkfd.get_current_dir() {
+            command.current_dir(directory);
+        }
+        let output = command.stdin(Stdio::null()).output().context("run timeout (coreutils)")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = output.status.code();
         // 124 is timeout's own for what it had to end, 137 for what would not end then.

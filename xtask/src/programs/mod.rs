@@ -9,17 +9,22 @@
 //! ([`controls`]).
 //!
 //! Limits: only programs that the expectation file names are run, unless `--only` asks for others.
-//! Debian 12 is what the packages come from.
+//! Debian 12 is what the packages come from, and Debian 13, in a root of its own ([`root`]).
 
 mod cache;
 mod catch;
 mod controls;
 mod expected;
 mod gcc_torture;
+mod gtest;
+mod guest;
 mod hip_catch;
 mod machine;
 mod report;
 mod rocm_examples;
+mod rocm_libraries;
+mod root;
+mod runtimes;
 mod select;
 mod session;
 mod source;
@@ -32,6 +37,7 @@ use anyhow::{ensure, Result};
 
 use self::cache::Cache;
 use self::expected::Expectations;
+use self::guest::Guest;
 use self::machine::Machine;
 use self::report::Report;
 use self::select::{Selection, Shard};
@@ -83,8 +89,12 @@ pub struct Args {
     /// Print what was seen in the form of an expectation file
     #[arg(long)]
     propose: bool,
+    /// Run them in a guest, on the kernel module; without the suites of a newer Debian. `cargo xtask
+    /// vm setup` comes first
+    #[arg(long, conflicts_with = "jobs")]
+    guest: bool,
     /// Run the negative controls instead: machines that are broken must be noticed
-    #[arg(long, conflicts_with_all = ["only", "shard", "list", "propose", "json"])]
+    #[arg(long, conflicts_with_all = ["only", "shard", "list", "propose", "json", "guest"])]
     controls: bool,
     /// A vkfd that is built already
     #[arg(long, value_name = "FILE", hide = true)]
@@ -94,7 +104,14 @@ pub struct Args {
     library: Option<PathBuf>,
 }
 
-const SUITES: &[&dyn Suite] = &[&rocm_examples::RocmExamples, &hip_catch::HipCatch, &gcc_torture::GccTorture];
+const SUITES: &[&dyn Suite] = &[
+    &rocm_examples::RocmExamples,
+    &hip_catch::HipCatch,
+    &gcc_torture::GccTorture,
+    &runtimes::Runtimes,
+    &rocm_libraries::ROCRAND,
+    &rocm_libraries::ROCPRIM,
+];
 
 /// A suite with what it needs.
 struct Ready {
@@ -114,11 +131,16 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
+        if args.guest && matches!(source, Source::Root { .. }) {
+            ensure!(!is_named(&suite), "{}: its programs have a C library of their own", suite.name());
+            println!("{}: left out: its programs have a C library of their own", suite.name());
+            continue;
+        }
         if matches!(source, Source::Debian { .. }) {
             // What unpacks it is among them.
             packages::install(suite.packages())?;
         }
-        match source.find(&sources, &cache)? {
+        match source.find(&sources, &cache, is_named(&suite))? {
             Found::Here(source) => ready.push(Ready { suite, source, expectations: Expectations::read(suite.name())? }),
             Found::Missing(how) => {
                 ensure!(!is_named(&suite), "{}: {how}", suite.name());
@@ -140,7 +162,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     if args.controls {
         return controls::run(&ready, &cache, args.vkfd.as_deref(), args.library.as_deref());
     }
-    let machine = Machine::sound(args.vkfd.as_deref())?;
+    let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;
     let selection = Selection { only: args.only.clone(), shard: args.shard };
     let mut report = Report::default();
     for Ready { suite, source, expectations } in &ready {
@@ -149,9 +171,12 @@ pub fn run(args: &Args) -> Result<Verdict> {
                 continue;
             }
             let patience = args.minutes.map_or(suite.budget(), |minutes| Duration::from_secs(60 * minutes));
-            let session = Session { suite: *suite, source, target, machine: &machine, cache: &cache, patience };
-            let seen = session.run(&selection, expectations, args.jobs.map(usize::from))?;
-            report.add(*suite, target, &seen, expectations, &selection);
+            let guest = Machine::Guest(Guest::default());
+            let machine = here.as_ref().unwrap_or(&guest);
+            let (suite, expected, cache) = (*suite, expectations, &cache);
+            let session = Session { suite, source, target, machine, expected, cache, patience };
+            let seen = session.run(&selection, args.jobs.map(usize::from))?;
+            report.add(suite, target, &seen, expectations, &selection);
         }
     }
     if args.propose {

@@ -27,6 +27,8 @@ pub(crate) struct Report {
 struct Row {
     suite: &'static str,
     target: String,
+    /// They ran in a guest, on the kernel module.
+    guest: bool,
     /// That were run.
     programs: usize,
     passed: usize,
@@ -70,6 +72,7 @@ impl Report {
         let mut row = Row {
             suite: suite.name(),
             target: target.into(),
+            guest: seen.in_guest,
             programs: seen.units.len(),
             passed: 0,
             failed: 0,
@@ -78,7 +81,8 @@ impl Report {
             seconds: seen.took.as_secs(),
             cases: Vec::new(),
         };
-        let place = format!("{}, {target}", suite.name());
+        let place = format!("{}, {target}{}", suite.name(), if seen.in_guest { ", guest" } else { "" });
+        self.findings.extend(seen.findings.iter().map(|finding| format!("{place}: {finding}")));
         for Case { name, outcome } in &seen.cases {
             let standing = expected.compare(name, target, outcome);
             let (word, detail) = words(outcome);
@@ -89,7 +93,7 @@ impl Report {
                 standing: format!("{standing:?}"),
             });
             let told = match (standing, expected.of(name, target)) {
-                (Standing::AsExpected, Some(Expected::Pass)) => {
+                (Standing::AsExpected, Some(Expected::Pass)) if *outcome == Outcome::Passed => {
                     row.passed += 1;
                     continue;
                 }
@@ -117,6 +121,10 @@ impl Report {
             row.unexpected += 1;
             self.findings.push(format!("{place}: {missing}: is in the expectation file, and did not show"));
         }
+        for (pattern, shown, count) in expected.miscounted(&units, target, &seen.cases) {
+            row.unexpected += shown.abs_diff(count);
+            self.findings.push(format!("{place}: {pattern}: {count} cases are to show, and {shown} did"));
+        }
         if !seen.late.is_empty() {
             row.unexpected += seen.late.len();
             let some = seen.late.first().map_or("", String::as_str);
@@ -131,12 +139,15 @@ impl Report {
     /// For people.
     pub(crate) fn table(&self) -> String {
         let mut text = String::from(
-            "suite            target    programs   pass  fail as expected  not applicable  otherwise  seconds\n",
+            "suite            target         programs   pass  fail as expected  not applicable  otherwise  seconds\n",
         );
-        for Row { suite, target, programs, passed, failed, not_applicable, unexpected, seconds, .. } in &self.rows {
+        for Row { suite, target, guest, programs, passed, failed, not_applicable, unexpected, seconds, .. } in
+            &self.rows
+        {
+            let target = format!("{target}{}", if *guest { ", guest" } else { "" });
             let _ = writeln!(
                 text,
-                "{suite:<16} {target:<9} {programs:>8} {passed:>6} {failed:>17} {not_applicable:>15} {unexpected:>10} {seconds:>8}"
+                "{suite:<16} {target:<14} {programs:>8} {passed:>6} {failed:>17} {not_applicable:>15} {unexpected:>10} {seconds:>8}"
             );
         }
         text

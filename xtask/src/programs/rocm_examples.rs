@@ -129,6 +129,11 @@ impl Suite for RocmExamples {
         })
     }
 
+    fn libraries(&self) -> &'static [&'static str] {
+        // HIP loads the compiler when it is asked for a device.
+        &["/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2"]
+    }
+
     fn options(&self, unit: &str) -> &'static [&'static str] {
         if unit == "HIP-Basic/multi_gpu_data_transfer" {
             &["--gpus", "2"]

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -24,6 +24,7 @@ pub(crate) struct Session<'a> {
     pub(crate) source: &'a Path,
     pub(crate) target: &'static str,
     pub(crate) machine: &'a Machine,
+    pub(crate) expected: &'a Expectations,
     pub(crate) cache: &'a Cache,
     /// No program is begun after so long.
     pub(crate) patience: Duration,
@@ -38,20 +39,22 @@ pub(crate) struct Seen {
     /// Programs for which there was no time.
     pub(crate) late: Vec<String>,
     pub(crate) took: Duration,
+    pub(crate) in_guest: bool,
+    /// What was wrong with the guest.
+    pub(crate) findings: Vec<String>,
 }
 
 impl Session<'_> {
     /// Compiles and runs the programs that are selected.
-    pub(crate) fn run(&self, selection: &Selection, expected: &Expectations, jobs: Option<usize>) -> Result<Seen> {
+    pub(crate) fn run(&self, selection: &Selection, jobs: Option<usize>) -> Result<Seen> {
         let begun = Instant::now();
-        let all = self.suite.units(self.source)?;
-        let units = selection.of(&all, |unit| expected.runs(unit, self.target));
+        let units = self.selected(selection)?;
         if units.is_empty() {
             return Ok(Seen::default());
         }
-        let shared = self.cache.built(self.suite.name(), self.target, "shared");
-        let commands = |at: &Path| self.suite.shared(self.source, self.target, at);
-        compile(&shared, commands)?.map_err(anyhow::Error::msg).context("what the suite's programs share")?;
+        let shared = self.shared()?;
+        let in_guest = matches!(self.machine, Machine::Guest(_));
+        let findings = self.boot(&units, &shared)?;
         let jobs = jobs.or_else(|| thread::available_parallelism().ok().map(NonZero::get)).unwrap_or(1);
         let next = AtomicUsize::new(0);
         let seen = Mutex::new(Ok(Seen::default()));
@@ -59,15 +62,15 @@ impl Session<'_> {
             for _ in 0..jobs.min(units.len()) {
                 scope.spawn(|| {
                     while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let late = begun.elapsed() >= self.patience;
+                        let late = !in_guest && begun.elapsed() >= self.patience;
                         let cases = if late { Ok(Vec::new()) } else { self.unit(unit, &shared) };
                         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
                         let Ok(all) = &mut *seen else { break };
                         match cases {
-                            Ok(_) if late => all.late.push((*unit).into()),
+                            Ok(_) if late => all.late.push(unit.clone()),
                             Ok(cases) => {
-                                tell(self.suite.name(), self.target, &cases, expected);
-                                all.units.push((*unit).into());
+                                tell(self.suite.name(), self.target, &cases, self.expected);
+                                all.units.push(unit.clone());
                                 all.cases.extend(cases);
                             }
                             Err(error) => *seen = Err(error.context(format!("{}: {unit}", self.suite.name()))),
@@ -80,13 +83,41 @@ impl Session<'_> {
         seen.cases.sort_by(|a, b| a.name.cmp(&b.name));
         seen.units.sort_unstable();
         seen.took = begun.elapsed();
+        (seen.in_guest, seen.findings) = (in_guest, findings);
         Ok(seen)
+    }
+
+    /// The programs that are selected, by their names.
+    fn selected(&self, selection: &Selection) -> Result<Vec<String>> {
+        let all = self.suite.units(self.source)?;
+        let selected = selection.of(&all, |unit| self.expected.runs(unit, self.target));
+        Ok(selected.into_iter().map(ToOwned::to_owned).collect())
+    }
+
+    /// Compiles what the programs share, and says where it is.
+    fn shared(&self) -> Result<PathBuf> {
+        let shared = self.cache.built(self.suite.name(), self.target, "shared");
+        let commands = |at: &Path| self.suite.shared(self.source, self.target, at);
+        compile(&shared, commands)?.map_err(anyhow::Error::msg).context("what the suite's programs share")?;
+        Ok(shared)
+    }
+
+    /// If they run in a guest: compiles the programs, boots, and runs them there. What was wrong
+    /// with the guest.
+    fn boot(&self, units: &[String], shared: &Path) -> Result<Vec<String>> {
+        let Machine::Guest(guest) = self.machine else { return Ok(Vec::new()) };
+        for unit in units {
+            // Notes how it is started.
+            self.unit(unit, shared).with_context(|| format!("{}: {unit}", self.suite.name()))?;
+        }
+        guest.boot(self.target, self.suite.libraries())
     }
 
     /// A program, compiled and run.
     pub(crate) fn unit(&self, name: &str, shared: &Path) -> Result<Vec<Case>> {
         let at = self.cache.built(self.suite.name(), self.target, name);
-        let unit = Unit { name, target: self.target, source: self.source, at: &at };
+        let left_out = self.expected.left_out(name, self.target);
+        let unit = Unit { name, target: self.target, source: self.source, at: &at, left_out };
         match compile(&at, |_| self.suite.compile(&unit, shared))? {
             Ok(()) => self.suite.run(self.machine, &unit),
             Err(error) => Ok(vec![Case { name: name.into(), outcome: Outcome::NotBuilt(error) }]),
@@ -95,10 +126,7 @@ impl Session<'_> {
 
     /// A program of a suite whose shared part is there.
     pub(crate) fn unit_alone(&self, name: &str) -> Result<Vec<Case>> {
-        let shared = self.cache.built(self.suite.name(), self.target, "shared");
-        let commands = |at: &Path| self.suite.shared(self.source, self.target, at);
-        compile(&shared, commands)?.map_err(anyhow::Error::msg).context("what the suite's programs share")?;
-        self.unit(name, &shared)
+        self.unit(name, &self.shared()?)
     }
 }
 

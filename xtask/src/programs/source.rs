@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Where a suite's source comes from: a git repository that the user has as an archive or a
-//! checkout, or Debian's packages of source.
+//! checkout, Debian's packages of source, or packages of a newer Debian, which are not compiled
+//! here.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{ensure, Context, Result};
 
 use super::cache::{once, Cache};
+use super::root::Root;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -19,6 +21,9 @@ pub(crate) enum Source {
     /// A source package of Debian, and what of it is wanted: an archive within its upstream
     /// archive, and a directory within that.
     Debian { package: &'static str, upstream: &'static str, inner: &'static str, directory: &'static str },
+    /// Packages of a newer Debian suite, with all that they need, in a root of their own. They are
+    /// large: they are fetched for those alone who name what they want.
+    Root { suite: &'static str, packages: &'static [&'static str] },
 }
 
 /// Whether a source can be had.
@@ -30,8 +35,8 @@ pub(crate) enum Found {
 }
 
 impl Source {
-    /// Finds it, unpacked.
-    pub(crate) fn find(&self, sources: &Path, cache: &Cache) -> Result<Found> {
+    /// Finds it, unpacked. `is_named`: somebody asks for this one.
+    pub(crate) fn find(&self, sources: &Path, cache: &Cache, is_named: bool) -> Result<Found> {
         match *self {
             Source::Git { name, repository, commit } => {
                 let checkout = sources.join(name);
@@ -62,6 +67,16 @@ impl Source {
                     fs::remove_file(&inner).with_context(|| format!("remove {}", inner.display()))
                 })?;
                 Ok(Found::Here(to.join(directory)))
+            }
+            Source::Root { suite, packages } => {
+                let found = match is_named {
+                    true => Some(Root::get(cache, suite, packages)?),
+                    false => Root::find(cache, suite, packages)?,
+                };
+                Ok(found.map_or_else(
+                    || Found::Missing(format!("{} of {suite} is fetched for those who name it", packages.join(", "))),
+                    |root| Found::Here(root.tree().into()),
+                ))
             }
         }
     }

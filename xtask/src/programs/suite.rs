@@ -47,10 +47,12 @@ pub(crate) fn unit_of(case: &str) -> &str {
 pub(crate) struct Unit<'a> {
     pub(crate) name: &'a str,
     pub(crate) target: &'a str,
-    /// The suite's source.
+    /// The suite's source, or the root that it is in.
     pub(crate) source: &'a Path,
-    /// Where it is compiled to; the program is `program` in it.
+    /// Where it is compiled to; the program is `program` in it. One in a root works there.
     pub(crate) at: &'a Path,
+    /// Patterns of its cases that are not to be begun.
+    pub(crate) left_out: Vec<&'a str>,
 }
 
 /// A machine that is broken, and a program that must notice.
@@ -83,6 +85,10 @@ pub(crate) trait Suite: Sync {
     }
     /// Compiles a program; `shared` is where [`Suite::shared`] went.
     fn compile(&self, unit: &Unit<'_>, shared: &Path) -> Result<Vec<Command>>;
+    /// Libraries that its programs load by themselves, which a guest must have.
+    fn libraries(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Options of `vkfd run` besides the target.
     fn options(&self, _unit: &str) -> &'static [&'static str] {
         &[]

@@ -58,6 +58,22 @@ impl Initrd {
         Ok(path)
     }
 
+    /// Copies a directory's files, and the libraries that `program` among them needs. What only a
+    /// compiler reads stays behind.
+    pub fn add_directory(&mut self, directory: &Path, to: &Path) -> Result<()> {
+        for library in elf::libraries(&directory.join("program"))? {
+            self.put(library.clone(), Content::File(library));
+        }
+        for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
+            let file = entry?.path();
+            let compilers = file.extension().is_some_and(|extension| ["o", "a", "c"].iter().any(|e| extension == *e));
+            if let (true, false, Some(name)) = (file.is_file(), compilers, file.file_name()) {
+                self.put(to.join(name), Content::File(file.clone()));
+            }
+        }
+        Ok(())
+    }
+
     /// Copies a library that a program loads by itself, with those it needs. It is found where it
     /// is on the host.
     pub fn add_library(&mut self, library: &Path) -> Result<()> {

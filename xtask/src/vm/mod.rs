@@ -8,7 +8,6 @@
 //! the guest that has the guest's memory and an ivshmem connection.
 
 mod accelerator;
-mod apt;
 mod bench;
 mod bindgen;
 mod boot;
@@ -24,6 +23,7 @@ mod kernel;
 mod kernel_log;
 mod module;
 mod native;
+pub(crate) mod others;
 mod packages;
 mod programs;
 mod progress;

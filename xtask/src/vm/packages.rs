@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{ensure, Context, Result};
 
 use super::Flavor;
+use crate::apt::{update, RETRIES};
 
 /// To build the kernel, modules and bindgen, and to run guests.
 const ALWAYS: [&str; 16] = [
@@ -33,9 +34,6 @@ const FOR_DEBUG: [&str; 1] = ["clang-19"];
 /// A compiler with its library's source, the first that is on offer: Debian 12 has a recent one
 /// under this name, Debian 13's own will do.
 const RUST: [[&str; 2]; 2] = [["rustc-web", "rust-web-src"], ["rustc", "rust-src"]];
-
-/// An archive that does not answer at once is asked again.
-pub const RETRIES: &str = "Acquire::Retries=5";
 
 /// Installs what is missing; says what to do where it cannot.
 pub fn install(flavor: Flavor, rust_is_there: bool) -> Result<()> {
@@ -85,18 +83,6 @@ pub fn install(flavor: Flavor, rust_is_there: bool) -> Result<()> {
         .status()
         .context("start apt-get")?;
     ensure!(status.success(), "apt-get could not install the packages (its messages are above): {command}");
-    Ok(())
-}
-
-/// Brings apt's lists up to date.
-pub fn update() -> Result<()> {
-    ensure!(rustix::process::geteuid().is_root(), "apt's lists are absent or old: sudo apt-get update");
-    let status = Command::new("apt-get")
-        .args(["update", "--quiet=2", "--option", RETRIES])
-        .stdin(Stdio::null())
-        .status()
-        .context("start apt-get")?;
-    ensure!(status.success(), "apt-get update failed (its messages are above): check apt's sources and the network");
     Ok(())
 }
 

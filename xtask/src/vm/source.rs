@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The kernel's source, from Debian's package of it.
 //!
-//! Mechanism: the package is in a suite that the machine's apt need not know, see [`super::apt`].
+//! Mechanism: the package is in a suite that the machine's apt need not know, see [`crate::apt`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
-use super::apt::{quiet, Apt};
 use super::cache::{self, Cache};
+use crate::apt::{quiet, Apt};
 
 /// The kernel that the module is written for; the kernel's Rust API is another one in every
 /// version.

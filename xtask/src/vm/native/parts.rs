@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
 
-use super::super::apt::{quiet, Apt};
 use super::super::cache::{self, Cache};
+use crate::apt::{quiet, Apt};
 use crate::clients::packages;
 
 const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
@@ -92,7 +92,7 @@ fn get_qemu(apt: &Apt, directory: &Path) -> Result<()> {
     if cache::is_made(directory, RECIPE) {
         return Ok(());
     }
-    let packages = apt.download_all(NEWER, QEMU)?;
+    let packages = apt.download_all(NEWER, &[QEMU], "")?;
     empty(directory)?;
     for package in &packages {
         quiet(Command::new("dpkg-deb").arg("--extract").arg(package).arg(directory))?;

@@ -11,9 +11,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
 
-use super::packages;
-
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// An archive that does not answer at once is asked again.
+pub const RETRIES: &str = "Acquire::Retries=5";
 
 /// apt with a configuration and state of its own.
 pub struct Apt {
@@ -34,7 +35,7 @@ impl Apt {
             Some(address) => address,
             // Without lists apt knows addresses and not whose they are.
             None => {
-                packages::update()?;
+                update()?;
                 archive()?.context(
                     "apt knows no archive that calls itself \"Debian\": add one to its sources and run `apt-get update`",
                 )?
@@ -47,7 +48,7 @@ impl Apt {
             "Dir::Etc::SourceParts=-".into(),
             format!("Dir::State::Lists={}", directory.join("lists").display()),
             format!("Dir::Cache::Archives={}", directory.join("archives").display()),
-            packages::RETRIES.into(),
+            RETRIES.into(),
             "Dir::Cache::PkgCache=".into(),
             "Dir::Cache::SrcPkgCache=".into(),
             // The user that apt downloads as cannot write into this user's cache.
@@ -64,16 +65,16 @@ impl Apt {
         quiet(command.args(arguments))
     }
 
-    /// Downloads `package` of `suite` with all that it needs, as for a machine that has nothing.
-    /// The files.
-    pub fn download_all(&self, suite: &str, package: &str) -> Result<Vec<PathBuf>> {
-        let status = self.directory.join("status");
-        fs::write(&status, "").with_context(|| format!("write {}", status.display()))?;
-        let nothing = format!("Dir::State::status={}", status.display());
-        let options =
-            ["--option", &nothing, "--option", "APT::Install-Recommends=false", "--option", "Debug::NoLocking=1"];
-        let mut arguments = options.to_vec();
-        arguments.extend(["--yes", "--download-only", "--target-release", suite, "install", package]);
+    /// Downloads `packages` of `suite` with all that they need, for a machine whose dpkg has
+    /// `status` in its file of that name: an empty one is a machine that has nothing. The files.
+    pub fn download_all(&self, suite: &str, packages: &[&str], status: &str) -> Result<Vec<PathBuf>> {
+        let file = self.directory.join("status");
+        fs::write(&file, status).with_context(|| format!("write {}", file.display()))?;
+        let has = format!("Dir::State::status={}", file.display());
+        let mut arguments =
+            vec!["--option", &has, "--option", "APT::Install-Recommends=false", "--option", "Debug::NoLocking=1"];
+        arguments.extend(["--yes", "--download-only", "--target-release", suite, "install"]);
+        arguments.extend(packages);
         self.run("apt-get", &arguments)?;
         let archives = self.directory.join("archives");
         let entries = fs::read_dir(&archives).with_context(|| format!("list {}", archives.display()))?;
@@ -92,6 +93,18 @@ impl Apt {
         };
         files.find(is_it).with_context(|| format!("apt-get has left no {prefix}*.deb in {}", self.directory.display()))
     }
+}
+
+/// Brings apt's lists up to date.
+pub fn update() -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "apt's lists are absent or old: sudo apt-get update");
+    let status = Command::new("apt-get")
+        .args(["update", "--quiet=2", "--option", RETRIES])
+        .stdin(Stdio::null())
+        .status()
+        .context("start apt-get")?;
+    ensure!(status.success(), "apt-get update failed (its messages are above): check apt's sources and the network");
+    Ok(())
 }
 
 /// The address of the Debian archive that this machine uses, if apt has its lists.

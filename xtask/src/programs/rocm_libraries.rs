@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The ROCm libraries' own test programs, as Debian 13 packages them: rocRAND and rocPRIM on HIP
+//! 5.7.1. A program is a file of the package, a case is a GoogleTest test.
+//!
+//! Mechanism: a program runs whole, without the tests that the expectation file leaves out. What
+//! comes after a test that took the program with it, or hung, is run anew without it.
+//!
+//! Limits: programs are not compiled here, so that a target is one that Debian compiled for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::gtest;
+use super::machine::{Machine, Ran};
+use super::root::{self, WORK};
+use super::source::Source;
+use super::suite::{Case, Control, Outcome, Suite, Unit};
+
+pub(crate) struct RocmLibrary {
+    name: &'static str,
+    about: &'static str,
+    package: &'static [&'static str],
+    targets: &'static [&'static str],
+    controls: &'static [Control],
+}
+
+pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
+    name: "rocrand",
+    about: "rocRAND's own tests: generators of random numbers and their distributions",
+    package: &["librocrand1-tests"],
+    targets: &["gfx900"],
+    controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_rocrand_kernel_xorwow", target: "gfx900" }],
+};
+
+pub(crate) const ROCPRIM: RocmLibrary = RocmLibrary {
+    name: "rocprim",
+    about: "rocPRIM's own tests: scans, reductions and sorts by warp, block and device",
+    package: &["librocprim-tests"],
+    targets: &["gfx900", "gfx90a", "gfx1100"],
+    controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_warp_load", target: "gfx900" }],
+};
+
+/// So many times the time of a program is there for it with its runs anew.
+const AGAIN: u32 = 2;
+/// Where a program writes its verdicts, in its directory.
+const VERDICTS: &str = "verdicts.json";
+
+impl RocmLibrary {
+    /// Where Debian puts the tests.
+    fn directory(&self) -> String {
+        format!("/usr/libexec/rocm/{}", self.package[0])
+    }
+}
+
+impl Suite for RocmLibrary {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn packages(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn source(&self) -> Source {
+        Source::Root { suite: "trixie", packages: self.package }
+    }
+
+    fn targets(&self) -> &'static [&'static str] {
+        self.targets
+    }
+
+    fn budget(&self) -> Duration {
+        Duration::from_secs(60 * 60)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(300)
+    }
+
+    fn units(&self, source: &Path) -> Result<Vec<String>> {
+        root::programs(source, &self.directory())
+    }
+
+    fn compile(&self, _unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
+        Ok(Vec::new())
+    }
+
+    fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
+        let program = format!("{}/{}", self.directory(), unit.name);
+        let mut ended: BTreeMap<String, Outcome> = BTreeMap::new();
+        let begun = Instant::now();
+        while begun.elapsed() < AGAIN * self.patience() {
+            let without = filter(unit.left_out.iter().copied().chain(ended.keys().map(String::as_str)));
+            let written = unit.at.join(VERDICTS);
+            if written.exists() {
+                fs::remove_file(&written).with_context(|| format!("remove {}", written.display()))?;
+            }
+            let output = format!("--gtest_output=json:{WORK}/{VERDICTS}");
+            let arguments = [without.as_str(), &output, "--gtest_color=no"];
+            let ran = machine.run_in_root(unit, &program, self.options(unit.name), &arguments, self.patience())?;
+            let whole = (!ran.hung && ran.code.is_some()).then(|| fs::read_to_string(&written).ok()).flatten();
+            if let Some(text) = whole {
+                ended.extend(gtest::of_json(&text)?);
+                break;
+            }
+            let seen = gtest::of_lines(&ran.stdout);
+            let lost = seen.iter().any(|(_, outcome)| outcome.is_none());
+            let why = || Outcome::Failed(ran.why());
+            ended.extend(seen.into_iter().map(|(name, outcome)| (name, outcome.unwrap_or_else(why))));
+            if !lost {
+                // Before the first test, or after the last.
+                let all = Case { name: unit.name.into(), outcome: Outcome::Failed(ran.why()) };
+                return Ok(cases(unit, ended).chain([all]).collect());
+            }
+        }
+        Ok(cases(unit, ended).collect())
+    }
+
+    fn judge(&self, _unit: &str, ran: &Ran) -> Outcome {
+        match ran.code {
+            Some(0) => Outcome::Passed,
+            _ => Outcome::Failed(ran.why()),
+        }
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        self.controls
+    }
+}
+
+fn cases<'a>(unit: &'a Unit<'_>, ended: BTreeMap<String, Outcome>) -> impl Iterator<Item = Case> + 'a {
+    ended.into_iter().map(|(name, outcome)| Case::of(unit.name, &name, outcome))
+}
+
+/// GoogleTest's option for all tests but these; its patterns are those of the expectation files.
+fn filter<'a>(without: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = without.collect();
+    match names.is_empty() {
+        true => "--gtest_filter=*".into(),
+        false => format!("--gtest_filter=-{}", names.join(":")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_a_filter() {
+        assert_eq!(filter(["a.one", "b/*"].into_iter()), "--gtest_filter=-a.one:b/*");
+        assert_eq!(filter([].into_iter()), "--gtest_filter=*");
+    }
+}

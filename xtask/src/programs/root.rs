@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A root directory with packages of a suite that is newer than this machine's: in it programs run
+//! with their own C library.
+//!
+//! Mechanism: apt gets the packages with all that they need from the archive that the machine uses
+//! anyway ([`crate::apt`]). They are unpacked and not configured: the programs here need libraries
+//! in the places where the loader looks, and no more. A file in dpkg's form says what is unpacked,
+//! so that apt gets the next ones without what is there. A program is started in a mount namespace
+//! of its own, with /proc, /sys and /dev of the machine, `vkfd` and a directory to work in.
+//!
+//! Limits: a user that is not root needs user namespaces.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{ensure, Context, Result};
+
+use super::cache::Cache;
+use crate::apt::{quiet, Apt};
+
+/// Where the working directory is in the root.
+pub(crate) const WORK: &str = "/work";
+/// Where the library that can be broken is.
+pub(crate) const LIBRARY: &str = "/library.so";
+/// What the machine gives a program in the root, each an empty place in it.
+const DIRECTORIES: &[&str] = &["proc", "sys", "dev", "tmp", "work"];
+const FILES: &[&str] = &["vkfd", "library.so"];
+/// Directories that a Debian has as links.
+const LINKS: &[&str] = &["bin", "lib", "lib64", "sbin"];
+
+/// Makes the places, and becomes the program: root, vkfd, library and working directory come first.
+const ENTER: &str = r#"
+set -e
+root=$1 vkfd=$2 library=$3 work=$4
+shift 4
+for directory in proc sys dev; do mount --rbind /$directory "$root/$directory"; done
+mount -t tmpfs tmp "$root/tmp"
+mount --bind "$vkfd" "$root/vkfd"
+mount --bind "$library" "$root/library.so"
+mount --bind "$work" "$root/work"
+exec chroot "$root" /vkfd "$@"
+"#;
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Root {
+    tree: PathBuf,
+}
+
+impl Root {
+    /// With these packages of a Debian suite, if it has them.
+    pub(crate) fn find(cache: &Cache, suite: &str, packages: &[&str]) -> Result<Option<Root>> {
+        let at = cache.root_of(suite);
+        let status = read(&at.join("status"))?;
+        let has_all = packages.iter().all(|package| is_unpacked(&status, package));
+        Ok(has_all.then(|| Root { tree: at.join("tree") }))
+    }
+
+    /// With these packages of a Debian suite; what it has not is fetched.
+    pub(crate) fn get(cache: &Cache, suite: &str, packages: &[&str]) -> Result<Root> {
+        if let Some(root) = Self::find(cache, suite, packages)? {
+            return Ok(root);
+        }
+        let at = cache.root_of(suite);
+        let (tree, listed) = (at.join("tree"), at.join("status"));
+        println!("fetching {} of {suite}", packages.join(", "));
+        prepare(&tree).with_context(|| format!("make {}", tree.display()))?;
+        let fetched = at.join("apt");
+        let apt = Apt::new(fetched.clone(), &[suite])?;
+        apt.run("apt-get", &["update"])?;
+        let mut status = read(&listed)?;
+        for file in apt.download_all(suite, packages, &status)? {
+            let about = quiet(Command::new("dpkg-deb").arg("--field").arg(&file))?;
+            quiet(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&tree))?;
+            // Last: what is written here is whole.
+            status.push_str(&format!("{}\nStatus: install ok installed\n\n", about.trim_end()));
+            fs::write(&listed, &status).with_context(|| format!("write {}", listed.display()))?;
+            fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?;
+        }
+        fs::remove_dir_all(&fetched).context("remove apt's lists")?;
+        Self::find(cache, suite, packages)?.with_context(|| format!("apt has not brought all of {packages:?}"))
+    }
+
+    /// Where its files are.
+    pub(crate) fn tree(&self) -> &Path {
+        &self.tree
+    }
+
+    /// The one whose files are below `tree`.
+    pub(crate) fn at(tree: &Path) -> Root {
+        Root { tree: tree.into() }
+    }
+
+    /// `vkfd` in the root; its arguments are to follow. A library is at [`LIBRARY`].
+    pub(crate) fn enter(&self, vkfd: &Path, library: Option<&Path>, work: &Path) -> Command {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private"]);
+        if !rustix::process::geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.tree).arg(vkfd).arg(library.unwrap_or(vkfd)).arg(work);
+        // Cargo's is for this machine's programs, and a home of the machine is not in the root.
+        command.env_remove("LD_LIBRARY_PATH").env("HOME", "/tmp");
+        command
+    }
+}
+
+/// Makes the places in an empty root.
+fn prepare(tree: &Path) -> Result<()> {
+    for directory in DIRECTORIES {
+        fs::create_dir_all(tree.join(directory))?;
+    }
+    for file in FILES {
+        File::create(tree.join(file))?;
+    }
+    for link in LINKS {
+        let to = Path::new("usr").join(link);
+        fs::create_dir_all(tree.join(&to))?;
+        if !tree.join(link).is_symlink() {
+            symlink(&to, tree.join(link))?;
+        }
+    }
+    Ok(())
+}
+
+fn read(status: &Path) -> Result<String> {
+    match status.exists() {
+        true => fs::read_to_string(status).with_context(|| format!("read {}", status.display())),
+        false => Ok(String::new()),
+    }
+}
+
+fn is_unpacked(status: &str, package: &str) -> bool {
+    status.lines().any(|line| line.strip_prefix("Package: ") == Some(package))
+}
+
+/// The programs in a directory of the root.
+pub(crate) fn programs(tree: &Path, directory: &str) -> Result<Vec<String>> {
+    let at = tree.join(directory.trim_start_matches('/'));
+    let entries = fs::read_dir(&at).with_context(|| format!("read {}", at.display()))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    ensure!(!names.is_empty(), "{} is empty", at.display());
+    names.sort_unstable();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unpacked_is_named_in_full() {
+        let status = "Package: librocrand1-tests\nDepends: libc6\nStatus: install ok installed\n\n";
+        assert!(is_unpacked(status, "librocrand1-tests"));
+        assert!(!is_unpacked(status, "librocrand1") && !is_unpacked(status, "libc6") && !is_unpacked("", "libc6"));
+    }
+
+    #[test]
+    fn a_root_is_prepared_twice_as_once() {
+        let tree = std::env::temp_dir().join(format!("vkfd-xtask-root-{}", std::process::id()));
+        for _ in 0..2 {
+            prepare(&tree).expect("a root");
+        }
+        assert!(tree.join("lib64").is_dir() && tree.join("vkfd").is_file() && tree.join("usr/lib").is_dir());
+        fs::remove_dir_all(&tree).expect("removed");
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Programs that others wrote, in a guest on the module, one after the other: what
+//! `cargo xtask programs --guest` runs.
+//!
+//! Mechanism: a program's directory goes into the guest's file system, with the libraries that the
+//! program names and those that it loads by itself. It runs there under `timeout`, and a line of
+//! the shell's says how it ended, so that a program that fails is no fault of the guest's.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{anyhow, Context, Result};
+use clap::ValueEnum;
+use vkfd_guest::{Record, Stream};
+
+use super::device::Target;
+use super::guest::{self, Parts, Size};
+use super::module::Module;
+use super::progress::minutes;
+use super::{verdict, Flavor};
+
+/// What the shell says at the end of a program.
+const STATUS: &str = "vkfd: exit code ";
+/// For what `timeout` has to end, beside what the program may take.
+const GRACE: Duration = Duration::from_secs(30);
+/// The guest's processor is emulated where the host's cannot be used.
+const SLOWER: u32 = 4;
+
+/// A program that is to run.
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    /// Where it is, as `program`, with whatever it reads.
+    pub(crate) directory: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    /// On the host.
+    pub(crate) patience: Duration,
+}
+
+/// What a program wrote, and how it ended.
+#[derive(Clone, Default)]
+pub(crate) struct Ended {
+    /// As a shell says it; none for a program that did not come to its end.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// What a guest showed.
+pub(crate) struct Seen {
+    /// By the programs' names.
+    pub(crate) programs: BTreeMap<String, Ended>,
+    /// What was wrong with the kernel, the module or the guest.
+    pub(crate) findings: Vec<String>,
+}
+
+/// Runs `wanted` in a guest with `gpus` GPUs of `target`. `libraries` are those that programs load
+/// by themselves.
+pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]) -> Result<Seen> {
+    let target = <Target as ValueEnum>::from_str(target, false).map_err(|error| anyhow!("{target}: {error}"))?;
+    let parts = Parts::build(Flavor::Plain, Module::Vkfd, &[])?;
+    println!("{}, GPUs: {gpus}, in a guest with {}", target.name(), parts.acceleration);
+    let (mut initrd, mut job) = parts.guest("")?;
+    for library in libraries {
+        initrd.add_library(Path::new(library)).with_context(|| format!("add {library}"))?;
+    }
+    for (number, program) in wanted.iter().enumerate() {
+        let at = format!("/programs/{number}");
+        initrd.add_directory(&program.directory, Path::new(&at))?;
+        let patience = program.patience * SLOWER;
+        let run = format!("cd {at} && timeout -k 5 {} ./program \"$@\"; echo \"{STATUS}$?\"", patience.as_secs());
+        let mut arguments = vec!["-c", &run, "sh"];
+        arguments.extend(program.arguments.iter().map(String::as_str));
+        job.programs.push(guest::program(&job, &program.name, "/bin/sh".into(), &arguments, patience + GRACE));
+    }
+    let outcome =
+        parts.boot("others", initrd, &job, Size::clients(target, gpus), guest::AROUND_PROGRAMS, |record| {
+            if let Record::Ended { program, seconds, .. } = record {
+                println!("  {program}: {seconds:.1} s");
+            }
+        })?;
+    let mut programs = BTreeMap::new();
+    for record in &outcome.records {
+        if let Record::Output { program, stream, line } = record {
+            let ended: &mut Ended = programs.entry(program.clone()).or_default();
+            match (stream, line.strip_prefix(STATUS)) {
+                (Stream::Out, Some(code)) => ended.code = code.parse().ok(),
+                (Stream::Out, None) => ended.stdout.extend([line.as_str(), "\n"]),
+                (Stream::Err, _) => ended.stderr.extend([line.as_str(), "\n"]),
+            }
+        }
+    }
+    let findings = verdict::findings(&outcome, &job, Flavor::Plain);
+    verdict::show_first_sign(&outcome);
+    println!(
+        "  from power-on to the end {}; the kernel's log: {}",
+        minutes(outcome.took),
+        outcome.console_path.display()
+    );
+    Ok(Seen { programs, findings })
+}
