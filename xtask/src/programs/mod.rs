@@ -90,8 +90,8 @@ pub struct Args {
     /// Print what was seen in the form of an expectation file
     #[arg(long)]
     propose: bool,
-    /// Run them in a guest, on the kernel module; without the suites of a newer Debian. `cargo xtask
-    /// vm setup` comes first
+    /// Run them in a guest, on the kernel module; without the suites of a newer Debian. `cargo
+    /// xtask vm setup` comes first
     #[arg(long, conflicts_with = "jobs")]
     guest: bool,
     /// Run the negative controls instead: machines that are broken must be noticed
