@@ -72,7 +72,7 @@ pub(crate) const ROCTHRUST: RocmLibrary = RocmLibrary {
     about: "rocThrust's own tests: algorithms on vectors of the GPU",
     package: &["librocthrust-tests"],
     targets: &["gfx900"],
-    controls: &[],
+    controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_thrust_advance", target: "gfx900" }],
 };
 
 pub(crate) const HIPCUB: RocmLibrary = RocmLibrary {
