@@ -281,8 +281,11 @@ fn launches_that_hardware_refuses_are_refused() {
 fn a_message_interrupts_the_driver() {
     let rig = rig(1, false);
     let mut queue = rig.queue(QueueKind::Aql);
-    Dispatch::new(Kernel::Message, 64, 64).run(&mut queue, &[0x99]);
+    let dispatch = Dispatch::new(Kernel::Message, 64, 64);
+    dispatch.submit(&mut queue, &[0x99]);
+    // Before waiting for the end, which takes what events there are.
     assert_eq!(rig.event(), Event::Signal(0x99));
+    dispatch.wait(&rig);
 }
 
 /// Where an `amd_queue_t` is, its signal, and scratch memory.

@@ -57,6 +57,8 @@ const NEED_NOTIFICATION: &[&str] = &[
 /// Scenarios that need memory to move into a GPU's, which takes userfaultfd.
 const NEED_MIGRATION: &[&str] = &[
     "svm_a_fault_moves_the_granule_to_the_gpu",
+    "svm_a_kernel_goes_on_while_its_memory_moves",
+    "svm_a_kernel_goes_on_while_its_memory_moves_with_xnack",
     "svm_a_process_that_ends_gets_its_memory_back",
     "svm_a_working_set_of_twice_the_vram_runs_to_the_right_result",
     "svm_buffers_make_svm_memory_give_way",
