@@ -160,6 +160,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
         return Ok(Verdict::Clean(format!("{} suites", ready.len())));
     }
+    for target in &args.targets {
+        let has = ready.iter().any(|ready| ready.suite.targets().contains(&target.as_str()));
+        ensure!(has, "{target}: none of these suites has programs for it");
+    }
     let wanted: Vec<_> = ready.iter().flat_map(|ready| ready.suite.packages()).copied().collect();
     packages::install(&wanted)?;
     if args.controls {
