@@ -137,16 +137,26 @@ impl Stage {
         let mut stirrer = Stirrer::new(self.world.client(), self.world.gpu(0))?;
         let (va, words) = (self.batch.buffer.gpu_va(), self.batch.buffer.len() / 4);
         let (result, launches) = repeat(|_| Ok(stirrer.stir(va, words, STEPS)?), event)?;
-        for page in (0..self.batch.ranges.len()).flat_map(|range| self.batch.pages(range)) {
-            let expected = stirred(&pattern(page, seed), launches * STEPS);
-            ensure_eq!(
-                self.memory().read(page * PAGE, PAGE) == expected,
-                true,
-                "page {page} after {launches} launches"
-            );
-        }
+        self.is_stirred(seed, launches * STEPS)?;
         self.fill(seed);
         Ok(result)
+    }
+
+    /// A kernel reads and writes every word of the batch once, which has the pattern of `seed`.
+    pub(crate) fn stir(&self, seed: u64) -> Result<(), Stop> {
+        let mut stirrer = Stirrer::new(self.world.client(), self.world.gpu(0))?;
+        stirrer.stir(self.batch.buffer.gpu_va(), self.batch.buffer.len() / 4, 1)?;
+        self.is_stirred(seed, 1)
+    }
+
+    /// All words are `steps` steps further than the pattern of `seed`.
+    fn is_stirred(&self, seed: u64, steps: u64) -> Result<(), Stop> {
+        for page in (0..self.batch.ranges.len()).flat_map(|range| self.batch.pages(range)) {
+            let expected = stirred(&pattern(page, seed), steps);
+            let right = self.memory().read(page * PAGE, PAGE) == expected;
+            ensure!(right, "page {page} is not {steps} steps further");
+        }
+        Ok(())
     }
 
     /// Does `event` while the GPU does `work` on the batch, whose pages have the pattern of `seed`.
