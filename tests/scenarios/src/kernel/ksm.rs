@@ -145,7 +145,7 @@ pub(super) fn computing() -> Result<(), Stop> {
         stirrer.stir(batch.buffer.gpu_va(), batch.buffer.len() / 4, STEPS)?;
         for page in 0..batch.memory.pages() {
             let expected = stirred(&pattern(page % TWINS, 1), launch * STEPS);
-            ensure_eq!(batch.memory.read(page * PAGE, PAGE) == expected, true, "page {page} after launch {launch}");
+            ensure!(batch.memory.read(page * PAGE, PAGE) == expected, "page {page} after launch {launch}");
         }
     }
     drop(daemon);

@@ -59,7 +59,7 @@ pub fn moving(spec: WorldSpec) -> Result<(), Stop> {
     ensure!(after.0 - before.0 >= pages && after.1 - before.1 >= pages, "moved {before:?} before, {after:?} after");
     for page in 0..pages {
         let expected = stirred(&pattern(page, 1), launches * STEPS);
-        ensure_eq!(svm.memory.read(page * PAGE, PAGE) == expected, true, "page {page} after {launches} launches");
+        ensure!(svm.memory.read(page * PAGE, PAGE) == expected, "page {page} after {launches} launches");
     }
     Ok(())
 }
