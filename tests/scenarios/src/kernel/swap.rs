@@ -118,8 +118,6 @@ pub(super) fn half_fits_role(scenario: &mut Scenario) -> Result<(), Stop> {
     half_is_in_swap(stage.memory())?;
     stage.exchange(2)?;
     half_is_in_swap(stage.memory())?;
-    stage.stir(2)?;
-    half_is_in_swap(stage.memory())?;
     let info = stage.world.client().snapshot()?;
     ensure!(info.gpu_faults > 0 && info.evictions == 0, "{info:?}");
     scenario.say("look")?;
