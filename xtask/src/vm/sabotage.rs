@@ -29,7 +29,6 @@ const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
             "coherence_gaps_and_neighbours",
             "coherence_only_what_is_hit",
             "svm_discarded_and_replaced_memory_is_seen_as_it_is",
-            "svm_a_kernel_goes_on_while_its_memory_moves",
             "kernel_device_in_place",
             "kernel_device_private",
             "kernel_device_unmapped_in_part",
@@ -39,12 +38,7 @@ const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
     (Some(Switch::Invalidation), &["coherence_discard", "coherence_replace_in_place", "coherence_unmap_one_of_many"]),
     (
         Some(Switch::TlbFlush),
-        &[
-            "coherence_warm_tlb",
-            "coherence_discard",
-            "svm_discarded_and_replaced_memory_is_seen_as_it_is",
-            "svm_a_kernel_goes_on_while_its_memory_moves",
-        ],
+        &["coherence_warm_tlb", "coherence_discard", "svm_discarded_and_replaced_memory_is_seen_as_it_is"],
     ),
     // No call ever finds that anything has changed.
     (Some(Switch::GenerationCheck), &["coherence_deadline", "coherence_invalidated_while_registered"]),
