@@ -5,7 +5,7 @@
 //! Needs clang-19 and lld-19, thus not part of the ordinary run:
 //! `cargo test --release -p vkfd-cu --test compiled -- --ignored`. `VKFD_PROGRAMS` says how many
 //! programs, `VKFD_SEED` the first one's seed, and `VKFD_TARGETS` the targets, separated by commas
-//! (default: all). 10,000 programs for two targets take an hour of two processors.
+//! (default: all). 10,000 programs for two targets take 75 minutes of processor time.
 
 #![allow(
     missing_docs,
