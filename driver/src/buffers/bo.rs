@@ -490,13 +490,16 @@ impl Bo {
         if !self.is_mapped(&inner, gpu) {
             return Ok(false);
         }
-        {
+        let wanted = {
             let mut state = object.lock();
-            if state.range(range).1 != Status::Valid {
-                state.retry_missing();
+            // Another fault may have brought it.
+            if state.range(range).1 == Status::Valid {
+                return Ok(true);
             }
-        }
-        revalidate::settle(object, &inner.reservation, windows, Missing::Note, Wanted::One(range), deadline)?;
+            state.retry_missing();
+            Wanted::Near(range, state.reach().block(object.va().0 / PAGE + page))
+        };
+        revalidate::settle(object, &inner.reservation, windows, Missing::Note, wanted, deadline)?;
         // Invalidated again just now: the device faults again.
         let status = object.lock().range(range).1;
         Ok(!matches!(status, Status::Gone | Status::Denied))
