@@ -348,8 +348,8 @@ fn with_xnack_a_fault_brings_no_more_than_what_stays() {
     rig.process.set_xnack(true).unwrap();
     let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
     rig.map(handle).unwrap();
-    for number in 0..list.len() {
-        rig.mm.renew(list[number].0, 1);
+    for (page, _) in &list {
+        rig.mm.renew(*page, 1);
     }
     let mut room = Room { rig: &rig, list: &list, held: Vec::new(), limit: 700, brought: 0 };
     // At two places by turns: with blocks of 2 MiB each would take the other's away.
