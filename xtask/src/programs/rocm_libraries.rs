@@ -74,7 +74,13 @@ pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
     environment: &[],
     options: &[],
     targets: &["gfx900", "gfx90a"],
-    in_guest: &["*"],
+    in_guest: &[
+        "test_*_distribution",
+        "test_rocrand_kernel_*",
+        "test_rocrand_mtgp32_prng",
+        "test_rocrand_generator_type",
+        "test_rocrand_linkage",
+    ],
     controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_rocrand_kernel_xorwow", target: "gfx900" }],
 };
 
@@ -88,7 +94,7 @@ pub(crate) const ROCPRIM: RocmLibrary = RocmLibrary {
     environment: &[],
     options: &[],
     targets: &["gfx900", "gfx90a", "gfx1100"],
-    in_guest: &["*"],
+    in_guest: &["test_basic", "test_intrinsics", "test_thread", "test_block_reduce", "test_warp*"],
     controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_warp_load", target: "gfx900" }],
 };
 
@@ -102,7 +108,14 @@ pub(crate) const ROCTHRUST: RocmLibrary = RocmLibrary {
     environment: &[],
     options: &[],
     targets: &["gfx900"],
-    in_guest: &["*"],
+    in_guest: &[
+        "test_thrust_copy_n",
+        "test_thrust_functional",
+        "test_thrust_pair_*",
+        "test_thrust_reverse",
+        "test_thrust_transform_reduce",
+        "test_thrust_universal_memory",
+    ],
     controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_thrust_advance", target: "gfx900" }],
 };
 
@@ -131,7 +144,7 @@ pub(crate) const ROCRTST: RocmLibrary = RocmLibrary {
     stub: Some(("amd_smi.c", "libamd_smi.so.26")),
     environment: &[("LD_LIBRARY_PATH", WORK), ("ROCRTST_KERNELS_PATH", "/usr/libexec/rocm/libhsa-runtime64-tests")],
     options: &["--vram", "4G"],
-    targets: &["gfx900", "gfx90a"],
+    targets: &["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"],
     in_guest: &["*"],
     controls: &[],
 };

@@ -16,7 +16,7 @@ const BUSYBOX: &str = "/bin/busybox";
 
 /// Names by which the shell finds busybox's tools.
 const TOOLS: &str = "[ ash awk basename cat chmod chroot clear cmp cp cut date dd df diff dirname dmesg du echo env expr false find free grep head \
-    hexdump id insmod kill killall less ln ls lsmod md5sum mkdir mknod mkswap more mount mountpoint mv nproc od pidof printf ps pwd rm rmdir rmmod sed \
+    hexdump id insmod kill killall less ln ls lsmod md5sum mkdir mknod mkswap more mount mv nproc od pidof printf ps pwd rm rmdir rmmod sed \
     seq setsid sh sleep sort stat strings swapoff swapon sync tail tar tee test time timeout top touch tr true umount uname uniq uptime vi \
     watch wc which xargs yes";
 

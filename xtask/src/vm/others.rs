@@ -9,6 +9,7 @@
 //! the shell's says how it ended, so that a program that fails is no fault of the guest's.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ if [ ! -e "$root/usr" ]; then
     mkdir -p "$root" && mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose root "$root" || exit
     for directory in proc sys dev tmp; do mount -o rbind "/$directory" "$root/$directory" || exit; done
 fi
-mountpoint -q "$root/work" && umount "$root/work"
+umount "$root/work" 2>/dev/null
 mount -o bind "$work" "$root/work" || exit
 "#;
 /// For what `timeout` has to end, beside what the program may take.
@@ -131,12 +132,17 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]
             }
         }
     }
+    let wrote = outcome.console_path.with_file_name("programs.log");
+    let log: String =
+        programs.iter().map(|(name, ended)| format!("== {name}\n{}{}", ended.stderr, ended.stdout)).collect();
+    fs::write(&wrote, log).with_context(|| format!("write {}", wrote.display()))?;
     let findings = verdict::findings(&outcome, &job, Flavor::Plain);
     verdict::show_first_sign(&outcome);
     println!(
-        "  from power-on to the end {}; the kernel's log: {}",
+        "  from power-on to the end {}; the kernel's log: {}; what the programs wrote: {}",
         minutes(outcome.took),
-        outcome.console_path.display()
+        outcome.console_path.display(),
+        wrote.display()
     );
     Ok(Seen { programs, findings })
 }
