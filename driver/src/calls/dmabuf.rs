@@ -5,7 +5,6 @@ use crate::addr::{CpuVa, GpuSpan, GpuVa};
 use crate::bo::{Bo, Spec};
 use crate::dmabuf::DmaBuf;
 use crate::errno::{Errno, Error, Reason, Result};
-use crate::metadata::Metadata;
 use crate::os::{self, Arc};
 use crate::page_table::VA_END;
 use crate::process::Process;
@@ -27,7 +26,7 @@ impl Process {
             bytes: bo.span().bytes(),
             gpu_id: bo.device().id(),
             flags: bo.flags() & (abi::ALLOC_MEM_TYPES | abi::ALLOC_MEM_FLAGS_PUBLIC),
-            metadata: Metadata::new()?,
+            metadata: bo.metadata()?,
         };
         args.dmabuf_fd = self.kfd().files().export(&os::arc(buffer)?, args.flags)?;
         Ok(())
@@ -80,6 +79,7 @@ impl Process {
         let gpus = self.gpu_count();
         let bo = Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus });
         let bo = self.publish(number, bo)?;
+        bo.share_metadata(buffer.metadata.clone());
         bo.set_ready();
         args.handle = bo.handle();
         Ok(())
