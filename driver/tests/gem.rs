@@ -268,6 +268,11 @@ fn what_is_noted_of_memory_is_noted_of_each_of_its_files() {
     rig.call(vkfd_uapi::command::IMPORT_DMABUF.0, &mut import).unwrap();
     export(import.handle);
     assert_eq!(noted(), b"abcd");
+    // Without addresses of its own, as ROCR imports what it maps through DRM.
+    import.va_addr = 0;
+    rig.call(vkfd_uapi::command::IMPORT_DMABUF.0, &mut import).unwrap();
+    assert_eq!(rig.map(import.handle), Err(Errno::EINVAL));
+    rig.free(import.handle).unwrap();
     // Other memory has nothing noted.
     export(kfd_alloc(&rig, AT + 2 * PAGE, PAGE).unwrap());
     assert_eq!(noted(), b"");

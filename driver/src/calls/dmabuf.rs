@@ -58,6 +58,7 @@ impl Process {
     }
 
     /// Makes an object of a file's memory, at a GPU address, as one of the named GPU's. Its handle.
+    /// At address 0 it has none, as KFD has it: ROCR imports what it maps through DRM that way.
     pub(crate) fn import_dmabuf(self: &Arc<Self>, args: &mut abi::ImportDmabufArgs) -> Result {
         let device = self.kfd().device(args.gpu_id)?.clone();
         self.vm(device.index())?;
@@ -65,7 +66,7 @@ impl Process {
         let Some(span) = GpuSpan::new(GpuVa(args.va_addr), buffer.bytes) else {
             return Err(Error::new(Errno::EINVAL, Reason::Wraps));
         };
-        if args.va_addr == 0 || !span.is_whole_pages() {
+        if !span.is_whole_pages() {
             return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
         }
         if span.end().0 > VA_END {

@@ -113,7 +113,7 @@ fn dmabuf() -> Result<(), Stop> {
         let window = raw::gpu_window(4 * PAGE)?;
         let import = ImportDmabufArgs { va_addr: window.whole().start, handle: 0, gpu_id: runtime.gpu, dmabuf_fd: fd };
         for (mut args, errno) in [
-            (ImportDmabufArgs { va_addr: 0, ..import }, Errno::INVAL),
+            (ImportDmabufArgs { va_addr: 1, ..import }, Errno::INVAL),
             (ImportDmabufArgs { va_addr: first.va(), ..import }, Errno::ADDRINUSE),
             (ImportDmabufArgs { gpu_id: 1, ..import }, Errno::INVAL),
             (ImportDmabufArgs { dmabuf_fd: u32::MAX, ..import }, Errno::BADF),
