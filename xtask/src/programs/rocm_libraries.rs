@@ -75,7 +75,9 @@ pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
     options: &[],
     targets: &["gfx900", "gfx90a"],
     in_guest: &[
-        "test_*_distribution",
+        "test_log_normal_distribution",
+        "test_normal_distribution",
+        "test_uniform_distribution",
         "test_rocrand_kernel_*",
         "test_rocrand_mtgp32_prng",
         "test_rocrand_generator_type",
