@@ -84,7 +84,7 @@ impl Machine {
     pub(crate) fn run(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
         match self {
             Machine::Here(here) => here.run(unit, options, arguments, patience),
-            Machine::Guest(guest) => Ok(guest.run(unit, options, arguments, patience)),
+            Machine::Guest(guest) => Ok(guest.run(unit, None, options, arguments, patience)),
         }
     }
 
@@ -99,7 +99,7 @@ impl Machine {
     ) -> Result<Ran> {
         match self {
             Machine::Here(here) => here.run_in_root(unit, program, options, arguments, patience),
-            Machine::Guest(_) => bail!("{program}: a root's programs do not run in a guest"),
+            Machine::Guest(guest) => Ok(guest.run(unit, Some(program), options, arguments, patience)),
         }
     }
 }
@@ -109,7 +109,7 @@ impl Vkfd {
         let mut vkfd = Command::new(&self.vkfd);
         let library = self.broken.as_ref().map(|(library, _)| library.as_path());
         vkfd.args(self.words(unit, options, library)).arg("--").arg(unit.at.join("program")).args(arguments);
-        self.end(vkfd.current_dir(unit.at), patience)
+        self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
     }
 
     fn run_in_root(
@@ -124,7 +124,7 @@ impl Vkfd {
         let mut vkfd = Root::at(unit.source).enter(&self.vkfd, library, unit.at);
         let library = library.map(|_| Path::new(LIBRARY));
         vkfd.args(self.words(unit, options, library)).arg("--").arg(program).args(arguments);
-        self.end(&mut vkfd, patience)
+        self.end(vkfd.envs(unit.environment.iter().copied()), patience)
     }
 
     /// What `vkfd` is asked for.

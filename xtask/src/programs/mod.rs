@@ -37,7 +37,7 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use self::cache::Cache;
-use self::expected::Expectations;
+use self::expected::{Expectations, Place};
 use self::guest::Guest;
 use self::machine::Machine;
 use self::report::Report;
@@ -90,8 +90,7 @@ pub struct Args {
     /// Print what was seen in the form of an expectation file
     #[arg(long)]
     propose: bool,
-    /// Run them in a guest, on the kernel module; without the suites of a newer Debian. `cargo
-    /// xtask vm setup` comes first
+    /// Run them in a guest, on the kernel module. `cargo xtask vm setup` comes first
     #[arg(long, conflicts_with = "jobs")]
     guest: bool,
     /// Run the negative controls instead: machines that are broken must be noticed
@@ -114,6 +113,7 @@ const SUITES: &[&dyn Suite] = &[
     &rocm_libraries::ROCPRIM,
     &rocm_libraries::ROCTHRUST,
     &rocm_libraries::HIPCUB,
+    &rocm_libraries::ROCRTST,
 ];
 
 /// A suite with what it needs.
@@ -131,20 +131,19 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let is_named = |suite: &&dyn Suite| args.suites.iter().any(|name| name == suite.name());
     let cache = Cache::new()?;
     let sources = args.sources.clone().unwrap_or_else(|| cache.sources());
+    let place = if args.guest { Place::Guest } else { Place::Process };
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
-        if args.guest && matches!(source, Source::Root { .. }) {
-            ensure!(!is_named(&suite), "{}: its programs have a C library of their own", suite.name());
-            println!("{}: left out: its programs have a C library of their own", suite.name());
-            continue;
-        }
         if matches!(source, Source::Debian { .. }) {
             // What unpacks it is among them.
             packages::install(suite.packages())?;
         }
         match source.find(&sources, &cache, is_named(&suite))? {
-            Found::Here(source) => ready.push(Ready { suite, source, expectations: Expectations::read(suite.name())? }),
+            Found::Here(source) => {
+                let expectations = Expectations::read(suite.name())?.at(place);
+                ready.push(Ready { suite, source, expectations });
+            }
             Found::Missing(how) => {
                 ensure!(!is_named(&suite), "{}: {how}", suite.name());
                 println!("{}: left out: {how}", suite.name());

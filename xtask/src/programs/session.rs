@@ -15,8 +15,11 @@ use anyhow::{bail, Context, Result};
 use super::cache::{once, words, Cache};
 use super::expected::Expectations;
 use super::machine::Machine;
-use super::select::Selection;
+use super::select::{matches, Selection};
 use super::suite::{Case, Outcome, Suite, Unit};
+
+/// What a program did not come to in the first guest is run in another.
+const BOOTS: usize = 3;
 
 /// See the module.
 pub(crate) struct Session<'a> {
@@ -90,7 +93,11 @@ impl Session<'_> {
     /// The programs that are selected, by their names.
     fn selected(&self, selection: &Selection) -> Result<Vec<String>> {
         let all = self.suite.units(self.source)?;
-        let selected = selection.of(&all, |unit| self.expected.runs(unit, self.target));
+        let fits = |unit: &str| match self.machine {
+            Machine::Here(_) => true,
+            Machine::Guest(_) => self.suite.in_guest().iter().any(|pattern| matches(pattern, unit)),
+        };
+        let selected = selection.of(&all, |unit| fits(unit) && self.expected.runs(unit, self.target));
         Ok(selected.into_iter().map(ToOwned::to_owned).collect())
     }
 
@@ -102,22 +109,31 @@ impl Session<'_> {
         Ok(shared)
     }
 
-    /// If they run in a guest: compiles the programs, boots, and runs them there. What was wrong
-    /// with the guest.
+    /// If they run in a guest: compiles the programs, boots, and runs them there; and once more, as
+    /// long as what they wrote asks for it. What was wrong with the guests.
     fn boot(&self, units: &[String], shared: &Path) -> Result<Vec<String>> {
         let Machine::Guest(guest) = self.machine else { return Ok(Vec::new()) };
-        for unit in units {
-            // Notes how it is started.
-            self.unit(unit, shared).with_context(|| format!("{}: {unit}", self.suite.name()))?;
+        let mut findings = Vec::new();
+        for _ in 0..BOOTS {
+            for unit in units {
+                // Notes how it is started.
+                self.unit(unit, shared).with_context(|| format!("{}: {unit}", self.suite.name()))?;
+            }
+            match guest.boot(self.target, self.suite.libraries())? {
+                Some(mut seen) => findings.append(&mut seen),
+                None => break,
+            }
         }
-        guest.boot(self.target, self.suite.libraries())
+        guest.close();
+        Ok(findings)
     }
 
     /// A program, compiled and run.
     pub(crate) fn unit(&self, name: &str, shared: &Path) -> Result<Vec<Case>> {
         let at = self.cache.built(self.suite.name(), self.target, name);
         let left_out = self.expected.left_out(name, self.target);
-        let unit = Unit { name, target: self.target, source: self.source, at: &at, left_out };
+        let environment = self.suite.environment();
+        let unit = Unit { name, target: self.target, source: self.source, at: &at, left_out, environment };
         match compile(&at, |_| self.suite.compile(&unit, shared))? {
             Ok(()) => self.suite.run(self.machine, &unit),
             Err(error) => Ok(vec![Case { name: name.into(), outcome: Outcome::NotBuilt(error) }]),

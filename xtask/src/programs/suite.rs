@@ -53,6 +53,8 @@ pub(crate) struct Unit<'a> {
     pub(crate) at: &'a Path,
     /// Patterns of its cases that are not to be begun.
     pub(crate) left_out: Vec<&'a str>,
+    /// Set when it runs.
+    pub(crate) environment: &'static [(&'static str, &'static str)],
 }
 
 /// A machine that is broken, and a program that must notice.
@@ -88,6 +90,15 @@ pub(crate) trait Suite: Sync {
     /// Libraries that its programs load by themselves, which a guest must have.
     fn libraries(&self) -> &'static [&'static str] {
         &[]
+    }
+    /// What is set when its programs run.
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+    /// Patterns of the programs that run in a guest if none is asked for by name: all, unless that
+    /// takes too long.
+    fn in_guest(&self) -> &'static [&'static str] {
+        &["*"]
     }
     /// Options of `vkfd run` besides the target.
     fn options(&self, _unit: &str) -> &'static [&'static str] {
