@@ -28,6 +28,7 @@ mod packages;
 mod programs;
 mod progress;
 mod qemu;
+mod run;
 mod sabotage;
 mod setup;
 mod shell;
@@ -64,6 +65,7 @@ enum Action {
     Controls(controls::Args),
     Bench(bench::Args),
     Clients(clients::Args),
+    Run(run::Args),
     Shell(shell::Args),
     Native(native::Args),
 }
@@ -122,6 +124,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         Action::Controls(args) => controls::run(args),
         Action::Bench(args) => bench::run(args),
         Action::Clients(args) => clients::run(args),
+        Action::Run(args) => run::run(args),
         Action::Shell(args) => shell::run(args),
         Action::Native(args) => native::run(args),
     }
