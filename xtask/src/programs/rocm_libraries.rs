@@ -78,8 +78,6 @@ pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
         "test_log_normal_distribution",
         "test_normal_distribution",
         "test_uniform_distribution",
-        "test_rocrand_kernel_*",
-        "test_rocrand_mtgp32_prng",
         "test_rocrand_generator_type",
         "test_rocrand_linkage",
     ],
