@@ -109,7 +109,7 @@ impl Vkfd {
         let mut vkfd = Command::new(&self.vkfd);
         let library = self.broken.as_ref().map(|(library, _)| library.as_path());
         vkfd.args(self.words(unit, options, library)).arg("--").arg(unit.at.join("program")).args(arguments);
-        self.end(vkfd.current_dir(unit.at), patience)
+        self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
     }
 
     fn run_in_root(
@@ -121,10 +121,11 @@ impl Vkfd {
         patience: Duration,
     ) -> Result<Ran> {
         let library = self.broken.as_ref().map(|(library, _)| library.as_path());
-        let mut vkfd = Root::at(unit.source).enter(&self.vkfd, library, unit.at);
+        let root = unit.root.with_context(|| format!("{program} is in no root"))?;
+        let mut vkfd = Root::at(root).enter(&self.vkfd, library, unit.at);
         let library = library.map(|_| Path::new(LIBRARY));
         vkfd.args(self.words(unit, options, library)).arg("--").arg(program).args(arguments);
-        self.end(&mut vkfd, patience)
+        self.end(vkfd.envs(unit.environment.iter().copied()), patience)
     }
 
     /// What `vkfd` is asked for.

@@ -14,12 +14,14 @@
 mod cache;
 mod catch;
 mod controls;
+mod cts;
 mod expected;
 mod gcc_torture;
 mod gtest;
 mod guest;
 mod hip_catch;
 mod machine;
+mod opencl_cts;
 mod report;
 mod rocm_examples;
 mod rocm_libraries;
@@ -43,7 +45,7 @@ use self::machine::Machine;
 use self::report::Report;
 use self::select::{Selection, Shard};
 use self::session::Session;
-use self::source::{Found, Source};
+use self::source::{Found, Place, Source};
 use self::suite::Suite;
 use crate::clients::packages;
 use crate::Verdict;
@@ -110,6 +112,7 @@ const SUITES: &[&dyn Suite] = &[
     &hip_catch::HipCatch,
     &gcc_torture::GccTorture,
     &runtimes::Runtimes,
+    &opencl_cts::OpenclCts,
     &rocm_libraries::ROCRAND,
     &rocm_libraries::ROCPRIM,
     &rocm_libraries::ROCTHRUST,
@@ -119,7 +122,7 @@ const SUITES: &[&dyn Suite] = &[
 /// A suite with what it needs.
 struct Ready {
     suite: &'static dyn Suite,
-    source: PathBuf,
+    place: Place,
     expectations: Expectations,
 }
 
@@ -134,7 +137,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
-        if args.guest && matches!(source, Source::Root { .. }) {
+        if args.guest && source.is_rooted() {
             ensure!(!is_named(&suite), "{}: its programs have a C library of their own", suite.name());
             println!("{}: left out: its programs have a C library of their own", suite.name());
             continue;
@@ -144,7 +147,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             packages::install(suite.packages())?;
         }
         match source.find(&sources, &cache, is_named(&suite))? {
-            Found::Here(source) => ready.push(Ready { suite, source, expectations: Expectations::read(suite.name())? }),
+            Found::Here(place) => ready.push(Ready { suite, place, expectations: Expectations::read(suite.name())? }),
             Found::Missing(how) => {
                 ensure!(!is_named(&suite), "{}: {how}", suite.name());
                 println!("{}: left out: {how}", suite.name());
@@ -152,8 +155,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
     }
     if args.list {
-        for Ready { suite, source, expectations } in &ready {
-            let units = suite.units(source)?;
+        for Ready { suite, place, expectations } in &ready {
+            let units = suite.units(&place.source)?;
             let chosen = units.iter().filter(|unit| expectations.names_unit(unit)).count();
             let targets = suite.targets().join(", ");
             println!("{}: {}; {chosen} of {} programs; {targets}", suite.name(), suite.about(), units.len());
@@ -172,7 +175,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;
     let selection = Selection { only: args.only.clone(), shard: args.shard };
     let mut report = Report::default();
-    for Ready { suite, source, expectations } in &ready {
+    for Ready { suite, place, expectations } in &ready {
         for target in suite.targets() {
             if !args.targets.is_empty() && !args.targets.iter().any(|wanted| wanted == target) {
                 continue;
@@ -181,7 +184,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
             let guest = Machine::Guest(Guest::default());
             let machine = here.as_ref().unwrap_or(&guest);
             let (suite, expected, cache) = (*suite, expectations, &cache);
-            let session = Session { suite, source, target, machine, expected, cache, patience };
+            let Place { source, root } = place;
+            let root = root.as_deref();
+            let session = Session { suite, source, root, target, machine, expected, cache, patience };
             let seen = session.run(&selection, args.jobs.map(usize::from))?;
             report.add(suite, target, &seen, expectations, &selection);
         }

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Khronos's OpenCL CTS, on Debian 13's OpenCL for AMD GPUs (5.7.1, on ROCR 6.1.2). A program is
+//! one directory of the tests, a case is a test.
+//!
+//! Mechanism: the tests' own cmake lists compile what the programs share once, and each program
+//! when it is wanted, here, against the headers and the loader of the root that they run in. A
+//! program runs whole, without the tests that the expectation file leaves out, in the quick form
+//! that [`PROGRAMS`] says. What comes after a test that took the program with it, or hung, is run
+//! anew without it.
+//!
+//! Limits: no images, and none of the extensions' programs. The quick forms test a part of the
+//! values that the conformance tests are to test: none of this is a claim to conformance.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context, Result};
+
+use super::cts;
+use super::machine::{Machine, Ran};
+use super::root::WORK;
+use super::select::matches;
+use super::source::Source;
+use super::suite::{Case, Control, Outcome, Suite, Unit};
+use crate::tree;
+
+pub(crate) struct OpenclCts;
+
+/// A program and how it is asked to be quick.
+struct Program {
+    /// Its directory.
+    name: &'static str,
+    program: &'static str,
+    arguments: &'static [&'static str],
+}
+
+/// A program whose options come before the tests' names.
+const fn program(name: &'static str, program: &'static str, arguments: &'static [&'static str]) -> Program {
+    Program { name, program, arguments }
+}
+
+const PROGRAMS: &[Program] = &[
+    program("SVM", "test_svm", &[]),
+    program("api", "test_api", &[]),
+    program("atomics", "test_atomics", &[]),
+    program("basic", "test_basic", &[]),
+    program("buffers", "test_buffers", &[]),
+    program("c11_atomics", "test_c11_atomics", &[]),
+    program("commonfns", "test_commonfns", &[]),
+    program("conversions", "test_conversions", &["-w"]),
+    program("geometrics", "test_geometrics", &[]),
+    program("half", "test_half", &["-w"]),
+    program("integer_ops", "test_integer_ops", &[]),
+    program("math_brute_force", "test_bruteforce", &["-w"]),
+    program("printf", "test_printf", &[]),
+    program("profiling", "test_profiling", &[]),
+    program("relationals", "test_relationals", &[]),
+    program("select", "test_select", &["-w"]),
+    program("subgroups", "test_subgroups", &[]),
+    program("vectors", "test_vectors", &[]),
+    program("workgroups", "test_workgroups", &[]),
+];
+
+/// Work-items of tests that take a number.
+const ELEMENTS: &str = "1024";
+/// So many times the time of a program is there for it with its runs anew.
+const AGAIN: u32 = 2;
+/// Where a program writes its verdicts, in its directory.
+const VERDICTS: &str = "verdicts.json";
+/// Where Debian has the loader of OpenCL runtimes, in a root.
+const LOADER: &str = "usr/lib/x86_64-linux-gnu/libOpenCL.so.1";
+
+impl Program {
+    fn named(name: &str) -> Result<&'static Program> {
+        PROGRAMS.iter().find(|program| program.name == name).with_context(|| format!("{name} is none of the programs"))
+    }
+}
+
+impl OpenclCts {
+    fn start(&self, machine: &Machine, unit: &Unit<'_>, arguments: &[&str]) -> Result<Ran> {
+        let program = format!("{WORK}/program");
+        machine.run_in_root(unit, &program, self.options(unit.name), arguments, self.patience())
+    }
+
+    /// The tests of a program that are not left out.
+    fn tests(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<String>> {
+        let ran = self.start(machine, unit, &["--list"])?;
+        let left_out = |name: &&str| unit.left_out.iter().any(|pattern| matches(pattern, name));
+        let tests: Vec<_> = cts::listed(&ran.stdout).filter(|name| !left_out(name)).map(str::to_owned).collect();
+        ensure!(ran.code == Some(0), "{} says no tests: {}", unit.name, ran.why());
+        Ok(tests)
+    }
+
+    /// Runs tests by name; whether the program came to its end.
+    fn ask(&self, machine: &Machine, unit: &Unit<'_>, tests: &[&str]) -> Result<(Ran, Ended)> {
+        let written = unit.at.join(VERDICTS);
+        if written.exists() {
+            fs::remove_file(&written).with_context(|| format!("remove {}", written.display()))?;
+        }
+        let arguments = [Program::named(unit.name)?.arguments, tests, &[ELEMENTS]].concat();
+        let ran = self.start(machine, unit, &arguments)?;
+        let json = (!ran.hung && ran.code.is_some()).then(|| fs::read_to_string(&written).ok()).flatten();
+        let ended = match json {
+            Some(json) => Ended::Whole(cts::of_json(&json, &ran.stdout)?),
+            None => Ended::Part(cts::of_lines(&ran.stdout, |name| tests.contains(&name))),
+        };
+        Ok((ran, ended))
+    }
+}
+
+/// What a run of a program showed.
+enum Ended {
+    /// All tests that it was asked for.
+    Whole(BTreeMap<String, Outcome>),
+    /// Those that it came to; none for one that has not ended.
+    Part(Vec<(String, Option<Outcome>)>),
+}
+
+impl Suite for OpenclCts {
+    fn name(&self) -> &'static str {
+        "opencl-cts"
+    }
+
+    fn about(&self) -> &'static str {
+        "Khronos's tests of OpenCL, in their quick forms, on Debian 13's OpenCL 5.7.1"
+    }
+
+    fn packages(&self) -> &'static [&'static str] {
+        &["cmake", "make", "g++", "libc6-dev"]
+    }
+
+    fn source(&self) -> Source {
+        Source::GitInRoot {
+            name: "OpenCL-CTS",
+            repository: "https://github.com/KhronosGroup/OpenCL-CTS",
+            commit: "b8f8906c251926b1b3679323bfbf3df730b40fb8",
+            suite: "trixie",
+            packages: &["rocm-opencl-icd", "opencl-c-headers", "spirv-headers"],
+        }
+    }
+
+    fn targets(&self) -> &'static [&'static str] {
+        &["gfx900"]
+    }
+
+    fn budget(&self) -> Duration {
+        Duration::from_secs(90 * 60)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(900)
+    }
+
+    fn units(&self, source: &Path) -> Result<Vec<String>> {
+        for Program { name, .. } in PROGRAMS {
+            let at = source.join("test_conformance").join(name);
+            ensure!(at.is_dir(), "{} is absent: this is another version of the tests", at.display());
+        }
+        Ok(PROGRAMS.iter().map(|program| program.name.into()).collect())
+    }
+
+    fn kept_for(&self, _target: &'static str) -> &'static str {
+        "any"
+    }
+
+    fn shared(&self, source: &Path, root: Option<&Path>, _target: &str, at: &Path) -> Result<Vec<Command>> {
+        let root = root.context("the tests are compiled against a root")?;
+        let mut link = Command::new("ln");
+        link.arg("-s").arg(root.join(LOADER)).arg(at.join("libOpenCL.so"));
+        let mut configure = Command::new("cmake");
+        configure.arg("-S").arg(source).arg("-B").arg(at);
+        let paths = [
+            ("CMAKE_PROJECT_INCLUDE", tree::root().join("xtask/programs/opencl-cts.cmake")),
+            ("CL_INCLUDE_DIR", root.join("usr/include")),
+            ("CL_LIB_DIR", at.into()),
+            ("SPIRV_INCLUDE_DIR", root.join("usr")),
+        ];
+        configure.args(paths.map(|(name, path)| format!("-D{name}={}", path.display())));
+        configure.args([
+            "-DOPENCL_LIBRARIES=OpenCL",
+            "-DCMAKE_BUILD_TYPE=Release",
+            "-DCMAKE_C_FLAGS_RELEASE=-O1 -w",
+            "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -w",
+            // The loader is linked with a newer C library than this machine's.
+            "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined",
+        ]);
+        let mut build = Command::new("cmake");
+        build.arg("--build").arg(at).args(["--target", "harness"]);
+        Ok(vec![link, configure, build])
+    }
+
+    fn compile(&self, unit: &Unit<'_>, shared: &Path) -> Result<Vec<Command>> {
+        let Program { name, program, .. } = Program::named(unit.name)?;
+        // Two makes are not to write into one directory.
+        let mut build = Command::new("flock");
+        build.arg(shared.join("lock")).args(["cmake", "--build"]).arg(shared).args(["--target", program]);
+        let mut copy = Command::new("cp");
+        copy.arg(shared.join("test_conformance").join(name).join(program)).arg(unit.at.join("program"));
+        Ok(vec![build, copy])
+    }
+
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        &[("CL_CONFORMANCE_RESULTS_FILENAME", "/work/verdicts.json"), ("CL_DEVICE_TYPE", "gpu")]
+    }
+
+    fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
+        let tests = self.tests(machine, unit)?;
+        let mut ended: BTreeMap<String, Outcome> = BTreeMap::new();
+        let cases = |ended: BTreeMap<String, Outcome>| {
+            ended.into_iter().map(|(name, outcome)| Case::of(unit.name, &name, outcome)).collect::<Vec<_>>()
+        };
+        let begun = Instant::now();
+        while begun.elapsed() < AGAIN * self.patience() {
+            let rest: Vec<_> = tests.iter().map(String::as_str).filter(|name| !ended.contains_key(*name)).collect();
+            // No names would be all of them.
+            if rest.is_empty() {
+                break;
+            }
+            let (ran, shown) = self.ask(machine, unit, &rest)?;
+            let before = ended.len();
+            match shown {
+                Ended::Whole(cases) => ended.extend(cases),
+                Ended::Part(cases) => {
+                    let why = || Outcome::Failed(ran.why());
+                    ended.extend(cases.into_iter().map(|(name, outcome)| (name, outcome.unwrap_or_else(why))));
+                }
+            }
+            let failed = ended.values().any(|outcome| matches!(outcome, Outcome::Failed(_)));
+            if ended.len() == before || (ran.code != Some(0) && !failed) {
+                // Before the first test, or after the last.
+                let all = Case { name: unit.name.into(), outcome: Outcome::Failed(ran.why()) };
+                return Ok(cases(ended).into_iter().chain([all]).collect());
+            }
+        }
+        Ok(cases(ended))
+    }
+
+    fn judge(&self, _unit: &str, ran: &Ran) -> Outcome {
+        match ran.code {
+            Some(0) => Outcome::Passed,
+            _ => Outcome::Failed(ran.why()),
+        }
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        &[Control { sabotage: "cu.handler=v_add_u32", unit: "geometrics", target: "gfx900" }]
+    }
+}
