@@ -146,7 +146,8 @@ impl Suite for OpenclCts {
             repository: "https://github.com/KhronosGroup/OpenCL-CTS",
             commit: "b8f8906c251926b1b3679323bfbf3df730b40fb8",
             suite: "trixie",
-            packages: &["rocm-opencl-icd", "opencl-c-headers", "spirv-headers"],
+            // The compiler looks for a header of clang's where it has something to say of a program.
+            packages: &["rocm-opencl-icd", "libclang-common-17-dev", "opencl-c-headers", "spirv-headers"],
         }
     }
 
