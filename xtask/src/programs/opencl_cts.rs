@@ -152,15 +152,15 @@ impl Suite for OpenclCts {
     }
 
     fn targets(&self) -> &'static [&'static str] {
-        &["gfx900"]
+        &["gfx900", "gfx90a", "gfx1030"]
     }
 
     fn budget(&self) -> Duration {
-        Duration::from_secs(90 * 60)
+        Duration::from_secs(120 * 60)
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_secs(900)
+        Duration::from_secs(30 * 60)
     }
 
     fn units(&self, source: &Path) -> Result<Vec<String>> {
