@@ -39,6 +39,10 @@ pub(crate) trait AnonFile: Send + Sync + Sized + 'static {
     /// Shown in `/proc/PID/fd`.
     const NAME: &'static CStr;
 
+    /// It has a size, which lseek(2) tells as it does of the kernel's dma_buf: both ends can be
+    /// asked for, and nothing between them. Programs learn sizes that way (libdrm).
+    const HAS_SIZE: bool = false;
+
     /// Its operations: one static a type, by whose address its files are known.
     fn operations() -> &'static Operations<Self>;
 
@@ -75,6 +79,7 @@ impl<T: AnonFile> Operations<T> {
             read: Some(Self::read),
             write: Some(Self::write),
             poll: Some(Self::poll),
+            llseek: if T::HAS_SIZE { Some(Self::llseek) } else { None },
             release: Some(Self::release),
             ..pin_init::zeroed()
         };
@@ -124,6 +129,22 @@ impl<T: AnonFile> Operations<T> {
         // SAFETY: a file with these operations, open during the call; the table is null or there
         // during the call.
         unsafe { Self::data(file).poll(File::from_raw_file(file), PollTable::from_raw(table)) }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the kernel.
+    unsafe extern "C" fn llseek(
+        file: *mut bindings::file,
+        offset: bindings::loff_t,
+        whence: c_int,
+    ) -> bindings::loff_t {
+        match (whence as u32, offset) {
+            (bindings::SEEK_SET, 0) => 0,
+            // SAFETY: open during the call; the size was set before anybody had the file.
+            (bindings::SEEK_END, 0) => unsafe { (*(*file).f_inode).i_size },
+            _ => EINVAL.to_errno().into(),
+        }
     }
 
     /// # Safety

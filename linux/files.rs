@@ -67,6 +67,7 @@ static BUFFER: Operations<BufferFile> = Operations::new();
 impl AnonFile for BufferFile {
     type Module = Vkfd;
     const NAME: &'static CStr = c"vkfd-buffer";
+    const HAS_SIZE: bool = true;
 
     fn operations() -> &'static Operations<Self> {
         &BUFFER

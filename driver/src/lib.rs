@@ -77,6 +77,6 @@ pub use machine::{kfd, options};
 pub use process::{last_error, offsets};
 pub use queues::{event, eviction, fault, queue};
 pub use seams::{address_space, device_memory, event_stream, gpu};
-pub use userptr::{range_set, revalidate, window};
+pub use userptr::{range_set, reach, revalidate, window};
 /// Switches that break the driver on purpose, and fail points.
 pub use vkfd_sabotage as sabotage;

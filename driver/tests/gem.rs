@@ -238,6 +238,47 @@ fn memory_becomes_kfds_and_drms_through_a_file() {
 }
 
 #[test]
+fn what_is_noted_of_memory_is_noted_of_each_of_its_files() {
+    let rig = Rig::new(Options::default());
+    let node = Node::new(&rig);
+    let memory = kfd_alloc(&rig, AT, PAGE).unwrap();
+    let export = |handle| {
+        let mut export = ExportDmabufArgs { handle, ..ExportDmabufArgs::zeroed() };
+        rig.call(vkfd_uapi::command::EXPORT_DMABUF.0, &mut export).unwrap();
+        export.dmabuf_fd
+    };
+    let noted = || {
+        let text = std::cell::Cell::new([0_u8; 16]);
+        let mut info = GetDmabufInfoArgs {
+            metadata_ptr: text.as_ptr() as u64,
+            metadata_size: 16,
+            dmabuf_fd: 3,
+            ..GetDmabufInfoArgs::zeroed()
+        };
+        rig.call(vkfd_uapi::command::GET_DMABUF_INFO.0, &mut info).unwrap();
+        text.get()[..info.metadata_size as usize].to_vec()
+    };
+    // ROCR notes a number by the first file, and who attaches to the memory reads it by another.
+    let object = node.call(FD_TO_HANDLE, &[0, 0, export(memory)]).unwrap()[0];
+    node.call(METADATA, &[object, 1, 0, 0, 0, 0, 4, 0x6463_6261]).unwrap();
+    assert_eq!(noted(), b"abcd");
+    let dmabuf_fd = export(memory);
+    assert_eq!(noted(), b"abcd");
+    let mut import = ImportDmabufArgs { va_addr: AT + PAGE, gpu_id: GPU_ID, dmabuf_fd, ..ImportDmabufArgs::zeroed() };
+    rig.call(vkfd_uapi::command::IMPORT_DMABUF.0, &mut import).unwrap();
+    export(import.handle);
+    assert_eq!(noted(), b"abcd");
+    // Without addresses of its own, as ROCR imports what it maps through DRM.
+    import.va_addr = 0;
+    rig.call(vkfd_uapi::command::IMPORT_DMABUF.0, &mut import).unwrap();
+    assert_eq!(rig.map(import.handle), Err(Errno::EINVAL));
+    rig.free(import.handle).unwrap();
+    // Other memory has nothing noted.
+    export(kfd_alloc(&rig, AT + 2 * PAGE, PAGE).unwrap());
+    assert_eq!(noted(), b"");
+}
+
+#[test]
 fn only_memory_of_the_drivers_has_no_addresses() {
     let rig = Rig::new(Options::default());
     rig.mm.map(1000, 1, true);

@@ -149,16 +149,16 @@ fn a_fault_brings_its_neighbours_and_leaves_the_rest_in_swap() {
     rig.process.set_xnack(true).unwrap();
     let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
     rig.map(handle).unwrap();
-    for round in 0..2 {
+    // In the second and the third of the four blocks of 512 pages.
+    for (at, block) in [(700, 512..1024), (1300, 1024..1536)] {
         for (page, _) in &list {
             rig.mm.renew(*page, 1);
         }
         let faulted = rig.mm.pages_faulted.load(Ordering::SeqCst);
-        // In the second of the four blocks of 512 pages.
-        assert!(rig.fault(0, VA / 4096 + 700, true, FaultReason::NotPresent));
-        assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst) - faulted, 512, "round {round}");
+        assert!(rig.fault(0, VA / 4096 + at, true, FaultReason::NotPresent));
+        assert_eq!(rig.mm.pages_faulted.load(Ordering::SeqCst) - faulted, 512, "page {at}");
         for (page, (frame, _)) in (0..).zip(&list) {
-            let expected = (512..1024).contains(&page).then(|| rig.mm.frame(*frame)).flatten();
+            let expected = block.contains(&page).then(|| rig.mm.frame(*frame)).flatten();
             assert_eq!(rig.gpu.walk(VA + page * 4096), expected, "page {page}");
         }
         // What was faulted in was left on the list, and may be invalidated again before the list is
@@ -308,6 +308,57 @@ fn with_xnack_entries_go_at_once_and_a_fault_brings_them_back() {
     // A page that has gone cannot be served.
     rig.mm.unmap(list[0].0, 1);
     assert!(!fault());
+}
+
+/// Memory that has room for so many pages of `list`, of which any go when others come.
+struct Room<'a> {
+    rig: &'a Rig,
+    list: &'a [(u64, u64)],
+    /// By number in the list.
+    held: Vec<usize>,
+    limit: usize,
+    brought: usize,
+}
+
+impl Room<'_> {
+    fn has(&self, number: usize) -> bool {
+        self.rig.gpu.walk(VA + number as u64 * 4096).is_some()
+    }
+
+    /// A GPU uses a page.
+    fn touch(&mut self, number: usize) {
+        while !self.has(number) {
+            assert!(self.rig.fault(0, VA / 4096 + number as u64, true, FaultReason::NotPresent));
+            let new = (0..self.list.len()).filter(|other| self.has(*other) && !self.held.contains(other));
+            let new: Vec<usize> = new.collect();
+            self.brought += new.len();
+            self.held.extend(new);
+            while self.held.len() > self.limit {
+                let any = self.held.swap_remove(self.brought * 7919 % self.held.len());
+                self.rig.mm.renew(self.list[any].0, 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn with_xnack_a_fault_brings_no_more_than_what_stays() {
+    let list: Vec<(u64, u64)> = (0..2048).map(|i| (100 + (i * 7 % 2048) * 2, 1)).collect();
+    let rig = rig_with(&list);
+    rig.process.set_xnack(true).unwrap();
+    let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
+    rig.map(handle).unwrap();
+    for (page, _) in &list {
+        rig.mm.renew(*page, 1);
+    }
+    let mut room = Room { rig: &rig, list: &list, held: Vec::new(), limit: 700, brought: 0 };
+    // At two places by turns: with blocks of 2 MiB each would take the other's away.
+    for step in 0..1024 {
+        room.touch(step);
+        room.touch(1024 + step);
+    }
+    // With blocks of 2 MiB, 180,000.
+    assert!((2048..3 * 2048).contains(&room.brought), "{} pages were brought", room.brought);
 }
 
 #[test]

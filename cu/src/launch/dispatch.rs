@@ -7,16 +7,24 @@
 //! take them in at once. The mutex guards everything that changes; a thread holds it to take a
 //! group or to give it back, never while one runs.
 //!
+//! While waves wait for memory, turns are short, so that all groups get to where the memory is.
+//!
 //! Limits: groups beyond what is resident start only when others end, as on hardware.
 
 use super::grid::Launch;
-use super::workgroup::Workgroup;
+use super::workgroup::{Workgroup, SHORT};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Waves that may have begun and not ended at a time: 64 compute units of 40 waves, as Vega 10 has.
 const RESIDENT_WAVES: u64 = 2560;
+
+/// Instructions that a wave may execute before another one's turn.
+const BUDGET: u32 = 20_000;
+/// Turns that are short after one in which a wave had to wait for memory: several of each resident
+/// group.
+const SHORT_TURNS: u32 = 4096;
 
 /// What a thread is to do.
 #[derive(Debug)]
@@ -51,6 +59,8 @@ pub struct Dispatch {
     groups: u64,
     resident: u64,
     stopped: AtomicBool,
+    /// Turns that are to be short.
+    short: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -69,7 +79,8 @@ impl Dispatch {
         let groups = launch.groups();
         let (parked, next, running, waiting) = (VecDeque::new(), 0, 0, 0);
         let state = State { next, parked, running, slots, started: false, waiting };
-        Dispatch { launch, groups, resident, stopped: AtomicBool::new(false), state: Mutex::new(state) }
+        let (stopped, short) = (AtomicBool::new(false), AtomicU32::new(0));
+        Dispatch { launch, groups, resident, stopped, short, state: Mutex::new(state) }
     }
 
     /// The launch.
@@ -114,9 +125,24 @@ impl Dispatch {
         }
     }
 
+    /// Instructions that a wave may execute in a turn that begins now.
+    pub fn budget(&self) -> u32 {
+        let short = self.short.load(Relaxed);
+        // A count that two threads lower once is as good.
+        self.short.store(short.saturating_sub(1), Relaxed);
+        if short > 0 {
+            SHORT
+        } else {
+            BUDGET
+        }
+    }
+
     /// Gives back a group that is to run on. Whether all groups have done nothing but wait since
     /// each last ran: time to pause.
     pub fn park(&self, group: Box<Workgroup>, waiting: bool) -> bool {
+        if group.has_missed() {
+            self.short.store(SHORT_TURNS, Relaxed);
+        }
         let mut state = self.state();
         state.running -= 1;
         state.parked.push_back(group);
@@ -173,10 +199,14 @@ mod tests {
     use super::super::grid::tests::launch;
     use super::super::grid::{Scratch, Sizes};
     use super::super::workgroup::tests::{Toy, Void};
-    use super::super::workgroup::Turn;
+    use super::super::workgroup::{Engine, Turn};
     use super::*;
-    use crate::exit::Exit;
+    use crate::exit::{Exit, Miss, Stop};
+    use crate::group::Group;
     use crate::wave::Wave;
+    use crate::world::{Access, Span, World};
+    use std::cell::RefCell;
+    use std::rc::Rc;
     use std::sync::atomic::AtomicU64;
     use vkfd_isa::Target;
 
@@ -266,6 +296,80 @@ mod tests {
                 }
             }
         });
+    }
+
+    /// Memory that holds some blocks of pages at a time, and the engine of waves that go through
+    /// all pages.
+    #[derive(Clone)]
+    struct Pages(Rc<RefCell<VecDeque<u64>>>);
+
+    impl Pages {
+        const ALL: u64 = 8192;
+        const BLOCK: u64 = 512;
+        const HELD: usize = 2;
+    }
+
+    impl Engine for Pages {
+        fn run<W: World>(&mut self, wave: &mut Wave, _: &mut Group, _: &mut W, budget: u32) -> Exit {
+            for _ in 0..budget {
+                let page = wave.pc - 0x100;
+                if page == Pages::ALL {
+                    return Exit::End;
+                }
+                if !self.0.borrow().contains(&(page / Pages::BLOCK)) {
+                    return Exit::Miss(Miss { va: page, access: Access::Read, lost: false, reason: 0 });
+                }
+                wave.pc += 1;
+            }
+            Exit::Yield
+        }
+    }
+
+    /// Brings blocks, and counts.
+    struct Swap(Pages, u64);
+
+    impl World for Swap {
+        fn enter(&mut self) -> Result<(), Stop> {
+            Ok(())
+        }
+        fn leave(&mut self) {}
+        fn wanted(&self) -> bool {
+            false
+        }
+        fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss> {
+            Err(Miss { va, access, lost: false, reason: 0 })
+        }
+        fn settle(&mut self, miss: &Miss) -> Result<(), Stop> {
+            let mut blocks = self.0 .0.borrow_mut();
+            if blocks.len() == Pages::HELD {
+                blocks.pop_front();
+            }
+            blocks.push_back(miss.va / Pages::BLOCK);
+            self.1 += 1;
+            Ok(())
+        }
+        fn interrupt(&mut self, _: u32) {}
+        fn clock(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn waves_that_go_through_memory_that_does_not_fit_go_together() {
+        let dispatch = Dispatch::new(launch(Target::Gfx900, [256 * 8, 1, 1], [256, 1, 1]));
+        let mut pages = Pages(Rc::default());
+        let mut swap = Swap(pages.clone(), 0);
+        while let Next::Run(mut group) = dispatch.take() {
+            match group.run(&mut pages, &mut swap, dispatch.budget()) {
+                Turn::Done => dispatch.finish(*group),
+                Turn::More { waiting } => assert!(!dispatch.park(group, waiting)),
+                turn @ Turn::Stop { .. } => panic!("{turn:?}"),
+            }
+        }
+        assert!(dispatch.is_finished());
+        // Each of the 32 waves by itself would bring all of them.
+        let blocks = Pages::ALL / Pages::BLOCK;
+        assert!((blocks..2 * blocks).contains(&swap.1), "{} of {blocks} blocks were brought", swap.1);
     }
 
     #[test]

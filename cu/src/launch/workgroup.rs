@@ -4,6 +4,11 @@
 //! A wave runs until it ends, waits, or its budget is used up; then the next one runs. So the waves
 //! of a group that wait for each other get on, and a turn ends after each wave had its budget, so
 //! that groups that wait for each other do, too. Between two runs the gate is left.
+//!
+//! A wave that had to wait for memory gets past that access and no further in its turn, and the
+//! others not much further ([`SHORT`]). So waves that go through the same memory go together, and
+//! what was brought back serves them all before it goes again: with less memory than the kernel
+//! touches, each wave would else bring all of it back for itself.
 
 use super::spare;
 use crate::exit::{Exit, Refusal, Stop};
@@ -52,6 +57,10 @@ pub enum Turn {
 
 /// Barriers, misses and interrupts of a turn.
 const ROUNDS: u32 = 1024;
+/// What is left of a wave's budget after a miss: enough for the access.
+const AFTER_MISS: u32 = 1;
+/// Budget of waves while others wait for memory.
+pub(super) const SHORT: u32 = 256;
 /// Debugger's breakpoint without a debugger: nothing.
 const DEBUGTRAP: u8 = 3;
 /// Valid bits of an event's id in M0.
@@ -96,17 +105,24 @@ pub struct Workgroup {
     waves: Vec<Wave>,
     states: Vec<State>,
     slots: Vec<u32>,
+    /// A wave had to wait for memory in the last turn.
+    missed: bool,
 }
 
 impl Workgroup {
     pub(super) fn new(id: [u32; 3], group: Group, waves: Vec<Wave>, slots: Vec<u32>) -> Workgroup {
         let states = vec![State::Ready; waves.len()];
-        Workgroup { id, group, waves, states, slots }
+        Workgroup { id, group, waves, states, slots, missed: false }
     }
 
     /// Its waves.
     pub fn waves(&self) -> &[Wave] {
         &self.waves
+    }
+
+    /// Whether a wave had to wait for memory in the last turn.
+    pub(super) fn has_missed(&self) -> bool {
+        self.missed
     }
 
     /// The scratch slots that it occupies.
@@ -125,12 +141,13 @@ impl Workgroup {
 
     fn turn<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32, gate: &mut Gate) -> Turn {
         let mut worked = false;
+        self.missed = false;
         // Waves that have used up their budget, or sleep, do not run again in this turn.
-        let mut resting = vec![false; self.waves.len()];
+        let mut budgets = vec![budget; self.waves.len()];
         for _ in 0..ROUNDS {
             let mut ran = false;
-            for ((wave, state), resting) in self.waves.iter_mut().zip(&mut self.states).zip(&mut resting) {
-                if *state != State::Ready || *resting {
+            for ((wave, state), budget) in self.waves.iter_mut().zip(&mut self.states).zip(&mut budgets) {
+                if *state != State::Ready || *budget == 0 {
                     continue;
                 }
                 ran = true;
@@ -138,13 +155,16 @@ impl Workgroup {
                 if gate.enter(world).is_err() {
                     return stop(Cause::World, wave);
                 }
-                let exit = engine.run(wave, &mut self.group, world, budget);
+                if self.missed {
+                    *budget = SHORT.min(*budget);
+                }
+                let exit = engine.run(wave, &mut self.group, world, *budget);
                 worked |= exit != Exit::Sleep;
                 if !matches!(exit, Exit::Barrier | Exit::End) {
                     gate.leave(world);
                 }
                 match exit {
-                    Exit::Yield | Exit::Sleep => *resting = true,
+                    Exit::Yield | Exit::Sleep => *budget = 0,
                     Exit::Barrier => *state = State::Barrier,
                     Exit::End => *state = State::Ended,
                     Exit::Interrupt(event) => world.interrupt(event & EVENT),
@@ -155,6 +175,8 @@ impl Workgroup {
                         if world.settle(&miss).is_err() {
                             return stop(Cause::World, wave);
                         }
+                        *budget = AFTER_MISS;
+                        self.missed = true;
                     }
                 }
             }

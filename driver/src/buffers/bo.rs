@@ -15,6 +15,7 @@ use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::DmaMemory;
 use crate::limit::Charge;
 use crate::lock_rank::Rank;
+use crate::metadata::Metadata;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
 use crate::pte::{self, Target};
 use crate::revalidate::{self, Missing, Wanted};
@@ -112,6 +113,8 @@ pub struct Inner {
     /// Mappings of the other kinds.
     maps: Vec<Mapping>,
     charge: Option<Charge>,
+    /// Made when the first file is.
+    metadata: Option<Arc<Metadata>>,
     freed: bool,
 }
 
@@ -164,6 +167,7 @@ impl Bo {
             windows: None,
             maps: Vec::with_capacity(gpus)?,
             charge,
+            metadata: None,
             freed: false,
         };
         let inner = Mutex::new(Rank::Bo, inner)?;
@@ -212,6 +216,26 @@ impl Bo {
             Backing::Userptr(object) => Some(object),
             _ => None,
         }
+    }
+
+    /// What clients note about its memory: all its files share it.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn metadata(&self) -> Result<Arc<Metadata>> {
+        let known = self.inner.lock().metadata.clone();
+        match known {
+            Some(metadata) => Ok(metadata),
+            None => {
+                let first = Metadata::new()?;
+                Ok(self.inner.lock().metadata.get_or_insert(first).clone())
+            }
+        }
+    }
+
+    /// It was made of a file, whose metadata is its own.
+    pub fn share_metadata(&self, metadata: Arc<Metadata>) {
+        self.inner.lock().metadata = Some(metadata);
     }
 
     /// Whether handles find it.
@@ -490,13 +514,16 @@ impl Bo {
         if !self.is_mapped(&inner, gpu) {
             return Ok(false);
         }
-        {
+        let wanted = {
             let mut state = object.lock();
-            if state.range(range).1 != Status::Valid {
-                state.retry_missing();
+            // Another fault may have brought it.
+            if state.range(range).1 == Status::Valid {
+                return Ok(true);
             }
-        }
-        revalidate::settle(object, &inner.reservation, windows, Missing::Note, Wanted::One(range), deadline)?;
+            state.retry_missing();
+            Wanted::Near(range, state.reach().block(object.va().0 / PAGE + page))
+        };
+        revalidate::settle(object, &inner.reservation, windows, Missing::Note, wanted, deadline)?;
         // Invalidated again just now: the device faults again.
         let status = object.lock().range(range).1;
         Ok(!matches!(status, Status::Gone | Status::Denied))

@@ -5,7 +5,6 @@ use crate::addr::{CpuVa, GpuSpan, GpuVa};
 use crate::bo::{Bo, Spec};
 use crate::dmabuf::DmaBuf;
 use crate::errno::{Errno, Error, Reason, Result};
-use crate::metadata::Metadata;
 use crate::os::{self, Arc};
 use crate::page_table::VA_END;
 use crate::process::Process;
@@ -27,7 +26,7 @@ impl Process {
             bytes: bo.span().bytes(),
             gpu_id: bo.device().id(),
             flags: bo.flags() & (abi::ALLOC_MEM_TYPES | abi::ALLOC_MEM_FLAGS_PUBLIC),
-            metadata: Metadata::new()?,
+            metadata: bo.metadata()?,
         };
         args.dmabuf_fd = self.kfd().files().export(&os::arc(buffer)?, args.flags)?;
         Ok(())
@@ -59,6 +58,7 @@ impl Process {
     }
 
     /// Makes an object of a file's memory, at a GPU address, as one of the named GPU's. Its handle.
+    /// At address 0 it has none, as KFD has it: ROCR imports what it maps through DRM that way.
     pub(crate) fn import_dmabuf(self: &Arc<Self>, args: &mut abi::ImportDmabufArgs) -> Result {
         let device = self.kfd().device(args.gpu_id)?.clone();
         self.vm(device.index())?;
@@ -66,7 +66,7 @@ impl Process {
         let Some(span) = GpuSpan::new(GpuVa(args.va_addr), buffer.bytes) else {
             return Err(Error::new(Errno::EINVAL, Reason::Wraps));
         };
-        if args.va_addr == 0 || !span.is_whole_pages() {
+        if !span.is_whole_pages() {
             return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
         }
         if span.end().0 > VA_END {
@@ -80,6 +80,7 @@ impl Process {
         let gpus = self.gpu_count();
         let bo = Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus });
         let bo = self.publish(number, bo)?;
+        bo.share_metadata(buffer.metadata.clone());
         bo.set_ready();
         args.handle = bo.handle();
         Ok(())

@@ -27,6 +27,7 @@
 
 pub mod owner;
 pub mod range_set;
+pub mod reach;
 pub mod revalidate;
 pub mod window;
 
@@ -38,6 +39,7 @@ use crate::lock_rank::Rank;
 use crate::os::{Arc, Mutex, MutexGuard, Vec};
 use crate::pte;
 use crate::range_set::RangeSet;
+use crate::reach::Reach;
 use crate::sabotage::Switch;
 use crate::vm::Mapping;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -85,6 +87,8 @@ pub struct State {
     maps: Vec<Mapping>,
     /// On the eviction's waiting list.
     waiting: bool,
+    /// How much a GPU's fault brings.
+    reach: Reach,
 }
 
 /// The notifier lock, held.
@@ -144,6 +148,7 @@ impl Userptr {
             unseen: ranges.len(),
             maps: Vec::with_capacity(process.gpu_count())?,
             waiting: false,
+            reach: Reach::default(),
         };
         // By address: neighbours are faulted in together however the caller's array orders them.
         for range in ranges.by_cpu().iter().rev() {
@@ -447,6 +452,11 @@ impl State {
             self.set_status(range, Status::Invalid);
             self.list(range);
         }
+    }
+
+    /// How much a GPU's fault brings.
+    pub fn reach(&mut self) -> &mut Reach {
+        &mut self.reach
     }
 
     /// Makes all gone and denied ranges invalid, so that they are looked at again. O(ranges) if

@@ -32,6 +32,7 @@ use crate::addr::{index, CpuSpan, CpuVa, HUGE_PAGES, PAGE};
 use crate::address_space::{Page, Seq, Watch};
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
+use crate::reach::Block;
 use crate::sabotage::{FailPoint, Switch};
 use crate::userptr::{InvalidList, Reservation, State, Status, Userptr};
 use crate::window::Windows;
@@ -76,9 +77,9 @@ pub enum Wanted {
     /// Each of them once, whatever happens to it afterwards: no GPU has it yet. With less memory
     /// than is registered there is no moment at which all are valid.
     Each,
-    /// One, which the device waits for, and its neighbours on the GPU. The rest may be in swap and
-    /// is left there.
-    One(usize),
+    /// One, which the device waits for, and its neighbours in a block of the GPU's pages. The rest
+    /// may be in swap and is left there.
+    Near(usize, Block),
 }
 
 impl Wanted {
@@ -87,7 +88,7 @@ impl Wanted {
         match self {
             Self::All => state.counts().0,
             Self::Each => state.unseen(),
-            Self::One(range) => is_invalid(state, range).into(),
+            Self::Near(range, _) => is_invalid(state, range).into(),
         }
     }
 }
@@ -105,7 +106,7 @@ pub fn pass(object: &Userptr, _: &Reservation, windows: &Windows, missing: Missi
         let list = match wanted {
             Wanted::All => state.take_list(),
             Wanted::Each => state.take_unseen(),
-            Wanted::One(_) => InvalidList::empty(),
+            Wanted::Near(..) => InvalidList::empty(),
         };
         let (ranges, pages) = match wanted {
             // What is touched decides the size of the buffers, not what exists.
@@ -113,8 +114,8 @@ pub fn pass(object: &Userptr, _: &Reservation, windows: &Windows, missing: Missi
                 few @ 0..=CHUNK_RANGES => (few, state.pages_of(&list, object.ranges())),
                 _ => (CHUNK_RANGES, object.ranges().pages()),
             },
-            Wanted::One(range) => {
-                let neighbours = neighbours(object, range);
+            Wanted::Near(range, block) => {
+                let neighbours = neighbours(object, range, block);
                 (neighbours.clone().count(), neighbours.map(|range| object.ranges().place(range).1).sum())
             }
         };
@@ -127,7 +128,7 @@ pub fn pass(object: &Userptr, _: &Reservation, windows: &Windows, missing: Missi
     let result = Pass::new(object, windows, missing, ranges, pages).and_then(|mut pass| {
         let result = match wanted {
             Wanted::All | Wanted::Each => pass.run(&mut list),
-            Wanted::One(range) => pass.run_around(range),
+            Wanted::Near(range, block) => pass.run_around(range, block),
         };
         // Whatever happened, entries were changed.
         let maps = object.lock().maps().len();
@@ -144,14 +145,13 @@ pub fn pass(object: &Userptr, _: &Reservation, windows: &Windows, missing: Missi
     Ok(())
 }
 
-/// `range` and the others in the 2 MiB of GPU addresses around its first page: what the device
-/// wants next. Of a range that is longer there is enough with the one.
-fn neighbours(object: &Userptr, range: usize) -> impl Iterator<Item = usize> + Clone + '_ {
+/// `range` and the others in `block`: what the device wants next. Of a range that is longer than a
+/// block can be there is enough with the one.
+fn neighbours(object: &Userptr, range: usize, block: Block) -> impl Iterator<Item = usize> + Clone + '_ {
     let ranges = object.ranges();
     let base = object.va().0 / PAGE;
-    let block = (base + ranges.place(range).0) / HUGE_PAGES * HUGE_PAGES;
-    let first = ranges.of_page(block.saturating_sub(base)).unwrap_or(range);
-    let last = ranges.of_page((block + HUGE_PAGES - base).min(ranges.pages()) - 1).unwrap_or(range);
+    let first = ranges.of_page(block.first.saturating_sub(base)).unwrap_or(range);
+    let last = ranges.of_page((block.end - base).min(ranges.pages()) - 1).unwrap_or(range);
     let long = move |range| ranges.place(range).1 > HUGE_PAGES;
     (first..=last).filter(move |neighbour| *neighbour == range || !long(range) && !long(*neighbour))
 }
@@ -210,7 +210,7 @@ pub fn settle(
                 Wanted::All => state.first_invalid(),
                 Wanted::Each if state.unseen() == 0 => None,
                 Wanted::Each => state.first_unseen(),
-                Wanted::One(range) => is_invalid(&state, range).then_some(range),
+                Wanted::Near(range, _) => is_invalid(&state, range).then_some(range),
             }
         };
         let Some(range) = restless else { return Ok(()) };
@@ -265,13 +265,13 @@ impl<'a> Pass<'a> {
 
     /// A range that the device waits for, with its neighbours that are watched together with it.
     /// They stay on the object's list, whose readers pass over what has become valid.
-    fn run_around(&mut self, range: usize) -> Result {
+    fn run_around(&mut self, range: usize, block: Block) -> Result {
         let (object, windows) = (self.object, self.windows);
         let watch_of = |range| windows.of(range, object.ranges().span(range).start());
         let watch = watch_of(range);
         {
             let state = object.lock();
-            for range in neighbours(object, range).filter(|range| Arc::ptr_eq(watch_of(*range), watch)) {
+            for range in neighbours(object, range, block).filter(|range| Arc::ptr_eq(watch_of(*range), watch)) {
                 self.pick_one(&state, range, object.ranges().span(range));
             }
         }

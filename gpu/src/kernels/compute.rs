@@ -78,6 +78,10 @@ impl Compute {
     pub(crate) fn dispatch(&mut self, port: &mut Port, packet: &Packet) -> Result<(), Stop> {
         let Packet { object, dimensions, grid, group, .. } = *packet;
         let target = self.target(port, object)?;
+        // AMD's firmware looks for this, and does not read address 0.
+        if object == 0 {
+            return Err(refused(port, object, LaunchError::Code("the packet names no kernel"))?);
+        }
         let mut bytes = [0; DESCRIPTOR_BYTES];
         port.read_code(object, &mut bytes)?;
         let read = Descriptor::parse(target, object, &bytes);

@@ -24,8 +24,6 @@ use vkfd_cu::launch::{Dispatch, Launch, Next, Turn, Workgroup};
 
 /// How long a queue's thread works on a launch before it asks for help.
 const ALONE: Duration = Duration::from_micros(20);
-/// Instructions that a wave may execute before another one's turn.
-const BUDGET: u32 = 20_000;
 /// How often all groups may have waited before threads sleep, and how long they do then.
 const PATIENCE: u32 = 64;
 const SHORTEST: Duration = Duration::from_micros(50);
@@ -58,7 +56,7 @@ impl Job {
         engine.sabotage(&port.shared.sabotage);
         let mut world = Surroundings::new(port, &self.dispatch, patient);
         engine.begin(self.number);
-        let turn = group.run(engine, &mut world, BUDGET);
+        let turn = group.run(engine, &mut world, self.dispatch.budget());
         let (halt, mut tally) = (world.halt.take(), std::mem::take(&mut world.tally));
         if turn == Turn::Done {
             (tally.groups, tally.waves) = (1, group.waves().len() as u64);

@@ -126,6 +126,16 @@ fn what_is_not_a_kernel_halts_the_queue() {
 }
 
 #[test]
+fn a_packet_without_a_kernel_is_refused_and_no_page_fault() {
+    let rig = Rig::new();
+    let mut queue = rig.queue(QueueKind::Aql);
+    queue.dispatch(&packet(2, &[(40, VA + KERNARG), (56, VA + SIGNAL)]));
+    let Event::Error(QueueError::Launch { kernel, error }) = rig.event() else { panic!() };
+    assert_eq!((kernel.object, error), (0, LaunchError::Code("the packet names no kernel")));
+    assert_eq!((queue.rptr(), rig.read_u64(SIGNAL + 8)), (0, 0), "not completed");
+}
+
+#[test]
 fn kernels_need_executable_memory() {
     let rig = Rig::new();
     rig.write(CODE, &[1; 64]);

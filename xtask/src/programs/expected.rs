@@ -2,8 +2,8 @@
 //! What is expected of a suite's cases: `xtask/programs/SUITE.toml`.
 //!
 //! The file has `pass`, a list of cases; `[[fails]]`, `[[not-applicable]]` and `[[left-out]]`, each
-//! with `cases`, a `reason`, and `targets` where it holds for some only. Names in these three may
-//! have `*`. What is said for a target goes before `pass`. Cases that are left out are not begun.
+//! with `cases`, a `reason`, and `targets` where it holds for some only, or `machine` ("process" or
+//! "guest") where it holds in a guest alone or nowhere else. Names in these three may have `*`. What is said for a target goes before `pass`. Cases that are left out are not begun.
 //!
 //! Where cases number thousands, `[[passes]]` has a table from a program's name, or a pattern of
 //! its cases, to how many of them pass, and `[[skips]]`, with a `reason`, to how many say that they
@@ -40,6 +40,14 @@ pub(crate) struct Expectations {
     skips: Vec<Counted>,
 }
 
+/// Where programs run: under `vkfd run`, or in a guest on the kernel module.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    Process,
+    Guest,
+}
+
 /// How many cases of programs pass, or skip themselves.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +55,8 @@ struct Counted {
     /// All if empty.
     #[serde(default)]
     targets: Vec<String>,
+    /// Both if it is not said.
+    machine: Option<Place>,
     cases: BTreeMap<String, usize>,
     /// Of those that skip themselves.
     #[serde(default)]
@@ -61,6 +71,8 @@ struct Group {
     /// All if empty.
     #[serde(default)]
     targets: Vec<String>,
+    /// Both if it is not said.
+    machine: Option<Place>,
     reason: String,
 }
 
@@ -131,6 +143,18 @@ impl Expectations {
             ensure!(!unit_of(pattern).contains('*'), "{pattern:?}: cases are counted by program");
         }
         Ok(read)
+    }
+
+    /// Without what holds elsewhere only.
+    pub(crate) fn at(mut self, place: Place) -> Expectations {
+        let here = |machine: Option<Place>| machine.is_none_or(|machine| machine == place);
+        for groups in [&mut self.fails, &mut self.not_applicable, &mut self.left_out] {
+            groups.retain(|group| here(group.machine));
+        }
+        for groups in [&mut self.passes, &mut self.skips] {
+            groups.retain(|counted| here(counted.machine));
+        }
+        self
     }
 
     /// What is expected, if the file says so.
@@ -331,6 +355,29 @@ mod tests {
         }
         assert_eq!(file.compare("c: d/one", "gfx90a", &Outcome::Passed), Standing::AsExpected);
         assert!(Expectations::parse("[[passes]]\ncases = { \"a*\" = 1 }\n").is_err());
+    }
+
+    #[test]
+    fn what_holds_in_a_guest_does_not_hold_elsewhere() {
+        let text = r#"
+            pass = ["a"]
+            [[fails]]
+            cases = ["a"]
+            machine = "guest"
+            reason = "a guest's GPUs have less memory"
+            [[passes]]
+            machine = "process"
+            cases = { "b" = 1 }
+        "#;
+        for (place, case, expected) in [
+            (Place::Process, "a", Some(Expected::Pass)),
+            (Place::Guest, "a", Some(Expected::Fails("a guest's GPUs have less memory"))),
+            (Place::Process, "b: c", Some(Expected::Pass)),
+            (Place::Guest, "b: c", None),
+        ] {
+            let file = Expectations::parse(text).expect("a file").at(place);
+            assert_eq!(file.of(case, "gfx900"), expected, "{case}, {place:?}");
+        }
     }
 
     #[test]

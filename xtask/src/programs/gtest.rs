@@ -53,6 +53,28 @@ pub(crate) fn of_json(text: &str) -> Result<BTreeMap<String, Outcome>> {
     Ok(cases)
 }
 
+/// The tests that a program has, from its list: a suite's name ends in a dot, and its tests stand
+/// below it, indented.
+pub(crate) fn listed(text: &str) -> Vec<String> {
+    let mut suite = "";
+    let mut names = Vec::new();
+    for line in text.lines() {
+        // What a parameter is stands behind the name.
+        let name = line.split('#').next().unwrap_or_default().trim();
+        match line.starts_with("  ") {
+            true if !suite.is_empty() => names.push(format!("{suite}{name}")),
+            true => {}
+            false => suite = if name.ends_with('.') { name } else { "" },
+        }
+    }
+    names
+}
+
+/// Whether what a program printed has an end.
+pub(crate) fn is_whole(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("[==========] ") && line.contains(" ran."))
+}
+
 /// Tests in the order in which they began, with their outcome; none for one that has not ended.
 pub(crate) fn of_lines(text: &str) -> Vec<(String, Option<Outcome>)> {
     let mut cases: Vec<(String, Option<Outcome>)> = Vec::new();
@@ -107,6 +129,22 @@ mod tests {
         ]);
         assert_eq!(seen, expected);
         assert!(of_json("").is_err());
+    }
+
+    #[test]
+    fn a_list_names_suites_and_tests() {
+        let text = "Failed to open file.\na.\n  one\n  two/0  # GetParam() = 1\nb/0.  # TypeParam = int\n  one\n";
+        assert_eq!(listed(text), ["a.one", "a.two/0", "b/0.one"]);
+        assert!(listed("words\n  more words\n").is_empty());
+    }
+
+    #[test]
+    fn the_last_line_but_one_says_that_all_ran() {
+        let text = "[==========] Running 2 tests from 1 test suite.\n[ RUN      ] a.one\n[       OK ] a.one (0 ms)\n";
+        assert!(!is_whole(text));
+        assert!(is_whole(&format!(
+            "{text}[==========] 2 tests from 1 test suite ran. (3 ms total)\n[  PASSED  ] 2 tests.\n"
+        )));
     }
 
     #[test]

@@ -2,16 +2,16 @@
 //! Programs in a guest, on the kernel module: nothing is between them and `/dev/kfd`.
 //!
 //! Mechanism: to boot takes longer than most programs do, so they share a guest. A suite runs its
-//! programs twice: the first time it is only noted how each is started, then all run in the guest,
-//! and the second time each gets what its program wrote there.
+//! programs again and again: a start that is new is only noted, then all that were noted run in a
+//! guest, and the next time each gets what its program wrote there. A program of a root is started
+//! in it, which the guest sees as it is here, read-only.
 //!
 //! Lock: `state`, for a moment each time.
 //!
-//! Limits: a program runs once, so that cases after one that took the program with it do not show.
-//! Programs of a root are not run.
+//! Limits: after a few guests, what comes after a case that took the program with it does not show.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use anyhow::Result;
 
 use super::machine::Ran;
 use super::suite::Unit;
-use crate::vm::others::{self, Ended, Wanted};
+use crate::vm::others::{self, Ended, Started, Wanted};
 
 /// See the module.
 #[derive(Default)]
@@ -27,67 +27,102 @@ pub(crate) struct Guest {
     state: Mutex<State>,
 }
 
-/// By the programs' names.
 #[derive(Default)]
 struct State {
-    starts: BTreeMap<String, Start>,
-    ended: BTreeMap<String, Ran>,
+    starts: Vec<Start>,
+    /// Nothing more is noted.
+    closed: bool,
 }
 
-/// How a program is started.
-#[derive(PartialEq, Eq)]
+/// How a program is started, and how it ended, if it has.
 struct Start {
+    unit: String,
+    how: How,
+    ended: Option<Ran>,
+}
+
+#[derive(PartialEq, Eq)]
+struct How {
+    started: Started,
     directory: PathBuf,
     arguments: Vec<String>,
+    environment: &'static [(&'static str, &'static str)],
     gpus: u32,
     patience: Duration,
 }
 
 impl Guest {
-    /// What the program wrote in the guest; nothing as long as it has not run, which is noted the
-    /// first time.
-    pub(crate) fn run(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Ran {
+    /// What the program wrote in the guest; nothing as long as it has not run, which is noted. A
+    /// program of a root is named, with the root; another one is the unit's own.
+    pub(crate) fn run(
+        &self,
+        unit: &Unit<'_>,
+        program: Option<(&Path, &str)>,
+        options: &[&str],
+        arguments: &[&str],
+        patience: Duration,
+    ) -> Ran {
+        let started = match program {
+            Some((root, program)) => Started::InRoot { root: root.into(), program: program.into() },
+            None => Started::Here,
+        };
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        let start = Start { directory: unit.at.into(), arguments, gpus: gpus(options), patience };
+        let (directory, environment, gpus) = (unit.at.into(), unit.environment, gpus(options));
+        let how = How { started, directory, arguments, environment, gpus, patience };
         let mut state = self.state();
-        let State { starts, ended } = &mut *state;
-        match ended.get(unit.name) {
-            Some(ran) if starts.get(unit.name) == Some(&start) => ran.clone(),
-            Some(_) => Ran { stderr: "it was not run once more in the guest".into(), ..Ran::default() },
+        let State { starts, closed } = &mut *state;
+        match starts.iter().find(|start| start.unit == unit.name && start.how == how) {
+            Some(Start { ended: Some(ran), .. }) => ran.clone(),
+            None if *closed => Ran { stderr: "it was not run once more in the guest".into(), ..Ran::default() },
             None => {
-                starts.entry(unit.name.into()).or_insert(start);
+                starts.push(Start { unit: unit.name.into(), how, ended: None });
                 Ran::default()
             }
+            Some(_) => Ran::default(),
         }
     }
 
-    /// Runs what was noted, a guest for each number of GPUs. What was wrong with the guests.
-    pub(crate) fn boot(&self, target: &str, libraries: &[&str]) -> Result<Vec<String>> {
+    /// Runs what was noted and has not run, a guest for each number of GPUs. What was wrong with
+    /// the guests; none if there was nothing to run.
+    pub(crate) fn boot(&self, target: &str, libraries: &[&str]) -> Result<Option<Vec<String>>> {
         let mut state = self.state();
-        let State { starts, ended } = &mut *state;
-        let mut findings = Vec::new();
-        for gpus in starts.values().map(|start| start.gpus).collect::<BTreeSet<_>>() {
-            let mine = starts.iter().filter(|(_, start)| start.gpus == gpus);
-            let wanted: Vec<Wanted> = mine
-                .map(|(name, start)| Wanted {
-                    name: name.clone(),
-                    directory: start.directory.clone(),
-                    arguments: start.arguments.clone(),
-                    patience: start.patience,
-                })
-                .collect();
+        let mut findings = None;
+        let waiting = state.starts.iter().filter(|start| start.ended.is_none());
+        for gpus in waiting.map(|start| start.how.gpus).collect::<BTreeSet<_>>() {
+            let mut mine: Vec<_> =
+                state.starts.iter_mut().filter(|start| start.ended.is_none() && start.how.gpus == gpus).collect();
+            let wanted: Vec<Wanted> = mine.iter().enumerate().map(|(number, start)| start.wanted(number)).collect();
             let mut seen = others::run(target, gpus, libraries, &wanted)?;
-            findings.append(&mut seen.findings);
-            for Wanted { name, .. } in wanted {
-                let ran = ran(seen.programs.remove(&name).unwrap_or_default());
-                ended.insert(name, ran);
+            findings.get_or_insert_with(Vec::new).append(&mut seen.findings);
+            for (start, Wanted { name, .. }) in mine.iter_mut().zip(wanted) {
+                start.ended = Some(ran(seen.programs.remove(&name).unwrap_or_default()));
             }
         }
         Ok(findings)
     }
 
+    /// Notes nothing from here on.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Start {
+    /// For a guest in which it is the `number`th.
+    fn wanted(&self, number: usize) -> Wanted {
+        let How { started, directory, arguments, environment, patience, .. } = &self.how;
+        Wanted {
+            name: format!("{number} {}", self.unit),
+            started: started.clone(),
+            directory: directory.clone(),
+            arguments: arguments.clone(),
+            environment,
+            patience: *patience,
+        }
     }
 }
 

@@ -84,7 +84,7 @@ impl Machine {
     pub(crate) fn run(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
         match self {
             Machine::Here(here) => here.run(unit, options, arguments, patience),
-            Machine::Guest(guest) => Ok(guest.run(unit, options, arguments, patience)),
+            Machine::Guest(guest) => Ok(guest.run(unit, None, options, arguments, patience)),
         }
     }
 
@@ -97,9 +97,10 @@ impl Machine {
         arguments: &[&str],
         patience: Duration,
     ) -> Result<Ran> {
+        let root = unit.root.with_context(|| format!("{program} is in no root"))?;
         match self {
-            Machine::Here(here) => here.run_in_root(unit, program, options, arguments, patience),
-            Machine::Guest(_) => bail!("{program}: a root's programs do not run in a guest"),
+            Machine::Here(here) => here.run_in_root(unit, root, program, options, arguments, patience),
+            Machine::Guest(guest) => Ok(guest.run(unit, Some((root, program)), options, arguments, patience)),
         }
     }
 }
@@ -115,13 +116,13 @@ impl Vkfd {
     fn run_in_root(
         &self,
         unit: &Unit<'_>,
+        root: &Path,
         program: &str,
         options: &[&str],
         arguments: &[&str],
         patience: Duration,
     ) -> Result<Ran> {
         let library = self.broken.as_ref().map(|(library, _)| library.as_path());
-        let root = unit.root.with_context(|| format!("{program} is in no root"))?;
         let mut vkfd = Root::at(root).enter(&self.vkfd, library, unit.at);
         let library = library.map(|_| Path::new(LIBRARY));
         vkfd.args(self.words(unit, options, library)).arg("--").arg(program).args(arguments);

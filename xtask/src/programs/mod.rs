@@ -39,13 +39,13 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use self::cache::Cache;
-use self::expected::Expectations;
+use self::expected::{Expectations, Place};
 use self::guest::Guest;
 use self::machine::Machine;
 use self::report::Report;
 use self::select::{Selection, Shard};
 use self::session::Session;
-use self::source::{Found, Place, Source};
+use self::source::{Found, Source, Unpacked};
 use self::suite::Suite;
 use crate::clients::packages;
 use crate::Verdict;
@@ -92,8 +92,7 @@ pub struct Args {
     /// Print what was seen in the form of an expectation file
     #[arg(long)]
     propose: bool,
-    /// Run them in a guest, on the kernel module; without the suites of a newer Debian. `cargo
-    /// xtask vm setup` comes first
+    /// Run them in a guest, on the kernel module. `cargo xtask vm setup` comes first
     #[arg(long, conflicts_with = "jobs")]
     guest: bool,
     /// Run the negative controls instead: machines that are broken must be noticed
@@ -117,12 +116,13 @@ const SUITES: &[&dyn Suite] = &[
     &rocm_libraries::ROCPRIM,
     &rocm_libraries::ROCTHRUST,
     &rocm_libraries::HIPCUB,
+    &rocm_libraries::ROCRTST,
 ];
 
 /// A suite with what it needs.
 struct Ready {
     suite: &'static dyn Suite,
-    place: Place,
+    found: Unpacked,
     expectations: Expectations,
 }
 
@@ -134,20 +134,19 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let is_named = |suite: &&dyn Suite| args.suites.iter().any(|name| name == suite.name());
     let cache = Cache::new()?;
     let sources = args.sources.clone().unwrap_or_else(|| cache.sources());
+    let place = if args.guest { Place::Guest } else { Place::Process };
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
-        if args.guest && source.is_rooted() {
-            ensure!(!is_named(&suite), "{}: its programs have a C library of their own", suite.name());
-            println!("{}: left out: its programs have a C library of their own", suite.name());
-            continue;
-        }
         if matches!(source, Source::Debian { .. }) {
             // What unpacks it is among them.
             packages::install(suite.packages())?;
         }
         match source.find(&sources, &cache, is_named(&suite))? {
-            Found::Here(place) => ready.push(Ready { suite, place, expectations: Expectations::read(suite.name())? }),
+            Found::Here(found) => {
+                let expectations = Expectations::read(suite.name())?.at(place);
+                ready.push(Ready { suite, found, expectations });
+            }
             Found::Missing(how) => {
                 ensure!(!is_named(&suite), "{}: {how}", suite.name());
                 println!("{}: left out: {how}", suite.name());
@@ -155,8 +154,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
     }
     if args.list {
-        for Ready { suite, place, expectations } in &ready {
-            let units = suite.units(&place.source)?;
+        for Ready { suite, found, expectations } in &ready {
+            let units = suite.units(&found.source)?;
             let chosen = units.iter().filter(|unit| expectations.names_unit(unit)).count();
             let targets = suite.targets().join(", ");
             println!("{}: {}; {chosen} of {} programs; {targets}", suite.name(), suite.about(), units.len());
@@ -175,7 +174,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;
     let selection = Selection { only: args.only.clone(), shard: args.shard };
     let mut report = Report::default();
-    for Ready { suite, place, expectations } in &ready {
+    for Ready { suite, found, expectations } in &ready {
         for target in suite.targets() {
             if !args.targets.is_empty() && !args.targets.iter().any(|wanted| wanted == target) {
                 continue;
@@ -184,7 +183,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             let guest = Machine::Guest(Guest::default());
             let machine = here.as_ref().unwrap_or(&guest);
             let (suite, expected, cache) = (*suite, expectations, &cache);
-            let Place { source, root } = place;
+            let Unpacked { source, root } = found;
             let root = root.as_deref();
             let session = Session { suite, source, root, target, machine, expected, cache, patience };
             let seen = session.run(&selection, args.jobs.map(usize::from))?;

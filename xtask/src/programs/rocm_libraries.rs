@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ROCm libraries' own test programs, as Debian 13 packages them: rocRAND, rocPRIM, rocThrust
-//! and hipCUB, on HIP 5.7.1. A program is a file of the package, a case is one of its tests.
+//! and hipCUB, on HIP 5.7.1; and ROCR's own, which are in Debian's experimental, on ROCR 7.2.4. A
+//! program is a file of the package, a case is one of its tests.
 //!
 //! Mechanism: a program runs whole, without the tests that the expectation file leaves out. What
-//! comes after a test that took the program with it, or hung, is run anew without it.
+//! comes after a test that took the program with it, or hung, is run anew without it. ROCR's tests
+//! run each in a process of its own: ROCR 7.2.4 starts but once in a process where the GPU's firmware
+//! is not said to have a debugger, since it leaves the driver open then.
 //!
 //! Limits: programs are not compiled here, so that a target is one that Debian compiled for.
 
@@ -22,13 +25,24 @@ use super::select::matches;
 use super::source::Source;
 use super::suite::{Case, Control, Outcome, Suite, Unit};
 use super::thrust;
+use crate::tree;
 
 pub(crate) struct RocmLibrary {
     name: &'static str,
     framework: Framework,
     about: &'static str,
+    /// The suite of Debian that it is in.
+    debian: &'static str,
     package: &'static [&'static str],
+    /// What its programs need and Debian has not, as a source in xtask/programs and the library
+    /// that it is compiled to.
+    stub: Option<(&'static str, &'static str)>,
+    environment: &'static [(&'static str, &'static str)],
+    /// Of `vkfd run`.
+    options: &'static [&'static str],
     targets: &'static [&'static str],
+    /// Programs that run in a guest, where the processor is emulated.
+    in_guest: &'static [&'static str],
     controls: &'static [Control],
 }
 
@@ -36,6 +50,8 @@ pub(crate) struct RocmLibrary {
 #[derive(Clone, Copy)]
 enum Framework {
     GoogleTest,
+    /// The same, with a process for each test, and with tests that their authors have disabled.
+    GoogleTestAlone,
     /// Thrust's own: small sizes are asked for.
     Thrust,
 }
@@ -52,8 +68,21 @@ pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
     name: "rocrand",
     framework: Framework::GoogleTest,
     about: "rocRAND's own tests: generators of random numbers and their distributions",
+    debian: "trixie",
     package: &["librocrand1-tests"],
+    stub: None,
+    environment: &[],
+    options: &[],
     targets: &["gfx900", "gfx90a"],
+    in_guest: &[
+        "test_log_normal_distribution",
+        "test_normal_distribution",
+        "test_uniform_distribution",
+        "test_rocrand_kernel_*",
+        "test_rocrand_mtgp32_prng",
+        "test_rocrand_generator_type",
+        "test_rocrand_linkage",
+    ],
     controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_rocrand_kernel_xorwow", target: "gfx900" }],
 };
 
@@ -61,8 +90,13 @@ pub(crate) const ROCPRIM: RocmLibrary = RocmLibrary {
     name: "rocprim",
     framework: Framework::GoogleTest,
     about: "rocPRIM's own tests: scans, reductions and sorts by warp, block and device",
+    debian: "trixie",
     package: &["librocprim-tests"],
+    stub: None,
+    environment: &[],
+    options: &[],
     targets: &["gfx900", "gfx90a", "gfx1100"],
+    in_guest: &["test_basic", "test_intrinsics", "test_thread", "test_block_reduce", "test_warp*"],
     controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_warp_load", target: "gfx900" }],
 };
 
@@ -70,8 +104,20 @@ pub(crate) const ROCTHRUST: RocmLibrary = RocmLibrary {
     name: "rocthrust",
     framework: Framework::Thrust,
     about: "rocThrust's own tests: algorithms on vectors of the GPU",
+    debian: "trixie",
     package: &["librocthrust-tests"],
+    stub: None,
+    environment: &[],
+    options: &[],
     targets: &["gfx900"],
+    in_guest: &[
+        "test_thrust_copy_n",
+        "test_thrust_functional",
+        "test_thrust_pair_*",
+        "test_thrust_reverse",
+        "test_thrust_transform_reduce",
+        "test_thrust_universal_memory",
+    ],
     controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_thrust_advance", target: "gfx900" }],
 };
 
@@ -79,8 +125,29 @@ pub(crate) const HIPCUB: RocmLibrary = RocmLibrary {
     name: "hipcub",
     framework: Framework::GoogleTest,
     about: "hipCUB's own tests: rocPRIM by CUB's interface",
+    debian: "trixie",
     package: &["libhipcub-tests"],
+    stub: None,
+    environment: &[],
+    options: &[],
     targets: &["gfx900"],
+    in_guest: &["*"],
+    controls: &[],
+};
+
+/// ROCR's tests want AMD's library for reading sensors, which Debian has not: ours says that there
+/// are none.
+pub(crate) const ROCRTST: RocmLibrary = RocmLibrary {
+    name: "rocrtst",
+    framework: Framework::GoogleTestAlone,
+    about: "ROCR's own tests: agents, memory, signals, queues, kernels of its own",
+    debian: "experimental",
+    package: &["libhsa-runtime64-tests"],
+    stub: Some(("amd_smi.c", "libamd_smi.so.26")),
+    environment: &[("LD_LIBRARY_PATH", WORK), ("ROCRTST_KERNELS_PATH", "/usr/libexec/rocm/libhsa-runtime64-tests")],
+    options: &["--vram", "4G"],
+    targets: &["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"],
+    in_guest: &["*"],
     controls: &[],
 };
 
@@ -112,9 +179,34 @@ impl RocmLibrary {
         let text = (!ran.hung && ran.code.is_some()).then(|| fs::read_to_string(&written).ok()).flatten();
         let shown = match text {
             Some(text) => Shown::Whole(gtest::of_json(&text)?.into_iter().collect()),
+            // In a guest, what it wrote is lost.
+            None if gtest::is_whole(&ran.stdout) => {
+                let cases = gtest::of_lines(&ran.stdout).into_iter();
+                Shown::Whole(cases.filter_map(|(name, outcome)| Some((name, outcome?))).collect())
+            }
             None => Shown::Part(gtest::of_lines(&ran.stdout)),
         };
         Ok((ran, shown))
+    }
+
+    /// Runs each of a program's tests, without what is left out, in a process of its own.
+    fn alone(&self, machine: &Machine, unit: &Unit<'_>) -> Result<BTreeMap<String, Outcome>> {
+        let listed = self.start(machine, unit, &["--gtest_list_tests"])?;
+        let mut cases = BTreeMap::new();
+        for name in gtest::listed(&listed.stdout) {
+            if unit.left_out.iter().any(|pattern| matches(pattern, &name)) {
+                continue;
+            }
+            let filter = format!("--gtest_filter={name}");
+            let options = [filter.as_str(), "--gtest_also_run_disabled_tests", "--gtest_color=no"];
+            let ran = self.start(machine, unit, &options)?;
+            let outcome = match gtest::of_lines(&ran.stdout).into_iter().find(|(ended, _)| *ended == name) {
+                Some((_, Some(outcome))) if outcome != Outcome::Passed || ran.code == Some(0) => outcome,
+                _ => Outcome::Failed(ran.why()),
+            };
+            cases.insert(name, outcome);
+        }
+        Ok(cases)
     }
 
     /// Runs a program of Thrust's without what is left out and what has ended.
@@ -152,11 +244,14 @@ impl Suite for RocmLibrary {
     }
 
     fn packages(&self) -> &'static [&'static str] {
-        &[]
+        match self.stub {
+            Some(_) => &["gcc", "libc6-dev"],
+            None => &[],
+        }
     }
 
     fn source(&self) -> Source {
-        Source::Root { suite: "trixie", packages: self.package }
+        Source::Root { suite: self.debian, packages: self.package }
     }
 
     fn targets(&self) -> &'static [&'static str] {
@@ -175,17 +270,38 @@ impl Suite for RocmLibrary {
         root::programs(source, &self.directory())
     }
 
-    fn compile(&self, _unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
-        Ok(Vec::new())
+    fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
+        let compile = |(source, library)| {
+            let mut command = Command::new("gcc");
+            command.args(["-shared", "-fPIC", "-O1", &format!("-Wl,-soname,{library}"), "-o"]);
+            command.arg(unit.at.join(library)).arg(tree::root().join("xtask/programs").join(source));
+            command
+        };
+        Ok(self.stub.into_iter().map(compile).collect())
+    }
+
+    fn options(&self, _unit: &str) -> &'static [&'static str] {
+        self.options
+    }
+
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        self.environment
+    }
+
+    fn in_guest(&self) -> &'static [&'static str] {
+        self.in_guest
     }
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
+        if let Framework::GoogleTestAlone = self.framework {
+            return Ok(cases(unit, self.alone(machine, unit)?).collect());
+        }
         let mut ended: BTreeMap<String, Outcome> = BTreeMap::new();
         let begun = Instant::now();
         while begun.elapsed() < AGAIN * self.patience() {
             let (ran, shown) = match self.framework {
-                Framework::GoogleTest => self.google(machine, unit, &ended)?,
                 Framework::Thrust => self.thrust(machine, unit, &ended)?,
+                _ => self.google(machine, unit, &ended)?,
             };
             let is_whole = matches!(shown, Shown::Whole(_));
             let mut lost = false;

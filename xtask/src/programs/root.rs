@@ -5,7 +5,8 @@
 //! Mechanism: apt gets the packages with all that they need from the archive that the machine uses
 //! anyway ([`crate::apt`]). They are unpacked and not configured: the programs here need libraries
 //! in the places where the loader looks, and no more. A file in dpkg's form says what is unpacked,
-//! so that apt gets the next ones without what is there. A program is started in a mount namespace
+//! so that apt gets the next ones without what is there. What a package needs and no suite has is
+//! said to be there; a suite of tests brings something in its place. A program is started in a mount namespace
 //! of its own, with /proc, /sys and /dev of the machine, `vkfd` and a directory to work in.
 //!
 //! Limits: a user that is not root needs user namespaces.
@@ -19,6 +20,13 @@ use anyhow::{ensure, Context, Result};
 
 use super::cache::Cache;
 use crate::apt::{quiet, Apt};
+
+/// Where apt looks for what a suite lacks: Debian's experimental holds changes to sid.
+const BELOW: &[(&str, &str)] = &[("experimental", "sid")];
+/// Packages, with their versions, that others need and no suite has.
+const ABSENT: &[(&str, &str, &str)] = &[("experimental", "libamd-smi26", "7.2.4")];
+/// Suites whose lists are good for a week.
+const DATED: &[&str] = &["experimental", "sid"];
 
 /// Where the working directory is in the root.
 pub(crate) const WORK: &str = "/work";
@@ -68,9 +76,19 @@ impl Root {
         println!("fetching {} of {suite}", packages.join(", "));
         prepare(&tree).with_context(|| format!("make {}", tree.display()))?;
         let fetched = at.join("apt");
-        let apt = Apt::new(fetched.clone(), &[suite])?;
+        let below = BELOW.iter().filter(|(of, _)| *of == suite).map(|(_, below)| *below);
+        let mut apt = Apt::new(fetched.clone(), &below.chain([suite]).collect::<Vec<_>>())?;
+        if DATED.contains(&suite) {
+            apt = apt.of_any_date();
+        }
         apt.run("apt-get", &["update"])?;
         let mut status = read(&listed)?;
+        for (_, package, version) in ABSENT.iter().filter(|(of, ..)| *of == suite) {
+            if !is_unpacked(&status, package) {
+                let about = format!("Package: {package}\nVersion: {version}\nArchitecture: amd64");
+                status.push_str(&format!("{about}\nStatus: install ok installed\n\n"));
+            }
+        }
         for file in apt.download_all(suite, packages, &status)? {
             let about = quiet(Command::new("dpkg-deb").arg("--field").arg(&file))?;
             quiet(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&tree))?;

@@ -15,8 +15,11 @@ use anyhow::{bail, Context, Result};
 use super::cache::{once, words, Cache};
 use super::expected::Expectations;
 use super::machine::Machine;
-use super::select::Selection;
+use super::select::{matches, Selection};
 use super::suite::{Case, Outcome, Suite, Unit};
+
+/// What a program did not come to in the first guest is run in another.
+const BOOTS: usize = 3;
 
 /// See the module.
 pub(crate) struct Session<'a> {
@@ -91,7 +94,11 @@ impl Session<'_> {
     /// The programs that are selected, by their names.
     fn selected(&self, selection: &Selection) -> Result<Vec<String>> {
         let all = self.suite.units(self.source)?;
-        let selected = selection.of(&all, |unit| self.expected.runs(unit, self.target));
+        let fits = |unit: &str| match self.machine {
+            Machine::Here(_) => true,
+            Machine::Guest(_) => self.suite.in_guest().iter().any(|pattern| matches(pattern, unit)),
+        };
+        let selected = selection.of(&all, |unit| fits(unit) && self.expected.runs(unit, self.target));
         Ok(selected.into_iter().map(ToOwned::to_owned).collect())
     }
 
@@ -103,15 +110,23 @@ impl Session<'_> {
         Ok(shared)
     }
 
-    /// If they run in a guest: compiles the programs, boots, and runs them there. What was wrong
-    /// with the guest.
+    /// If they run in a guest: compiles the programs, boots, and runs them there; and once more, as
+    /// long as what they wrote asks for it. What was wrong with the guests.
     fn boot(&self, units: &[String], shared: &Path) -> Result<Vec<String>> {
         let Machine::Guest(guest) = self.machine else { return Ok(Vec::new()) };
-        for unit in units {
-            // Notes how it is started.
-            self.unit(unit, shared).with_context(|| format!("{}: {unit}", self.suite.name()))?;
+        let mut findings = Vec::new();
+        for _ in 0..BOOTS {
+            for unit in units {
+                // Notes how it is started.
+                self.unit(unit, shared).with_context(|| format!("{}: {unit}", self.suite.name()))?;
+            }
+            match guest.boot(self.target, self.suite.libraries())? {
+                Some(mut seen) => findings.append(&mut seen),
+                None => break,
+            }
         }
-        guest.boot(self.target, self.suite.libraries())
+        guest.close();
+        Ok(findings)
     }
 
     /// A program, compiled and run.

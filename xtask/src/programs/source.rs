@@ -36,7 +36,7 @@ pub(crate) enum Source {
 
 /// Where a source was found, and the root that its programs run in. For [`Source::Root`] they are
 /// one.
-pub(crate) struct Place {
+pub(crate) struct Unpacked {
     pub(crate) source: PathBuf,
     pub(crate) root: Option<PathBuf>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Place {
 /// Whether a source can be had.
 pub(crate) enum Found {
     /// Unpacked, there.
-    Here(Place),
+    Here(Unpacked),
     /// How to get it.
     Missing(String),
 }
@@ -52,16 +52,11 @@ pub(crate) enum Found {
 impl Found {
     /// What needs no root.
     fn plain(source: PathBuf) -> Found {
-        Found::Here(Place { source, root: None })
+        Found::Here(Unpacked { source, root: None })
     }
 }
 
 impl Source {
-    /// Whether its programs run in a root of their own.
-    pub(crate) fn is_rooted(&self) -> bool {
-        matches!(self, Source::Root { .. } | Source::GitInRoot { .. })
-    }
-
     /// Finds it, unpacked. `is_named`: somebody asks for this one.
     pub(crate) fn find(&self, sources: &Path, cache: &Cache, is_named: bool) -> Result<Found> {
         match *self {
@@ -102,15 +97,15 @@ impl Source {
                 };
                 Ok(found.map_or_else(
                     || Found::Missing(format!("{} of {suite} is fetched for those who name it", packages.join(", "))),
-                    |root| Found::Here(Place { source: root.tree().into(), root: Some(root.tree().into()) }),
+                    |root| Found::Here(Unpacked { source: root.tree().into(), root: Some(root.tree().into()) }),
                 ))
             }
             Source::GitInRoot { name, repository, commit, suite, packages } => {
                 let git = Source::Git { name, repository, commit }.find(sources, cache, is_named)?;
-                let Found::Here(Place { source, .. }) = git else { return Ok(git) };
+                let Found::Here(Unpacked { source, .. }) = git else { return Ok(git) };
                 let rooted = Source::Root { suite, packages }.find(sources, cache, is_named)?;
-                let Found::Here(Place { root, .. }) = rooted else { return Ok(rooted) };
-                Ok(Found::Here(Place { source, root }))
+                let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
+                Ok(Found::Here(Unpacked { source, root }))
             }
         }
     }

@@ -101,6 +101,11 @@ pub(crate) trait Suite: Sync {
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
+    /// Patterns of the programs that run in a guest if none is asked for by name: all, unless that
+    /// takes too long.
+    fn in_guest(&self) -> &'static [&'static str] {
+        &["*"]
+    }
     /// Options of `vkfd run` besides the target.
     fn options(&self, _unit: &str) -> &'static [&'static str] {
         &[]

@@ -50,6 +50,7 @@ fn kvm_boots(kernel: &Kernel, init: &Path) -> Result<bool> {
         memory_mib: 512,
         gpus: None,
         append: String::new(),
+        share: None,
         limit: LIMIT,
     };
     let directory = Directory::new(kernel, "kvm")?;
@@ -63,8 +64,15 @@ fn kvm_boots(kernel: &Kernel, init: &Path) -> Result<bool> {
 
 /// Boots `job` in an emulated guest and fails unless all is well with it.
 pub fn prove_emulation(kernel: &Kernel, initrd: Initrd, job: &Job, limit: Duration) -> Result<()> {
-    let boot =
-        Boot { kernel, acceleration: Acceleration::Tcg, memory_mib: 1024, gpus: None, append: String::new(), limit };
+    let boot = Boot {
+        kernel,
+        acceleration: Acceleration::Tcg,
+        memory_mib: 1024,
+        gpus: None,
+        append: String::new(),
+        share: None,
+        limit,
+    };
     let outcome = boot.run(initrd, job, &Directory::new(kernel, "proof")?, |_| ())?;
     let findings = verdict::findings(&outcome, job, kernel.flavor);
     ensure!(findings.is_empty(), "a first guest with a module in Rust does not run:\n{}", findings.join("\n"));

@@ -28,6 +28,8 @@ pub struct Boot<'a> {
     pub gpus: Option<Wanted>,
     /// More words for the kernel's command line.
     pub append: String,
+    /// A directory that the guest can mount, by this tag.
+    pub share: Option<(&'a Path, &'a str)>,
     /// The guest is switched off after this time.
     pub limit: Duration,
 }
@@ -113,6 +115,7 @@ impl Boot<'_> {
             ram: &ram,
             gpus: gpus.as_ref().map_or(&[], Gpus::sockets),
             console: Console::File(&console_path),
+            share: self.share,
         };
         // What an earlier boot has left must not be taken for this one's.
         fs::write(&console_path, "").with_context(|| format!("write {}", console_path.display()))?;

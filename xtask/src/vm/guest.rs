@@ -68,6 +68,8 @@ pub struct Parts {
     pub kernel: Kernel,
     pub acceleration: Acceleration,
     pub programs: Programs,
+    /// A directory that the guest can mount, by this tag.
+    pub share: Option<(PathBuf, &'static str)>,
     module: Module,
     module_file: PathBuf,
 }
@@ -86,7 +88,7 @@ impl Parts {
         let module_file = module::build(&kernel, module)?;
         let programs = Programs::build(&binaries)?;
         let acceleration = accelerator::choose(&cache, &kernel, programs.path(INIT)?)?;
-        Ok(Self { kernel, acceleration, programs, module, module_file })
+        Ok(Self { kernel, acceleration, programs, share: None, module, module_file })
     }
 
     /// A file system and a job with the module, loaded with `parameters`.
@@ -136,6 +138,7 @@ impl Parts {
             memory_mib: size.memory,
             gpus: self.gpus(size)?,
             append: size.kernel_words(),
+            share: self.share.as_ref().map(|(directory, tag)| (directory.as_path(), *tag)),
             limit: self.scaled(around_programs) + Duration::from_secs(programs),
         };
         boot.run(initrd, job, &Directory::new(&self.kernel, name)?, on_record)

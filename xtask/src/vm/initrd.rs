@@ -15,7 +15,7 @@ use super::elf;
 const BUSYBOX: &str = "/bin/busybox";
 
 /// Names by which the shell finds busybox's tools.
-const TOOLS: &str = "[ ash awk basename cat chmod clear cmp cp cut date dd df diff dirname dmesg du echo env expr false find free grep head \
+const TOOLS: &str = "[ ash awk basename cat chmod chroot clear cmp cp cut date dd df diff dirname dmesg du echo env expr false find free grep head \
     hexdump id insmod kill killall less ln ls lsmod md5sum mkdir mknod mkswap more mount mv nproc od pidof printf ps pwd rm rmdir rmmod sed \
     seq setsid sh sleep sort stat strings swapoff swapon sync tail tar tee test time timeout top touch tr true umount uname uniq uptime vi \
     watch wc which xargs yes";
@@ -58,12 +58,17 @@ impl Initrd {
         Ok(path)
     }
 
-    /// Copies a directory's files, and the libraries that `program` among them needs. What only a
-    /// compiler reads stays behind.
+    /// Copies a directory's files, and the libraries that `program` among them needs.
     pub fn add_directory(&mut self, directory: &Path, to: &Path) -> Result<()> {
         for library in elf::libraries(&directory.join("program"))? {
             self.put(library.clone(), Content::File(library));
         }
+        self.add_files(directory, to)
+    }
+
+    /// Copies a directory's files. What only a compiler reads stays behind.
+    pub fn add_files(&mut self, directory: &Path, to: &Path) -> Result<()> {
+        self.put(to.into(), Content::Directory);
         for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
             let file = entry?.path();
             let compilers = file.extension().is_some_and(|extension| ["o", "a", "c"].iter().any(|e| extension == *e));

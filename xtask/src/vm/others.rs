@@ -3,14 +3,17 @@
 //! `cargo xtask programs --guest` runs.
 //!
 //! Mechanism: a program's directory goes into the guest's file system, with the libraries that the
-//! program names and those that it loads by itself. It runs there under `timeout`, and a line of
+//! program names and those that it loads by itself. A root with programs that have a C library of
+//! their own is shown to the guest as it is on the host, read-only (9p), and such a program is
+//! started in it. Each runs under `timeout`, and a line of
 //! the shell's says how it ended, so that a program that fails is no fault of the guest's.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{anyhow, Context, Result};
+use anyhow::{anyhow, ensure, Context, Result};
 use clap::ValueEnum;
 use vkfd_guest::{Record, Stream};
 
@@ -22,6 +25,20 @@ use super::{verdict, Flavor};
 
 /// What the shell says at the end of a program.
 const STATUS: &str = "vkfd: exit code ";
+/// Mount tag of a root, and where it is in the guest.
+const ROOT_TAG: &str = "root";
+/// Shows the root, with the guest's own file systems in it, to the first that needs it; and the
+/// directory of a program as its /work. Both are the first arguments.
+const ENTER: &str = r#"
+root=$1 work=$2
+shift 2
+if [ ! -e "$root/usr" ]; then
+    mkdir -p "$root" && mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose root "$root" || exit
+    for directory in proc sys dev tmp; do mount -o rbind "/$directory" "$root/$directory" || exit; done
+fi
+umount "$root/work" 2>/dev/null
+mount -o bind "$work" "$root/work" || exit
+"#;
 /// For what `timeout` has to end, beside what the program may take.
 const GRACE: Duration = Duration::from_secs(30);
 /// The guest's processor is emulated where the host's cannot be used.
@@ -30,11 +47,22 @@ const SLOWER: u32 = 4;
 /// A program that is to run.
 pub(crate) struct Wanted {
     pub(crate) name: String,
-    /// Where it is, as `program`, with whatever it reads.
+    pub(crate) started: Started,
+    /// Where it is, as `program`, with whatever it reads; what a program of a root works in.
     pub(crate) directory: PathBuf,
     pub(crate) arguments: Vec<String>,
+    pub(crate) environment: &'static [(&'static str, &'static str)],
     /// On the host.
     pub(crate) patience: Duration,
+}
+
+/// Which program is started.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Started {
+    /// The one in its directory.
+    Here,
+    /// This one of a root, which all of a guest's programs share.
+    InRoot { root: PathBuf, program: String },
 }
 
 /// What a program wrote, and how it ended.
@@ -58,7 +86,7 @@ pub(crate) struct Seen {
 /// by themselves.
 pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]) -> Result<Seen> {
     let target = <Target as ValueEnum>::from_str(target, false).map_err(|error| anyhow!("{target}: {error}"))?;
-    let parts = Parts::build(Flavor::Plain, Module::Vkfd, &[])?;
+    let mut parts = Parts::build(Flavor::Plain, Module::Vkfd, &[])?;
     println!("{}, GPUs: {gpus}, in a guest with {}", target.name(), parts.acceleration);
     let (mut initrd, mut job) = parts.guest("")?;
     for library in libraries {
@@ -66,12 +94,26 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]
     }
     for (number, program) in wanted.iter().enumerate() {
         let at = format!("/programs/{number}");
-        initrd.add_directory(&program.directory, Path::new(&at))?;
         let patience = program.patience * SLOWER;
-        let run = format!("cd {at} && timeout -k 5 {} ./program \"$@\"; echo \"{STATUS}$?\"", patience.as_secs());
-        let mut arguments = vec!["-c", &run, "sh"];
+        let (seconds, at_root) = (patience.as_secs(), format!("/{ROOT_TAG}"));
+        let (run, mut arguments) = match &program.started {
+            Started::Here => {
+                initrd.add_directory(&program.directory, Path::new(&at))?;
+                (format!("cd {at} && timeout -k 5 {seconds} ./program \"$@\"; echo \"{STATUS}$?\""), Vec::new())
+            }
+            Started::InRoot { root, program: name } => {
+                let shown = parts.share.get_or_insert_with(|| (root.clone(), ROOT_TAG));
+                ensure!(shown.0 == *root, "{name}: a guest has one root, and that is {}", shown.0.display());
+                initrd.add_files(&program.directory, Path::new(&at))?;
+                let run = format!("timeout -k 5 {seconds} chroot {at_root} {name} \"$@\"; echo \"{STATUS}$?\"");
+                (format!("{ENTER}{run}"), vec![at_root.as_str(), at.as_str()])
+            }
+        };
         arguments.extend(program.arguments.iter().map(String::as_str));
-        job.programs.push(guest::program(&job, &program.name, "/bin/sh".into(), &arguments, patience + GRACE));
+        let arguments: Vec<_> = ["-c", run.as_str(), "sh"].into_iter().chain(arguments).collect();
+        let mut described = guest::program(&job, &program.name, "/bin/sh".into(), &arguments, patience + GRACE);
+        described.env.extend(program.environment.iter().map(|(name, value)| (name.to_string(), value.to_string())));
+        job.programs.push(described);
     }
     let outcome =
         parts.boot("others", initrd, &job, Size::clients(target, gpus), guest::AROUND_PROGRAMS, |record| {
@@ -90,12 +132,17 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]
             }
         }
     }
+    let wrote = outcome.console_path.with_file_name("programs.log");
+    let log: String =
+        programs.iter().map(|(name, ended)| format!("== {name}\n{}{}", ended.stderr, ended.stdout)).collect();
+    fs::write(&wrote, log).with_context(|| format!("write {}", wrote.display()))?;
     let findings = verdict::findings(&outcome, &job, Flavor::Plain);
     verdict::show_first_sign(&outcome);
     println!(
-        "  from power-on to the end {}; the kernel's log: {}",
+        "  from power-on to the end {}; the kernel's log: {}; what the programs wrote: {}",
         minutes(outcome.took),
-        outcome.console_path.display()
+        outcome.console_path.display(),
+        wrote.display()
     );
     Ok(Seen { programs, findings })
 }

@@ -20,7 +20,7 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 /// As the GPU's `--machine` knows it too.
 pub const MACHINE: &str = "q35";
 
-/// Mount tag of the shared directory.
+/// Mount tag of the directory that a shell's guest has as /host.
 pub const SHARE_TAG: &str = "host";
 
 /// For every kernel: a panic ends the guest; there are two nodes, so that there is somewhere to
@@ -84,14 +84,16 @@ pub struct Machine<'a> {
     /// The GPUs' sockets.
     pub gpus: &'a [PathBuf],
     pub console: Console<'a>,
+    /// A directory that the guest can mount, read-only, by this tag.
+    pub share: Option<(&'a Path, &'a str)>,
 }
 
 /// Where the guest's console is.
 pub enum Console<'a> {
     /// In a file; records come on standard output.
     File(&'a Path),
-    /// Here, for typing, with this directory shown to the guest.
-    Terminal { share: &'a Path },
+    /// Here, for typing.
+    Terminal,
 }
 
 impl Machine<'_> {
@@ -133,12 +135,13 @@ impl Machine<'_> {
                 command.args(["-device", "virtio-serial-pci", "-chardev", "stdio,id=report,signal=off"]);
                 command.args(["-device", &format!("virtserialport,chardev=report,name={REPORT_PORT}")]);
             }
-            Console::Terminal { share } => {
+            Console::Terminal => {
                 command.args(["-serial", "mon:stdio"]);
-                let share =
-                    format!("local,path={},mount_tag={SHARE_TAG},security_model=none,readonly=on", share.display());
-                command.args(["-virtfs", &share]);
             }
+        }
+        if let Some((directory, tag)) = self.share {
+            let share = format!("local,path={},mount_tag={tag},security_model=none,readonly=on", directory.display());
+            command.args(["-virtfs", &share]);
         }
         for (number, socket) in self.gpus.iter().enumerate() {
             command.args(["-chardev", &format!("socket,id=gpu{number},path={}", socket.display())]);

@@ -70,7 +70,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
         append: &format!("{} {}", args.append, args.size.kernel_words()),
         ram: &ram,
         gpus: gpus.as_ref().map_or(&[], Gpus::sockets),
-        console: Console::Terminal { share: &share },
+        console: Console::Terminal,
+        share: Some((&share, SHARE_TAG)),
     };
     let status = machine.command().status().context("start QEMU")?;
     ensure!(status.success(), "QEMU ended with {status}");

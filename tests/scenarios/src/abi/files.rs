@@ -2,7 +2,7 @@
 //! Files that calls give to their callers: buffers, and events.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -106,11 +106,14 @@ fn dmabuf() -> Result<(), Stop> {
         ensure_eq!(runtime.call(command::GET_DMABUF_INFO, &mut info), Ok(()));
         ensure_eq!((info.size, info.gpu_id, info.flags & kind), (4 * PAGE, runtime.gpu, kind));
         ensure_eq!(file.metadata()?.len(), 4 * PAGE);
+        // As libdrm asks for the size of what it imports.
+        ensure_eq!((&file).seek(SeekFrom::End(0))?, 4 * PAGE);
+        ensure_eq!((&file).seek(SeekFrom::Start(0))?, 0);
 
         let window = raw::gpu_window(4 * PAGE)?;
         let import = ImportDmabufArgs { va_addr: window.whole().start, handle: 0, gpu_id: runtime.gpu, dmabuf_fd: fd };
         for (mut args, errno) in [
-            (ImportDmabufArgs { va_addr: 0, ..import }, Errno::INVAL),
+            (ImportDmabufArgs { va_addr: 1, ..import }, Errno::INVAL),
             (ImportDmabufArgs { va_addr: first.va(), ..import }, Errno::ADDRINUSE),
             (ImportDmabufArgs { gpu_id: 1, ..import }, Errno::INVAL),
             (ImportDmabufArgs { dmabuf_fd: u32::MAX, ..import }, Errno::BADF),

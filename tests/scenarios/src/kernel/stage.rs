@@ -142,6 +142,13 @@ impl Stage {
         Ok(result)
     }
 
+    /// A kernel takes every word of the batch, which has the pattern of `seed`, a step further.
+    pub(crate) fn stir(&self, seed: u64) -> Result<(), Stop> {
+        let mut stirrer = Stirrer::new(self.world.client(), self.world.gpu(0))?;
+        stirrer.stir(self.batch.buffer.gpu_va(), self.batch.buffer.len() / 4, 1)?;
+        self.is_stirred(seed, 1)
+    }
+
     /// All words are `steps` steps further than the pattern of `seed`.
     fn is_stirred(&self, seed: u64, steps: u64) -> Result<(), Stop> {
         for page in (0..self.batch.ranges.len()).flat_map(|range| self.batch.pages(range)) {

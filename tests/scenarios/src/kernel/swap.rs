@@ -118,6 +118,12 @@ pub(super) fn half_fits_role(scenario: &mut Scenario) -> Result<(), Stop> {
     half_is_in_swap(stage.memory())?;
     stage.exchange(2)?;
     half_is_in_swap(stage.memory())?;
+    let before = stage.world.client().snapshot()?.ranges_restored;
+    stage.stir(2)?;
+    // Were each wave to go through memory by itself, all of it would be brought for each.
+    let brought = stage.world.client().snapshot()?.ranges_restored - before;
+    ensure!(brought < 4 * RANGES, "a kernel over {RANGES} pages had {brought} brought from swap");
+    half_is_in_swap(stage.memory())?;
     let info = stage.world.client().snapshot()?;
     ensure!(info.gpu_faults > 0 && info.evictions == 0, "{info:?}");
     scenario.say("look")?;
