@@ -27,12 +27,13 @@ pub(crate) fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>, library: 
     let sound = Machine::broken("", vkfd, library)?;
     let mut findings = Vec::new();
     let mut noticed: BTreeMap<&str, usize> = BTreeMap::new();
-    for Ready { suite, source, expectations } in ready {
+    for Ready { suite, found, expectations } in ready {
         for Control { sabotage, unit, target } in suite.controls() {
             let broken = Machine::broken(sabotage, vkfd, library)?;
             let otherwise = |machine| {
                 let (suite, patience) = (*suite, Duration::MAX);
-                let session = Session { suite, source, target, machine, expected: expectations, cache, patience };
+                let (source, root, expected) = (&found.source, found.root.as_deref(), expectations);
+                let session = Session { suite, source, root, target, machine, expected, cache, patience };
                 let seen = session.unit_alone(unit)?;
                 let as_expected = |name, outcome| expectations.compare(name, target, outcome) == Standing::AsExpected;
                 Ok::<_, anyhow::Error>(seen.iter().any(|case| !as_expected(&case.name, &case.outcome)))

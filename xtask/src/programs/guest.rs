@@ -11,7 +11,7 @@
 //! Limits: after a few guests, what comes after a case that took the program with it does not show.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,17 +53,17 @@ struct How {
 
 impl Guest {
     /// What the program wrote in the guest; nothing as long as it has not run, which is noted. A
-    /// program of a root is named, another one is the unit's own.
+    /// program of a root is named, with the root; another one is the unit's own.
     pub(crate) fn run(
         &self,
         unit: &Unit<'_>,
-        program: Option<&str>,
+        program: Option<(&Path, &str)>,
         options: &[&str],
         arguments: &[&str],
         patience: Duration,
     ) -> Ran {
         let started = match program {
-            Some(program) => Started::InRoot { root: unit.source.into(), program: program.into() },
+            Some((root, program)) => Started::InRoot { root: root.into(), program: program.into() },
             None => Started::Here,
         };
         let arguments = arguments.iter().map(ToString::to_string).collect();

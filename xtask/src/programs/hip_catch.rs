@@ -113,7 +113,7 @@ impl Suite for HipCatch {
         Ok(units)
     }
 
-    fn shared(&self, source: &Path, target: &str, at: &Path) -> Result<Vec<Command>> {
+    fn shared(&self, source: &Path, _root: Option<&Path>, target: &str, at: &Path) -> Result<Vec<Command>> {
         let object = |name: &&str| {
             let mut command = Self::compiler(source, target);
             command.arg("-c").arg(source.join("catch/hipTestMain").join(name).with_extension("cc"));

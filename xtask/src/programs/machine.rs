@@ -97,9 +97,10 @@ impl Machine {
         arguments: &[&str],
         patience: Duration,
     ) -> Result<Ran> {
+        let root = unit.root.with_context(|| format!("{program} is in no root"))?;
         match self {
-            Machine::Here(here) => here.run_in_root(unit, program, options, arguments, patience),
-            Machine::Guest(guest) => Ok(guest.run(unit, Some(program), options, arguments, patience)),
+            Machine::Here(here) => here.run_in_root(unit, root, program, options, arguments, patience),
+            Machine::Guest(guest) => Ok(guest.run(unit, Some((root, program)), options, arguments, patience)),
         }
     }
 }
@@ -115,13 +116,14 @@ impl Vkfd {
     fn run_in_root(
         &self,
         unit: &Unit<'_>,
+        root: &Path,
         program: &str,
         options: &[&str],
         arguments: &[&str],
         patience: Duration,
     ) -> Result<Ran> {
         let library = self.broken.as_ref().map(|(library, _)| library.as_path());
-        let mut vkfd = Root::at(unit.source).enter(&self.vkfd, library, unit.at);
+        let mut vkfd = Root::at(root).enter(&self.vkfd, library, unit.at);
         let library = library.map(|_| Path::new(LIBRARY));
         vkfd.args(self.words(unit, options, library)).arg("--").arg(program).args(arguments);
         self.end(vkfd.envs(unit.environment.iter().copied()), patience)

@@ -14,12 +14,14 @@
 mod cache;
 mod catch;
 mod controls;
+mod cts;
 mod expected;
 mod gcc_torture;
 mod gtest;
 mod guest;
 mod hip_catch;
 mod machine;
+mod opencl_cts;
 mod report;
 mod rocm_examples;
 mod rocm_libraries;
@@ -43,7 +45,7 @@ use self::machine::Machine;
 use self::report::Report;
 use self::select::{Selection, Shard};
 use self::session::Session;
-use self::source::{Found, Source};
+use self::source::{Found, Source, Unpacked};
 use self::suite::Suite;
 use crate::clients::packages;
 use crate::Verdict;
@@ -109,6 +111,7 @@ const SUITES: &[&dyn Suite] = &[
     &hip_catch::HipCatch,
     &gcc_torture::GccTorture,
     &runtimes::Runtimes,
+    &opencl_cts::OpenclCts,
     &rocm_libraries::ROCRAND,
     &rocm_libraries::ROCPRIM,
     &rocm_libraries::ROCTHRUST,
@@ -119,7 +122,7 @@ const SUITES: &[&dyn Suite] = &[
 /// A suite with what it needs.
 struct Ready {
     suite: &'static dyn Suite,
-    source: PathBuf,
+    found: Unpacked,
     expectations: Expectations,
 }
 
@@ -140,9 +143,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
             packages::install(suite.packages())?;
         }
         match source.find(&sources, &cache, is_named(&suite))? {
-            Found::Here(source) => {
+            Found::Here(found) => {
                 let expectations = Expectations::read(suite.name())?.at(place);
-                ready.push(Ready { suite, source, expectations });
+                ready.push(Ready { suite, found, expectations });
             }
             Found::Missing(how) => {
                 ensure!(!is_named(&suite), "{}: {how}", suite.name());
@@ -151,8 +154,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
     }
     if args.list {
-        for Ready { suite, source, expectations } in &ready {
-            let units = suite.units(source)?;
+        for Ready { suite, found, expectations } in &ready {
+            let units = suite.units(&found.source)?;
             let chosen = units.iter().filter(|unit| expectations.names_unit(unit)).count();
             let targets = suite.targets().join(", ");
             println!("{}: {}; {chosen} of {} programs; {targets}", suite.name(), suite.about(), units.len());
@@ -171,7 +174,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;
     let selection = Selection { only: args.only.clone(), shard: args.shard };
     let mut report = Report::default();
-    for Ready { suite, source, expectations } in &ready {
+    for Ready { suite, found, expectations } in &ready {
         for target in suite.targets() {
             if !args.targets.is_empty() && !args.targets.iter().any(|wanted| wanted == target) {
                 continue;
@@ -180,7 +183,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
             let guest = Machine::Guest(Guest::default());
             let machine = here.as_ref().unwrap_or(&guest);
             let (suite, expected, cache) = (*suite, expectations, &cache);
-            let session = Session { suite, source, target, machine, expected, cache, patience };
+            let Unpacked { source, root } = found;
+            let root = root.as_deref();
+            let session = Session { suite, source, root, target, machine, expected, cache, patience };
             let seen = session.run(&selection, args.jobs.map(usize::from))?;
             report.add(suite, target, &seen, expectations, &selection);
         }

@@ -25,6 +25,7 @@ const BOOTS: usize = 3;
 pub(crate) struct Session<'a> {
     pub(crate) suite: &'static dyn Suite,
     pub(crate) source: &'a Path,
+    pub(crate) root: Option<&'a Path>,
     pub(crate) target: &'static str,
     pub(crate) machine: &'a Machine,
     pub(crate) expected: &'a Expectations,
@@ -103,8 +104,8 @@ impl Session<'_> {
 
     /// Compiles what the programs share, and says where it is.
     fn shared(&self) -> Result<PathBuf> {
-        let shared = self.cache.built(self.suite.name(), self.target, "shared");
-        let commands = |at: &Path| self.suite.shared(self.source, self.target, at);
+        let shared = self.cache.built(self.suite.name(), self.suite.kept_for(self.target), "shared");
+        let commands = |at: &Path| self.suite.shared(self.source, self.root, self.target, at);
         compile(&shared, commands)?.map_err(anyhow::Error::msg).context("what the suite's programs share")?;
         Ok(shared)
     }
@@ -130,10 +131,11 @@ impl Session<'_> {
 
     /// A program, compiled and run.
     pub(crate) fn unit(&self, name: &str, shared: &Path) -> Result<Vec<Case>> {
-        let at = self.cache.built(self.suite.name(), self.target, name);
+        let at = self.cache.built(self.suite.name(), self.suite.kept_for(self.target), name);
         let left_out = self.expected.left_out(name, self.target);
-        let environment = self.suite.environment();
-        let unit = Unit { name, target: self.target, source: self.source, at: &at, left_out, environment };
+        let Session { suite, source, root, target, .. } = *self;
+        let environment = suite.environment();
+        let unit = Unit { name, target, source, root, at: &at, left_out, environment };
         match compile(&at, |_| self.suite.compile(&unit, shared))? {
             Ok(()) => self.suite.run(self.machine, &unit),
             Err(error) => Ok(vec![Case { name: name.into(), outcome: Outcome::NotBuilt(error) }]),

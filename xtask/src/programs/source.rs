@@ -24,14 +24,36 @@ pub(crate) enum Source {
     /// Packages of a newer Debian suite, with all that they need, in a root of their own. They are
     /// large: they are fetched for those alone who name what they want.
     Root { suite: &'static str, packages: &'static [&'static str] },
+    /// A repository as [`Source::Git`], of which the programs run in a root as [`Source::Root`].
+    GitInRoot {
+        name: &'static str,
+        repository: &'static str,
+        commit: &'static str,
+        suite: &'static str,
+        packages: &'static [&'static str],
+    },
+}
+
+/// Where a source was found, and the root that its programs run in. For [`Source::Root`] they are
+/// one.
+pub(crate) struct Unpacked {
+    pub(crate) source: PathBuf,
+    pub(crate) root: Option<PathBuf>,
 }
 
 /// Whether a source can be had.
 pub(crate) enum Found {
     /// Unpacked, there.
-    Here(PathBuf),
+    Here(Unpacked),
     /// How to get it.
     Missing(String),
+}
+
+impl Found {
+    /// What needs no root.
+    fn plain(source: PathBuf) -> Found {
+        Found::Here(Unpacked { source, root: None })
+    }
 }
 
 impl Source {
@@ -41,7 +63,7 @@ impl Source {
             Source::Git { name, repository, commit } => {
                 let checkout = sources.join(name);
                 if checkout.is_dir() {
-                    return Ok(Found::Here(checkout));
+                    return Ok(Found::plain(checkout));
                 }
                 let archive = sources.join(name).with_extension("tar.xz");
                 let Ok(of) = fs::metadata(&archive) else {
@@ -55,7 +77,7 @@ impl Source {
                 once(&to, &format!("{} {} {}", archive.display(), of.size(), of.mtime()), || {
                     run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&to))
                 })?;
-                Ok(Found::Here(to.join(name)))
+                Ok(Found::plain(to.join(name)))
             }
             Source::Debian { package, upstream, inner, directory } => {
                 let to = cache.unpacked(package);
@@ -66,7 +88,7 @@ impl Source {
                     run(Command::new("tar").arg("-xf").arg(&inner).arg("-C").arg(&to).arg(directory))?;
                     fs::remove_file(&inner).with_context(|| format!("remove {}", inner.display()))
                 })?;
-                Ok(Found::Here(to.join(directory)))
+                Ok(Found::plain(to.join(directory)))
             }
             Source::Root { suite, packages } => {
                 let found = match is_named {
@@ -75,8 +97,15 @@ impl Source {
                 };
                 Ok(found.map_or_else(
                     || Found::Missing(format!("{} of {suite} is fetched for those who name it", packages.join(", "))),
-                    |root| Found::Here(root.tree().into()),
+                    |root| Found::Here(Unpacked { source: root.tree().into(), root: Some(root.tree().into()) }),
                 ))
+            }
+            Source::GitInRoot { name, repository, commit, suite, packages } => {
+                let git = Source::Git { name, repository, commit }.find(sources, cache, is_named)?;
+                let Found::Here(Unpacked { source, .. }) = git else { return Ok(git) };
+                let rooted = Source::Root { suite, packages }.find(sources, cache, is_named)?;
+                let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
+                Ok(Found::Here(Unpacked { source, root }))
             }
         }
     }

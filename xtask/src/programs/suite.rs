@@ -47,8 +47,10 @@ pub(crate) fn unit_of(case: &str) -> &str {
 pub(crate) struct Unit<'a> {
     pub(crate) name: &'a str,
     pub(crate) target: &'a str,
-    /// The suite's source, or the root that it is in.
+    /// The suite's source.
     pub(crate) source: &'a Path,
+    /// The root that it runs in, if it needs one.
+    pub(crate) root: Option<&'a Path>,
     /// Where it is compiled to; the program is `program` in it. One in a root works there.
     pub(crate) at: &'a Path,
     /// Patterns of its cases that are not to be begun.
@@ -81,8 +83,12 @@ pub(crate) trait Suite: Sync {
     fn patience(&self) -> Duration;
     /// The programs that the source has, in an order that stays.
     fn units(&self, source: &Path) -> Result<Vec<String>>;
+    /// Under which name what is compiled for a target is kept; one for all where it is the same.
+    fn kept_for(&self, target: &'static str) -> &'static str {
+        target
+    }
     /// What all programs for a target share, compiled into `at` before any of them.
-    fn shared(&self, _source: &Path, _target: &str, _at: &Path) -> Result<Vec<Command>> {
+    fn shared(&self, _source: &Path, _root: Option<&Path>, _target: &str, _at: &Path) -> Result<Vec<Command>> {
         Ok(Vec::new())
     }
     /// Compiles a program; `shared` is where [`Suite::shared`] went.
