@@ -175,7 +175,7 @@ impl Suite for OpenclCts {
             repository: "https://github.com/KhronosGroup/OpenCL-CTS",
             commit: "b8f8906c251926b1b3679323bfbf3df730b40fb8",
             suite: "trixie",
-            // The compiler looks for a header of clang's where it has something to say of a program.
+            // The compiler looks for a header of clang's where it has a warning to print.
             packages: &["rocm-opencl-icd", "libclang-common-17-dev", "opencl-c-headers", "spirv-headers"],
         }
     }
