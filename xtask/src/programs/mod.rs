@@ -138,6 +138,11 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
+        if args.guest && suite.in_guest().is_empty() {
+            ensure!(!is_named(&suite), "{}: it has no programs for a guest", suite.name());
+            println!("{}: left out: it has no programs for a guest", suite.name());
+            continue;
+        }
         if matches!(source, Source::Debian { .. }) {
             // What unpacks it is among them.
             packages::install(suite.packages())?;

@@ -9,7 +9,8 @@
 //! anew without it.
 //!
 //! Limits: no images, and none of the extensions' programs. The quick forms test a part of the
-//! values that the conformance tests are to test: none of this is a claim to conformance.
+//! values that the conformance tests are to test: none of this is a claim to conformance. None of
+//! its programs has been tried in a guest or on a broken machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -189,7 +190,7 @@ impl Suite for OpenclCts {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_secs(30 * 60)
+        Duration::from_secs(60 * 60)
     }
 
     fn units(&self, source: &Path) -> Result<Vec<String>> {
@@ -241,7 +242,7 @@ impl Suite for OpenclCts {
     }
 
     fn in_guest(&self) -> &'static [&'static str] {
-        &["SVM"]
+        &[]
     }
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
@@ -288,6 +289,6 @@ impl Suite for OpenclCts {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[Control { sabotage: "cu.handler=v_add_u32", unit: "geometrics", target: "gfx900" }]
+        &[]
     }
 }
