@@ -57,8 +57,9 @@ impl Apt {
         Ok(Self { directory, options: options.into() })
     }
 
-    /// Takes lists whose date is past: those of suites that are never released say how long they are
-    /// good for, and an archive may be a copy of a day. The signatures are checked all the same.
+    /// Takes lists whose date is past: those of suites that are never released say how long they
+    /// are good for, and an archive may be a copy of a day. The signatures are checked all the
+    /// same.
     pub fn of_any_date(mut self) -> Self {
         self.options.push("Acquire::Check-Valid-Until=false".into());
         self

@@ -2,8 +2,9 @@
 //! What is expected of a suite's cases: `xtask/programs/SUITE.toml`.
 //!
 //! The file has `pass`, a list of cases; `[[fails]]`, `[[not-applicable]]` and `[[left-out]]`, each
-//! with `cases`, a `reason`, and `targets` where it holds for some only, or `machine` ("process" or
-//! "guest") where it holds in a guest alone or nowhere else. Names in these three may have `*`. What is said for a target goes before `pass`. Cases that are left out are not begun.
+//! with `cases`, a `reason`, and `targets` where it holds for some only, or `machine` ("process"
+//! or "guest") where it holds in a guest alone or nowhere else. Names in these three may have `*`.
+//! What is said for a target goes before `pass`. Cases that are left out are not begun.
 //!
 //! Where cases number thousands, `[[passes]]` has a table from a program's name, or a pattern of
 //! its cases, to how many of them pass, and `[[skips]]`, with a `reason`, to how many say that they

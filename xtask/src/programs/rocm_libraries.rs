@@ -5,8 +5,8 @@
 //!
 //! Mechanism: a program runs whole, without the tests that the expectation file leaves out. What
 //! comes after a test that took the program with it, or hung, is run anew without it. ROCR's tests
-//! run each in a process of its own: ROCR 7.2.4 starts but once in a process where the GPU's firmware
-//! is not said to have a debugger, since it leaves the driver open then.
+//! run each in a process of its own: ROCR 7.2.4 starts but once in a process where the GPU's
+//! firmware is not said to have a debugger, since it leaves the driver open then.
 //!
 //! Limits: programs are not compiled here, so that a target is one that Debian compiled for.
 

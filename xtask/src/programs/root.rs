@@ -6,8 +6,9 @@
 //! anyway ([`crate::apt`]). They are unpacked and not configured: the programs here need libraries
 //! in the places where the loader looks, and no more. A file in dpkg's form says what is unpacked,
 //! so that apt gets the next ones without what is there. What a package needs and no suite has is
-//! said to be there; a suite of tests brings something in its place. A program is started in a mount namespace
-//! of its own, with /proc, /sys and /dev of the machine, `vkfd` and a directory to work in.
+//! said to be there; a suite of tests brings something in its place. A program is started in a
+//! mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd` and a directory to
+//! work in.
 //!
 //! Limits: a user that is not root needs user namespaces.
 

@@ -30,9 +30,9 @@ exec chroot $root /bin/sh -c 'cd "$0" && exec "$@"' "$at" "$@"
 
 /// Run a program of this machine in a guest, on the module
 ///
-/// Nothing is between the program and the module's /dev/kfd. It has this machine's files, read-only,
-/// and an empty /tmp of its own; so neither the program nor its directory may be in /tmp. What it
-/// writes appears here.
+/// Nothing is between the program and the module's /dev/kfd. It has this machine's files,
+/// read-only, and an empty /tmp of its own; so neither the program nor its directory may be in
+/// /tmp. What it writes appears here.
 ///
 /// Exit status: 0 the program ended with 0 and the kernel has nothing to say, 1 otherwise, 2 it
 /// could not be done.
