@@ -130,7 +130,7 @@ pub(crate) const HIPCUB: RocmLibrary = RocmLibrary {
     options: &[],
     targets: &["gfx900"],
     in_guest: &["*"],
-    controls: &[],
+    controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_hipcub_warp_load", target: "gfx900" }],
 };
 
 /// ROCR's tests want AMD's library for reading sensors, which Debian has not: ours says that there
