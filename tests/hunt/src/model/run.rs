@@ -5,6 +5,9 @@
 //! driver is not told of (a fresh mapping), a switch of XNACK, and a failure on purpose wait for it
 //! first.
 
+use std::thread;
+use std::time::Duration;
+
 use vkfd_driver::addr::PAGE;
 use vkfd_driver::errno::Errno;
 use vkfd_driver::kfd::Options;
@@ -258,9 +261,17 @@ impl World {
             }
             Op::Hint { piece } => {
                 let (first, count) = self.piece(*piece);
-                // Refused while the restore holds a lock; some objects may have heard it.
+                // Refused while the restore holds a lock; some objects may have heard it. The worker
+                // may do so for a moment after the queues run again.
                 self.settle()?;
-                ensure!(self.rig.memory.notify(first, count, false), "refused with nothing going on");
+                let heard = (0..10_000).any(|_| {
+                    let heard = self.rig.memory.notify(first, count, false);
+                    heard || {
+                        thread::sleep(Duration::from_millis(1));
+                        false
+                    }
+                });
+                ensure!(heard, "refused with nothing going on");
                 self.told(first, count);
             }
             Op::Register { slot, ranges, writable, form } => {
@@ -460,7 +471,7 @@ impl World {
         let wanted = ranges[number].state == State::Valid;
         ensure!(served == wanted, "served: {served}, but range {number} is {:?}", ranges[number]);
         let count = ranges.len();
-        self.leave(at, number, &before)?;
+        self.leave(at, |i, _| i != number && before[i] != State::Valid)?;
         if matches!(trouble, Trouble::Page(..)) {
             // Another range may have been the one that failed; the next fault brings it.
             self.rig.memory.no_failures();
@@ -469,17 +480,21 @@ impl World {
                 let first: u64 = ranges[..range].iter().map(|r| r.pages).sum();
                 let _ = self.rig.fault(gpu, Self::va(self.objects[at].page + first), false);
             }
+            // Each has had a fault of its own, so what can be there is. What cannot was put back on
+            // the list by the fault of the next one, which may have been too far away to look at it.
             self.objects[at].revalidate(&self.rig.memory, true);
+            self.leave(at, |_, range| range.state != State::Valid)?;
         }
         Ok(())
     }
 
-    /// A fault of range `number` brings its neighbours, and leaves what is farther away as it was.
-    fn leave(&mut self, at: usize, number: usize, before: &[State]) -> Verdict {
+    /// A fault brings the range's neighbours, and leaves what is farther away as it was: which of
+    /// those that `may` be left were is the driver's choice.
+    fn leave(&mut self, at: usize, may: impl Fn(usize, &Range) -> bool) -> Verdict {
         let told = self.rig.ranges(self.objects[at].handle).map_err(|e| format!("{e:?}"))?;
         let Kind::Userptr { ranges, .. } = &mut self.objects[at].kind else { return Ok(()) };
         for (i, (range, told)) in ranges.iter_mut().zip(told).enumerate() {
-            if i != number && before[i] != State::Valid && told.state == RANGE_INVALID {
+            if may(i, range) && told.state == RANGE_INVALID {
                 range.state = State::Invalid;
             }
         }
