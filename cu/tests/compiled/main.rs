@@ -73,6 +73,11 @@ fn targets() -> Vec<Target> {
     }
 }
 
+/// Programs left out, since LLVM 19 miscompiles them whatever is done to their source. Without
+/// optimization, 307743 for gfx90a: registers are reloaded from the stack before EXEC is whole
+/// again, so that the other lanes store to addresses that are none.
+const MISCOMPILED: [u64; 1] = [307_743];
+
 /// What a program reads, by its seed.
 fn input(seed: u64) -> Vec<u8> {
     let mut numbers = Numbers(seed);
@@ -103,6 +108,9 @@ fn compare(
         compile(&path("unit.c"), Some(target), level, &path("object"));
         let mut loaded = Loaded::new(target, &std::fs::read(path("object")).expect("an object"));
         for (seed, expected) in seeds.clone().zip(expected.chunks_exact(BYTES)) {
+            if MISCOMPILED.contains(&seed) {
+                continue;
+            }
             let (name, input) = (format!("k{seed}"), input(seed));
             let reference = loaded.run(&mut Reference, &name, &input, ITEMS as u32, BYTES);
             let fast = loaded.run(&mut engine(target), &name, &input, ITEMS as u32, BYTES);

@@ -5,13 +5,17 @@
 //! Several of them make a unit, one file for the compiler, since starting it costs more than a
 //! program does. A program is the same in every unit.
 //!
-//! Two faults of LLVM 19's AMDGPU back end are kept out by `HIDE`, whose value the compiler knows
-//! nothing of:
+//! Four faults of LLVM 19's AMDGPU back end are kept out by `HIDE`, whose value the compiler knows
+//! nothing of, and by `COPY`, whose value has a register of its own:
 //!
 //! - `0 - x` becomes a modifier of whoever uses it, as if it were `-x`, and +0 - +0 is -0
 //!   (`SelectVOP3Mods`);
 //! - unsigned division takes a numerator with many sign bits, such as `0xffffffff`, for a small
-//!   one, and divides by floating point (`getDivNumBits`).
+//!   one, and divides by floating point (`getDivNumBits`);
+//! - a product that is made a `_Float16` becomes `v_fma_mixlo_f16` with +0 as its addend, which
+//!   makes a product of -0 +0 (`MadFmaMixPats`; where that instruction is, from gfx906 on);
+//! - what a call returns is not seen as a change of its register, so that two moves around the call
+//!   become a `v_swap_b32` that loses it (`matchSwap`).
 
 use crate::support::Numbers;
 use std::fmt::{self, Display, Formatter, Write};
@@ -40,8 +44,10 @@ pub fn unit(seeds: Range<u64>, items: usize) -> String {
     let mut text = String::from(
         "#ifdef __AMDGCN__\n\
          #define HIDE(type, x) ({ type hidden = (x); __asm__(\"\" : \"+v\"(hidden)); hidden; })\n\
+         #define COPY(x) ({ unsigned copy; __asm__(\"v_mov_b32 %0, %1\" : \"=v\"(copy) : \"v\"(x)); copy; })\n\
          #else\n\
          #define HIDE(type, x) (x)\n\
+         #define COPY(x) (x)\n\
          #endif\n\
          static unsigned bits32(float x) { unsigned u; __builtin_memcpy(&u, &x, 4); return x != x ? 0x7fc00000u : u; }\n\
          static unsigned bits64(double x) { unsigned long u; __builtin_memcpy(&u, &x, 8); return x != x ? 0x7ff80000u : (unsigned)(u ^ u >> 32); }\n\
@@ -268,7 +274,7 @@ impl Program {
             7 => format!("({a} >> ({b} & 31))"),
             8 => format!("(HIDE(unsigned, {a}){small} / ({b} | 1u))"),
             9 => format!("(HIDE(unsigned, {a}){small} % ({b} | 1u))"),
-            10 => format!("mix{}({a}, {b})", self.seed),
+            10 => format!("COPY(mix{}({a}, {b}))", self.seed),
             11 => format!("(unsigned)__builtin_popcount({a})"),
             12 => format!("(unsigned)__builtin_clz({a} | 1u)"),
             13 => format!("__builtin_bswap32({a})"),
@@ -357,7 +363,10 @@ impl Program {
             6 => {
                 let other = self.pick(if letter == 'f' { &["d", "h"] } else { &["f"] }).to_string();
                 let x = self.variable(other.chars().next().unwrap_or('f'));
-                format!("({name}){x}")
+                match letter {
+                    'h' => format!("({name})HIDE(float, {x})"),
+                    _ => format!("({name}){x}"),
+                }
             }
             7 => format!("-({a})"),
             8 => format!("HIDE({name}, {a} * {a} + {b})"),

@@ -14,9 +14,11 @@ const CODE: u64 = BASE;
 const INPUT: u64 = BASE + 0x40_0000;
 const OUTPUT: u64 = BASE + 0x80_0000;
 const ARGUMENTS: u64 = BASE + 0xc0_0000;
-const SCRATCH: u64 = BASE + 0xd0_0000;
-const SCRATCH_BYTES: u32 = 0x2_0000;
-const PAGES: usize = 0x1000;
+const SCRATCH: u64 = BASE + 0x100_0000;
+/// A wave's: without optimization a work-item of some compiled programs takes 17 KiB.
+const SCRATCH_BYTES: u32 = 0x20_0000;
+const WAVES: u32 = 4;
+const PAGES: usize = 0x1800;
 /// Work-items of a group.
 pub const GROUP: u32 = 64;
 
@@ -60,7 +62,7 @@ impl Loaded {
             start: [0; 3],
             user: user(&descriptor, target),
             lds: descriptor.program.lds,
-            scratch: Some(Scratch { base: SCRATCH, wave_bytes: SCRATCH_BYTES, waves: 4 }),
+            scratch: Some(Scratch { base: SCRATCH, wave_bytes: SCRATCH_BYTES, waves: WAVES }),
             apertures: APERTURES,
         };
         for number in 0..launch.groups() {

@@ -261,8 +261,8 @@ impl World {
             }
             Op::Hint { piece } => {
                 let (first, count) = self.piece(*piece);
-                // Refused while the restore holds a lock; some objects may have heard it. The worker
-                // may do so for a moment after the queues run again.
+                // Refused while the restore holds a lock; some objects may have heard it. The
+                // worker may do so for a moment after the queues run again.
                 self.settle()?;
                 let heard = (0..10_000).any(|_| {
                     let heard = self.rig.memory.notify(first, count, false);
@@ -480,8 +480,8 @@ impl World {
                 let first: u64 = ranges[..range].iter().map(|r| r.pages).sum();
                 let _ = self.rig.fault(gpu, Self::va(self.objects[at].page + first), false);
             }
-            // Each has had a fault of its own, so what can be there is. What cannot was put back on
-            // the list by the fault of the next one, which may have been too far away to look at it.
+            // Each has had a fault of its own, so what can be there is. What cannot was put back
+            // on the list by the next fault, which may have been too far away to look at it.
             self.objects[at].revalidate(&self.rig.memory, true);
             self.leave(at, |_, range| range.state != State::Valid)?;
         }
