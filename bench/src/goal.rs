@@ -57,6 +57,13 @@ pub const BATCHING: [&str; 2] = [
 ];
 /// The CPU reads in place: pages spread over the buffer.
 pub const IN_PLACE: &str = "CPU reads 1% of the pages of 256 MiB on the GPU: speed of coherent, relative to private";
+/// A guest's whole job.
+pub const GUEST_JOB: &str =
+    "a guest's buffer in 16,384 pieces, whole job with a kernel: speed of batch, where the same in one piece is 100";
+/// A guest's registration against a local one.
+pub const GUEST_REGISTER: &str =
+    "a guest's buffer in 16,384 pieces, register: time by batch, relative to the same list by a local client";
+
 /// A goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {

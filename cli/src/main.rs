@@ -62,7 +62,8 @@ enum Command {
     /// shows what the driver's snapshot queries return. It cannot show other programs' state. With
     /// --device it shows the limits, capabilities and nodes of that KFD as a new process sees them.
     Inspect(Box<inspect::InspectArgs>),
-    /// Measure on this machine what batch registration costs and buys, or memory on a GPU
+    /// Measure on this machine what batch registration costs and buys, memory on a GPU,
+    /// computing, or a virtual machine's memory
     Bench {
         #[command(subcommand)]
         what: Bench,
@@ -155,6 +156,7 @@ enum Bench {
     Userptr(Box<vkfd_bench::Args>),
     Migrate(Box<vkfd_bench::migrate::Args>),
     Compute(Box<vkfd_bench::compute::Args>),
+    Native(Box<vkfd_bench::native::Args>),
 }
 
 const EXAMPLES: &str = "\
@@ -201,6 +203,7 @@ fn main() -> ExitCode {
         Some(Command::Bench { what: Bench::Userptr(args) }) => vkfd_bench::run(&args),
         Some(Command::Bench { what: Bench::Migrate(args) }) => vkfd_bench::migrate::run(&args),
         Some(Command::Bench { what: Bench::Compute(args) }) => vkfd_bench::compute::run(&args),
+        Some(Command::Bench { what: Bench::Native(args) }) => vkfd_bench::native::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Run(args)) => Ok(run::run(&args)),
         Some(Command::Doctor(args)) => doctor::run(&args),

@@ -3,13 +3,10 @@
 //! commands and directly by the client library, in turn on one machine. Prints medians, and the
 //! median of the ratios.
 
-#[path = "../tests/guest/mod.rs"]
-mod guest;
-
 use std::time::Instant;
 
-use guest::{scattered, Guest, Library, PAGE};
 use vkfd_client::{Client, RegisterOptions, UserptrRange};
+use vkfd_virtio_gpu::bare::{scattered, Guest, Library, PAGE};
 use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
 

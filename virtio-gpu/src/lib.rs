@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | [`protocol`] | the wire formats, without I/O |
 //! | [`device`] | the device: resources, contexts, fences; without vhost, so that tests and fuzzers drive it directly |
+//! | [`bare`] | a guest without a virtual machine, for tests and benchmarks |
 //! | [`fuzz`] | what fuzz targets run |
 //! | [`server`] | vhost-user: a socket that a VMM connects to |
 //! | [`guest`] | the other side: a guest's ways to the device, and forwarded calls |
@@ -19,6 +20,8 @@
 //!
 //! `docs/native-context.md` describes it for those who build the other sides.
 
+#[cfg(feature = "device")]
+pub mod bare;
 #[cfg(feature = "device")]
 pub mod device;
 #[cfg(feature = "device")]

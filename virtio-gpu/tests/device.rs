@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The device as a guest sees it, without a virtual machine.
 
-mod guest;
-
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use guest::{code, fence, scattered, Guest, Library, MAPPED, OK, PAGE, RAM_AT, RAM_BYTES};
+use vkfd_virtio_gpu::bare::{code, fence, scattered, Copies, Guest, Library, MAPPED, OK, PAGE, RAM_AT, RAM_BYTES};
 use vkfd_virtio_gpu::device::register::Method;
 use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::protocol::blob::Run;
@@ -122,7 +120,7 @@ fn memory_that_is_discarded_under_a_registration_is_what_the_cpu_sees() {
     let runs = scattered(7, COUNT);
     let resource = guest.guest_blob(1, runs.clone()).unwrap();
     let address = library.register(&mut guest, resource, COUNT * PAGE);
-    let agree = |guest: &Guest, copies: &mut guest::Copies, what: &str| {
+    let agree = |guest: &Guest, copies: &mut Copies, what: &str| {
         assert!(copies.copy(guest, copy, address, COUNT * PAGE, SOON));
         let seen = |place: u64| guest.window.word(copy_at + place * PAGE).load(Ordering::Acquire);
         let there = |run: &Run| guest.ram.word(run.address - RAM_AT).load(Ordering::Acquire);
@@ -418,7 +416,7 @@ fn queues_go_before_their_memory_and_after_it() {
             resources.reverse();
         }
         for resource in resources {
-            guest.unref(resource);
+            library.unref(&mut guest, resource);
         }
     }
     // A doorbell page that is gone rings nothing; the context still answers.

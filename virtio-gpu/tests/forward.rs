@@ -3,7 +3,6 @@
 //! on the other. All that the library does of a KFD goes through messages, and the program's memory
 //! through scatter lists of the guest's file.
 
-mod guest;
 mod program;
 
 use std::os::unix::net::UnixStream;
@@ -12,7 +11,6 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guest::{fence, Guest, MAPPED, OK};
 use program::{call, client, options, register, size, way, Memory, Way, MIB, PAGE, SOON};
 use vkfd_client::{AllocOptions, CopyQueue, Errno, UserptrRange};
 use vkfd_uapi::command as c;
@@ -20,6 +18,7 @@ use vkfd_uapi::event::{CreateEventArgs, EventData, SetEventArgs, WaitEventsArgs,
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process::{AcquireVmArgs, SetXnackModeArgs};
+use vkfd_virtio_gpu::bare::{fence, Guest, MAPPED, OK, RAM_AT};
 use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::guest::forward::{File, Process};
 use vkfd_virtio_gpu::guest::loopback::Connection;
@@ -298,7 +297,7 @@ impl Hostile {
 #[test]
 fn pieces_are_of_the_context_or_refused() {
     let mut hostile = Hostile::new();
-    let run = |page: u64, pages: u64| Run { address: guest::RAM_AT + page * PAGE, bytes: pages * PAGE };
+    let run = |page: u64, pages: u64| Run { address: RAM_AT + page * PAGE, bytes: pages * PAGE };
     let ours = hostile.guest.guest_blob(1, vec![run(0, 2), run(8, 2)]).unwrap();
     assert_eq!(hostile.guest.command(2, &Command::CreateContext { capset: capset::KFD }), OK);
     let theirs = hostile.guest.guest_blob(2, vec![run(16, 4)]).unwrap();

@@ -3,14 +3,13 @@
 //! tests take.
 #![cfg(feature = "sabotage")]
 
-mod guest;
 mod program;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use guest::{fence, scattered, Guest, Library, PAGE, RAM_AT, RAM_BYTES};
 use vkfd_sabotage::{Switch, Switches};
+use vkfd_virtio_gpu::bare::{fence, scattered, Guest, Library, PAGE, RAM_AT, RAM_BYTES};
 use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::protocol::control::Command;
 use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;

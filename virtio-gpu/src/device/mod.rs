@@ -185,7 +185,7 @@ impl Device {
     }
 
     /// The machine behind it, to inspect it.
-    pub fn machine(&self) -> &Machine {
+    pub fn machine(&self) -> &Arc<Machine> {
         &self.shared.machine
     }
 
