@@ -52,6 +52,12 @@ impl List {
         self.pages * PAGE
     }
 
+    /// How often its job is done for one sample: a small one is shorter than what a thread of the GPU
+    /// takes to fall asleep.
+    pub fn times(&self) -> u32 {
+        u32::try_from(1024 / self.pages).unwrap_or(0).clamp(1, 32)
+    }
+
     /// Where each page is in the guests' memory.
     fn places(&self) -> impl Iterator<Item = u64> + '_ {
         self.runs.iter().flat_map(|run| (run.address..run.address + run.bytes).step_by(4096)).map(|at| at - RAM_AT)
@@ -60,8 +66,8 @@ impl List {
 
 /// The processor time of a job's stages, and what it took by the clock.
 pub struct Job {
-    /// Each stage.
-    pub parts: Vec<(Stage, Duration)>,
+    /// Each stage, as in [`Stage::PARTS`].
+    pub parts: [Duration; Stage::PARTS.len()],
     /// By the clock.
     pub clock: Duration,
 }
@@ -123,25 +129,24 @@ impl Seat {
         let Self { guest, library, copies, kernels, target, .. } = self;
         let runs = list.runs.clone();
         let began = Instant::now();
-        let mut parts = Vec::with_capacity(Stage::PARTS.len());
         let mut before = busy();
-        let mut lap = |stage| {
+        let mut lap = || {
             let now = busy();
-            parts.push((stage, now - std::mem::replace(&mut before, now)));
+            now - std::mem::replace(&mut before, now)
         };
         let refused = |status| anyhow::anyhow!("the device refuses a sound list of ranges ({status:#x})");
         let resource = guest.guest_blob(1, runs).map_err(refused)?;
         let address = library.value(guest, &Request::Memory(Memory::MapUserptr { resource }, library.layout));
-        lap(Stage::Blob);
+        let blob = lap();
         let status = library.memory(guest, Memory::Register { address, bytes, flags: 0, resource });
         if status != 0 {
             guest.unref(resource);
             return Ok(Err(status));
         }
-        lap(Stage::Register);
+        let register = lap();
         let status = library.memory(guest, Memory::MapToNodes { address, bytes, resource: 0, nodes: vec![1] });
         ensure!(status == 0, "the device does not map a registered buffer: status {status}");
-        lap(Stage::Map);
+        let map = lap();
         let seen = match pass {
             Pass::Kernel => Some(kernels.sum(guest, address, bytes, LIMIT).context("a kernel has not ended")?),
             Pass::Copy | Pass::Processor => {
@@ -149,14 +154,14 @@ impl Seat {
                 None
             }
         };
-        lap(Stage::Pass);
+        let passed = lap();
         for request in [Memory::Unmap { address }, Memory::Deregister { address, resource: 0 }] {
             let status = library.memory(guest, request);
             ensure!(status == 0, "the device does not free a registered buffer: status {status}");
         }
-        lap(Stage::Unregister);
+        let unregister = lap();
         guest.unref(resource);
-        lap(Stage::Unref);
+        let unref = lap();
         let clock = began.elapsed();
         match seen {
             Some(seen) => ensure!(
@@ -175,7 +180,7 @@ impl Seat {
                 }
             }
         }
-        Ok(Ok(Job { parts, clock }))
+        Ok(Ok(Job { parts: [blob, register, map, passed, unregister, unref], clock }))
     }
 }
 
