@@ -111,12 +111,11 @@ impl Rig {
     /// registration, which cuts the memory into mappings; in a kernel there is no such limit.
     pub fn cannot_watch(&self, subject: Subject, ranges: usize) -> Option<String> {
         let watches_each = matches!(subject, Subject::Multi | Subject::BatchPerRange);
-        let (needed, limit) = (2 * ranges + MAPPINGS_BESIDE, crate::peer::max_map_count());
-        (watches_each && self.watches_with_userfaultfd() && needed > limit).then(|| {
-            format!(
-                "one userfaultfd registration per range would need {needed} mappings, and vm.max_map_count is {limit}"
-            )
-        })
+        if watches_each && self.watches_with_userfaultfd() {
+            too_many_watches(ranges)
+        } else {
+            None
+        }
     }
 
     /// Waits until the host has tidied up behind registrations that have ended, so that the next
@@ -125,11 +124,25 @@ impl Rig {
         if !self.watches_with_userfaultfd() {
             return;
         }
-        std::thread::sleep(REST);
-        let start = Instant::now();
-        while split && start.elapsed() < MERGE_LIMIT && mappings().count() > self.mappings + SOME {
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        rest(split.then_some(self.mappings));
+    }
+}
+
+/// Why userfaultfd cannot watch so many ranges one by one, if it cannot.
+pub fn too_many_watches(ranges: usize) -> Option<String> {
+    let (needed, limit) = (2 * ranges + MAPPINGS_BESIDE, crate::peer::max_map_count());
+    (needed > limit).then(|| {
+        format!("one userfaultfd registration per range would need {needed} mappings, and vm.max_map_count is {limit}")
+    })
+}
+
+/// Waits until the host has tidied up behind registrations that have ended, and until mappings that
+/// they have split are about as many as there were `before`.
+pub fn rest(before: Option<usize>) {
+    std::thread::sleep(REST);
+    let start = Instant::now();
+    while before.is_some_and(|before| start.elapsed() < MERGE_LIMIT && mappings().count() > before + SOME) {
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -179,6 +179,38 @@ fn moving_is_measured_and_every_target_has_a_figure() {
 }
 
 #[test]
+fn a_guests_memory_is_measured_in_every_way_or_left_out_by_name() {
+    let run = vkfd(&["bench", "native", "--quick", "--rounds", "1", "--memory", "600M", "--json"]);
+    let document = json(&run);
+    assert_eq!(run.status.code(), Some(0), "{document:#}");
+    let (jobs, left_out) = (document["jobs"].as_array().unwrap(), document["left_out"].as_array().unwrap());
+    for (pages, pieces) in [(1, "1 piece"), (256, "256 pieces"), (4096, "4,096 pieces"), (16_384, "16,384 pieces")] {
+        for (way, name) in [("batch", None), ("per_range", Some("one call per range")), ("mremap", Some("mremap"))] {
+            let left_out = name.is_some_and(|name| {
+                let what = format!("{pieces}, {name}");
+                left_out.iter().any(|left_out| left_out["what"] == what.as_str())
+            });
+            let found = ["kernel", "copy"].into_iter().all(|pass| {
+                let of = |job: &&serde_json::Value| job["pages"] == pages && job["way"] == way && job["pass"] == pass;
+                jobs.iter().find(of).is_some_and(|job| job["percent"]["median"].as_f64().unwrap() > 0.0)
+            });
+            assert!(found || left_out, "{pieces}, {way}: {document:#}");
+        }
+    }
+    let targets = document["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 2, "{targets:#?}");
+    assert!(targets.iter().all(|target| target["measured"]["median"].as_f64().unwrap() > 0.0), "{targets:#?}");
+    assert_eq!(document["published"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_guests_memory_is_measured_in_this_process_alone() {
+    let run = vkfd(&["bench", "native", "--device", "/dev/null"]);
+    assert_eq!(run.status.code(), Some(2));
+    assert!(String::from_utf8(run.stderr).unwrap().contains("in this process"));
+}
+
+#[test]
 fn text_is_for_people() {
     let run = vkfd(&["demo", "--list", "fresh-64M", "--rounds", "1", "--verbose"]);
     let text = String::from_utf8(run.stdout).unwrap();

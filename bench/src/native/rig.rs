@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 use vkfd_client::{Client, RegisterOptions, Strategy};
+use vkfd_host::Source;
 use vkfd_sabotage::Switches;
 use vkfd_virtio_gpu::bare::{Copies, Guest, Kernels, Library, PAGE, RAM_AT};
 use vkfd_virtio_gpu::device::register::Method;
@@ -91,6 +92,8 @@ pub struct Rig {
     room: Vec<u8>,
     largest: u64,
     number: u64,
+    /// Mappings of the process before anything was registered.
+    mappings: usize,
 }
 
 /// Processor time of this process, with all its threads: the GPU's, too.
@@ -208,12 +211,34 @@ impl Rig {
             room: vec![1; usize::try_from(target)?],
             largest,
             number: 0,
+            mappings: crate::arena::mappings().count(),
         })
     }
 
     /// Where the driver learns of changed mappings.
     pub fn source(&self) -> String {
         self.batch.guest.device.machine().memory().source().to_string()
+    }
+
+    /// Why this way cannot have so many ranges, if it cannot.
+    pub fn cannot(&self, way: Way, list: &List) -> Option<String> {
+        let watches = self.batch.guest.device.machine().memory().source() == Source::Userfaultfd;
+        (way == Way::PerRange && watches).then(|| crate::rig::too_many_watches(list.runs.len())).flatten()
+    }
+
+    /// Waits until the host has tidied up behind a way, so that no other way pays for it. Small
+    /// buffers leave little.
+    pub fn rest(&self, way: Way, list: &List) {
+        if list.pages >= 256 {
+            crate::rig::rest(matches!(way, Way::PerRange | Way::Mremap).then_some(self.mappings));
+        }
+    }
+
+    /// What the devices have of contexts, resources, processes and parts of the window.
+    #[cfg(test)]
+    pub fn left(&self) -> usize {
+        let devices = [&self.batch, &self.per_range, &self.mremap].map(|seat| &seat.guest.device);
+        devices.iter().map(|device| device.left() + device.counts().1).sum()
     }
 
     fn list(&self, pages: u64, runs: Vec<Run>) -> List {

@@ -20,8 +20,7 @@ pub fn report(report: &Report) -> String {
 
 /// A buffer in words.
 pub fn buffer(pages: u64) -> String {
-    let pieces = count(usize::try_from(pages).unwrap_or(usize::MAX));
-    format!("{pieces} {}, {}", if pages == 1 { "piece" } else { "pieces" }, bytes(pages * 4096))
+    format!("{}, {}", super::pieces(pages), bytes(pages * 4096))
 }
 
 /// The series' own figures in words.
