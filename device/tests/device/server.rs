@@ -217,6 +217,10 @@ fn a_socket_is_taken_over_from_the_dead_and_not_from_the_living() {
     assert!(message.contains("another server listens there"), "{message}");
     program.child.kill().unwrap();
     program.child.wait().unwrap();
+    // The refused one's look at the socket was a guest to the first, which may have been killed
+    // while it started a device process for it: that listens from its fork to its exec.
+    let listens = |name| UnixStream::connect(program.socket(name)).is_ok();
+    until("nobody listens", || !listens("gpu") && !listens("gpu.device"));
     let mut next = Program::command(program.directory.path(), ram.path(), &["--once"]).spawn().unwrap();
     let (connection, setup) = program.connect("gpu");
     let remote = Remote::new(TestBar::map(&setup, ram.clone()), limits()).unwrap();

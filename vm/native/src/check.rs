@@ -2,6 +2,7 @@
 //! That guest and GPU see the same memory, whoever writes it.
 
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
@@ -9,7 +10,7 @@ use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
 
 use crate::age::Aged;
 use crate::aql::AqlQueue;
-use crate::library::{Allocation, CopyQueue, Registered, Session};
+use crate::library::{Allocation, CopyQueue, Registered, Session, PATIENCE};
 use crate::memory::{crc, Buffer};
 
 #[derive(clap::Args)]
@@ -24,6 +25,9 @@ pub struct HoldArgs {
     /// Size of the buffer in MiB
     #[arg(long, default_value_t = 16)]
     mib: u64,
+    /// Use it until the guest's balloon has taken memory and given it back so often
+    #[arg(long)]
+    balloons: Option<u32>,
 }
 
 /// What a check needs.
@@ -196,7 +200,54 @@ pub fn hold(args: &HoldArgs, layout: Layout) -> Result<()> {
     let registered = bench.session.register(buffer.at(), bytes)?;
     bench.agree(&buffer, &registered, "held")?;
     println!("holding {bytes} bytes");
+    if let Some(times) = args.balloons {
+        return balloons(&mut bench, &buffer, &registered, times);
+    }
     loop {
         std::thread::sleep(Duration::from_secs(60));
     }
+}
+
+/// Guest and GPU agree about what is registered, and about what is registered anew, while memory
+/// of the guest is discarded.
+fn balloons(bench: &mut Bench, buffer: &Buffer, registered: &Registered, times: u32) -> Result<()> {
+    let whole = memory_kib()?;
+    let (mut taken, mut smaller) = (0, false);
+    let began = Instant::now();
+    for seed in 1000.. {
+        buffer.fill(seed);
+        bench.agree(buffer, registered, "under a balloon")?;
+        let new = Buffer::new(PEER_BYTES)?;
+        new.fill(seed + 1);
+        let short = bench.session.register(new.at(), PEER_BYTES)?;
+        bench.agree(&new, &short, "registered under a balloon")?;
+        bench.session.deregister(&short)?;
+        match (memory_kib()?, smaller) {
+            (now, false) if now < whole / 4 * 3 => {
+                smaller = true;
+                println!("smaller: {now} of {whole} KiB");
+            }
+            (now, true) if now >= whole => {
+                smaller = false;
+                taken += 1;
+                if taken == times {
+                    println!("the balloon has taken memory and given it back {times} times, in {} rounds", seed - 999);
+                    return Ok(());
+                }
+                println!("whole again");
+            }
+            _ => {}
+        }
+        let patience = PATIENCE.load(Ordering::Relaxed);
+        ensure!(began.elapsed() < Duration::from_secs(patience), "no balloon came and went in {patience} s");
+    }
+    Ok(())
+}
+
+/// The memory that this kernel has.
+fn memory_kib() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let number = line.and_then(|line| line.split_ascii_whitespace().next());
+    Ok(number.context("/proc/meminfo does not say how much memory there is")?.parse()?)
 }

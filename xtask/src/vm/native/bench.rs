@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             commands: &[(&command, 1200)],
             more: None,
         };
-        let ran = machine.boot(&wanted, |_| true)?;
+        let ran = machine.boot(&wanted, |_, _| true)?;
         findings.extend(suite::findings(&ran).into_iter().map(|finding| format!("{way}: {finding}")));
         let times = ran.outcome.records.iter().filter_map(|record| match record {
             Record::Output { line, .. } => serde_json::from_str::<Times>(line).ok(),

@@ -97,7 +97,7 @@ fn boot(
         clients.iter().map(|(client, seconds)| (command(client, &library), *seconds)).collect();
     let words: Vec<(&str, u64)> = commands.iter().map(|(command, seconds)| (command.as_str(), *seconds)).collect();
     let wanted = Wanted { name, memory_mib: MEMORY_MIB, device, sabotaged, commands: &words, more: Some(&more) };
-    let ran = machine.boot(&wanted, |record| {
+    let ran = machine.boot(&wanted, |record, _| {
         suite::show(record);
         true
     })?;

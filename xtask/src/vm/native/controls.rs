@@ -35,7 +35,7 @@ pub fn run() -> Result<Verdict> {
             commands: &[(COMMAND, 120)],
             more: None,
         };
-        let ran = machine.boot(&wanted, |_| true)?;
+        let ran = machine.boot(&wanted, |_, _| true)?;
         let said = said(&ran);
         let failed = suite::ending(&ran, COMMAND) == Some(&Ending::Status(1));
         let noticed = failed && said.contains("FAILED") && said.contains(sign);

@@ -5,13 +5,16 @@
 //! nothing must be.
 
 use std::fs::{self, File};
-use std::io::IsTerminal;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
+use rustix::process::{kill_process, Pid, Signal};
+use serde_json::json;
 use vkfd_guest::{Job, Program, Record, REPORT_PORT};
 
 use super::super::boot::{watch, Directory, Outcome};
@@ -53,6 +56,43 @@ pub struct Wanted<'a> {
     pub more: Option<&'a More<'a>>,
 }
 
+/// What a host does to its guests.
+pub struct Host {
+    /// Number of the device's process.
+    device: u32,
+    /// QEMU's monitor.
+    monitor: PathBuf,
+}
+
+impl Host {
+    /// Ends the device at once.
+    pub fn kill_device(&self) -> Result<()> {
+        let pid = i32::try_from(self.device).ok().and_then(Pid::from_raw).context("the device's process number")?;
+        // The device's `Child` waits for it later, so the number is its own.
+        kill_process(pid, Signal::KILL).context("kill the device")
+    }
+
+    /// Has the guest's balloon leave it so much memory.
+    pub fn leave(&self, mib: u64) -> Result<()> {
+        let at = || format!("QEMU's monitor, {}", self.monitor.display());
+        let mut stream = UnixStream::connect(&self.monitor).with_context(at)?;
+        stream.set_read_timeout(Some(ENDING)).with_context(at)?;
+        let mut lines = BufReader::new(stream.try_clone().with_context(at)?).lines();
+        // It greets first.
+        lines.next();
+        for command in
+            [json!({"execute": "qmp_capabilities"}), json!({"execute": "balloon", "arguments": {"value": mib << 20}})]
+        {
+            writeln!(stream, "{command}").with_context(at)?;
+            // Events come in between.
+            let answer = lines.by_ref().find(|line| !matches!(line, Ok(line) if line.contains("\"event\"")));
+            let answer = answer.context("no answer").with_context(at)?.with_context(at)?;
+            ensure!(answer.contains("\"return\""), "{}: {command}: {answer}", at());
+        }
+        Ok(())
+    }
+}
+
 /// What came of it.
 pub struct Ran {
     pub outcome: Outcome,
@@ -61,6 +101,8 @@ pub struct Ran {
     pub log: String,
     /// What is wrong with the device's end.
     pub left: Vec<String>,
+    /// Processes of the device that are there after its end.
+    pub processes: Vec<String>,
 }
 
 impl Machine {
@@ -73,7 +115,7 @@ impl Machine {
     }
 
     /// Boots and runs the commands. QEMU is killed when `on_record` does not want to go on.
-    pub fn boot(&self, wanted: &Wanted<'_>, on_record: impl FnMut(&Record) -> bool) -> Result<Ran> {
+    pub fn boot(&self, wanted: &Wanted<'_>, mut on_record: impl FnMut(&Record, &Host) -> bool) -> Result<Ran> {
         let directory = Directory::at(super::directory(wanted.name)?)?;
         let (mut initrd, mut job) = self.guest()?;
         if let Some(more) = wanted.more {
@@ -98,11 +140,15 @@ impl Machine {
         command.args(["-serial", "chardev:console", "-device", "virtio-serial-pci"]);
         command.args(["-chardev", "stdio,id=report,signal=off"]);
         command.args(["-device", &format!("virtserialport,chardev=report,name={REPORT_PORT}")]);
+        let host = Host { device: device.child.id(), monitor: directory.path().join("monitor") };
+        command.args(["-device", "virtio-balloon-pci"]);
+        command.args(["-qmp", &format!("unix:{},server=on,wait=off", host.monitor.display())]);
         let programs: u64 = wanted.commands.iter().map(|(_, seconds)| seconds).sum();
         let limit = AROUND_PROGRAMS + Duration::from_secs(programs);
-        let watched = watch(command, &complaints, limit, on_record)?;
+        let watched = watch(command, &complaints, limit, |record| on_record(record, &host))?;
         let (log, left) = device.finish();
-        Ok(Ran { outcome: watched.outcome(&console, &complaints, Vec::new())?, job, log, left })
+        let processes = processes(&device.socket);
+        Ok(Ran { outcome: watched.outcome(&console, &complaints, Vec::new())?, job, log, left, processes })
     }
 
     /// `vkfd` and the library that it loads into programs.
@@ -181,6 +227,14 @@ fn kernel_words(more: &str) -> String {
     // known.
     let clock = "tsc=unstable clocksource=hpet no_timer_check";
     format!("console=ttyS0 panic=-1 {clock} rcupdate.rcu_cpu_stall_timeout=60 {more}")
+}
+
+/// Processes that were started with `socket`.
+fn processes(socket: &Path) -> Vec<String> {
+    let socket = socket.display().to_string();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let words = all.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    words.map(|words| words.replace('\0', " ")).filter(|words| words.contains(&socket)).collect()
 }
 
 /// The device's process. Ended when dropped.

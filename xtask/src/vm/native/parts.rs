@@ -25,8 +25,9 @@ const KERNEL: &str = "linux-image-amd64";
 /// The device by which QEMU offers a vhost-user device of any kind with its memory.
 pub const DEVICE: &str = "vhost-user-test-device-pci";
 
-/// What virtio-gpu needs, in the order of loading.
-pub const MODULES: [(&str, &str); 6] = [
+/// What virtio-gpu needs, in the order of loading; and the balloon.
+pub const MODULES: [(&str, &str); 7] = [
+    ("virtio_balloon", "drivers/virtio/virtio_balloon"),
     ("drm", "drivers/gpu/drm/drm"),
     ("drm_kms_helper", "drivers/gpu/drm/drm_kms_helper"),
     ("virtio_dma_buf", "drivers/virtio/virtio_dma_buf"),
@@ -36,7 +37,8 @@ pub const MODULES: [(&str, &str); 6] = [
 ];
 
 /// What changes here makes the cache's contents anew.
-const RECIPE: &str = "1";
+const QEMU_RECIPE: &str = "1";
+const KERNEL_RECIPE: &str = "2";
 
 /// QEMU and a kernel in the cache.
 pub struct Parts {
@@ -58,7 +60,7 @@ pub fn get() -> Result<Parts> {
     let _lock = cache.lock()?;
     let root = cache.root().join("native");
     let (qemu, kernel) = (root.join("qemu"), root.join("kernel"));
-    if !cache::is_made(&qemu, RECIPE) || !cache::is_made(&kernel, RECIPE) {
+    if !cache::is_made(&qemu, QEMU_RECIPE) || !cache::is_made(&kernel, KERNEL_RECIPE) {
         cache.ensure_room(2)?;
         let apt = Apt::new(root.join("apt"), &SUITES)?;
         println!("fetching QEMU and a kernel from {NEWER}");
@@ -89,7 +91,7 @@ fn empty(directory: &Path) -> Result<()> {
 }
 
 fn get_qemu(apt: &Apt, directory: &Path) -> Result<()> {
-    if cache::is_made(directory, RECIPE) {
+    if cache::is_made(directory, QEMU_RECIPE) {
         return Ok(());
     }
     let packages = apt.download_all(NEWER, &[QEMU], "")?;
@@ -97,7 +99,7 @@ fn get_qemu(apt: &Apt, directory: &Path) -> Result<()> {
     for package in &packages {
         quiet(Command::new("dpkg-deb").arg("--extract").arg(package).arg(directory))?;
     }
-    cache::mark(directory, RECIPE)
+    cache::mark(directory, QEMU_RECIPE)
 }
 
 /// The words after `Depends:` that begin with one of `prefixes`.
@@ -110,7 +112,7 @@ fn depends(apt: &Apt, package: &str, prefix: &str) -> Result<String> {
 }
 
 fn get_kernel(apt: &Apt, directory: &Path) -> Result<()> {
-    if cache::is_made(directory, RECIPE) {
+    if cache::is_made(directory, KERNEL_RECIPE) {
         return Ok(());
     }
     let image = depends(apt, KERNEL, "linux-image-")?;
@@ -132,7 +134,7 @@ fn get_kernel(apt: &Apt, directory: &Path) -> Result<()> {
     }
     fs::remove_dir_all(&unpacked).context("remove what is not needed of the kernel")?;
     fs::write(directory.join("version"), version).context("write the kernel's version")?;
-    cache::mark(directory, RECIPE)
+    cache::mark(directory, KERNEL_RECIPE)
 }
 
 impl Parts {

@@ -36,7 +36,7 @@ pub fn run() -> Result<Verdict> {
         commands: &COMMANDS,
         more: None,
     };
-    let ran = machine.boot(&wanted, |record| {
+    let ran = machine.boot(&wanted, |record, _| {
         show(record);
         true
     })?;
@@ -48,6 +48,8 @@ pub fn run() -> Result<Verdict> {
     findings.extend(alone(&ran.log));
     println!("  from power-on to the end {}", minutes(ran.outcome.took));
     findings.extend(killed(&machine)?);
+    findings.extend(device_killed(&machine)?);
+    findings.extend(balloon(&machine)?);
     Ok(if findings.is_empty() {
         Verdict::Clean(format!("a stock guest's memory, in up to {most} pieces, is one range of the host's GPUs"))
     } else {
@@ -74,9 +76,8 @@ fn killed(machine: &Machine) -> Result<Vec<String>> {
     let wanted =
         Wanted { name: "killed", memory_mib: 768, device: &[], sabotaged: false, commands: &commands, more: None };
     let mut holding = 0;
-    let ran = machine.boot(&wanted, |record| {
-        let holds = matches!(record, Record::Output { line, .. } if line.starts_with("holding"));
-        holding += u32::from(holds);
+    let ran = machine.boot(&wanted, |record, _| {
+        holding += u32::from(holds(record));
         holding < 2
     })?;
     println!("  QEMU killed while two processes of the guest hold registrations");
@@ -85,6 +86,63 @@ fn killed(machine: &Machine) -> Result<Vec<String>> {
         findings.push(format!("{holding} of two processes held registrations: {:?}", ran.outcome.records.last()));
     }
     Ok(findings)
+}
+
+/// The device is killed while the guest holds a registration: the guest goes on and ends, and no
+/// process of the device is left.
+fn device_killed(machine: &Machine) -> Result<Vec<String>> {
+    const ALIVE: &str = "the guest goes on";
+    let command = format!("vkfd-native hold & sleep 5; kill -9 $!; echo {ALIVE}");
+    let commands = [(command.as_str(), 300)];
+    let wanted =
+        Wanted { name: "device", memory_mib: 768, device: &[], sabotaged: false, commands: &commands, more: None };
+    let mut findings = Vec::new();
+    let mut killed = false;
+    let ran = machine.boot(&wanted, |record, host| {
+        if holds(record) {
+            killed = true;
+            findings.extend(host.kill_device().err().map(|error| format!("{error:#}")));
+        }
+        true
+    })?;
+    println!("  the device killed while a process of the guest holds a registration");
+    findings.extend(verdict::findings(&ran.outcome, &ran.job, Flavor::Plain));
+    if !killed {
+        findings.push("no process held a registration".into());
+    }
+    if !output(&ran, &command).contains(ALIVE) {
+        findings.push("the guest does not go on without its device".into());
+    }
+    findings.extend(ran.processes.iter().map(|process| format!("of the device that was killed, {process} is left")));
+    Ok(findings)
+}
+
+/// The balloon takes half of the guest's memory and gives it back, while a process holds a
+/// registration and makes others.
+fn balloon(machine: &Machine) -> Result<Vec<String>> {
+    const MIB: u64 = 768;
+    let commands = [("vkfd-native hold --balloons 2", 400)];
+    let wanted =
+        Wanted { name: "balloon", memory_mib: MIB, device: &[], sabotaged: false, commands: &commands, more: None };
+    let mut findings = Vec::new();
+    let ran = machine.boot(&wanted, |record, host| {
+        let Record::Output { line, .. } = record else { return true };
+        let leave = match line.as_str() {
+            line if line.starts_with("holding") || line.starts_with("whole") => MIB / 2,
+            line if line.starts_with("smaller") => MIB,
+            _ => return true,
+        };
+        findings.extend(host.leave(leave).err().map(|error| format!("{error:#}")));
+        findings.is_empty()
+    })?;
+    println!("  a balloon takes half of the guest's memory, and gives it back, under a registration");
+    ran.outcome.records.iter().for_each(show);
+    findings.extend(self::findings(&ran));
+    Ok(findings)
+}
+
+fn holds(record: &Record) -> bool {
+    matches!(record, Record::Output { line, .. } if line.starts_with("holding"))
 }
 
 /// What the guest's programs say, as they say it.
