@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::cell::{Cell, Pass, Stage, Way};
 use super::report::Report;
 use crate::spread::Spread;
-use crate::text::{bytes, count, head, heading, number, spread, table, tail, time};
+use crate::text::{bytes, head, heading, number, spread, table, tail, time};
 
 /// The report.
 pub fn report(report: &Report) -> String {
