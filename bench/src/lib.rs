@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd bench`: what the driver's work costs, beside what else does the job. `userptr` is about
 //! registering scattered memory, in one call and in one call per range; [`migrate`] about memory
-//! that moves to a GPU and back, or is used there in place; [`compute`] about what the GPU executes;
-//! [`native`] about a virtual machine's memory.
+//! that moves to a GPU and back, or is used there in place; [`compute`] about what the GPU
+//! executes; [`native`] about a virtual machine's memory.
 //!
 //! Everything runs in this process, on the software GPU (or, with `--device`, on another KFD): what
 //! is measured is the driver's work and the host's, not silicon. The machine may have other work,

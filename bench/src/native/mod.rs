@@ -34,23 +34,23 @@ use rig::{List, Rig};
 /// Measure what a virtual machine's buffer costs: register, map, one pass of the GPU, free
 ///
 /// A guest's buffer is one range to the guest and thousands of pieces to the host. The device of
-/// `vkfd virtio-gpu` runs in this process, and so do its guests, whose memory is a file: there is no
-/// virtual machine, and what is measured is the host's work. Buffers have 1 to 65,536 pages, which
-/// are no neighbours and in an order without a pattern. They are registered by batch, by one call
-/// per range, and by mremap into one range; 100 is the same job with a buffer in one piece. All
-/// take turns in every round. A pass is a kernel that adds all words up, dispatched by the guest, or
-/// a copy by SDMA; beside it, a plain copy of the same pieces by the processor. What each pass has
-/// found is checked: a wrong sum or copy ends the run.
+/// `vkfd virtio-gpu` runs in this process, and so do its guests, whose memory is a file: there is
+/// no virtual machine, and what is measured is the host's work. Buffers have 1 to 65,536 pages,
+/// which are no neighbours and in an order without a pattern. They are registered by batch, by one
+/// call per range, and by mremap into one range; 100 is the same job with a buffer in one piece.
+/// All take turns in every round. A pass is a kernel that adds all words up, dispatched by the
+/// guest, or a copy by SDMA; beside it, a plain copy of the same pieces by the processor. What each
+/// pass has found is checked: a wrong sum or copy ends the run.
 ///
 /// Times are of the processor, not of the clock: what this process and all threads of its GPU have
 /// used. Other programs disturb them less.
 ///
-/// With --json the output is one object: schema (2), version, date, host and parameters as of
-/// `vkfd bench userptr`, targets (what, bound, measured, met), left_out (what, why), jobs (pages,
-/// pieces, way, pass, percent), registrations (pages, relative_to_local), measurements (pages,
-/// pieces, way, pass, stage, seconds, relative_to_not_scattered), published (what, way, percent,
-/// source). Ways are not_scattered, batch, per_range, mremap, local; passes kernel, copy, processor.
-/// A spread is median, q1, q3 (quartiles) and the number of samples; times are in seconds.
+/// With --json the output is one object: schema (2), version, date, host and parameters as of `vkfd
+/// bench userptr`, targets (what, bound, measured, met), left_out (what, why), jobs (pages, pieces,
+/// way, pass, percent), registrations (pages, relative_to_local), measurements (pages, pieces, way,
+/// pass, stage, seconds, relative_to_not_scattered), published (what, way, percent, source). Ways
+/// are not_scattered, batch, per_range, mremap, local; passes kernel, copy, processor. A spread is
+/// median, q1, q3 (quartiles) and the number of samples; times are in seconds.
 ///
 /// --device is refused: there the guests are the kernel's own.
 ///
@@ -72,8 +72,8 @@ const AIM: u64 = 16_384;
 ///
 /// # Errors
 ///
-/// When the driver cannot be started, it refuses something, a pass finds other memory than the guest
-/// has, or the report cannot be written.
+/// When the driver cannot be started, it refuses something, a pass finds other memory than the
+/// guest has, or the report cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.options.run(|| measure(&args.options))
 }
@@ -215,7 +215,8 @@ fn one(
     Ok(Ok(longest))
 }
 
-/// What stands beside the jobs in a round: the same registration by a local client, and plain copies.
+/// What stands beside the jobs in a round: the same registration by a local client, and plain
+/// copies.
 fn beside(rig: &mut Rig, lists: &[List; 2], round: usize, samples: &mut Samples<Cell>) -> Result<()> {
     let local = rig.local(&lists[1])?;
     let plain = [rig.plain(&lists[0])?, rig.plain(&lists[1])?];

@@ -62,7 +62,7 @@ pub struct Published {
     pub source: &'static str,
 }
 
-const SOURCE: &str = "the batch userptr series' cover letters; the benchmark is not named there";
+const SOURCE: &str = "reported with the batch userptr series, which does not name the benchmark";
 
 /// The series' own figures.
 pub const PUBLISHED: [Published; 2] = [

@@ -53,8 +53,8 @@ impl List {
         self.pages * PAGE
     }
 
-    /// How often its job is done for one sample: a small one is shorter than what a thread of the GPU
-    /// takes to fall asleep.
+    /// How often its job is done for one sample: a small one is shorter than what a thread of the
+    /// GPU takes to fall asleep.
     pub fn times(&self) -> u32 {
         u32::try_from(1024 / self.pages).unwrap_or(0).clamp(1, 32)
     }

@@ -119,7 +119,8 @@ impl Library {
         address
     }
 
-    /// A resource of the library's goes. After the doorbells have gone, the next queue has new ones.
+    /// A resource of the library's goes. After the doorbells have gone, the next queue has new
+    /// ones.
     ///
     /// # Panics
     /// When the device refuses it.
@@ -128,8 +129,8 @@ impl Library {
         self.doorbells = self.doorbells.filter(|(doorbells, _)| *doorbells != resource);
     }
 
-    /// Makes a queue, and maps the doorbells with the first. Its resource and, of the first, that of
-    /// the doorbells; where its doorbell is in the window; the answer.
+    /// Makes a queue, and maps the doorbells with the first. Its resource and, of the first, that
+    /// of the doorbells; where its doorbell is in the window; the answer.
     pub(super) fn queue(&mut self, guest: &mut Guest, mut create: Create) -> (Vec<u32>, u64, Vec<u8>) {
         create.doorbell_blob = if self.doorbells.is_some() { 0 } else { self.blob() };
         let (status, body) = self.ask(guest, &Request::Queue(Queue::Create(create)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A guest without a virtual machine, for tests and benchmarks: its memory is a file, and its kernel
-//! and its library are in this process.
+//! A guest without a virtual machine, for tests and benchmarks: its memory is a file, and its
+//! kernel and its library are in this process.
 //!
 //! | | what |
 //! | --- | --- |
@@ -124,8 +124,8 @@ impl Guest {
         Header::decode(&answer).unwrap().kind
     }
 
-    /// A resource of the context's object `id`, mapped in the window if it is `mappable`: its number,
-    /// and where it is.
+    /// A resource of the context's object `id`, mapped in the window if it is `mappable`: its
+    /// number, and where it is.
     ///
     /// # Panics
     /// When the device refuses it.
