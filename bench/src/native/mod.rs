@@ -45,12 +45,13 @@ use rig::{List, Rig};
 /// Times are of the processor, not of the clock: what this process and all threads of its GPU have
 /// used. Other programs disturb them less.
 ///
-/// With --json the output is one object: schema (2), version, date, host and parameters as of `vkfd
-/// bench userptr`, targets (what, bound, measured, met), left_out (what, why), jobs (pages, pieces,
-/// way, pass, percent), registrations (pages, relative_to_local), measurements (pages, pieces, way,
-/// pass, stage, seconds, relative_to_not_scattered), published (what, way, percent, source). Ways
-/// are not_scattered, batch, per_range, mremap, local; passes kernel, copy, processor. A spread is
-/// median, q1, q3 (quartiles) and the number of samples; times are in seconds.
+/// With --json the output is one object: schema (2), version, date, host and parameters as of
+/// `vkfd bench userptr`, targets (what, bound, measured, met), left_out (what, why), jobs (pages,
+/// pieces, way, pass, percent), registrations (pages, relative_to_local), measurements (pages,
+/// pieces, way, pass, stage, seconds, relative_to_not_scattered), published (what, way, percent,
+/// source). Ways are not_scattered, batch, per_range, mremap and local, passes kernel, copy and
+/// processor. A spread is median, q1, q3 (quartiles) and the number of samples; times are in
+/// seconds.
 ///
 /// --device is refused: there the guests are the kernel's own.
 ///
