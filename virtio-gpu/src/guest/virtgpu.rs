@@ -64,10 +64,22 @@ pub struct Blob {
     pub id: u64,
 }
 
-/// The same with the fields that the patch series adds.
+/// The same over a program's own memory, with the tree's patch (`vm/virtio-gpu-userptr.patch`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UserptrBlob {
+    /// As ever.
+    pub blob: Blob,
+    /// Since Linux 7.3, and what follows it; zero.
+    pub hints: u64,
+    /// The program's memory.
+    pub pointer: u64,
+}
+
+/// The same as the posted series has it, where Linux 7.3 has the hints.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SeriesUserptrBlob {
     /// As ever.
     pub blob: Blob,
     /// The program's memory.

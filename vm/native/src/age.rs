@@ -3,14 +3,17 @@
 //!
 //! Mechanism: pages of pipes are of the kind that buffers of graphics drivers are (not movable).
 //! Many pipes are filled in turn, a page each time, so that neighbours belong to different pipes;
-//! then every fourth is emptied. What is free afterwards is single pages, which the kernel gives
-//! out before it breaks larger ones.
+//! then every fourth is emptied. Pages of programs are of another kind (movable), for which every
+//! second page of a mapping is given back. What is free afterwards is single pages, which the
+//! kernel gives out before it breaks larger ones.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 
 use anyhow::{ensure, Context, Result};
+
+use crate::memory::Buffer;
 
 const PAGE: usize = 4096;
 /// Pages that a pipe is made to hold.
@@ -21,10 +24,11 @@ const EVERY: usize = 4;
 /// The pages that are kept.
 pub struct Aged {
     _pipes: Vec<(File, File)>,
+    _program: Buffer,
 }
 
 impl Aged {
-    /// Makes at least `bytes` of free memory that is scattered.
+    /// Makes at least `bytes` of free memory of each kind that is scattered.
     pub fn new(bytes: u64) -> Result<Self> {
         let pages = usize::try_from(bytes)?.div_ceil(PAGE);
         // Some of what becomes free is used up otherwise.
@@ -54,8 +58,21 @@ impl Aged {
                 read.read_exact(&mut page).context("empty a pipe")?;
             }
         }
-        Ok(Self { _pipes: kept })
+        Ok(Self { _pipes: kept, _program: program(pages)? })
     }
+}
+
+/// Every second page of a program's memory.
+fn program(pages: usize) -> Result<Buffer> {
+    let pages = 2 * (pages + pages / 8);
+    let buffer = Buffer::new((pages * PAGE) as u64)?;
+    buffer.fill(7);
+    for page in (0..pages).step_by(2) {
+        // SAFETY: a page of the buffer, of which no reference exists.
+        let freed = unsafe { libc::madvise(buffer.at().as_ptr().byte_add(page * PAGE), PAGE, libc::MADV_DONTNEED) };
+        ensure!(freed == 0, "give back a page: {}", std::io::Error::last_os_error());
+    }
+    Ok(buffer)
 }
 
 fn pipe() -> Result<(File, File)> {

@@ -31,15 +31,15 @@ pub struct HoldArgs {
 }
 
 /// What a check needs.
-struct Bench {
-    session: Session,
+pub struct Bench {
+    pub session: Session,
     queue: CopyQueue,
     /// For the GPU's view, as large as the largest buffer.
     copy: Allocation,
 }
 
 impl Bench {
-    fn new(layout: Layout, bytes: u64) -> Result<Self> {
+    pub fn new(layout: Layout, bytes: u64) -> Result<Self> {
         let mut session = Session::open(layout)?;
         let queue = session.copy_queue()?;
         let copy = session.alloc(session.gpus[0], bytes, true)?;
@@ -47,14 +47,14 @@ impl Bench {
     }
 
     /// CRC of what the GPU sees at `address`.
-    fn gpu_crc(&mut self, address: u64, bytes: u64) -> Result<u32> {
+    pub fn gpu_crc(&mut self, address: u64, bytes: u64) -> Result<u32> {
         self.queue.copy(self.copy.address, address, bytes, None)?;
         let at = std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(usize::try_from(self.copy.address)?));
         Ok(crc(at.context("the null page")?, usize::try_from(bytes)?))
     }
 
     /// That the GPU sees what the CPU does.
-    fn agree(&mut self, buffer: &Buffer, registered: &Registered, what: &str) -> Result<()> {
+    pub fn agree(&mut self, buffer: &Buffer, registered: &Registered, what: &str) -> Result<()> {
         let (gpu, cpu) = (self.gpu_crc(registered.address, buffer.bytes())?, buffer.crc());
         ensure!(gpu == cpu, "{what}: CRC {gpu:08x} on the GPU, {cpu:08x} in the guest");
         Ok(())

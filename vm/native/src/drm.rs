@@ -11,8 +11,9 @@ use std::ptr::NonNull;
 
 use anyhow::{bail, ensure, Context, Result};
 use vkfd_virtio_gpu::guest::virtgpu::{
-    Blob, Exec, UserptrBlob, CONTEXT_CAPSET, CONTEXT_INIT, CONTEXT_RINGS, CREATE_BLOB, CREATE_USERPTR_BLOB, EXECBUFFER,
-    EXEC_FENCE_OUT, EXEC_RING, FLAG_USERPTR, GEM_CLOSE, GETPARAM, GET_CAPS, MAP, PARAM_CAPSETS, RESOURCE_INFO,
+    Blob, Exec, SeriesUserptrBlob, UserptrBlob, CONTEXT_CAPSET, CONTEXT_INIT, CONTEXT_RINGS, CREATE_BLOB,
+    CREATE_USERPTR_BLOB, EXECBUFFER, EXEC_FENCE_OUT, EXEC_RING, FLAG_USERPTR, GEM_CLOSE, GETPARAM, GET_CAPS, MAP,
+    PARAM_CAPSETS, RESOURCE_INFO,
 };
 use vkfd_virtio_gpu::protocol::blob::MEM_HOST3D_GUEST;
 
@@ -88,11 +89,21 @@ impl Node {
         self.made(&args)
     }
 
-    /// A blob over memory of this program, as the patch series has it.
+    /// A blob over memory of this program.
     pub fn userptr(&self, at: NonNull<c_void>, size: u64, id: u64) -> std::io::Result<Gem> {
         let pointer = at.as_ptr().expose_provenance() as u64;
         let blob = Blob { memory: MEM_HOST3D_GUEST, flags: FLAG_USERPTR, size, id, ..Blob::default() };
-        let mut args = UserptrBlob { blob, pointer, offset: 0 };
+        self.userptr_of(UserptrBlob { blob, hints: 0, pointer })
+    }
+
+    /// The same with other arguments.
+    pub fn userptr_of(&self, mut args: UserptrBlob) -> std::io::Result<Gem> {
+        self.call(CREATE_USERPTR_BLOB, (&raw mut args).cast())?;
+        self.made(&args.blob)
+    }
+
+    /// As a library asks that was built for the posted series.
+    pub fn userptr_of_the_series(&self, mut args: SeriesUserptrBlob) -> std::io::Result<Gem> {
         self.call(CREATE_USERPTR_BLOB, (&raw mut args).cast())?;
         self.made(&args.blob)
     }

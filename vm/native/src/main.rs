@@ -12,6 +12,7 @@ mod drm;
 mod library;
 mod memory;
 mod refused;
+mod userptr;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,8 @@ enum Action {
     Check(check::Args),
     /// Say what no guest may say, and see it refused
     Refused(refused::Args),
+    /// Register this program's own memory, on a kernel that lets it, and see what is refused
+    Userptr,
     /// Measure registration, mapping, one pass and freeing
     Bench(bench::Args),
     /// The other of two contexts, for `check`
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Action::Check(args) => check::run(args, layout),
         Action::Peer(args) => check::peer(args, layout),
         Action::Refused(args) => refused::run(args, layout),
+        Action::Userptr => userptr::run(layout),
         Action::Bench(args) => bench::run(args, layout),
         Action::Hold(args) => check::hold(args, layout),
     };

@@ -2,8 +2,8 @@
 //! The guest's kernel.
 //!
 //! Mechanism: configured and built by make, whose own dependency tracking continues an interrupted
-//! build and rebuilds what a new option touches. The stamp's key is the configuration and the
-//! compilers' versions.
+//! build and rebuilds what a new option touches. The stamp's key is the configuration, the tree's
+//! patch of the kernel, and the compilers' versions.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -15,6 +15,7 @@ use anyhow::{ensure, Context, Result};
 
 use super::cache::{self, Cache};
 use super::config::Config;
+use super::patch;
 use super::progress::Progress;
 use super::source::{self, Source};
 use super::tools::Tools;
@@ -45,8 +46,8 @@ impl Kernel {
         let made = cache::made_for(&build);
         ensure!(made.is_some(), "the {} kernel is not built: {setup}", flavor.name());
         ensure!(
-            made == Some(key(&config, &tools)),
-            "the {} kernel was built with another configuration or other compilers: {setup}",
+            made == Some(key(&config, &tools)?),
+            "the {} kernel was built with another configuration or patch, or other compilers: {setup}",
             flavor.name()
         );
         Ok(Self { flavor, source, build, tools })
@@ -57,16 +58,22 @@ impl Kernel {
         let tools = Tools::find(cache, flavor)?;
         let build = cache.build(&source.version, flavor);
         let config = Config::wanted(flavor)?;
-        let key = key(&config, &tools);
+        let key = key(&config, &tools)?;
         if !cache::is_made(&build, &key) {
             cache.ensure_room(2)?;
             fs::create_dir_all(&build).with_context(|| format!("create {}", build.display()))?;
             cache::unmark(&build)?;
+            patch::apply(&source.directory)?;
             configure(&config, &tools, &source.directory, &build)?;
             make(&tools, &source.directory, &build)?;
             cache::mark(&build, &key)?;
         }
         Ok(Self { flavor, source, build, tools })
+    }
+
+    /// A module that is built with the kernel, by its path in the kernel's tree.
+    pub fn module(&self, path: &str) -> PathBuf {
+        self.build.join(path).with_extension("ko")
     }
 
     /// What QEMU boots: the uncompressed kernel, by its PVH entry.
@@ -75,8 +82,8 @@ impl Kernel {
     }
 }
 
-fn key(config: &Config, tools: &Tools) -> String {
-    format!("{}{}", tools.versions(), config.text())
+fn key(config: &Config, tools: &Tools) -> Result<String> {
+    Ok(format!("{}{}{}", tools.versions(), config.text(), patch::text()?))
 }
 
 fn configure(config: &Config, tools: &Tools, source: &Path, build: &Path) -> Result<()> {

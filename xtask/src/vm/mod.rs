@@ -25,6 +25,7 @@ mod module;
 mod native;
 pub(crate) mod others;
 mod packages;
+mod patch;
 mod programs;
 mod progress;
 mod qemu;

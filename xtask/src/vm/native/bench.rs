@@ -22,6 +22,9 @@ pub struct Args {
     /// Pages of each buffer; many pieces of 65,536 pages need a guest of 3 GiB
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 256, 4096, 16384])]
     pages: Vec<u64>,
+    /// Memory of a program (userptr), on the tree's kernel
+    #[arg(long)]
+    userptr: bool,
     /// Times that each is measured
     #[arg(long, default_value_t = 7)]
     runs: u32,
@@ -81,10 +84,10 @@ struct Row {
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
-    let machine = Machine::new(false)?;
+    let machine = if args.userptr { Machine::patched()? } else { Machine::new(false)? };
     let total: u64 = args.pages.iter().sum();
-    // Four times the scattered memory, both buffers and their copies, and the guest itself.
-    let memory_mib = ((total * 4096 * 7) >> 20) + 640;
+    // Seven times the scattered memory, both buffers and their copies, and the guest itself.
+    let memory_mib = ((total * 4096 * 10) >> 20) + 640;
     let pages: Vec<String> = args.pages.iter().map(ToString::to_string).collect();
     let command = format!("vkfd-native bench --pages {} --runs {}", pages.join(","), args.runs);
     let mut rows = Vec::new();

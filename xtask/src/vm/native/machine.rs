@@ -18,8 +18,11 @@ use serde_json::json;
 use vkfd_guest::{Job, Program, Record, REPORT_PORT};
 
 use super::super::boot::{watch, Directory, Outcome};
+use super::super::cache::Cache;
 use super::super::initrd::Initrd;
+use super::super::kernel::Kernel;
 use super::super::programs::{Binary, Programs, INIT, NATIVE, VKFD, VKFD_SABOTAGED};
+use super::super::Flavor;
 use super::parts::{self, Parts, DEVICE, MODULES};
 use crate::Verdict;
 
@@ -29,12 +32,25 @@ const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 const ENDING: Duration = Duration::from_secs(20);
 const STARTING: Duration = Duration::from_secs(60);
 
+/// What virtio-gpu needs of the tree's kernel, in the order of loading.
+const PATCHED_MODULES: [(&str, &str); 7] = [
+    ("drm_panel_orientation_quirks", "drivers/gpu/drm/drm_panel_orientation_quirks"),
+    ("i2c_core", "drivers/i2c/i2c-core"),
+    ("drm", "drivers/gpu/drm/drm"),
+    ("drm_kms_helper", "drivers/gpu/drm/drm_kms_helper"),
+    ("drm_shmem_helper", "drivers/gpu/drm/drm_shmem_helper"),
+    ("virtio_dma_buf", "drivers/virtio/virtio_dma_buf"),
+    ("virtio_gpu", "drivers/gpu/drm/virtio/virtio-gpu"),
+];
+
 /// Said when the guest's things are gone, and nothing is left of them.
 const NOTHING_LEFT: &str = "nothing of the guest is left";
 
 /// What boots are made of.
 pub struct Machine {
     pub parts: Parts,
+    /// The tree's kernel, with userptr blobs, in the place of the distribution's.
+    patched: Option<Kernel>,
     programs: Programs,
 }
 
@@ -111,7 +127,26 @@ impl Machine {
         let parts = parts::get()?;
         let device: Binary = if sabotaged { VKFD_SABOTAGED } else { VKFD };
         let programs = Programs::build(&[INIT, NATIVE, device])?;
-        Ok(Self { parts, programs })
+        Ok(Self { parts, patched: None, programs })
+    }
+
+    /// The same with the tree's kernel, whose virtio-gpu makes blobs of a program's own memory.
+    pub fn patched() -> Result<Self> {
+        let kernel = Kernel::find(&Cache::open()?, Flavor::Plain)?;
+        Ok(Self { patched: Some(kernel), ..Self::new(false)? })
+    }
+
+    /// What QEMU boots.
+    fn image(&self) -> PathBuf {
+        self.patched.as_ref().map_or_else(|| self.parts.image(), Kernel::image)
+    }
+
+    /// Modules to load, in order.
+    fn modules(&self) -> Vec<(&'static str, PathBuf)> {
+        match &self.patched {
+            Some(kernel) => PATCHED_MODULES.iter().map(|(name, path)| (*name, kernel.module(path))).collect(),
+            None => MODULES.iter().map(|(name, _)| (*name, self.parts.module(name))).collect(),
+        }
     }
 
     /// Boots and runs the commands. QEMU is killed when `on_record` does not want to go on.
@@ -163,8 +198,8 @@ impl Machine {
         let mut initrd = Initrd::new(self.programs.path(INIT)?)?;
         initrd.add_program(self.programs.path(NATIVE)?)?;
         let mut job = Job::default();
-        for (name, _) in MODULES {
-            let file = initrd.add_module(&self.parts.module(name))?;
+        for (name, path) in self.modules() {
+            let file = initrd.add_module(&path)?;
             // Linux 7.3's virtio-gpu does not wait for the answers to what it frees last, and may
             // crash when it is unloaded then.
             job.modules.push(vkfd_guest::Module { name: name.into(), file, parameters: String::new(), stays: true });
@@ -186,7 +221,7 @@ impl Machine {
         command.args(["-accel", "tcg,thread=single", "-cpu", "max,la57=off", "-smp", "1"]);
         command.args(["-machine", "q35,memory-backend=ram", "-m", &format!("{memory_mib}M")]);
         command.args(["-object", &format!("memory-backend-memfd,id=ram,size={memory_mib}M,share=on")]);
-        command.arg("-kernel").arg(self.parts.image()).arg("-initrd").arg(archive);
+        command.arg("-kernel").arg(self.image()).arg("-initrd").arg(archive);
         command.args(["-chardev", &format!("socket,id=gpu,path={}", socket.display())]);
         command.args(["-device", &format!("{DEVICE},chardev=gpu,virtio-id=16,num_vqs=2,config_size=20,vq_size=1024")]);
         command

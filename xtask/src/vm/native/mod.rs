@@ -6,7 +6,8 @@
 //! the cache ([`parts`]). A boot ([`machine`]) has the device in a process beside QEMU, and runs
 //! `vkfd-native` (`vm/native`), which does in the guest what AMD's library does. What the guest
 //! says, what the kernel's log says and what the device says in the end are all looked at
-//! ([`suite`]). [`controls`] breaks the device, and the guest has to notice. [`clients`] runs the
+//! ([`suite`]). Where programs' own memory is registered, the kernel is the tree's, with its patch
+//! of virtio-gpu. [`controls`] breaks the device, and the guest has to notice. [`clients`] runs the
 //! distribution's ROCm programs in the guest, whose calls are forwarded.
 
 mod bench;
@@ -41,6 +42,8 @@ pub struct Args {
 enum Action {
     /// Register, copy, compare, refuse; programs that are killed leave nothing
     Check,
+    /// Register programs' own memory (userptr), on the tree's kernel with its patch of virtio-gpu
+    Userptr,
     /// Break the device in one way each, and see that the guest notices
     Controls,
     /// Measure registration in three ways, of memory in few pieces and in many
@@ -58,6 +61,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     match &args.action {
         None => both(),
         Some(Action::Check) => suite::run(),
+        Some(Action::Userptr) => suite::userptr(),
         Some(Action::Controls) => controls::run(),
         Some(Action::Clients(args)) => clients::run(args),
         Some(Action::Bench(args)) => bench::run(args),

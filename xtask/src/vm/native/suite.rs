@@ -57,6 +57,46 @@ pub fn run() -> Result<Verdict> {
     })
 }
 
+/// Programs of a guest whose kernel has userptr blobs.
+const USERPTR_COMMANDS: [(&str, u64); 5] = [
+    ("vkfd-native check --mib 64", 300),
+    ("vkfd-native --layout y2025 check --mib 8", 200),
+    ("vkfd-native userptr", 200),
+    ("for t in 0.1 0.2 0.4 0.6 0.9 1.3 1.8 2.5; do vkfd-native check --mib 2 & p=$!; sleep $t; kill -9 $p; done; sleep 1", 120),
+    ("vkfd-native check --mib 4", 200),
+];
+
+/// What `vkfd-native check` says where memory is registered as it is.
+const USERPTR: &str = "buffers of the guest: userptr";
+
+/// The same with programs' own memory.
+pub fn userptr() -> Result<Verdict> {
+    let machine = Machine::patched()?;
+    println!("the tree's kernel in QEMU {}", machine.parts.qemu_version);
+    let commands = &USERPTR_COMMANDS;
+    let wanted =
+        Wanted { name: "userptr", memory_mib: 1536, device: &["--gpus", "2"], sabotaged: false, commands, more: None };
+    let ran = machine.boot(&wanted, |record, _| {
+        show(record);
+        true
+    })?;
+    let mut findings = findings(&ran);
+    if !output(&ran, USERPTR_COMMANDS[0].0).contains(USERPTR) {
+        findings.push("memory was not registered as userptr".into());
+    }
+    let most = most_pieces(&ran.log);
+    if most < PIECES {
+        findings.push(format!("the guest's memory came in {most} pieces at most; {PIECES} are wanted"));
+    }
+    findings.extend(alone(&ran.log));
+    println!("  from power-on to the end {}", minutes(ran.outcome.took));
+    Ok(if findings.is_empty() {
+        Verdict::Clean(format!("programs' own memory, in up to {most} pieces, is one range of the host's GPUs"))
+    } else {
+        Verdict::Findings(findings)
+    })
+}
+
 /// The last check has two contexts. When the first of them begins, nothing of the killed programs
 /// is there any more.
 fn alone(log: &str) -> Option<String> {
