@@ -50,7 +50,7 @@ fn jobs(report: &Report, out: &mut String) {
     }
     let ways = Way::SCATTERED.map(Way::name);
     table(out, &[&["  buffer"], &ways[..]].concat(), &rows);
-    out.push_str("  Of processor time. A plain copy has no registration: a job that only copies cannot do better.\n");
+    out.push_str("  Of processor time. A plain copy has no GPU: what it loses, the memory takes of every long copy.\n");
     let _ = writeln!(out, "  {}", published(report));
 }
 
