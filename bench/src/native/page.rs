@@ -64,7 +64,7 @@ fn percents(report: &Report, pass: Pass, page: &mut String) {
             list.extend(line(report, Pass::Processor.name(), 5, plain));
             let see =
                 "A plain copy by the processor has no registration and no GPU: what it loses on scattered memory, the \
-                memory itself takes. A job that does nothing but copy cannot do better.";
+                memory itself takes of every long copy. Short jobs are mostly the time of threads that wake up.";
             ("The whole job, with a copy by SDMA", see.to_owned())
         }
     };
