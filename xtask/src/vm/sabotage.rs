@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
-use vkfd_guest::{Record, Stream};
+use vkfd_guest::{Ending, Record, Stream};
 use vkfd_sabotage::Switch;
 
 use super::guest::{self, Parts, Size};
@@ -147,8 +147,8 @@ fn option(switch: Switch) -> String {
     format!("sabotage={}", switch.name())
 }
 
-/// Runs one of [`BEHIND_THE_BACK`] with invalidations ignored. It has noticed if it fails, or if
-/// the kernel complains; not if it does not come to an end.
+/// Runs one of [`BEHIND_THE_BACK`] with invalidations ignored. It has noticed if it fails or
+/// crashes, or if the kernel complains; not if it does not come to an end.
 fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<String>> {
     let (mut initrd, mut job) = parts.guest_for_tests(&option(Switch::Invalidation))?;
     job.swap_mib = Size::default().memory_mib() / 2;
@@ -162,7 +162,11 @@ fn behind_the_back(parts: &Parts, flavor: Flavor, name: &str) -> Result<Option<S
         _ => {}
     };
     let outcome = parts.boot("sabotage", initrd, &job, Size::default(), guest::AROUND_PROGRAMS, record)?;
-    let noticed = failed.or_else(|| verdict::complaint(&outcome));
+    let crashed = outcome.records.iter().find_map(|record| match record {
+        Record::Ended { ending: Ending::Signal(signal), .. } => Some(format!("{name}: signal {signal}")),
+        _ => None,
+    });
+    let noticed = failed.or_else(|| verdict::complaint(&outcome)).or(crashed);
     println!("  driver.invalidation: {}", noticed.as_deref().unwrap_or(name));
     Ok(noticed.is_none().then(|| {
         let found = verdict::findings(&outcome, &job, flavor);
