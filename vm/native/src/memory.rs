@@ -28,6 +28,16 @@ impl Buffer {
         NonNull::new(at).map(|at| Self { at, bytes }).ok_or_else(|| anyhow::anyhow!("mmap gave the null page"))
     }
 
+    /// The same, of large pages as far as the kernel has some: neighbours where they are used as
+    /// they are (userptr).
+    pub fn of_large_pages(bytes: u64) -> Result<Self> {
+        let buffer = Self::new(bytes)?;
+        // A kernel without large pages refuses; then they are as they come.
+        // SAFETY: the whole of a mapping that nobody has touched.
+        unsafe { libc::madvise(buffer.at.as_ptr(), buffer.bytes, libc::MADV_HUGEPAGE) };
+        Ok(buffer)
+    }
+
     /// Its first address.
     pub fn at(&self) -> NonNull<c_void> {
         self.at
