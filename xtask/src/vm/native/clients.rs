@@ -19,7 +19,7 @@ use crate::clients::{hip, hip_kernels, packages, rocminfo, rocr};
 use crate::{tree, Verdict};
 
 /// What to run of it.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub struct Args {
     /// Without the controls, which need a device that can be broken
     #[arg(long)]

@@ -29,7 +29,7 @@ use crate::Verdict;
 ///
 /// The first run gets QEMU 11.1 and a kernel (160 MB) from the distribution's newer suites and
 /// unpacks them into ~/.cache/vkfd; no root is needed for that. Without an action it runs the
-/// checks and then the controls: some minutes.
+/// checks, the controls and the clients: some ten minutes.
 ///
 /// Exit status: 0 all is well, 1 findings, 2 it could not be done.
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ enum Action {
 
 pub fn run(args: &Args) -> Result<Verdict> {
     match &args.action {
-        None => both(),
+        None => all(),
         Some(Action::Check) => suite::run(),
         Some(Action::Userptr) => suite::userptr(),
         Some(Action::Controls) => controls::run(),
@@ -72,17 +72,16 @@ pub fn run(args: &Args) -> Result<Verdict> {
     }
 }
 
-fn both() -> Result<Verdict> {
-    match (suite::run()?, controls::run()?) {
-        (Verdict::Clean(suite), Verdict::Clean(controls)) => Ok(Verdict::Clean(format!("{suite}; {controls}"))),
-        (suite, controls) => {
-            let findings = [suite, controls].into_iter().filter_map(|verdict| match verdict {
-                Verdict::Findings(findings) => Some(findings),
-                Verdict::Clean(_) => None,
-            });
-            Ok(Verdict::Findings(findings.flatten().collect()))
+/// The checks, the controls, and the distribution's programs.
+fn all() -> Result<Verdict> {
+    let (mut clean, mut findings) = (Vec::new(), Vec::new());
+    for verdict in [suite::run()?, controls::run()?, clients::run(&clients::Args::default())?] {
+        match verdict {
+            Verdict::Clean(text) => clean.push(text),
+            Verdict::Findings(found) => findings.extend(found),
         }
     }
+    Ok(if findings.is_empty() { Verdict::Clean(clean.join("; ")) } else { Verdict::Findings(findings) })
 }
 
 /// Where the files of a boot are.
