@@ -13,7 +13,7 @@ pub(crate) const CLIENT: Client =
     Client { name: "hip-kernels", packages: &["hipcc", "libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev"], check };
 
 /// What both programs are compiled for.
-const TARGETS: &[&str] = &["--offload-arch=gfx900", "--offload-arch=gfx90a"];
+const TARGETS: &[&str] = &["--offload-arch=gfx900", "--offload-arch=gfx90a", "--offload-arch=gfx1030"];
 pub(crate) const KERNELS: Source = Source { file: "tests/clients/hip/hip_kernels.hip", arguments: TARGETS };
 const ERRORS: Source = Source { file: "tests/clients/hip/hip_errors.hip", arguments: TARGETS };
 
@@ -25,9 +25,12 @@ pub(crate) fn all_right(stdout: &str) -> bool {
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let program = stand.compile(&KERNELS)?;
-    for options in
-        [&["--target", "gfx900"][..], &["--target", "gfx900", "--threads", "1"], &["--target", "gfx90a", "--gpus", "2"]]
-    {
+    for options in [
+        &["--target", "gfx900"][..],
+        &["--target", "gfx900", "--threads", "1"],
+        &["--target", "gfx90a", "--gpus", "2"],
+        &["--target", "gfx1030"],
+    ] {
         let ran = stand.run(options, &program, &[], &[])?;
         report.expect(ran.succeeded() && all_right(&ran.stdout), &format!("HIP kernels, {}", options.join(" ")), &ran);
     }

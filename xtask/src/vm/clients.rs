@@ -160,7 +160,7 @@ fn clients(directory: &Path) -> Result<Vec<Client>> {
             program: kernels,
             arguments: Vec::new(),
             right: |said, target| {
-                let compiled = [Target::Gfx900, Target::Gfx90a].contains(&target);
+                let compiled = [Target::Gfx900, Target::Gfx90a, Target::Gfx1030].contains(&target);
                 !compiled || (said.succeeded() && hip_kernels::all_right(&said.stdout))
             },
             // A histogram, to which every work-item adds.
