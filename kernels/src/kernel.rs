@@ -4,6 +4,8 @@
 //! Addresses are GPU addresses, counts are elements. Results that are combined by atomic operations
 //! are prepared by a dispatch of their own, so dispatches have to run one after the other.
 
+use crate::Entry;
+
 /// Work-items of a workgroup of every kernel here.
 pub const GROUP: u16 = 256;
 
@@ -125,6 +127,32 @@ impl Step {
     fn new(name: &'static str, words: &[u64], grid: [u32; 3]) -> Step {
         Step { name, args: words.iter().flat_map(|word| word.to_le_bytes()).collect(), grid }
     }
+
+    /// The AQL packet that dispatches it, with the barrier bit and fences of system scope before
+    /// and after. `entry` is its kernel in the code object at `code`; its arguments are at
+    /// `arguments`. At the end `signal` is counted down, unless it is 0. The packet is the GPU's
+    /// with its first word, which is written last.
+    pub fn packet(&self, entry: &Entry, code: u64, arguments: u64, signal: u64) -> [u32; 16] {
+        const DISPATCH: u32 = 2 | 1 << 8 | 2 << 9 | 2 << 11;
+        let dimensions = if self.grid[1] > 1 { 2 } else { 1 };
+        let [object, arguments, signal] = [code + entry.descriptor, arguments, signal].map(halves);
+        let mut packet = [0; 16];
+        packet[0] = DISPATCH | dimensions << 16;
+        packet[1] = u32::from(GROUP) | 1 << 16;
+        packet[2] = 1;
+        packet[3..6].copy_from_slice(&self.grid);
+        packet[7] = entry.group_bytes;
+        packet[8..10].copy_from_slice(&object);
+        packet[10..12].copy_from_slice(&arguments);
+        packet[14..].copy_from_slice(&signal);
+        packet
+    }
+}
+
+/// The low and the high half of an address.
+fn halves(address: u64) -> [u32; 2] {
+    let b = address.to_le_bytes();
+    [u32::from_le_bytes([b[0], b[1], b[2], b[3]]), u32::from_le_bytes([b[4], b[5], b[6], b[7]])]
 }
 
 impl Kernel {

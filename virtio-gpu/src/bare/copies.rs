@@ -2,10 +2,10 @@
 //! A queue of copies (SDMA): the guest writes its packets and rings it.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::library::long;
-use super::{Guest, Library};
+use super::{wait, Guest, Library};
 use crate::protocol::hsakmt::queue::{answer, kind, Create};
 use crate::protocol::PAGE;
 
@@ -34,18 +34,10 @@ impl Library {
     pub fn copies(&mut self, guest: &mut Guest) -> Copies {
         let (ring_va, ring, ring_resource) = self.alloc(guest, RING_BYTES);
         let (fence_va, fence, fence_resource) = self.alloc(guest, PAGE);
-        let create = Create {
-            node: 1,
-            kind: kind::SDMA,
-            percentage: 100,
-            ring: ring_va,
-            ring_bytes: RING_BYTES,
-            blob: self.blob(),
-            pointers_blob: self.blob(),
-            ..Create::default()
-        };
+        let pointers_blob = self.blob();
+        let create = Create { pointers_blob, ..self.create(kind::SDMA, ring_va, RING_BYTES) };
         let (mut resources, doorbell, body) = self.queue(guest, create);
-        let (pointers_resource, pointers) = guest.host_blob(self.context, create.pointers_blob, PAGE, true);
+        let (pointers_resource, pointers) = guest.host_blob(self.context, pointers_blob, PAGE, true);
         let pointers = pointers + long(&body, answer::WRITE_OFFSET);
         resources.extend([pointers_resource, ring_resource, fence_resource]);
         Copies { ring, ring_va, fence, fence_va, pointers, doorbell, written: 0, number: 0, resources }
@@ -73,14 +65,8 @@ impl Copies {
         }
         guest.window.word(self.pointers).store(self.written, Ordering::Release);
         guest.window.word(self.doorbell).store(self.written, Ordering::Release);
-        let began = Instant::now();
-        while guest.window.half(self.fence).load(Ordering::Acquire) != self.number {
-            if began.elapsed() > limit {
-                return false;
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        true
+        let fence = guest.window.half(self.fence);
+        wait(limit, || fence.load(Ordering::Acquire) == self.number)
     }
 
     /// Where the ring is for the GPU.

@@ -3,11 +3,11 @@
 //! dispatches itself.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use vkfd_kernels::{Image, Kernel, Step, GROUP};
+use vkfd_kernels::{Image, Kernel, Step};
 
-use super::{Guest, Library};
+use super::{wait, Guest, Library};
 use crate::protocol::hsakmt::queue::{kind, Create};
 use crate::protocol::PAGE;
 
@@ -21,10 +21,6 @@ const SIGNAL: u64 = 0x100;
 const ARGUMENTS: u64 = 0x200;
 const ARGUMENT_BYTES: u64 = 0x100;
 const RESULT: u64 = 0x800;
-
-/// Of a packet's first word: a dispatch with the barrier bit, and fences of system scope before and
-/// after.
-const DISPATCH: u32 = 2 | 1 << 8 | 2 << 9 | 2 << 11;
 
 /// A queue of kernels of the guest's.
 pub struct Kernels {
@@ -48,17 +44,8 @@ impl Library {
         guest.window.write(code, &image.at(code_va));
         let (ring_va, ring, _) = self.alloc(guest, RING_BYTES);
         let (control_va, control, _) = self.alloc(guest, PAGE);
-        let create = Create {
-            node: 1,
-            kind: kind::COMPUTE_AQL,
-            percentage: 100,
-            ring: ring_va,
-            ring_bytes: RING_BYTES,
-            write_pointer: control_va,
-            read_pointer: control_va + READ_POINTER,
-            blob: self.blob(),
-            ..Create::default()
-        };
+        let (write_pointer, read_pointer) = (control_va, control_va + READ_POINTER);
+        let create = Create { write_pointer, read_pointer, ..self.create(kind::COMPUTE_AQL, ring_va, RING_BYTES) };
         let (_, doorbell, _) = self.queue(guest, create);
         Some(Kernels { ring, control, control_va, doorbell, written: 0, image, code_va })
     }
@@ -85,37 +72,19 @@ impl Kernels {
         }
         guest.window.word(self.control).store(self.written, Ordering::Release);
         guest.window.word(self.doorbell).store(self.written - 1, Ordering::Release);
-        let began = Instant::now();
-        while signal.load(Ordering::Acquire) != 0 {
-            if began.elapsed() > limit {
-                return false;
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        true
+        wait(limit, || signal.load(Ordering::Acquire) == 0)
     }
 
     /// Puts a packet; the last counts the signal down.
     fn dispatch(&mut self, guest: &Guest, step: &Step, arguments: u64, last: bool) {
         let entry = self.image.kernel(step.name).expect("a kernel of the code object");
-        let halves = |value: u64| [value & 0xffff_ffff, value >> 32].map(|half| u32::try_from(half).unwrap());
         guest.window.write(self.control + arguments, &step.args);
-        let mut packet = [0; 16];
-        packet[0] = DISPATCH | if step.grid[1] > 1 { 2 << 16 } else { 1 << 16 };
-        packet[1] = u32::from(GROUP) | 1 << 16;
-        packet[2] = 1;
-        packet[3..6].copy_from_slice(&step.grid);
-        packet[7] = entry.group_bytes;
-        packet[8..10].copy_from_slice(&halves(self.code_va + entry.descriptor));
-        packet[10..12].copy_from_slice(&halves(self.control_va + arguments));
-        if last {
-            packet[14..].copy_from_slice(&halves(self.control_va + SIGNAL));
-        }
+        let signal = if last { self.control_va + SIGNAL } else { 0 };
+        let packet = step.packet(entry, self.code_va, self.control_va + arguments, signal);
         let at = self.ring + self.written * PACKET_BYTES % RING_BYTES;
         for (word, place) in packet.iter().zip(0_u64..).skip(1) {
             guest.window.half(at + 4 * place).store(*word, Ordering::Relaxed);
         }
-        // The packet is the GPU's with its first word.
         guest.window.half(at).store(packet[0], Ordering::Release);
         self.written += 1;
     }

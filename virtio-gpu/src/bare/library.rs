@@ -129,6 +129,11 @@ impl Library {
         self.doorbells = self.doorbells.filter(|(doorbells, _)| *doorbells != resource);
     }
 
+    /// A queue on the first GPU with a ring that is there.
+    pub(super) fn create(&mut self, kind: u32, ring: u64, ring_bytes: u64) -> Create {
+        Create { node: 1, kind, percentage: 100, ring, ring_bytes, blob: self.blob(), ..Create::default() }
+    }
+
     /// Makes a queue, and maps the doorbells with the first. Its resource and, of the first, that
     /// of the doorbells; where its doorbell is in the window; the answer.
     pub(super) fn queue(&mut self, guest: &mut Guest, mut create: Create) -> (Vec<u32>, u64, Vec<u8>) {

@@ -20,6 +20,7 @@ mod mapped;
 
 use std::fs::File;
 use std::sync::{mpsc, PoisonError};
+use std::time::{Duration, Instant};
 
 pub use self::copies::Copies;
 pub use self::kernels::Kernels;
@@ -172,6 +173,18 @@ impl Guest {
 pub fn scattered(first: u64, count: u64) -> Vec<Run> {
     let run = |n: u64| Run { address: RAM_AT + (first + 2 * (count - 1 - n)) * PAGE, bytes: PAGE };
     (0..count).map(run).collect()
+}
+
+/// Waits for the GPU; whether it has done it in time.
+fn wait(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    while !done() {
+        if began.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    true
 }
 
 /// A header of a fence on a ring.

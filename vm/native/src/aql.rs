@@ -5,12 +5,12 @@
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result};
-use vkfd_kernels::{Image, Kernel, Step, GROUP};
+use vkfd_kernels::{Image, Kernel, Step};
 use vkfd_virtio_gpu::protocol::blob::MEM_HOST3D;
 use vkfd_virtio_gpu::protocol::hsakmt::queue::{kind, Create};
 
 use crate::drm::Gem;
-use crate::library::{poll, ring_doorbell, Allocation, Session, RING_BYTES};
+use crate::library::{halves, poll, ring_doorbell, Allocation, Session, RING_BYTES};
 
 // What is where in the page beside the ring: the queue's pointers, a signal, arguments, a kernel's
 // operands.
@@ -21,10 +21,9 @@ const ARGUMENT_BYTES: u64 = 0x100;
 const RESULT: u64 = 0x800;
 const SEGMENT: u64 = 0x880;
 
-/// Of a packet's first word: the barrier bit, and fences of system scope before and after.
-const HEADER: u32 = 1 << 8 | 2 << 9 | 2 << 11;
-const DISPATCH: u32 = 2;
-const BARRIER_AND: u32 = 3;
+/// A packet's first word: a barrier with the barrier bit, and fences of system scope before and
+/// after.
+const BARRIER_AND: u32 = 3 | 1 << 8 | 2 << 9 | 2 << 11;
 
 /// A ring of AQL packets.
 pub struct AqlQueue {
@@ -56,20 +55,15 @@ impl AqlQueue {
         Ok(Self { ring, control, doorbell, number: 0, image, code, _object: object })
     }
 
-    /// Puts a packet; `last` counts the signal down.
-    fn put(&mut self, kind: u32, mut packet: [u32; 16], last: bool) -> Result<()> {
+    /// Puts a packet.
+    fn put(&mut self, packet: [u32; 16]) -> Result<()> {
         const PACKETS: u64 = RING_BYTES / 64;
         let ring = self.ring.cpu()?;
         let at = self.number % PACKETS * 64;
-        if last {
-            let signal = (self.control.address + SIGNAL).to_le_bytes();
-            packet[14] = u32::from_le_bytes([signal[0], signal[1], signal[2], signal[3]]);
-            packet[15] = u32::from_le_bytes([signal[4], signal[5], signal[6], signal[7]]);
-        }
         for (word, place) in packet[1..].iter().zip(1_u64..) {
             ring.half(at + 4 * place).store(*word, Ordering::Relaxed);
         }
-        ring.half(at).store(kind | HEADER | packet[0], Ordering::Release);
+        ring.half(at).store(packet[0], Ordering::Release);
         self.number += 1;
         Ok(())
     }
@@ -93,7 +87,10 @@ impl AqlQueue {
     /// Puts a barrier and waits until it has decremented its signal.
     pub fn barrier(&mut self) -> Result<()> {
         self.begin()?;
-        self.put(BARRIER_AND, [0; 16], true)?;
+        let mut packet = [0; 16];
+        packet[0] = BARRIER_AND;
+        packet[14..].copy_from_slice(&halves(self.control.address + SIGNAL));
+        self.put(packet)?;
         self.finish("a barrier")
     }
 
@@ -125,20 +122,8 @@ impl AqlQueue {
 
     fn dispatch(&mut self, step: &Step, arguments: u64, last: bool) -> Result<()> {
         let entry = self.image.kernel(step.name).with_context(|| format!("no kernel {}", step.name))?;
-        let halves = |value: u64| [value & 0xffff_ffff, value >> 32].map(|half| u32::try_from(half).unwrap_or(0));
-        let object = halves(self.code.address + entry.descriptor);
-        let kernarg = halves(self.control.address + arguments);
-        let dimensions = if step.grid[1] > 1 { 2 } else { 1 };
-        let group_bytes = entry.group_bytes;
         self.control.cpu()?.write(arguments, &step.args);
-        let mut packet = [0; 16];
-        packet[0] = dimensions << 16;
-        packet[1] = u32::from(GROUP) | 1 << 16;
-        packet[2] = 1;
-        packet[3..6].copy_from_slice(&step.grid);
-        packet[7] = group_bytes;
-        packet[8..10].copy_from_slice(&object);
-        packet[10..12].copy_from_slice(&kernarg);
-        self.put(DISPATCH, packet, last)
+        let signal = if last { self.control.address + SIGNAL } else { 0 };
+        self.put(step.packet(entry, self.code.address, self.control.address + arguments, signal))
     }
 }

@@ -441,7 +441,7 @@ const CHUNK: u64 = 2 << 20;
 /// How long the GPU may take, in seconds.
 pub static PATIENCE: AtomicU64 = AtomicU64::new(120);
 
-fn halves(value: u64) -> [u32; 2] {
+pub(crate) fn halves(value: u64) -> [u32; 2] {
     let b = value.to_le_bytes();
     [u32::from_le_bytes([b[0], b[1], b[2], b[3]]), u32::from_le_bytes([b[4], b[5], b[6], b[7]])]
 }
