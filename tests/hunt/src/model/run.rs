@@ -6,7 +6,7 @@
 //! first.
 
 use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
 use vkfd_driver::addr::PAGE;
 use vkfd_driver::errno::Errno;
@@ -18,7 +18,7 @@ use vkfd_uapi::vkfd::RANGE_INVALID;
 
 use super::{Op, Piece, Shape, Step, Trouble};
 use crate::sim::memory::{Allowed, Change, Race, SimMemory, FIRST_PAGE};
-use crate::sim::{Form, Rig};
+use crate::sim::{Form, Rig, PATIENCE};
 
 /// GPU address of slot 0.
 pub(super) const WINDOW: u64 = 0x10_0000_0000;
@@ -264,14 +264,11 @@ impl World {
                 // Refused while the restore holds a lock; some objects may have heard it. The
                 // worker may do so for a moment after the queues run again.
                 self.settle()?;
-                let heard = (0..10_000).any(|_| {
-                    let heard = self.rig.memory.notify(first, count, false);
-                    heard || {
-                        thread::sleep(Duration::from_millis(1));
-                        false
-                    }
-                });
-                ensure!(heard, "refused with nothing going on");
+                let began = Instant::now();
+                while !self.rig.memory.notify(first, count, false) {
+                    ensure!(began.elapsed() < PATIENCE, "refused with nothing going on");
+                    thread::yield_now();
+                }
                 self.told(first, count);
             }
             Op::Register { slot, ranges, writable, form } => {

@@ -41,7 +41,7 @@ pub const VRAM_PAGES: u64 = 128;
 const ARGUMENT: u64 = CALLER;
 const LIST: u64 = CALLER + 0x1000;
 /// A wait this long means that what is waited for does not happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a call gives.
 pub type Called<T = ()> = std::result::Result<T, Errno>;

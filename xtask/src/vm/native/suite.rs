@@ -36,17 +36,7 @@ pub fn run() -> Result<Verdict> {
         commands: &COMMANDS,
         more: None,
     };
-    let ran = machine.boot(&wanted, |record, _| {
-        show(record);
-        true
-    })?;
-    let mut findings = findings(&ran);
-    let most = most_pieces(&ran.log);
-    if most < PIECES {
-        findings.push(format!("the guest's memory came in {most} pieces at most; {PIECES} are wanted"));
-    }
-    findings.extend(alone(&ran.log));
-    println!("  from power-on to the end {}", minutes(ran.outcome.took));
+    let (_, most, mut findings) = checked(&machine, &wanted)?;
     findings.extend(killed(&machine)?);
     findings.extend(device_killed(&machine)?);
     findings.extend(balloon(&machine)?);
@@ -76,25 +66,32 @@ pub fn userptr() -> Result<Verdict> {
     let commands = &USERPTR_COMMANDS;
     let wanted =
         Wanted { name: "userptr", memory_mib: 1536, device: &["--gpus", "2"], sabotaged: false, commands, more: None };
-    let ran = machine.boot(&wanted, |record, _| {
+    let (ran, most, mut findings) = checked(&machine, &wanted)?;
+    if !output(&ran, USERPTR_COMMANDS[0].0).contains(USERPTR) {
+        findings.push("memory was not registered as userptr".into());
+    }
+    Ok(if findings.is_empty() {
+        Verdict::Clean(format!("programs' own memory, in up to {most} pieces, is one range of the host's GPUs"))
+    } else {
+        Verdict::Findings(findings)
+    })
+}
+
+/// Boots a guest that checks, is killed and checks again: what came of it, the longest list that
+/// the device has registered, and what is wrong.
+fn checked(machine: &Machine, wanted: &Wanted<'_>) -> Result<(Ran, u64, Vec<String>)> {
+    let ran = machine.boot(wanted, |record, _| {
         show(record);
         true
     })?;
     let mut findings = findings(&ran);
-    if !output(&ran, USERPTR_COMMANDS[0].0).contains(USERPTR) {
-        findings.push("memory was not registered as userptr".into());
-    }
     let most = most_pieces(&ran.log);
     if most < PIECES {
         findings.push(format!("the guest's memory came in {most} pieces at most; {PIECES} are wanted"));
     }
     findings.extend(alone(&ran.log));
     println!("  from power-on to the end {}", minutes(ran.outcome.took));
-    Ok(if findings.is_empty() {
-        Verdict::Clean(format!("programs' own memory, in up to {most} pieces, is one range of the host's GPUs"))
-    } else {
-        Verdict::Findings(findings)
-    })
+    Ok((ran, most, findings))
 }
 
 /// The last check has two contexts. When the first of them begins, nothing of the killed programs
