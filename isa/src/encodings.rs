@@ -3,6 +3,7 @@
 //! generators of code.
 
 use crate::inst::Format;
+pub use crate::table::{Field, Kind as FieldKind};
 use crate::tables::records::RECORDS;
 use crate::tables::shapes::SHAPES;
 use crate::{Op, Target};
@@ -29,6 +30,12 @@ pub struct Encoding {
 /// The bits of an operand: runs of bits from the lowest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitField {
+    /// Which operand it is.
+    pub field: Field,
+    /// What its bits mean.
+    pub kind: FieldKind,
+    /// Registers that it names the first of; 0 if it names none.
+    pub dwords: u8,
     /// The lowest bit of each run in the words, its length, and the bit of the operand that it
     /// starts with.
     pub runs: Vec<(usize, u32, u32)>,
@@ -66,6 +73,9 @@ pub fn encodings(target: Target) -> impl Iterator<Item = Encoding> {
             .slots
             .iter()
             .map(|slot| BitField {
+                field: slot.field,
+                kind: slot.kind,
+                dwords: slot.dwords,
                 runs: slot
                     .parts
                     .iter()

@@ -36,7 +36,7 @@ mod tree;
 
 pub use decode::{decode, DecodeError, MAX_WORDS};
 pub use disasm::disassemble;
-pub use encodings::{encodings, BitField, Encoding};
+pub use encodings::{encodings, BitField, Encoding, Field, FieldKind};
 pub use inst::{Dpp, DppKind, Extension, Format, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
 pub use op::Op;
 pub use operand::{Operand, Special};

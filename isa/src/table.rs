@@ -145,7 +145,8 @@ pub(crate) enum Number {
 
 /// How an operand's bits are to be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+#[allow(missing_docs, reason = "immediates: the assembler's names")]
+pub enum Kind {
     /// A vector register's number.
     Vgpr,
     /// One of the first 128, the eighth bit an error.
@@ -218,7 +219,7 @@ pub(crate) enum Kind {
 /// Which operand it is: LLVM's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "LLVM's names")]
-pub(crate) enum Field {
+pub enum Field {
     Vdst,
     Sdst,
     Src0,

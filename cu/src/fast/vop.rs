@@ -10,7 +10,7 @@ use super::prepare::{self, Lanes, Part};
 use super::step::{Run, Source, Step, ROW};
 use super::{chain, half, memo, ops, saturate, scalar, special, sum, unfused, vector};
 use crate::reference::{self, Kind};
-use vkfd_isa::{Dpp, DppKind, Extension, Inst, Op, Operand, SdwaSelect, SdwaUnused};
+use vkfd_isa::{Dpp, DppKind, Extension, Format, Inst, Op, Operand, SdwaSelect, SdwaUnused};
 
 /// What a source is.
 enum Place1 {
@@ -245,6 +245,10 @@ impl Builder<'_> {
         let target = self.layout.target;
         let sdwa = matches!(inst.extension, Extension::Sdwa(_));
         let kinds = reference::kinds(op).or_else(|| ops::moves(op))?;
+        // They choose halves, see `packed`.
+        if matches!(op, Op::VDot2I32I16 | Op::VDot2U32U16) && inst.format == Format::Vop3p {
+            return None;
+        }
         let saturates = inst.mods.clamp && matches!(kinds.dst, Kind::I16 | Kind::U16 | Kind::I32 | Kind::U32);
         let handler = |kind| {
             if saturates {
@@ -271,7 +275,8 @@ impl Builder<'_> {
             _ => None,
         };
         // The answer would be lost when EXEC is restored.
-        if dpp.is_some() && matches!(shape, ops::Shape::Compare { exec: true }) {
+        let to_exec = [inst.dst, inst.sdst].iter().any(|to| matches!(to, Operand::Scalar(Operand::EXEC..)));
+        if dpp.is_some() && (to_exec || matches!(shape, ops::Shape::Compare { exec: true })) {
             return None;
         }
         let finish = if compare { None } else { self.placed(inst, &kinds, place, steps)? };
