@@ -11,7 +11,7 @@ use super::chain::Chained;
 use super::chain::{self, Operands};
 use super::constants::Constants;
 use super::step::{Run, Source, Step};
-use super::{lane, matrix, memory, mix, packed, scalar, special, sum, wide};
+use super::{dual, lane, matrix, memory, mix, packed, scalar, special, sum, wide};
 use crate::exit::{Exit, Refusal};
 use crate::fidelity::{fidelity, Fidelity};
 use crate::reference::memory::{kind, Kind};
@@ -60,6 +60,18 @@ impl Layout {
             if self.target.is_gfx9() { (102.min(self.sgprs), Operand::FLAT_SCRATCH) } else { (106, 106) };
         let is_null = n <= Operand::NULL && end > u16::from(Operand::NULL);
         (!is_null && (n >= special && end <= 128 || end <= u16::from(general))).then_some(n)
+    }
+
+    /// The first scalar register of a mask of lanes: of two, or in waves of 32 of one, which may be
+    /// NULL. The word behind it can be read in any case.
+    pub(super) fn mask(&self, operand: Operand) -> Option<u8> {
+        if self.lanes == 64 {
+            return self.scalar(operand, 2);
+        }
+        if operand == Operand::Scalar(Operand::NULL) {
+            return Some(Operand::NULL);
+        }
+        self.scalar(operand, 1).filter(|n| *n < 127)
     }
 }
 
@@ -172,7 +184,7 @@ impl Block {
             let place = Place { inst: block.insts.len() as u32, offset, bytes: inst.bytes.into() };
             builder.steps(&inst, place, &mut block.steps);
             at = at.wrapping_add(inst.bytes.into());
-            let last = ends(inst.op);
+            let last = ends(inst.op) && !gives_registers_back(layout.target, &inst);
             block.orders |= orders(inst.op);
             if let Fidelity::Approximate(_) = fidelity(inst.op, layout.target) {
                 block.inexact.push(inst.op);
@@ -380,6 +392,12 @@ fn ends(op: Op) -> bool {
         )
 }
 
+/// Whether it is the message with which waves of gfx11 give their registers back before they end.
+/// Nothing comes of it.
+fn gives_registers_back(target: Target, inst: &Inst) -> bool {
+    target == Target::Gfx1100 && inst.op == Op::SSendmsg && inst.imm == 3
+}
+
 /// Whether an operation orders the stores before it and those after it, as a release does.
 fn orders(op: Op) -> bool {
     matches!(
@@ -415,6 +433,7 @@ impl Place {
             src: [Source::register(0); 3],
             scalar: [0; 4],
             imm: 0,
+            undo: None,
             inst: self.inst,
             offset: self.offset,
             bytes: self.bytes,
@@ -464,6 +483,9 @@ impl Builder<'_> {
                 | Op::SWaitcnt
                 | Op::SWaitcntVscnt
                 | Op::SWaitcntDepctr
+                | Op::SWaitcntVmcnt
+                | Op::SWaitcntLgkmcnt
+                | Op::SWaitcntExpcnt
                 | Op::SClause
                 | Op::SDelayAlu
                 | Op::SInstPrefetch
@@ -471,12 +493,12 @@ impl Builder<'_> {
         ) {
             return Some(());
         }
+        if gives_registers_back(self.layout.target, inst) {
+            return Some(());
+        }
         match inst.format {
             Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc => self.scalar(inst, place, steps),
             Format::Vop1 | Format::Vop2 | Format::Vopc | Format::Vop3 | Format::Vop3p => {
-                if inst.pair.is_some() {
-                    return None;
-                }
                 let before = steps.len();
                 let made = self.vector(inst, place, steps);
                 if made.is_some() {
@@ -493,6 +515,7 @@ impl Builder<'_> {
                     .or_else(|| wide::translate(self, inst, place, steps))
                     .or_else(|| matrix::translate(self, inst, place, steps))
             }
+            Format::Vopd => dual::translate(self, inst, place, steps),
             _ => memory::translate(self, inst, place, steps),
         }
     }

@@ -156,6 +156,12 @@ operations! {
         VCvtF16U16 => S::narrow(S::from_signed(low::<S>(a)));
         VCvtF16I16 => S::narrow(S::from_signed(signed::<S>(a)));
     }
+    Unary Never |S, (a)| {
+        VMovB16 => low::<S>(a);
+        VNotB16 => low::<S>(S::xor(a, S::splat(LOW)));
+        VCvtI32I16 => signed::<S>(a);
+        VCvtU32U16 => low::<S>(a);
+    }
     Unary HalfOperands |S, (a)| {
         VCvtU16F16 => S::map(single::<S>(a), |a| (f32::from_bits(a) as u16).into());
         VCvtI16F16 => S::map(single::<S>(a), |a| u32::from(f32::from_bits(a) as i16 as u16));
@@ -163,6 +169,8 @@ operations! {
     Ternary HalfOperands |S, (a, b, c)| {
         VMin3F16 => min::<S>(min::<S>(a, b), c);
         VMax3F16 => max::<S>(max::<S>(a, b), c);
+        VMaxminF16 => min::<S>(max::<S>(a, b), c);
+        VMinmaxF16 => max::<S>(min::<S>(a, b), c);
         VMed3F16 => med3::<S>(a, b, c);
     }
     Ternary Never |S, (a, b, c)| {
@@ -202,12 +210,19 @@ operations! {
         VMaxU16 => umax::<S>(a, b);
         VAddI16 => iadd::<S>(a, b);
         VSubI16 => isub::<S>(a, b);
+        VAddNcU16 => iadd::<S>(a, b);
+        VSubNcU16 => isub::<S>(a, b);
+        VAndB16 => low::<S>(S::and(a, b));
+        VOrB16 => low::<S>(S::or(a, b));
+        VXorB16 => low::<S>(S::xor(a, b));
         VPackB32F16 => S::or(low::<S>(a), S::shl(b, S::splat(16)));
     }
     Ternary Half |S, (a, b, c)| {
         VFmaF16 => fma::<S>(a, b, c);
         VFmaLegacyF16 => fma::<S>(a, b, c);
         VFmacF16 => fma::<S>(a, b, c);
+        VFmamkF16 => fma::<S>(a, b, c);
+        VFmaakF16 => fma::<S>(a, b, c);
     }
     Ternary Never |S, (a, b, c)| {
         VMadU16 => imad::<S>(a, b, c);

@@ -21,6 +21,7 @@
 //! | `vop`, `prepare` | from an instruction of the vector encodings to steps; SDWA, DPP, modifiers |
 //! | `special` | reciprocals and the like, divisions, pairs: their ordinary cases |
 //! | `wide`, `compare64` | operations of 64 bits |
+//! | `dual` | both halves of VOPD |
 //! | `lane` | between scalar registers and lanes |
 //! | `matrix` | matrix operations |
 //! | `scalar` | SALU and branches |
@@ -28,8 +29,7 @@
 //!
 //! The reference engine keeps what compilers hardly write, and what costs more than its decoding:
 //! scalar stores and atomics, formatted buffers, `ds_*_src2`, registers found through M0, fields of
-//! MODE, messages, sleeping, sums of distances over 64 bits, cube maps. VOPD and masks of 32 bits
-//! are its, too.
+//! MODE, messages, sleeping, sums of distances over 64 bits, cube maps.
 //!
 //! Limits: an engine belongs to one thread.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
@@ -42,6 +42,7 @@ mod cache;
 mod chain;
 mod compare64;
 mod constants;
+mod dual;
 mod half;
 mod lane;
 mod matrix;
@@ -428,6 +429,9 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
             Flow::Slow => {
                 if let Some(exec) = cx.saved.take() {
                     cx.wave.set_pair(vkfd_isa::Operand::EXEC, exec);
+                }
+                if let Some(undo) = here.undo {
+                    undo.put_back(cx);
                 }
                 let Some(inst) = block.insts.get(here.inst as usize) else { return End::Slow };
                 cx.wave.pc = block.pc.wrapping_add(here.offset.into());

@@ -246,6 +246,14 @@ operations! {
     Binary Operands |S, (a, b)| {
         VMinF32 => least::<S>(a, b);
         VMaxF32 => most::<S>(a, b);
+        VCvtPkI16F32 => S::map2(a, b, |a, b| {
+            let short = |a: u32| u32::from(f32::from_bits(a) as i16 as u16);
+            short(a) | short(b) << 16
+        });
+        VCvtPkU16F32 => S::map2(a, b, |a, b| {
+            let short = |a: u32| u32::from(f32::from_bits(a) as u16);
+            short(a) | short(b) << 16
+        });
         VCvtPkrtzF16F32 => S::or(toward_zero::<S>(a), S::shl(toward_zero::<S>(b), S::splat(16)));
     }
     Ternary Never |S, (a, b, c)| {
@@ -278,6 +286,10 @@ operations! {
         VMax3U32 => S::max_u(S::max_u(a, b), c);
         VMed3I32 => S::max_i(S::min_i(a, b), S::min_i(S::max_i(a, b), c));
         VMed3U32 => S::max_u(S::min_u(a, b), S::min_u(S::max_u(a, b), c));
+        VMaxminI32 => S::min_i(S::max_i(a, b), c);
+        VMinmaxI32 => S::max_i(S::min_i(a, b), c);
+        VMaxminU32 => S::min_u(S::max_u(a, b), c);
+        VMinmaxU32 => S::max_u(S::min_u(a, b), c);
     }
     Ternary Never |S, (a, b, c)| {
         VPermB32 => S::map3(a, b, c, permute);
@@ -309,6 +321,8 @@ operations! {
     Ternary Operands |S, (a, b, c)| {
         VMin3F32 => least::<S>(least::<S>(a, b), c);
         VMax3F32 => most::<S>(most::<S>(a, b), c);
+        VMaxminF32 => least::<S>(most::<S>(a, b), c);
+        VMinmaxF32 => most::<S>(least::<S>(a, b), c);
         VMed3F32 => {
             let max = most::<S>(most::<S>(a, b), c);
             let other = S::select(S::feq(max, b), most::<S>(a, b), most::<S>(a, c));

@@ -9,6 +9,7 @@
 
 use super::simd::Simd;
 use super::step::{Cx, Flow, Step};
+use super::vector::vectors;
 use vkfd_isa::Operand;
 
 /// A part of a source, and modifiers.
@@ -88,7 +89,7 @@ unsafe fn part_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
             let width = step.scalar[3] & 0x7f;
             let part = Part { from: step.scalar[2], width, signed: step.scalar[3] & 128 != 0, keep, turn };
             let value = S::splat(part.of(cx.scalar(step.scalar[0])));
-            for group in 0..8 {
+            for group in 0..vectors(cx.all) {
                 S::store(to.add(8 * group), value);
             }
             return step.go_on(cx);
@@ -96,14 +97,14 @@ unsafe fn part_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
         let from = cx.row(step.src[0]);
         let (keep, turn) = (S::splat(keep), S::splat(turn));
         if up == 0 {
-            for group in 0..8 {
+            for group in 0..vectors(cx.all) {
                 let value = S::load(from.add(8 * group));
                 S::store(to.add(8 * group), S::xor(S::and(value, keep), turn));
             }
             return step.go_on(cx);
         }
         let (down, up) = (S::splat(step.scalar[2].into()), S::splat(up));
-        for group in 0..8 {
+        for group in 0..vectors(cx.all) {
             let value = S::shl(S::shr(S::load(from.add(8 * group)), down), up);
             let value = if step.scalar[3] & 128 != 0 { S::sar(value, up) } else { S::shr(value, up) };
             S::store(to.add(8 * group), S::xor(S::and(value, keep), turn));
@@ -123,7 +124,7 @@ unsafe fn halves_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
         let scalar = S::splat(if step.scalar[1] != 0 { cx.scalar(step.scalar[0]) } else { 0 });
         let from = cx.row(step.src[0]);
         let (turn, half) = (S::splat(step.imm as u32), S::splat(16));
-        for group in 0..8 {
+        for group in 0..vectors(cx.all) {
             let value = if step.scalar[1] != 0 { scalar } else { S::load(from.add(8 * group)) };
             let below = if low { S::shr(value, half) } else { S::and(value, S::splat(0xffff)) };
             let above = if high { S::and(value, S::splat(0xffff_0000)) } else { S::shl(value, half) };
@@ -143,7 +144,7 @@ unsafe fn widen_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     unsafe {
         let from = cx.row(step.src[0]);
         let mut bad = S::splat(0);
-        for group in 0..8 {
+        for group in 0..vectors(cx.all) {
             let half = S::load(from.add(8 * group));
             let nan = S::gt(S::and(half, S::splat(0x7fff)), S::splat(0x7c00));
             bad = S::or(bad, S::and(nan, S::lanes((exec >> (8 * group)) as u8)));
@@ -190,11 +191,11 @@ unsafe fn permute_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
             }
             readable &= active;
         }
-        for lane in 0..64 {
+        for lane in 0..8 * vectors(cx.all) {
             to.add(lane).write(from.add((lanes.from[lane] & 63).into()).read());
         }
         if readable != u64::MAX {
-            for group in 0..8 {
+            for group in 0..vectors(cx.all) {
                 let mask = S::lanes((readable >> (8 * group)) as u8);
                 S::store(to.add(8 * group), S::and(S::load(to.add(8 * group)), mask));
             }
@@ -226,7 +227,7 @@ unsafe fn keep_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the destination is a temporary row, which outlives the step; the source exists.
     unsafe {
         let from = cx.row(step.src[0]);
-        for group in 0..8 {
+        for group in 0..vectors(cx.all) {
             S::store(to.add(8 * group), S::load(from.add(8 * group)));
         }
         step.go_on(cx)
@@ -253,7 +254,7 @@ unsafe fn place_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
         let to = cx.row_mut(step.dst);
         let old = cx.row(step.src[0]);
         let (from, up) = (S::splat(from.into()), S::splat(32 - u32::from(from) - u32::from(width)));
-        for group in 0..8 {
+        for group in 0..vectors(cx.all) {
             let here = S::load(to.add(8 * group));
             let mut value = here;
             if clamp == CLAMP32 {
@@ -271,7 +272,7 @@ unsafe fn place_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
             } else if rest == PRESERVE {
                 value = S::or(value, S::and(S::load(old.add(8 * group)), S::splat(!mask)));
             }
-            if exec != u64::MAX {
+            if exec != cx.all {
                 value = S::select(S::lanes((exec >> (8 * group)) as u8), here, value);
             }
             S::store(to.add(8 * group), value);

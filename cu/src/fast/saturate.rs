@@ -87,6 +87,8 @@ operations! {
         VSubrevU16 => usub::<S>(b, a);
         VAddI16 => iadd::<S>(a, b);
         VSubI16 => isub::<S>(a, b);
+        VAddNcU16 => uadd::<S>(a, b);
+        VSubNcU16 => usub::<S>(a, b);
         VPkAddU16 => both!(S, uadd, a, b);
         VPkSubU16 => both!(S, usub, a, b);
         VPkAddI16 => both!(S, iadd, a, b);

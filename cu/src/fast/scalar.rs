@@ -281,6 +281,7 @@ operations! {
         SLshl4AddU32 => |a, b, scc| shifted(a, 4, b);
         SPackLlB32B16 => |a, b, scc| (a & 0xffff | b << 16, scc);
         SPackLhB32B16 => |a, b, scc| (a & 0xffff | b & 0xffff_0000, scc);
+        SPackHlB32B16 => |a, b, scc| (a >> 16 | b << 16, scc);
         SPackHhB32B16 => |a, b, scc| (a >> 16 | b & 0xffff_0000, scc);
         SAbsdiffI32 => |a, b, scc| logic((a.wrapping_sub(b) as i32).unsigned_abs());
     }
@@ -354,49 +355,65 @@ fn shifted(a: u32, by: u32, b: u32) -> (u32, bool) {
     (sum as u32, sum >> 32 != 0)
 }
 
-/// EXEC is saved and combined with the source; SCC: whether the new one is not zero.
-fn save(op: Op) -> Option<Run> {
+/// EXEC is saved and combined with the source; SCC: whether the new one is not zero. With the
+/// registers of each.
+fn save(op: Op) -> Option<(u8, Run)> {
     macro_rules! by {
-        (|$a:ident, $exec:ident| $new:expr) => {
-            by!(false | $a, $exec | $new)
-        };
-        ($written:literal |$a:ident, $exec:ident| $new:expr) => {{
+        ($words:tt $written:literal |$a:ident, $exec:ident| $new:expr) => {{
             unsafe fn run(step: &Step, cx: &mut Cx) -> Flow {
                 // SAFETY: EXEC's registers exist, and the step's.
                 unsafe {
-                    let ($a, $exec) = (read64(step, cx, 0), cx.pair(Operand::EXEC));
-                    let new: u64 = $new;
-                    cx.set_pair(Operand::EXEC, new);
+                    let ($a, $exec) = by!(@ read $words step cx);
+                    let new = $new;
+                    by!(@ write $words cx new);
                     // Last, also where it is EXEC itself.
-                    write64(step, cx, if $written { new } else { $exec });
+                    by!(@ save $words step cx if $written { new } else { $exec });
                     cx.wave.scc = new != 0;
                     step.go_on(cx)
                 }
             }
-            run as Run
+            ($words, run as Run)
         }};
+        (@ read 1 $step:ident $cx:ident) => { (read32($step, $cx, 0), $cx.scalar(Operand::EXEC)) };
+        (@ read 2 $step:ident $cx:ident) => { (read64($step, $cx, 0), $cx.pair(Operand::EXEC)) };
+        (@ write 1 $cx:ident $new:ident) => { $cx.scalars.add(Operand::EXEC.into()).write($new) };
+        (@ write 2 $cx:ident $new:ident) => { $cx.set_pair(Operand::EXEC, $new) };
+        (@ save 1 $step:ident $cx:ident $value:expr) => { write32($step, $cx, $value) };
+        (@ save 2 $step:ident $cx:ident $value:expr) => { write64($step, $cx, $value) };
     }
     Some(match op {
-        Op::SAndSaveexecB64 => by!(|a, exec| a & exec),
-        Op::SOrSaveexecB64 => by!(|a, exec| a | exec),
-        Op::SXorSaveexecB64 => by!(|a, exec| a ^ exec),
-        Op::SAndn2SaveexecB64 => by!(|a, exec| a & !exec),
-        Op::SOrn2SaveexecB64 => by!(|a, exec| a | !exec),
-        Op::SNandSaveexecB64 => by!(|a, exec| !(a & exec)),
-        Op::SNorSaveexecB64 => by!(|a, exec| !(a | exec)),
-        Op::SXnorSaveexecB64 => by!(|a, exec| !(a ^ exec)),
-        Op::SAndn1SaveexecB64 => by!(|a, exec| !a & exec),
-        Op::SOrn1SaveexecB64 => by!(|a, exec| !a | exec),
-        Op::SAndn1WrexecB64 => by!(true | a, exec | !a & exec),
-        Op::SAndn2WrexecB64 => by!(true | a, exec | a & !exec),
+        Op::SAndSaveexecB32 => by!(1 false |a, exec| a & exec),
+        Op::SOrSaveexecB32 => by!(1 false |a, exec| a | exec),
+        Op::SXorSaveexecB32 => by!(1 false |a, exec| a ^ exec),
+        Op::SAndn2SaveexecB32 => by!(1 false |a, exec| a & !exec),
+        Op::SOrn2SaveexecB32 => by!(1 false |a, exec| a | !exec),
+        Op::SNandSaveexecB32 => by!(1 false |a, exec| !(a & exec)),
+        Op::SNorSaveexecB32 => by!(1 false |a, exec| !(a | exec)),
+        Op::SXnorSaveexecB32 => by!(1 false |a, exec| !(a ^ exec)),
+        Op::SAndn1SaveexecB32 => by!(1 false |a, exec| !a & exec),
+        Op::SOrn1SaveexecB32 => by!(1 false |a, exec| !a | exec),
+        Op::SAndn1WrexecB32 => by!(1 true |a, exec| !a & exec),
+        Op::SAndn2WrexecB32 => by!(1 true |a, exec| a & !exec),
+        Op::SAndSaveexecB64 => by!(2 false |a, exec| a & exec),
+        Op::SOrSaveexecB64 => by!(2 false |a, exec| a | exec),
+        Op::SXorSaveexecB64 => by!(2 false |a, exec| a ^ exec),
+        Op::SAndn2SaveexecB64 => by!(2 false |a, exec| a & !exec),
+        Op::SOrn2SaveexecB64 => by!(2 false |a, exec| a | !exec),
+        Op::SNandSaveexecB64 => by!(2 false |a, exec| !(a & exec)),
+        Op::SNorSaveexecB64 => by!(2 false |a, exec| !(a | exec)),
+        Op::SXnorSaveexecB64 => by!(2 false |a, exec| !(a ^ exec)),
+        Op::SAndn1SaveexecB64 => by!(2 false |a, exec| !a & exec),
+        Op::SOrn1SaveexecB64 => by!(2 false |a, exec| !a | exec),
+        Op::SAndn1WrexecB64 => by!(2 true |a, exec| !a & exec),
+        Op::SAndn2WrexecB64 => by!(2 true |a, exec| a & !exec),
         _ => return None,
     })
 }
 
 /// The shape and handler of a scalar operation.
 pub(super) fn handler(op: Op) -> Option<(Shape, Run)> {
-    let shape = Shape { dst: 2, src: [2, 0], immediate: false, tied: false };
-    save(op).map(|run| (shape, run)).or_else(|| plain(op)).or_else(|| counter(op))
+    let shape = |words| Shape { dst: words, src: [words, 0], immediate: false, tied: false };
+    save(op).map(|(words, run)| (shape(words), run)).or_else(|| plain(op)).or_else(|| counter(op))
 }
 
 /// The handler of what uses the program counter; the first one ends no block. All have scalar

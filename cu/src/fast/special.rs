@@ -271,7 +271,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     steps.push(step);
     if inst.op == Op::VDivScaleF32 {
         let mut step = place.step(no_lanes);
-        step.scalar[3] = builder.layout.scalar(inst.sdst, 2)?;
+        step.scalar[3] = builder.layout.mask(inst.sdst)?;
         steps.push(step);
     }
     Some(())

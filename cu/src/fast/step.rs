@@ -68,6 +68,22 @@ impl Source {
     }
 }
 
+/// A row as it was: where it belongs, in bytes from the first, and the address of the copy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Undo {
+    pub(super) row: usize,
+    pub(super) copy: usize,
+}
+
+impl Undo {
+    /// Makes the row what it was.
+    pub(super) fn put_back(self, cx: &mut Cx) {
+        let from = std::ptr::with_exposed_provenance::<Row>(self.copy);
+        // SAFETY: the copy is a temporary row, which outlives the block; the wave has the row.
+        unsafe { cx.row_mut(self.row).cast::<Row>().write(from.read()) };
+    }
+}
+
 /// A pre-decoded instruction.
 pub(super) struct Step {
     pub(super) run: Run,
@@ -81,6 +97,9 @@ pub(super) struct Step {
     pub(super) scalar: [u8; 4],
     /// What else there is: a branch's target, an offset.
     pub(super) imm: i64,
+    /// What to put back before the reference engine executes the instruction, of which another step
+    /// was done already.
+    pub(super) undo: Option<Undo>,
     /// Index of the instruction in its block.
     pub(super) inst: u32,
     /// Bytes from the block's begin to the instruction.
@@ -254,12 +273,15 @@ impl<'a> Cx<'a> {
         unsafe { self.scalars.add(index.into()).cast::<u64>().write_unaligned(value) };
     }
 
-    /// Sets a mask of lanes: one register or two, as the wave has lanes.
+    /// Sets a mask of lanes: one register or two, as the wave has lanes. NULL takes nothing.
     ///
     /// # Safety
     /// As for `set_pair`.
     #[inline(always)]
     pub(super) unsafe fn set_mask(&mut self, index: u8, value: u64) {
+        if index == Operand::NULL {
+            return;
+        }
         // SAFETY: as in `pair`.
         unsafe {
             if self.all == u64::MAX {

@@ -7,6 +7,7 @@
 
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step};
+use super::vector::vectors;
 use vkfd_isa::{Op, Operand};
 
 /// What a step does in a sum of 64 bits.
@@ -99,7 +100,7 @@ unsafe fn lanes<S: Simd, const K: u8, const L: u8, const ALL: bool>(
         let (to, to_high) = (cx.row_mut(low.dst), cx.row_mut(high.dst));
         let (sign, ones) = (S::splat(1 << 31), S::splat(u32::MAX));
         let mut out = 0;
-        for group in 0..8 {
+        for group in 0..vectors(exec) {
             let store = |to: *mut u32, value: S::V| {
                 let to = to.add(8 * group);
                 if ALL {
@@ -133,7 +134,7 @@ unsafe fn body<S: Simd, const K: u8, const L: u8>(step: &Step, cx: &mut Cx) -> F
     unsafe {
         let high = &*step.next;
         let exec = cx.exec();
-        let out = if exec == u64::MAX {
+        let out = if exec == cx.all {
             lanes::<S, K, L, true>((step, high), cx, exec)
         } else {
             lanes::<S, K, L, false>((step, high), cx, exec)

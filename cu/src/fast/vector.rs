@@ -154,6 +154,19 @@ unsafe fn ordinary(step: &Step, cx: &Cx, check: Check, count: usize, kind: u8) -
 /// No source is in a scalar register.
 pub(super) const ROWS: u8 = 0;
 
+/// The lanes of a wave of 32: all that there are, or all that are active.
+pub(super) const LOW: u64 = 0xffff_ffff;
+
+/// Vectors of a row that have an active lane, or may.
+#[inline(always)]
+pub(super) fn vectors(exec: u64) -> usize {
+    if exec > LOW {
+        8
+    } else {
+        4
+    }
+}
+
 /// The vectors of a result, in registers until it is known that they can be stored.
 type Eight<V> = [V; 8];
 
@@ -167,8 +180,12 @@ macro_rules! finish {
                 for $i in 0..8 {
                     $s::store(to.add(8 * $i), $value.0);
                 }
+            } else if exec == LOW {
+                for $i in 0..4 {
+                    $s::store(to.add(8 * $i), $value.0);
+                }
             } else {
-                for $i in 0..8 {
+                for $i in 0..vectors(exec) {
                     let mask = $s::lanes((exec >> (8 * $i)) as u8);
                     let value = $value.0;
                     $s::store(to.add(8 * $i), $s::select(mask, $s::load(to.add(8 * $i)), value));
@@ -201,10 +218,30 @@ macro_rules! finish {
             for i in 0..8 {
                 $s::store(to.add(8 * i), values[i]);
             }
+        } else if exec == LOW && plain {
+            for $i in 0..4 {
+                let (value, here) = $value;
+                values[$i] = value;
+                if $check != Check::Result {
+                    bad = $s::or(bad, here);
+                }
+            }
+            if $check == Check::Result {
+                for i in 0..2 {
+                    bad = $s::or(bad, $s::unordered(values[2 * i], values[2 * i + 1]));
+                }
+            }
+            if $s::mask(bad) != 0 {
+                return $step.slow($cx);
+            }
+            for i in 0..4 {
+                $s::store(to.add(8 * i), values[i]);
+            }
         } else {
             // Results, too, are not denormal where MODE may not keep them.
             let limit = $s::splat(if plain || $check.halves() { 0 } else { LEAST });
-            for $i in 0..8 {
+            let vectors = vectors(exec);
+            for $i in 0..vectors {
                 let (value, here) = $value;
                 values[$i] = value;
                 let here = if $check == Check::Result { $s::unordered(value, value) } else { here };
@@ -214,7 +251,7 @@ macro_rules! finish {
             if $s::mask(bad) != 0 {
                 return $step.slow($cx);
             }
-            for i in 0..8 {
+            for i in 0..vectors {
                 let mask = $s::lanes((exec >> (8 * i)) as u8);
                 $s::store(to.add(8 * i), $s::select(mask, $s::load(to.add(8 * i)), values[i]));
             }
@@ -338,12 +375,22 @@ unsafe fn compare<S: Simd, O: Compare, const K: u8>(step: &Step, cx: &mut Cx) ->
         let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
         let mut mask = 0;
-        for i in 0..8 {
+        let exec = cx.exec();
+        let mut ask = |i: usize| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             mask |= u64::from(S::mask(O::f::<S>(a, b))) << (8 * i);
+        };
+        if exec > LOW {
+            for i in 0..8 {
+                ask(i);
+            }
+        } else {
+            for i in 0..4 {
+                ask(i);
+            }
         }
-        mask &= cx.exec();
+        mask &= exec;
         cx.set_mask(step.scalar[3], mask);
         if step.imm != 0 {
             cx.set_mask(vkfd_isa::Operand::EXEC, mask);
@@ -363,13 +410,13 @@ unsafe fn carry<S: Simd, O: Carry, const K: u8>(step: &Step, cx: &mut Cx) -> Flo
         let exec = cx.exec();
         let to = cx.row_mut(step.dst);
         let mut out = 0;
-        for i in 0..8 {
+        for i in 0..vectors(exec) {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             let carry = if O::IN { S::lanes((carry_in >> (8 * i)) as u8) } else { S::splat(0) };
             let (value, carry) = O::f::<S>(a, b, carry);
             out |= u64::from(S::mask(carry)) << (8 * i);
-            if exec == u64::MAX {
+            if exec == cx.all {
                 S::store(to.add(8 * i), value);
             } else {
                 let mask = S::lanes((exec >> (8 * i)) as u8);

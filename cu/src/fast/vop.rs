@@ -299,20 +299,22 @@ impl Builder<'_> {
         }
         match shape {
             ops::Shape::Compare { exec } => {
-                step.scalar[3] = self.layout.scalar(inst.dst, 2)?;
+                step.scalar[3] = self.layout.mask(inst.dst)?;
                 step.imm = exec.into();
             }
             ops::Shape::Carry { inward } => {
                 step.dst = self.layout.row(inst.dst, 1)? * ROW;
-                step.scalar[3] = self.layout.scalar(inst.sdst, 2)?;
+                step.scalar[3] = self.layout.mask(inst.sdst)?;
                 if inward {
-                    step.scalar[2] = self.layout.scalar(inst.src[2], 2)?;
+                    step.scalar[2] = self.layout.mask(inst.src[2])?;
                 }
             }
             _ => step.dst = self.layout.row(inst.dst, 1)? * ROW,
         }
         step.run = if choose {
-            step.scalar[2] = self.layout.scalar(inst.src[2], 2)?;
+            // The half of a dual instruction has VCC.
+            let vcc = Operand::Scalar(Operand::VCC);
+            step.scalar[2] = self.layout.mask(if inst.format == Format::Vopd { vcc } else { inst.src[2] })?;
             vector::choose_run::<vector::ByMask>(avx2, kind)?
         } else {
             handler(kind)?.1

@@ -512,8 +512,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         // Classes are no number.
         let modifiers = if second == 1 { modifiers & 0x11 } else { modifiers };
         step.scalar[2] = modifiers | if exec { TO_EXEC } else { 0 };
-        step.scalar[3] = builder.layout.scalar(inst.dst, 2)?;
-        step.dst = builder.layout.scalar(inst.dst, 2)?.into();
+        step.scalar[3] = builder.layout.mask(inst.dst)?;
         steps.push(step);
         return Some(());
     }
@@ -537,7 +536,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     step.scalar[3] = modifiers;
     step.dst = builder.layout.row(inst.dst, result)? * ROW;
     if carry {
-        step.scalar[3] = builder.layout.scalar(inst.sdst, 2)?;
+        step.scalar[3] = builder.layout.mask(inst.sdst)?;
     }
     steps.push(step);
     Some(())

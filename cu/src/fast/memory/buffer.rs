@@ -116,8 +116,9 @@ impl Find for Described {
         let unit = bytes.min(4);
         let swizzled = buffer.element != 0;
         // Of scratch: one private address.
-        let interleaved = swizzled && buffer.add_tid && (buffer.element, buffer.index_stride) == (4, 64);
-        if interleaved && step.scalar[2] & INDEX == 0 && (!write || exec == u64::MAX) {
+        let lanes = cx.all.count_ones();
+        let interleaved = swizzled && buffer.add_tid && (buffer.element, buffer.index_stride) == (4, lanes);
+        if interleaved && step.scalar[2] & INDEX == 0 && (!write || exec == cx.all) {
             let start = addressing.vector(exec.trailing_zeros() as usize % 64);
             let mut differ = 0;
             if step.scalar[2] & OFFSET != 0 {
@@ -131,10 +132,10 @@ impl Find for Described {
                 for (word, line) in lines.iter_mut().enumerate().take(N) {
                     let part = start.wrapping_add(4 * word as u32);
                     let offsets = Offsets { index: None, offset: start, scalar: addressing.scalar };
-                    let inside = [0, 63].into_iter().all(|lane| buffer.contains(offsets, lane, part, unit));
+                    let inside = [0, lanes - 1].into_iter().all(|lane| buffer.contains(offsets, lane, part, unit));
                     *line = addressing.base().wrapping_add(buffer.offset(0, part));
-                    let end = addressing.base().wrapping_add(buffer.offset(63, part));
-                    if !inside || end.wrapping_sub(*line) != 252 {
+                    let end = addressing.base().wrapping_add(buffer.offset(lanes - 1, part));
+                    if !inside || end.wrapping_sub(*line) != u64::from(4 * (lanes - 1)) {
                         return None;
                     }
                 }
@@ -315,7 +316,7 @@ pub(super) fn address(builder: &Builder, inst: &Inst, step: &mut Step) -> Option
     step.scalar[0] = layout.scalar(memory.base, 4)?;
     let mut constant = 0;
     step.scalar[1] = match memory.soffset {
-        Operand::None => NONE,
+        Operand::None | Operand::Scalar(Operand::NULL) => NONE,
         Operand::Int(value) => {
             constant = i32::from(value) as u32;
             NONE
@@ -341,7 +342,7 @@ pub(super) fn address(builder: &Builder, inst: &Inst, step: &mut Step) -> Option
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     let memory = &inst.memory;
     let layout = builder.layout;
-    if inst.format != Format::Mubuf || memory.lds || memory.tfe || layout.lanes != 64 {
+    if inst.format != Format::Mubuf || memory.lds || memory.tfe {
         return None;
     }
     let kind = kind(inst.op)?;

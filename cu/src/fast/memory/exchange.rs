@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Exchanges between lanes that are DS instructions, of waves of 64 on gfx9.
+//! Exchanges between lanes that are DS instructions, within 64 lanes on gfx9, within 32 on
+//! later targets.
 
 use crate::fast::block::{Builder, Place};
 use crate::fast::prepare::Lanes;
@@ -42,8 +43,10 @@ unsafe fn bpermute(step: &Step, cx: &mut Cx) -> Flow {
         let from = words(cx, step.src[1], exec);
         let address = cx.row(step.src[0]);
         let mut result = [0; 64];
+        let together: usize = step.scalar[0].into();
         for lane in 0..64 {
-            result[lane] = from[address.add(lane).read().wrapping_add(step.imm as u32) as usize / 4 % 64];
+            let index = address.add(lane).read().wrapping_add(step.imm as u32) as usize / 4;
+            result[lane] = from[(lane - lane % together + index % together) % 64];
         }
         write(step, cx, exec, &result);
     }
@@ -57,9 +60,11 @@ unsafe fn permute(step: &Step, cx: &mut Cx) -> Flow {
     unsafe {
         let (address, from) = (cx.row(step.src[0]), cx.row(step.src[1]));
         let mut result = [0; 64];
+        let together: usize = step.scalar[0].into();
         for lane in 0..64 {
             if exec >> lane & 1 != 0 {
-                let to = address.add(lane).read().wrapping_add(step.imm as u32) as usize / 4 % 64;
+                let index = address.add(lane).read().wrapping_add(step.imm as u32) as usize / 4;
+                let to = (lane - lane % together + index % together) % 64;
                 result[to] = from.add(lane).read();
             }
         }
@@ -93,10 +98,12 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         Op::DsSwizzleB32 => fixed,
         _ => return None,
     };
-    if !layout.target.is_gfx9() || layout.lanes != 64 || inst.memory.gds {
+    if inst.memory.gds {
         return None;
     }
     let mut step = place.step(run);
+    // Lanes among which a permute goes.
+    step.scalar[0] = if layout.target.is_gfx9() { 64 } else { 32 };
     step.imm = i64::from(inst.memory.offset);
     step.src[0] = Source::register(layout.row(inst.memory.vaddr, 1)? * ROW);
     if inst.op == Op::DsSwizzleB32 {

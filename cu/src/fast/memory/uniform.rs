@@ -80,7 +80,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     let mut step = place.step(if buffer { load_buffer } else { load });
     step.scalar[0] = builder.layout.scalar(inst.memory.base, if buffer { 4 } else { 2 })?;
     step.scalar[1] = match inst.memory.soffset {
-        Operand::None => NONE,
+        Operand::None | Operand::Scalar(Operand::NULL) => NONE,
         operand => builder.layout.scalar(operand, 1)?,
     };
     step.scalar[2] = count;
