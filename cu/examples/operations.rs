@@ -67,7 +67,8 @@ fn instructions<'a>(target: Target, encoding: &'a Encoding, packed: bool) -> imp
             let even = (4 * (u32::try_from(n).unwrap_or(0) + attempt)) & 0x1c;
             let value = match (attempt, field.width()) {
                 (0, _) => 0,
-                (_, 9 | 10) if attempt % 2 == 0 => 256 + even,
+                // All of them vector registers, or a mixture.
+                (_, 9 | 10) if attempt % 2 == 0 || attempt >> (n % 6) & 1 == 0 => 256 + even,
                 (_, 7..=10) => even,
                 (_, 4) if packed => 8,
                 // DPP8 has a code in the first source's place.

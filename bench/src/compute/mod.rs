@@ -38,8 +38,8 @@ use machine::Machine;
 
 /// Measure how fast the software GPU computes, against the host's own instructions
 ///
-/// One thread runs kernels of machine code: a chain of FMAs, a mix of instructions, a product of
-/// matrices by matrix instructions. Then kernels are launched on a GPU in this process, with all
+/// One thread runs kernels of machine code: chains of FMAs of 64 and 32 lanes, a mix of
+/// instructions, products of matrices by matrix instructions. Then kernels are launched on a GPU in this process, with all
 /// its threads: filling and copying 192 MiB, a product of matrices through LDS, an empty kernel,
 /// filling scattered ranges; and the GPU is suspended meanwhile. Yardsticks are the host's AVX2
 /// FMAs, memset, memcpy and naive code on one thread, the reference engine, a barrier packet and
@@ -66,6 +66,10 @@ pub struct Args {
 enum Work {
     /// The chain of FMAs
     Fma,
+    /// The same of 32 lanes, single and dual
+    Fma32,
+    /// Products by matrix instructions of gfx11
+    Wmma,
     /// The decoder
     Decoding,
     /// The mix of instructions
@@ -225,12 +229,18 @@ fn measure(args: &Args) -> Result<Report> {
         Work::Gemm => rounds.min(if options.quick { 2 } else { 5 }),
         _ => rounds,
     };
-    let bar = progress.bar("computing", works.iter().map(|work| of(*work)).sum());
+    let turns = |work| of(work) * if work == Work::Fma32 { 2 } else { 1 };
+    let bar = progress.bar("computing", works.iter().map(|work| turns(*work)).sum());
     let advance = || bar.advance();
     let mut rig = None;
     for work in works {
         match work {
-            Work::Fma => fma(&mut report, of(work), advance),
+            Work::Fma => chain(&mut report, of(work), &LANES64, advance),
+            Work::Fma32 => {
+                chain(&mut report, of(work), &LANES32, &advance);
+                chain(&mut report, of(work), &DUAL, advance);
+            }
+            Work::Wmma => chain(&mut report, of(work), &WMMA, advance),
             Work::Decoding => decoding::measure(&mut report, of(work), advance),
             Work::Mix => mix(&mut report, of(work), advance),
             Work::Gemm => gemm(&mut report, of(work), advance)?,
@@ -246,14 +256,60 @@ fn measure(args: &Args) -> Result<Report> {
     Ok(report)
 }
 
-fn fma(report: &mut Report, rounds: usize, advance: impl Fn()) {
+/// A kernel that does the same operation again and again.
+struct Chain {
+    what: &'static str,
+    target: Target,
+    code: &'static [u32],
+    lanes: u8,
+    turns: u32,
+    /// Floating-point operations of a turn.
+    flops: f64,
+    limit: f64,
+}
+
+const LANES64: Chain = Chain {
+    what: FMA,
+    target: Target::Gfx900,
+    code: code::FMA,
+    lanes: 64,
+    turns: 20_000,
+    flops: 32.0 * 64.0 * 2.0,
+    limit: 0.2,
+};
+
+const LANES32: Chain = Chain {
+    what: "chain of FMAs of 32 lanes, one thread: speed relative to the host's AVX2 FMAs",
+    target: Target::Gfx1100,
+    code: code::FMA32,
+    lanes: 32,
+    turns: 40_000,
+    flops: 32.0 * 32.0 * 2.0,
+    limit: 0.15,
+};
+
+const DUAL: Chain = Chain {
+    what: "chain of dual FMAs of 32 lanes, one thread: speed relative to the host's AVX2 FMAs",
+    code: code::DUAL,
+    ..LANES32
+};
+
+const WMMA: Chain = Chain {
+    what: "f16 WMMA of 16 x 16 x 16, one thread: speed relative to the host's AVX2 FMAs",
+    code: code::WMMA,
+    turns: 1000,
+    flops: 32.0 * 2.0 * 16.0 * 16.0 * 16.0,
+    limit: 0.2,
+    ..LANES32
+};
+
+fn chain(report: &mut Report, rounds: usize, chain: &Chain, advance: impl Fn()) {
     let mut samples = Samples::default();
-    let mut machine = Machine::new(Target::Gfx900, code::FMA, 1);
-    let turns = 20_000;
-    let flops = host::fma_flops(500_000);
+    let mut machine = Machine::new(chain.target, chain.code, 1);
     for round in 0..rounds {
         let time = machine.run(|wave| {
-            wave.scalar[0] = turns;
+            wave.scalar[0] = chain.turns;
+            wave.lanes = chain.lanes;
             // What are offsets otherwise would be denormal factors.
             (wave.rows[2], wave.rows[3]) = (wave.rows[0], wave.rows[0]);
         });
@@ -261,8 +317,8 @@ fn fma(report: &mut Report, rounds: usize, advance: impl Fn()) {
         samples.add_to(round, Who::Yardstick, host::fma(500_000));
         advance();
     }
-    let amounts = [f64::from(turns) * 32.0 * 128.0, flops];
-    add(report, &samples, Row { what: FMA, unit: "flop", yardstick: "AVX2 FMAs", amounts, limit: 0.2 });
+    let amounts = [f64::from(chain.turns) * chain.flops, host::fma_flops(500_000)];
+    add(report, &samples, Row { what: chain.what, unit: "flop", yardstick: "AVX2 FMAs", amounts, limit: chain.limit });
 }
 
 fn mix(report: &mut Report, rounds: usize, advance: impl Fn()) {

@@ -11,7 +11,7 @@ use super::chain::Chained;
 use super::chain::{self, Operands};
 use super::constants::Constants;
 use super::step::{Run, Source, Step};
-use super::{dual, lane, matrix, memory, mix, packed, scalar, special, sum, wide};
+use super::{aligned, dual, lane, matrix, memory, mix, packed, scalar, special, sum, wide, wmma};
 use crate::exit::{Exit, Refusal};
 use crate::fidelity::{fidelity, Fidelity};
 use crate::reference::memory::{kind, Kind};
@@ -514,6 +514,8 @@ impl Builder<'_> {
                     .or_else(|| mix::translate(self, inst, place, steps))
                     .or_else(|| wide::translate(self, inst, place, steps))
                     .or_else(|| matrix::translate(self, inst, place, steps))
+                    .or_else(|| aligned::translate(self, inst, place, steps))
+                    .or_else(|| wmma::translate(self, inst, place, steps))
             }
             Format::Vopd => dual::translate(self, inst, place, steps),
             _ => memory::translate(self, inst, place, steps),

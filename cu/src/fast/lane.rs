@@ -122,10 +122,66 @@ unsafe fn count(step: &Step, cx: &mut Cx) -> Flow {
     step.done(cx)
 }
 
+/// Lanes of a row of 16, or of its neighbour, by selectors of four bits: of `scalar[0..2]`, or
+/// constants in `imm`. `scalar[2]`: bit 0, inactive lanes are read, too; bit 1, others read zero;
+/// bit 2, of the neighbour.
+unsafe fn permute16(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    let how = step.scalar[2];
+    // SAFETY: the step's rows and registers exist; the source is read before it is written.
+    unsafe {
+        let half = |index: usize, constant: i64| match step.scalar[index] {
+            CONSTANT => u64::from(constant as u32),
+            n => cx.scalar(n).into(),
+        };
+        let selectors = half(0, step.imm) | half(1, step.imm >> 32) << 32;
+        let from = cx.row(step.src[0]).cast::<[u32; 64]>().read();
+        let to = cx.row_mut(step.dst);
+        for lane in 0..cx.all.count_ones() as usize {
+            let select = (selectors >> (4 * (lane % 16)) & 15) as usize;
+            let other = (lane & !15) ^ if how & 4 != 0 { 16 } else { 0 } | select;
+            let read = how & 1 != 0 || exec >> other & 1 != 0;
+            if exec >> lane & 1 != 0 && (read || how & 2 != 0) {
+                to.add(lane).write(if read { from[other] } else { 0 });
+            }
+        }
+    }
+    step.done(cx)
+}
+
+/// A selector that is no register.
+const CONSTANT: u8 = 255;
+
+/// Makes a step of `v_permlane16_b32` or `v_permlanex16_b32`.
+fn translate_permute(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let mut step = place.step(permute16);
+    step.src[0] = Source::register(builder.layout.row(inst.src[0], 1)? * ROW);
+    for index in 0..2 {
+        let constant = match inst.src[index + 1] {
+            operand @ Operand::Scalar(_) => {
+                step.scalar[index] = builder.layout.scalar(operand, 1)?;
+                continue;
+            }
+            Operand::Int(value) => i32::from(value) as u32,
+            Operand::Literal(value) => value,
+            _ => return None,
+        };
+        step.scalar[index] = CONSTANT;
+        step.imm |= i64::from(constant) << (32 * index);
+    }
+    step.scalar[2] = inst.mods.op_sel & 3 | u8::from(inst.op == Op::VPermlanex16B32) << 2;
+    step.dst = builder.layout.row(inst.dst, 1)? * ROW;
+    steps.push(step);
+    Some(())
+}
+
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     if inst.op == Op::VPkMovB32 {
         return translate_pair(builder, inst, place, steps);
+    }
+    if matches!(inst.op, Op::VPermlane16B32 | Op::VPermlanex16B32) {
+        return translate_permute(builder, inst, place, steps);
     }
     if inst.mods != Mods::default() {
         return None;

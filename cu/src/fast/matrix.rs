@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Matrix operations of CDNA2, all shapes, on processors with AVX2.
+//! Matrix operations of CDNA2, all shapes, and those of CDNA3 that are the same there, on processors with AVX2.
 //!
 //! Eight lanes of D are eight columns of a row (of 4 by 4 blocks, a row of two blocks). A's
 //! elements are broadcast, B's rows are vectors, which stay for all rows of D. Where elements lie
@@ -15,7 +15,7 @@
 use super::block::{Builder, Place};
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::{inline_float, Kind};
+use crate::reference::{inline_float, matrix_shape, Element, Kind};
 use std::mem::MaybeUninit;
 use vkfd_isa::{Inst, Mods, Op, Operand, Target};
 
@@ -145,7 +145,7 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
     // SAFETY: the step's rows exist. All of `out` is written before it is read.
     unsafe {
         let sources = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
-        let (mut a, mut b) = ([[0; 64]; 4], [[0; 64]; 4]);
+        let (mut a, mut b) = ([[0; 64]; 8], [[0; 64]; 8]);
         for n in 0..in_lane {
             element::<S, KIND>(sources[0], n, &mut a[n]);
             element::<S, KIND>(sources[1], n, &mut b[n]);
@@ -318,13 +318,23 @@ shapes! {
     VMfmaI32_4x4x4i8 body 4 4 16 I8 8;
     VMfmaI32_32x32x8i8 body 32 8 1 I8 8;
     VMfmaI32_16x16x16i8 body 16 16 1 I8 8;
+    VMfmaI32_32x32x16I8 body 32 16 1 I8 8;
+    VMfmaI32_16x16x32I8 body 16 32 1 I8 8;
     VMfmaF64_16x16x4f64 double 16 4 1 F32 64;
     VMfmaF64_4x4x4f64 double 4 4 4 F32 64;
 }
 
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    if inst.mods != Mods::default() || builder.layout.target != Target::Gfx90a {
+    // CDNA3 adds shorter numbers in another way, see `aligned`.
+    let known = match builder.layout.target {
+        Target::Gfx90a => true,
+        Target::Gfx942 => {
+            matrix_shape(inst.op).is_some_and(|shape| matches!(shape.a, Element::F64 | Element::F32 | Element::I8))
+        }
+        _ => false,
+    };
+    if inst.mods != Mods::default() || !known {
         return None;
     }
     let (run, words, results) = shape(inst.op, builder.avx2)?;

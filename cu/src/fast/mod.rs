@@ -23,7 +23,7 @@
 //! | `wide`, `compare64` | operations of 64 bits |
 //! | `dual` | both halves of VOPD |
 //! | `lane` | between scalar registers and lanes |
-//! | `matrix` | matrix operations |
+//! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
 //! | `scalar` | SALU and branches |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
@@ -35,6 +35,7 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 #![allow(clippy::needless_range_loop, reason = "lanes of several rows at once")]
 
+mod aligned;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod block;
@@ -62,6 +63,7 @@ mod unfused;
 mod vector;
 mod vop;
 mod wide;
+mod wmma;
 
 use crate::exit::{Exit, Miss, Stop};
 use crate::group::Group;

@@ -6,8 +6,10 @@ use super::block::{Builder, Place};
 use super::half::pairs;
 use super::ops::{self, Shape};
 use super::prepare::Part;
+use super::simd::Simd;
 use super::step::{Step, ROW};
-use super::{saturate, unfused, vector};
+use super::vector::{self, Check, Ternary};
+use super::{saturate, unfused};
 use crate::reference::{kinds, Kind};
 use vkfd_isa::{Extension, Inst, Op};
 
@@ -16,8 +18,61 @@ fn is_float(op: Op) -> bool {
     matches!(op, Op::VPkAddF16 | Op::VPkMulF16 | Op::VPkMinF16 | Op::VPkMaxF16 | Op::VPkFmaF16)
 }
 
+/// A dot product of integers, of which each source may have a sign.
+struct Signs<const BITS: u32, const A: bool, const B: bool>;
+
+impl<const BITS: u32, const A: bool, const B: bool> Ternary for Signs<BITS, A, B> {
+    const CHECK: Check = Check::Never;
+    #[inline(always)]
+    unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
+        let part = |word: u32, n: u32, sign: bool| {
+            let up = word << (32 - BITS - BITS * n);
+            if sign {
+                (up as i32 >> (32 - BITS)) as u32
+            } else {
+                up >> (32 - BITS)
+            }
+        };
+        // SAFETY: the caller's.
+        unsafe {
+            S::map3(a, b, c, |a, b, c| {
+                (0..32 / BITS).fold(c, |sum, n| sum.wrapping_add(part(a, n, A).wrapping_mul(part(b, n, B))))
+            })
+        }
+    }
+}
+
+/// Makes a step of the dot products whose modifiers say which source has signs.
+fn translate_signs(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let avx2 = builder.avx2;
+    if inst.mods.clamp || inst.extension != Extension::None {
+        return None;
+    }
+    let eight = inst.op == Op::VDot4I32Iu8;
+    let run = match (eight, inst.mods.neg & 3) {
+        (true, 0) => vector::ternary_run::<Signs<8, false, false>>(avx2, 0),
+        (true, 1) => vector::ternary_run::<Signs<8, true, false>>(avx2, 0),
+        (true, 2) => vector::ternary_run::<Signs<8, false, true>>(avx2, 0),
+        (true, _) => vector::ternary_run::<Signs<8, true, true>>(avx2, 0),
+        (_, 0) => vector::ternary_run::<Signs<4, false, false>>(avx2, 0),
+        (_, 1) => vector::ternary_run::<Signs<4, true, false>>(avx2, 0),
+        (_, 2) => vector::ternary_run::<Signs<4, false, true>>(avx2, 0),
+        _ => vector::ternary_run::<Signs<4, true, true>>(avx2, 0),
+    };
+    let mut step = place.step(run?);
+    for index in 0..3 {
+        step.src[index] = builder.part_source(inst.src[index], Kind::B32, Part::ALL, index, place, steps)?;
+    }
+    step.dst = builder.layout.row(inst.dst, 1)? * ROW;
+    steps.push(step);
+    Some(())
+}
+
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    if matches!(inst.op, Op::VDot4I32Iu8 | Op::VDot8I32Iu4) {
+        return translate_signs(builder, inst, place, steps);
+    }
     let dot = matches!(inst.op, Op::VDot2F32F16 | Op::VDot2I32I16 | Op::VDot2U32U16);
     let (shape, run) = match inst.op {
         Op::VDot2F32F16 => (Shape::Ternary, unfused::dot2(builder.avx2)?),

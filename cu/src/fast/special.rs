@@ -62,12 +62,50 @@ fn rsq(a: u32) -> u32 {
 }
 
 ordinary! {
-    VRcpF32 1..=252 true |S, a| S::fdiv(S::splat(0x3f80_0000), a);
     VRsqF32 1..=254 false |S, a| S::map(a, rsq);
-    VExpF32 64..=133 true |S, a| S::map(a, |a| (libm::exp2(f64::from(f32::from_bits(a))) as f32).to_bits());
-    VLogF32 1..=254 false |S, a| S::map(a, |a| {
-        if a == 0x3f80_0000 { u32::MAX } else { (libm::log2(f64::from(f32::from_bits(a))) as f32).to_bits() }
-    });
+}
+
+/// A denormal as zero, with its sign.
+#[inline(always)]
+unsafe fn flush<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        let none = S::eq(S::and(a, S::splat(EXPONENT)), S::splat(0));
+        S::select(none, a, S::and(a, S::splat(1 << 31)))
+    }
+}
+
+/// Operations with one source that know no denormals: the function, and what has no result.
+macro_rules! flushing {
+    ($($op:ident |$s:ident, $a:ident| $body:expr, $bad:expr;)*) => {
+        $(
+            struct $op;
+            impl Unary for $op {
+                const CHECK: Check = Check::Custom;
+                #[inline(always)]
+                unsafe fn f<$s: Simd>($a: $s::V) -> $s::V {
+                    // SAFETY: the caller's.
+                    unsafe {
+                        let $a = flush::<$s>($a);
+                        flush::<$s>($body)
+                    }
+                }
+                #[inline(always)]
+                unsafe fn bad<$s: Simd>($a: $s::V) -> $s::V {
+                    // SAFETY: the caller's.
+                    unsafe { $s::or($s::unordered($a, $a), $bad) }
+                }
+            }
+        )*
+    };
+}
+
+flushing! {
+    VRcpF32 |S, a| S::fdiv(S::splat(0x3f80_0000), a), S::splat(0);
+    VExpF32 |S, a| S::map(a, |a| (libm::exp2(f64::from(f32::from_bits(a))) as f32).to_bits()), S::splat(0);
+    VLogF32 |S, a| {
+        S::map(a, |a| (libm::log2(f64::from(f32::from_bits(a))) as f32).to_bits())
+    }, S::flt(flush::<S>(a), S::splat(0));
 }
 
 /// Sine or cosine of what is less than 256 turns.

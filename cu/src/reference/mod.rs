@@ -56,6 +56,7 @@ use flow::Next;
 use vkfd_isa::{decode, Format, Inst, Op, MAX_WORDS};
 
 pub(crate) use kind::Kind;
+pub(crate) use matrix::{shape as matrix_shape, Element, Shape as MatrixShape};
 pub(crate) use transcendental::{cosine, sine};
 
 /// Kinds of a vector operation's operands, for who prepares them elsewhere.

@@ -171,7 +171,7 @@ unsafe fn buffer<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
 pub(super) fn in_buffer(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     let (memory, layout) = (&inst.memory, builder.layout);
     let Kind::Atomic { op, wide } = kind(inst.op)? else { return None };
-    if memory.lds || memory.tfe || layout.lanes != 64 {
+    if memory.lds || memory.tfe {
         return None;
     }
     let mut step = place.step(if wide { buffer::<true> } else { buffer::<false> });

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+// gfx1100, waves of 32. A chain of 32 fused multiplications and additions, s0 times.
+loop:
+  v_fma_f32 v8, v0, v4, v8
+  v_fma_f32 v9, v1, v5, v9
+  v_fma_f32 v10, v2, v6, v10
+  v_fma_f32 v11, v3, v7, v11
+  v_fma_f32 v12, v0, v4, v12
+  v_fma_f32 v13, v1, v5, v13
+  v_fma_f32 v14, v2, v6, v14
+  v_fma_f32 v15, v3, v7, v15
+  v_fma_f32 v8, v0, v4, v8
+  v_fma_f32 v9, v1, v5, v9
+  v_fma_f32 v10, v2, v6, v10
+  v_fma_f32 v11, v3, v7, v11
+  v_fma_f32 v12, v0, v4, v12
+  v_fma_f32 v13, v1, v5, v13
+  v_fma_f32 v14, v2, v6, v14
+  v_fma_f32 v15, v3, v7, v15
+  v_fma_f32 v8, v0, v4, v8
+  v_fma_f32 v9, v1, v5, v9
+  v_fma_f32 v10, v2, v6, v10
+  v_fma_f32 v11, v3, v7, v11
+  v_fma_f32 v12, v0, v4, v12
+  v_fma_f32 v13, v1, v5, v13
+  v_fma_f32 v14, v2, v6, v14
+  v_fma_f32 v15, v3, v7, v15
+  v_fma_f32 v8, v0, v4, v8
+  v_fma_f32 v9, v1, v5, v9
+  v_fma_f32 v10, v2, v6, v10
+  v_fma_f32 v11, v3, v7, v11
+  v_fma_f32 v12, v0, v4, v12
+  v_fma_f32 v13, v1, v5, v13
+  v_fma_f32 v14, v2, v6, v14
+  v_fma_f32 v15, v3, v7, v15
+  s_sub_u32 s0, s0, 1
+  s_cmp_lg_u32 s0, 0
+  s_cbranch_scc1 loop
+  s_endpgm

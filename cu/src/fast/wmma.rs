@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Matrix operations of gfx11, on processors with AVX2: D = A * B + C of 16 by 16.
+//!
+//! Eight lanes of D are eight columns of a row. A's elements are broadcast, B's rows are vectors.
+//! Where elements lie, and the order of sums, is the reference engine's `wmma`: a chain of fused
+//! operations over k. What has a NaN in the result is the reference engine's, and so are negations.
+
+use super::block::{Builder, Place};
+use super::half::single;
+use super::simd::Simd;
+use super::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::reference::{inline_float, Kind};
+use vkfd_isa::{Inst, Op, Operand};
+
+const F16: u8 = 0;
+const BF16: u8 = 1;
+const I8: u8 = 2;
+const I4: u8 = 3;
+
+/// Rows and columns.
+const SIZE: usize = 16;
+/// D has no more rows than this in a register's half, or words.
+const GROUP: usize = 4;
+
+/// Elements of a matrix by k, then row or column.
+type Elements = [[u32; SIZE]; SIZE];
+
+/// Takes all elements out of the registers: numbers as single precision, integers as words.
+/// `signed`: those have a sign.
+#[inline(always)]
+unsafe fn elements<S: Simd, const KIND: u8>(rows: *const u32, signed: bool) -> Elements {
+    let mut all = [[0; SIZE]; SIZE];
+    let in_word = match KIND {
+        F16 | BF16 => 2,
+        I8 => 4,
+        _ => 8,
+    };
+    let bits = 32 / in_word as u32;
+    // SAFETY: the rows exist.
+    unsafe {
+        for (k, to) in all.iter_mut().enumerate() {
+            for i in 0..2 {
+                let word = S::load(rows.add(64 * (k / in_word) + 8 * i));
+                let at = bits * (k % in_word) as u32;
+                let value = match KIND {
+                    F16 => single::<S>(S::shr(word, S::splat(at))),
+                    BF16 if at == 0 => S::shl(word, S::splat(16)),
+                    BF16 => S::and(word, S::splat(0xffff_0000)),
+                    _ => {
+                        let up = S::shl(word, S::splat(32 - bits - at));
+                        if signed {
+                            S::sar(up, S::splat(32 - bits))
+                        } else {
+                            S::shr(up, S::splat(32 - bits))
+                        }
+                    }
+                };
+                S::store(to.as_mut_ptr().add(8 * i), value);
+            }
+        }
+    }
+    all
+}
+
+/// A number of single precision as bfloat16, to the nearest; it is no NaN.
+#[inline(always)]
+unsafe fn to_brain<S: Simd>(value: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        let even = S::and(S::shr(value, S::splat(16)), S::splat(1));
+        S::shr(S::add(S::add(value, S::splat(0x7fff)), even), S::splat(16))
+    }
+}
+
+/// `NARROW`: C and D have 16 bits, in the half that `scalar[1]` says. `scalar[0]`: C is a constant,
+/// `imm`. `scalar[2]`: which of A and B have signs.
+#[inline(always)]
+unsafe fn body<S: Simd, const KIND: u8, const NARROW: bool>(step: &Step, cx: &mut Cx) -> Flow {
+    let floats = KIND == F16 || KIND == BF16;
+    // Vectors of a register, and registers of D.
+    let vectors = cx.all.count_ones() as usize / 8;
+    let registers = 32 / vectors;
+    // SAFETY: the step's rows exist. D is written when A, B and C have been read.
+    unsafe {
+        let a = elements::<S, KIND>(cx.row(step.src[0]), step.scalar[2] & 1 != 0);
+        let b = elements::<S, KIND>(cx.row(step.src[1]), step.scalar[2] & 2 != 0);
+        let (c, to) = (cx.row(step.src[2]), cx.row_mut(step.dst));
+        let (half, up) = (S::splat(if step.scalar[1] != 0 { 16 } else { 0 }), step.scalar[1] != 0);
+        let mut out = [[0u32; 8]; 32];
+        let mut bad = S::splat(0);
+        // Row `i` of D, columns from `8 * j` on, are vector `at` of the registers.
+        for j in 0..2 {
+            for first in (0..SIZE).step_by(GROUP) {
+                let at = |n: usize| {
+                    let vector = 2 * (first + n) + j;
+                    64 * (vector / vectors) + 8 * (vector % vectors)
+                };
+                let mut sums = [S::splat(0); GROUP];
+                for (n, sum) in sums.iter_mut().enumerate() {
+                    let word = if step.scalar[0] != 0 { S::splat(step.imm as u32) } else { S::load(c.add(at(n))) };
+                    *sum = match KIND {
+                        F16 if NARROW => single::<S>(S::shr(word, half)),
+                        BF16 if NARROW => S::shl(S::shr(word, half), S::splat(16)),
+                        _ => word,
+                    };
+                }
+                for k in 0..SIZE {
+                    let right = S::load(b[k].as_ptr().add(8 * j));
+                    for (n, sum) in sums.iter_mut().enumerate() {
+                        let left = S::splat(a[k][first + n]);
+                        *sum = if floats { S::fma(left, right, *sum) } else { S::add(S::mul(left, right), *sum) };
+                    }
+                }
+                for (n, &sum) in sums.iter().enumerate() {
+                    if floats {
+                        bad = S::or(bad, S::unordered(sum, sum));
+                    }
+                    let value = if NARROW {
+                        let short = if KIND == F16 { S::narrow(sum) } else { to_brain::<S>(sum) };
+                        let old = S::load(to.add(at(n)));
+                        let keep = S::and(old, S::splat(if up { 0xffff } else { 0xffff_0000 }));
+                        S::or(keep, S::shl(short, half))
+                    } else {
+                        sum
+                    };
+                    S::store(out[2 * (first + n) + j].as_mut_ptr(), value);
+                }
+            }
+        }
+        if S::mask(bad) != 0 {
+            return step.slow(cx);
+        }
+        for register in 0..registers {
+            for vector in 0..vectors {
+                let value = S::load(out[register * vectors + vector].as_ptr());
+                S::store(to.add(64 * register + 8 * vector), value);
+            }
+        }
+    }
+    step.done(cx)
+}
+
+fn run<const KIND: u8, const NARROW: bool>(avx2: bool) -> Option<Run> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        unsafe fn wide<const KIND: u8, const NARROW: bool>(step: &Step, cx: &mut Cx) -> Flow {
+            // SAFETY: the caller's.
+            unsafe { body::<super::avx2::Avx2, KIND, NARROW>(step, cx) }
+        }
+        avx2.then_some(wide::<KIND, NARROW> as Run)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _: Run = body::<super::simd::Portable, KIND, NARROW>;
+        let _ = avx2;
+        None
+    }
+}
+
+/// Makes a step of these operations.
+pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let avx2 = builder.avx2;
+    let (handler, words, floats) = match inst.op {
+        Op::VWmmaF32_16x16x16F16 => (run::<F16, false>(avx2)?, 8, true),
+        Op::VWmmaF32_16x16x16Bf16 => (run::<BF16, false>(avx2)?, 8, true),
+        Op::VWmmaF16_16x16x16F16 => (run::<F16, true>(avx2)?, 8, true),
+        Op::VWmmaBf16_16x16x16Bf16 => (run::<BF16, true>(avx2)?, 8, true),
+        Op::VWmmaI32_16x16x16Iu8 => (run::<I8, false>(avx2)?, 4, false),
+        Op::VWmmaI32_16x16x16Iu4 => (run::<I4, false>(avx2)?, 2, false),
+        _ => return None,
+    };
+    if inst.mods.clamp || inst.mods.abs != 0 || floats && (inst.mods.neg != 0 || inst.mods.neg_hi != 0) {
+        return None;
+    }
+    let layout = builder.layout;
+    let results = 256 / usize::from(layout.lanes);
+    let mut step = place.step(handler);
+    for index in 0..2 {
+        step.src[index] = Source::register(layout.row(inst.src[index], words)? * ROW);
+    }
+    match inst.src[2] {
+        Operand::Vgpr(_) => step.src[2] = Source::register(layout.row(inst.src[2], results)? * ROW),
+        operand => {
+            step.imm = match operand {
+                Operand::Int(value) => i64::from(i32::from(value) as u32),
+                Operand::Float(code) => inline_float(code, Kind::F32) as i64,
+                _ => return None,
+            };
+            step.scalar[0] = 1;
+        }
+    }
+    step.scalar[1] = inst.mods.op_sel & 4;
+    step.scalar[2] = inst.mods.neg;
+    step.dst = layout.row(inst.dst, results)? * ROW;
+    steps.push(step);
+    Some(())
+}
