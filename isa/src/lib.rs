@@ -15,6 +15,7 @@
 //! | `op` | the operations of all targets |
 //! | `inst`, `operand` | decoded instructions |
 //! | `decode`, `tree` | from words to instructions |
+//! | `hardware` | what gfx11 takes beyond the tables |
 //! | `disasm`, `names` | their text |
 //! | `encodings` | the tables as data, for generators of code |
 //! | `table`, `tables` | the generated tables, and their form |
@@ -23,6 +24,7 @@
 mod decode;
 mod disasm;
 mod encodings;
+mod hardware;
 mod inst;
 mod names;
 mod op;
@@ -37,6 +39,7 @@ mod tree;
 pub use decode::{decode, DecodeError, MAX_WORDS};
 pub use disasm::disassemble;
 pub use encodings::{encodings, BitField, Encoding, Field, FieldKind};
+pub use hardware::decode_as_hardware;
 pub use inst::{Dpp, DppKind, Extension, Format, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
 pub use op::Op;
 pub use operand::{Operand, Special};

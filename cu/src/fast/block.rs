@@ -18,7 +18,7 @@ use crate::reference::memory::{kind, Kind};
 use crate::wave::Wave;
 use crate::world::{Access, World};
 use std::cell::Cell;
-use vkfd_isa::{decode, DecodeError, Extension, Format, Inst, Op, Operand, Target, MAX_WORDS};
+use vkfd_isa::{decode_as_hardware, DecodeError, Extension, Format, Inst, Op, Operand, Target, MAX_WORDS};
 #[cfg(feature = "sabotage")]
 use vkfd_sabotage::{Switch, Switches};
 
@@ -248,7 +248,7 @@ impl Block {
             (*word, *host) = fetch(world, at.wrapping_add(4 * count as u64))?;
             count += 1;
             let code = words.get(..count).unwrap_or_default();
-            match decode(self.layout.target, code) {
+            match decode_as_hardware(self.layout.target, code) {
                 Ok(inst) => {
                     if self.words.is_empty() {
                         self.host[0] = hosts[0];

@@ -53,7 +53,7 @@ use crate::launch::Engine;
 use crate::wave::Wave;
 use crate::world::{Access, World};
 use flow::Next;
-use vkfd_isa::{decode, Format, Inst, Op, MAX_WORDS};
+use vkfd_isa::{decode_as_hardware, Format, Inst, Op, MAX_WORDS};
 
 pub(crate) use kind::Kind;
 pub(crate) use matrix::{shape as matrix_shape, Element, Shape as MatrixShape};
@@ -160,7 +160,7 @@ pub fn fetch<W: World>(wave: &Wave, world: &mut W) -> Result<Inst, Exit> {
     // More than the first word is fetched only as far as the instruction goes: what follows it may
     // not be there.
     loop {
-        match decode(wave.target, words.get(..count).unwrap_or(&[])) {
+        match decode_as_hardware(wave.target, words.get(..count).unwrap_or(&[])) {
             Ok(inst) => return Ok(inst),
             // Fixed bits may lie in a word that is not there yet, so an unknown beginning is no
             // verdict.
