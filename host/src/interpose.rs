@@ -7,8 +7,9 @@
 //! raw system call), end. A library that does not want that does not turn the feature on; whether
 //! the hooks are in effect is found out at run time ([`interposed`]).
 //!
-//! Together with userfaultfd the hooks announce only what that cannot show: mprotect and
-//! `MADV_PAGEOUT`.
+//! Together with userfaultfd the hooks announce only what that cannot show: mprotect,
+//! `MADV_PAGEOUT`, and that memory is unmapped which cannot be registered there, such as a file
+//! that is mapped shared and read-only.
 //!
 //! A hook entered while its thread is inside another one does just the system call: callbacks
 //! change no watched mappings.
@@ -131,6 +132,18 @@ mod hooks {
         result
     }
 
+    /// Where userfaultfd tells of unmaps: tells of the one of `span` that it cannot.
+    fn announce_unheard(span: Option<CpuSpan>) {
+        let mm = if INSIDE.get() { None } else { Mm::current().filter(|mm| mm.source() == Source::Userfaultfd) };
+        if let Some((mm, span)) = mm.zip(span) {
+            INSIDE.set(true);
+            let errno = errno();
+            mm.unheard_goes(span);
+            set_errno(errno);
+            INSIDE.set(false);
+        }
+    }
+
     /// As [`around`], for a machine elsewhere.
     fn witnessed(
         witness: &dyn super::Witness,
@@ -219,6 +232,7 @@ mod hooks {
             unsafe { libc::syscall(libc::SYS_munmap, at, bytes) }
         };
         let change = Some(Change::Unmap);
+        announce_unheard(span);
         int(around(Seen::ByEvents, change, [span, None], call, |done| [span.filter(|_| done == 0), None]))
     }
 

@@ -286,6 +286,22 @@ impl Mm {
         });
     }
 
+    /// `span` is about to be unmapped. Tells who watches memory that may not be registered, of which
+    /// no event comes: before the call, because afterwards other memory may be there, and watched.
+    pub(crate) fn unheard_goes(&self, span: CpuSpan) {
+        if self.watches.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut unheard = false;
+        self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, told| {
+            unheard = told.is_unregistered();
+            !unheard
+        });
+        if unheard {
+            drop(self.begin(span, By::Others, Goes::Memory));
+        }
+    }
+
     fn take_off(&self, span: CpuSpan, by: By) -> usize {
         let mut flight = self.flight();
         loop {

@@ -226,6 +226,24 @@ fn a_hull_with_what_cannot_be_registered_in_it() {
     assert_eq!(w.told(area.pages(0, 4), &pages, gone), Some(gone));
 }
 
+/// A program that unmaps a part of its file and gets other memory there: the hook tells, as no event
+/// does.
+#[test]
+fn what_cannot_be_registered_is_told_of_when_it_is_unmapped() {
+    let _one = serial();
+    let mm = mm!();
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let area = Area::map(0, 8, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd());
+    let w = Watched::new(mm, area.all());
+    w.fault(area.all(), Access::Read);
+    w.counter.take_gone();
+    unmap(area.pages(2, 3));
+    assert_eq!(w.counter.take_gone(), 1);
+    raw_unmap(area.pages(6, 1));
+    mm.settle();
+    assert_eq!(w.counter.take_gone(), 0, "control: no event tells of it");
+}
+
 #[test]
 fn a_file_mapping() {
     let _one = serial();
