@@ -12,8 +12,8 @@ use super::{Client, Report, Stand};
 pub(crate) const CLIENT: Client =
     Client { name: "hip-kernels", packages: &["hipcc", "libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev"], check };
 
-/// What both programs are compiled for.
-const TARGETS: &[&str] = &["--offload-arch=gfx900", "--offload-arch=gfx90a", "--offload-arch=gfx1030"];
+/// What programs with kernels are compiled for.
+pub(crate) const TARGETS: &[&str] = &["--offload-arch=gfx900", "--offload-arch=gfx90a", "--offload-arch=gfx1030"];
 pub(crate) const KERNELS: Source = Source { file: "tests/clients/hip/hip_kernels.hip", arguments: TARGETS };
 const ERRORS: Source = Source { file: "tests/clients/hip/hip_errors.hip", arguments: TARGETS };
 

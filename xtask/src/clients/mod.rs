@@ -7,6 +7,7 @@
 //! itself, with a library that was built to be broken ([`Stand::broken`]).
 
 pub(crate) mod hip;
+pub(crate) mod hip_batch;
 mod hip_ipc;
 pub(crate) mod hip_kernels;
 pub(crate) mod packages;
@@ -45,8 +46,15 @@ pub(crate) struct Client {
     pub(crate) check: fn(&Stand, &mut Report) -> Result<()>,
 }
 
-const CLIENTS: &[Client] =
-    &[rocminfo::CLIENT, rocr::CLIENT, hip::CLIENT, hip_ipc::CLIENT, hip_kernels::CLIENT, tinygrad::CLIENT];
+const CLIENTS: &[Client] = &[
+    rocminfo::CLIENT,
+    rocr::CLIENT,
+    hip::CLIENT,
+    hip_ipc::CLIENT,
+    hip_kernels::CLIENT,
+    hip_batch::CLIENT,
+    tinygrad::CLIENT,
+];
 
 /// What a client showed.
 #[derive(Default)]
