@@ -11,6 +11,7 @@ pub(crate) mod hip_batch;
 mod hip_ipc;
 pub(crate) mod hip_kernels;
 pub(crate) mod packages;
+pub(crate) mod profile;
 pub(crate) mod rocminfo;
 pub(crate) mod rocr;
 mod source;

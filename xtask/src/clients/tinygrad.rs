@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! tinygrad from PyPI: copies to one and two GPUs and back, and operations on them, compiled by
-//! LLVM. It speaks to KFD itself, with queues of PM4 and SDMA.
+//! tinygrad from PyPI: copies to one and two GPUs and back, operations on them, and small models
+//! with weights from a seed, compiled by LLVM. It speaks to KFD itself, with queues of PM4 and SDMA.
+//!
+//! A model runs on the AMD device and on the CPU's in one program, which compares.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,13 +10,18 @@ use std::process::Command;
 use anyhow::{ensure, Context, Result};
 use vkfd_sabotage::Switch;
 
+use super::profile;
+use super::stand::Ran;
 use super::{Client, Report, Stand};
 use crate::tree;
 
 pub(crate) const CLIENT: Client =
     Client { name: "tinygrad", packages: &["python3", "python3-venv", "libllvm19"], check };
 
-const PACKAGES: [&str; 2] = ["tinygrad==0.14.0", "numpy<3"];
+/// The last one whose models of language can be imported from the wheel.
+const VERSION: &str = "0.13.0";
+/// Models, and the GPUs that each is for.
+const MODELS: [(&str, &str); 4] = [("transformer", "1"), ("unet", "1"), ("resnet", "1"), ("sharded", "2")];
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let python = environment()?;
@@ -32,6 +39,7 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
         let right = ran.succeeded() && ran.stdout.ends_with("ok\n");
         report.expect(right, &format!("tinygrad, gfx1100, {gpus} GPUs: operations, as numpy has them"), &ran);
     }
+    models(stand, report, &python)?;
     let options = ["--target", "gfx1100"];
     // The same library unbroken: what follows is the sabotage's doing.
     let sound = stand.broken("", &options, &python, &[&script, "1"])?;
@@ -42,23 +50,51 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Models on gfx1100, one of them on gfx942, and with a handler that is broken.
+fn models(stand: &Stand, report: &mut Report, python: &Path) -> Result<()> {
+    let script = tree::root().join("tests/clients/tinygrad/models.py").display().to_string();
+    let on_targets = MODELS.iter().map(|model| ("gfx1100", model)).chain([("gfx942", &MODELS[0])]);
+    for (target, (model, gpus)) in on_targets {
+        let options = ["--target", target, "--gpus", gpus, "--profile"];
+        let ran = stand.run(&options, python, &[&script, model], &[])?;
+        let right = ran.succeeded() && ran.stdout.ends_with("ok\n");
+        report.expect(right, &format!("tinygrad, {target}, a model as on the CPU: {}", took(model, &ran)), &ran);
+    }
+    // It computes addresses.
+    let (sabotage, model) = ("cu.handler=v_lshlrev_b32", MODELS[0].0);
+    let sound = stand.broken("", &["--target", "gfx1100"], python, &[&script, model])?;
+    report.expect(sound.succeeded(), "tinygrad: a model with the library of the controls, nothing broken", &sound);
+    let ran = stand.broken(sabotage, &["--target", "gfx1100"], python, &[&script, model])?;
+    let noticed = !ran.succeeded() && !ran.stdout.ends_with("ok\n");
+    report.expect(noticed, &format!("control: a GPU with {sabotage} gives another result, or none"), &ran);
+    Ok(())
+}
+
+/// What a model's program says of its time, and how much of that was in kernels.
+fn took(model: &str, ran: &Ran) -> String {
+    let line = ran.stdout.lines().find(|line| line.starts_with(model) && line.ends_with(" times"));
+    format!("{}; {:.2} s in kernels", line.unwrap_or(model), profile::in_kernels(&ran.stderr).as_secs_f64())
+}
+
 /// A Python with tinygrad, made once.
 fn environment() -> Result<PathBuf> {
     let home = std::env::var_os("HOME").context("there is no $HOME to keep tinygrad in")?;
-    let at = Path::new(&home).join(".cache/vkfd/tinygrad-0.14.0");
+    let at = Path::new(&home).join(format!(".cache/vkfd/tinygrad-{VERSION}"));
     let python = at.join("bin/python");
     let has = |python: &Path| {
         let mut probe = Command::new(python);
-        probe.args(["-c", "import numpy, importlib.metadata as m; assert m.version('tinygrad') == '0.14.0'"]);
+        let code = format!("import numpy, importlib.metadata as m; assert m.version('tinygrad') == '{VERSION}'");
+        probe.args(["-c", &code]);
         probe.output().is_ok_and(|output| output.status.success())
     };
     if !has(&python) {
-        println!("installing {} from PyPI", PACKAGES.join(" "));
+        let packages = [format!("tinygrad=={VERSION}"), "numpy<3".into()];
+        println!("installing {} from PyPI", packages.join(" "));
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&at))?;
         run(Command::new(&python)
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .args(PACKAGES))?;
-        ensure!(has(&python), "{} has no tinygrad 0.14.0 although pip has installed it", at.display());
+            .args(packages))?;
+        ensure!(has(&python), "{} has no tinygrad {VERSION} although pip has installed it", at.display());
     }
     Ok(python)
 }

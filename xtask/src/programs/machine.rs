@@ -123,7 +123,7 @@ impl Vkfd {
         patience: Duration,
     ) -> Result<Ran> {
         let library = self.broken.as_ref().map(|(library, _)| library.as_path());
-        let mut vkfd = Root::at(root).enter(&self.vkfd, library, unit.at);
+        let mut vkfd = Root::at(root).enter(&self.vkfd, library, unit.at, unit.source);
         let library = library.map(|_| Path::new(LIBRARY));
         vkfd.args(self.words(unit, options, library)).arg("--").arg(program).args(arguments);
         self.end(vkfd.envs(unit.environment.iter().copied()), patience)

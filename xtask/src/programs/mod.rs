@@ -22,6 +22,7 @@ mod guest;
 mod hip_catch;
 mod machine;
 mod opencl_cts;
+mod pytest;
 mod report;
 mod rocm_examples;
 mod rocm_libraries;
@@ -32,6 +33,7 @@ mod session;
 mod source;
 mod suite;
 mod thrust;
+mod tinygrad;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -117,6 +119,8 @@ const SUITES: &[&dyn Suite] = &[
     &rocm_libraries::ROCTHRUST,
     &rocm_libraries::HIPCUB,
     &rocm_libraries::ROCRTST,
+    &tinygrad::HARDWARE,
+    &tinygrad::BACKEND,
 ];
 
 /// A suite with what it needs.

@@ -7,8 +7,8 @@
 //! in the places where the loader looks, and no more. A file in dpkg's form says what is unpacked,
 //! so that apt gets the next ones without what is there. What a package needs and no suite has is
 //! said to be there; a suite of tests brings something in its place. A program is started in a
-//! mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd` and a directory to
-//! work in.
+//! mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd`, a directory to work
+//! in and the source that the program is, if it is not compiled.
 //!
 //! Limits: a user that is not root needs user namespaces.
 
@@ -31,24 +31,29 @@ const DATED: &[&str] = &["experimental", "sid"];
 
 /// Where the working directory is in the root.
 pub(crate) const WORK: &str = "/work";
+/// Where the suite's source is.
+pub(crate) const SOURCE: &str = "/source";
 /// Where the library that can be broken is.
 pub(crate) const LIBRARY: &str = "/library.so";
 /// What the machine gives a program in the root, each an empty place in it.
-const DIRECTORIES: &[&str] = &["proc", "sys", "dev", "tmp", "work"];
+const DIRECTORIES: &[&str] = &["proc", "sys", "dev", "tmp", "work", "source"];
 const FILES: &[&str] = &["vkfd", "library.so"];
 /// Directories that a Debian has as links.
 const LINKS: &[&str] = &["bin", "lib", "lib64", "sbin"];
 
-/// Makes the places, and becomes the program: root, vkfd, library and working directory come first.
+/// Makes the places, and becomes the program: root, vkfd, library, working directory and
+/// source come first. A root that is older than this has no place for a source.
 const ENTER: &str = r#"
 set -e
-root=$1 vkfd=$2 library=$3 work=$4
-shift 4
+root=$1 vkfd=$2 library=$3 work=$4 source=$5
+shift 5
 for directory in proc sys dev; do mount --rbind /$directory "$root/$directory"; done
 mount -t tmpfs tmp "$root/tmp"
 mount --bind "$vkfd" "$root/vkfd"
 mount --bind "$library" "$root/library.so"
 mount --bind "$work" "$root/work"
+mkdir -p "$root/source"
+mount --bind "$source" "$root/source"
 exec chroot "$root" /vkfd "$@"
 "#;
 
@@ -113,13 +118,14 @@ impl Root {
     }
 
     /// `vkfd` in the root; its arguments are to follow. A library is at [`LIBRARY`].
-    pub(crate) fn enter(&self, vkfd: &Path, library: Option<&Path>, work: &Path) -> Command {
+    pub(crate) fn enter(&self, vkfd: &Path, library: Option<&Path>, work: &Path, source: &Path) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private"]);
         if !rustix::process::geteuid().is_root() {
             command.arg("--map-root-user");
         }
-        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.tree).arg(vkfd).arg(library.unwrap_or(vkfd)).arg(work);
+        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.tree).arg(vkfd).arg(library.unwrap_or(vkfd));
+        command.arg(work).arg(source);
         // Cargo's is for this machine's programs, and a home of the machine is not in the root.
         command.env_remove("LD_LIBRARY_PATH").env("HOME", "/tmp");
         command
