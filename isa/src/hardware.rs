@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_dual_move_has_no_second_source() {
-        // v_dual_mov_b32 v2, 0x64 :: v_dual_add_nc_u32 v3, v0, v1, with v2 in the move's empty place
+        // v_dual_mov_b32 v2, 0x64 :: v_dual_add_nc_u32 v3, v0, v1; v2 in the empty place
         let words = [0xca20_04ff, 0x0202_0300, 0x64];
         assert!(decode(Target::Gfx1100, &words).is_err());
         let inst = one(&words);

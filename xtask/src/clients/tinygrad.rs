@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! tinygrad from PyPI: copies to one and two GPUs and back, operations on them, and small models
-//! with weights from a seed, compiled by LLVM. It speaks to KFD itself, with queues of PM4 and SDMA.
+//! with weights from a seed, compiled by LLVM. It speaks to KFD itself, by queues of PM4 and SDMA.
 //!
 //! A model runs on the AMD device and on the CPU's in one program, which compares.
 

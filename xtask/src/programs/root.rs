@@ -7,8 +7,8 @@
 //! in the places where the loader looks, and no more. A file in dpkg's form says what is unpacked,
 //! so that apt gets the next ones without what is there. What a package needs and no suite has is
 //! said to be there; a suite of tests brings something in its place. A program is started in a
-//! mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd`, a directory to work
-//! in and the source that the program is, if it is not compiled.
+//! mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd`, a directory to
+//! work in and the source that the program is, if it is not compiled.
 //!
 //! Limits: a user that is not root needs user namespaces.
 
