@@ -288,6 +288,7 @@ impl Mm {
 
     /// `span` is about to be unmapped. Tells who watches memory that may not be registered, of which
     /// no event comes: before the call, because afterwards other memory may be there, and watched.
+    #[cfg(feature = "interpose")]
     pub(crate) fn unheard_goes(&self, span: CpuSpan) {
         if self.watches.load(Ordering::SeqCst) == 0 {
             return;

@@ -237,7 +237,7 @@ fn measure(args: &Args) -> Result<Report> {
         match work {
             Work::Fma => chain(&mut report, of(work), &LANES64, advance),
             Work::Fma32 => {
-                chain(&mut report, of(work), &LANES32, &advance);
+                chain(&mut report, of(work), &LANES32, advance);
                 chain(&mut report, of(work), &DUAL, advance);
             }
             Work::Wmma => chain(&mut report, of(work), &WMMA, advance),
