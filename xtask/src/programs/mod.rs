@@ -17,6 +17,8 @@ mod controls;
 mod cts;
 mod expected;
 mod gcc_torture;
+mod ggml;
+mod ggml_output;
 mod gtest;
 mod guest;
 mod hip_catch;
@@ -121,6 +123,7 @@ const SUITES: &[&dyn Suite] = &[
     &rocm_libraries::ROCRTST,
     &tinygrad::HARDWARE,
     &tinygrad::BACKEND,
+    &ggml::Ggml,
 ];
 
 /// A suite with what it needs.

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+// Loaded into a HIP program, it makes all of its device memory host memory: scattered pieces, registered by one call of batch userptr for each
+// allocation, so that they are one range of GPU addresses. The CPU sees the same pages at the same addresses in a row.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+// From linux/kfd_ioctl.h, and from the posts of batch userptr.
+struct alloc { uint64_t va, size, handle, mmap_offset; uint32_t gpu_id, flags; };
+struct map { uint64_t handle, gpu_ids; uint32_t count, done; };
+struct list { uint32_t count, reserved; struct { uint64_t start, size; } ranges[]; };
+#define ALLOC _IOWR('K', 0x16, struct alloc)
+#define FREE _IOW('K', 0x17, uint64_t)
+#define MAP _IOWR('K', 0x18, struct map)
+#define UNMAP _IOWR('K', 0x19, struct map)
+enum { USERPTR = 1u << 2, BATCH = 1u << 22, NO_SUBSTITUTE = 1u << 28, EXECUTABLE = 1u << 30 };
+#define WRITABLE (1u << 31)
+
+// What of HIP is needed.
+typedef int status;
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2 };
+typedef void *stream;
+
+#define PAGE 4096
+// A piece has one to this many pages.
+#define PIECE 16
+#define BUFFERS 4096
+
+struct buffer { char *at; size_t bytes; uint64_t handle; struct list *list; };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct buffer buffers[BUFFERS];
+static size_t allocations, pieces, total;
+static uint32_t gpu;
+static int kfd = -1;
+
+static uint32_t gpu_id(void)
+{
+	for (int node = 0; node < 64; node++) {
+		char path[96];
+		unsigned id = 0;
+		snprintf(path, sizeof path, "/sys/devices/virtual/kfd/kfd/topology/nodes/%d/gpu_id", node);
+		FILE *file = fopen(path, "r");
+		if (!file)
+			break;
+		if (fscanf(file, "%u", &id) != 1)
+			id = 0;
+		fclose(file);
+		if (id)
+			return id;
+	}
+	return 0;
+}
+
+// The buffer that an address is in; with `lock`.
+static struct buffer *find(const void *at)
+{
+	for (size_t i = 0; i < BUFFERS; i++)
+		if (buffers[i].at && (const char *)at >= buffers[i].at && (const char *)at < buffers[i].at + buffers[i].bytes)
+			return &buffers[i];
+	return NULL;
+}
+
+static int is_ours(const void *at)
+{
+	pthread_mutex_lock(&lock);
+	int found = find(at) != NULL;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+// Maps a file's pages in pieces that are no neighbours, the last one first.
+static struct list *scatter(int file, size_t bytes)
+{
+	static uint32_t seed = 1;
+	struct list *list = calloc(1, sizeof *list + bytes / PAGE * sizeof list->ranges[0]);
+	for (size_t at = 0; list && at < bytes;) {
+		size_t size = (1 + (seed = seed * 1664525 + 1013904223) / 65536 % PIECE) * PAGE;
+		list->ranges[list->count].start = at;
+		list->ranges[list->count++].size = size < bytes - at ? size : bytes - at;
+		at += size;
+	}
+	for (uint32_t i = list ? list->count : 0; i-- > 0;) {
+		size_t size = list->ranges[i].size;
+		char *room = mmap(NULL, size + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (room == MAP_FAILED || mmap(room, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, list->ranges[i].start) == MAP_FAILED)
+			return NULL;
+		list->ranges[i].start = (uintptr_t)room;
+	}
+	return list;
+}
+
+static status make(struct buffer *buffer, size_t bytes)
+{
+	int file = memfd_create("batched", MFD_CLOEXEC);
+	if (file < 0 || ftruncate(file, bytes) != 0)
+		return OUT_OF_MEMORY;
+	buffer->list = scatter(file, bytes);
+	buffer->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	close(file);
+	if (!buffer->list || buffer->at == MAP_FAILED)
+		return OUT_OF_MEMORY;
+	struct alloc alloc = {(uintptr_t)buffer->at, bytes, 0, (uintptr_t)buffer->list, gpu,
+			      USERPTR | BATCH | NO_SUBSTITUTE | EXECUTABLE | WRITABLE};
+	if (ioctl(kfd, ALLOC, &alloc) != 0)
+		return OUT_OF_MEMORY;
+	struct map map = {alloc.handle, (uintptr_t)&gpu, 1, 0};
+	if (ioctl(kfd, MAP, &map) != 0)
+		return OUT_OF_MEMORY;
+	buffer->bytes = bytes;
+	buffer->handle = alloc.handle;
+	return SUCCESS;
+}
+
+status hipMalloc(void **out, size_t bytes)
+{
+	bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+	*out = NULL;
+	if (!bytes)
+		return SUCCESS;
+	pthread_mutex_lock(&lock);
+	if (kfd < 0) {
+		kfd = open("/dev/kfd", O_RDWR | O_CLOEXEC);
+		gpu = gpu_id();
+	}
+	struct buffer *buffer = NULL;
+	for (size_t i = 0; i < BUFFERS && !buffer; i++)
+		buffer = buffers[i].at ? NULL : &buffers[i];
+	status result = buffer ? make(buffer, bytes) : OUT_OF_MEMORY;
+	if (result == SUCCESS) {
+		*out = buffer->at;
+		allocations++;
+		pieces += buffer->list->count;
+		total += bytes;
+	} else {
+		perror("batched: hipMalloc");
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+// What of HIP is underneath: in a library that ggml's plug-in loads for itself alone.
+#define REAL(name, ...) ((status(*)(__VA_ARGS__))beneath(#name))
+
+static void *beneath(const char *name)
+{
+	void *hip = dlopen("libamdhip64.so.6", RTLD_LAZY | RTLD_NOLOAD), *function = hip ? dlsym(hip, name) : NULL;
+	if (!function) {
+		fprintf(stderr, "batched: there is no %s\n", name);
+		abort();
+	}
+	dlclose(hip);
+	return function;
+}
+
+status hipFree(void *at)
+{
+	if (!is_ours(at))
+		return REAL(hipFree, void *)(at);
+	status result = REAL(hipDeviceSynchronize, void)();
+	pthread_mutex_lock(&lock);
+	struct buffer *buffer = find(at);
+	struct map map = {buffer->handle, (uintptr_t)&gpu, 1, 0};
+	ioctl(kfd, UNMAP, &map);
+	ioctl(kfd, FREE, &buffer->handle);
+	for (uint32_t i = 0; i < buffer->list->count; i++)
+		munmap((void *)buffer->list->ranges[i].start, buffer->list->ranges[i].size + PAGE);
+	munmap(buffer->at, buffer->bytes);
+	free(buffer->list);
+	memset(buffer, 0, sizeof *buffer);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+// HIP does not know the memory. The CPU does.
+
+status hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, stream stream)
+{
+	if (!is_ours(to) && !is_ours(from))
+		return REAL(hipMemcpyAsync, void *, const void *, size_t, int, void *)(to, from, bytes, kind, stream);
+	status result = REAL(hipStreamSynchronize, void *)(stream);
+	memmove(to, from, bytes);
+	return result;
+}
+
+status hipMemcpy(void *to, const void *from, size_t bytes, int kind)
+{
+	return hipMemcpyAsync(to, from, bytes, kind, NULL);
+}
+
+status hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind, stream stream)
+{
+	status result = SUCCESS;
+	for (size_t row = 0; row < height && result == SUCCESS; row++)
+		result = hipMemcpyAsync((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width, kind, stream);
+	return result;
+}
+
+status hipMemsetAsync(void *at, int value, size_t bytes, stream stream)
+{
+	if (!is_ours(at))
+		return REAL(hipMemsetAsync, void *, int, size_t, void *)(at, value, bytes, stream);
+	status result = REAL(hipStreamSynchronize, void *)(stream);
+	memset(at, value, bytes);
+	return result;
+}
+
+status hipMemset(void *at, int value, size_t bytes)
+{
+	return hipMemsetAsync(at, value, bytes, NULL);
+}
+
+__attribute__((destructor)) static void tell(void)
+{
+	if (allocations)
+		fprintf(stderr, "batched: %zu allocations are %zu pieces, %zu bytes\n", allocations, pieces, total);
+}
