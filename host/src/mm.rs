@@ -286,8 +286,8 @@ impl Mm {
         });
     }
 
-    /// `span` is about to be unmapped. Tells who watches memory that may not be registered, of which
-    /// no event comes: before the call, because afterwards other memory may be there, and watched.
+    /// `span` is about to be unmapped. Tells who watches memory that may not be registered: of that
+    /// no event comes. Before the call, because afterwards other memory may be there, and watched.
     #[cfg(feature = "interpose")]
     pub(crate) fn unheard_goes(&self, span: CpuSpan) {
         if self.watches.load(Ordering::SeqCst) == 0 {

@@ -226,7 +226,7 @@ fn a_hull_with_what_cannot_be_registered_in_it() {
     assert_eq!(w.told(area.pages(0, 4), &pages, gone), Some(gone));
 }
 
-/// A program that unmaps a part of its file and gets other memory there: the hook tells, as no event
+/// A program that unmaps a part of its file and gets other memory there: the hook tells, no event
 /// does.
 #[test]
 fn what_cannot_be_registered_is_told_of_when_it_is_unmapped() {
