@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What gfx11's hardware takes and LLVM 19's tables do not know: halves of registers in operations
-//! of 16 bits, and fields that an operation has no use for.
+//! of 16 bits, and fields that an operation has no use for. Newer compilers write both.
 //!
 //! Mechanism: words are decoded by the tables first. What the tables refuse is tried again without
 //! the bits that may not matter, and the bits are read here. The disassembler is `llvm-mc`'s equal
@@ -44,6 +44,12 @@ const DS: u32 = 0b11_0110;
 /// The number of a move in both halves of a dual instruction.
 const DUAL_MOVE: u32 = 8;
 
+/// The numbers of two moves of 16 bits in VOP3: the tables have the one that inverts alone.
+const MOVE_B16: u32 = 0x19c;
+const NOT_B16: u32 = 0x1e9;
+/// What compilers have in a source's place that an operation has no use for: zero.
+const UNUSED: u32 = 0x80;
+
 /// Bits of `op_sel`.
 const UPPER_DESTINATION: u8 = 8;
 const UPPER_THIRD: u8 = 4;
@@ -84,7 +90,15 @@ fn again(target: Target, words: &[u32], error: DecodeError) -> Result<Inst, Deco
             let mut tried = unused.into_iter().map(|unused| without([0, unused]));
             tried.find(|tried| !matches!(tried, Err(DecodeError::Unknown(..)))).unwrap_or(Err(error))
         }
-        VOP3 => without([15 << 11, 0]).map(|inst| with_halves(inst, halves(first))),
+        VOP3 => {
+            let is_move = first >> 16 & 0x3ff == MOVE_B16;
+            if is_move {
+                plain[0] ^= (MOVE_B16 ^ NOT_B16) << 16;
+            }
+            let found = without_sources(target, plain, count);
+            let moved = |inst| if is_move { Inst { op: Op::VMovB16, ..inst } } else { inst };
+            found.map(|inst| with_halves(moved(inst), halves(first)))
+        }
         // VOP1 and VOP2: the destination's highest bit is that of the upper half.
         0..=0x1f if first >> 24 & 1 == 1 && first >> 25 != 0x3e => {
             without([1 << 24, 0]).map(|inst| with_halves(inst, UPPER_DESTINATION))
@@ -96,6 +110,22 @@ fn again(target: Target, words: &[u32], error: DecodeError) -> Result<Inst, Deco
         // There may be more of it in words that are not there.
         found => found,
     }
+}
+
+/// A VOP3 without halves, and without the sources that it has no use for.
+fn without_sources(target: Target, mut words: [u32; MAX_WORDS], count: usize) -> Result<Inst, DecodeError> {
+    words[0] &= !(15 << 11);
+    let mut found = decode(target, &words[..count]);
+    // The last first: what an operation has a use for is not refused.
+    for place in [18, 9] {
+        let source = words[1] >> place & 0x1ff;
+        if !matches!(found, Err(DecodeError::Unknown(..))) || (source != UNUSED && source != 0) {
+            break;
+        }
+        words[1] &= !(0x1ff << place);
+        found = decode(target, &words[..count]);
+    }
+    found
 }
 
 /// The halves in the modifiers; what is added to is in the same half as the sum.
@@ -149,10 +179,31 @@ mod tests {
         // v_add_f16 v1.h, v2, v3
         let add = one(&[0x6502_0702]);
         assert_eq!((add.op, add.dst, add.mods.op_sel), (Op::VAddF16, Operand::Vgpr(1), 8));
+        // v_mov_b16_e64 v64.h, v158.l
+        let upper = one(&[0xd59c_4040, 0x0000_019e]);
+        assert_eq!((upper.op, upper.dst, upper.mods.op_sel), (Op::VMovB16, Operand::Vgpr(64), 8));
+        assert_eq!(upper.src, [Operand::Vgpr(158), Operand::None, Operand::None]);
         // v_add_co_u32 v1, s4, v2, v3: the bits are another register's
         assert_eq!(one(&[0xd700_0401, 0x0002_0702]).mods.op_sel, 0);
         // v_add_f32 v129, v2, v3 has a register of that number.
         assert_eq!(one(&[0x0702_0702]).dst, Operand::Vgpr(129));
+    }
+
+    #[test]
+    fn sources_that_are_not_there_may_be_zero() {
+        // v_cmp_gt_i32_e64 s15, s27, v1, with a third source
+        let compare = one(&[0xd444_000f, 0x0202_021b]);
+        assert_eq!((compare.op, compare.dst), (Op::VCmpGtI32, Operand::Scalar(15)));
+        assert_eq!(compare.src, [Operand::Scalar(27), Operand::Vgpr(1), Operand::None]);
+        // v_mov_b16_e64 v64.h, v158.l, with a second and a third; v_mov_b32_e64 v1, v2
+        assert_eq!(one(&[0xd59c_4040, 0x0201_019e]), one(&[0xd59c_4040, 0x0000_019e]));
+        assert_eq!(one(&[0xd581_0001, 0x0201_0102]), one(&[0xd581_0001, 0x0000_0102]));
+        // A source that is there stays: v_max_i32_e64 v1, v2, 0
+        let most = one(&[0xd512_0001, 0x0201_0102]);
+        assert_eq!((most.op, most.src[1]), (Op::VMaxI32, Operand::Int(0)));
+        // What is not the constant is refused.
+        let words = [0xd444_000f, 0x0606_021b];
+        assert!(matches!(decode_as_hardware(Target::Gfx1100, &words), Err(DecodeError::Unknown(..))));
     }
 
     #[test]
