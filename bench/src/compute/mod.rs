@@ -39,11 +39,11 @@ use machine::Machine;
 /// Measure how fast the software GPU computes, against the host's own instructions
 ///
 /// One thread runs kernels of machine code: chains of FMAs of 64 and 32 lanes, a mix of
-/// instructions, products of matrices by matrix instructions. Then kernels are launched on a GPU in this process, with all
-/// its threads: filling and copying 192 MiB, a product of matrices through LDS, an empty kernel,
-/// filling scattered ranges; and the GPU is suspended meanwhile. Yardsticks are the host's AVX2
-/// FMAs, memset, memcpy and naive code on one thread, the reference engine, a barrier packet and
-/// one contiguous range, in the same rounds.
+/// instructions, products of matrices by matrix instructions. Then kernels are launched on a GPU in
+/// this process, with all its threads: filling and copying 192 MiB, a product of matrices through
+/// LDS, an empty kernel, filling scattered ranges; and the GPU is suspended meanwhile. Yardsticks
+/// are the host's AVX2 FMAs, memset, memcpy and naive code on one thread, the reference engine, a
+/// barrier packet and one contiguous range, in the same rounds.
 ///
 /// With --json the output is one object: schema (2), version, host and parameters as of
 /// `vkfd bench userptr`, targets (what, bound, measured, met), left_out (what, why), measurements

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Matrix operations of CDNA2, all shapes, and those of CDNA3 that are the same there, on processors with AVX2.
+//! Matrix operations of CDNA2, all shapes, and those of CDNA3 that are the same there, on
+//! processors with AVX2.
 //!
 //! Eight lanes of D are eight columns of a row (of 4 by 4 blocks, a row of two blocks). A's
 //! elements are broadcast, B's rows are vectors, which stay for all rows of D. Where elements lie

@@ -3,9 +3,9 @@
 //! each as are asked for.
 //!
 //! The handlers are found: every encoding of a target, with random operands, is shown to the
-//! engine, for waves of each size that the target has. A case is a lane that the handler itself has
-//! computed; what it left to the reference engine does not count. `VKFD_CASES=n` asks for n cases of
-//! each instead of some; 100,000 take minutes.
+//! engine, for waves of each size that the target has. A case is a lane that the handler itself
+//! has computed; what it left to the reference engine does not count. `VKFD_CASES=n` asks for n
+//! cases of each instead of some; 100,000 take minutes.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 #![allow(missing_docs, reason = "a test")]
 

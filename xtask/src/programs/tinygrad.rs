@@ -89,7 +89,7 @@ pub(crate) const BACKEND: Tinygrad = Tinygrad {
     ],
     targets: &["gfx1100", "gfx942"],
     compares: true,
-    controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_subbuffer", target: "gfx1100" }],
+    controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_uops", target: "gfx1100" }],
 };
 
 /// So many times the time of a program is there for it with its runs anew.
