@@ -183,7 +183,10 @@ impl kernel::Module for Vkfd {
         let node = Registration::new(class, c"kfd", Region::new(Number::Dynamic, c"kfd")?, machine.clone());
         let node = KBox::pin_init(node, GFP_KERNEL)?;
         let nodes = machine.gpus.iter().map(|(gpu, _)| gpu.properties()).zip(FIRST_RENDER_MINOR..);
-        let topology = Topology::new(node.device(), nodes)?;
+        let mut topology = Topology::new(node.device(), nodes)?;
+        for (gpu, render) in machine.gpus.iter() {
+            topology.add(render.device(), gpu.properties())?;
+        }
         found.connect(&kfd);
         pr_info!("{} GPUs\n", machine.gpus.len());
         Ok(Self { _topology: topology, _kfd: node, _machine: machine, _gpus: found, _system: system })

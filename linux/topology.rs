@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The topology in sysfs, `/sys/devices/virtual/kfd/kfd/topology`: the driver's
-//! ([`vkfd_driver::topology`]), as kobjects.
+//! What the driver tells in sysfs ([`vkfd_driver::topology`]), as kobjects: the topology,
+//! `/sys/devices/virtual/kfd/kfd/topology`, and beside each render node `device/ip_discovery`.
 
 use crate::sysfs::{Directory, Text};
 use core::fmt::Display;
@@ -9,11 +9,11 @@ use kernel::device::Device;
 use kernel::prelude::*;
 use vkfd_driver::gpu::GpuProperties;
 use vkfd_driver::os::Vec;
-use vkfd_driver::topology::{Gpu, Machine, Name, Processors, Sink};
+use vkfd_driver::topology::{discovery, Gpu, Machine, Name, Processors, Sink};
 
 /// The directories.
 pub(crate) struct Topology {
-    _all: Directories,
+    all: KVec<Directories>,
 }
 
 /// Bytes of RAM.
@@ -43,6 +43,12 @@ impl Drop for Directories {
 struct Builder<'a> {
     device: &'a Device,
     all: Directories,
+}
+
+impl<'a> Builder<'a> {
+    fn new(device: &'a Device) -> Self {
+        Self { device, all: Directories { open: KVec::new(), closed: KVec::new() } }
+    }
 }
 
 impl Sink for Builder<'_> {
@@ -85,9 +91,20 @@ impl Topology {
         // SAFETY: no preconditions.
         let cores = unsafe { bindings::__num_online_cpus.counter }.unsigned_abs();
         let processors = Processors { cores, first_apic: 0, ram: ram() };
-        let all = Directories { open: KVec::new(), closed: KVec::new() };
-        let mut builder = Builder { device, all };
+        let mut builder = Builder::new(device);
         Machine { processors, gpus: &nodes, coherent: false, svm: true }.render(&mut builder)?;
-        Ok(Self { _all: builder.all })
+        let mut all = KVec::new();
+        all.push(builder.all, GFP_KERNEL)?;
+        Ok(Self { all: all })
+    }
+
+    /// Makes what is beside a GPU's render node `device`. A class's device has no device of its own
+    /// here, so a directory has the link's name.
+    pub(crate) fn add(&mut self, device: &Device, properties: &GpuProperties) -> Result {
+        let mut builder = Builder::new(device);
+        builder.enter(Name::Word(c"device"))?;
+        discovery::render(properties.gfx_target_version, &mut builder)?;
+        builder.leave()?;
+        Ok(self.all.push(builder.all, GFP_KERNEL)?)
     }
 }

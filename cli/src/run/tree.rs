@@ -11,7 +11,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use vkfd_driver::gpu::GpuProperties;
-use vkfd_driver::topology::{location, Gpu, Machine, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR};
+use vkfd_driver::topology::{
+    discovery, location, Gpu, Machine, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR,
+};
 use vkfd_host::description::Description;
 
 /// A directory of files.
@@ -116,11 +118,7 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     ] {
         root.write(&format!("{pci}/{file}"), &text)?;
     }
-    for (hardware, version) in blocks(gpu.properties.gfx_target_version) {
-        for (part, number) in ["major", "minor", "revision"].into_iter().zip(version) {
-            root.write(&format!("{pci}/ip_discovery/die/0/{hardware}/0/{part}"), &format!("{number}\n"))?;
-        }
-    }
+    discovery::render(gpu.properties.gfx_target_version, &mut Files { at: root.at.join(&pci) })?;
     root.link(&format!("{pci}/subsystem"), "../../../bus/pci")?;
     // libdrm tells GPUs apart by the names of their primary nodes, which nobody opens here.
     for (node, minor) in [(format!("card{index}"), index), (node.clone(), minor)] {
@@ -135,20 +133,6 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     root.link(&format!("sys/dev/char/{number}"), &format!("../../devices/vkfd/{slot}/drm/{node}"))?;
     root.link(&format!("sys/bus/pci/devices/{slot}"), &format!("../../../devices/vkfd/{slot}"))?;
     root.write(&format!("dev/dri/{node}"), "")
-}
-
-/// Versions of the blocks that a GPU is made of, by their hardware numbers: graphics core (11),
-/// copy engine (42), bus interface (108). Runtimes choose packet formats by them.
-fn blocks(gfx_target_version: u32) -> [(u32, [u32; 3]); 3] {
-    let (core, copy, bus) = match gfx_target_version {
-        90_000 => ([9, 0, 1], [4, 0, 0], [6, 1, 0]),
-        90_010 => ([9, 4, 2], [4, 4, 0], [7, 4, 0]),
-        90_402 => ([9, 4, 3], [4, 4, 2], [7, 9, 0]),
-        100_300 => ([10, 3, 0], [5, 2, 0], [3, 3, 0]),
-        110_000 => ([11, 0, 0], [6, 0, 0], [4, 3, 0]),
-        version => ([version / 10_000, version / 100 % 100, version % 100], [0; 3], [0; 3]),
-    };
-    [(11, core), (42, copy), (108, bus)]
 }
 
 /// This computer's.

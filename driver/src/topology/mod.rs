@@ -11,6 +11,7 @@
 //! `kfd_crat.h`).
 #![expect(clippy::arithmetic_side_effects, reason = "of the machine's description, no part of which is a client's")]
 
+pub mod discovery;
 mod node;
 
 pub use crate::model::{CacheModel, Model, Sharing, GFX1030, GFX1100, GFX900, GFX90A, GFX942, MODELS};
