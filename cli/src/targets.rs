@@ -27,7 +27,7 @@ pub struct TargetsArgs {
 fn known_to(target: Target) -> &'static [&'static str] {
     match target.name() {
         "gfx900" | "gfx90a" | "gfx1030" => &["ROCR 5.2.3", "ROCR 6.1.2", "ROCR 6.4.3"],
-        "gfx942" => &["tinygrad 0.13"],
+        "gfx942" => &["ROCR 6.1.2", "tinygrad 0.13"],
         "gfx1100" => &["ROCR 6.1.2", "ROCR 6.4.3", "tinygrad 0.13"],
         // Not tried with this machine yet.
         _ => &[],

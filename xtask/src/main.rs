@@ -25,6 +25,7 @@ mod stress;
 mod switches;
 mod transcripts;
 mod tree;
+mod venv;
 mod vm;
 
 use std::process::ExitCode;

@@ -44,6 +44,11 @@ impl Cache {
         self.root.join("roots").join(suite)
     }
 
+    /// A virtual environment of Python's.
+    pub(crate) fn environment(&self, name: &str) -> PathBuf {
+        self.root.join("python").join(name)
+    }
+
     /// Where a program is compiled to.
     pub(crate) fn built(&self, suite: &str, target: &str, unit: &str) -> PathBuf {
         self.root.join("built").join(suite).join(target).join(unit)

@@ -22,6 +22,7 @@ mod ggml_output;
 mod gtest;
 mod guest;
 mod hip_catch;
+mod iree;
 mod machine;
 mod opencl_cts;
 mod pytest;
@@ -36,6 +37,7 @@ mod source;
 mod suite;
 mod thrust;
 mod tinygrad;
+mod triton;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -124,6 +126,8 @@ const SUITES: &[&dyn Suite] = &[
     &tinygrad::HARDWARE,
     &tinygrad::BACKEND,
     &ggml::Ggml,
+    &triton::Triton,
+    &iree::Iree,
 ];
 
 /// A suite with what it needs.

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Packages of PyPI in a virtual environment of their own, made once and kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{ensure, Context, Result};
+
+/// A Python with exactly these packages, each `NAME==VERSION`, made in `at` unless it is there. pip
+/// gets them from where it gets everything.
+pub fn python(at: &Path, packages: &[&str]) -> Result<PathBuf> {
+    let python = at.join("bin/python");
+    if !has(&python, packages)? {
+        println!("installing {} from PyPI", packages.join(" "));
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(at))?;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        run(Command::new(&python).args(pip).args(packages))?;
+        ensure!(has(&python, packages)?, "{} lacks some of {packages:?} although pip has installed them", at.display());
+    }
+    Ok(python)
+}
+
+/// A command that does nothing: what is kept under the words of commands is made anew when these
+/// files change.
+pub fn made_from(files: &[PathBuf]) -> Result<Command> {
+    let mut command = Command::new("true");
+    for file in files {
+        command.arg(fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?);
+    }
+    Ok(command)
+}
+
+/// Whether an environment has all of these, in these versions.
+fn has(python: &Path, packages: &[&str]) -> Result<bool> {
+    let mut versions = String::new();
+    for package in packages {
+        let (name, version) = package.split_once("==").with_context(|| format!("{package} has no version"))?;
+        versions.push_str(&format!("; assert version({name:?}) == {version:?}"));
+    }
+    let mut probe = Command::new(python);
+    probe.arg("-c").arg(format!("from importlib.metadata import version{versions}"));
+    Ok(probe.output().is_ok_and(|output| output.status.success()))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("run {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed: PyPI must be reachable the first time");
+    Ok(())
+}
