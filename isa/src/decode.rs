@@ -67,10 +67,6 @@ pub fn decode(target: Target, words: &[u32]) -> Result<Inst, DecodeError> {
             short = true;
             continue;
         }
-        // A longer one comes first, if the words that are not there make it one.
-        if short {
-            break;
-        }
         return Ok(inst);
     }
     // Fixed bits may lie in a word that is not there.

@@ -39,6 +39,7 @@ fn prefix(word: u32) -> u32 {
 }
 
 const VOP3: u32 = 0b11_0101;
+const VOP3P: u32 = 0b11_0011;
 const VOPD: u32 = 0b11_0010;
 const DS: u32 = 0b11_0110;
 /// The number of a move in both halves of a dual instruction.
@@ -54,14 +55,19 @@ const UNUSED: u32 = 0x80;
 const UPPER_DESTINATION: u8 = 8;
 const UPPER_THIRD: u8 = 4;
 
-/// Which halves of its registers a VOP3 has. Operations with a second scalar destination have that
-/// in the place.
-fn halves(word: u32) -> u8 {
+/// Bits of the first word of a VOP3 that say which halves of its registers it has. Operations with
+/// a second destination, a scalar one, have that in the place.
+fn halves_of(word: u32) -> u32 {
     let has_destination = matches!(word >> 16 & 0x3ff, 0x120..=0x122 | 0x2fc..=0x302);
     if prefix(word) != VOP3 || has_destination {
         return 0;
     }
-    (word >> 11 & 15).to_le_bytes()[0]
+    15 << 11
+}
+
+/// Which halves of its registers a VOP3 has.
+fn halves(word: u32) -> u8 {
+    ((word & halves_of(word)) >> 11).to_le_bytes()[0]
 }
 
 /// What the tables refuse, without what they do not know.
@@ -99,6 +105,7 @@ fn again(target: Target, words: &[u32], error: DecodeError) -> Result<Inst, Deco
             let moved = |inst| if is_move { Inst { op: Op::VMovB16, ..inst } } else { inst };
             found.map(|inst| with_halves(moved(inst), halves(first)))
         }
+        VOP3P => without_sources(target, plain, count),
         // VOP1 and VOP2: the destination's highest bit is that of the upper half.
         0..=0x1f if first >> 24 & 1 == 1 && first >> 25 != 0x3e => {
             without([1 << 24, 0]).map(|inst| with_halves(inst, UPPER_DESTINATION))
@@ -112,9 +119,9 @@ fn again(target: Target, words: &[u32], error: DecodeError) -> Result<Inst, Deco
     }
 }
 
-/// A VOP3 without halves, and without the sources that it has no use for.
+/// A VOP3 without halves, or a VOP3P, without the sources that it has no use for.
 fn without_sources(target: Target, mut words: [u32; MAX_WORDS], count: usize) -> Result<Inst, DecodeError> {
-    words[0] &= !(15 << 11);
+    words[0] &= !halves_of(words[0]);
     let mut found = decode(target, &words[..count]);
     // The last first: what an operation has a use for is not refused.
     for place in [18, 9] {
@@ -204,6 +211,16 @@ mod tests {
         // What is not the constant is refused.
         let words = [0xd444_000f, 0x0606_021b];
         assert!(matches!(decode_as_hardware(Target::Gfx1100, &words), Err(DecodeError::Unknown(..))));
+    }
+
+    #[test]
+    fn a_second_destination_is_no_half() {
+        // v_add_co_u32 v26, s8, v26, v178 with the constant zero in the empty place
+        let add = one(&[0xd700_081a, 0x0203_651a]);
+        assert_eq!((add.op, add.sdst, add.mods.op_sel), (Op::VAddCoU32, Operand::Scalar(8), 0));
+        // v_pk_lshrrev_b16 v152, 8, v1 op_sel_hi:[0,1], with the same
+        let shift = one(&[0xcc05_4098, 0x1202_0288]);
+        assert_eq!((shift.op, shift.dst), (Op::VPkLshrrevB16, Operand::Vgpr(152)));
     }
 
     #[test]

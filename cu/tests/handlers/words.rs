@@ -162,5 +162,9 @@ pub fn instruction(target: Target, encoding: &Encoding, numbers: &mut Numbers) -
         words[encoding.words] = numbers.word();
     }
     let inst = decode(target, &words).ok().filter(|inst| inst.op == encoding.op && inst.entry == encoding.entry)?;
-    Some((inst.clone(), words[..usize::from(inst.bytes) / 4].to_vec()))
+    let words = &words[..usize::from(inst.bytes) / 4];
+    // Of a v_nop with DPP or SDWA the first word is one by itself, as llvm-mc has it, too; and code is
+    // read word by word.
+    let whole = (1..words.len()).all(|count| decode(target, &words[..count]).is_err());
+    whole.then(|| (inst, words.to_vec()))
 }

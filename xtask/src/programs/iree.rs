@@ -5,7 +5,7 @@
 //! CPU. The CPU's module says what a function gives; iree-run-module runs the target's in the root
 //! and compares. A case is a function.
 //!
-//! Limits: IREE has no gfx900 and no gfx1030; gfx1100, which it has, is not among the targets yet.
+//! Limits: IREE has no gfx900 and no gfx1030.
 //! None of this has been tried in a guest.
 
 use std::fs;
@@ -75,7 +75,7 @@ impl Suite for Iree {
     }
 
     fn targets(&self) -> &'static [&'static str] {
-        &["gfx90a", "gfx942"]
+        &["gfx90a", "gfx942", "gfx1100"]
     }
 
     fn budget(&self) -> Duration {

@@ -6,8 +6,7 @@
 //! A case is a kernel. One of matrices that was compiled without the target's matrix instruction is
 //! not built.
 //!
-//! Limits: Triton has no gfx900 and no gfx1030; gfx1100, which it has, is not among the targets
-//! yet. Its own launcher, which wants PyTorch, is not used.
+//! Limits: Triton has no gfx900 and no gfx1030. Its own launcher, which wants PyTorch, is not used.
 //! None of this has been tried in a guest.
 
 use std::fs;
@@ -86,7 +85,7 @@ impl Suite for Triton {
     }
 
     fn targets(&self) -> &'static [&'static str] {
-        &["gfx90a", "gfx942"]
+        &["gfx90a", "gfx942", "gfx1100"]
     }
 
     fn budget(&self) -> Duration {

@@ -63,7 +63,9 @@ fn absolute(program: &str) -> Result<String> {
     if !program.contains('/') {
         return Ok(program.into());
     }
-    let path = Path::new(program).canonicalize().with_context(|| format!("find {program}"))?;
+    // Links stay: the Python of a virtual environment is one, and its name says where it is.
+    let path = std::path::absolute(program).with_context(|| format!("find {program}"))?;
+    ensure!(path.exists(), "{program} is not there");
     reachable(&path)?;
     path.into_os_string().into_string().ok().with_context(|| format!("{program}: not UTF-8"))
 }
