@@ -163,8 +163,8 @@ pub fn instruction(target: Target, encoding: &Encoding, numbers: &mut Numbers) -
     }
     let inst = decode(target, &words).ok().filter(|inst| inst.op == encoding.op && inst.entry == encoding.entry)?;
     let words = &words[..usize::from(inst.bytes) / 4];
-    // Of a v_nop with DPP or SDWA the first word is one by itself, as llvm-mc has it, too; and code is
-    // read word by word.
+    // Of a v_nop with DPP or SDWA the first word is one by itself, as llvm-mc has it, too; and code
+    // is read word by word.
     let whole = (1..words.len()).all(|count| decode(target, &words[..count]).is_err());
     whole.then(|| (inst, words.to_vec()))
 }
