@@ -157,8 +157,11 @@ pub fn linearise(arena: &Arena) -> Result<(Duration, Duration), String> {
             .map_err(|error| format!("the pages cannot be moved back: {error}"))?;
     }
     let back = start.elapsed();
-    // SAFETY: what is left of the window is this function's own.
-    unsafe { libc::munmap(window.as_ptr().cast(), bytes) };
+    // What was moved back has left its place in the window to whoever maps next.
+    if at < bytes {
+        // SAFETY: nothing was moved from this part, so it is this function's mapping still.
+        unsafe { libc::munmap(window.as_ptr().wrapping_add(at).cast(), bytes - at) };
+    }
     moved.map(|_| (there, back)).map_err(|(done, error)| format!("range {done} cannot be moved: {error}"))
 }
 

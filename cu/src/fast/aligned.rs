@@ -9,10 +9,11 @@
 //! may be beyond single precision are the reference engine's.
 
 use super::block::{Builder, Place};
+use super::matrix::sum_source;
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::{inline_float, matrix_shape, Element, Kind, MatrixShape};
-use vkfd_isa::{Inst, Mods, Operand, Target};
+use crate::reference::{matrix_shape, Element, Kind, MatrixShape};
+use vkfd_isa::{Inst, Mods, Target};
 
 const F16: u8 = 0;
 const BF16: u8 = 1;
@@ -265,19 +266,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     for index in 0..2 {
         step.src[index] = Source::register(layout.row(inst.src[index], words)? * ROW);
     }
-    match inst.src[2] {
-        Operand::Vgpr(_) | Operand::Agpr(_) => {
-            step.src[2] = Source::register(layout.row(inst.src[2], shape.results())? * ROW);
-        }
-        operand => {
-            step.imm = match operand {
-                Operand::Int(value) => i64::from(i32::from(value) as u32),
-                Operand::Float(code) => inline_float(code, Kind::F32) as i64,
-                _ => return None,
-            };
-            step.scalar[0] = 1;
-        }
-    }
+    sum_source(builder, inst.src[2], shape.results(), Kind::F32, &mut step)?;
     for (slot, value) in step.scalar.iter_mut().skip(1).zip([shape.m, shape.k, shape.blocks]) {
         *slot = value as u8;
     }

@@ -325,6 +325,22 @@ shapes! {
     VMfmaF64_4x4x4f64 double 4 4 4 F32 64;
 }
 
+/// Finds the sum that products are added to: rows, or a constant in `imm` if `scalar[0]`.
+pub(super) fn sum_source(builder: &Builder, operand: Operand, rows: usize, kind: Kind, step: &mut Step) -> Option<()> {
+    step.imm = match operand {
+        Operand::Vgpr(_) | Operand::Agpr(_) => {
+            step.src[2] = Source::register(builder.layout.row(operand, rows)? * ROW);
+            return Some(());
+        }
+        Operand::Int(value) if kind == Kind::F64 => value.into(),
+        Operand::Int(value) => i64::from(i32::from(value) as u32),
+        Operand::Float(code) => inline_float(code, kind) as i64,
+        _ => return None,
+    };
+    step.scalar[0] = 1;
+    Some(())
+}
+
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     // CDNA3 adds shorter numbers in another way, see `aligned`.
@@ -344,20 +360,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         step.src[index] = Source::register(builder.layout.row(inst.src[index], words)? * ROW);
     }
     let wide = matches!(inst.op, Op::VMfmaF64_16x16x4f64 | Op::VMfmaF64_4x4x4f64);
-    match inst.src[2] {
-        Operand::Vgpr(_) | Operand::Agpr(_) => {
-            step.src[2] = Source::register(builder.layout.row(inst.src[2], results)? * ROW);
-        }
-        operand => {
-            step.imm = match operand {
-                Operand::Int(value) if wide => value.into(),
-                Operand::Int(value) => i64::from(i32::from(value) as u32),
-                Operand::Float(code) => inline_float(code, if wide { Kind::F64 } else { Kind::F32 }) as i64,
-                _ => return None,
-            };
-            step.scalar[0] = 1;
-        }
-    }
+    sum_source(builder, inst.src[2], results, if wide { Kind::F64 } else { Kind::F32 }, &mut step)?;
     step.dst = builder.layout.row(inst.dst, results)? * ROW;
     steps.push(step);
     Some(())

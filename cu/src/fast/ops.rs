@@ -92,19 +92,20 @@ fn masked_distances(a: u32, b: u32) -> u32 {
     (0..4).map(|n| if byte(b, n) == 0 { 0 } else { byte(a, n).abs_diff(byte(b, n)) }).sum()
 }
 
-/// The sum of the products of parts of `BITS` bits.
+/// The sum of the products of parts of `BITS` bits, with signs in the first word if `A`, in the
+/// second if `B`.
 #[inline(always)]
-fn dot<const BITS: u32, const SIGNED: bool>(a: u32, b: u32) -> u32 {
+pub(super) fn dot<const BITS: u32, const A: bool, const B: bool>(a: u32, b: u32) -> u32 {
     (0..32 / BITS).fold(0u32, |sum, n| {
-        let part = |word: u32| {
+        let part = |word: u32, signed: bool| {
             let up = word << (32 - BITS - BITS * n);
-            if SIGNED {
+            if signed {
                 (up as i32 >> (32 - BITS)) as u32
             } else {
                 up >> (32 - BITS)
             }
         };
-        sum.wrapping_add(part(a).wrapping_mul(part(b)))
+        sum.wrapping_add(part(a, A).wrapping_mul(part(b, B)))
     })
 }
 
@@ -303,13 +304,13 @@ operations! {
         VMadI32I16 => S::map3(a, b, c, |a, b, c| {
             (i32::from(a as i16).wrapping_mul(i32::from(b as i16)) as u32).wrapping_add(c)
         });
-        VDot4I32I8 => S::map3(a, b, c, |a, b, c| dot::<8, true>(a, b).wrapping_add(c));
-        VDot4U32U8 => S::map3(a, b, c, |a, b, c| dot::<8, false>(a, b).wrapping_add(c));
-        VDot8I32I4 => S::map3(a, b, c, |a, b, c| dot::<4, true>(a, b).wrapping_add(c));
-        VDot8U32U4 => S::map3(a, b, c, |a, b, c| dot::<4, false>(a, b).wrapping_add(c));
-        VDot2cI32I16 => S::map3(a, b, c, |a, b, c| dot::<16, true>(a, b).wrapping_add(c));
-        VDot4cI32I8 => S::map3(a, b, c, |a, b, c| dot::<8, true>(a, b).wrapping_add(c));
-        VDot8cI32I4 => S::map3(a, b, c, |a, b, c| dot::<4, true>(a, b).wrapping_add(c));
+        VDot4I32I8 => S::map3(a, b, c, |a, b, c| dot::<8, true, true>(a, b).wrapping_add(c));
+        VDot4U32U8 => S::map3(a, b, c, |a, b, c| dot::<8, false, false>(a, b).wrapping_add(c));
+        VDot8I32I4 => S::map3(a, b, c, |a, b, c| dot::<4, true, true>(a, b).wrapping_add(c));
+        VDot8U32U4 => S::map3(a, b, c, |a, b, c| dot::<4, false, false>(a, b).wrapping_add(c));
+        VDot2cI32I16 => S::map3(a, b, c, |a, b, c| dot::<16, true, true>(a, b).wrapping_add(c));
+        VDot4cI32I8 => S::map3(a, b, c, |a, b, c| dot::<8, true, true>(a, b).wrapping_add(c));
+        VDot8cI32I4 => S::map3(a, b, c, |a, b, c| dot::<4, true, true>(a, b).wrapping_add(c));
         VMsadU8 => S::map3(a, b, c, |a, b, c| masked_distances(a, b).wrapping_add(c));
         VLerpU8 => S::map3(a, b, c, |a, b, c| {
             (0..4).fold(0, |all, n| {
@@ -509,7 +510,7 @@ impl<const SIGNED: bool> Ternary for Dot2<SIGNED> {
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
         // SAFETY: the caller's.
-        unsafe { S::map3(a, b, c, |a, b, c| dot::<16, SIGNED>(a, b).wrapping_add(c)) }
+        unsafe { S::map3(a, b, c, |a, b, c| dot::<16, SIGNED, SIGNED>(a, b).wrapping_add(c)) }
     }
 }
 

@@ -25,20 +25,8 @@ impl<const BITS: u32, const A: bool, const B: bool> Ternary for Signs<BITS, A, B
     const CHECK: Check = Check::Never;
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
-        let part = |word: u32, n: u32, sign: bool| {
-            let up = word << (32 - BITS - BITS * n);
-            if sign {
-                (up as i32 >> (32 - BITS)) as u32
-            } else {
-                up >> (32 - BITS)
-            }
-        };
         // SAFETY: the caller's.
-        unsafe {
-            S::map3(a, b, c, |a, b, c| {
-                (0..32 / BITS).fold(c, |sum, n| sum.wrapping_add(part(a, n, A).wrapping_mul(part(b, n, B))))
-            })
-        }
+        unsafe { S::map3(a, b, c, |a, b, c| ops::dot::<BITS, A, B>(a, b).wrapping_add(c)) }
     }
 }
 

@@ -7,10 +7,11 @@
 
 use super::block::{Builder, Place};
 use super::half::single;
+use super::matrix::sum_source;
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::{inline_float, Kind};
-use vkfd_isa::{Inst, Op, Operand};
+use crate::reference::Kind;
+use vkfd_isa::{Inst, Op};
 
 const F16: u8 = 0;
 const BF16: u8 = 1;
@@ -179,17 +180,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     for index in 0..2 {
         step.src[index] = Source::register(layout.row(inst.src[index], words)? * ROW);
     }
-    match inst.src[2] {
-        Operand::Vgpr(_) => step.src[2] = Source::register(layout.row(inst.src[2], results)? * ROW),
-        operand => {
-            step.imm = match operand {
-                Operand::Int(value) => i64::from(i32::from(value) as u32),
-                Operand::Float(code) => inline_float(code, Kind::F32) as i64,
-                _ => return None,
-            };
-            step.scalar[0] = 1;
-        }
-    }
+    sum_source(builder, inst.src[2], results, Kind::F32, &mut step)?;
     step.scalar[1] = inst.mods.op_sel & 4;
     step.scalar[2] = inst.mods.neg;
     step.dst = layout.row(inst.dst, results)? * ROW;

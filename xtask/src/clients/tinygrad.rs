@@ -5,15 +5,14 @@
 //! A model runs on the AMD device and on the CPU's in one program, which compares.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 use vkfd_sabotage::Switch;
 
 use super::profile;
 use super::stand::Ran;
 use super::{Client, Report, Stand};
-use crate::tree;
+use crate::{tree, venv};
 
 pub(crate) const CLIENT: Client =
     Client { name: "tinygrad", packages: &["python3", "python3-venv", "libllvm19"], check };
@@ -80,27 +79,5 @@ fn took(model: &str, ran: &Ran) -> String {
 fn environment() -> Result<PathBuf> {
     let home = std::env::var_os("HOME").context("there is no $HOME to keep tinygrad in")?;
     let at = Path::new(&home).join(format!(".cache/vkfd/tinygrad-{VERSION}"));
-    let python = at.join("bin/python");
-    let has = |python: &Path| {
-        let mut probe = Command::new(python);
-        let code = format!("import numpy, importlib.metadata as m; assert m.version('tinygrad') == '{VERSION}'");
-        probe.args(["-c", &code]);
-        probe.output().is_ok_and(|output| output.status.success())
-    };
-    if !has(&python) {
-        let packages = [format!("tinygrad=={VERSION}"), "numpy<3".into()];
-        println!("installing {} from PyPI", packages.join(" "));
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&at))?;
-        run(Command::new(&python)
-            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .args(packages))?;
-        ensure!(has(&python), "{} has no tinygrad {VERSION} although pip has installed it", at.display());
-    }
-    Ok(python)
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("run {command:?}"))?;
-    ensure!(status.success(), "{command:?} failed: PyPI must be reachable the first time");
-    Ok(())
+    venv::python(&at, &[&format!("tinygrad=={VERSION}"), "numpy==2.4.6"])
 }
