@@ -137,6 +137,11 @@ impl ProcessMemory {
         Ok(Self { mm: ARef::from(&**mm), uid, memories, quiet: SetOnce::new() })
     }
 
+    /// A number that no other address space has while this is held.
+    pub(crate) fn key(&self) -> usize {
+        self.mm.as_raw().addr()
+    }
+
     /// A reference as a user of the address space. Given back by a worker: the last user tears the
     /// address space down, which is not for a thread that may hold locks.
     fn alive(&self) -> Result<impl core::ops::Deref<Target = kernel::mm::MmWithUserAsync>> {

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An open `/dev/kfd`: one process object of the driver's, released when the last descriptor of the
-//! file is closed.
+//! An open `/dev/kfd`: the process of the address space that opened it ([`crate::processes`]), or,
+//! after CREATE_PROCESS, one of the file's own, released when the last descriptor of the file is
+//! closed.
 
 use crate::address_space::ProcessMemory;
 use crate::char_device::CharDevice;
 use crate::machine::Machine;
+use crate::processes::Opened;
 use crate::{mapping, Vkfd};
 use kernel::fs::LocalFile;
 use kernel::mm::virt::VmaNew;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, SpinLock};
 use vkfd_driver::addr::CpuVa;
 use vkfd_driver::errno::Errno;
-use vkfd_driver::os;
 use vkfd_driver::process::Process;
-use vkfd_uapi::command::ACQUIRE_VM;
+use vkfd_uapi::command::{ACQUIRE_VM, CREATE_PROCESS};
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process::AcquireVmArgs;
@@ -22,7 +23,8 @@ use vkfd_uapi::process::AcquireVmArgs;
 /// The file.
 pub(crate) struct KfdFile {
     machine: Arc<Machine>,
-    process: Arc<Process>,
+    /// A call that has begun keeps the one that it began with. Lock: a leaf.
+    process: Pin<KBox<SpinLock<Arc<Opened>>>>,
 }
 
 impl CharDevice for KfdFile {
@@ -30,18 +32,24 @@ impl CharDevice for KfdFile {
     type Module = Vkfd;
 
     fn open(machine: &Arc<Machine>) -> Result<Self> {
-        let memory = os::arc(ProcessMemory::current(machine.memories.clone())?)?;
-        let process = machine.kfd.open(memory)?;
+        let memory = ProcessMemory::current(machine.memories.clone())?;
+        let opened = Arc::new(machine.processes.open(&machine.kfd, memory)?, GFP_KERNEL)?;
+        let process = KBox::pin_init(kernel::new_spinlock!(opened), GFP_KERNEL)?;
         Ok(Self { machine: machine.clone(), process })
     }
 
     fn ioctl(&self, command: u32, argument: usize) -> Result<isize> {
-        let argument = CpuVa(argument as u64);
-        if Command(command).same_call(ACQUIRE_VM) {
-            self.acquire_vm(Command(command), argument)?;
+        let (command, argument) = (Command(command), CpuVa(argument as u64));
+        let process = self.process();
+        if command.same_call(ACQUIRE_VM) {
+            self.acquire_vm(&process, command, argument)?;
             return Ok(0);
         }
-        match self.process.ioctl(command, argument) {
+        if command == CREATE_PROCESS {
+            self.create_process(&process)?;
+            return Ok(0);
+        }
+        match process.ioctl(command.0, argument) {
             Ok(()) => Ok(0),
             // The call can be made again as it is: a wait has noted how much of it is left.
             Err(error) if error.errno == Errno::EINTR => Err(ERESTARTSYS),
@@ -52,39 +60,56 @@ impl CharDevice for KfdFile {
     fn mmap(&self, vma: &VmaNew) -> Result {
         // Doorbells and events are one process's.
         vma.set_dontcopy();
-        mapping::map(&self.machine, &self.process, vma)
+        mapping::map(&self.machine, &self.process(), vma)
     }
 }
 
 impl KfdFile {
+    fn process(&self) -> Arc<Opened> {
+        self.process.lock().clone()
+    }
+
+    /// CREATE_PROCESS: from here on the file's process is one of its own. EINVAL if it has that
+    /// already, EBADF in another address space. Unlike KFD's, it can have userptr and SVM memory.
+    fn create_process(&self, process: &Opened) -> Result {
+        if !process.mm().is_current() {
+            return Err(EBADF);
+        }
+        let memory = ProcessMemory::current(self.machine.memories.clone())?;
+        let new = Arc::new(Opened::apart(&self.machine.kfd, memory)?, GFP_KERNEL)?;
+        let mut current = self.process.lock();
+        if current.is_apart() {
+            drop(current);
+            return Err(EINVAL);
+        }
+        let before = core::mem::replace(&mut *current, new);
+        drop(current);
+        drop(before);
+        Ok(())
+    }
+
     /// ACQUIRE_VM, whose argument is copied once: the process's memory on that GPU is mapped
     /// through the render node that the call brings. EINVAL if it is none, EBUSY if it is another
     /// process's; then, and where there is no VM to be had, the node is as it was.
-    fn acquire_vm(&self, command: Command, argument: CpuVa) -> Result {
-        if !self.process.mm().is_current() {
+    fn acquire_vm(&self, process: &Arc<Process>, command: Command, argument: CpuVa) -> Result {
+        if !process.mm().is_current() {
             return Err(EBADF);
         }
         let mut args = AcquireVmArgs::zeroed();
         let declared = args.as_bytes_mut().get_mut(..command.size());
         match declared {
-            Some(bytes) => self.process.mm().read(argument, bytes)?,
-            None => self.process.mm().read(argument, args.as_bytes_mut())?,
+            Some(bytes) => process.mm().read(argument, bytes)?,
+            None => process.mm().read(argument, args.as_bytes_mut())?,
         }
         if self.machine.gpu(args.gpu_id).is_none() {
             return Err(EINVAL);
         }
         let file = LocalFile::fget(args.drm_fd).map_err(|_| EINVAL)?;
         let render = self.machine.render_file(args.gpu_id, &file).ok_or(EINVAL)?;
-        if render.is_anothers(&self.process) {
+        if render.is_anothers(process) {
             return Err(EBUSY);
         }
-        self.process.acquire_vm(args.gpu_id)?;
-        render.bind(&self.machine, &self.process)
-    }
-}
-
-impl Drop for KfdFile {
-    fn drop(&mut self) {
-        self.process.release();
+        process.acquire_vm(args.gpu_id)?;
+        render.bind(&self.machine, process)
     }
 }

@@ -4,6 +4,7 @@
 use crate::bar::PciBar;
 use crate::char_device::Registration;
 use crate::device_memory::Memories;
+use crate::processes::Processes;
 use crate::render_file::RenderFile;
 use kernel::fs::LocalFile;
 use vkfd_driver::gpu::Gpu;
@@ -22,6 +23,8 @@ pub(crate) struct Machine {
     pub(crate) gpus: Vec<(Arc<RemoteGpu>, Arc<Registration<RenderFile>>)>,
     /// Their memory, as pages of processes.
     pub(crate) memories: Arc<Memories>,
+    /// Those of the address spaces that have it open.
+    pub(crate) processes: Arc<Processes>,
 }
 
 impl Machine {

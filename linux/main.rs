@@ -8,7 +8,7 @@
 //! | `address_space` | the seam to a process's memory, over the first three |
 //! | `device_memory` | pages of processes in a GPU's memory, over the next two |
 //! | `pci_driver`, `bar`, `dma` | the seam to the device: finding GPUs, their registers and interrupts, memory that both sides use |
-//! | `kfd_file`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/renderD*` and what is mapped through them |
+//! | `kfd_file`, `processes`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/renderD*` and what is mapped through them |
 //! | `files` | the seam to files that calls give to their callers: buffers, SMI events |
 //! | `topology` | what is there, in sysfs |
 //! | `sabotage` | what is broken on purpose, by the parameter of that name |
@@ -38,6 +38,7 @@ mod mapping;
 mod migrate;
 mod pci_driver;
 mod pin;
+mod processes;
 mod render_file;
 mod sabotage;
 mod sysfs;
@@ -49,6 +50,7 @@ use crate::files::KernelFiles;
 use crate::kfd_file::KfdFile;
 use crate::machine::Machine;
 use crate::pci_driver::Gpus;
+use crate::processes::Processes;
 use crate::render_file::RenderNode;
 use crate::topology::Topology;
 use core::time::Duration;
@@ -178,7 +180,7 @@ impl kernel::Module for Vkfd {
             gpus.push((gpu.clone(), Arc::pin_init(node, GFP_KERNEL)?))?;
         }
         let memories = Arc::new(Memories::new(found.memories()?), GFP_KERNEL)?;
-        let machine = Arc::new(Machine { kfd: kfd.clone(), gpus, memories }, GFP_KERNEL)?;
+        let machine = Arc::new(Machine { kfd: kfd.clone(), gpus, memories, processes: Arc::new(Processes::new()?, GFP_KERNEL)? }, GFP_KERNEL)?;
         let class = Arc::pin_init(Class::new(c"kfd", None), GFP_KERNEL)?;
         let node = Registration::new(class, c"kfd", Region::new(Number::Dynamic, c"kfd")?, machine.clone());
         let node = KBox::pin_init(node, GFP_KERNEL)?;

@@ -165,7 +165,7 @@ impl Drivers {
             Self::Here { per_range, .. } if subject == Subject::BatchPerRange => on(per_range),
             Self::Here { clustered, .. } => on(clustered),
             Self::Device(path) => {
-                let client = Client::open_at(path).with_context(|| format!("cannot use {}", path.display()))?;
+                let client = Client::open_apart(path).with_context(|| format!("cannot use {}", path.display()))?;
                 // A KFD that is not vkfd has no such choice.
                 let chosen = subject != Subject::BatchPerRange || client.set_window_gap(None).is_ok();
                 Ok(chosen.then_some(client))

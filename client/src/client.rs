@@ -90,6 +90,15 @@ impl Client {
         Self::with_transport(Arc::new(DevKfd::open(path)?))
     }
 
+    /// Opens the KFD at another path as a process of its own, see [`DevKfd::open_apart`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::open`] and [`DevKfd::open_apart`].
+    pub fn open_apart(path: &Path) -> Result<Self> {
+        Self::with_transport(Arc::new(DevKfd::open_apart(path)?))
+    }
+
     /// Uses a KFD that is reached in another way.
     ///
     /// # Errors

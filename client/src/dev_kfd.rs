@@ -10,6 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use vkfd_uapi::command;
+
 use crate::address::GpuId;
 use crate::error::{ClientError, Errno};
 use crate::topology::{self, Node};
@@ -32,6 +34,22 @@ impl DevKfd {
         let kfd = open_device(path)?;
         let nodes = topology::read(Path::new(topology::SYSFS))?;
         Ok(Self { kfd, nodes, render: Mutex::new(Vec::new()) })
+    }
+
+    /// Opens the KFD at `path` as a process of the driver's of its own. [`DevKfd::open`] gives that
+    /// of the address space, however often it is opened.
+    ///
+    /// # Errors
+    ///
+    /// As [`DevKfd::open`]; what CREATE_PROCESS failed with, but for ENOTTY: an older driver has no
+    /// process but that of the address space.
+    pub fn open_apart(path: &Path) -> Result<Self, ClientError> {
+        let opened = Self::open(path)?;
+        // SAFETY: the call has no argument.
+        match unsafe { opened.ioctl(command::CREATE_PROCESS.0, std::ptr::null_mut()) } {
+            Ok(()) | Err(Errno::NOTTY) => Ok(opened),
+            Err(errno) => Err(ClientError::call("CREATE_PROCESS")(errno)),
+        }
     }
 
     fn render_node(&self, gpu: GpuId) -> Result<c_int, ClientError> {

@@ -83,7 +83,7 @@ impl Driver {
     fn open(&self) -> Result<Client> {
         match self {
             Self::Here(machine) => Client::on(machine).context("cannot open the driver in this process"),
-            Self::Device(path) => Client::open_at(path).with_context(|| format!("cannot use {}", path.display())),
+            Self::Device(path) => Client::open_apart(path).with_context(|| format!("cannot use {}", path.display())),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! holds.
 //!
 //! ```text
+//! Open       the Linux host's processes by address space; held over opening one
 //! Gem        a render file's objects and their mappings
 //! Process    handles, GPU address reservations, queues, accounting of one process
 //! Sweep      the dropping of SVM ranges whose memory has gone
@@ -32,6 +33,7 @@
 #[repr(u8)]
 #[allow(missing_docs)] // the module documentation is the table
 pub enum Rank {
+    Open,
     Gem,
     Process,
     Sweep,

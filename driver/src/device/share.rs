@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Who may have how much of what a GPU has few of: VMIDs, queues, files of events.
 //!
-//! KFD has one process an address space, however often that opens the device, and runs more
-//! processes than there are VMIDs, and more queues than there are hardware queues, in turns. Here
-//! each open is a process with a VMID of its own, and nothing takes turns. So that one user cannot
+//! KFD runs more processes than there are VMIDs, and more queues than there are hardware queues, in
+//! turns. Here each process has a VMID of its own, and nothing takes turns. So that one user cannot
 //! keep all the others out, the last quarter is only for users who have none: whoever has some gets
 //! more as long as more than a quarter is left. A machine with one user has three quarters of what
 //! there is; with few, each gets at least one.

@@ -34,7 +34,7 @@ impl Host {
     pub fn open(&self, xnack: bool) -> Result<Client, Stop> {
         let client = match self {
             Self::InProcess(machine) => Client::on(machine)?,
-            Self::Device(path) => Client::open_at(path)?,
+            Self::Device(path) => Client::open_apart(path)?,
         };
         if xnack {
             if !client.caps().xnack {
@@ -49,7 +49,7 @@ impl Host {
     pub(crate) fn transport(&self) -> Result<Arc<dyn Transport>, Stop> {
         Ok(match self {
             Self::InProcess(machine) => Arc::new(Embedded::open(machine)?),
-            Self::Device(path) => Arc::new(vkfd_client::DevKfd::open(path)?),
+            Self::Device(path) => Arc::new(vkfd_client::DevKfd::open_apart(path)?),
         })
     }
 

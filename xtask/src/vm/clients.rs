@@ -23,7 +23,7 @@ use super::module::Module;
 use super::programs::SABOTAGED_GPU;
 use super::progress::minutes;
 use super::{verdict, FlavorArgs};
-use crate::clients::{hip, hip_kernels, packages, rocminfo, rocr, Source};
+use crate::clients::{hip, hip_batch, hip_kernels, packages, rocminfo, rocr, Source};
 use crate::{tree, Verdict};
 
 /// Run the distribution's ROCm programs in a guest, on the module
@@ -113,7 +113,8 @@ impl fmt::Display for Said {
 fn clients(directory: &Path) -> Result<Vec<Client>> {
     let compile = |source: &Source| source.compile(directory);
     let (copies, svm) = (compile(&rocr::PROGRAM)?, compile(&rocr::SVM)?);
-    let (hip, managed, kernels) = (compile(&hip::PROGRAM)?, compile(&hip::MANAGED)?, compile(&hip_kernels::KERNELS)?);
+    let (hip, managed) = (compile(&hip::PROGRAM)?, compile(&hip::MANAGED)?);
+    let (kernels, batch) = (compile(&hip_kernels::KERNELS)?, compile(&hip_batch::BATCH)?);
     let arguments = |words: &[&str]| words.iter().map(ToString::to_string).collect();
     Ok(vec![
         Client {
@@ -165,6 +166,13 @@ fn clients(directory: &Path) -> Result<Vec<Client>> {
             },
             // A histogram, to which every work-item adds.
             notices: Some((Switch::ShortGrid, "FAILED")),
+        },
+        Client {
+            name: "HIP, a batch of 4,000 scattered mallocs, discarded, replaced, paged out, restored",
+            program: batch,
+            arguments: arguments(&[hip_batch::PIECES]),
+            right: |said, _| said.succeeded() && hip_batch::all_right(&said.stdout),
+            notices: Some((Switch::ShortGrid, "FAILED: as registered")),
         },
     ])
 }
@@ -239,6 +247,8 @@ fn boot<'a>(parts: &Parts, clients: impl Iterator<Item = &'a Client>, size: Size
     initrd.add_library(Path::new(COMPILER))?;
     initrd.set_shell(Path::new("/bin/dash"))?;
     initrd.add_script("lsmod", LSMOD);
+    // For the pages that the batch's program pages out.
+    job.swap_mib = size.memory_mib() / 4;
     for client in clients {
         let path = initrd.add_program(&client.program)?;
         let arguments: Vec<&str> = client.arguments.iter().map(String::as_str).collect();

@@ -66,7 +66,7 @@ fn become_user(user: u32) -> Result<(), Stop> {
     Ok(())
 }
 
-fn device() -> Result<PathBuf, Stop> {
+pub(super) fn device() -> Result<PathBuf, Stop> {
     let path = std::env::var_os("VKFD_DEVICE").ok_or_else(|| Stop::Skip("needs VKFD_DEVICE".into()))?;
     Ok(Path::new(&path).to_owned())
 }
@@ -74,7 +74,7 @@ fn device() -> Result<PathBuf, Stop> {
 /// A client of user number `user`.
 fn client_of(user: u32) -> Result<Client, Stop> {
     become_user(user)?;
-    Ok(Client::open_at(&device()?)?)
+    Ok(Client::open_apart(&device()?)?)
 }
 
 /// Starts `role`, kills it in the middle of its call, and waits for its end. The world, to see what
@@ -215,7 +215,7 @@ pub(super) fn vmids_role(scenario: &mut Scenario) -> Result<(), Stop> {
     let path = device()?;
     let mut clients = Vec::new();
     let refused = loop {
-        match Client::open_at(&path) {
+        match Client::open_apart(&path) {
             Ok(client) => clients.push(client),
             Err(error) => break error,
         }

@@ -37,6 +37,7 @@ mod kill;
 mod ksm;
 mod mapping;
 mod numa;
+mod opens;
 mod pages;
 mod pressure;
 mod rdma_link;
@@ -95,6 +96,7 @@ const ROLES: &[(&str, Role)] = &[
     ("hostile_gtt", hostile::gtt_role),
     ("hostile_registers_writer", hostile::registers_writer_role),
     ("hostile_registers_reader", hostile::registers_reader_role),
+    ("opens_elsewhere", opens::elsewhere_role),
 ];
 
 macro_rules! scenarios {
@@ -238,6 +240,8 @@ scenarios! {
         "system memory of a client's is charged to its memory cgroup, also in pieces of 2 MiB";
     registers_of_each_client: hostile::registers,
         "a page of registers that one user writes to is not another user's";
+    opens_of_an_address_space: opens::of_an_address_space,
+        "the files of one address space are one process, until the last of them is closed or one asks for its own";
     mapping_fails_half_way: mapping::fails_half_way,
         "a mapping of VRAM in several pieces fails at each of them: nothing is left of it";
     pressure_on_two_processes: pressure::two_processes,
