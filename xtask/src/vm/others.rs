@@ -93,18 +93,24 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]
         initrd.add_library(Path::new(library)).with_context(|| format!("add {library}"))?;
     }
     for (number, program) in wanted.iter().enumerate() {
-        let at = format!("/programs/{number}");
+        // What one of them writes, those that come after it in the same directory read.
+        let first = wanted[..number].iter().position(|before| before.directory == program.directory);
+        let at = format!("/programs/{}", first.unwrap_or(number));
         let patience = program.patience * SLOWER;
         let (seconds, at_root) = (patience.as_secs(), format!("/{ROOT_TAG}"));
         let (run, mut arguments) = match &program.started {
             Started::Here => {
-                initrd.add_directory(&program.directory, Path::new(&at))?;
+                if first.is_none() {
+                    initrd.add_directory(&program.directory, Path::new(&at))?;
+                }
                 (format!("cd {at} && timeout -k 5 {seconds} ./program \"$@\"; echo \"{STATUS}$?\""), Vec::new())
             }
             Started::InRoot { root, program: name } => {
                 let shown = parts.share.get_or_insert_with(|| (root.clone(), ROOT_TAG));
                 ensure!(shown.0 == *root, "{name}: a guest has one root, and that is {}", shown.0.display());
-                initrd.add_files(&program.directory, Path::new(&at))?;
+                if first.is_none() {
+                    initrd.add_files(&program.directory, Path::new(&at))?;
+                }
                 let run = format!("timeout -k 5 {seconds} chroot {at_root} {name} \"$@\"; echo \"{STATUS}$?\"");
                 (format!("{ENTER}{run}"), vec![at_root.as_str(), at.as_str()])
             }
