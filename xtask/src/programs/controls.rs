@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
@@ -18,6 +19,7 @@ use anyhow::{ensure, Result};
 use super::cache::Cache;
 use super::expected::Standing;
 use super::machine::Machine;
+use super::memory::Memory;
 use super::session::Session;
 use super::suite::Control;
 use super::{Ready, SUITES};
@@ -32,8 +34,9 @@ pub(crate) fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>, library: 
             let broken = Machine::broken(sabotage, vkfd, library)?;
             let otherwise = |machine| {
                 let (suite, patience) = (*suite, Duration::MAX);
+                let (memory, used) = (Memory::Device, AtomicUsize::new(0));
                 let (source, root, expected) = (&found.source, found.root.as_deref(), expectations);
-                let session = Session { suite, source, root, target, machine, expected, cache, patience };
+                let session = Session { suite, source, root, target, machine, expected, cache, patience, memory, used };
                 let seen = session.unit_alone(unit)?;
                 let as_expected = |name, outcome| expectations.compare(name, target, outcome) == Standing::AsExpected;
                 Ok::<_, anyhow::Error>(seen.iter().any(|case| !as_expected(&case.name, &case.outcome)))

@@ -3,7 +3,7 @@
 //!
 //! The file has `pass`, a list of cases; `[[fails]]`, `[[not-applicable]]` and `[[left-out]]`, each
 //! with `cases`, a `reason`, and `targets` where it holds for some only, or `machine` ("process"
-//! or "guest") where it holds in a guest alone or nowhere else. Names in these three may have `*`.
+//! or "guest") where it holds in a guest alone or nowhere else, or `memory` ([`Memory`]). Names in these three may have `*`.
 //! What is said for a target goes before `pass`. Cases that are left out are not begun.
 //!
 //! Where cases number thousands, `[[passes]]` has a table from a program's name, or a pattern of
@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
+use super::memory::Memory;
 use super::select::matches;
 use super::suite::{unit_of, Case, Outcome};
 use crate::tree;
@@ -58,6 +59,8 @@ struct Counted {
     targets: Vec<String>,
     /// Both if it is not said.
     machine: Option<Place>,
+    /// Any if it is not said.
+    memory: Option<Memory>,
     cases: BTreeMap<String, usize>,
     /// Of those that skip themselves.
     #[serde(default)]
@@ -74,6 +77,8 @@ struct Group {
     targets: Vec<String>,
     /// Both if it is not said.
     machine: Option<Place>,
+    /// Any if it is not said.
+    memory: Option<Memory>,
     reason: String,
 }
 
@@ -147,13 +152,15 @@ impl Expectations {
     }
 
     /// Without what holds elsewhere only.
-    pub(crate) fn at(mut self, place: Place) -> Expectations {
-        let here = |machine: Option<Place>| machine.is_none_or(|machine| machine == place);
+    pub(crate) fn at(mut self, place: Place, memory: Memory) -> Expectations {
+        let here = |at: Option<Place>, with: Option<Memory>| {
+            at.is_none_or(|at| at == place) && with.is_none_or(|with| with == memory)
+        };
         for groups in [&mut self.fails, &mut self.not_applicable, &mut self.left_out] {
-            groups.retain(|group| here(group.machine));
+            groups.retain(|group| here(group.machine, group.memory));
         }
         for groups in [&mut self.passes, &mut self.skips] {
-            groups.retain(|counted| here(counted.machine));
+            groups.retain(|counted| here(counted.machine, counted.memory));
         }
         self
     }

@@ -8,9 +8,9 @@
 //! on the GPU, which must be the same. `text-oversubscribed` is that with a model larger than the
 //! GPU's memory: it is managed memory, and XNACK is on. `text-batch` is that with all of a
 //! program's device memory in scattered pieces of host memory, registered by the batch
-//! ([`BATCHED`]).
+//! ([`Memory::Batch`]).
 //!
-//! Limits: it has not been tried in a guest. Nobody's weights are used: the text means nothing. A
+//! Limits: in a guest some operations run, and `text-batch`. Nobody's weights are used: the text means nothing. A
 //! sampled token is where the CPU and the GPU differ first: attention and cache are asked for in
 //! f32, because the CPU itself writes other text with f16.
 
@@ -22,17 +22,15 @@ use anyhow::Result;
 
 use super::ggml_output::{architectures, operations, tokens};
 use super::machine::{Machine, Ran};
+use super::memory::Memory;
 use super::root::WORK;
 use super::source::Source;
 use super::suite::{Case, Control, Outcome, Suite, Unit};
-use crate::tree;
 
 pub(crate) struct Ggml;
 
 const TESTS: &str = "/usr/libexec/x86_64-linux-gnu/llama.cpp-tests";
 const COMPLETION: &str = "/usr/bin/llama-completion";
-/// What puts a program's device memory into batches, as a source in xtask/programs.
-const BATCHED: &str = "ggml-batched.c";
 
 /// Operations, with a pattern of the parameters where all of them take too long.
 const OPERATIONS: &[(&str, &str)] = &[
@@ -164,8 +162,7 @@ impl Ggml {
         let save = ["-s", "7", "-o", WORK, "-a", &pattern];
         let options = self.options(unit.name);
         machine.run_in_root(unit, &format!("{TESTS}/test-llama-archs"), options, &save, self.patience())?;
-        let Unit { name, target, source, root, at, .. } = *unit;
-        let on_gpu = Unit { name, target, source, root, at, left_out: Vec::new(), environment };
+        let on_gpu = Unit { left_out: Vec::new(), environment, ..*unit };
         let mut cases = Vec::new();
         for model in models {
             let file = format!("{WORK}/{model}.gguf");
@@ -250,13 +247,8 @@ impl Suite for Ggml {
     }
 
     fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
-        if unit.name != TEXT_BATCH {
-            return Ok(Vec::new());
-        }
-        let mut command = Command::new("gcc");
-        command.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(unit.at.join("libbatched.so"));
-        command.arg(tree::root().join("xtask/programs").join(BATCHED));
-        Ok(vec![command])
+        let library = (unit.name == TEXT_BATCH).then(|| Memory::Batch.compile(unit.at)).flatten();
+        Ok(library.into_iter().collect())
     }
 
     fn options(&self, unit: &str) -> &'static [&'static str] {

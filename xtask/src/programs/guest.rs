@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::machine::Ran;
+use super::machine::{environment, Ran};
 use super::suite::Unit;
 use crate::vm::others::{self, Ended, Started, Wanted};
 
@@ -46,7 +46,7 @@ struct How {
     started: Started,
     directory: PathBuf,
     arguments: Vec<String>,
-    environment: &'static [(&'static str, &'static str)],
+    environment: Vec<(&'static str, &'static str)>,
     gpus: u32,
     patience: Duration,
 }
@@ -67,7 +67,7 @@ impl Guest {
             None => Started::Here,
         };
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        let (directory, environment, gpus) = (unit.at.into(), unit.environment, gpus(options));
+        let (directory, environment, gpus) = (unit.at.into(), environment(unit).collect(), gpus(options));
         let how = How { started, directory, arguments, environment, gpus, patience };
         let mut state = self.state();
         let State { starts, closed } = &mut *state;
@@ -120,7 +120,7 @@ impl Start {
             started: started.clone(),
             directory: directory.clone(),
             arguments: arguments.clone(),
-            environment,
+            environment: environment.clone(),
             patience: *patience,
         }
     }

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
@@ -98,11 +99,19 @@ impl Machine {
         patience: Duration,
     ) -> Result<Ran> {
         let root = unit.root.with_context(|| format!("{program} is in no root"))?;
-        match self {
-            Machine::Here(here) => here.run_in_root(unit, root, program, options, arguments, patience),
-            Machine::Guest(guest) => Ok(guest.run(unit, Some((root, program)), options, arguments, patience)),
-        }
+        let options = unit.memory.options().unwrap_or(options);
+        let ran = match self {
+            Machine::Here(here) => here.run_in_root(unit, root, program, options, arguments, patience)?,
+            Machine::Guest(guest) => guest.run(unit, Some((root, program)), options, arguments, patience),
+        };
+        unit.used.fetch_add(unit.memory.was_used(&ran).into(), Ordering::Relaxed);
+        Ok(ran)
     }
+}
+
+/// What is set when a program of a root runs.
+pub(crate) fn environment(unit: &Unit<'_>) -> impl Iterator<Item = (&'static str, &'static str)> {
+    unit.environment.iter().chain(unit.memory.environment()).copied()
 }
 
 impl Vkfd {
@@ -126,7 +135,7 @@ impl Vkfd {
         let mut vkfd = Root::at(root).enter(&self.vkfd, library, unit.at, unit.source);
         let library = library.map(|_| Path::new(LIBRARY));
         vkfd.args(self.words(unit, options, library)).arg("--").arg(program).args(arguments);
-        self.end(vkfd.envs(unit.environment.iter().copied()), patience)
+        self.end(vkfd.envs(environment(unit)), patience)
     }
 
     /// What `vkfd` is asked for.

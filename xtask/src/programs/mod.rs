@@ -24,6 +24,7 @@ mod guest;
 mod hip_catch;
 mod iree;
 mod machine;
+mod memory;
 mod opencl_cts;
 mod pytest;
 mod report;
@@ -40,6 +41,7 @@ mod tinygrad;
 mod triton;
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
@@ -48,6 +50,7 @@ use self::cache::Cache;
 use self::expected::{Expectations, Place};
 use self::guest::Guest;
 use self::machine::Machine;
+use self::memory::Memory;
 use self::report::Report;
 use self::select::{Selection, Shard};
 use self::session::Session;
@@ -101,8 +104,11 @@ pub struct Args {
     /// Run them in a guest, on the kernel module. `cargo xtask vm setup` comes first
     #[arg(long, conflicts_with = "jobs")]
     guest: bool,
+    /// What the programs' device memory is; for suites of packages of a newer Debian
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
+    memory: Memory,
     /// Run the negative controls instead: machines that are broken must be noticed
-    #[arg(long, conflicts_with_all = ["only", "shard", "list", "propose", "json", "guest"])]
+    #[arg(long, conflicts_with_all = ["only", "shard", "list", "propose", "json", "guest", "memory"])]
     controls: bool,
     /// A vkfd that is built already
     #[arg(long, value_name = "FILE", hide = true)]
@@ -149,6 +155,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
+        if args.memory != Memory::Device && !matches!(source, Source::Root { .. }) {
+            ensure!(!is_named(&suite), "{}: its programs' memory is as they ask for it", suite.name());
+            continue;
+        }
         if args.guest && suite.in_guest().is_empty() {
             ensure!(!is_named(&suite), "{}: it has no programs for a guest", suite.name());
             println!("{}: left out: it has no programs for a guest", suite.name());
@@ -160,7 +170,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
         match source.find(&sources, &cache, is_named(&suite))? {
             Found::Here(found) => {
-                let expectations = Expectations::read(suite.name())?.at(place);
+                let expectations = Expectations::read(suite.name())?.at(place, args.memory);
                 ready.push(Ready { suite, found, expectations });
             }
             Found::Missing(how) => {
@@ -184,6 +194,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     }
     let wanted: Vec<_> = ready.iter().flat_map(|ready| ready.suite.packages()).copied().collect();
     packages::install(&wanted)?;
+    packages::install(args.memory.packages())?;
     if args.controls {
         return controls::run(&ready, &cache, args.vkfd.as_deref(), args.library.as_deref());
     }
@@ -201,7 +212,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
             let (suite, expected, cache) = (*suite, expectations, &cache);
             let Unpacked { source, root } = found;
             let root = root.as_deref();
-            let session = Session { suite, source, root, target, machine, expected, cache, patience };
+            let (memory, used) = (args.memory, AtomicUsize::new(0));
+            let session = Session { suite, source, root, target, machine, expected, cache, patience, memory, used };
             let seen = session.run(&selection, args.jobs.map(usize::from))?;
             report.add(suite, target, &seen, expectations, &selection);
         }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::expected::{Expectations, Expected, Standing};
+use super::memory::Memory;
 use super::select::Selection;
 use super::session::Seen;
 use super::suite::{Case, Outcome, Suite};
@@ -29,6 +30,8 @@ struct Row {
     target: String,
     /// They ran in a guest, on the kernel module.
     guest: bool,
+    /// What their device memory was.
+    memory: Memory,
     /// That were run.
     programs: usize,
     passed: usize,
@@ -60,6 +63,12 @@ fn words(outcome: &Outcome) -> (&'static str, &str) {
     }
 }
 
+/// On what programs ran.
+fn place(target: &str, in_guest: bool, memory: Memory) -> String {
+    let words = [Some(target), in_guest.then_some("guest"), memory.name()];
+    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
 impl Report {
     pub(crate) fn add(
         &mut self,
@@ -73,6 +82,7 @@ impl Report {
             suite: suite.name(),
             target: target.into(),
             guest: seen.in_guest,
+            memory: seen.memory,
             programs: seen.units.len(),
             passed: 0,
             failed: 0,
@@ -81,7 +91,7 @@ impl Report {
             seconds: seen.took.as_secs(),
             cases: Vec::new(),
         };
-        let place = format!("{}, {target}{}", suite.name(), if seen.in_guest { ", guest" } else { "" });
+        let place = format!("{}, {}", suite.name(), place(target, seen.in_guest, seen.memory));
         self.findings.extend(seen.findings.iter().map(|finding| format!("{place}: {finding}")));
         for Case { name, outcome } in &seen.cases {
             let standing = expected.compare(name, target, outcome);
@@ -139,15 +149,16 @@ impl Report {
     /// For people.
     pub(crate) fn table(&self) -> String {
         let mut text = String::from(
-            "suite            target         programs   pass  fail as expected  not applicable  otherwise  seconds\n",
+            "suite            target                programs   pass  fail as expected  not applicable  otherwise  seconds\n",
         );
-        for Row { suite, target, guest, programs, passed, failed, not_applicable, unexpected, seconds, .. } in
-            &self.rows
+        for Row {
+            suite, target, guest, memory, programs, passed, failed, not_applicable, unexpected, seconds, ..
+        } in &self.rows
         {
-            let target = format!("{target}{}", if *guest { ", guest" } else { "" });
+            let target = place(target, *guest, *memory);
             let _ = writeln!(
                 text,
-                "{suite:<16} {target:<14} {programs:>8} {passed:>6} {failed:>17} {not_applicable:>15} {unexpected:>10} {seconds:>8}"
+                "{suite:<16} {target:<21} {programs:>8} {passed:>6} {failed:>17} {not_applicable:>15} {unexpected:>10} {seconds:>8}"
             );
         }
         text

@@ -15,6 +15,7 @@ use anyhow::{bail, Context, Result};
 use super::cache::{once, words, Cache};
 use super::expected::Expectations;
 use super::machine::Machine;
+use super::memory::Memory;
 use super::select::{matches, Selection};
 use super::suite::{Case, Outcome, Suite, Unit};
 
@@ -32,6 +33,9 @@ pub(crate) struct Session<'a> {
     pub(crate) cache: &'a Cache,
     /// No program is begun after so long.
     pub(crate) patience: Duration,
+    pub(crate) memory: Memory,
+    /// How many starts had that memory.
+    pub(crate) used: AtomicUsize,
 }
 
 /// What a session showed.
@@ -44,6 +48,7 @@ pub(crate) struct Seen {
     pub(crate) late: Vec<String>,
     pub(crate) took: Duration,
     pub(crate) in_guest: bool,
+    pub(crate) memory: Memory,
     /// What was wrong with the guest.
     pub(crate) findings: Vec<String>,
 }
@@ -87,7 +92,10 @@ impl Session<'_> {
         seen.cases.sort_by(|a, b| a.name.cmp(&b.name));
         seen.units.sort_unstable();
         seen.took = begun.elapsed();
-        (seen.in_guest, seen.findings) = (in_guest, findings);
+        (seen.in_guest, seen.findings, seen.memory) = (in_guest, findings, self.memory);
+        if self.memory != Memory::Device && self.used.load(Ordering::Relaxed) == 0 {
+            seen.findings.push("no program has had such memory".into());
+        }
         Ok(seen)
     }
 
@@ -133,10 +141,15 @@ impl Session<'_> {
     pub(crate) fn unit(&self, name: &str, shared: &Path) -> Result<Vec<Case>> {
         let at = self.cache.built(self.suite.name(), self.suite.kept_for(self.target), name);
         let left_out = self.expected.left_out(name, self.target);
-        let Session { suite, source, root, target, .. } = *self;
+        let Session { suite, source, root, target, memory, ref used, .. } = *self;
         let environment = suite.environment();
-        let unit = Unit { name, target, source, root, at: &at, left_out, environment };
-        match compile(&at, |_| self.suite.compile(&unit, shared))? {
+        let unit = Unit { name, target, source, root, at: &at, left_out, environment, memory, used };
+        let commands = |at: &Path| {
+            let mut commands = self.suite.compile(&unit, shared)?;
+            commands.extend(memory.compile(at));
+            Ok(commands)
+        };
+        match compile(&at, commands)? {
             Ok(()) => self.suite.run(self.machine, &unit),
             Err(error) => Ok(vec![Case { name: name.into(), outcome: Outcome::NotBuilt(error) }]),
         }

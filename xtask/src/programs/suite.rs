@@ -3,11 +3,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::machine::{Machine, Ran};
+use super::memory::Memory;
 use super::source::Source;
 
 /// How a case ended.
@@ -57,6 +59,10 @@ pub(crate) struct Unit<'a> {
     pub(crate) left_out: Vec<&'a str>,
     /// Set when it runs.
     pub(crate) environment: &'static [(&'static str, &'static str)],
+    /// What its device memory is.
+    pub(crate) memory: Memory,
+    /// How many starts had that memory.
+    pub(crate) used: &'a AtomicUsize,
 }
 
 /// A machine that is broken, and a program that must notice.

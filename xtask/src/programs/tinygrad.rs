@@ -89,7 +89,7 @@ pub(crate) const BACKEND: Tinygrad = Tinygrad {
     ],
     targets: &["gfx1100", "gfx942"],
     compares: true,
-    controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_uops", target: "gfx1100" }],
+    controls: &[Control { sabotage: "cu.handler=v_lshlrev_b32", unit: "test_setitem", target: "gfx1100" }],
 };
 
 /// So many times the time of a program is there for it with its runs anew.
@@ -141,8 +141,8 @@ impl Tinygrad {
 
     /// Says how long what passes on both devices took on each.
     fn compare(&self, machine: &Machine, unit: &Unit<'_>, gpu: &Shown) -> Result<()> {
-        let Unit { name, target, source, root, at, ref left_out, .. } = *unit;
-        let on_cpu = Unit { name, target, source, root, at, left_out: left_out.clone(), environment: CPU };
+        let Unit { name, target, ref left_out, .. } = *unit;
+        let on_cpu = Unit { left_out: left_out.clone(), environment: CPU, ..*unit };
         let cpu = self.all(machine, &on_cpu)?;
         let both = gpu.ended.iter().filter_map(|(name, gpu)| Some((gpu, cpu.ended.get(name)?)));
         let both: Vec<_> = both

@@ -51,7 +51,7 @@ pub(crate) struct Wanted {
     /// Where it is, as `program`, with whatever it reads; what a program of a root works in.
     pub(crate) directory: PathBuf,
     pub(crate) arguments: Vec<String>,
-    pub(crate) environment: &'static [(&'static str, &'static str)],
+    pub(crate) environment: Vec<(&'static str, &'static str)>,
     /// On the host.
     pub(crate) patience: Duration,
 }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Loaded into a HIP program, it makes all of its device memory host memory: scattered pieces, registered by one call of batch userptr for each
 // allocation, so that they are one range of GPU addresses. The CPU sees the same pages at the same addresses in a row.
-#define _GNU_SOURCE
-#include <dlfcn.h>
+#include "beneath.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -147,19 +145,7 @@ status hipMalloc(void **out, size_t bytes)
 	return result;
 }
 
-// What of HIP is underneath: in a library that ggml's plug-in loads for itself alone.
 #define REAL(name, ...) ((status(*)(__VA_ARGS__))beneath(#name))
-
-static void *beneath(const char *name)
-{
-	void *hip = dlopen("libamdhip64.so.6", RTLD_LAZY | RTLD_NOLOAD), *function = hip ? dlsym(hip, name) : NULL;
-	if (!function) {
-		fprintf(stderr, "batched: there is no %s\n", name);
-		abort();
-	}
-	dlclose(hip);
-	return function;
-}
 
 status hipFree(void *at)
 {

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the device memory of a suite's programs is: the GPU's own, or what the project is about.
+//!
+//! Mechanism: a library of ours is loaded into the program and stands before HIP's `hipMalloc`. It
+//! says in the end how much it was asked for.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use super::machine::Ran;
+use crate::tree;
+
+/// See the module.
+#[derive(clap::ValueEnum, Deserialize, Serialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Memory {
+    /// As the program asks for it
+    #[default]
+    Device,
+    /// Host memory in scattered pieces of 4 to 64 KiB, each allocation registered by one call
+    Batch,
+    /// Managed memory, on a GPU of 16 MiB with XNACK on
+    Oversubscribed,
+}
+
+impl Memory {
+    /// As it is called where it is not the usual.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Memory::Device => None,
+            Memory::Batch => Some("batch"),
+            Memory::Oversubscribed => Some("oversubscribed"),
+        }
+    }
+
+    fn source(self) -> Option<&'static str> {
+        match self {
+            Memory::Device => None,
+            Memory::Batch => Some("batched"),
+            Memory::Oversubscribed => Some("managed"),
+        }
+    }
+
+    /// Debian's, to compile the library.
+    pub(crate) fn packages(self) -> &'static [&'static str] {
+        match self {
+            Memory::Device => &[],
+            Memory::Batch | Memory::Oversubscribed => &["gcc", "libc6-dev"],
+        }
+    }
+
+    /// Compiles the library to where the program works.
+    pub(crate) fn compile(self, at: &Path) -> Option<Command> {
+        let source = self.source()?;
+        let mut command = Command::new("gcc");
+        command.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(at.join(format!("lib{source}.so")));
+        command.arg(tree::root().join("xtask/programs").join(format!("{source}.c")));
+        Some(command)
+    }
+
+    /// Set when a program of a root runs.
+    pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Memory::Device => &[],
+            Memory::Batch => &[("LD_PRELOAD", "/work/libbatched.so")],
+            Memory::Oversubscribed => &[("LD_PRELOAD", "/work/libmanaged.so"), ("HSA_XNACK", "1")],
+        }
+    }
+
+    /// Options of `vkfd run` in the place of the suite's.
+    pub(crate) fn options(self) -> Option<&'static [&'static str]> {
+        match self {
+            Memory::Oversubscribed => Some(&["--xnack", "--vram", "16M"]),
+            Memory::Device | Memory::Batch => None,
+        }
+    }
+
+    /// Whether the program has got such memory.
+    pub(crate) fn was_used(self, ran: &Ran) -> bool {
+        self.source().is_none_or(|source| ran.stderr.contains(&format!("{source}: ")))
+    }
+}
