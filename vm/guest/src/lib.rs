@@ -25,6 +25,9 @@ pub struct Job {
     pub programs: Vec<Program>,
     /// Size of a compressed swap device in memory, in MiB; 0 for none.
     pub swap_mib: u64,
+    /// All programs' equal pages are merged (KSM).
+    #[serde(default)]
+    pub merge: bool,
     /// A shell on the console after the programs.
     pub shell: bool,
     /// Mount tag of a directory of the host that appears read-only as /host.

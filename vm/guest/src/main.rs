@@ -56,6 +56,9 @@ fn set_up() -> Result<Job> {
     if job.swap_mib > 0 {
         mounts::swap_on(job.swap_mib)?;
     }
+    if job.merge {
+        mounts::merge_pages()?;
+    }
     if let Some(tag) = &job.share {
         mounts::mount_host(tag)?;
     }

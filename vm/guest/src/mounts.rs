@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The guest's file systems, swap and host share.
+//! The guest's file systems, swap, merged pages and host share.
 
 use std::fs;
 use std::path::Path;
@@ -58,3 +58,15 @@ pub fn swap_on(mib: u64) -> Result<()> {
     }
     Ok(())
 }
+
+/// Has the kernel look for equal pages of this process, and of those that it starts, and merge
+/// them.
+pub fn merge_pages() -> Result<()> {
+    // SAFETY: the call has no pointers.
+    let set = unsafe { libc::prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0) };
+    ensure!(set == 0, "ask for merged pages (CONFIG_KSM): {}", std::io::Error::last_os_error());
+    fs::write("/sys/kernel/mm/ksm/run", "1").context("start ksmd")
+}
+
+/// linux/prctl.h. Not in libc.
+const PR_SET_MEMORY_MERGE: i32 = 67;

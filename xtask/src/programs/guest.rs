@@ -22,8 +22,8 @@ use super::suite::Unit;
 use crate::vm::others::{self, Ended, Started, Wanted};
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Guest {
+    pressure: bool,
     state: Mutex<State>,
 }
 
@@ -52,6 +52,11 @@ struct How {
 }
 
 impl Guest {
+    /// With `pressure`, the programs' pages are kept moving.
+    pub(crate) fn new(pressure: bool) -> Guest {
+        Guest { pressure, state: Mutex::default() }
+    }
+
     /// What the program wrote in the guest; nothing as long as it has not run, which is noted. A
     /// program of a root is named, with the root; another one is the unit's own.
     pub(crate) fn run(
@@ -92,7 +97,7 @@ impl Guest {
             let mut mine: Vec<_> =
                 state.starts.iter_mut().filter(|start| start.ended.is_none() && start.how.gpus == gpus).collect();
             let wanted: Vec<Wanted> = mine.iter().enumerate().map(|(number, start)| start.wanted(number)).collect();
-            let mut seen = others::run(target, gpus, libraries, &wanted)?;
+            let mut seen = others::run(target, gpus, libraries, self.pressure, &wanted)?;
             findings.get_or_insert_with(Vec::new).append(&mut seen.findings);
             for (start, Wanted { name, .. }) in mine.iter_mut().zip(wanted) {
                 start.ended = Some(ran(seen.programs.remove(&name).unwrap_or_default()));

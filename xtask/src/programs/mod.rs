@@ -104,6 +104,9 @@ pub struct Args {
     /// Run them in a guest, on the kernel module. `cargo xtask vm setup` comes first
     #[arg(long, conflicts_with = "jobs")]
     guest: bool,
+    /// In the guest, keep their pages moving: to swap and back, by compaction, by merging (KSM)
+    #[arg(long, requires = "guest")]
+    pressure: bool,
     /// What the programs' device memory is; for suites of packages of a newer Debian
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     memory: Memory,
@@ -207,7 +210,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
                 continue;
             }
             let patience = args.minutes.map_or(suite.budget(), |minutes| Duration::from_secs(60 * minutes));
-            let guest = Machine::Guest(Guest::default());
+            let guest = Machine::Guest(Guest::new(args.pressure));
             let machine = here.as_ref().unwrap_or(&guest);
             let (suite, expected, cache) = (*suite, expectations, &cache);
             let Unpacked { source, root } = found;

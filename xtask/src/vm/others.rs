@@ -39,6 +39,38 @@ fi
 umount "$root/work" 2>/dev/null
 mount -o bind "$work" "$root/work" || exit
 "#;
+/// Keeps a program's pages moving as long as it runs: again and again those that are not used this
+/// moment go to swap (not those of files: the root's come from outside), and memory is compacted.
+/// Equal pages are merged besides. The program is what follows.
+const PRESSURE: &str = r#"
+group=/sys/fs/cgroup/pressed
+if [ ! -e $group ]; then
+    echo +memory > /sys/fs/cgroup/cgroup.subtree_control && mkdir $group || exit
+fi
+count() { while read -r name number; do [ "$name" = "$1" ] && echo "$number"; done < /proc/vmstat; }
+swapped=$(count pswpout) moved=$(count pgmigrate_success)
+(
+    most=0
+    while :; do
+        echo '32M swappiness=max' > $group/memory.reclaim
+        echo 1 > /proc/sys/vm/compact_memory
+        read -r merged < /sys/kernel/mm/ksm/pages_sharing
+        [ "$merged" -gt "$most" ] && most=$merged && echo "$most" > /tmp/merged
+        sleep 2
+    done
+) 2>/dev/null &
+stir=$!
+echo 0 > /tmp/merged
+echo $$ > $group/cgroup.procs
+"#;
+/// Ends that, and says what came of it.
+const PRESSED: &str = r#"
+kill $stir
+read -r merged < /tmp/merged
+"#;
+/// What it says: pages to swap, pages moved, pages merged at a time.
+const PRESSURE_WAS: &str = "vkfd: pressure ";
+const PAGES: &str = "$(($(count pswpout) - swapped)) $(($(count pgmigrate_success) - moved)) $merged";
 /// For what `timeout` has to end, beside what the program may take.
 const GRACE: Duration = Duration::from_secs(30);
 /// The guest's processor is emulated where the host's cannot be used.
@@ -83,12 +115,16 @@ pub(crate) struct Seen {
 }
 
 /// Runs `wanted` in a guest with `gpus` GPUs of `target`. `libraries` are those that programs load
-/// by themselves.
-pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]) -> Result<Seen> {
+/// by themselves. With `pressure`, their pages go to swap and move and are merged all the time.
+pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], pressure: bool, wanted: &[Wanted]) -> Result<Seen> {
     let target = <Target as ValueEnum>::from_str(target, false).map_err(|error| anyhow!("{target}: {error}"))?;
     let mut parts = Parts::build(Flavor::Plain, Module::Vkfd, &[])?;
     println!("{}, GPUs: {gpus}, in a guest with {}", target.name(), parts.acceleration);
     let (mut initrd, mut job) = parts.guest("")?;
+    let size = Size::clients(target, gpus);
+    if pressure {
+        (job.swap_mib, job.merge) = (size.memory_mib() / 2, true);
+    }
     for library in libraries {
         initrd.add_library(Path::new(library)).with_context(|| format!("add {library}"))?;
     }
@@ -103,7 +139,7 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]
                 if first.is_none() {
                     initrd.add_directory(&program.directory, Path::new(&at))?;
                 }
-                (format!("cd {at} && timeout -k 5 {seconds} ./program \"$@\"; echo \"{STATUS}$?\""), Vec::new())
+                (format!("cd {at} && timeout -k 5 {seconds} ./program \"$@\""), Vec::new())
             }
             Started::InRoot { root, program: name } => {
                 let shown = parts.share.get_or_insert_with(|| (root.clone(), ROOT_TAG));
@@ -111,26 +147,37 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]
                 if first.is_none() {
                     initrd.add_files(&program.directory, Path::new(&at))?;
                 }
-                let run = format!("timeout -k 5 {seconds} chroot {at_root} {name} \"$@\"; echo \"{STATUS}$?\"");
+                let run = format!("timeout -k 5 {seconds} chroot {at_root} {name} \"$@\"");
                 (format!("{ENTER}{run}"), vec![at_root.as_str(), at.as_str()])
             }
         };
+        let (before, after) = match pressure {
+            true => (PRESSURE, format!("{PRESSED}echo \"{PRESSURE_WAS}{PAGES}\"")),
+            false => ("", String::new()),
+        };
+        let run = format!("{before}{run}\nended=$?{after}\necho \"{STATUS}$ended\"");
         arguments.extend(program.arguments.iter().map(String::as_str));
         let arguments: Vec<_> = ["-c", run.as_str(), "sh"].into_iter().chain(arguments).collect();
         let mut described = guest::program(&job, &program.name, "/bin/sh".into(), &arguments, patience + GRACE);
         described.env.extend(program.environment.iter().map(|(name, value)| (name.to_string(), value.to_string())));
         job.programs.push(described);
     }
-    let outcome =
-        parts.boot("others", initrd, &job, Size::clients(target, gpus), guest::AROUND_PROGRAMS, |record| {
-            if let Record::Ended { program, seconds, .. } = record {
-                println!("  {program}: {seconds:.1} s");
-            }
-        })?;
+    let outcome = parts.boot("others", initrd, &job, size, guest::AROUND_PROGRAMS, |record| {
+        if let Record::Ended { program, seconds, .. } = record {
+            println!("  {program}: {seconds:.1} s");
+        }
+    })?;
     let mut programs = BTreeMap::new();
+    let mut pages = [0_u64; 3];
     for record in &outcome.records {
         if let Record::Output { program, stream, line } = record {
             let ended: &mut Ended = programs.entry(program.clone()).or_default();
+            if let Some(numbers) = line.strip_prefix(PRESSURE_WAS) {
+                for (sum, number) in pages.iter_mut().zip(numbers.split(' ')) {
+                    *sum += number.parse::<u64>().unwrap_or(0);
+                }
+                continue;
+            }
             match (stream, line.strip_prefix(STATUS)) {
                 (Stream::Out, Some(code)) => ended.code = code.parse().ok(),
                 (Stream::Out, None) => ended.stdout.extend([line.as_str(), "\n"]),
@@ -142,7 +189,14 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], wanted: &[Wanted]
     let log: String =
         programs.iter().map(|(name, ended)| format!("== {name}\n{}{}", ended.stderr, ended.stdout)).collect();
     fs::write(&wrote, log).with_context(|| format!("write {}", wrote.display()))?;
-    let findings = verdict::findings(&outcome, &job, Flavor::Plain);
+    let mut findings = verdict::findings(&outcome, &job, Flavor::Plain);
+    if pressure {
+        let [swapped, moved, merged] = pages;
+        println!("  under pressure: {swapped} pages went to swap, {moved} were moved, {merged} were merged");
+        if pages.contains(&0) {
+            findings.push("there was no pressure of one kind".into());
+        }
+    }
     verdict::show_first_sign(&outcome);
     println!(
         "  from power-on to the end {}; the kernel's log: {}; what the programs wrote: {}",
