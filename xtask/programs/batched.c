@@ -27,6 +27,8 @@ typedef int status;
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2 };
 typedef void *stream;
 
+#define REAL(name, ...) ((status(*)(__VA_ARGS__))beneath(#name))
+
 #define PAGE 4096
 // A piece has one to this many pages.
 #define PIECE 16
@@ -126,6 +128,8 @@ status hipMalloc(void **out, size_t bytes)
 		return SUCCESS;
 	pthread_mutex_lock(&lock);
 	if (kfd < 0) {
+		// The runtime gets the process its place on the GPU.
+		REAL(hipInit, unsigned)(0);
 		kfd = open("/dev/kfd", O_RDWR | O_CLOEXEC);
 		gpu = gpu_id();
 	}
@@ -144,8 +148,6 @@ status hipMalloc(void **out, size_t bytes)
 	pthread_mutex_unlock(&lock);
 	return result;
 }
-
-#define REAL(name, ...) ((status(*)(__VA_ARGS__))beneath(#name))
 
 status hipFree(void *at)
 {

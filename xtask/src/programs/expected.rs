@@ -4,7 +4,8 @@
 //! The file has `pass`, a list of cases; `[[fails]]`, `[[not-applicable]]` and `[[left-out]]`, each
 //! with `cases`, a `reason`, and `targets` where it holds for some only, or `machine` ("process"
 //! or "guest") where it holds in a guest alone or nowhere else, or `memory` ([`Memory`]). Names in these three may have `*`.
-//! What is said for a target goes before `pass`. Cases that are left out are not begun.
+//! `short` has patterns of the programs that a short run takes; all if it is not there. What is
+//! said for a target goes before `pass`. Cases that are left out are not begun.
 //!
 //! Where cases number thousands, `[[passes]]` has a table from a program's name, or a pattern of
 //! its cases, to how many of them pass, and `[[skips]]`, with a `reason`, to how many say that they
@@ -28,6 +29,9 @@ use crate::tree;
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Expectations {
+    /// Patterns of the programs of a short run; all if there is none.
+    #[serde(default)]
+    pub(crate) short: Vec<String>,
     #[serde(default)]
     pass: Vec<String>,
     #[serde(default)]

@@ -247,8 +247,10 @@ impl Suite for Ggml {
     }
 
     fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
-        let library = (unit.name == TEXT_BATCH).then(|| Memory::Batch.compile(unit.at)).flatten();
-        Ok(library.into_iter().collect())
+        match unit.name {
+            TEXT_BATCH => Memory::Batch.compile(unit.at),
+            _ => Ok(Vec::new()),
+        }
     }
 
     fn options(&self, unit: &str) -> &'static [&'static str] {

@@ -7,10 +7,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::machine::Ran;
-use crate::tree;
+use crate::{tree, venv};
 
 /// See the module.
 #[derive(clap::ValueEnum, Deserialize, Serialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,13 +52,17 @@ impl Memory {
         }
     }
 
-    /// Compiles the library to where the program works.
-    pub(crate) fn compile(self, at: &Path) -> Option<Command> {
-        let source = self.source()?;
+    /// Compiles the library, if there is one, to where the program works.
+    pub(crate) fn compile(self, at: &Path) -> Result<Vec<Command>> {
+        let Some(source) = self.source() else { return Ok(Vec::new()) };
+        let sources =
+            [format!("{source}.c"), "beneath.h".into()].map(|file| tree::root().join("xtask/programs").join(file));
         let mut command = Command::new("gcc");
-        command.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(at.join(format!("lib{source}.so")));
-        command.arg(tree::root().join("xtask/programs").join(format!("{source}.c")));
-        Some(command)
+        command
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-o"])
+            .arg(at.join(format!("lib{source}.so")))
+            .arg(&sources[0]);
+        Ok(vec![venv::made_from(&sources)?, command])
     }
 
     /// Set when a program of a root runs.

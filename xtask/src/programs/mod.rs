@@ -79,6 +79,9 @@ pub struct Args {
     /// file does not name
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
+    /// Only a selection of each suite's, on its first target: a minute or two each
+    #[arg(long, conflicts_with = "only")]
+    short: bool,
     /// Only part I of N of each suite's programs
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
@@ -111,7 +114,7 @@ pub struct Args {
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     memory: Memory,
     /// Run the negative controls instead: machines that are broken must be noticed
-    #[arg(long, conflicts_with_all = ["only", "shard", "list", "propose", "json", "guest", "memory"])]
+    #[arg(long, conflicts_with_all = ["only", "short", "shard", "list", "propose", "json", "guest", "memory"])]
     controls: bool,
     /// A vkfd that is built already
     #[arg(long, value_name = "FILE", hide = true)]
@@ -202,10 +205,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
         return controls::run(&ready, &cache, args.vkfd.as_deref(), args.library.as_deref());
     }
     let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;
-    let selection = Selection { only: args.only.clone(), shard: args.shard };
     let mut report = Report::default();
     for Ready { suite, found, expectations } in &ready {
-        for target in suite.targets() {
+        let short = if args.short { expectations.short.clone() } else { Vec::new() };
+        let selection = Selection { only: args.only.clone(), short, shard: args.shard };
+        let targets = suite.targets();
+        let targets = if args.short && args.targets.is_empty() { &targets[..1] } else { targets };
+        for target in targets {
             if !args.targets.is_empty() && !args.targets.iter().any(|wanted| wanted == target) {
                 continue;
             }

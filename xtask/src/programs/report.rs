@@ -140,7 +140,8 @@ impl Report {
             let some = seen.late.first().map_or("", String::as_str);
             self.findings.push(format!("{place}: no time was left for {} programs ({some}, ...)", seen.late.len()));
         }
-        if seen.units.is_empty() && selection.only.is_empty() && selection.shard.is_none() {
+        if seen.units.is_empty() && selection.only.is_empty() && selection.short.is_empty() && selection.shard.is_none()
+        {
             self.findings.push(format!("{place}: no program was run"));
         }
         self.rows.push(row);

@@ -79,6 +79,7 @@ pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
         "test_normal_distribution",
         "test_uniform_distribution",
         "test_rocrand_generator_type",
+        "test_rocrand_kernel_philox4x32_10",
         "test_rocrand_linkage",
     ],
     controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_rocrand_kernel_xorwow", target: "gfx900" }],

@@ -27,6 +27,9 @@ impl FromStr for Shard {
 pub(crate) struct Selection {
     /// Patterns; all if empty.
     pub(crate) only: Vec<String>,
+    /// Patterns of a short run, which takes none that the expectation file does not name; all if
+    /// empty.
+    pub(crate) short: Vec<String>,
     pub(crate) shard: Option<Shard>,
 }
 
@@ -34,9 +37,11 @@ impl Selection {
     /// The programs to run, of all that there are. `is_named`: whether the expectation file has a
     /// use for it.
     pub(crate) fn of<'a>(&self, units: &'a [String], is_named: impl Fn(&str) -> bool) -> Vec<&'a str> {
-        let wanted = |unit: &&str| match &self.only[..] {
-            [] => is_named(unit),
-            patterns => patterns.iter().any(|pattern| matches(pattern, unit)),
+        let one_of = |patterns: &[String], unit: &str| patterns.iter().any(|pattern| matches(pattern, unit));
+        let wanted = |unit: &&str| match (&self.only[..], &self.short[..]) {
+            ([], []) => is_named(unit),
+            ([], short) => is_named(unit) && one_of(short, unit),
+            (only, _) => one_of(only, unit),
         };
         let mine = |(place, unit)| match self.shard {
             Some(Shard { index, count }) if place % count != index - 1 => None,
@@ -66,7 +71,8 @@ mod tests {
     #[test]
     fn shards_are_all_of_it_without_overlap() {
         let units: Vec<String> = (0..10).map(|n| n.to_string()).collect();
-        let part = |text: &str| Selection { only: Vec::new(), shard: text.parse().ok() }.of(&units, |unit| unit != "3");
+        let part =
+            |text: &str| Selection { shard: text.parse().ok(), ..Selection::default() }.of(&units, |unit| unit != "3");
         let mut all: Vec<_> = ["1/3", "2/3", "3/3"].into_iter().flat_map(part).collect();
         all.sort_unstable();
         assert_eq!(all, ["0", "1", "2", "4", "5", "6", "7", "8", "9"]);

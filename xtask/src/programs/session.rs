@@ -146,7 +146,7 @@ impl Session<'_> {
         let unit = Unit { name, target, source, root, at: &at, left_out, environment, memory, used };
         let commands = |at: &Path| {
             let mut commands = self.suite.compile(&unit, shared)?;
-            commands.extend(memory.compile(at));
+            commands.extend(memory.compile(at)?);
             Ok(commands)
         };
         match compile(&at, commands)? {
