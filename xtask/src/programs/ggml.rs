@@ -229,7 +229,7 @@ impl Suite for Ggml {
     }
 
     fn targets(&self) -> &'static [&'static str] {
-        &["gfx900"]
+        &["gfx900", "gfx1100"]
     }
 
     fn budget(&self) -> Duration {
