@@ -24,19 +24,39 @@ use super::suite::{Case, Control, Outcome, Suite, Unit};
 
 pub(crate) struct HipCatch;
 
-/// Random operands of the tests of functions, by default 2^32, the GPU's memory that they use, and
-/// rounds of grids that wait.
-const QUICK: &[&str] = &["--accuracy-iterations", "4096", "--accuracy-max-memory", "5", "--cg-iterations", "1"];
+/// Random operands of the tests of functions, by default 2^32, the GPU's memory that they use,
+/// rounds of grids that wait, and rounds of all else, by default ten and a hundred.
+const QUICK: &[&str] = &[
+    "--accuracy-iterations",
+    "4096",
+    "--accuracy-max-memory",
+    "5",
+    "--cg-iterations",
+    "1",
+    "--iterations",
+    "1",
+    "--warmups",
+    "1",
+];
 /// Programs that pass memory to other processes, or to themselves, share a machine with those.
 const SHARING: &[&str] = &["device/hipIpc"];
 /// Categories whose tests want several GPUs have them.
 const SEVERAL: &[&str] = &[
+    "cooperativeGrps/hipCGMultiGridGroupType_old",
+    "cooperativeGrps/hipLaunchCooperativeKernelMultiDevice_old",
     "device/",
     "event/Unit_hipEventMGpu",
+    "graph/hipGraphAddMemcpyNode_old",
+    "graph/hipGraphExecEventRecordNodeSetEvent",
+    "graph/hipGraphExecMemcpyNodeSetParamsToSymbol",
+    "graph/hipGraphExecMemsetNodeSetParams",
+    "graph/hipGraphExecUpdate",
     "memory/hipMallocManaged_MultiScenario",
     "memory/hipMemcpyPeer",
     "multiThread/",
     "p2p/",
+    "synchronization/cache_coherency_gpu_gpu",
+    "threadfence/",
 ];
 
 impl HipCatch {
@@ -45,10 +65,6 @@ impl HipCatch {
         let escaped = names.iter().map(|name| name.replace('\\', "\\\\").replace(',', "\\,").replace('[', "\\["));
         escaped.collect::<Vec<_>>().join(",")
     }
-}
-
-fn read(file: &Path) -> Result<String> {
-    fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
 }
 
 impl Suite for HipCatch {
@@ -95,7 +111,7 @@ impl Suite for HipCatch {
             for file in fs::read_dir(category.path())? {
                 let file = file?.path();
                 let is_test = file.extension().is_some_and(|extension| extension == "cc");
-                if !is_test || !build::has_cases(&read(&file)?) {
+                if !is_test || !build::has_cases(&build::read(&file)?) {
                     continue;
                 }
                 if let Some(stem) = file.file_stem() {
@@ -134,10 +150,12 @@ impl Suite for HipCatch {
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
         let options = self.options(unit.name);
+        // Who forks has no runtime before that: their cases run one at a time.
+        let sharing = SHARING.iter().any(|start| unit.name.starts_with(start));
         let run = |more: &[String]| {
             let more = more.iter().map(String::as_str);
             let arguments: Vec<_> = QUICK.iter().copied().chain(["--reporter", "xml"]).chain(more).collect();
-            match SHARING.iter().any(|start| unit.name.starts_with(start)) {
+            match sharing {
                 true => machine.run_served(unit, options, &arguments, self.patience()),
                 false => machine.run(unit, options, &arguments, self.patience()),
             }
@@ -148,9 +166,10 @@ impl Suite for HipCatch {
             let begun = |name: &&str| !unit.left_out.iter().any(|pattern| matches(pattern, name));
             Ok(names.filter(begun).map(ToOwned::to_owned).collect())
         };
-        let mut left = if unit.left_out.is_empty() { Vec::new() } else { list()? };
+        let mut left = if unit.left_out.is_empty() && !sharing { Vec::new() } else { list()? };
         let mut cases: Vec<Case> = Vec::new();
         loop {
+            let rest = if sharing && !left.is_empty() { left.split_off(1) } else { Vec::new() };
             let spec = Self::spec(&left);
             let ran = run(if left.is_empty() { &[] } else { std::slice::from_ref(&spec) })?;
             let mut lost = None;
@@ -160,15 +179,18 @@ impl Suite for HipCatch {
                 lost = outcome.is_none().then(|| name.clone());
                 cases.push(Case::of(unit.name, &name, outcome.unwrap_or_else(failed)));
             }
-            if lost.is_none() {
-                if ran.code.is_none() || ran.hung || cases.len() == before {
-                    cases.push(Case { name: unit.name.into(), outcome: Outcome::Failed(ran.why()) });
-                }
+            if lost.is_none() && (ran.code.is_none() || ran.hung || cases.len() == before) {
+                cases.push(Case { name: unit.name.into(), outcome: Outcome::Failed(ran.why()) });
                 return Ok(cases);
             }
-            // That one took the program with it: those after it have another.
-            left = list()?;
-            left.retain(|name| !cases.iter().any(|case| case.name == format!("{}: {name}", unit.name)));
+            left = match lost {
+                None => rest,
+                // That one took the program with it: those after it have another.
+                Some(_) => {
+                    let done = |name: &String| cases.iter().any(|case| case.name == format!("{}: {name}", unit.name));
+                    list()?.into_iter().filter(|name| !done(name)).collect()
+                }
+            };
             if left.is_empty() {
                 return Ok(cases);
             }

@@ -24,10 +24,15 @@ const SHARED: &[(&str, &[&str])] = &[
     ("module/", &["unit/module/hip_module_common"]),
     ("stream/", &["unit/stream/streamCommon"]),
 ];
+/// HIP 5.2.3 has this clock for the GPU alone, and the host's half of a kernel names it as well.
+const CLOCK: &str = "-Xarch_host -Dwall_clock64=__clock64";
 /// Options of single files.
 const OPTIONS: &[(&str, &str)] = &[
     ("cooperativeGrps/binary_partition", "-DHIP_ENABLE_WARP_SYNC_BUILTINS"),
     ("cooperativeGrps/cg_", "-DHIP_ENABLE_WARP_SYNC_BUILTINS"),
+    ("cooperativeGrps/coalesced_group", CLOCK),
+    ("cooperativeGrps/multi_grid_group", CLOCK),
+    ("cooperativeGrps/thread_block", CLOCK),
     ("deviceLib/AtomicAdd_Coherent_withnoUnsafeflag", "-mno-unsafe-fp-atomics"),
     ("deviceLib/AtomicAdd_Coherent_withunsafeflag", "-munsafe-fp-atomics"),
     ("deviceLib/AtomicAdd_NonCoherent_withnoUnsafeflag", "-mno-unsafe-fp-atomics"),
@@ -37,6 +42,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("deviceLib/unsafeAtomicAdd_Coherent_withunsafeflag", "-munsafe-fp-atomics"),
     ("deviceLib/unsafeAtomicAdd_NonCoherent_withnounsafeflag", "-mno-unsafe-fp-atomics"),
     ("deviceLib/unsafeAtomicAdd_NonCoherent_withunsafeflag", "-munsafe-fp-atomics"),
+    ("module/hipExtLaunchKernelGGL", CLOCK),
+    ("module/hipModuleLaunchCooperativeKernel", CLOCK),
     ("printf/printfFlagsNonHost", "-mprintf-kind=buffered"),
     ("printf/printfNonHost", "-mprintf-kind=buffered"),
     ("printf/printfSpecifiersNonHost", "-mprintf-kind=buffered"),
@@ -49,6 +56,8 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("gcc/gccTest", "gcc", "gcc/LaunchKernel.c"),
     ("gcc/gccTest", "gcc", "gcc/hipMalloc.c"),
     ("gcc/gccTest", "hipcc", "gcc/gpu.cpp"),
+    ("rtc/hiprtcComplrOptnTesting", "hipcc", "rtc/RtcFunctions.cpp"),
+    ("rtc/hiprtcComplrOptnTesting", "hipcc", "rtc/RtcUtility.cpp"),
 ];
 
 /// What a program finds beside it.
@@ -109,6 +118,12 @@ pub(crate) fn kept_for(target: &str) -> &str {
     }
 }
 
+/// A source file's text. Some are not in UTF-8.
+pub(crate) fn read(file: &Path) -> Result<String> {
+    let bytes = fs::read(file).with_context(|| format!("read {}", file.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Whether a file has test cases, rather than what others use. Some have them by a macro.
 pub(crate) fn has_cases(text: &str) -> bool {
     ["TEST_CASE", "_TEST_DEF(", "_TEST_DEF_IMPL("].iter().any(|macro_| text.contains(macro_))
@@ -133,7 +148,8 @@ pub(crate) fn program(source: &Path, target: &str, name: &str, shared: &Path, at
     let mut commands = beside(source, target, &file, at)?;
     let program = at.join("program.o");
     let mut compile = compiler(source, target);
-    compile.args(OPTIONS.iter().filter(|(of, _)| name.starts_with(of)).map(|(_, option)| option));
+    let options = OPTIONS.iter().filter(|(of, _)| name.starts_with(of));
+    compile.args(options.flat_map(|(_, options)| options.split(' ')));
     compile.arg("-c").arg(&file).arg("-o").arg(&program);
     commands.push(compile);
     let mut link = Command::new("hipcc");
@@ -187,7 +203,6 @@ fn beside(source: &Path, target: &str, file: &Path, at: &Path) -> Result<Vec<Com
 
 /// A file, and those of its directory that it includes.
 fn with_headers(file: &Path) -> Result<String> {
-    let read = |file: &Path| fs::read_to_string(file).with_context(|| format!("read {}", file.display()));
     let mut text = read(file)?;
     let included = text.lines().filter_map(|line| line.strip_prefix("#include \"")?.split_once('"'));
     let headers: Vec<_> = included.map(|(name, _)| file.with_file_name(name)).filter(|path| path.is_file()).collect();
