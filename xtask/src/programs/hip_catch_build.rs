@@ -233,3 +233,39 @@ fn compiler(source: &Path, target: &str) -> Command {
     }
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_cases_is_no_program() {
+        for (text, is_program) in [
+            ("TEST_CASE(\"Unit_x\") {", true),
+            ("TEMPLATE_TEST_CASE(\"Unit_x\", \"\", int) {", true),
+            ("MATH_UNARY_HP_TEST_DEF_IMPL(hcos, f)", true),
+            ("HIP_MODULE_GET_GLOBAL_TEST_DEFINE_DEVICE_GLOBALS(int)", false),
+            ("__global__ void kernel() {}", false),
+        ] {
+            assert_eq!(has_cases(text), is_program, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_file_names_is_made_beside_it() {
+        let source = std::env::temp_dir().join(format!("vkfd-xtask-hip-catch-{}", std::process::id()));
+        let units = source.join("catch/unit/p2p");
+        fs::create_dir_all(&units).expect("a directory");
+        fs::write(units.join("x.hh"), b"load(\"hipDeviceGetP2PAttribute_exe\"); // \xff").expect("a header");
+        fs::write(units.join("hipDeviceGetP2PAttribute_exe.cc"), "int main() {}").expect("a file");
+        fs::write(units.join("x.cc"), "#include \"x.hh\"\n#include \"absent.hh\"\n").expect("a file");
+        let words = |name: &str| {
+            let commands = program(&source, "gfx900", name, Path::new("shared"), Path::new("at"));
+            super::super::cache::words(&commands.expect("commands"))
+        };
+        let made = words("p2p/x");
+        assert!(made.contains("-o at/hipDeviceGetP2PAttribute_exe") && made.contains("-o at/program"), "{made}");
+        assert!(made.contains("--offload-arch=gfx900 --offload-arch=gfx1030"), "{made}");
+        fs::remove_dir_all(&source).expect("removed");
+    }
+}
