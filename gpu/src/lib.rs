@@ -40,7 +40,7 @@ use base::{clock, counters, error, fault, futex, ids, interrupts, lock, queue_er
 use kernels::{compute, engine, hsa_queue, signal, symbol, worker, world};
 pub use memory::pte;
 use memory::{bus, fabric, vram, walk};
-use packets::{aql, pm4, poll, registers, sdma, stream};
+use packets::{aql, pm4, poll, registers, sdma, stream, sub_window};
 use state::{access, bell, config, control, gws, pool, profile, shared, tally, tlb, vmid};
 pub use vkfd_raw as raw;
 

@@ -7,3 +7,4 @@ pub(crate) mod poll;
 pub(crate) mod registers;
 pub(crate) mod sdma;
 pub(crate) mod stream;
+pub(crate) mod sub_window;

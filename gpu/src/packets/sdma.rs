@@ -2,10 +2,10 @@
 //! The SDMA packet processor.
 //!
 //! Packets are those of `vega10_sdma_pkt_open.h`, `navi10_sdma_pkt_open.h` and
-//! `sdma_v6_0_0_pkt_open.h`. Implemented: NOP, COPY_LINEAR (also broadcast), WRITE_LINEAR,
-//! INDIRECT, FENCE, TRAP, POLL_REGMEM on memory, COND_EXE, ATOMIC, CONST_FILL, TIMESTAMP, and
-//! GCR_REQ from gfx10 on. Everything else halts the queue, register accesses included: there are no
-//! registers.
+//! `sdma_v6_0_0_pkt_open.h`. Implemented: NOP, COPY_LINEAR (also broadcast),
+//! COPY_LINEAR_SUB_WINDOW ([`sub_window`]), WRITE_LINEAR, INDIRECT, FENCE, TRAP, POLL_REGMEM on
+//! memory, COND_EXE, ATOMIC, CONST_FILL, TIMESTAMP, and GCR_REQ from gfx10 on. Everything else halts
+//! the queue, register accesses included: there are no registers.
 //!
 //! Where the generations differ: the count of a linear copy has 22 bits on gfx9 and gfx10, and 30
 //! on MI200 and gfx11; all 30 are used, as the rest was reserved. A poll never gives up, whatever
@@ -17,6 +17,7 @@ use crate::config::Family;
 use crate::poll;
 use crate::queue_error::{QueueError, Stop};
 use crate::stream::{Stream, Words};
+use crate::sub_window;
 
 mod op {
     pub const NOP: u32 = 0;
@@ -33,6 +34,8 @@ mod op {
     pub const GCR_REQ: u32 = 17;
 }
 
+/// The sub-opcode of a copy from a box to a box.
+const SUB_WINDOW: u32 = 4;
 /// Words of pattern that a fill writes at a time.
 const PATTERN_WORDS: usize = 4096;
 
@@ -82,6 +85,7 @@ impl Sdma {
             (op::NOP, _) => 1 + u64::from(header >> 16 & 0x3fff),
             (op::COPY, 0) if header >> 27 & 1 != 0 => 9,
             (op::COPY, 0) => 7,
+            (op::COPY, SUB_WINDOW) => sub_window::WORDS,
             // The data follow; their number is in word 3.
             (op::WRITE, 0) if stream.left() < 16 => 4,
             (op::WRITE, 0) => 4 + u64::from(words.get(3) & 0xf_ffff) + 1,
@@ -106,6 +110,7 @@ impl Sdma {
         }
         let mut length = known;
         match op {
+            op::COPY if sub_op == SUB_WINDOW => sub_window::copy(port, &stream, &words)?,
             op::COPY => {
                 let count = u64::from(words.get(1) & 0x3fff_ffff) + 1;
                 port.copy(words.wide(5), words.wide(3), count)?;

@@ -41,6 +41,41 @@ fn broadcast_copies_twice() {
     assert_eq!((rig.read(SCRATCH, 5), rig.read(SCRATCH + 0x100, 5)), (b"twice".to_vec(), b"twice".to_vec()));
 }
 
+/// A copy of a box of `size` elements (of 2^`element` bytes) between two places, each with x, y, z,
+/// pitch and pitch of slices.
+fn sub_window(element: u32, [src, dst]: [u64; 2], from: [u32; 5], to: [u32; 5], size: [u32; 3]) -> Vec<u32> {
+    let side = |va: u64, [x, y, z, pitch, slice]: [u32; 5]| {
+        let [low, high] = split(va);
+        [low, high, x | y << 16, z | pitch.wrapping_sub(1) << 13, slice.wrapping_sub(1) & 0xfff_ffff]
+    };
+    let [x, y, z] = size.map(|size| size - 1);
+    [&[1 | 4 << 8 | element << 29][..], &side(src, from), &side(dst, to), &[x | y << 16, z]].concat()
+}
+
+#[test]
+fn sub_windows_are_copied_box_to_box() {
+    let rig = Rig::new();
+    let data = noise(3, 0x8000);
+    rig.write(DATA, &data);
+    let mut queue = rig.queue(QueueKind::Sdma);
+    let (size, from, to) = ([5u32, 4, 3], [2u32, 1, 1, 11, 11 * 7], [3u32, 2, 1, 16, 16 * 9]);
+    for element in 0..=4 {
+        rig.write(2 << 20, &vec![0xaa; 0x8000]);
+        queue.submit(&sub_window(element, [VA + DATA, VA + (2 << 20)], from, to, size));
+        queue.wait();
+        let mut expected = vec![0xaa; 0x8000];
+        let place = |[x, y, z, pitch, slice]: [u32; 5], row: u32, depth: u32| {
+            usize::try_from((x + (y + row) * pitch + (z + depth) * slice) << element).unwrap()
+        };
+        let bytes = 5 << element;
+        for (row, depth) in (0..size[1]).flat_map(|row| (0..size[2]).map(move |depth| (row, depth))) {
+            let (src, dst) = (place(from, row, depth), place(to, row, depth));
+            expected[dst..dst + bytes].copy_from_slice(&data[src..src + bytes]);
+        }
+        assert!(rig.read(2 << 20, 0x8000) == expected, "elements of {} bytes", 1 << element);
+    }
+}
+
 #[test]
 fn fence_trap_timestamp_and_nops() {
     let rig = Rig::new();
@@ -214,7 +249,9 @@ fn bad_packets_halt_with_their_place() {
     let nested = |rig: &Rig| rig.write(DATA, &address(4, VA + DATA, &[6, 0, 0])[0].to_le_bytes());
     for (packet, what) in [
         (vec![0x77], "opcode 0x77"),
-        (vec![1 | 4 << 8, 0, 0, 0, 0, 0, 0], "sub-opcode 0x4"),
+        (vec![1 | 1 << 8, 0, 0, 0, 0, 0, 0], "sub-opcode 0x1"),
+        (sub_window(5, [0; 2], [0; 5], [0; 5], [1; 3]), "element size 5"),
+        (vec![1 | 4 << 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 << 16], "that swaps"),
         (vec![14, 0, 0], "opcode 0xe"),
         (vec![0x11, 0, 0, 0, 0], "opcode 0x11"),
         (address(4, VA + DATA, &[6, 0, 0]), "INDIRECT within"),

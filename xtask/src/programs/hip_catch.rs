@@ -2,8 +2,8 @@
 //! AMD's hip-tests: the Catch2 tests of the HIP runtime. A program is a source file, a case is a
 //! `TEST_CASE`.
 //!
-//! Mechanism: the tests' main and a precompiled `catch.hpp` are made once a target. A program is
-//! run whole; cases after one that ended the program, or hung, are run by name, one at a time.
+//! Mechanism: a program is compiled as [`build`] says, and run whole, without the cases that the
+//! expectation file leaves out. Cases after one that ended the program, or hung, are run by name.
 //!
 //! Limits: the tests are younger than Debian 12's HIP 5.2.3, so that files which use what came
 //! later do not compile.
@@ -16,47 +16,54 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::catch;
+use super::hip_catch_build as build;
 use super::machine::{Machine, Ran};
+use super::select::matches;
 use super::source::Source;
 use super::suite::{Case, Control, Outcome, Suite, Unit};
 
 pub(crate) struct HipCatch;
 
-/// What the shared part is made of.
-const MAIN: &[&str] = &["main", "hip_test_context", "hip_test_features"];
-/// Random operands of the tests of functions, by default 2^32, the GPU's memory that they use, and
-/// rounds of grids that wait.
-const QUICK: &[&str] = &["--accuracy-iterations", "4096", "--accuracy-max-memory", "5", "--cg-iterations", "1"];
+/// Random operands of the tests of functions, by default 2^32, the GPU's memory that they use,
+/// rounds of grids that wait, and rounds of all else, by default ten and a hundred.
+const QUICK: &[&str] = &[
+    "--accuracy-iterations",
+    "4096",
+    "--accuracy-max-memory",
+    "5",
+    "--cg-iterations",
+    "1",
+    "--iterations",
+    "1",
+    "--warmups",
+    "1",
+];
+/// Programs that pass memory to other processes, or to themselves, share a machine with those.
+const SHARING: &[&str] = &["device/hipIpc"];
 /// Categories whose tests want several GPUs have them.
 const SEVERAL: &[&str] = &[
+    "cooperativeGrps/hipCGMultiGridGroupType_old",
+    "cooperativeGrps/hipLaunchCooperativeKernelMultiDevice_old",
     "device/",
     "event/Unit_hipEventMGpu",
+    "graph/hipGraphAddMemcpyNode_old",
+    "graph/hipGraphExecEventRecordNodeSetEvent",
+    "graph/hipGraphExecMemcpyNodeSetParamsToSymbol",
+    "graph/hipGraphExecMemsetNodeSetParams",
+    "graph/hipGraphExecUpdate",
     "memory/hipMallocManaged_MultiScenario",
     "memory/hipMemcpyPeer",
     "multiThread/",
     "p2p/",
+    "synchronization/cache_coherency_gpu_gpu",
+    "threadfence/",
 ];
 
 impl HipCatch {
-    /// The compiler with what all files want.
-    fn compiler(source: &Path, target: &str) -> Command {
-        let mut command = Command::new("hipcc");
-        let catch = source.join("catch");
-        command.arg(format!("--offload-arch={target}")).args(["-O1", "-std=c++17", "-w"]);
-        command.args([
-            "-DCATCH_CONFIG_NO_POSIX_SIGNALS",
-            "-D__HIP_PLATFORM_AMD__",
-            "-DHT_LINUX=1",
-            "-DHT_AMD=1",
-            // What HIP 5.2.3 has no wall clock for is measured by the other one.
-            "-DTEST_CLOCK_CYCLE",
-            "-DhipDeviceAttributeWallClockRate=hipDeviceAttributeClockRate",
-        ]);
-        command.arg(format!("-DKERNELS_PATH=\"{}/\"", catch.join("kernels").display()));
-        for directory in ["include", "kernels", "external/Catch2", "external/picojson", "unit/memory"] {
-            command.arg("-I").arg(catch.join(directory));
-        }
-        command
+    /// Names of cases as one argument of Catch2's.
+    fn spec(names: &[String]) -> String {
+        let escaped = names.iter().map(|name| name.replace('\\', "\\\\").replace(',', "\\,").replace('[', "\\["));
+        escaped.collect::<Vec<_>>().join(",")
     }
 }
 
@@ -104,7 +111,10 @@ impl Suite for HipCatch {
             for file in fs::read_dir(category.path())? {
                 let file = file?.path();
                 let is_test = file.extension().is_some_and(|extension| extension == "cc");
-                if let (true, Some(stem)) = (is_test, file.file_stem()) {
+                if !is_test || !build::has_cases(&build::read(&file)?) {
+                    continue;
+                }
+                if let Some(stem) = file.file_stem() {
                     units.push(format!("{}/{}", category.file_name().to_string_lossy(), stem.to_string_lossy()));
                 }
             }
@@ -113,25 +123,16 @@ impl Suite for HipCatch {
         Ok(units)
     }
 
+    fn kept_for(&self, target: &'static str) -> &'static str {
+        build::kept_for(target)
+    }
+
     fn shared(&self, source: &Path, _root: Option<&Path>, target: &str, at: &Path) -> Result<Vec<Command>> {
-        let object = |name: &&str| {
-            let mut command = Self::compiler(source, target);
-            command.arg("-c").arg(source.join("catch/hipTestMain").join(name).with_extension("cc"));
-            command.arg("-o").arg(at.join(name).with_extension("o"));
-            command
-        };
-        Ok(MAIN.iter().map(object).collect())
+        Ok(build::shared(source, target, at))
     }
 
     fn compile(&self, unit: &Unit<'_>, shared: &Path) -> Result<Vec<Command>> {
-        let file = unit.source.join("catch/unit").join(unit.name).with_extension("cc");
-        let object = unit.at.join("program.o");
-        let mut compile = Self::compiler(unit.source, unit.target);
-        compile.arg("-c").arg(file).arg("-o").arg(&object);
-        let mut link = Command::new("hipcc");
-        link.arg(&object).args(MAIN.iter().map(|name| shared.join(name).with_extension("o")));
-        link.args(["-ldl", "-lpthread", "-o"]).arg(unit.at.join("program"));
-        Ok(vec![compile, link])
+        build::program(unit.source, unit.target, unit.name, shared, unit.at)
     }
 
     fn libraries(&self) -> &'static [&'static str] {
@@ -149,35 +150,51 @@ impl Suite for HipCatch {
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
         let options = self.options(unit.name);
-        let run = |arguments: &[&str]| {
-            let arguments = [QUICK, &["--reporter", "xml"], arguments].concat();
-            machine.run(unit, options, &arguments, self.patience())
+        // Who forks has no runtime before that: their cases run one at a time.
+        let sharing = SHARING.iter().any(|start| unit.name.starts_with(start));
+        let run = |more: &[String]| {
+            let more = more.iter().map(String::as_str);
+            let arguments: Vec<_> = QUICK.iter().copied().chain(["--reporter", "xml"]).chain(more).collect();
+            match sharing {
+                true => machine.run_served(unit, options, &arguments, self.patience()),
+                false => machine.run(unit, options, &arguments, self.patience()),
+            }
         };
-        let ran = run(&[])?;
-        let seen = catch::cases(&ran.stdout);
-        let (ended, lost): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(_, outcome)| outcome.is_some());
-        let mut cases: Vec<_> =
-            ended.into_iter().filter_map(|(name, outcome)| Some(Case::of(unit.name, &name, outcome?))).collect();
-        let Some((lost, _)) = lost.into_iter().next() else {
-            if ran.code.is_none() || ran.hung || cases.is_empty() {
+        let list = || -> Result<Vec<String>> {
+            let listed = run(&["--list-test-names-only".into()])?;
+            let names = listed.stdout.lines().map(str::trim).filter(|name| !name.is_empty());
+            let begun = |name: &&str| !unit.left_out.iter().any(|pattern| matches(pattern, name));
+            Ok(names.filter(begun).map(ToOwned::to_owned).collect())
+        };
+        let mut left = if unit.left_out.is_empty() && !sharing { Vec::new() } else { list()? };
+        let mut cases: Vec<Case> = Vec::new();
+        loop {
+            let rest = if sharing && !left.is_empty() { left.split_off(1) } else { Vec::new() };
+            let spec = Self::spec(&left);
+            let ran = run(if left.is_empty() { &[] } else { std::slice::from_ref(&spec) })?;
+            let mut lost = None;
+            let before = cases.len();
+            for (name, outcome) in catch::cases(&ran.stdout) {
+                let failed = || Outcome::Failed(ran.why());
+                lost = outcome.is_none().then(|| name.clone());
+                cases.push(Case::of(unit.name, &name, outcome.unwrap_or_else(failed)));
+            }
+            if lost.is_none() && (ran.code.is_none() || ran.hung || cases.len() == before) {
                 cases.push(Case { name: unit.name.into(), outcome: Outcome::Failed(ran.why()) });
+                return Ok(cases);
             }
-            return Ok(cases);
-        };
-        // That one took the program with it: those after it are run by name.
-        cases.push(Case::of(unit.name, &lost, Outcome::Failed(ran.why())));
-        let listed = run(&["--list-test-names-only"])?;
-        for name in listed.stdout.lines().map(str::trim).filter(|name| !name.is_empty()) {
-            if cases.iter().any(|case| case.name == format!("{}: {name}", unit.name)) {
-                continue;
+            left = match lost {
+                None => rest,
+                // That one took the program with it: those after it have another.
+                Some(_) => {
+                    let done = |name: &String| cases.iter().any(|case| case.name == format!("{}: {name}", unit.name));
+                    list()?.into_iter().filter(|name| !done(name)).collect()
+                }
+            };
+            if left.is_empty() {
+                return Ok(cases);
             }
-            let spec = name.replace('\\', "\\\\").replace(',', "\\,").replace('[', "\\[");
-            let ran = run(&[&spec])?;
-            let outcome = catch::cases(&ran.stdout).into_iter().find(|(seen, _)| seen == name);
-            let outcome = outcome.and_then(|(_, outcome)| outcome).unwrap_or_else(|| Outcome::Failed(ran.why()));
-            cases.push(Case::of(unit.name, name, outcome));
         }
-        Ok(cases)
     }
 
     fn judge(&self, _unit: &str, ran: &Ran) -> Outcome {

@@ -3,12 +3,14 @@
 //! limit; or a guest.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
+use rustix::process::{kill_process, Pid, Signal};
 
 use super::guest::Guest;
 use super::root::{Root, LIBRARY};
@@ -26,6 +28,22 @@ pub(crate) struct Vkfd {
     vkfd: PathBuf,
     /// The library that can be broken, and what is.
     broken: Option<(PathBuf, String)>,
+}
+
+/// How many machines have been served: each has a name of its own.
+static SERVED: AtomicUsize = AtomicUsize::new(0);
+
+/// `vkfd serve`, which ends with this.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            // Its socket goes with it, which a harder end would leave.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.0.wait();
+    }
 }
 
 /// How a program ended, and what it wrote.
@@ -89,6 +107,21 @@ impl Machine {
         }
     }
 
+    /// Runs a program on a machine that its children, and what else joins, share: one that
+    /// `vkfd serve` has. In a guest all do that.
+    pub(crate) fn run_served(
+        &self,
+        unit: &Unit<'_>,
+        options: &[&str],
+        arguments: &[&str],
+        patience: Duration,
+    ) -> Result<Ran> {
+        match self {
+            Machine::Here(here) => here.run_served(unit, options, arguments, patience),
+            Machine::Guest(guest) => Ok(guest.run(unit, None, options, arguments, patience)),
+        }
+    }
+
     /// Runs a program of the root that the unit is in.
     pub(crate) fn run_in_root(
         &self,
@@ -119,6 +152,25 @@ impl Vkfd {
         let mut vkfd = Command::new(&self.vkfd);
         let library = self.broken.as_ref().map(|(library, _)| library.as_path());
         vkfd.args(self.words(unit, options, library)).arg("--").arg(unit.at.join("program")).args(arguments);
+        self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
+    }
+
+    fn run_served(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
+        let name = format!("programs-{}-{}", std::process::id(), SERVED.fetch_add(1, Ordering::Relaxed));
+        let mut serve = Command::new(&self.vkfd);
+        serve.args(["serve", &name, "--target", unit.target]).args(options);
+        let mut server = Server(serve.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("run vkfd serve")?);
+        // It says a line when programs can join.
+        let mut line = String::new();
+        let stdout = server.0.stdout.take().context("vkfd serve has no stdout")?;
+        BufReader::new(stdout).read_line(&mut line).context("read what vkfd serve says")?;
+        ensure!(!line.is_empty(), "vkfd serve {name} ended at once");
+        let mut vkfd = Command::new(&self.vkfd);
+        vkfd.args(["run", "--shared", &name]);
+        if let Some((library, _)) = &self.broken {
+            vkfd.arg("--preload").arg(library);
+        }
+        vkfd.arg("--").arg(unit.at.join("program")).args(arguments);
         self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
     }
 

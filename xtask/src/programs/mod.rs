@@ -22,6 +22,7 @@ mod ggml_output;
 mod gtest;
 mod guest;
 mod hip_catch;
+mod hip_catch_build;
 mod iree;
 mod machine;
 mod memory;
