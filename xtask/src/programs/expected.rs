@@ -387,9 +387,29 @@ mod tests {
             (Place::Process, "b: c", Some(Expected::Pass)),
             (Place::Guest, "b: c", None),
         ] {
-            let file = Expectations::parse(text).expect("a file").at(place);
+            let file = Expectations::parse(text).expect("a file").at(place, Memory::Device);
             assert_eq!(file.of(case, "gfx900"), expected, "{case}, {place:?}");
         }
+    }
+
+    #[test]
+    fn what_holds_with_some_memory_does_not_hold_with_other() {
+        let text = r#"
+            [[not-applicable]]
+            cases = ["a: *"]
+            memory = "batch"
+            reason = "the memory is not HIP's own"
+            [[passes]]
+            memory = "device"
+            cases = { "a" = 1 }
+        "#;
+        let with = |memory| Expectations::parse(text).expect("a file").at(Place::Process, memory);
+        assert!(with(Memory::Device).runs("a", "gfx900"));
+        assert_eq!(
+            with(Memory::Batch).of("a: b", "gfx900"),
+            Some(Expected::NotApplicable("the memory is not HIP's own"))
+        );
+        assert!(!with(Memory::Batch).runs("a", "gfx900") && !with(Memory::Oversubscribed).runs("a", "gfx900"));
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Suite for HipCatch {
     }
 
     fn targets(&self) -> &'static [&'static str] {
-        &["gfx900", "gfx90a", "gfx1030"]
+        &["gfx900", "gfx1030"]
     }
 
     fn budget(&self) -> Duration {

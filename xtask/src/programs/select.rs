@@ -69,6 +69,18 @@ mod tests {
     }
 
     #[test]
+    fn a_short_run_takes_no_more_than_a_whole_one() {
+        let units = ["a/1", "a/2", "b"].map(str::to_owned);
+        let of = |only: &[&str], short: &[&str]| {
+            let [only, short] = [only, short].map(|patterns| patterns.iter().map(ToString::to_string).collect());
+            Selection { only, short, shard: None }.of(&units, |unit| unit != "a/2")
+        };
+        assert_eq!(of(&[], &[]), ["a/1", "b"]);
+        assert_eq!(of(&[], &["a/*"]), ["a/1"]);
+        assert_eq!(of(&["a/*"], &["b"]), ["a/1", "a/2"]);
+    }
+
+    #[test]
     fn shards_are_all_of_it_without_overlap() {
         let units: Vec<String> = (0..10).map(|n| n.to_string()).collect();
         let part =
