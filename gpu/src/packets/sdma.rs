@@ -4,8 +4,8 @@
 //! Packets are those of `vega10_sdma_pkt_open.h`, `navi10_sdma_pkt_open.h` and
 //! `sdma_v6_0_0_pkt_open.h`. Implemented: NOP, COPY_LINEAR (also broadcast),
 //! COPY_LINEAR_SUB_WINDOW ([`sub_window`]), WRITE_LINEAR, INDIRECT, FENCE, TRAP, POLL_REGMEM on
-//! memory, COND_EXE, ATOMIC, CONST_FILL, TIMESTAMP, and GCR_REQ from gfx10 on. Everything else halts
-//! the queue, register accesses included: there are no registers.
+//! memory, COND_EXE, ATOMIC, CONST_FILL, TIMESTAMP, and GCR_REQ from gfx10 on. Everything else
+//! halts the queue, register accesses included: there are no registers.
 //!
 //! Where the generations differ: the count of a linear copy has 22 bits on gfx9 and gfx10, and 30
 //! on MI200 and gfx11; all 30 are used, as the rest was reserved. A poll never gives up, whatever

@@ -3,7 +3,8 @@
 //!
 //! The file has `pass`, a list of cases; `[[fails]]`, `[[not-applicable]]` and `[[left-out]]`, each
 //! with `cases`, a `reason`, and `targets` where it holds for some only, or `machine` ("process"
-//! or "guest") where it holds in a guest alone or nowhere else, or `memory` ([`Memory`]). Names in these three may have `*`.
+//! or "guest") where it holds in a guest alone or nowhere else, or `memory` ([`Memory`]). Names in
+//! these three may have `*`.
 //! `short` has patterns of the programs that a short run takes; all if it is not there. What is
 //! said for a target goes before `pass`. Cases that are left out are not begun.
 //!

@@ -10,9 +10,9 @@
 //! program's device memory in scattered pieces of host memory, registered by the batch
 //! ([`Memory::Batch`]).
 //!
-//! Limits: in a guest some operations run, and `text-batch`. Nobody's weights are used: the text means nothing. A
-//! sampled token is where the CPU and the GPU differ first: attention and cache are asked for in
-//! f32, because the CPU itself writes other text with f16.
+//! Limits: in a guest some operations run, and `text-batch`. Nobody's weights are used: the text
+//! means nothing. A sampled token is where the CPU and the GPU differ first: attention and cache
+//! are asked for in f32, because the CPU itself writes other text with f16.
 
 use std::path::Path;
 use std::process::Command;
