@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """pytest's plugin for tinygrad's tests: each verdict in a line, an assembler, and an end when the GPU is lost.
 
-A line of the file that VKFD_VERDICTS names is "begin", "passed", "failed" or "skipped", the test, its
-seconds and why, divided by tabulators; it is written when it is known, so that a test that takes
-the program with it is the one that began last. VKFD_WITHOUT names a file with patterns of tests
-that are not to be run.
+A line of stdout that begins with "vkfd verdict" has "begin", "passed", "failed" or "skipped", the
+test, its seconds and why, divided by tabulators; it is written when it is known, so that a test that
+takes the program with it is the one that began last. VKFD_WITHOUT names a file with patterns of
+tests that are not to be run.
 
 tinygrad's tests of instructions hand assembly to a compiler class that wants AMD's comgr. LLVM
 assembles the same text by tinygrad's class for LLVM. The bytes of the instructions are the tests'
@@ -18,6 +18,8 @@ import pytest
 
 LOST = ("HW fault", "Memory access fault", "Device hang", "wait timeout", "Wait timeout")
 
+# pytest, which takes stdout for itself, begins after this.
+verdicts = os.fdopen(os.dup(1), "w", encoding="utf-8")
 seconds = {}
 
 
@@ -27,8 +29,9 @@ def name_of(nodeid):
 
 
 def tell(word, name, took=0.0, why=""):
-    with open(os.environ["VKFD_VERDICTS"], "a", encoding="utf-8") as verdicts:
-        verdicts.write(f"{word}\t{name}\t{took:.3f}\t{' '.join(why.split())[:300]}\n")
+    # One write: in a line of its own, whatever pytest has written before.
+    verdicts.write(f"\nvkfd verdict\t{word}\t{name}\t{took:.3f}\t{' '.join(why.split())[:300]}\n")
+    verdicts.flush()
 
 
 def pytest_configure(config):

@@ -16,7 +16,7 @@ pub(crate) mod rocminfo;
 pub(crate) mod rocr;
 mod source;
 pub(crate) mod stand;
-mod tinygrad;
+pub(crate) mod tinygrad;
 
 use anyhow::{ensure, Result};
 

@@ -68,7 +68,10 @@ impl Guest {
         patience: Duration,
     ) -> Ran {
         let started = match program {
-            Some((root, program)) => Started::InRoot { root: root.into(), program: program.into() },
+            Some((root, program)) => {
+                let source = (unit.source != root).then(|| unit.source.into());
+                Started::InRoot { root: root.into(), program: program.into(), source }
+            }
             None => Started::Here,
         };
         let arguments = arguments.iter().map(ToString::to_string).collect();

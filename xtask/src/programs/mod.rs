@@ -53,6 +53,7 @@ use self::guest::Guest;
 use self::machine::Machine;
 use self::memory::Memory;
 use self::report::Report;
+pub(crate) use self::select::matches;
 use self::select::{Selection, Shard};
 use self::session::Session;
 use self::source::{Found, Source, Unpacked};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The verdicts of a program of pytest's, as `xtask/programs/tinygrad_plugin.py` writes them: a
-//! line for each test that begins and one for each that ends, with its seconds and why.
+//! The verdicts of a program of pytest's, as `xtask/programs/tinygrad_plugin.py` writes them to
+//! stdout: a line for each test that begins and one for each that ends, with its seconds and why.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,10 +16,13 @@ pub(crate) struct Verdict {
     pub(crate) took: Duration,
 }
 
+/// What their lines begin with; the others are pytest's own.
+const MARK: &str = "vkfd verdict\t";
+
 /// Tests with their verdicts; none for one that has not ended.
-pub(crate) fn verdicts(text: &str) -> Result<BTreeMap<String, Option<Verdict>>> {
+pub(crate) fn verdicts(stdout: &str) -> Result<BTreeMap<String, Option<Verdict>>> {
     let mut cases = BTreeMap::new();
-    for line in text.lines() {
+    for line in stdout.lines().filter_map(|line| line.strip_prefix(MARK)) {
         let fields: Vec<_> = line.split('\t').collect();
         ensure!(fields.len() == 4, "{line:?} is no verdict");
         let seconds: f64 = fields[2].parse().with_context(|| format!("seconds of {line:?}"))?;
@@ -45,26 +48,36 @@ pub(crate) fn verdicts(text: &str) -> Result<BTreeMap<String, Option<Verdict>>> 
 mod tests {
     use super::*;
 
+    fn said(lines: &[&str]) -> Result<BTreeMap<String, Option<Verdict>>> {
+        let lines: Vec<_> = lines.iter().map(|line| format!("..\n{MARK}{line}\n")).collect();
+        verdicts(&lines.concat())
+    }
+
     #[test]
     fn lines_say_how_each_test_ended() {
-        let text =
-            "begin\tA.one\t0.000\t\npassed\tA.one\t1.500\t\nbegin\tA.two\t0.000\t\nfailed\tA.two\t0.100\t1 != 2\n\
-                    begin\tA.three\t0.000\t\nskipped\tA.three\t0.000\tno FP8\nbegin\tA.four\t0.000\t\n";
-        let seen = verdicts(text).expect("verdicts");
+        let seen = said(&[
+            "begin\tA.one\t0.000\t",
+            "passed\tA.one\t1.500\t",
+            "begin\tA.two\t0.000\t",
+            "failed\tA.two\t0.100\t1 != 2",
+            "begin\tA.three\t0.000\t",
+            "skipped\tA.three\t0.000\tno FP8",
+            "begin\tA.four\t0.000\t",
+        ]);
+        let seen = seen.expect("verdicts");
         let outcome = |name: &str| seen[name].as_ref().map(|verdict| verdict.outcome.clone());
         assert_eq!(outcome("A.one"), Some(Outcome::Passed));
         assert_eq!(seen["A.one"].as_ref().map(|verdict| verdict.took), Some(Duration::from_millis(1500)));
         assert_eq!(outcome("A.two"), Some(Outcome::Failed("1 != 2".into())));
         assert_eq!(outcome("A.three"), Some(Outcome::Skipped("no FP8".into())));
         assert_eq!(outcome("A.four"), None);
-        assert!(verdicts("passed\tA.one\n").is_err() && verdicts("good\tA.one\t0\t\n").is_err());
+        assert!(said(&["passed\tA.one"]).is_err() && said(&["good\tA.one\t0\t"]).is_err());
     }
 
     #[test]
     fn a_failure_stays_one() {
         // After the test itself, what cleans up behind it may fail.
-        let text = "failed\tA.one\t1.000\tbad\npassed\tA.one\t1.000\t\n";
-        let seen = verdicts(text).expect("verdicts");
+        let seen = said(&["failed\tA.one\t1.000\tbad", "passed\tA.one\t1.000\t"]).expect("verdicts");
         assert!(matches!(&seen["A.one"], Some(Verdict { outcome: Outcome::Failed(_), .. })));
     }
 }

@@ -50,7 +50,7 @@ fn kvm_boots(kernel: &Kernel, init: &Path) -> Result<bool> {
         memory_mib: 512,
         gpus: None,
         append: String::new(),
-        share: None,
+        shares: &[],
         limit: LIMIT,
     };
     let directory = Directory::new(kernel, "kvm")?;
@@ -70,7 +70,7 @@ pub fn prove_emulation(kernel: &Kernel, initrd: Initrd, job: &Job, limit: Durati
         memory_mib: 1024,
         gpus: None,
         append: String::new(),
-        share: None,
+        shares: &[],
         limit,
     };
     let outcome = boot.run(initrd, job, &Directory::new(kernel, "proof")?, |_| ())?;

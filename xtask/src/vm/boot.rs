@@ -15,6 +15,7 @@ use rustix::process::{kill_process, Pid, Signal};
 use vkfd_guest::{Job, Record};
 
 use super::device::{Gpus, Wanted};
+use super::guest::Share;
 use super::initrd::Initrd;
 use super::kernel::Kernel;
 use super::qemu::{Acceleration, Console, Machine, Ram};
@@ -28,8 +29,7 @@ pub struct Boot<'a> {
     pub gpus: Option<Wanted>,
     /// More words for the kernel's command line.
     pub append: String,
-    /// A directory that the guest can mount, by this tag.
-    pub share: Option<(&'a Path, &'a str)>,
+    pub shares: &'a [Share],
     /// The guest is switched off after this time.
     pub limit: Duration,
 }
@@ -115,7 +115,7 @@ impl Boot<'_> {
             ram: &ram,
             gpus: gpus.as_ref().map_or(&[], Gpus::sockets),
             console: Console::File(&console_path),
-            share: self.share,
+            shares: self.shares,
         };
         // What an earlier boot has left must not be taken for this one's.
         fs::write(&console_path, "").with_context(|| format!("write {}", console_path.display()))?;

@@ -9,7 +9,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
-use vkfd_sabotage::Switch;
 
 use super::qemu::{self, Ram};
 
@@ -26,6 +25,7 @@ const EXPECTED_ENDS: [&str; 2] = ["its guest has gone", "the driver wants a rese
 pub enum Target {
     Gfx900,
     Gfx90a,
+    Gfx942,
     Gfx1030,
     Gfx1100,
 }
@@ -36,6 +36,7 @@ impl Target {
         match self {
             Target::Gfx900 => "gfx900",
             Target::Gfx90a => "gfx90a",
+            Target::Gfx942 => "gfx942",
             Target::Gfx1030 => "gfx1030",
             Target::Gfx1100 => "gfx1100",
         }
@@ -51,7 +52,7 @@ pub struct Wanted {
     pub vram_mib: u64,
     pub target: Target,
     /// What a sabotaged program breaks.
-    pub sabotage: Option<Switch>,
+    pub sabotage: Option<&'static str>,
     /// In the guest's RAM, from this MiB on; else in their BARs.
     pub vram_in_ram_mib: Option<u64>,
 }
@@ -103,7 +104,7 @@ impl Gpus {
             wanted.target.name(),
         ]);
         if let Some(what) = wanted.sabotage {
-            command.args(["--sabotage", what.name()]);
+            command.args(["--sabotage", what]);
         }
         if let Some(mib) = wanted.vram_in_ram_mib {
             command.args(["--vram-in-ram", &format!("{mib}M")]);

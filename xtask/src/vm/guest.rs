@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vkfd_guest::{Job, Program, Record};
-use vkfd_sabotage::Switch;
 
 use super::boot::{Boot, Directory, Outcome};
 use super::cache::Cache;
@@ -55,7 +54,7 @@ pub struct Size {
 
     /// What a sabotaged GPU does wrong.
     #[arg(skip)]
-    sabotage: Option<Switch>,
+    sabotage: Option<&'static str>,
 
     /// The GPUs' memory is memory of the guest's that its kernel is told not to use (`memmap=`),
     /// instead of being in their BARs
@@ -63,13 +62,20 @@ pub struct Size {
     special_memory: bool,
 }
 
+/// A directory that a guest can mount, read-only, by a tag.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Share {
+    pub directory: PathBuf,
+    pub tag: &'static str,
+}
+
 /// Everything that is built for a guest.
 pub struct Parts {
     pub kernel: Kernel,
     pub acceleration: Acceleration,
     pub programs: Programs,
-    /// A directory that the guest can mount, by this tag.
-    pub share: Option<(PathBuf, &'static str)>,
+    /// Directories that the guest can mount.
+    pub shares: Vec<Share>,
     module: Module,
     module_file: PathBuf,
 }
@@ -88,7 +94,7 @@ impl Parts {
         let module_file = module::build(&kernel, module)?;
         let programs = Programs::build(&binaries)?;
         let acceleration = accelerator::choose(&cache, &kernel, programs.path(INIT)?)?;
-        Ok(Self { kernel, acceleration, programs, share: None, module, module_file })
+        Ok(Self { kernel, acceleration, programs, shares: Vec::new(), module, module_file })
     }
 
     /// A file system and a job with the module, loaded with `parameters`.
@@ -138,7 +144,7 @@ impl Parts {
             memory_mib: size.memory,
             gpus: self.gpus(size)?,
             append: size.kernel_words(),
-            share: self.share.as_ref().map(|(directory, tag)| (directory.as_path(), *tag)),
+            shares: &self.shares,
             limit: self.scaled(around_programs) + Duration::from_secs(programs),
         };
         boot.run(initrd, job, &Directory::new(&self.kernel, name)?, on_record)
@@ -172,7 +178,7 @@ impl Size {
     }
 
     /// With GPUs that are wrong on purpose; [`SABOTAGED_GPU`] was built.
-    pub fn sabotaged(self, what: Switch) -> Self {
+    pub fn sabotaged(self, what: &'static str) -> Self {
         Self { sabotage: Some(what), ..self }
     }
 

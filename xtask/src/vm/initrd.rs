@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context, Result};
@@ -25,7 +26,7 @@ enum Content {
     Text(Vec<u8>),
     Script(&'static str),
     File(PathBuf),
-    Link(&'static str),
+    Link(PathBuf),
 }
 
 /// What goes into the archive.
@@ -38,7 +39,7 @@ impl Initrd {
         initrd.add_program(Path::new(BUSYBOX))?;
         initrd.add_program(init)?;
         for tool in TOOLS.split_ascii_whitespace() {
-            initrd.put(Path::new("/bin").join(tool), Content::Link(BUSYBOX));
+            initrd.put(Path::new("/bin").join(tool), Content::Link(BUSYBOX.into()));
         }
         let name = init.file_name().context("the first process has no name")?;
         initrd.put("/init".into(), Content::File(init.with_file_name(name)));
@@ -66,11 +67,15 @@ impl Initrd {
         self.add_files(directory, to)
     }
 
-    /// Copies a directory's files. What only a compiler reads stays behind.
+    /// Copies a directory's files, and the links that lead out of it. What only a compiler reads
+    /// stays behind.
     pub fn add_files(&mut self, directory: &Path, to: &Path) -> Result<()> {
         self.put(to.into(), Content::Directory);
         for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
             let file = entry?.path();
+            if let (Ok(target), false, Some(name)) = (file.read_link(), file.exists(), file.file_name()) {
+                self.put(to.join(name), Content::Link(target));
+            }
             let compilers = file.extension().is_some_and(|extension| ["o", "a", "c"].iter().any(|e| extension == *e));
             if let (true, false, Some(name)) = (file.is_file(), compilers, file.file_name()) {
                 self.put(to.join(name), Content::File(file.clone()));
@@ -133,7 +138,7 @@ impl Initrd {
                     let bytes = fs::read(source).with_context(|| format!("read {} for the guest", source.display()))?;
                     (0o100_755, bytes)
                 }
-                Content::Link(target) => (0o120_777, target.as_bytes().into()),
+                Content::Link(target) => (0o120_777, target.as_os_str().as_bytes().into()),
             };
             let name = name.strip_prefix("/").unwrap_or(name).to_str().context("a file name that is not UTF-8")?;
             let size =
@@ -156,7 +161,7 @@ mod tests {
     fn the_archive_has_every_parent_before_what_is_in_it() {
         let mut initrd = Initrd(BTreeMap::new());
         initrd.put("/lib/a/b.so".into(), Content::Text(b"library".into()));
-        initrd.put("/bin/sh".into(), Content::Link(BUSYBOX));
+        initrd.put("/bin/sh".into(), Content::Link(BUSYBOX.into()));
         let path = std::env::temp_dir().join(format!("vkfd-initrd-{}", std::process::id()));
         initrd.write(&Job::default(), &path).expect("write");
 

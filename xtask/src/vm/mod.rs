@@ -33,6 +33,7 @@ mod run;
 mod sabotage;
 mod setup;
 mod shell;
+mod shown;
 mod source;
 mod stress;
 mod suite;

@@ -4,9 +4,9 @@
 //!
 //! Mechanism: a program's directory goes into the guest's file system, with the libraries that the
 //! program names and those that it loads by itself. A root with programs that have a C library of
-//! their own is shown to the guest as it is on the host, read-only (9p), and such a program is
-//! started in it. Each runs under `timeout`, and a line of
-//! the shell's says how it ended, so that a program that fails is no fault of the guest's.
+//! their own is shown to the guest ([`shown`]), with the suite's source in it if programs read that,
+//! and such a program is started in it. Each runs under `timeout`, and a line of the shell's says
+//! how it ended, so that a program that fails is no fault of the guest's.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,26 +18,21 @@ use clap::ValueEnum;
 use vkfd_guest::{Record, Stream};
 
 use super::device::Target;
-use super::guest::{self, Parts, Size};
+use super::guest::{self, Parts, Share, Size};
 use super::module::Module;
 use super::progress::minutes;
-use super::{verdict, Flavor};
+use super::{shown, verdict, Flavor};
 
 /// What the shell says at the end of a program.
 const STATUS: &str = "vkfd: exit code ";
-/// Mount tag of a root, and where it is in the guest.
-const ROOT_TAG: &str = "root";
-/// Shows the root, with the guest's own file systems in it, to the first that needs it; and the
-/// directory of a program as its /work. Both are the first arguments.
-const ENTER: &str = r#"
-root=$1 work=$2
-shift 2
-if [ ! -e "$root/usr" ]; then
-    mkdir -p "$root" && mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose root "$root" || exit
-    for directory in proc sys dev tmp; do mount -o rbind "/$directory" "$root/$directory" || exit; done
-fi
-umount "$root/work" 2>/dev/null
-mount -o bind "$work" "$root/work" || exit
+/// Mount tag of a root, which is also where it is in the guest; and of a suite's source.
+const ROOT: &str = "root";
+const SOURCE: &str = "source";
+/// The directory of a program, the first argument, is shown as the root's /work.
+const WORK: &str = r#"
+umount /root/work 2>/dev/null
+mount -o bind "$1" /root/work || exit
+shift
 "#;
 /// Keeps a program's pages moving as long as it runs: again and again those that are not used this
 /// moment go to swap (not those of files: the root's come from outside), and memory is compacted.
@@ -93,8 +88,9 @@ pub(crate) struct Wanted {
 pub(crate) enum Started {
     /// The one in its directory.
     Here,
-    /// This one of a root, which all of a guest's programs share.
-    InRoot { root: PathBuf, program: String },
+    /// This one of a root, which all of a guest's programs share, as they do the source that is
+    /// shown in it.
+    InRoot { root: PathBuf, program: String, source: Option<PathBuf> },
 }
 
 /// What a program wrote, and how it ended.
@@ -112,6 +108,16 @@ pub(crate) struct Seen {
     pub(crate) programs: BTreeMap<String, Ended>,
     /// What was wrong with the kernel, the module or the guest.
     pub(crate) findings: Vec<String>,
+}
+
+/// Shows a directory to the guest, which has one by that tag.
+fn share(parts: &mut Parts, directory: &Path, tag: &'static str) -> Result<()> {
+    let wanted = Share { directory: directory.into(), tag };
+    match parts.shares.iter().find(|share| share.tag == tag) {
+        Some(share) => ensure!(*share == wanted, "a guest has one {tag}, and that is {}", share.directory.display()),
+        None => parts.shares.push(wanted),
+    }
+    Ok(())
 }
 
 /// Runs `wanted` in a guest with `gpus` GPUs of `target`. `libraries` are those that programs load
@@ -133,7 +139,7 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], pressure: bool, w
         let first = wanted[..number].iter().position(|before| before.directory == program.directory);
         let at = format!("/programs/{}", first.unwrap_or(number));
         let patience = program.patience * SLOWER;
-        let (seconds, at_root) = (patience.as_secs(), format!("/{ROOT_TAG}"));
+        let seconds = patience.as_secs();
         let (run, mut arguments) = match &program.started {
             Started::Here => {
                 if first.is_none() {
@@ -141,14 +147,18 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], pressure: bool, w
                 }
                 (format!("cd {at} && timeout -k 5 {seconds} ./program \"$@\""), Vec::new())
             }
-            Started::InRoot { root, program: name } => {
-                let shown = parts.share.get_or_insert_with(|| (root.clone(), ROOT_TAG));
-                ensure!(shown.0 == *root, "{name}: a guest has one root, and that is {}", shown.0.display());
+            Started::InRoot { root, program: name, source } => {
+                let mut script = format!("{}show {ROOT}\n", shown::FUNCTIONS);
+                share(&mut parts, root, ROOT)?;
+                if let Some(source) = source {
+                    share(&mut parts, source, SOURCE)?;
+                    script += &format!("share {SOURCE} /{ROOT}/{SOURCE}\n");
+                }
                 if first.is_none() {
                     initrd.add_files(&program.directory, Path::new(&at))?;
                 }
-                let run = format!("timeout -k 5 {seconds} chroot {at_root} {name} \"$@\"");
-                (format!("{ENTER}{run}"), vec![at_root.as_str(), at.as_str()])
+                let run = format!("timeout -k 5 {seconds} chroot /{ROOT} {name} \"$@\"");
+                (format!("{script}{WORK}{run}"), vec![at.as_str()])
             }
         };
         let (before, after) = match pressure {

@@ -15,6 +15,8 @@ use anyhow::{Context, Result};
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use vkfd_guest::REPORT_PORT;
 
+use super::guest::Share;
+
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
 /// As the GPU's `--machine` knows it too.
@@ -84,8 +86,7 @@ pub struct Machine<'a> {
     /// The GPUs' sockets.
     pub gpus: &'a [PathBuf],
     pub console: Console<'a>,
-    /// A directory that the guest can mount, read-only, by this tag.
-    pub share: Option<(&'a Path, &'a str)>,
+    pub shares: &'a [Share],
 }
 
 /// Where the guest's console is.
@@ -139,7 +140,7 @@ impl Machine<'_> {
                 command.args(["-serial", "mon:stdio"]);
             }
         }
-        if let Some((directory, tag)) = self.share {
+        for Share { directory, tag } in self.shares {
             let share = format!("local,path={},mount_tag={tag},security_model=none,readonly=on", directory.display());
             command.args(["-virtfs", &share]);
         }

@@ -1,32 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask vm run`: a program of this machine in a guest, on the module.
 //!
-//! Mechanism: the guest gets this machine's files as a file system (9p), read-only, and the program
-//! is started in it by `chroot`, with the guest's own /proc, /sys, /dev and an empty /tmp. So its
-//! libraries, and what these load by themselves, are where they are here.
+//! Mechanism: the guest gets this machine's files ([`shown`]), and the program is started in them. So
+//! its libraries, and what these load by themselves, are where they are here.
 
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 use vkfd_guest::{Record, Stream};
 
 use super::guest::{self, Parts, Size};
 use super::module::Module;
-use super::{verdict, FlavorArgs};
+use super::{shown, verdict, FlavorArgs};
 use crate::Verdict;
-
-/// Mount tag of this machine's files, and where they are in the guest.
-const TAG: &str = "machine";
-/// Shows them, with the guest's own file systems in them. The first argument is where to start.
-const ENTER: &str = r#"
-root=/machine at=$1
-shift
-mkdir -p $root && mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose machine $root || exit 126
-for directory in proc sys dev tmp; do mount -o rbind /$directory $root/$directory || exit 126; done
-exec chroot $root /bin/sh -c 'cd "$0" && exec "$@"' "$at" "$@"
-"#;
 
 /// Run a program of this machine in a guest, on the module
 ///
@@ -60,35 +47,23 @@ pub struct Args {
 
 /// Where the program is, in the guest too; one without a slash is looked for there.
 fn absolute(program: &str) -> Result<String> {
-    if !program.contains('/') {
-        return Ok(program.into());
+    match program.contains('/') {
+        true => shown::place(Path::new(program)),
+        false => Ok(program.into()),
     }
-    // Links stay: the Python of a virtual environment is one, and its name says where it is.
-    let path = std::path::absolute(program).with_context(|| format!("find {program}"))?;
-    ensure!(path.exists(), "{program} is not there");
-    reachable(&path)?;
-    path.into_os_string().into_string().ok().with_context(|| format!("{program}: not UTF-8"))
-}
-
-fn reachable(path: &Path) -> Result<()> {
-    ensure!(!path.starts_with("/tmp"), "{} is in /tmp, of which the guest has its own", path.display());
-    Ok(())
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
     let (program, arguments) = args.command.split_first().context("name a program")?;
-    let (program, at) = (absolute(program)?, env::current_dir().context("find the current directory")?);
-    reachable(&at)?;
-    let at = at.into_os_string().into_string().ok().context("the current directory's name is not UTF-8")?;
+    let (program, at) = (absolute(program)?, shown::place(Path::new("."))?);
     let flavor = args.flavor.flavor();
     let mut parts = Parts::build(flavor, Module::Vkfd, &[])?;
-    parts.share = Some((PathBuf::from("/"), TAG));
+    parts.shares.push(shown::machine());
     let (initrd, mut job) = parts.guest("")?;
 
-    let command = ["-c", ENTER, "sh", &at, &program].into_iter().chain(arguments.iter().map(String::as_str));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let limit = Duration::from_secs(args.seconds);
-    let mut started = guest::program(&job, &program, "/bin/sh".into(), &command.collect::<Vec<_>>(), limit);
-    started.env.push(("PATH".into(), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into()));
+    let mut started = shown::program(&job, &program, [&at, &program], &arguments, limit);
     for variable in &args.variables {
         let (name, value) = variable.split_once('=').with_context(|| format!("{variable}: it has no `=`"))?;
         started.env.push((name.into(), value.into()));

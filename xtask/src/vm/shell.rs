@@ -8,7 +8,7 @@ use anyhow::{ensure, Context, Result};
 
 use super::boot::Directory;
 use super::device::Gpus;
-use super::guest::{Parts, Size};
+use super::guest::{Parts, Share, Size};
 use super::module::Module;
 use super::programs::{SCENARIOS, VKFD};
 use super::qemu::{Console, Machine, Ram, SHARE_TAG};
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         ram: &ram,
         gpus: gpus.as_ref().map_or(&[], Gpus::sockets),
         console: Console::Terminal,
-        share: Some((&share, SHARE_TAG)),
+        shares: &[Share { directory: share, tag: SHARE_TAG }],
     };
     let status = machine.command().status().context("start QEMU")?;
     ensure!(status.success(), "QEMU ended with {status}");
