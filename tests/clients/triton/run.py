@@ -227,7 +227,8 @@ def functions(rng: numpy.random.Generator) -> Case:
         numpy.log(abs(exact)),
         numpy.sin(exact),
         numpy.vectorize(math.erf)(exact),
-        numpy.tanh(exact),
+        # NumPy's own is wrong on a processor that QEMU emulates.
+        numpy.vectorize(math.tanh)(exact),
         numpy.arctan(exact),
         1 / numpy.sqrt(abs(exact)),
         numpy.expm1(exact),
