@@ -7,6 +7,9 @@
 //! 22 bits at most, so that a group's sum fits into a word. The accumulator comes to it in double
 //! precision, which has all bits of both, and is rounded once. Infinities, NaNs and products that
 //! may be beyond single precision are the reference engine's.
+//!
+//! A sparse A has two of each four elements of its rows; their places are two bits each in a word of
+//! the lane that has them. D is what is added to.
 
 use super::block::{Builder, Place};
 use super::matrix::sum_source;
@@ -23,12 +26,9 @@ const BF8: u8 = 4;
 
 /// The exponent of zero: less than that of any product.
 const NOTHING: i32 = -1000;
-/// Elements of all lanes, at most.
-const MOST: usize = 8;
-
 /// A lane's element: its significand, whose sign is the word's, and its exponent.
 #[derive(Clone, Copy)]
-struct Elements {
+struct Elements<const MOST: usize> {
     sig: [[i32; 64]; MOST],
     exp: [[i32; 64]; MOST],
 }
@@ -45,10 +45,11 @@ const fn format(kind: u8) -> (u32, u32, i32) {
     }
 }
 
-impl Elements {
-    /// Takes `count` elements out of the registers of a source; `None`: one is infinite or NaN.
+impl<const MOST: usize> Elements<MOST> {
+    /// Takes `count` elements, at most `MOST`, out of the registers of a source; `None`: one is
+    /// infinite or NaN.
     #[inline(always)]
-    unsafe fn of<const KIND: u8>(rows: *const u32, count: usize) -> Option<Elements> {
+    unsafe fn of<const KIND: u8>(rows: *const u32, count: usize) -> Option<Self> {
         let (bits, man, bias) = format(KIND);
         let in_word = 32 / bits as usize;
         let mut all = Elements { sig: [[0; 64]; MOST], exp: [[NOTHING; 64]; MOST] };
@@ -148,29 +149,36 @@ impl Sum {
 }
 
 /// What a shape is, in a step's scalars: rows, length of the sums, blocks.
-fn shape_of(step: &Step) -> MatrixShape {
+fn shape_of(step: &Step, sparse: bool) -> MatrixShape {
     let [_, m, k, blocks] = step.scalar.map(usize::from);
-    MatrixShape { m, k, blocks, a: Element::F16, b: Element::F16, sparse: false }
+    MatrixShape { m, k, blocks, a: Element::F16, b: Element::F16, sparse }
 }
 
+/// `N` products are added at a time; a lane has at most `MOST` elements of B. `imm` of a sparse step:
+/// the first bit of its elements' places in `src[2]`.
 #[inline(always)]
-unsafe fn body<S: Simd, const A: u8, const B: u8, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
-    let shape = shape_of(step);
+unsafe fn body<S: Simd, const A: u8, const B: u8, const N: usize, const MOST: usize, const SPARSE: bool>(
+    step: &Step,
+    cx: &mut Cx,
+) -> Flow {
+    let shape = shape_of(step, SPARSE);
     let up = 24 - format(A).1 - format(B).1;
-    // SAFETY: the step's rows exist. D is written when A, B and C have been read.
+    let terms = if SPARSE { shape.k / 2 } else { shape.k };
+    // SAFETY: the step's rows exist. D is written when A, B, C and the places have been read.
     unsafe {
         let (Some(a), Some(b)) = (
-            Elements::of::<A>(cx.row(step.src[0]), shape.in_lane()),
-            Elements::of::<B>(cx.row(step.src[1]), shape.in_lane()),
+            Elements::<MOST>::of::<A>(cx.row(step.src[0]), shape.in_lane_of_a()),
+            Elements::<MOST>::of::<B>(cx.row(step.src[1]), shape.in_lane()),
         ) else {
             return step.slow(cx);
         };
-        let c = cx.row(step.src[2]);
+        let c = if SPARSE { cx.row_mut(step.dst).cast_const() } else { cx.row(step.src[2]) };
+        let places = if SPARSE { cx.row(step.src[2]).cast::<[u32; 64]>().read() } else { [0; 64] };
         let mut out = [[0u32; 64]; 32];
         let mut bad = false;
         for at in 0..shape.results() {
             for vector in 0..8 {
-                let mut sum: [u32; 8] = if step.scalar[0] != 0 {
+                let mut sum: [u32; 8] = if !SPARSE && step.scalar[0] != 0 {
                     [step.imm as u32; 8]
                 } else {
                     c.add(64 * at + 8 * vector).cast::<[u32; 8]>().read()
@@ -184,14 +192,24 @@ unsafe fn body<S: Simd, const A: u8, const B: u8, const N: usize>(step: &Step, c
                     let (i, j, block) = shape.place(8 * vector + lane, at);
                     (left[lane], right[lane]) = (shape.source(i, 0, block).0, shape.source(j, 0, block).0);
                 }
-                for group in 0..shape.k / N {
+                // Sparse rows have one block, and the eight results are of one row.
+                let row = shape.place(8 * vector, at).0;
+                for group in 0..terms / N {
                     let mut products = [([0; 8], [0; 8]); N];
                     for (n, (sig, exp)) in products.iter_mut().enumerate() {
-                        let (further, element) = shape.source(0, group * N + n, 0);
+                        let k = group * N + n;
+                        let (of_a, of_b) = if SPARSE {
+                            let (lane, element) = shape.sparse_source(row, k);
+                            let place = places[lane % 64] >> (step.imm as usize + 2 * element) & 3;
+                            ((lane - row, element), shape.source(0, shape.dense(k, place as usize), 0))
+                        } else {
+                            let of_both = shape.source(0, k, 0);
+                            (of_both, of_both)
+                        };
                         for lane in 0..8 {
-                            let (left, right) = ((left[lane] + further) % 64, (right[lane] + further) % 64);
-                            sig[lane] = a.sig[element][left] * b.sig[element][right];
-                            exp[lane] = a.exp[element][left] + b.exp[element][right];
+                            let (left, right) = ((left[lane] + of_a.0) % 64, (right[lane] + of_b.0) % 64);
+                            sig[lane] = a.sig[of_a.1][left] * b.sig[of_b.1][right];
+                            exp[lane] = a.exp[of_a.1][left] + b.exp[of_b.1][right];
                             bad |= exp[lane] >= 126;
                         }
                     }
@@ -223,50 +241,125 @@ unsafe fn body<S: Simd, const A: u8, const B: u8, const N: usize>(step: &Step, c
     step.done(cx)
 }
 
-fn run<const A: u8, const B: u8, const N: usize>(avx2: bool) -> Option<Run> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn wide<const A: u8, const B: u8, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
-            // SAFETY: the caller's.
-            unsafe { body::<super::avx2::Avx2, A, B, N>(step, cx) }
+/// Whole numbers of eight bits, sparse: `K` of them in a row of B, `M` rows.
+#[inline(always)]
+unsafe fn whole<const M: usize, const K: usize>(step: &Step, cx: &mut Cx) -> Flow {
+    let shape = MatrixShape { m: M, k: K, blocks: 1, a: Element::I8, b: Element::I8, sparse: true };
+    // SAFETY: the step's rows exist. D is written when A, B, C and the places have been read.
+    unsafe {
+        let bytes = |rows: *const u32, count: usize| -> [[i32; 64]; 16] {
+            let mut all = [[0; 64]; 16];
+            for (n, row) in all.iter_mut().enumerate().take(count) {
+                let words = rows.add(64 * (n / 4)).cast::<[u32; 64]>().read();
+                *row = words.map(|word| ((word >> (8 * (n % 4))) as u8 as i8).into());
+            }
+            all
+        };
+        let (a, b) = (bytes(cx.row(step.src[0]), shape.in_lane_of_a()), bytes(cx.row(step.src[1]), shape.in_lane()));
+        let places = cx.row(step.src[2]).cast::<[u32; 64]>().read();
+        for at in 0..shape.results() {
+            let to = cx.row_mut(step.dst).add(64 * at);
+            let mut sums = to.cast::<[u32; 64]>().read();
+            for vector in 0..8 {
+                let row = shape.place(8 * vector, at).0;
+                for k in 0..K / 2 {
+                    let (lane, element) = shape.sparse_source(row, k);
+                    let place = places[lane % 64] >> (step.imm as usize + 2 * element) & 3;
+                    let (further, of_b) = shape.source(0, shape.dense(k, place as usize), 0);
+                    let left = a[element][lane % 64];
+                    for lane in 8 * vector..8 * vector + 8 {
+                        let right = b[of_b][(shape.place(lane, at).1 + further) % 64];
+                        sums[lane] = sums[lane].wrapping_add((left * right) as u32);
+                    }
+                }
+            }
+            to.cast::<[u32; 64]>().write(sums);
         }
-        avx2.then_some(wide::<A, B, N> as Run)
     }
+    step.done(cx)
+}
+
+/// A handler, if the processor has AVX2: without it, they would hardly be faster than the reference
+/// engine.
+macro_rules! wide {
+    ($avx2:expr, [$($parameter:ident: $kind:ty),*] $body:expr) => {{
+        #[target_feature(enable = "avx2,fma,f16c")]
+        unsafe fn wide<$(const $parameter: $kind),*>(step: &Step, cx: &mut Cx) -> Flow {
+            // SAFETY: the caller's.
+            unsafe { $body(step, cx) }
+        }
+        $avx2.then_some(wide::<$($parameter),*> as Run)
+    }};
+}
+
+#[cfg(target_arch = "x86_64")]
+fn run<const A: u8, const B: u8, const N: usize>(avx2: bool) -> Option<Run> {
+    wide!(avx2, [A: u8, B: u8, N: usize] body::<super::avx2::Avx2, A, B, N, 8, false>)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn run_sparse<const A: u8, const B: u8, const N: usize>(avx2: bool) -> Option<Run> {
+    wide!(avx2, [A: u8, B: u8, N: usize] body::<super::avx2::Avx2, A, B, N, 16, true>)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn run_whole<const M: usize, const K: usize>(avx2: bool) -> Option<Run> {
+    wide!(avx2, [M: usize, K: usize] whole::<M, K>)
+}
+
+/// Which handler a shape has, and the bits of its elements.
+fn handler(shape: MatrixShape, avx2: bool) -> Option<(Run, usize)> {
     #[cfg(not(target_arch = "x86_64"))]
     {
-        let _: Run = body::<super::simd::Portable, A, B, N>;
-        let _ = avx2;
+        let _: [Run; 2] = [body::<super::simd::Portable, F16, F16, 4, 8, false>, whole::<16, 64>];
+        let _ = (shape, avx2);
         None
     }
+    #[cfg(target_arch = "x86_64")]
+    Some(match (shape.a, shape.b, shape.sparse) {
+        // Less than a group of products are one all the same.
+        (Element::F16, _, false) if shape.k < 8 => (run::<F16, F16, 4>(avx2)?, 16),
+        (Element::F16, _, false) => (run::<F16, F16, 8>(avx2)?, 16),
+        (Element::Bf16 | Element::Bf16K, _, false) if shape.k < 8 => (run::<BF16, BF16, 4>(avx2)?, 16),
+        (Element::Bf16 | Element::Bf16K, _, false) => (run::<BF16, BF16, 8>(avx2)?, 16),
+        (Element::Xf32, _, false) => (run::<XF32, XF32, 4>(avx2)?, 32),
+        (Element::Fp8, Element::Fp8, false) => (run::<FP8, FP8, 16>(avx2)?, 8),
+        (Element::Fp8, Element::Bf8, false) => (run::<FP8, BF8, 16>(avx2)?, 8),
+        (Element::Bf8, Element::Fp8, false) => (run::<BF8, FP8, 16>(avx2)?, 8),
+        (Element::Bf8, Element::Bf8, false) => (run::<BF8, BF8, 16>(avx2)?, 8),
+        (Element::F16, _, true) => (run_sparse::<F16, F16, 8>(avx2)?, 16),
+        (Element::Bf16K, _, true) => (run_sparse::<BF16, BF16, 8>(avx2)?, 16),
+        (Element::Fp8, Element::Fp8, true) => (run_sparse::<FP8, FP8, 16>(avx2)?, 8),
+        (Element::Fp8, Element::Bf8, true) => (run_sparse::<FP8, BF8, 16>(avx2)?, 8),
+        (Element::Bf8, Element::Fp8, true) => (run_sparse::<BF8, FP8, 16>(avx2)?, 8),
+        (Element::Bf8, Element::Bf8, true) => (run_sparse::<BF8, BF8, 16>(avx2)?, 8),
+        (Element::I8, _, true) if shape.m == 16 => (run_whole::<16, 64>(avx2)?, 8),
+        (Element::I8, _, true) => (run_whole::<32, 32>(avx2)?, 8),
+        _ => return None,
+    })
 }
 
 /// Makes a step of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    let (layout, avx2) = (builder.layout, builder.avx2);
-    let shape = matrix_shape(inst.op).filter(|shape| !shape.sparse)?;
-    if layout.target != Target::Gfx942 || inst.mods != Mods::default() {
+    let layout = builder.layout;
+    let shape = matrix_shape(inst.op)?;
+    // Which part of a word the places of a sparse row are in.
+    let Mods { cbsz, abid, .. } = if shape.sparse { inst.mods } else { Mods::default() };
+    if layout.target != Target::Gfx942 || inst.mods != (Mods { cbsz, abid, ..Mods::default() }) {
         return None;
     }
-    let (handler, bits) = match (shape.a, shape.b) {
-        // Less than a group of products are one all the same.
-        (Element::F16, _) if shape.k < 8 => (run::<F16, F16, 4>(avx2)?, 16),
-        (Element::F16, _) => (run::<F16, F16, 8>(avx2)?, 16),
-        (Element::Bf16 | Element::Bf16K, _) if shape.k < 8 => (run::<BF16, BF16, 4>(avx2)?, 16),
-        (Element::Bf16 | Element::Bf16K, _) => (run::<BF16, BF16, 8>(avx2)?, 16),
-        (Element::Xf32, _) => (run::<XF32, XF32, 4>(avx2)?, 32),
-        (Element::Fp8, Element::Fp8) => (run::<FP8, FP8, 16>(avx2)?, 8),
-        (Element::Fp8, Element::Bf8) => (run::<FP8, BF8, 16>(avx2)?, 8),
-        (Element::Bf8, Element::Fp8) => (run::<BF8, FP8, 16>(avx2)?, 8),
-        (Element::Bf8, Element::Bf8) => (run::<BF8, BF8, 16>(avx2)?, 8),
-        _ => return None,
-    };
-    let mut step = place.step(handler);
-    let words = (shape.in_lane() * bits).div_ceil(32);
-    for index in 0..2 {
+    let (run, bits) = handler(shape, builder.avx2)?;
+    let mut step = place.step(run);
+    for (index, elements) in [shape.in_lane_of_a(), shape.in_lane()].into_iter().enumerate() {
+        let words = (elements * bits).div_ceil(32);
         step.src[index] = Source::register(layout.row(inst.src[index], words)? * ROW);
     }
-    sum_source(builder, inst.src[2], shape.results(), Kind::F32, &mut step)?;
+    if shape.sparse {
+        step.src[2] = Source::register(layout.row(inst.src[2], 1)? * ROW);
+        step.imm = shape.first_place(inst.mods) as i64;
+    } else {
+        sum_source(builder, inst.src[2], shape.results(), Kind::F32, &mut step)?;
+    }
     for (slot, value) in step.scalar.iter_mut().skip(1).zip([shape.m, shape.k, shape.blocks]) {
         *slot = value as u8;
     }

@@ -149,6 +149,20 @@ unsafe fn permute16(step: &Step, cx: &mut Cx) -> Flow {
     step.done(cx)
 }
 
+/// Exchanges the halves of a wave of 64; a wave of 32 is left as it is.
+unsafe fn permute64(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    // SAFETY: the step's rows exist; the source is read before it is written.
+    unsafe {
+        let from = cx.row(step.src[0]).cast::<[u32; 64]>().read();
+        let to = cx.row_mut(step.dst);
+        for lane in (0..64).filter(|lane| cx.all == u64::MAX && exec >> lane & 1 != 0) {
+            to.add(lane).write(from[lane ^ 32]);
+        }
+    }
+    step.done(cx)
+}
+
 /// A selector that is no register.
 const CONSTANT: u8 = 255;
 
@@ -232,6 +246,11 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
                 Operand::Int(lane) => step.imm = lane.into(),
                 _ => return None,
             }
+        }
+        Op::VPermlane64B32 => {
+            step.run = permute64;
+            step.src[0] = Source::register(builder.layout.row(inst.src[0], 1)? * ROW);
+            step.dst = builder.layout.row(inst.dst, 1)? * ROW;
         }
         Op::VSwapB32 => {
             step.run = swap;

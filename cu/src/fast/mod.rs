@@ -18,6 +18,7 @@
 //! | `chain`, `sum` | FMAs one after another; sums of 64 bits in two instructions |
 //! | `half`, `packed`, `mix` | operations of 16 bits, on both halves of a word, and of mixed precision |
 //! | `unfused`, `saturate`, `memo` | sums that round twice; integers that saturate; the rarer functions of a half |
+//! | `function` | rare operations: the reference engine's function, lane by lane |
 //! | `vop`, `prepare` | from an instruction of the vector encodings to steps; SDWA, DPP, modifiers |
 //! | `special` | reciprocals and the like, divisions, pairs: their ordinary cases |
 //! | `wide`, `compare64` | operations of 64 bits |
@@ -44,6 +45,7 @@ mod chain;
 mod compare64;
 mod constants;
 mod dual;
+mod function;
 mod half;
 mod lane;
 mod matrix;

@@ -9,7 +9,7 @@ use super::prepare::Part;
 use super::simd::Simd;
 use super::step::{Step, ROW};
 use super::vector::{self, Check, Ternary};
-use super::{saturate, unfused};
+use super::{function, saturate, unfused};
 use crate::reference::{kinds, Kind};
 use vkfd_isa::{Extension, Inst, Op};
 
@@ -61,20 +61,24 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     if matches!(inst.op, Op::VDot4I32Iu8 | Op::VDot8I32Iu4) {
         return translate_signs(builder, inst, place, steps);
     }
-    let dot = matches!(inst.op, Op::VDot2F32F16 | Op::VDot2I32I16 | Op::VDot2U32U16);
+    let dot = matches!(inst.op, Op::VDot2F32F16 | Op::VDot2F32Bf16 | Op::VDot2I32I16 | Op::VDot2U32U16);
     let (shape, run) = match inst.op {
         Op::VDot2F32F16 => (Shape::Ternary, unfused::dot2(builder.avx2)?),
+        Op::VDot2F32Bf16 => function::handler(inst.op, vector::ROWS)?,
         _ if inst.mods.clamp => saturate::handler(inst.op, builder.avx2, vector::ROWS)?,
         _ if dot => ops::dot2(inst.op, builder.avx2)?,
         _ => pairs::handler(inst.op, builder.avx2)?,
     };
-    let float = is_float(inst.op) || inst.op == Op::VDot2F32F16;
+    let float = is_float(inst.op) || matches!(inst.op, Op::VDot2F32F16 | Op::VDot2F32Bf16);
     if inst.extension != Extension::None || inst.mods.clamp && float {
         return None;
     }
-    let kind = if float { Kind::Pair16 } else { Kind::B32 };
+    let kind = if float && inst.op != Op::VDot2F32Bf16 { Kind::Pair16 } else { Kind::B32 };
     let count = if shape == Shape::Ternary && !dot { 3 } else { 2 };
     let mut step = place.step(run);
+    if inst.op == Op::VDot2F32Bf16 {
+        step.imm = function::immediate(inst.op, false);
+    }
     for index in 0..count {
         let bit = |mask: u8| mask >> index & 1 == 1;
         let select = [bit(inst.mods.op_sel), bit(inst.mods.op_sel_hi)];

@@ -8,7 +8,7 @@
 use super::block::{Builder, Place};
 use super::prepare::{self, Lanes, Part};
 use super::step::{Run, Source, Step, ROW};
-use super::{chain, half, memo, ops, saturate, scalar, special, sum, unfused, vector};
+use super::{chain, function, half, memo, ops, saturate, scalar, special, sum, unfused, vector};
 use crate::reference::{self, Kind};
 use vkfd_isa::{Dpp, DppKind, Extension, Format, Inst, Op, Operand, SdwaSelect, SdwaUnused};
 
@@ -203,6 +203,7 @@ impl Builder<'_> {
                     rest = prepare::PAD;
                 }
             }
+            _ if kinds.dst == Kind::B8 => (from, width, rest) = (8 * (inst.mods.op_sel >> 2 & 3), 8, prepare::PRESERVE),
             _ if short && inst.mods.op_sel & 8 != 0 => (from, width, rest) = (16, 16, prepare::PRESERVE),
             _ if short && !(kinds.clears && self.layout.target.is_gfx9()) => (width, rest) = (16, prepare::PRESERVE),
             _ => {}
@@ -236,7 +237,7 @@ impl Builder<'_> {
     /// Operations of 32 and of 16 bits.
     pub(super) fn vector(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
         let (avx2, op) = (self.avx2, inst.op);
-        let choose = op == Op::VCndmaskB32;
+        let choose = matches!(op, Op::VCndmaskB32 | Op::VCndmaskB16);
         // The output multiplier is the reference engine's; so is what saturates and is not in a
         // table of its own.
         if inst.mods.omod != 0 {
@@ -246,11 +247,12 @@ impl Builder<'_> {
         let sdwa = matches!(inst.extension, Extension::Sdwa(_));
         let kinds = reference::kinds(op).or_else(|| ops::moves(op))?;
         // They choose halves, see `packed`.
-        if matches!(op, Op::VDot2I32I16 | Op::VDot2U32U16) && inst.format == Format::Vop3p {
+        let packed = inst.format == Format::Vop3p;
+        if matches!(op, Op::VDot2I32I16 | Op::VDot2U32U16) && packed {
             return None;
         }
         let saturates = inst.mods.clamp && matches!(kinds.dst, Kind::I16 | Kind::U16 | Kind::I32 | Kind::U32);
-        let handler = |kind| {
+        let with_vectors = |kind| {
             if saturates {
                 return saturate::handler(op, avx2, kind);
             }
@@ -260,6 +262,11 @@ impl Builder<'_> {
                 .or_else(|| special::handler(op, avx2, kind, sdwa))
                 .or_else(|| memo::handler(op, target, avx2, kind))
         };
+        let by_lane = !choose && with_vectors(vector::ROWS).is_none();
+        if by_lane && packed {
+            return None;
+        }
+        let handler = |kind| if by_lane { function::handler(op, kind) } else { with_vectors(kind) };
         let (shape, _) = if choose { (ops::Shape::Binary, scalar::slow as Run) } else { handler(vector::ROWS)? };
         let compare = matches!(shape, ops::Shape::Compare { .. });
         let count = match shape {
@@ -282,6 +289,9 @@ impl Builder<'_> {
         let finish = if compare { None } else { self.placed(inst, &kinds, place, steps)? };
         let mut kind = vector::ROWS;
         let mut step = place.step(scalar::slow);
+        if by_lane {
+            step.imm = function::immediate(op, inst.mods.clamp);
+        }
         for index in 0..count {
             let operand = if kinds.tied && index == 2 { inst.dst } else { inst.src[index] };
             let mut source = self.source(operand, kinds.src[index])?;
@@ -309,7 +319,7 @@ impl Builder<'_> {
                     step.scalar[2] = self.layout.mask(inst.src[2])?;
                 }
             }
-            _ => step.dst = self.layout.row(inst.dst, 1)? * ROW,
+            _ => step.dst = self.layout.row(inst.dst, kinds.dst.words().into())? * ROW,
         }
         step.run = if choose {
             // The half of a dual instruction has VCC.

@@ -88,6 +88,11 @@ impl Tiny {
         self.decode(bits & 0xff) | self.decode(bits >> 8 & 0xff) << 32
     }
 
+    /// Two numbers as two bytes, see [`encode`](Self::encode).
+    pub(crate) fn encode_pair(self, low: u64, high: u64, finite: bool) -> u64 {
+        self.encode(low, finite) | self.encode(high, finite) << 8
+    }
+
     /// From single precision, to nearest. What is too large is the NaN, or the largest number if
     /// `finite`.
     pub(crate) fn encode(self, bits: u64, finite: bool) -> u64 {

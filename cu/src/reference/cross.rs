@@ -2,10 +2,8 @@
 //! Vector operations that look at several lanes or name registers in other ways: lane access,
 //! permutations, relative registers, exchange, accumulation registers, results of odd shapes.
 
-use super::convert::{BF8, FP8};
 use super::kind::{low32, Kind};
 use super::operand::{self, lane, row, set_lane, set_scalar, uniform, whole};
-use super::vector::Sources;
 use super::vop3::quad32;
 use crate::exit::Exit;
 use crate::group::Group;
@@ -36,8 +34,6 @@ fn handler(op: Op) -> Option<Handler> {
         Op::VPermlane16B32 => |inst, wave, group| permute16(inst, wave, group, false),
         Op::VPermlanex16B32 => |inst, wave, group| permute16(inst, wave, group, true),
         Op::VPermlane64B32 => permute64,
-        Op::VCvtPkFp8F32 | Op::VCvtPkBf8F32 => pack_tiny,
-        Op::VCvtSrFp8F32 | Op::VCvtSrBf8F32 => pack_tiny_stochastic,
         _ => return None,
     })
 }
@@ -224,39 +220,6 @@ fn permute64(inst: &Inst, wave: &mut Wave, _: &Group) -> Result<(), Exit> {
     let mut values = Row::ZERO;
     for (at, value) in values.0.iter_mut().enumerate() {
         *value = lane(wave, src, at ^ 32);
-    }
-    merge(wave, dst, &values);
-    Ok(())
-}
-
-/// Two numbers as two bytes in one half of the destination.
-fn pack_tiny(inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(), Exit> {
-    let tiny = if inst.op == Op::VCvtPkFp8F32 { FP8 } else { BF8 };
-    let sources = Sources::read(inst, wave, group, &[Kind::F32, Kind::F32, Kind::B32], 2, false)?;
-    let dst = row(wave, inst.dst, 1)?;
-    let finite = wave.mode.fp16_overflow();
-    let mut values = whole(wave, dst);
-    for (at, value) in values.0.iter_mut().enumerate() {
-        let [a, b, _] = sources.lane(at);
-        let both = low32(tiny.encode(a, finite) | tiny.encode(b, finite) << 8);
-        *value = if inst.mods.op_sel & 8 != 0 { *value & 0xffff | both << 16 } else { *value & 0xffff_0000 | both };
-    }
-    merge(wave, dst, &values);
-    Ok(())
-}
-
-/// One number as one byte of the destination, rounded by random bits.
-fn pack_tiny_stochastic(inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(), Exit> {
-    let tiny = if inst.op == Op::VCvtSrFp8F32 { FP8 } else { BF8 };
-    let sources = Sources::read(inst, wave, group, &[Kind::F32, Kind::B32, Kind::B32], 2, false)?;
-    let dst = row(wave, inst.dst, 1)?;
-    let finite = wave.mode.fp16_overflow();
-    let by = 8 * (u32::from(inst.mods.op_sel) >> 2 & 3);
-    let mut values = whole(wave, dst);
-    for (at, value) in values.0.iter_mut().enumerate() {
-        let [a, random, _] = sources.lane(at);
-        let byte = low32(tiny.encode_stochastic(a, random, finite));
-        *value = *value & !(0xff << by) | byte << by;
     }
     merge(wave, dst, &values);
     Ok(())

@@ -7,6 +7,8 @@ use super::float::{Format, F16, F32, F64};
 /// Kind of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// A byte of a register, which the instruction chooses.
+    B8,
     B16,
     I16,
     U16,
@@ -29,6 +31,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const fn bits(self) -> u32 {
         match self {
+            Kind::B8 => 8,
             Kind::B16 | Kind::I16 | Kind::U16 | Kind::F16 => 16,
             Kind::B32 | Kind::I32 | Kind::U32 | Kind::F32 | Kind::Pair16 => 32,
             Kind::B64 | Kind::I64 | Kind::U64 | Kind::F64 | Kind::Pair32 => 64,
@@ -59,6 +62,7 @@ impl Kind {
 
     pub(crate) const fn mask(self) -> u64 {
         match self.bits() {
+            8 => 0xff,
             16 => 0xffff,
             32 => 0xffff_ffff,
             _ => u64::MAX,

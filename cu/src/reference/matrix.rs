@@ -18,7 +18,7 @@ use super::operand::{self, row, whole};
 use crate::exit::Exit;
 use crate::group::Group;
 use crate::wave::{Row, Wave};
-use vkfd_isa::{Inst, Op, Operand, Target};
+use vkfd_isa::{Inst, Mods, Op, Operand, Target};
 
 /// What A and B are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +133,36 @@ impl Shape {
         self.k * self.m * self.blocks / 64
     }
 
+    /// Elements of a row that one lane of A holds.
+    pub(crate) const fn in_lane_of_a(&self) -> usize {
+        if self.sparse {
+            self.in_lane() / 2
+        } else {
+            self.in_lane()
+        }
+    }
+
+    /// Lane and position in it of the `k`th element that a sparse row `i` has.
+    pub(crate) const fn sparse_source(&self, i: usize, k: usize) -> (usize, usize) {
+        (i + self.m * (k / self.in_lane_of_a()), k % self.in_lane_of_a())
+    }
+
+    /// Which element of a dense row that one is: the place in its four.
+    pub(crate) const fn dense(&self, k: usize, place: usize) -> usize {
+        self.in_lane() * (k / self.in_lane_of_a()) + 4 * (k % self.in_lane_of_a() / 2) + place
+    }
+
+    /// The first bit of the places in a lane's word: two bits for each element, in the part of the
+    /// word that the instruction names.
+    pub(crate) const fn first_place(&self, mods: Mods) -> usize {
+        let bits = 2 * self.in_lane_of_a();
+        if mods.cbsz == 0 {
+            mods.abid as usize % (32 / bits) * bits
+        } else {
+            0
+        }
+    }
+
     /// Elements of D in a lane.
     pub(crate) const fn results(&self) -> usize {
         self.m * self.m * self.blocks / 64
@@ -214,9 +244,8 @@ pub(crate) fn execute(inst: &Inst, wave: &mut Wave, group: &Group) -> Option<Res
 fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(), Exit> {
     let [a, b, c] = inst.src;
     let double = shape.a == Element::F64;
-    let of_a = if shape.sparse { shape.in_lane() / 2 } else { shape.in_lane() };
     let result_words = shape.results() * if double { 2 } else { 1 };
-    let a = Source::read(wave, group, a, Shape::words(of_a, shape.a), double)?;
+    let a = Source::read(wave, group, a, Shape::words(shape.in_lane_of_a(), shape.a), double)?;
     let b = Source::read(wave, group, b, Shape::words(shape.in_lane(), shape.b), double)?;
     let (c, index) = if shape.sparse { (inst.dst, Some(Source::read(wave, group, c, 1, false)?)) } else { (c, None) };
     let c = Source::read(wave, group, c, result_words, double)?;
@@ -242,7 +271,7 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
                         let (lane, n) = shape.source(i, k, a_block);
                         (a.element(lane, n, shape.a.bits()), k)
                     }
-                    Some(index) => sparse_element(shape, &a, index, &mods, i, k),
+                    Some(index) => sparse_element(shape, &a, index, mods, i, k),
                 };
                 let (lane, n) = shape.source(j, k, block);
                 let lane = if negates { lane } else { permuted(mods.blgp, lane) };
@@ -274,24 +303,10 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
 }
 
 /// Element `k` of those that a sparse row has, and which of the dense row's it is.
-fn sparse_element(
-    shape: &Shape,
-    a: &Source,
-    index: &Source,
-    mods: &vkfd_isa::Mods,
-    i: usize,
-    k: usize,
-) -> (u64, usize) {
-    let in_lane = shape.in_lane() / 2;
-    let lane = i + shape.m * (k / in_lane);
-    let n = k % in_lane;
-    // A lane's indices take two bits for each element; the instruction says which part of the word
-    // they are in.
-    let set = 2 * in_lane;
-    let part = if mods.cbsz == 0 { usize::from(mods.abid) % (32 / set) } else { 0 };
-    let at = index.word(lane, 0) >> (part * set + 2 * n) & 3;
-    let dense = shape.in_lane() * (k / in_lane) + 4 * (n / 2) + usize::try_from(at).unwrap_or(0);
-    (a.element(lane, n, shape.a.bits()), dense)
+fn sparse_element(shape: &Shape, a: &Source, index: &Source, mods: Mods, i: usize, k: usize) -> (u64, usize) {
+    let (lane, n) = shape.sparse_source(i, k);
+    let place = index.word(lane, 0) >> (shape.first_place(mods) + 2 * n) & 3;
+    (a.element(lane, n, shape.a.bits()), shape.dense(k, usize::try_from(place).unwrap_or(0)))
 }
 
 /// How the products are added.

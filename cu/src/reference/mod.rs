@@ -89,6 +89,40 @@ pub(crate) fn kinds(op: Op) -> Option<Kinds> {
     Some(Kinds { dst: meaning.dst, src: meaning.src, tied: meaning.tied, clears })
 }
 
+/// An operation that is a function of one lane.
+pub(crate) struct Function(semantics::Semantics);
+
+impl Function {
+    /// That of `op`, whose sources have 32 bits or less.
+    pub(crate) fn of(op: Op) -> Option<Function> {
+        let meaning = semantics::semantics(op)?;
+        meaning.src.iter().take(meaning.sources()).all(|kind| kind.words() == 1).then_some(Function(meaning))
+    }
+
+    pub(crate) fn sources(&self) -> usize {
+        self.0.sources()
+    }
+
+    pub(crate) fn result(&self) -> Kind {
+        self.0.dst
+    }
+
+    /// The result of a lane, from its sources as the encoding has made them; of floating point it is
+    /// not clamped.
+    pub(crate) fn lane(&self, wave: &Wave, lane: usize, vcc: u64, words: [u32; 3], clamp: bool) -> u64 {
+        let mut values = words.map(u64::from);
+        for (value, kind) in values.iter_mut().zip(self.0.src) {
+            *value &= kind.mask();
+        }
+        self.0.lane(&vector::env(wave, lane, vcc), values, clamp)
+    }
+
+    /// Whether a result is NaN.
+    pub(crate) fn is_nan(&self, result: u64) -> bool {
+        self.0.dst.format().is_some_and(|format| format.is_nan(result))
+    }
+}
+
 /// A function of one half, as MODE usually is.
 pub(crate) fn of_half(op: Op, target: vkfd_isa::Target, half: u32) -> u32 {
     let env = semantics::Env { mode: crate::wave::Mode::DEFAULT, target, lane: 0, vcc: false };

@@ -159,10 +159,18 @@ fn compute(inst: &Inst, meaning: Option<Semantics>, wave: &Wave, group: &Group) 
 /// A result in its register, of which it may be a part.
 pub(crate) fn placed(inst: &Inst, wave: &Wave, kind: Kind, clears: bool, old: u32, result: u64) -> u64 {
     match inst.extension {
-        Extension::Sdwa(sdwa) => sdwa::insert(old, result, sdwa.dst, sdwa.unused).into(),
+        // Of two registers nothing is chosen.
+        Extension::Sdwa(sdwa) if kind.words() == 1 => sdwa::insert(old, result, sdwa.dst, sdwa.unused).into(),
+        _ if kind.bits() == 8 => bytes(old, result, inst.mods),
         _ if kind.bits() == 16 => halves(old, result, inst.mods, clears && wave.target.is_gfx9()),
         _ => result,
     }
+}
+
+/// A result of eight bits in its register, in the byte that two bits of `op_sel` number.
+fn bytes(old: u32, result: u64, mods: Mods) -> u64 {
+    let by = 8 * (mods.op_sel >> 2 & 3);
+    u64::from(old) & !(0xff << by) | result << by
 }
 
 /// A 16-bit result in its register.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Vector operations that only the 64-bit encodings have, in the order of the manual.
 
-use super::convert;
+use super::convert::{self, BF8, FP8};
 use super::dot;
 use super::float::{Fpu, F32, F64};
 use super::kind::{low32, low64, sign_extend, Kind};
@@ -9,7 +9,7 @@ use super::semantics::{int2, int3, keep, same2, same3, three, two, Env, Semantic
 use super::transcendental::trig_preop;
 use super::vop2::{mad16, mad32, mul_legacy, signed24, unsigned24};
 use vkfd_isa::Op;
-use Kind::{B16, B32, B64, F16 as H, F32 as S, F64 as D, I16, I32, I64, U16, U32, U64};
+use Kind::{B16, B32, B64, B8, F16 as H, F32 as S, F64 as D, I16, I32, I64, U16, U32, U64};
 
 fn median(a: i128, b: i128, c: i128) -> i128 {
     a.max(b).min(a.min(b).max(c))
@@ -370,6 +370,12 @@ pub(crate) fn semantics(op: Op) -> Option<Semantics> {
             let half = |x| U16.wrap(e.f32().to_int(x, crate::wave::Round::Zero, 0, 65535), false);
             pair(half(a), half(b))
         }),
+        // A half of the destination.
+        Op::VCvtPkFp8F32 => keep(two(B16, S, S, |e, a, b| FP8.encode_pair(a, b, e.mode.fp16_overflow()))),
+        Op::VCvtPkBf8F32 => keep(two(B16, S, S, |e, a, b| BF8.encode_pair(a, b, e.mode.fp16_overflow()))),
+        // A byte of it, rounded by random bits.
+        Op::VCvtSrFp8F32 => two(B8, S, B32, |e, a, b| FP8.encode_stochastic(a, b, e.mode.fp16_overflow())),
+        Op::VCvtSrBf8F32 => two(B8, S, B32, |e, a, b| BF8.encode_stochastic(a, b, e.mode.fp16_overflow())),
         Op::VDot2F16F16 => three(H, [Kind::Pair16, Kind::Pair16, H], dot::f16_f16),
         Op::VDot2Bf16Bf16 => three(B16, [B32, B32, B16], dot::bf16_bf16),
         Op::VDot2F32Bf16 => three(S, [B32, B32, S], dot::f32_bf16),

@@ -64,20 +64,21 @@ impl Initrd {
         for library in elf::libraries(&directory.join("program"))? {
             self.put(library.clone(), Content::File(library));
         }
-        self.add_files(directory, to)
+        self.add_files(directory, to, false)
     }
 
-    /// Copies a directory's files, and the links that lead out of it. What only a compiler reads
-    /// stays behind.
-    pub fn add_files(&mut self, directory: &Path, to: &Path) -> Result<()> {
+    /// Copies a directory's files, of links what they lead to unless they are `kept`. What only a
+    /// compiler reads stays behind.
+    pub fn add_files(&mut self, directory: &Path, to: &Path, kept: bool) -> Result<()> {
         self.put(to.into(), Content::Directory);
         for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
             let file = entry?.path();
-            if let (Ok(target), false, Some(name)) = (file.read_link(), file.exists(), file.file_name()) {
-                self.put(to.join(name), Content::Link(target));
-            }
+            let Some(name) = file.file_name() else { continue };
             let compilers = file.extension().is_some_and(|extension| ["o", "a", "c"].iter().any(|e| extension == *e));
-            if let (true, false, Some(name)) = (file.is_file(), compilers, file.file_name()) {
+            if kept && file.is_symlink() {
+                let target = file.read_link().with_context(|| format!("read {}", file.display()))?;
+                self.put(to.join(name), Content::Link(target));
+            } else if file.is_file() && !compilers {
                 self.put(to.join(name), Content::File(file.clone()));
             }
         }

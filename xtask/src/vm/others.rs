@@ -155,7 +155,8 @@ pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], pressure: bool, w
                     script += &format!("share {SOURCE} /{ROOT}/{SOURCE}\n");
                 }
                 if first.is_none() {
-                    initrd.add_files(&program.directory, Path::new(&at))?;
+                    // They are links in the root.
+                    initrd.add_files(&program.directory, Path::new(&at), true)?;
                 }
                 let run = format!("timeout -k 5 {seconds} chroot /{ROOT} {name} \"$@\"");
                 (format!("{script}{WORK}{run}"), vec![at.as_str()])
