@@ -8,8 +8,8 @@
 //! precision, which has all bits of both, and is rounded once. Infinities, NaNs and products that
 //! may be beyond single precision are the reference engine's.
 //!
-//! A sparse A has two of each four elements of its rows; their places are two bits each in a word of
-//! the lane that has them. D is what is added to.
+//! A sparse A has two of each four elements of its rows; their places are two bits each in a word
+//! of the lane that has them. D is what is added to.
 
 use super::block::{Builder, Place};
 use super::matrix::sum_source;
@@ -154,8 +154,8 @@ fn shape_of(step: &Step, sparse: bool) -> MatrixShape {
     MatrixShape { m, k, blocks, a: Element::F16, b: Element::F16, sparse }
 }
 
-/// `N` products are added at a time; a lane has at most `MOST` elements of B. `imm` of a sparse step:
-/// the first bit of its elements' places in `src[2]`.
+/// `N` products are added at a time; a lane has at most `MOST` elements of B. `imm` of a sparse
+/// step: the first bit of its elements' places in `src[2]`.
 #[inline(always)]
 unsafe fn body<S: Simd, const A: u8, const B: u8, const N: usize, const MOST: usize, const SPARSE: bool>(
     step: &Step,

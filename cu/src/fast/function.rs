@@ -2,9 +2,9 @@
 //! Operations that the reference engine's function of a lane does, lane by lane: those that are too
 //! rare for vectors of their own.
 //!
-//! Sources, DPP, SDWA and the place of the result are this engine's, so that such an operation costs
-//! its function and no more. The functions look at MODE themselves: none is given up, but for NaNs
-//! that are clamped.
+//! Sources, DPP, SDWA and the place of the result are this engine's, so that such an operation
+//! costs its function and no more. The functions look at MODE themselves: none is given up, but for
+//! NaNs that are clamped.
 
 use super::ops::Shape;
 use super::step::{Cx, Flow, Run, Step};

@@ -107,8 +107,8 @@ impl Function {
         self.0.dst
     }
 
-    /// The result of a lane, from its sources as the encoding has made them; of floating point it is
-    /// not clamped.
+    /// The result of a lane, from its sources as the encoding has made them; of floating point it
+    /// is not clamped.
     pub(crate) fn lane(&self, wave: &Wave, lane: usize, vcc: u64, words: [u32; 3], clamp: bool) -> u64 {
         let mut values = words.map(u64::from);
         for (value, kind) in values.iter_mut().zip(self.0.src) {

@@ -4,9 +4,9 @@
 //!
 //! Mechanism: a program's directory goes into the guest's file system, with the libraries that the
 //! program names and those that it loads by itself. A root with programs that have a C library of
-//! their own is shown to the guest ([`shown`]), with the suite's source in it if programs read that,
-//! and such a program is started in it. Each runs under `timeout`, and a line of the shell's says
-//! how it ended, so that a program that fails is no fault of the guest's.
+//! their own is shown to the guest ([`shown`]), with the suite's source in it if programs read
+//! that, and such a program is started in it. Each runs under `timeout`, and a line of the shell's
+//! says how it ended, so that a program that fails is no fault of the guest's.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask vm run`: a program of this machine in a guest, on the module.
 //!
-//! Mechanism: the guest gets this machine's files ([`shown`]), and the program is started in them. So
-//! its libraries, and what these load by themselves, are where they are here.
+//! Mechanism: the guest gets this machine's files ([`shown`]), and the program is started in them.
+//! So its libraries, and what these load by themselves, are where they are here.
 
 use std::path::Path;
 use std::time::Duration;

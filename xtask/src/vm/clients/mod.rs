@@ -4,10 +4,10 @@
 //! The same programs as in `cargo xtask clients`, and the same questions. Here nothing is between
 //! them and the kernel: they open the module's /dev/kfd and render nodes, read its topology in
 //! sysfs, and their copies are done by the GPU outside of the guest. Their libraries come from the
-//! host's distribution into the guest's file system; none is changed. tinygrad's Python and packages
-//! stay where they are, and the guest sees them. One thing is told to rocminfo that is not so: it
-//! asks `lsmod` for a module named amdgpu before it does anything, and the guest's `lsmod` says that
-//! there is one.
+//! host's distribution into the guest's file system; none is changed. tinygrad's Python and
+//! packages stay where they are, and the guest sees them. One thing is told to rocminfo that is not
+//! so: it asks `lsmod` for a module named amdgpu before it does anything, and the guest's `lsmod`
+//! says that there is one.
 
 mod rocm;
 mod tinygrad;
