@@ -77,7 +77,7 @@ impl Suite for HipCatch {
     }
 
     fn packages(&self) -> &'static [&'static str] {
-        &["hipcc", "libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev"]
+        &["hipcc", "libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev", "libboost-dev"]
     }
 
     fn source(&self) -> Source {

@@ -69,6 +69,8 @@ enum Beside {
     Program(&'static str),
     /// A library of a file.
     Library(&'static str),
+    /// A file or directory as it is.
+    Copy(&'static str),
 }
 
 /// By its name. A program whose source names it in quotes gets it.
@@ -98,6 +100,7 @@ const BESIDE: &[(&str, Beside)] = &[
     ("launch_kernel_module.code", Beside::Code("module/launch_kernel_module.cc")),
     ("./libLazyLoad.so", Beside::Library("dynamicLoading/liblazyLoad.cc")),
     ("managed_kernel.code", Beside::Code("module/managed_kernel.cpp")),
+    ("-I./headers", Beside::Copy("rtc/headers")),
     ("matmul.code", Beside::Code("module/matmul.cpp")),
     ("memcpyInt.hsaco", Beside::Code("synchronization/memcpyIntDevice.cpp")),
     ("printfFlagsNonHost_exe", Beside::Program("printf/printfFlagsNonHost_exe.cc")),
@@ -105,6 +108,7 @@ const BESIDE: &[(&str, Beside)] = &[
     ("printfLength_exe", Beside::Program("printf/printfLength_exe.cc")),
     ("printfSpecifiersNonHost_exe", Beside::Program("printf/printfSpecifiersNonHost_exe.cc")),
     ("printfSpecifiers_exe", Beside::Program("printf/printfSpecifiers_exe.cc")),
+    ("saxpy.h", Beside::Copy("rtc/saxpy.h")),
     ("simple_kernel.code", Beside::Code("occupancy/simple_kernel.cc")),
     ("testhipModuleLoadUnloadFunc_exe", Beside::Program("module/testhipModuleLoadUnloadFunc_exe.cc")),
     ("vcpy_kernel.code", Beside::Code("module/vcpy_kernel.cpp")),
@@ -193,6 +197,12 @@ fn beside(source: &Path, target: &str, file: &Path, at: &Path) -> Result<Vec<Com
             Beside::Library(file) => {
                 command.args(["-fPIC", "-shared", "-lpthread"]);
                 file
+            }
+            Beside::Copy(file) => {
+                let mut copy = Command::new("cp");
+                copy.arg("-r").arg(source.join("catch/unit").join(file)).arg(at);
+                commands.push(copy);
+                continue;
             }
         };
         command.arg(source.join("catch/unit").join(file)).arg("-o").arg(at.join(name.trim_start_matches("./")));

@@ -71,7 +71,7 @@ pub(crate) const HARDWARE: Tinygrad = Tinygrad {
     targets: &["gfx1100"],
     compares: false,
     controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_dpp", target: "gfx1100" }],
-    in_guest: &["test_dpp", "test_ds", "test_vop1"],
+    in_guest: &["test_dpp", "test_ds"],
 };
 
 pub(crate) const BACKEND: Tinygrad = Tinygrad {
