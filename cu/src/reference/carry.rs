@@ -153,8 +153,8 @@ fn run(masked: &Masked, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(
     check_scalar(wave, inst.sdst, if wave.lanes == 32 { Kind::B32 } else { Kind::B64 })?;
     let first = operand::row(wave, inst.dst, masked.dst.words())?;
     let active = wave.exec() & sources.write;
-    // Division's scaling takes denormals as MODE says; tinygrad's test of hardware wants what a zero
-    // denominator gives where they are flushed.
+    // Division's scaling takes denormals as MODE says: tinygrad's test of hardware wants what a
+    // zero denominator gives where they are flushed.
     let fpu = masked.dst.format().map(|format| Fpu::new(format, wave.mode));
     let mut values = [0; LANES];
     let mut given = 0;
