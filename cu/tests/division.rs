@@ -6,9 +6,9 @@
 
 mod support;
 
-use support::{group, wave, BASE};
+use support::{group, inst, wave, BASE};
 use vkfd_cu::{reference, Flat, Mode};
-use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand, Target};
+use vkfd_isa::{Format, Inst, Op, Operand, Target};
 
 /// Denormals of single precision are flushed, or kept.
 const FLUSHES: u32 = 0xc0;
@@ -23,20 +23,8 @@ fn run(op: Op, mode: u32, sources: [f32; 3]) -> (f32, u64) {
     }
     wave.set_pair(Operand::EXEC, 1);
     let vcc = Operand::Scalar(Operand::VCC);
-    let inst = Inst {
-        op,
-        format: Format::Vop3,
-        extension: Extension::None,
-        bytes: 8,
-        entry: 0,
-        dst: Operand::Vgpr(8),
-        sdst: if op == Op::VDivScaleF32 { vcc } else { Operand::None },
-        src: [Operand::Vgpr(0), Operand::Vgpr(1), Operand::Vgpr(2)],
-        imm: 0,
-        mods: Mods::default(),
-        memory: Memory::default(),
-        pair: None,
-    };
+    let sdst = if op == Op::VDivScaleF32 { vcc } else { Operand::None };
+    let inst = Inst { sdst, ..inst(op, Format::Vop3, 8, [0, 1, 2]) };
     reference::execute(&inst, &mut wave, &mut group(0), &mut Flat::new(BASE, 1)).expect("executes");
     (f32::from_bits(wave.rows[8].0[0]), wave.vcc() & 1)
 }

@@ -5,11 +5,11 @@
 
 mod support;
 
-use support::{group, wave, BASE};
+use support::{group, inst, wave, BASE};
 use vkfd_cu::{reference, Flat};
-use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand, Sdwa, SdwaSelect, SdwaUnused, Target};
+use vkfd_isa::{Extension, Format, Inst, Mods, Op, Operand, Sdwa, SdwaSelect, SdwaUnused, Target};
 
-/// What these numbers are.
+/// Numbers as eight-bit floats with three bits behind the point.
 const ONE: u32 = 0x40;
 const TWO: u32 = 0x48;
 const MINUS_HALF: u32 = 0xb8;
@@ -20,20 +20,9 @@ fn run(op: Op, extension: Extension, op_sel: u8, sources: [u32; 2]) -> [u32; 2] 
     (wave.rows[0].0[0], wave.rows[1].0[0]) = (sources[0], sources[1]);
     (wave.rows[8].0[0], wave.rows[9].0[0]) = (u32::MAX, u32::MAX);
     wave.set_pair(Operand::EXEC, 1);
-    let inst = Inst {
-        op,
-        format: if extension == Extension::None { Format::Vop3 } else { Format::Vop1 },
-        extension,
-        bytes: 8,
-        entry: 0,
-        dst: Operand::Vgpr(8),
-        sdst: Operand::None,
-        src: [Operand::Vgpr(0), Operand::Vgpr(1), Operand::None],
-        imm: 0,
-        mods: Mods { op_sel, ..Mods::default() },
-        memory: Memory::default(),
-        pair: None,
-    };
+    let format = if extension == Extension::None { Format::Vop3 } else { Format::Vop1 };
+    let mods = Mods { op_sel, ..Mods::default() };
+    let inst = Inst { extension, mods, ..inst(op, format, 8, [0, 1, 2]) };
     reference::execute(&inst, &mut wave, &mut group(0), &mut Flat::new(BASE, 1)).expect("executes");
     [wave.rows[8].0[0], wave.rows[9].0[0]]
 }

@@ -14,7 +14,7 @@ mod support;
 
 use support::{group, wave, Numbers, BASE};
 use vkfd_cu::{reference, Flat, Wave};
-use vkfd_isa::{Format, Inst, Memory, Mods, Op, Operand, Target};
+use vkfd_isa::{Format, Inst, Mods, Op, Operand, Target};
 
 /// Registers of A, B, and C and D.
 const A: u16 = 0;
@@ -22,20 +22,7 @@ const B: u16 = 8;
 const C: u16 = 16;
 
 fn inst(op: Op, mods: Mods) -> Inst {
-    Inst {
-        op,
-        format: Format::Vop3p,
-        extension: Default::default(),
-        bytes: 8,
-        entry: 0,
-        dst: Operand::Vgpr(C),
-        sdst: Operand::None,
-        src: [Operand::Vgpr(A), Operand::Vgpr(B), Operand::Vgpr(C)],
-        imm: 0,
-        mods,
-        memory: Memory::default(),
-        pair: None,
-    }
+    Inst { mods, ..support::inst(op, Format::Vop3p, C, [A, B, C]) }
 }
 
 /// How an operation lays its matrices out, and how its elements are read.

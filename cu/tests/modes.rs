@@ -7,9 +7,9 @@
 
 mod support;
 
-use support::{group, wave, Numbers, BASE};
+use support::{group, inst, wave, Numbers, BASE};
 use vkfd_cu::{reference, Flat, Mode};
-use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand, Target};
+use vkfd_isa::{Format, Inst, Mods, Op, Operand, Target};
 
 fn run(op: Op, target: Target, mode: u32, mods: Mods, sources: [u64; 3]) -> u64 {
     let mut wave = wave(target);
@@ -19,20 +19,7 @@ fn run(op: Op, target: Target, mode: u32, mods: Mods, sources: [u64; 3]) -> u64 
         wave.rows[2 * n + 1].0[0] = (value >> 32) as u32;
     }
     wave.set_pair(Operand::EXEC, 1);
-    let inst = Inst {
-        op,
-        format: Format::Vop3,
-        extension: Extension::None,
-        bytes: 8,
-        entry: 0,
-        dst: Operand::Vgpr(8),
-        sdst: Operand::None,
-        src: [Operand::Vgpr(0), Operand::Vgpr(2), Operand::Vgpr(4)],
-        imm: 0,
-        mods,
-        memory: Memory::default(),
-        pair: None,
-    };
+    let inst = Inst { mods, ..inst(op, Format::Vop3, 8, [0, 2, 4]) };
     reference::execute(&inst, &mut wave, &mut group(0), &mut Flat::new(BASE, 1)).expect("executes");
     u64::from(wave.rows[8].0[0]) | u64::from(wave.rows[9].0[0]) << 32
 }

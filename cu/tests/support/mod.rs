@@ -7,7 +7,7 @@ pub mod program;
 pub mod random;
 
 use vkfd_cu::{Apertures, Group, Mode, Row, Wave};
-use vkfd_isa::{decode, Inst, Target};
+use vkfd_isa::{decode, Extension, Format, Inst, Memory, Mods, Op, Operand, Target};
 
 /// The high halves of the apertures' addresses, as KFD has them.
 pub const APERTURES: Apertures = Apertures { shared: 1 << 16, private: 2 << 16 };
@@ -18,6 +18,24 @@ pub const BASE: u64 = 0x7f12_3450_0000;
 /// Decodes one instruction; `text` is its source.
 pub fn code(target: Target, text: &str, words: &[u32]) -> Inst {
     decode(target, words).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// An instruction without modifiers, of vector registers.
+pub fn inst(op: Op, format: Format, dst: u16, src: [u16; 3]) -> Inst {
+    Inst {
+        op,
+        format,
+        extension: Extension::None,
+        bytes: 8,
+        entry: 0,
+        dst: Operand::Vgpr(dst),
+        sdst: Operand::None,
+        src: src.map(Operand::Vgpr),
+        imm: 0,
+        mods: Mods::default(),
+        memory: Memory::default(),
+        pair: None,
+    }
 }
 
 /// A wave of 64 with 64 rows of each kind.
@@ -37,7 +55,7 @@ pub fn wave(target: Target) -> Wave {
         done: 0,
         index: 0,
     };
-    wave.set_pair(vkfd_isa::Operand::EXEC, u64::MAX);
+    wave.set_pair(Operand::EXEC, u64::MAX);
     wave
 }
 
