@@ -87,7 +87,7 @@ impl Addressing {
         let tid = if self.buffer.add_tid { lane as u32 } else { 0 };
         let at = given.unwrap_or(0).wrapping_add(tid);
         let offset = self.vector(lane);
-        let part = offset.wrapping_add(4 * word);
+        let part = u64::from(offset) + u64::from(4 * word);
         let offsets = Offsets { index: given, offset, scalar: self.scalar };
         if offset % unit != 0 || !self.buffer.contains(offsets, at, part, unit) {
             return None;
@@ -130,7 +130,7 @@ impl Find for Described {
             if differ == 0 && start % 4 == 0 && bytes >= 4 {
                 let mut lines = [0; 4];
                 for (word, line) in lines.iter_mut().enumerate().take(N) {
-                    let part = start.wrapping_add(4 * word as u32);
+                    let part = u64::from(start) + 4 * word as u64;
                     let offsets = Offsets { index: None, offset: start, scalar: addressing.scalar };
                     let inside = [0, lanes - 1].into_iter().all(|lane| buffer.contains(offsets, lane, part, unit));
                     *line = addressing.base().wrapping_add(buffer.offset(0, part));

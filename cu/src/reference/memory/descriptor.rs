@@ -93,8 +93,8 @@ impl Buffer {
     }
 
     /// The offset from the base, without the scalar one, of a byte at `offset` in element `index`.
-    pub(crate) fn offset(&self, index: u32, offset: u32) -> u64 {
-        let (index, offset, stride) = (u64::from(index), u64::from(offset), u64::from(self.stride));
+    pub(crate) fn offset(&self, index: u32, offset: u64) -> u64 {
+        let (index, stride) = (u64::from(index), u64::from(self.stride));
         if self.element == 0 {
             return index * stride + offset;
         }
@@ -105,36 +105,36 @@ impl Buffer {
     }
 
     /// Whether `len` bytes there are in range.
-    pub(crate) fn contains(&self, offsets: Offsets, index: u32, offset: u32, len: u32) -> bool {
-        let records = u64::from(self.records);
-        let bytes = || self.offset(index, offset) + u64::from(offsets.scalar) + u64::from(len) <= records;
+    pub(crate) fn contains(&self, offsets: Offsets, index: u32, offset: u64, len: u32) -> bool {
+        let (records, len) = (u64::from(self.records), u64::from(len));
+        let bytes = || self.offset(index, offset) + u64::from(offsets.scalar) + len <= records;
         let element = || u64::from(index) < records;
         match self.check {
             None if offsets.index.is_some() && self.stride != 0 => element(),
             None => bytes(),
-            Some(0) if self.stride != 0 => element() && u64::from(offset) + u64::from(len) <= self.stride.into(),
+            Some(0) if self.stride != 0 => element() && offset + len <= self.stride.into(),
             Some(1) if self.stride != 0 => element(),
             Some(2) => records != 0,
-            Some(3) if self.element != 0 && self.stride != 0 => {
-                element() && u64::from(offset) + u64::from(len) <= self.stride.into()
-            }
-            Some(_) => u64::from(offset) + u64::from(offsets.scalar) + u64::from(len) <= records,
+            Some(3) if self.element != 0 && self.stride != 0 => element() && offset + len <= self.stride.into(),
+            Some(_) => offset + u64::from(offsets.scalar) + len <= records,
         }
     }
 
     /// The places of a lane's bytes. Parts of a dword (`unit` bytes at most) are in range or not as
-    /// one.
+    /// one. The offset of the first byte has 32 bits, and what follows it does not begin anew at
+    /// zero: an offset of all ones is out of range whole, which rocBLAS's kernels rely on.
     pub(super) fn places(&self, lane: usize, offsets: Offsets, unit: u32) -> Lane {
         let tid = if self.add_tid { lane as u32 } else { 0 };
         let index = offsets.index.unwrap_or(0).wrapping_add(tid);
         let base = self.base.wrapping_add(offsets.scalar.into());
+        let (first, together) = (u64::from(offsets.offset), u64::from(unit));
         let byte = |byte: usize| {
-            let byte = byte as u32;
-            let part = offsets.offset.wrapping_add(byte / unit * unit);
+            let byte = byte as u64;
+            let part = first + byte / together * together;
             if !self.contains(offsets, index, part, unit) {
                 return Place::Nowhere;
             }
-            Place::Memory(base.wrapping_add(self.offset(index, offsets.offset.wrapping_add(byte))))
+            Place::Memory(base.wrapping_add(self.offset(index, first + byte)))
         };
         Lane { lane, places: std::array::from_fn(byte) }
     }
@@ -173,6 +173,8 @@ mod tests {
         };
         assert_eq!(at(&raw, None, 0, 0)[..12], [[true; 8].as_slice(), &[false; 4]].concat());
         assert!(!at(&raw, None, 0, 8)[0], "the scalar offset counts");
+        let large = Buffer::decode(Target::Gfx90a, [0, 0, 0xffff_f000, 0]);
+        assert_eq!(at(&large, None, u32::MAX, 0), [false; 16], "bytes beyond the last offset are not the first");
         let strided = Buffer::decode(Target::Gfx90a, [0, 8 << 16, 10, 0]);
         assert!(at(&strided, Some(9), 100, 0)[0], "only the index counts");
         assert!(!at(&strided, Some(10), 0, 0)[0]);
