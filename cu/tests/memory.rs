@@ -569,6 +569,31 @@ fn local_data_share() {
 }
 
 #[test]
+fn loads_of_halves_keep_the_other_one_where_registers_have_no_ecc() {
+    for (target, kept) in [(Target::Gfx900, u32::MAX), (Target::Gfx90a, 0), (Target::Gfx942, 0)] {
+        let mut numbers = Numbers(11);
+        let mut world = world(&mut numbers);
+        let mut group = group(64);
+        group.lds = numbers.bytes(64);
+        let mut wave = wave(target);
+        let old = numbers.word();
+        for lane in 0..64 {
+            set_pair(&mut wave, 2, lane, BASE);
+            wave.rows[1].0[lane] = 8;
+            wave.rows[8].0[lane] = old;
+        }
+        let half = |bytes: &[u8]| u32::from(u16::from_le_bytes(bytes.try_into().unwrap()));
+        let low = code(target, "global_load_short_d16 v8, v[2:3], off offset:5", &[0xdc908005, 0x087f0002]);
+        let high = code(target, "ds_read_u16_d16_hi v8, v1 offset:6", &[0xd8b60006, 0x08000001]);
+        execute(&low, &mut wave, &mut group, &mut world).unwrap();
+        let expected = kept & old >> 16 << 16 | half(&world.read(BASE + 5, 2));
+        assert_eq!(wave.rows[8].0[3], expected, "{target:?}");
+        execute(&high, &mut wave, &mut group, &mut world).unwrap();
+        assert_eq!(wave.rows[8].0[3], kept & expected & 0xffff | half(&group.lds[14..16]) << 16, "{target:?}");
+    }
+}
+
+#[test]
 fn lanes_exchange_registers() {
     let mut world = Flat::new(BASE, 1);
     let mut wave = wave(Target::Gfx900);

@@ -7,7 +7,7 @@ use super::Words;
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::memory::{kind, Buffer, Extend, Kind, Offsets};
+use crate::reference::memory::{kept, kind, Buffer, Extend, Kind, Offsets};
 use vkfd_isa::{Format, Inst, Operand};
 use vkfd_raw as raw;
 
@@ -205,6 +205,7 @@ pub(super) unsafe fn load<F: Find, const N: usize>(step: &Step, cx: &mut Cx) -> 
                     return step.slow(cx);
                 }
                 let extend = EXTENDS[usize::from(step.scalar[2] >> 2) % EXTENDS.len()];
+                let kept = kept(cx.wave.target);
                 let mut rest = exec;
                 for value in loaded.chunks_exact(N) {
                     if rest == 0 {
@@ -214,7 +215,7 @@ pub(super) unsafe fn load<F: Find, const N: usize>(step: &Step, cx: &mut Cx) -> 
                     rest &= rest - 1;
                     for (word, value) in value.iter().enumerate() {
                         let slot = to.add(64 * word + lane);
-                        slot.write(extend.apply(*value, bytes as u8, slot.read()));
+                        slot.write(extend.apply(*value, bytes as u8, kept & slot.read()));
                     }
                 }
             }

@@ -10,7 +10,7 @@ use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::memory::{kind, private, scratch_base, Extend, Kind};
+use crate::reference::memory::{kept, kind, private, scratch_base, Extend, Kind};
 use vkfd_isa::{Format, Inst, Operand};
 use vkfd_raw as raw;
 
@@ -592,11 +592,12 @@ unsafe fn load_short<S: Simd, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flo
         }
         let row = cx.row_mut(step.dst);
         let extend = EXTENDS[usize::from(step.scalar[2]) % EXTENDS.len()];
+        let kept = kept(cx.wave.target);
         let mut rest = exec;
         for value in loaded.into_iter().take(count) {
             let slot = row.add(rest.trailing_zeros() as usize % 64);
             rest &= rest.wrapping_sub(1);
-            slot.write(extend.apply(value, bytes, slot.read()));
+            slot.write(extend.apply(value, bytes, kept & slot.read()));
         }
     }
     cx.cache.moved += u64::from(exec.count_ones()) * u64::from(bytes);

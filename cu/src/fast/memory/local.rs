@@ -6,7 +6,7 @@ use super::{both, merge, Words};
 use crate::fast::block::{Builder, Place};
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::memory::{ds_kind, Extend, Kind};
+use crate::reference::memory::{ds_kind, kept, Extend, Kind};
 use vkfd_isa::{Inst, Op};
 
 /// The lanes' addresses with an offset, if `bytes` there are in LDS for every active lane. Inactive
@@ -132,12 +132,12 @@ unsafe fn load_half<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> Fl
         if !addresses::<S>(step, cx, exec, offsets(step)[0], BYTES, &mut at) {
             return step.slow(cx);
         }
-        let lds = cx.group.lds.as_ptr();
+        let (lds, kept) = (cx.group.lds.as_ptr(), kept(cx.wave.target));
         let mut row = cx.row_mut(step.dst).cast::<Words>().read();
         for lane in 0..64 {
             let from = lds.add(at[lane] as usize);
             let value = if BYTES == 1 { from.read().into() } else { from.cast::<u16>().read_unaligned().into() };
-            row[lane] = extend.apply(value, BYTES as u8, row[lane]);
+            row[lane] = extend.apply(value, BYTES as u8, kept & row[lane]);
         }
         merge::<S>(cx, step.dst, &row, exec);
     }

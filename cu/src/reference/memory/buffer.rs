@@ -3,7 +3,7 @@
 
 use super::descriptor::{Buffer, Offsets};
 use super::format::DataFormat;
-use super::kind::Half;
+use super::kind::{kept, Half};
 use super::plan::{Lane, Place, Plan};
 use super::{kind, lanes, rows, scalar, set_word, transfer, unsupported, word, Kind, REGISTER};
 use crate::exit::Exit;
@@ -92,6 +92,7 @@ fn load_format<W: World>(
     let bytes = format.map_or(0, |format| format.bytes_of(channels));
     let lanes = places(inst, wave, buffer, (bytes as u32).max(1))?;
     let data = Plan::new(world, &lanes, bytes, Access::Read)?.read(group, lanes.len())?;
+    let kept = kept(wave.target);
     for (lane, data) in lanes.iter().zip(&data) {
         let inside = bytes != 0 && lane.places[0] != Place::Nowhere;
         let values = format.filter(|_| inside).map_or([0; 4], |format| format.unpack(data, select));
@@ -103,10 +104,10 @@ fn load_format<W: World>(
                 Half::Low => {
                     let row = row + channel / 2;
                     let old = word(wave, row, lane.lane);
-                    let low = old & 0xffff_0000 | short;
+                    let low = kept & old & 0xffff_0000 | short;
                     (row, if channel % 2 == 0 { low } else { old & 0xffff | short << 16 })
                 }
-                Half::High => (row, word(wave, row, lane.lane) & 0xffff | short << 16),
+                Half::High => (row, kept & word(wave, row, lane.lane) & 0xffff | short << 16),
             };
             set_word(wave, row, lane.lane, value);
         }

@@ -3,6 +3,7 @@
 //! lanes are in their modules.)
 
 use vkfd_isa::Op::{self, *};
+use vkfd_isa::Target;
 
 /// How loaded bytes become a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,14 +12,24 @@ pub(crate) enum Extend {
     Zero,
     /// The sign above.
     Sign,
-    /// Into the low half; the high one stays.
+    /// Into the low half; of the high one [`kept`] stays.
     Low,
     /// Sign-extended, into the low half.
     LowSign,
-    /// Into the high half; the low one stays.
+    /// Into the high half; of the low one [`kept`] stays.
     High,
     /// Sign-extended, into the high half.
     HighSign,
+}
+
+/// Of a register's other half, what a load into one half keeps: nothing where registers have ECC,
+/// which is of whole words (CDNA2 and later; LLVM's D112635 has it from hardware, and rocBLAS's
+/// kernels rely on zeros there).
+pub(crate) fn kept(target: Target) -> u32 {
+    match target.is_cdna() {
+        true => 0,
+        false => u32::MAX,
+    }
 }
 
 impl Extend {

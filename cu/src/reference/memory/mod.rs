@@ -36,7 +36,7 @@ pub(crate) use atomic::{combine32, combine64, memory as atomic_memory};
 pub(crate) use descriptor::{Buffer, Offsets};
 pub(crate) use exchange::swizzle;
 pub(crate) use flat::{private, scratch_base};
-pub(crate) use kind::{ds_atomic, ds_kind, kind, AtomicOp, Extend, Kind};
+pub(crate) use kind::{ds_atomic, ds_kind, kept, kind, AtomicOp, Extend, Kind};
 pub(crate) use small::{from_half, to_half};
 
 use crate::exit::{Exit, Refusal};
@@ -145,10 +145,11 @@ fn load<W: World>(
     let status = usize::from(inst.memory.tfe);
     let row = rows(wave, inst.dst, words(bytes) + status)?;
     let data = Plan::new(world, lanes, usize::from(bytes), Access::Read)?.read(group, lanes.len())?;
+    let kept = kind::kept(wave.target);
     for (lane, data) in lanes.iter().zip(&data) {
         for (index, piece) in data.chunks_exact(4).take(words(bytes)).enumerate() {
             let value = u32::from_le_bytes([piece[0], piece[1], piece[2], piece[3]]);
-            let value = extend.apply(value, bytes, word(wave, row + index, lane.lane));
+            let value = extend.apply(value, bytes, kept & word(wave, row + index, lane.lane));
             set_word(wave, row + index, lane.lane, value);
         }
         if inst.memory.tfe {
