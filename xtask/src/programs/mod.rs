@@ -23,6 +23,7 @@ mod gtest;
 mod guest;
 mod hip_catch;
 mod hip_catch_build;
+mod hip_samples;
 mod iree;
 mod machine;
 mod memory;
@@ -128,14 +129,19 @@ pub struct Args {
 
 const SUITES: &[&dyn Suite] = &[
     &rocm_examples::RocmExamples,
+    &hip_samples::HipSamples,
     &hip_catch::HipCatch,
     &gcc_torture::GccTorture,
     &runtimes::Runtimes,
     &opencl_cts::OpenclCts,
     &rocm_libraries::ROCRAND,
+    &rocm_libraries::HIPRAND,
     &rocm_libraries::ROCPRIM,
     &rocm_libraries::ROCTHRUST,
     &rocm_libraries::HIPCUB,
+    &rocm_libraries::ROCBLAS,
+    &rocm_libraries::ROCFFT,
+    &rocm_libraries::ROCSPARSE,
     &rocm_libraries::ROCRTST,
     &tinygrad::HARDWARE,
     &tinygrad::BACKEND,

@@ -38,6 +38,10 @@ pub(crate) struct RocmLibrary {
     /// that it is compiled to.
     stub: Option<(&'static str, &'static str)>,
     environment: &'static [(&'static str, &'static str)],
+    /// Of the programs.
+    arguments: &'static [&'static str],
+    /// GoogleTest's pattern of the tests that are asked for.
+    wanted: &'static str,
     /// Of `vkfd run`.
     options: &'static [&'static str],
     targets: &'static [&'static str],
@@ -72,6 +76,8 @@ pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
     package: &["librocrand1-tests"],
     stub: None,
     environment: &[],
+    arguments: &[],
+    wanted: "*",
     options: &[],
     targets: &["gfx900", "gfx90a"],
     in_guest: &[
@@ -93,6 +99,8 @@ pub(crate) const ROCPRIM: RocmLibrary = RocmLibrary {
     package: &["librocprim-tests"],
     stub: None,
     environment: &[],
+    arguments: &[],
+    wanted: "*",
     options: &[],
     targets: &["gfx900", "gfx90a", "gfx1100"],
     in_guest: &["test_basic", "test_intrinsics", "test_thread", "test_block_reduce", "test_warp*"],
@@ -107,6 +115,8 @@ pub(crate) const ROCTHRUST: RocmLibrary = RocmLibrary {
     package: &["librocthrust-tests"],
     stub: None,
     environment: &[],
+    arguments: &[],
+    wanted: "*",
     options: &[],
     targets: &["gfx900"],
     in_guest: &[
@@ -128,10 +138,80 @@ pub(crate) const HIPCUB: RocmLibrary = RocmLibrary {
     package: &["libhipcub-tests"],
     stub: None,
     environment: &[],
+    arguments: &[],
+    wanted: "*",
     options: &[],
     targets: &["gfx900"],
     in_guest: &["*"],
     controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_hipcub_warp_load", target: "gfx900" }],
+};
+
+pub(crate) const HIPRAND: RocmLibrary = RocmLibrary {
+    name: "hiprand",
+    framework: Framework::GoogleTest,
+    about: "hipRAND's own tests: rocRAND by cuRAND's interface",
+    debian: "trixie",
+    package: &["libhiprand1-tests"],
+    stub: None,
+    environment: &[],
+    arguments: &[],
+    wanted: "*",
+    options: &[],
+    targets: &["gfx900"],
+    in_guest: &["*"],
+    controls: &[],
+};
+
+pub(crate) const ROCBLAS: RocmLibrary = RocmLibrary {
+    name: "rocblas",
+    framework: Framework::GoogleTest,
+    about: "rocBLAS's own tests: products of matrices and vectors, against a BLAS of the CPU",
+    debian: "trixie",
+    package: &["librocblas0-tests"],
+    stub: None,
+    environment: &[
+        ("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack"),
+        ("GTEST_TOTAL_SHARDS", "100"),
+        ("GTEST_SHARD_INDEX", "0"),
+    ],
+    arguments: &[],
+    wanted: "*quick*",
+    options: &[],
+    targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
+    in_guest: &["*"],
+    controls: &[],
+};
+
+pub(crate) const ROCFFT: RocmLibrary = RocmLibrary {
+    name: "rocfft",
+    framework: Framework::GoogleTest,
+    about: "rocFFT's own tests: Fourier transforms by kernels that it compiles as it goes, against FFTW",
+    debian: "trixie",
+    package: &["librocfft0-tests"],
+    stub: None,
+    environment: &[("GTEST_TOTAL_SHARDS", "1500"), ("GTEST_SHARD_INDEX", "3")],
+    arguments: &["--R", "2", "--V", "1"],
+    wanted: "*",
+    options: &["--vram", "4G"],
+    targets: &["gfx900", "gfx1100"],
+    in_guest: &["*"],
+    controls: &[],
+};
+
+pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
+    name: "rocsparse",
+    framework: Framework::GoogleTest,
+    about: "rocSPARSE's own tests: products, solvers and conversions of sparse matrices",
+    debian: "trixie",
+    package: &["librocsparse0-tests"],
+    stub: None,
+    environment: &[("GTEST_TOTAL_SHARDS", "30"), ("GTEST_SHARD_INDEX", "0")],
+    arguments: &[],
+    wanted: "quick/*",
+    options: &[],
+    targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
+    in_guest: &["*"],
+    controls: &[],
 };
 
 /// ROCR's tests want AMD's library for reading sensors, which Debian has not: ours says that there
@@ -144,6 +224,8 @@ pub(crate) const ROCRTST: RocmLibrary = RocmLibrary {
     package: &["libhsa-runtime64-tests"],
     stub: Some(("amd_smi.c", "libamd_smi.so.26")),
     environment: &[("LD_LIBRARY_PATH", WORK), ("ROCRTST_KERNELS_PATH", "/usr/libexec/rocm/libhsa-runtime64-tests")],
+    arguments: &[],
+    wanted: "*",
     options: &["--vram", "4G"],
     targets: &["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"],
     in_guest: &["*"],
@@ -168,13 +250,14 @@ impl RocmLibrary {
 
     /// Runs a GoogleTest program without what is left out and what has ended.
     fn google(&self, machine: &Machine, unit: &Unit<'_>, ended: &BTreeMap<String, Outcome>) -> Result<(Ran, Shown)> {
-        let without = filter(unit.left_out.iter().copied().chain(ended.keys().map(String::as_str)));
+        let without = filter(self.wanted, unit.left_out.iter().copied().chain(ended.keys().map(String::as_str)));
         let written = unit.at.join(VERDICTS);
         if written.exists() {
             fs::remove_file(&written).with_context(|| format!("remove {}", written.display()))?;
         }
         let output = format!("--gtest_output=json:{WORK}/{VERDICTS}");
-        let ran = self.start(machine, unit, &[&without, &output, "--gtest_color=no"])?;
+        let ours = [without.as_str(), output.as_str(), "--gtest_color=no"];
+        let ran = self.start(machine, unit, &[&ours, self.arguments].concat())?;
         let text = (!ran.hung && ran.code.is_some()).then(|| fs::read_to_string(&written).ok()).flatten();
         let shown = match text {
             Some(text) => Shown::Whole(gtest::of_json(&text)?.into_iter().collect()),
@@ -341,12 +424,13 @@ fn cases<'a>(unit: &'a Unit<'_>, ended: BTreeMap<String, Outcome>) -> impl Itera
     ended.into_iter().map(|(name, outcome)| Case::of(unit.name, &name, outcome))
 }
 
-/// GoogleTest's option for all tests but these; its patterns are those of the expectation files.
-fn filter<'a>(without: impl Iterator<Item = &'a str>) -> String {
+/// GoogleTest's option for the tests that are wanted but for some; its patterns are those of the
+/// expectation files.
+fn filter<'a>(wanted: &str, without: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = without.collect();
     match names.is_empty() {
-        true => "--gtest_filter=*".into(),
-        false => format!("--gtest_filter=-{}", names.join(":")),
+        true => format!("--gtest_filter={wanted}"),
+        false => format!("--gtest_filter={wanted}-{}", names.join(":")),
     }
 }
 
@@ -356,7 +440,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_a_filter() {
-        assert_eq!(filter(["a.one", "b/*"].into_iter()), "--gtest_filter=-a.one:b/*");
-        assert_eq!(filter([].into_iter()), "--gtest_filter=*");
+        assert_eq!(filter("*", ["a.one", "b/*"].into_iter()), "--gtest_filter=*-a.one:b/*");
+        assert_eq!(filter("a.*", [].into_iter()), "--gtest_filter=a.*");
     }
 }
