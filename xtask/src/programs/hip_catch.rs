@@ -20,7 +20,7 @@ use super::hip_catch_build as build;
 use super::machine::{Machine, Ran};
 use super::select::matches;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{Case, Control, Outcome, Suite, Unit, LOADED_BY_HIP};
 
 pub(crate) struct HipCatch;
 
@@ -139,8 +139,7 @@ impl Suite for HipCatch {
     }
 
     fn libraries(&self) -> &'static [&'static str] {
-        // HIP loads the compiler when it is asked for a device.
-        &["/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2"]
+        LOADED_BY_HIP
     }
 
     fn options(&self, unit: &str) -> &'static [&'static str] {

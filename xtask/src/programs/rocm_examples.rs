@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use super::machine::Ran;
 use super::source::Source;
-use super::suite::{Control, Outcome, Suite, Unit};
+use super::suite::{Control, Outcome, Suite, Unit, LOADED_BY_HIP};
 
 pub(crate) struct RocmExamples;
 
@@ -130,8 +130,7 @@ impl Suite for RocmExamples {
     }
 
     fn libraries(&self) -> &'static [&'static str] {
-        // HIP loads the compiler when it is asked for a device.
-        &["/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2"]
+        LOADED_BY_HIP
     }
 
     fn options(&self, unit: &str) -> &'static [&'static str] {

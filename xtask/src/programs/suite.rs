@@ -12,6 +12,9 @@ use super::machine::{Machine, Ran};
 use super::memory::Memory;
 use super::source::Source;
 
+/// What Debian 12's HIP loads by itself: the compiler, when it is asked for a device.
+pub(crate) const LOADED_BY_HIP: &[&str] = &["/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2"];
+
 /// How a case ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
