@@ -75,6 +75,14 @@ pub struct Model {
     pub caches: &'static [CacheModel],
 }
 
+impl Model {
+    /// Whether registers and LDS have ECC (`sramecc+` in a target's name): compilers and runtimes
+    /// go by it.
+    pub const fn has_register_ecc(&self) -> bool {
+        matches!(self.version, 90_010 | 90_402)
+    }
+}
+
 const fn cache(level: u32, kib: u32, line: u32, data: bool, sharing: Sharing) -> CacheModel {
     CacheModel { level, kib, line, data, sharing }
 }

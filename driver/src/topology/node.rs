@@ -25,6 +25,8 @@ const COHERENT_HOST_ACCESS: u64 = 1 << 28;
 /// `HSA_CAP_SVMAPI_SUPPORTED`: without it runtimes do not make SVM calls. Whether memory can also
 /// move is another matter, which they do not ask.
 const SVM_CALLS: u64 = 1 << 27;
+/// `HSA_CAP_SRAM_EDCSUPPORTED`.
+const REGISTER_ECC: u64 = 1 << 26;
 /// Global wave sync resources of a GPU.
 const GWS: u64 = 64;
 /// KFD numbers the SIMDs of GPUs from here on.
@@ -150,6 +152,7 @@ impl Display for Node<'_> {
                 ],
             );
         };
+        let ecc = if model.has_register_ecc() { REGISTER_ECC } else { 0 };
         let svm = if self.machine.svm { SVM_CALLS } else { 0 };
         let coherent = if self.machine.coherent { COHERENT_HOST_ACCESS } else { 0 };
         lines(
@@ -191,7 +194,7 @@ impl Display for Node<'_> {
                 ("max_engine_clk_fcompute", model.clock_mhz.into()),
                 ("local_mem_size", 0),
                 ("fw_version", model.firmware.into()),
-                ("capability", DOORBELL_8_BYTES | svm | coherent),
+                ("capability", DOORBELL_8_BYTES | ecc | svm | coherent),
                 ("capability2", 0),
                 ("debug_prop", 0),
                 ("sdma_fw_version", model.sdma_firmware.into()),

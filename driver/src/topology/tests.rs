@@ -102,6 +102,7 @@ fn every_model_has_what_runtimes_divide_by() {
             0,
             "a runtime that does not see HSA_CAP_SVMAPI_SUPPORTED makes no SVM calls"
         );
+        assert_eq!(number("capability") & 1 << 26 != 0, (90_010..100_000).contains(&model.version), "sramecc+");
         assert!(value(&files, "1/mem_banks/0/properties", "size_in_bytes") == 1 << 30);
         // sysfs shows at most a page.
         assert!(files.values().all(|text| text.len() < 4096));
