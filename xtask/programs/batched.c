@@ -192,6 +192,11 @@ status hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from
 	return result;
 }
 
+status hipMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind)
+{
+	return hipMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, NULL);
+}
+
 status hipMemsetAsync(void *at, int value, size_t bytes, stream stream)
 {
 	if (!is_ours(at))
@@ -204,6 +209,19 @@ status hipMemsetAsync(void *at, int value, size_t bytes, stream stream)
 status hipMemset(void *at, int value, size_t bytes)
 {
 	return hipMemsetAsync(at, value, bytes, NULL);
+}
+
+status hipMemset2DAsync(void *at, size_t pitch, int value, size_t width, size_t height, stream stream)
+{
+	status result = SUCCESS;
+	for (size_t row = 0; row < height && result == SUCCESS; row++)
+		result = hipMemsetAsync((char *)at + row * pitch, value, width, stream);
+	return result;
+}
+
+status hipMemset2D(void *at, size_t pitch, int value, size_t width, size_t height)
+{
+	return hipMemset2DAsync(at, pitch, value, width, height, NULL);
 }
 
 __attribute__((destructor)) static void tell(void)

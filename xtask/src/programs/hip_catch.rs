@@ -142,6 +142,25 @@ impl Suite for HipCatch {
         LOADED_BY_HIP
     }
 
+    fn in_guest(&self) -> &'static [&'static str] {
+        // Where the processor is emulated, each takes five seconds and more.
+        &[
+            "event/hipEvent*",
+            "kernel/*",
+            "memory/hipHostG*",
+            "memory/hipHostMallocTests",
+            "memory/hipHostRegister",
+            "memory/hipMalloc",
+            "memory/hipMallocManaged*",
+            "memory/hipMemAdvise*",
+            "memory/hipMemPrefetchAsync*",
+            "memory/hipMemRange*",
+            "memory/hipPointerGetAttribute",
+            "stream/hipStreamCreate",
+            "stream/hipStreamCreateWithFlags",
+        ]
+    }
+
     fn options(&self, unit: &str) -> &'static [&'static str] {
         if SEVERAL.iter().any(|start| unit.starts_with(start)) {
             &["--gpus", "2"]
