@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The ROCm libraries' own test programs, as Debian 13 packages them: rocRAND, rocPRIM, rocThrust
-//! and hipCUB, on HIP 5.7.1; and ROCR's own, which are in Debian's experimental, on ROCR 7.2.4. A
-//! program is a file of the package, a case is one of its tests.
+//! The ROCm libraries' own test programs, as Debian 13 packages them, on HIP 5.7.1: rocRAND,
+//! hipRAND, rocPRIM, rocThrust, hipCUB, rocBLAS, rocFFT and rocSPARSE; and ROCR's own, which are in
+//! Debian's experimental, on ROCR 7.2.4. A program is a file of the package, a case is one of its
+//! tests.
 //!
 //! Mechanism: a program runs whole, without the tests that the expectation file leaves out. What
 //! comes after a test that took the program with it, or hung, is run anew without it. ROCR's tests
 //! run each in a process of its own: ROCR 7.2.4 starts but once in a process where the GPU's
 //! firmware is not said to have a debugger, since it leaves the driver open then.
+//!
+//! Of programs with very many tests each N-th is run, by GoogleTest's own sharding.
 //!
 //! Limits: programs are not compiled here, so that a target is one that Debian compiled for.
 
@@ -68,17 +71,27 @@ enum Shown {
     Part(Vec<(String, Option<Outcome>)>),
 }
 
-pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
-    name: "rocrand",
+/// What most libraries have.
+const LIBRARY: RocmLibrary = RocmLibrary {
+    name: "",
     framework: Framework::GoogleTest,
-    about: "rocRAND's own tests: generators of random numbers and their distributions",
+    about: "",
     debian: "trixie",
-    package: &["librocrand1-tests"],
+    package: &[],
     stub: None,
     environment: &[],
     arguments: &[],
     wanted: "*",
     options: &[],
+    targets: &["gfx900"],
+    in_guest: &[],
+    controls: &[],
+};
+
+pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
+    name: "rocrand",
+    about: "rocRAND's own tests: generators of random numbers and their distributions",
+    package: &["librocrand1-tests"],
     targets: &["gfx900", "gfx90a"],
     in_guest: &[
         "test_log_normal_distribution",
@@ -89,36 +102,24 @@ pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
         "test_rocrand_linkage",
     ],
     controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_rocrand_kernel_xorwow", target: "gfx900" }],
+    ..LIBRARY
 };
 
 pub(crate) const ROCPRIM: RocmLibrary = RocmLibrary {
     name: "rocprim",
-    framework: Framework::GoogleTest,
     about: "rocPRIM's own tests: scans, reductions and sorts by warp, block and device",
-    debian: "trixie",
     package: &["librocprim-tests"],
-    stub: None,
-    environment: &[],
-    arguments: &[],
-    wanted: "*",
-    options: &[],
     targets: &["gfx900", "gfx90a", "gfx1100"],
     in_guest: &["test_basic", "test_intrinsics", "test_thread", "test_block_reduce", "test_warp*"],
     controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_warp_load", target: "gfx900" }],
+    ..LIBRARY
 };
 
 pub(crate) const ROCTHRUST: RocmLibrary = RocmLibrary {
     name: "rocthrust",
     framework: Framework::Thrust,
     about: "rocThrust's own tests: algorithms on vectors of the GPU",
-    debian: "trixie",
     package: &["librocthrust-tests"],
-    stub: None,
-    environment: &[],
-    arguments: &[],
-    wanted: "*",
-    options: &[],
-    targets: &["gfx900"],
     in_guest: &[
         "test_thrust_copy_n",
         "test_thrust_functional",
@@ -128,90 +129,57 @@ pub(crate) const ROCTHRUST: RocmLibrary = RocmLibrary {
         "test_thrust_universal_memory",
     ],
     controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_thrust_advance", target: "gfx900" }],
+    ..LIBRARY
 };
 
 pub(crate) const HIPCUB: RocmLibrary = RocmLibrary {
     name: "hipcub",
-    framework: Framework::GoogleTest,
     about: "hipCUB's own tests: rocPRIM by CUB's interface",
-    debian: "trixie",
     package: &["libhipcub-tests"],
-    stub: None,
-    environment: &[],
-    arguments: &[],
-    wanted: "*",
-    options: &[],
-    targets: &["gfx900"],
     in_guest: &["*"],
     controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_hipcub_warp_load", target: "gfx900" }],
+    ..LIBRARY
 };
 
 pub(crate) const HIPRAND: RocmLibrary = RocmLibrary {
     name: "hiprand",
-    framework: Framework::GoogleTest,
     about: "hipRAND's own tests: rocRAND by cuRAND's interface",
-    debian: "trixie",
     package: &["libhiprand1-tests"],
-    stub: None,
-    environment: &[],
-    arguments: &[],
-    wanted: "*",
-    options: &[],
-    targets: &["gfx900"],
-    in_guest: &["*"],
-    controls: &[],
+    ..LIBRARY
 };
 
 pub(crate) const ROCBLAS: RocmLibrary = RocmLibrary {
     name: "rocblas",
-    framework: Framework::GoogleTest,
     about: "rocBLAS's own tests: products of matrices and vectors, against a BLAS of the CPU",
-    debian: "trixie",
     package: &["librocblas0-tests"],
-    stub: None,
     environment: &[
         ("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack"),
         ("GTEST_TOTAL_SHARDS", "100"),
         ("GTEST_SHARD_INDEX", "0"),
     ],
-    arguments: &[],
     wanted: "*quick*",
-    options: &[],
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
-    in_guest: &["*"],
-    controls: &[],
+    ..LIBRARY
 };
 
 pub(crate) const ROCFFT: RocmLibrary = RocmLibrary {
     name: "rocfft",
-    framework: Framework::GoogleTest,
     about: "rocFFT's own tests: Fourier transforms by kernels that it compiles as it goes, against FFTW",
-    debian: "trixie",
     package: &["librocfft0-tests"],
-    stub: None,
     environment: &[("GTEST_TOTAL_SHARDS", "1500"), ("GTEST_SHARD_INDEX", "3")],
     arguments: &["--R", "2", "--V", "1"],
-    wanted: "*",
     options: &["--vram", "4G"],
-    targets: &["gfx900", "gfx1100"],
-    in_guest: &["*"],
-    controls: &[],
+    ..LIBRARY
 };
 
 pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
     name: "rocsparse",
-    framework: Framework::GoogleTest,
     about: "rocSPARSE's own tests: products, solvers and conversions of sparse matrices",
-    debian: "trixie",
     package: &["librocsparse0-tests"],
-    stub: None,
     environment: &[("GTEST_TOTAL_SHARDS", "30"), ("GTEST_SHARD_INDEX", "0")],
-    arguments: &[],
     wanted: "quick/*",
-    options: &[],
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
-    in_guest: &["*"],
-    controls: &[],
+    ..LIBRARY
 };
 
 /// ROCR's tests want AMD's library for reading sensors, which Debian has not: ours says that there
@@ -224,12 +192,10 @@ pub(crate) const ROCRTST: RocmLibrary = RocmLibrary {
     package: &["libhsa-runtime64-tests"],
     stub: Some(("amd_smi.c", "libamd_smi.so.26")),
     environment: &[("LD_LIBRARY_PATH", WORK), ("ROCRTST_KERNELS_PATH", "/usr/libexec/rocm/libhsa-runtime64-tests")],
-    arguments: &[],
-    wanted: "*",
     options: &["--vram", "4G"],
     targets: &["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"],
     in_guest: &["*"],
-    controls: &[],
+    ..LIBRARY
 };
 
 /// So many times the time of a program is there for it with its runs anew.
