@@ -69,7 +69,13 @@ impl Process {
             Ok(served) => served,
             // Memory that would not hold still is not gone: the device asks again, as often as it
             // takes.
-            Err(e) => e.errno == Errno::EAGAIN,
+            Err(e) if e.errno == Errno::EAGAIN => true,
+            // The report that follows knows only that nothing is there.
+            Err(e) => {
+                let (errno, reason) = (e.errno.name(), e.reason);
+                os::warn(format_args!("page fault at {}: it could not be served: {errno} ({reason:?})", fault.va));
+                false
+            }
         }
     }
 

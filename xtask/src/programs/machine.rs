@@ -132,7 +132,8 @@ impl Machine {
         patience: Duration,
     ) -> Result<Ran> {
         let root = unit.root.with_context(|| format!("{program} is in no root"))?;
-        let options = unit.memory.options().unwrap_or(options);
+        let little = unit.memory.options(unit.little_vram);
+        let options = little.as_ref().map_or(options, |little| little.as_slice());
         let ran = match self {
             Machine::Here(here) => here.run_in_root(unit, root, program, options, arguments, patience)?,
             Machine::Guest(guest) => guest.run(unit, Some((root, program)), options, arguments, patience),

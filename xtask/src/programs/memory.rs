@@ -22,7 +22,7 @@ pub(crate) enum Memory {
     Device,
     /// Host memory in scattered pieces of 4 to 64 KiB, each allocation registered by one call
     Batch,
-    /// Managed memory, on a GPU of 16 MiB with XNACK on
+    /// Managed memory, on a GPU that has too little memory of its own, with XNACK on
     Oversubscribed,
 }
 
@@ -75,9 +75,9 @@ impl Memory {
     }
 
     /// Options of `vkfd run` in the place of the suite's.
-    pub(crate) fn options(self) -> Option<&'static [&'static str]> {
+    pub(crate) fn options(self, little_vram: &'static str) -> Option<[&'static str; 3]> {
         match self {
-            Memory::Oversubscribed => Some(&["--xnack", "--vram", "16M"]),
+            Memory::Oversubscribed => Some(["--xnack", "--vram", little_vram]),
             Memory::Device | Memory::Batch => None,
         }
     }

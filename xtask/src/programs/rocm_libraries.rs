@@ -47,6 +47,8 @@ pub(crate) struct RocmLibrary {
     wanted: &'static str,
     /// Of `vkfd run`.
     options: &'static [&'static str],
+    /// See [`Suite::little_vram`].
+    little_vram: &'static str,
     targets: &'static [&'static str],
     /// Programs that run in a guest, where the processor is emulated.
     in_guest: &'static [&'static str],
@@ -83,6 +85,7 @@ const LIBRARY: RocmLibrary = RocmLibrary {
     arguments: &[],
     wanted: "*",
     options: &[],
+    little_vram: "16M",
     targets: &["gfx900"],
     in_guest: &[],
     controls: &[],
@@ -159,6 +162,7 @@ pub(crate) const ROCBLAS: RocmLibrary = RocmLibrary {
     ],
     wanted: "*quick*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
+    little_vram: "128M",
     ..LIBRARY
 };
 
@@ -311,7 +315,7 @@ impl Suite for RocmLibrary {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_secs(600)
+        Duration::from_secs(900)
     }
 
     fn units(&self, source: &Path) -> Result<Vec<String>> {
@@ -330,6 +334,10 @@ impl Suite for RocmLibrary {
 
     fn options(&self, _unit: &str) -> &'static [&'static str] {
         self.options
+    }
+
+    fn little_vram(&self) -> &'static str {
+        self.little_vram
     }
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
