@@ -15,6 +15,7 @@ mod interleavings;
 mod isa;
 mod kernels;
 mod links;
+mod lock;
 mod operations;
 mod packages;
 mod programs;

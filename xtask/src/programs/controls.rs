@@ -4,12 +4,12 @@
 //!
 //! Mechanism: each program that a suite names for a sabotage runs with the library of the controls,
 //! first with nothing broken (then all is as expected), then broken: some case must end otherwise.
-//! A sabotage has to be noticed by two programs at least, unless suites are left out.
+//! Each kind of damage has to be noticed by three suites at least, unless suites are left out.
 //!
-//! Limits: programs of others seldom change memory that a GPU has. Only hip-catch, with its managed
-//! memory, notices ignored invalidations.
+//! Limits: programs of others seldom change memory that a GPU has. Ignored invalidations are
+//! noticed by those that have managed memory, or are given it ([`Memory::Oversubscribed`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -17,35 +17,50 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use super::cache::Cache;
-use super::expected::Standing;
+use super::expected::{Expectations, Place, Standing};
 use super::machine::Machine;
+#[cfg(doc)]
 use super::memory::Memory;
+use super::report;
 use super::session::Session;
 use super::suite::Control;
 use super::{Ready, SUITES};
 use crate::Verdict;
 
+/// So many suites notice each kind of damage.
+const WITNESSES: usize = 3;
+
+/// A sabotage without what it is limited to: any broken operation is one kind.
+fn kind(sabotage: &str) -> &str {
+    sabotage.split('=').next().unwrap_or(sabotage)
+}
+
+fn list(names: &BTreeSet<&str>) -> String {
+    names.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
 pub(crate) fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>, library: Option<&Path>) -> Result<Verdict> {
     let sound = Machine::broken("", vkfd, library)?;
     let mut findings = Vec::new();
-    let mut noticed: BTreeMap<&str, usize> = BTreeMap::new();
-    for Ready { suite, found, expectations } in ready {
-        for Control { sabotage, unit, target } in suite.controls() {
+    let mut noticed: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for Ready { suite, found, .. } in ready {
+        for &Control { sabotage, unit, target, memory } in suite.controls() {
             let broken = Machine::broken(sabotage, vkfd, library)?;
+            let expectations = Expectations::read(suite.name())?.at(Place::Process, memory);
             let otherwise = |machine| {
-                let (suite, patience) = (*suite, Duration::MAX);
-                let (memory, used) = (Memory::Device, AtomicUsize::new(0));
-                let (source, root, expected) = (&found.source, found.root.as_deref(), expectations);
+                let (suite, patience, used) = (*suite, Duration::MAX, AtomicUsize::new(0));
+                let (source, root, expected) = (&found.source, found.root.as_deref(), &expectations);
                 let session = Session { suite, source, root, target, machine, expected, cache, patience, memory, used };
                 let seen = session.unit_alone(unit)?;
                 let as_expected = |name, outcome| expectations.compare(name, target, outcome) == Standing::AsExpected;
                 Ok::<_, anyhow::Error>(seen.iter().any(|case| !as_expected(&case.name, &case.outcome)))
             };
-            let what = format!("{}, {target}: {unit} with {sabotage} broken", suite.name());
+            let place = report::place(target, false, memory);
+            let what = format!("{}, {place}: {unit} with {sabotage} broken", suite.name());
             match (otherwise(&sound)?, otherwise(&broken)?) {
                 (false, true) => {
                     println!("  ok: {what} is noticed");
-                    *noticed.entry(*sabotage).or_default() += 1;
+                    noticed.entry(kind(sabotage)).or_default().insert(suite.name());
                 }
                 (true, _) => findings.push(format!("{what}: with nothing broken it does not end as expected")),
                 (false, false) => findings.push(format!("{what}: is not noticed")),
@@ -53,10 +68,11 @@ pub(crate) fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>, library: 
         }
     }
     ensure!(!noticed.is_empty() || !findings.is_empty(), "none of these suites has a control");
-    for (sabotage, programs) in &noticed {
-        if *programs < 2 && ready.len() == SUITES.len() {
-            findings.push(format!("{sabotage} broken is noticed by one program alone"));
+    for (kind, suites) in &noticed {
+        if suites.len() < WITNESSES && ready.len() == SUITES.len() {
+            findings.push(format!("{kind} broken is noticed by {} alone", list(suites)));
         }
+        println!("  {kind}: {} suites notice: {}", suites.len(), list(suites));
     }
     Ok(match findings.is_empty() {
         true => Verdict::Clean(format!("{} ways to be broken are noticed", noticed.len())),

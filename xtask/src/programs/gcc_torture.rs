@@ -101,7 +101,7 @@ impl Suite for GccTorture {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[Control { sabotage: "cu.handler=v_mov_b32", unit: "20001130-2", target: "gfx900" }]
+        const { &[Control::new("cu.handler=v_mov_b32", "20001130-2", "gfx900")] }
     }
 }
 

@@ -5,7 +5,8 @@
 //! Mechanism: `ops/NAME` is one of ggml's operations in test-backend-ops, a case is one of its
 //! calls. `archs` is test-llama-archs: a small model with random weights for each of some
 //! architectures, whose logits are compared. `text` has such models write 64 tokens on the CPU and
-//! on the GPU, which must be the same. `text-oversubscribed` is that with a model larger than the
+//! on the GPU, drawn with the same seed, which must be the same; in `text-greedy` the likeliest
+//! token is taken. `text-oversubscribed` is that with a model larger than the
 //! GPU's memory: it is managed memory, and XNACK is on. `text-batch` is that with all of a
 //! program's device memory in scattered pieces of host memory, registered by the batch
 //! ([`Memory::Batch`]).
@@ -130,9 +131,28 @@ const IN_BATCHES: &[(&str, &str)] = &[("LD_PRELOAD", "/work/libbatched.so"), ("G
 const WAS_BATCHED: &str = "batched: ";
 
 const ARCHS: &str = "archs";
-const TEXT: &str = "text";
 const TEXT_OVERSUBSCRIBED: &str = "text-oversubscribed";
 const TEXT_BATCH: &str = "text-batch";
+
+/// What [`Unit::environment`] is.
+type Environment = &'static [(&'static str, &'static str)];
+
+/// A program in which models write.
+struct Writing {
+    name: &'static str,
+    models: &'static [&'static str],
+    /// On the GPU.
+    environment: Environment,
+    /// Of the sampling: at 0 the likeliest token is always taken.
+    temperature: &'static str,
+}
+
+const WRITINGS: &[Writing] = &[
+    Writing { name: "text", models: WRITERS, environment: &[], temperature: "1" },
+    Writing { name: "text-greedy", models: WRITERS, environment: &[], temperature: "0" },
+    Writing { name: TEXT_OVERSUBSCRIBED, models: LARGE, environment: OVERSUBSCRIBED, temperature: "1" },
+    Writing { name: TEXT_BATCH, models: WRITERS, environment: IN_BATCHES, temperature: "1" },
+];
 
 impl Ggml {
     /// Compares calls of an operation.
@@ -155,7 +175,8 @@ impl Ggml {
     }
 
     /// Has models write on the CPU and on the GPU.
-    fn text(&self, machine: &Machine, unit: &Unit<'_>, environment: Environment, models: &[&str]) -> Result<Vec<Case>> {
+    fn text(&self, machine: &Machine, unit: &Unit<'_>, writing: &Writing) -> Result<Vec<Case>> {
+        let Writing { models, environment, temperature, .. } = *writing;
         let names: Vec<_> =
             models.iter().map(|model| model.rsplit_once('-').map_or(*model, |(name, _)| name)).collect();
         let pattern = format!("^({})$", names.join("|"));
@@ -166,7 +187,8 @@ impl Ggml {
         let mut cases = Vec::new();
         for model in models {
             let file = format!("{WORK}/{model}.gguf");
-            let asked = ["-m", &file, "-n", "64", "-p", "x", "-no-cnv", "--no-warmup", "--temp", "1", "-s", "3"];
+            let asked =
+                ["-m", &file, "-n", "64", "-p", "x", "-no-cnv", "--no-warmup", "--temp", temperature, "-s", "3"];
             let exactly = ["-fa", "off", "-ctk", "f32", "-ctv", "f32", "-v"];
             let write = |unit: &Unit<'_>, device: &[&str]| {
                 let arguments: Vec<_> = asked.iter().chain(&exactly).chain(device).copied().collect();
@@ -192,9 +214,6 @@ impl Ggml {
         all
     }
 }
-
-/// What [`Unit::environment`] is.
-type Environment = &'static [(&'static str, &'static str)];
 
 /// The same tokens, of which the GPU's are the GPU's.
 fn compare(by_cpu: &Ran, by_gpu: &Ran) -> Outcome {
@@ -242,8 +261,8 @@ impl Suite for Ggml {
 
     fn units(&self, _source: &Path) -> Result<Vec<String>> {
         let operations = OPERATIONS.iter().map(|(name, _)| format!("ops/{name}"));
-        let others = [ARCHS, TEXT, TEXT_OVERSUBSCRIBED, TEXT_BATCH].map(str::to_owned);
-        Ok(others.into_iter().chain(operations).collect())
+        let others = [ARCHS].into_iter().chain(WRITINGS.iter().map(|writing| writing.name));
+        Ok(others.map(str::to_owned).chain(operations).collect())
     }
 
     fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
@@ -268,12 +287,11 @@ impl Suite for Ggml {
     }
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
-        match unit.name {
-            ARCHS => self.architectures(machine, unit),
-            TEXT => self.text(machine, unit, &[], WRITERS),
-            TEXT_OVERSUBSCRIBED => self.text(machine, unit, OVERSUBSCRIBED, LARGE),
-            TEXT_BATCH => self.text(machine, unit, IN_BATCHES, WRITERS),
-            name => self.operation(machine, unit, name.trim_start_matches("ops/")),
+        let writing = WRITINGS.iter().find(|writing| writing.name == unit.name);
+        match (writing, unit.name) {
+            (Some(writing), _) => self.text(machine, unit, writing),
+            (None, ARCHS) => self.architectures(machine, unit),
+            (None, name) => self.operation(machine, unit, name.trim_start_matches("ops/")),
         }
     }
 
@@ -285,6 +303,6 @@ impl Suite for Ggml {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[Control { sabotage: "cu.handler=v_fma_f32", unit: "ops/NORM", target: "gfx900" }]
+        const { &[Control::new("cu.handler=v_fma_f32", "ops/NORM", "gfx900")] }
     }
 }

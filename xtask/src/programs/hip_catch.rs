@@ -234,10 +234,12 @@ impl Suite for HipCatch {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[
-            Control { sabotage: "cu.handler=v_add_u32", unit: "kernel/hipTestConstant", target: "gfx900" },
-            Control { sabotage: "driver.invalidation", unit: "memory/hipMallocManaged", target: "gfx900" },
-            Control { sabotage: "driver.invalidation", unit: "memory/hipMemPrefetchAsync", target: "gfx900" },
-        ]
+        const {
+            &[
+                Control::new("cu.handler=v_add_u32", "kernel/hipTestConstant", "gfx900"),
+                Control::new("driver.invalidation", "memory/hipMallocManaged", "gfx900"),
+                Control::new("driver.invalidation", "memory/hipMemPrefetchAsync", "gfx900"),
+            ]
+        }
     }
 }

@@ -168,10 +168,12 @@ impl Suite for HipSamples {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[
-            Control { sabotage: "cu.handler=v_add_u32", unit: "matrix_transpose", target: "gfx900" },
-            Control { sabotage: "cu.handler=v_mov_b32", unit: "square", target: "gfx900" },
-        ]
+        const {
+            &[
+                Control::new("cu.handler=v_add_u32", "matrix_transpose", "gfx900"),
+                Control::new("cu.handler=v_mov_b32", "square", "gfx900"),
+            ]
+        }
     }
 }
 

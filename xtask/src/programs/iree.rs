@@ -152,7 +152,7 @@ impl Suite for Iree {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[Control { sabotage: "cu.handler=v_mov_b32", unit: "activation", target: "gfx90a" }]
+        const { &[Control::new("cu.handler=v_mov_b32", "activation", "gfx90a")] }
     }
 }
 

@@ -101,6 +101,9 @@ pub struct Args {
     /// Write what was seen to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Fetch the packages of suites that nobody names, too: some 20 GB unpacked
+    #[arg(long)]
+    fetch: bool,
     /// Say what there is, and run nothing; sources are fetched
     #[arg(long)]
     list: bool,
@@ -182,7 +185,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             // What unpacks it is among them.
             packages::install(suite.packages())?;
         }
-        match source.find(&sources, &cache, is_named(&suite))? {
+        match source.find(&sources, &cache, is_named(&suite) || args.fetch)? {
             Found::Here(found) => {
                 let expectations = Expectations::read(suite.name())?.at(place, args.memory);
                 ready.push(Ready { suite, found, expectations });
@@ -210,6 +213,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
     packages::install(&wanted)?;
     packages::install(args.memory.packages())?;
     if args.controls {
+        let wanted =
+            ready.iter().flat_map(|ready| ready.suite.controls()).flat_map(|control| control.memory.packages());
+        packages::install(&wanted.copied().collect::<Vec<_>>())?;
         return controls::run(&ready, &cache, args.vkfd.as_deref(), args.library.as_deref());
     }
     let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;

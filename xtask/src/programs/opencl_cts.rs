@@ -300,9 +300,11 @@ impl Suite for OpenclCts {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[
-            Control { sabotage: "cu.handler=v_add_u32", unit: "geometrics", target: "gfx900" },
-            Control { sabotage: "cu.handler=v_mov_b32", unit: "SVM", target: "gfx900" },
-        ]
+        const {
+            &[
+                Control::new("cu.handler=v_add_u32", "geometrics", "gfx900"),
+                Control::new("cu.handler=v_mov_b32", "SVM", "gfx900"),
+            ]
+        }
     }
 }

@@ -64,7 +64,7 @@ fn words(outcome: &Outcome) -> (&'static str, &str) {
 }
 
 /// On what programs ran.
-fn place(target: &str, in_guest: bool, memory: Memory) -> String {
+pub(crate) fn place(target: &str, in_guest: bool, memory: Memory) -> String {
     let words = [Some(target), in_guest.then_some("guest"), memory.name()];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

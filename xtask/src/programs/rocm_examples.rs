@@ -163,10 +163,12 @@ impl Suite for RocmExamples {
 
     fn controls(&self) -> &'static [Control] {
         const SAXPY: &str = "HIP-Basic/saxpy";
-        &[
-            Control { sabotage: "cu.handler=v_add_u32", unit: SAXPY, target: "gfx900" },
-            Control { sabotage: "cu.handler=v_mov_b32", unit: SAXPY, target: "gfx900" },
-        ]
+        const {
+            &[
+                Control::new("cu.handler=v_add_u32", SAXPY, "gfx900"),
+                Control::new("cu.handler=v_mov_b32", SAXPY, "gfx900"),
+            ]
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ROCm libraries' own test programs, as Debian 13 packages them, on HIP 5.7.1: rocRAND,
-//! hipRAND, rocPRIM, rocThrust, hipCUB, rocBLAS, rocFFT and rocSPARSE; and ROCR's own, which are in
-//! Debian's experimental, on ROCR 7.2.4. A program is a file of the package, a case is one of its
+//! hipRAND, rocPRIM, rocThrust, hipCUB, rocBLAS, hipBLAS, rocSOLVER, hipSOLVER, rocSPARSE, hipSPARSE,
+//! rocFFT and hipFFT; and ROCR's own, which are in Debian's experimental, on ROCR 7.2.4. A program is a file of the package, a case is one of its
 //! tests.
 //!
 //! Mechanism: a program runs whole, without the tests that the expectation file leaves out. What
@@ -23,6 +23,7 @@ use anyhow::{Context, Result};
 
 use super::gtest;
 use super::machine::{Machine, Ran};
+use super::memory::Memory;
 use super::root::{self, WORK};
 use super::select::matches;
 use super::source::Source;
@@ -41,6 +42,8 @@ pub(crate) struct RocmLibrary {
     /// that it is compiled to.
     stub: Option<(&'static str, &'static str)>,
     environment: &'static [(&'static str, &'static str)],
+    /// In its place in a guest, where fewer tests are run.
+    environment_in_guest: Option<&'static [(&'static str, &'static str)]>,
     /// Of the programs.
     arguments: &'static [&'static str],
     /// GoogleTest's pattern of the tests that are asked for.
@@ -82,6 +85,7 @@ const LIBRARY: RocmLibrary = RocmLibrary {
     package: &[],
     stub: None,
     environment: &[],
+    environment_in_guest: None,
     arguments: &[],
     wanted: "*",
     options: &[],
@@ -104,7 +108,10 @@ pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
         "test_rocrand_kernel_philox4x32_10",
         "test_rocrand_linkage",
     ],
-    controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_rocrand_kernel_xorwow", target: "gfx900" }],
+    controls: &[
+        Control::new("cu.handler=v_add_u32", "test_rocrand_kernel_xorwow", "gfx900"),
+        Control::new("driver.invalidation", "test_rocrand_kernel_xorwow", "gfx900").on(Memory::Oversubscribed),
+    ],
     ..LIBRARY
 };
 
@@ -114,7 +121,10 @@ pub(crate) const ROCPRIM: RocmLibrary = RocmLibrary {
     package: &["librocprim-tests"],
     targets: &["gfx900", "gfx90a", "gfx1100"],
     in_guest: &["test_basic", "test_intrinsics", "test_thread", "test_block_reduce", "test_warp*"],
-    controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_warp_load", target: "gfx900" }],
+    controls: &[
+        Control::new("cu.handler=v_mov_b32", "test_warp_load", "gfx900"),
+        Control::new("driver.invalidation", "test_warp_reduce", "gfx900").on(Memory::Oversubscribed),
+    ],
     ..LIBRARY
 };
 
@@ -131,7 +141,7 @@ pub(crate) const ROCTHRUST: RocmLibrary = RocmLibrary {
         "test_thrust_transform_reduce",
         "test_thrust_universal_memory",
     ],
-    controls: &[Control { sabotage: "cu.handler=v_add_u32", unit: "test_thrust_advance", target: "gfx900" }],
+    controls: &[Control::new("cu.handler=v_add_u32", "test_thrust_advance", "gfx900")],
     ..LIBRARY
 };
 
@@ -140,7 +150,7 @@ pub(crate) const HIPCUB: RocmLibrary = RocmLibrary {
     about: "hipCUB's own tests: rocPRIM by CUB's interface",
     package: &["libhipcub-tests"],
     in_guest: &["*"],
-    controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_hipcub_warp_load", target: "gfx900" }],
+    controls: &[Control::new("cu.handler=v_mov_b32", "test_hipcub_warp_load", "gfx900")],
     ..LIBRARY
 };
 
@@ -155,11 +165,7 @@ pub(crate) const ROCBLAS: RocmLibrary = RocmLibrary {
     name: "rocblas",
     about: "rocBLAS's own tests: products of matrices and vectors, against a BLAS of the CPU",
     package: &["librocblas0-tests"],
-    environment: &[
-        ("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack"),
-        ("GTEST_TOTAL_SHARDS", "100"),
-        ("GTEST_SHARD_INDEX", "0"),
-    ],
+    environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "100"), ("GTEST_SHARD_INDEX", "0")],
     wanted: "*quick*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     little_vram: "128M",
@@ -185,6 +191,9 @@ pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     ..LIBRARY
 };
+
+/// Where Debian 13 has the BLAS and the LAPACK that the tests compare with.
+const LAPACK: (&str, &str) = ("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack");
 
 /// ROCR's tests want AMD's library for reading sensors, which Debian has not: ours says that there
 /// are none.
@@ -342,6 +351,10 @@ impl Suite for RocmLibrary {
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         self.environment
+    }
+
+    fn environment_in_guest(&self) -> &'static [(&'static str, &'static str)] {
+        self.environment_in_guest.unwrap_or(self.environment)
     }
 
     fn in_guest(&self) -> &'static [&'static str] {

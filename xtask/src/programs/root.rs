@@ -21,6 +21,7 @@ use anyhow::{ensure, Context, Result};
 
 use super::cache::Cache;
 use crate::apt::{quiet, Apt};
+use crate::lock;
 
 /// Where apt looks for what a suite lacks: Debian's experimental holds changes to sid.
 const BELOW: &[(&str, &str)] = &[("experimental", "sid")];
@@ -78,6 +79,11 @@ impl Root {
             return Ok(root);
         }
         let at = cache.root_of(suite);
+        let _lock = lock::hold(&at, "cargo xtask programs")?;
+        // Another run may have brought them meanwhile.
+        if let Some(root) = Self::find(cache, suite, packages)? {
+            return Ok(root);
+        }
         let (tree, listed) = (at.join("tree"), at.join("status"));
         println!("fetching {} of {suite}", packages.join(", "));
         prepare(&tree).with_context(|| format!("make {}", tree.display()))?;

@@ -99,7 +99,7 @@ impl Suite for Runtimes {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[Control { sabotage: "cu.handler=v_mov_b32", unit: "hip_copies", target: "gfx900" }]
+        const { &[Control::new("cu.handler=v_mov_b32", "hip_copies", "gfx900")] }
     }
 }
 

@@ -76,6 +76,18 @@ pub(crate) struct Control {
     pub(crate) sabotage: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) target: &'static str,
+    /// What the program's device memory is.
+    pub(crate) memory: Memory,
+}
+
+impl Control {
+    pub(crate) const fn new(sabotage: &'static str, unit: &'static str, target: &'static str) -> Control {
+        Control { sabotage, unit, target, memory: Memory::Device }
+    }
+
+    pub(crate) const fn on(self, memory: Memory) -> Control {
+        Control { memory, ..self }
+    }
 }
 
 /// See the module.
@@ -111,6 +123,10 @@ pub(crate) trait Suite: Sync {
     /// What is set when its programs run.
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         &[]
+    }
+    /// In its place in a guest.
+    fn environment_in_guest(&self) -> &'static [(&'static str, &'static str)] {
+        self.environment()
     }
     /// Patterns of the programs that run in a guest if none is asked for by name: all, unless that
     /// takes too long.

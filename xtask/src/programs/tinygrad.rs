@@ -70,7 +70,7 @@ pub(crate) const HARDWARE: Tinygrad = Tinygrad {
     packages: &["python3", "python3-numpy", "python3-pytest", "libllvm19", "clang-19"],
     targets: &["gfx1100"],
     compares: false,
-    controls: &[Control { sabotage: "cu.handler=v_mov_b32", unit: "test_dpp", target: "gfx1100" }],
+    controls: &[Control::new("cu.handler=v_mov_b32", "test_dpp", "gfx1100")],
     in_guest: &["test_dpp", "test_ds"],
 };
 
@@ -89,7 +89,7 @@ pub(crate) const BACKEND: Tinygrad = Tinygrad {
     ],
     targets: &["gfx1100", "gfx942"],
     compares: true,
-    controls: &[Control { sabotage: "cu.handler=v_lshlrev_b32", unit: "test_setitem", target: "gfx1100" }],
+    controls: &[Control::new("cu.handler=v_lshlrev_b32", "test_setitem", "gfx1100")],
     in_guest: &["test_uops", "test_setitem", "test_symbolic_ops"],
 };
 

@@ -150,10 +150,12 @@ impl Suite for Triton {
 
     fn controls(&self) -> &'static [Control] {
         // Of whole numbers: the lowest bit of a sum that is rounded is not noticed.
-        &[
-            Control { sabotage: "cu.handler=v_mfma_i32_32x32x8i8", unit: "matmul_i8", target: "gfx90a" },
-            Control { sabotage: "cu.handler=v_mfma_i32_32x32x8i8", unit: "linear_i8", target: "gfx90a" },
-        ]
+        const {
+            &[
+                Control::new("cu.handler=v_mfma_i32_32x32x8i8", "matmul_i8", "gfx90a"),
+                Control::new("cu.handler=v_mfma_i32_32x32x8i8", "linear_i8", "gfx90a"),
+            ]
+        }
     }
 }
 

@@ -21,7 +21,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context, Result};
-use rustix::fs::{flock, statvfs, FlockOperation};
+use rustix::fs::statvfs;
+
+use crate::lock;
 
 const STAMP: &str = ".vkfd-stamp";
 
@@ -74,14 +76,7 @@ impl Cache {
 
     /// Waits for another setup to end, and keeps others out until the result is dropped.
     pub fn lock(&self) -> Result<File> {
-        fs::create_dir_all(&self.root).with_context(|| format!("create {}", self.root.display()))?;
-        let path = self.root.join("lock");
-        let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            eprintln!("another `cargo xtask vm` sets up {}; waiting for it", self.root.display());
-            flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {}", path.display()))?;
-        }
-        Ok(file)
+        lock::hold(&self.root, "cargo xtask vm")
     }
 
     /// Fails if the file system of the cache has less than `gigabytes` left.
