@@ -184,6 +184,13 @@ status hipMemcpy(void *to, const void *from, size_t bytes, int kind)
 	return hipMemcpyAsync(to, from, bytes, kind, NULL);
 }
 
+status hipMemcpyWithStream(void *to, const void *from, size_t bytes, int kind, stream stream)
+{
+	if (!is_ours(to) && !is_ours(from))
+		return REAL(hipMemcpyWithStream, void *, const void *, size_t, int, void *)(to, from, bytes, kind, stream);
+	return hipMemcpyAsync(to, from, bytes, kind, stream);
+}
+
 status hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind, stream stream)
 {
 	status result = SUCCESS;

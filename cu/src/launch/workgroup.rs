@@ -9,6 +9,12 @@
 //! others not much further ([`SHORT`]). So waves that go through the same memory go together, and
 //! what was brought back serves them all before it goes again: with less memory than the kernel
 //! touches, each wave would else bring all of it back for itself.
+//!
+//! After a barrier the waves go side by side for a while, a few instructions each in turn, more and
+//! more the longer the barrier is past. On hardware they do so all the time, and programs rely on it
+//! unawares: in rocSOLVER's inverse iteration and its Jacobi method all waves read LDS after a
+//! barrier, and the first writes there again, with no barrier between, but only after it has been to
+//! memory, or some hundred instructions later.
 
 use super::spare;
 use crate::exit::{Exit, Refusal, Stop};
@@ -55,12 +61,14 @@ pub enum Turn {
     },
 }
 
-/// Barriers, misses and interrupts of a turn.
-const ROUNDS: u32 = 1024;
+/// Barriers, misses and interrupts of a turn, and stretches.
+const ROUNDS: u32 = 4096;
 /// What is left of a wave's budget after a miss: enough for the access.
 const AFTER_MISS: u32 = 1;
 /// Budget of waves while others wait for memory.
 pub(super) const SHORT: u32 = 256;
+/// So often the waves go side by side after a barrier: about a thousand instructions.
+const SIDE_BY_SIDE: u32 = 20;
 /// Debugger's breakpoint without a debugger: nothing.
 const DEBUGTRAP: u8 = 3;
 /// Valid bits of an event's id in M0.
@@ -107,12 +115,14 @@ pub struct Workgroup {
     slots: Vec<u32>,
     /// A wave had to wait for memory in the last turn.
     missed: bool,
+    /// How often the waves have gone side by side since a barrier.
+    side_by_side: u32,
 }
 
 impl Workgroup {
     pub(super) fn new(id: [u32; 3], group: Group, waves: Vec<Wave>, slots: Vec<u32>) -> Workgroup {
         let states = vec![State::Ready; waves.len()];
-        Workgroup { id, group, waves, states, slots, missed: false }
+        Workgroup { id, group, waves, states, slots, missed: false, side_by_side: SIDE_BY_SIDE }
     }
 
     /// Its waves.
@@ -146,6 +156,9 @@ impl Workgroup {
         let mut budgets = vec![budget; self.waves.len()];
         for _ in 0..ROUNDS {
             let mut ran = false;
+            // An engine runs whole blocks, so that the first ones are longer than that.
+            let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
+            self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
             for ((wave, state), budget) in self.waves.iter_mut().zip(&mut self.states).zip(&mut budgets) {
                 if *state != State::Ready || *budget == 0 {
                     continue;
@@ -158,13 +171,16 @@ impl Workgroup {
                 if self.missed {
                     *budget = SHORT.min(*budget);
                 }
-                let exit = engine.run(wave, &mut self.group, world, *budget);
+                let stretch = stretch.min(*budget);
+                let exit = engine.run(wave, &mut self.group, world, stretch);
                 worked |= exit != Exit::Sleep;
-                if !matches!(exit, Exit::Barrier | Exit::End) {
+                let goes_on = exit == Exit::Yield && stretch < *budget;
+                if !goes_on && !matches!(exit, Exit::Barrier | Exit::End) {
                     gate.leave(world);
                 }
                 match exit {
-                    Exit::Yield | Exit::Sleep => *budget = 0,
+                    Exit::Yield => *budget -= stretch,
+                    Exit::Sleep => *budget = 0,
                     Exit::Barrier => *state = State::Barrier,
                     Exit::End => *state = State::Ended,
                     Exit::Interrupt(event) => world.interrupt(event & EVENT),
@@ -188,6 +204,7 @@ impl Workgroup {
                 for state in self.states.iter_mut().filter(|state| **state == State::Barrier) {
                     *state = State::Ready;
                 }
+                self.side_by_side = if self.waves.len() > 1 { 0 } else { SIDE_BY_SIDE };
             } else if !ran {
                 return Turn::More { waiting: !worked };
             }
@@ -295,6 +312,27 @@ pub(super) mod tests {
         assert_eq!(turn, Turn::More { waiting: true });
         let (turn, _) = group(|_, _| Exit::Barrier);
         assert_eq!(turn, Turn::More { waiting: false }, "barriers without end");
+    }
+
+    #[test]
+    fn after_a_barrier_waves_go_side_by_side() {
+        let mut log = Vec::new();
+        let mut step = |wave: &mut Wave, _: &mut Group| {
+            wave.pc += 1;
+            log.push(wave.index);
+            match wave.pc - 0x100 {
+                2 => Exit::Barrier,
+                5 => Exit::End,
+                _ => Exit::Yield,
+            }
+        };
+        let mut group = launch(Target::Gfx900, [128, 1, 1], [128, 1, 1]).workgroup(0, vec![0, 1], 0);
+        let mut world = Void::default();
+        let turn = |group: &mut Workgroup, step: &mut _, world: &mut _| group.run(&mut Toy(step), world, 1000);
+        assert_eq!(turn(&mut group, &mut step, &mut world), Turn::More { waiting: false });
+        assert_eq!(turn(&mut group, &mut step, &mut world), Turn::Done);
+        // Before it each has its budget at once.
+        assert_eq!(log, [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]);
     }
 
     #[test]
