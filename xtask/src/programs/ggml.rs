@@ -248,7 +248,7 @@ impl Suite for Ggml {
     }
 
     fn targets(&self) -> &'static [&'static str] {
-        &["gfx900", "gfx1100"]
+        &["gfx900", "gfx90a", "gfx1030", "gfx1100"]
     }
 
     fn budget(&self) -> Duration {

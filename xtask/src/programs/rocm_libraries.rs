@@ -158,6 +158,7 @@ pub(crate) const HIPRAND: RocmLibrary = RocmLibrary {
     name: "hiprand",
     about: "hipRAND's own tests: rocRAND by cuRAND's interface",
     package: &["libhiprand1-tests"],
+    in_guest: &["test_hiprand_kernel", "test_hiprand_linkage"],
     ..LIBRARY
 };
 
@@ -166,7 +167,9 @@ pub(crate) const ROCBLAS: RocmLibrary = RocmLibrary {
     about: "rocBLAS's own tests: products of matrices and vectors, against a BLAS of the CPU",
     package: &["librocblas0-tests"],
     environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "100"), ("GTEST_SHARD_INDEX", "0")],
+    environment_in_guest: Some(&[LAPACK, ("GTEST_TOTAL_SHARDS", "5000"), ("GTEST_SHARD_INDEX", "0")]),
     wanted: "*quick*",
+    in_guest: &["*"],
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     little_vram: "128M",
     ..LIBRARY
@@ -177,6 +180,8 @@ pub(crate) const ROCFFT: RocmLibrary = RocmLibrary {
     about: "rocFFT's own tests: Fourier transforms by kernels that it compiles as it goes, against FFTW",
     package: &["librocfft0-tests"],
     environment: &[("GTEST_TOTAL_SHARDS", "1500"), ("GTEST_SHARD_INDEX", "3")],
+    environment_in_guest: Some(&[("GTEST_TOTAL_SHARDS", "15000"), ("GTEST_SHARD_INDEX", "3")]),
+    in_guest: &["*"],
     arguments: &["--R", "2", "--V", "1"],
     options: &["--vram", "4G"],
     ..LIBRARY
@@ -187,6 +192,8 @@ pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
     about: "rocSPARSE's own tests: products, solvers and conversions of sparse matrices",
     package: &["librocsparse0-tests"],
     environment: &[("GTEST_TOTAL_SHARDS", "30"), ("GTEST_SHARD_INDEX", "0")],
+    environment_in_guest: Some(&[("GTEST_TOTAL_SHARDS", "1200"), ("GTEST_SHARD_INDEX", "0")]),
+    in_guest: &["*"],
     wanted: "quick/*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     ..LIBRARY
@@ -194,6 +201,54 @@ pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
 
 /// Where Debian 13 has the BLAS and the LAPACK that the tests compare with.
 const LAPACK: (&str, &str) = ("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack");
+
+pub(crate) const ROCSOLVER: RocmLibrary = RocmLibrary {
+    name: "rocsolver",
+    about: "rocSOLVER's own tests: factorizations and solutions of dense systems, against a LAPACK of the CPU",
+    package: &["librocsolver0-tests"],
+    environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "100"), ("GTEST_SHARD_INDEX", "0")],
+    wanted: "checkin_lapack/*",
+    little_vram: "128M",
+    ..LIBRARY
+};
+
+pub(crate) const HIPSOLVER: RocmLibrary = RocmLibrary {
+    name: "hipsolver",
+    about: "hipSOLVER's own tests: rocSOLVER by cuSOLVER's interface",
+    package: &["libhipsolver0-tests"],
+    environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "10"), ("GTEST_SHARD_INDEX", "0")],
+    wanted: "checkin_lapack/*",
+    little_vram: "128M",
+    ..LIBRARY
+};
+
+pub(crate) const HIPBLAS: RocmLibrary = RocmLibrary {
+    name: "hipblas",
+    about: "hipBLAS's own tests: rocBLAS by cuBLAS's interface",
+    package: &["libhipblas0-tests"],
+    environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "100"), ("GTEST_SHARD_INDEX", "0")],
+    little_vram: "128M",
+    ..LIBRARY
+};
+
+pub(crate) const HIPSPARSE: RocmLibrary = RocmLibrary {
+    name: "hipsparse",
+    about: "hipSPARSE's own tests: rocSPARSE by cuSPARSE's interface",
+    package: &["libhipsparse0-tests"],
+    environment: &[("GTEST_TOTAL_SHARDS", "10"), ("GTEST_SHARD_INDEX", "0")],
+    options: &["--vram", "4G"],
+    ..LIBRARY
+};
+
+pub(crate) const HIPFFT: RocmLibrary = RocmLibrary {
+    name: "hipfft",
+    about: "hipFFT's own tests: rocFFT by cuFFT's interface, against FFTW",
+    package: &["libhipfft0-tests"],
+    environment: &[("GTEST_TOTAL_SHARDS", "1500"), ("GTEST_SHARD_INDEX", "3")],
+    arguments: &["--R", "2", "--V", "1"],
+    options: &["--vram", "4G"],
+    ..LIBRARY
+};
 
 /// ROCR's tests want AMD's library for reading sensors, which Debian has not: ours says that there
 /// are none.
