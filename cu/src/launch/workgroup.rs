@@ -10,11 +10,11 @@
 //! what was brought back serves them all before it goes again: with less memory than the kernel
 //! touches, each wave would else bring all of it back for itself.
 //!
-//! After a barrier the waves go side by side for a while, a few instructions each in turn, more and
-//! more the longer the barrier is past. On hardware they do so all the time, and programs rely on it
-//! unawares: in rocSOLVER's inverse iteration and its Jacobi method all waves read LDS after a
-//! barrier, and the first writes there again, with no barrier between, but only after it has been to
-//! memory, or some hundred instructions later.
+//! After a barrier the waves go side by side for a while, a few instructions each in turn, more
+//! and more the longer the barrier is past. On hardware they do so all the time, and programs rely
+//! on it unawares: in rocSOLVER's inverse iteration and its Jacobi method all waves read LDS after
+//! a barrier, and the first writes there again, with no barrier between, but only after it has
+//! been to memory, or some hundred instructions later.
 
 use super::spare;
 use crate::exit::{Exit, Refusal, Stop};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ROCm libraries' own test programs, as Debian 13 packages them, on HIP 5.7.1: rocRAND,
-//! hipRAND, rocPRIM, rocThrust, hipCUB, rocBLAS, hipBLAS, rocSOLVER, hipSOLVER, rocSPARSE, hipSPARSE,
-//! rocFFT and hipFFT; and ROCR's own, which are in Debian's experimental, on ROCR 7.2.4. A program is a file of the package, a case is one of its
-//! tests.
+//! hipRAND, rocPRIM, rocThrust, hipCUB, rocBLAS, hipBLAS, rocSOLVER, hipSOLVER, rocSPARSE,
+//! hipSPARSE, rocFFT and hipFFT; and ROCR's own, which are in Debian's experimental, on ROCR 7.2.4.
+//! A program is a file of the package, a case is one of its tests.
 //!
 //! Mechanism: a program runs whole, without the tests that the expectation file leaves out. What
 //! comes after a test that took the program with it, or hung, is run anew without it. ROCR's tests
