@@ -42,8 +42,6 @@ pub(crate) struct RocmLibrary {
     /// that it is compiled to.
     stub: Option<(&'static str, &'static str)>,
     environment: &'static [(&'static str, &'static str)],
-    /// In its place in a guest, where fewer tests are run.
-    environment_in_guest: Option<&'static [(&'static str, &'static str)]>,
     /// Of the programs.
     arguments: &'static [&'static str],
     /// GoogleTest's pattern of the tests that are asked for.
@@ -85,7 +83,6 @@ const LIBRARY: RocmLibrary = RocmLibrary {
     package: &[],
     stub: None,
     environment: &[],
-    environment_in_guest: None,
     arguments: &[],
     wanted: "*",
     options: &[],
@@ -167,9 +164,7 @@ pub(crate) const ROCBLAS: RocmLibrary = RocmLibrary {
     about: "rocBLAS's own tests: products of matrices and vectors, against a BLAS of the CPU",
     package: &["librocblas0-tests"],
     environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "100"), ("GTEST_SHARD_INDEX", "0")],
-    environment_in_guest: Some(&[LAPACK, ("GTEST_TOTAL_SHARDS", "5000"), ("GTEST_SHARD_INDEX", "0")]),
     wanted: "*quick*",
-    in_guest: &["*"],
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     little_vram: "128M",
     ..LIBRARY
@@ -180,8 +175,6 @@ pub(crate) const ROCFFT: RocmLibrary = RocmLibrary {
     about: "rocFFT's own tests: Fourier transforms by kernels that it compiles as it goes, against FFTW",
     package: &["librocfft0-tests"],
     environment: &[("GTEST_TOTAL_SHARDS", "1500"), ("GTEST_SHARD_INDEX", "3")],
-    environment_in_guest: Some(&[("GTEST_TOTAL_SHARDS", "15000"), ("GTEST_SHARD_INDEX", "3")]),
-    in_guest: &["*"],
     arguments: &["--R", "2", "--V", "1"],
     options: &["--vram", "4G"],
     ..LIBRARY
@@ -192,10 +185,9 @@ pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
     about: "rocSPARSE's own tests: products, solvers and conversions of sparse matrices",
     package: &["librocsparse0-tests"],
     environment: &[("GTEST_TOTAL_SHARDS", "30"), ("GTEST_SHARD_INDEX", "0")],
-    environment_in_guest: Some(&[("GTEST_TOTAL_SHARDS", "1200"), ("GTEST_SHARD_INDEX", "0")]),
-    in_guest: &["*"],
     wanted: "quick/*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
+    little_vram: "128M",
     ..LIBRARY
 };
 
@@ -406,10 +398,6 @@ impl Suite for RocmLibrary {
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         self.environment
-    }
-
-    fn environment_in_guest(&self) -> &'static [(&'static str, &'static str)] {
-        self.environment_in_guest.unwrap_or(self.environment)
     }
 
     fn in_guest(&self) -> &'static [&'static str] {

@@ -142,11 +142,7 @@ impl Session<'_> {
         let at = self.cache.built(self.suite.name(), self.suite.kept_for(self.target), name);
         let left_out = self.expected.left_out(name, self.target);
         let Session { suite, source, root, target, memory, ref used, .. } = *self;
-        let environment = match self.machine {
-            Machine::Here(_) => suite.environment(),
-            Machine::Guest(_) => suite.environment_in_guest(),
-        };
-        let little_vram = suite.little_vram();
+        let (environment, little_vram) = (suite.environment(), suite.little_vram());
         let unit = Unit { name, target, source, root, at: &at, left_out, environment, memory, little_vram, used };
         let commands = |at: &Path| {
             let mut commands = self.suite.compile(&unit, shared)?;

@@ -124,10 +124,6 @@ pub(crate) trait Suite: Sync {
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
-    /// In its place in a guest.
-    fn environment_in_guest(&self) -> &'static [(&'static str, &'static str)] {
-        self.environment()
-    }
     /// Patterns of the programs that run in a guest if none is asked for by name: all, unless that
     /// takes too long.
     fn in_guest(&self) -> &'static [&'static str] {
