@@ -209,9 +209,7 @@ pub(crate) const HIPSOLVER: RocmLibrary = RocmLibrary {
     about: "hipSOLVER's own tests: rocSOLVER by cuSOLVER's interface",
     package: &["libhipsolver0-tests"],
     environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "10"), ("GTEST_SHARD_INDEX", "0")],
-    wanted: "checkin_lapack/*",
-    little_vram: "128M",
-    ..LIBRARY
+    ..ROCSOLVER
 };
 
 pub(crate) const HIPBLAS: RocmLibrary = RocmLibrary {
@@ -236,10 +234,7 @@ pub(crate) const HIPFFT: RocmLibrary = RocmLibrary {
     name: "hipfft",
     about: "hipFFT's own tests: rocFFT by cuFFT's interface, against FFTW",
     package: &["libhipfft0-tests"],
-    environment: &[("GTEST_TOTAL_SHARDS", "1500"), ("GTEST_SHARD_INDEX", "3")],
-    arguments: &["--R", "2", "--V", "1"],
-    options: &["--vram", "4G"],
-    ..LIBRARY
+    ..ROCFFT
 };
 
 /// ROCR's tests want AMD's library for reading sensors, which Debian has not: ours says that there
