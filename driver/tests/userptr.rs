@@ -4,8 +4,9 @@
 mod sim;
 
 use sim::{Rig, WRITABLE_USERPTR};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use vkfd_driver::errno::{Errno, Reason};
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
@@ -244,6 +245,48 @@ fn a_range_that_has_gone_keeps_no_entries_and_the_others_go_on() {
     rig.map(handle).unwrap();
     rig.check(VA, &list);
     assert_eq!(rig.ranges(handle)[7].state, vkfd_uapi::vkfd::RANGE_VALID);
+}
+
+#[test]
+fn memory_that_comes_back_soon_is_found_while_the_queues_run() {
+    let (rig, list, handle) = mapped(scattered(20));
+    let state = || rig.ranges(handle)[7].state;
+    // On a busy machine the memory may be back too late for the last look: then once more.
+    let found = (0..20).any(|_| {
+        rig.mm.unmap(list[7].0, list[7].1);
+        rig.settle();
+        let evictions = rig.info().evictions;
+        assert_eq!(state(), vkfd_uapi::vkfd::RANGE_GONE);
+        // Nobody is told of memory that was not there before.
+        rig.mm.map(list[7].0, list[7].1, true);
+        let until = Instant::now() + Duration::from_millis(500);
+        while state() != vkfd_uapi::vkfd::RANGE_VALID && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(rig.info().evictions, evictions);
+        state() == vkfd_uapi::vkfd::RANGE_VALID
+    });
+    assert!(found);
+    rig.check(VA, &list);
+}
+
+#[test]
+fn memory_that_stays_away_is_looked_for_a_few_times_only() {
+    let (rig, list, handle) = mapped(scattered(20));
+    rig.mm.unmap(list[7].0, list[7].1);
+    rig.settle();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = looks.clone();
+    rig.mm.after_fault(move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    std::thread::sleep(Duration::from_millis(400));
+    let looked = looks.load(Ordering::SeqCst);
+    assert!((1..=6).contains(&looked), "{looked}");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(looks.load(Ordering::SeqCst), looked);
+    assert_eq!(rig.ranges(handle)[7].state, vkfd_uapi::vkfd::RANGE_GONE);
+    assert!(!rig.gpu.is_suspended());
 }
 
 #[test]

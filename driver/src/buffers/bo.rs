@@ -453,7 +453,7 @@ impl Bo {
         }
         inner.freed = true;
         if let Backing::Userptr(object) = &self.backing {
-            // Unmapped, so it does not get on the list again.
+            // Unmapped, so it does not get on a list again.
             object.process().eviction().lock().forget(self.number);
         }
         inner.charge = None;
@@ -497,6 +497,25 @@ impl Bo {
         let Some(windows) = &inner.windows else { return Ok(false) };
         let converged = revalidate::converge(object, &inner.reservation, windows, Missing::Note, Wanted::All)?;
         Ok(converged.left > 0 && !object.lock().maps().is_empty())
+    }
+
+    /// Looks for memory that a restore did not find, while the queues run. If that does not settle
+    /// they stop until the next restore has.
+    pub fn look_again(&self) -> Result {
+        let Some(object) = self.userptr() else { return Ok(()) };
+        let inner = self.reserve()?;
+        let Some(windows) = &inner.windows else { return Ok(()) };
+        {
+            let mut state = object.lock();
+            state.no_longer_lacking();
+            state.retry_missing();
+        }
+        let converged = revalidate::converge(object, &inner.reservation, windows, Missing::Note, Wanted::All);
+        if converged.as_ref().is_ok_and(|converged| converged.left == 0) {
+            return Ok(());
+        }
+        object.request_restore(&mut object.lock());
+        converged.map(|_| ())
     }
 
     /// Restores for a fault of GPU number `gpu` at object page `page`: whether the device is to try

@@ -40,6 +40,9 @@ use core::time::Duration;
 /// From an invalidation to the first try to restore, as KFD has it: more invalidations usually
 /// follow.
 const RESTORE_PAUSE: Duration = Duration::from_millis(1);
+/// How often memory that a restore did not find is looked for again: after 2, 4, ... 64 ms. An
+/// allocator that gives memory back and takes it anew is done by then.
+const LOOKS: u32 = 6;
 
 /// What the process lock guards.
 pub struct Inner {
@@ -79,9 +82,12 @@ pub struct Process {
     pid: u32,
     xnack: AtomicBool,
     restore: Work<Process>,
+    look: Work<Process>,
     fault_work: Work<Process>,
     /// Restores in a row that did not finish.
     restore_tries: AtomicU32,
+    /// Looks for memory since a restore last lacked some.
+    looks: AtomicU32,
 }
 
 impl Process {
@@ -119,8 +125,10 @@ impl Process {
             pid,
             xnack: AtomicBool::new(false),
             restore: Work::new("vkfd-restore", Self::run_restore)?,
+            look: Work::new("vkfd-look", Self::run_look)?,
             fault_work: Work::new("vkfd-fault", Self::serve_faults)?,
             restore_tries: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
         })
     }
 
@@ -355,17 +363,11 @@ impl Process {
     fn run_restore(self: &Arc<Self>) {
         self.counters.restore_runs.add(1);
         let waiting = self.eviction.lock().waiting();
+        let mut lacks = false;
         for _ in 0..waiting {
-            let bo = {
-                // Both locks at once: an object leaves the list before its number is free for
-                // another.
-                let inner = self.lock();
-                let Some(number) = self.eviction.lock().take_waiting() else { break };
-                inner.bos.get(number).cloned()
-            };
-            let Some(bo) = bo else { continue };
+            let Some(bo) = self.listed(crate::eviction::State::take_waiting) else { continue };
             match bo.restore() {
-                Ok(false) => {}
+                Ok(false) => lacks |= note_lack(&bo),
                 // Invalidated meanwhile, or no memory just now: once more, later.
                 Ok(true) | Err(_) => {
                     if let Some(object) = bo.userptr() {
@@ -373,6 +375,10 @@ impl Process {
                     }
                 }
             }
+        }
+        if lacks {
+            self.looks.store(0, Ordering::Relaxed);
+            self.schedule_look();
         }
         // In a statement of its own: the lock is not held over the restore.
         let svm = self.eviction.lock().take_svm();
@@ -397,10 +403,42 @@ impl Process {
         self.schedule_restore();
     }
 
+    /// The object that `take` takes off a list of the eviction's.
+    fn listed(&self, take: fn(&mut crate::eviction::State) -> Option<u32>) -> Option<Arc<Bo>> {
+        // Both locks at once: an object leaves the list before its number is free for another.
+        let inner = self.lock();
+        let number = take(&mut self.eviction.lock())?;
+        inner.bos.get(number).cloned()
+    }
+
+    fn schedule_look(self: &Arc<Self>) {
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed).min(LOOKS);
+        self.look.schedule(self, RESTORE_PAUSE.saturating_mul(2 << looks));
+    }
+
+    /// One look for memory that a restore did not find, with the queues running. Whoever takes
+    /// memory anew where some was registered tells nobody, and a GPU without XNACK cannot ask. The
+    /// last look gives up: what comes back later is found where KFD finds it, too, at the next
+    /// invalidation or MAP. O(gone ranges).
+    fn run_look(self: &Arc<Self>) {
+        let lacking = self.eviction.lock().lacking();
+        let is_last = self.looks.load(Ordering::Relaxed) >= LOOKS;
+        let mut lacks = false;
+        for _ in 0..lacking {
+            let Some(bo) = self.listed(crate::eviction::State::take_lacking) else { continue };
+            // What failed waits for a restore.
+            lacks |= bo.look_again().is_ok() && !is_last && note_lack(&bo);
+        }
+        if lacks {
+            self.schedule_look();
+        }
+    }
+
     /// Ends the process: queues, mappings, objects, VMs, all of it. Nothing of it runs any more
     /// when this returns.
     pub fn release(&self) {
         self.restore.stop();
+        self.look.stop();
         // Served is what has begun, and no more.
         self.faults.close();
         self.fault_work.stop();
@@ -453,4 +491,8 @@ impl Process {
         drop(inner);
         drop(removed);
     }
+}
+
+fn note_lack(bo: &Bo) -> bool {
+    bo.userptr().is_some_and(|object| object.note_lack(&mut object.lock()))
 }

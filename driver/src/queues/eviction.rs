@@ -7,6 +7,9 @@
 //! queues go on when it finds it empty, under the same lock: so an invalidation is either seen by
 //! that look, or stops the queues again.
 //!
+//! Objects with ranges that had no memory at their restore are on a second list, once each, as long
+//! as the driver goes on looking for that memory. Their queues run.
+//!
 //! One lock (rank `Eviction`, taken in reclaim) guards everything here; room on both lists is made
 //! beforehand.
 
@@ -19,6 +22,7 @@ use crate::os::{Arc, Mutex, MutexGuard, Vec};
 pub struct State {
     evicted: bool,
     waiting: Vec<u32>,
+    lacking: Vec<u32>,
     /// SVM memory waits, too.
     svm: bool,
     vms: Vec<(Arc<dyn Gpu>, Vmid)>,
@@ -33,7 +37,7 @@ pub type Guard<'a> = MutexGuard<'a, State>;
 impl Eviction {
     /// Running, nothing waits.
     pub fn new() -> Result<Self> {
-        let state = State { evicted: false, waiting: Vec::new(), svm: false, vms: Vec::new() };
+        let state = State { evicted: false, waiting: Vec::new(), lacking: Vec::new(), svm: false, vms: Vec::new() };
         Ok(Self(Mutex::new(Rank::Eviction, state)?))
     }
 
@@ -47,20 +51,17 @@ impl Eviction {
         self.0.try_lock()
     }
 
-    /// Makes sure that `objects` can wait at once.
+    /// Makes sure that `objects` can wait, or lack memory, at once.
     pub fn make_room(&self, objects: usize) -> Result {
         // Allocated outside of the lock; what is replaced is freed outside of it, too.
-        if self.lock().waiting.capacity() >= objects {
+        if self.lock().lacking.capacity() >= objects {
             return Ok(());
         }
-        let mut bigger = Vec::with_capacity(objects.next_power_of_two())?;
+        let room = objects.next_power_of_two();
+        let (mut waiting, mut lacking) = (Vec::with_capacity(room)?, Vec::with_capacity(room)?);
         let mut state = self.lock();
-        if state.waiting.capacity() < bigger.capacity() {
-            for number in state.waiting.iter() {
-                bigger.push_reserved(*number);
-            }
-            core::mem::swap(&mut state.waiting, &mut bigger);
-        }
+        move_to(&mut state.waiting, &mut waiting);
+        move_to(&mut state.lacking, &mut lacking);
         drop(state);
         Ok(())
     }
@@ -85,7 +86,18 @@ impl Eviction {
     /// Bytes of memory held.
     pub fn memory(&self) -> u64 {
         let state = self.lock();
-        state.waiting.memory().saturating_add(state.vms.memory())
+        let lists = state.waiting.memory().saturating_add(state.lacking.memory());
+        lists.saturating_add(state.vms.memory())
+    }
+}
+
+/// Makes `list` the larger of the two, with what is in it; `other` is then to be freed.
+fn move_to(list: &mut Vec<u32>, other: &mut Vec<u32>) {
+    if list.capacity() < other.capacity() {
+        for number in list.iter() {
+            other.push_reserved(*number);
+        }
+        core::mem::swap(list, other);
     }
 }
 
@@ -140,10 +152,28 @@ impl State {
         self.waiting.pop()
     }
 
-    /// Takes an object off the list: it is being freed. O(waiting).
+    /// Puts an object on the list of those that lack memory; the caller knows that it is not on it.
+    pub fn lack(&mut self, object: u32) {
+        let queued = self.lacking.push_reserved(object);
+        debug_assert!(queued, "room was made when the object was");
+    }
+
+    /// How many lack memory.
+    pub fn lacking(&self) -> usize {
+        self.lacking.len()
+    }
+
+    /// Takes one that lacks memory.
+    pub fn take_lacking(&mut self) -> Option<u32> {
+        self.lacking.pop()
+    }
+
+    /// Takes an object off both lists: it is being freed. O(waiting and lacking).
     pub fn forget(&mut self, object: u32) {
-        if let Some(at) = self.waiting.iter().position(|w| *w == object) {
-            self.waiting.swap_remove(at);
+        for list in [&mut self.waiting, &mut self.lacking] {
+            if let Some(at) = list.iter().position(|number| *number == object) {
+                list.swap_remove(at);
+            }
         }
     }
 

@@ -87,6 +87,8 @@ pub struct State {
     maps: Vec<Mapping>,
     /// On the eviction's waiting list.
     waiting: bool,
+    /// On its list of those that lack memory.
+    lacking: bool,
     /// How much a GPU's fault brings.
     reach: Reach,
 }
@@ -148,6 +150,7 @@ impl Userptr {
             unseen: ranges.len(),
             maps: Vec::with_capacity(process.gpu_count())?,
             waiting: false,
+            lacking: false,
             reach: Reach::default(),
         };
         // By address: neighbours are faulted in together however the caller's array orders them.
@@ -237,6 +240,16 @@ impl Userptr {
             self.evict(state, &mut self.process.eviction().lock(), true);
         }
         wanted
+    }
+
+    /// Puts this object on the list of those that lack memory if it is mapped and has ranges that
+    /// are gone or denied. Whether it has.
+    pub fn note_lack(&self, state: &mut State) -> bool {
+        let lacks = state.missing > 0 && !state.maps.is_empty();
+        if lacks && !core::mem::replace(&mut state.lacking, true) {
+            self.process.eviction().lock().lack(self.number);
+        }
+        lacks
     }
 
     fn evict(&self, state: &mut State, eviction: &mut crate::eviction::State, blockable: bool) {
@@ -503,6 +516,11 @@ impl State {
     /// The restore has taken the object off the waiting list.
     pub fn no_longer_waiting(&mut self) {
         self.waiting = false;
+    }
+
+    /// The object has been taken off the list of those that lack memory.
+    pub fn no_longer_lacking(&mut self) {
+        self.lacking = false;
     }
 }
 
