@@ -13,12 +13,14 @@ class Hip:
 
     def __init__(self, library: str) -> None:
         self.library = ctypes.CDLL(library)
+        # What was loaded before HIP may stand for some of its functions.
+        self.before = ctypes.CDLL(None)
         self.library.hipGetErrorString.restype = ctypes.c_char_p
         self.call("hipInit", 0)
         self.call("hipSetDevice", 0)
 
     def call(self, name: str, *arguments: object) -> None:
-        error = getattr(self.library, name)(*arguments)
+        error = getattr(self.before, name, getattr(self.library, name))(*arguments)
         if error:
             raise RuntimeError(f"{name}: {self.library.hipGetErrorString(error).decode()}")
 
