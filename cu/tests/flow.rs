@@ -61,6 +61,14 @@ const FORK: &[u32] = &[
     0xbf81_0000, // s_endpgm
 ];
 
+#[rustfmt::skip]
+const CLOCKS: &[u32] = &[
+    0xf490_0100, 0, // s_memtime s[4:5]
+    0xf494_0180, 0, // s_memrealtime s[6:7]
+    0xb908_981d, // s_getreg_b32 s8, hwreg(HW_REG_SHADER_CYCLES, 0, 20)
+    0xbf81_0000, // s_endpgm
+];
+
 fn run(words: &[u32], mut wave: Wave) -> (Wave, Exit) {
     let mut world = Flat::new(BASE, 1);
     world.write_words(BASE, words);
@@ -99,6 +107,12 @@ fn registers_through_m0_hardware_registers_and_calls() {
     assert_eq!((wave.scalar[31], wave.mode.0 & 0x3ff), (0x3f3, 0x3f3));
     assert_eq!((wave.scalar[40], wave.scalar[41]), (1, 1), "both calls");
     assert_eq!(wave.pair(36), BASE + 4 * 22, "where the first call came from");
+}
+
+#[test]
+fn the_shaders_clock_is_not_the_gpus() {
+    let (wave, exit) = run_on_both(CLOCKS, wave(Target::Gfx1030));
+    assert_eq!((exit, wave.pair(4), wave.pair(6), wave.scalar[8]), (Exit::End, 1600, 100, 1600));
 }
 
 #[test]

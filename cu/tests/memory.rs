@@ -447,6 +447,10 @@ impl World for Leaky {
     fn clock(&self) -> u64 {
         0
     }
+
+    fn cycles(&self) -> u64 {
+        0
+    }
 }
 
 #[test]

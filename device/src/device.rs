@@ -182,6 +182,7 @@ impl Device {
             vram_bytes: model.vram_bytes,
             family: model.target.family(),
             target: model.target.machine_code(),
+            shader_mhz: vkfd_driver::model::Model::of(model.target.version()).clock_mhz,
             threads: model.threads,
             name: model.target.to_string(),
             ..Config::default()

@@ -253,6 +253,7 @@ impl Machine {
                 vram_bytes: options.vram_bytes,
                 family: options.target.family(),
                 target: options.target.machine_code(),
+                shader_mhz: options.gpu_properties(i).model.clock_mhz,
                 threads: options.threads,
                 profile: options.profile.clone(),
                 name: options.target.to_string(),

@@ -123,6 +123,10 @@ impl World for Seam<'_> {
         self.0.clock()
     }
 
+    fn cycles(&self) -> u64 {
+        self.0.cycles()
+    }
+
     fn retired(&mut self, instructions: u64) {
         self.0.retired(instructions);
     }

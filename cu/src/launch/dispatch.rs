@@ -352,6 +352,10 @@ mod tests {
         fn clock(&self) -> u64 {
             0
         }
+
+        fn cycles(&self) -> u64 {
+            0
+        }
     }
 
     #[test]

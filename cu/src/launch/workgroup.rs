@@ -276,6 +276,10 @@ pub(super) mod tests {
         fn clock(&self) -> u64 {
             0
         }
+
+        fn cycles(&self) -> u64 {
+            0
+        }
     }
 
     /// Runs one group of four waves of 64.

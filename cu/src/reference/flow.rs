@@ -165,7 +165,7 @@ fn run<W: World>(inst: &Inst, wave: &mut Wave, group: &Group, world: &mut W) -> 
         }
         Op::SCbranchJoin => join(wave, low32(uniform(wave, group, src, Kind::B32)?))?,
         Op::SGetregB32 => {
-            let value = Field::new(inst.imm).get(wave, group, world.clock());
+            let value = Field::new(inst.imm).get(wave, group, world.cycles());
             set_scalar(wave, inst.dst, Kind::B32, value.into())?;
             Next::Following
         }

@@ -35,8 +35,8 @@ impl Field {
     }
 
     /// The field's value.
-    pub(crate) fn get(self, wave: &Wave, group: &Group, clock: u64) -> u32 {
-        read(self.register, wave, group, clock) >> self.offset & self.mask()
+    pub(crate) fn get(self, wave: &Wave, group: &Group, cycles: u64) -> u32 {
+        read(self.register, wave, group, cycles) >> self.offset & self.mask()
     }
 
     /// Sets the field. Registers that programs cannot write stay.
@@ -56,7 +56,7 @@ impl Field {
     }
 }
 
-fn read(register: u32, wave: &Wave, group: &Group, clock: u64) -> u32 {
+fn read(register: u32, wave: &Wave, group: &Group, cycles: u64) -> u32 {
     let low = |value: u64| u32::try_from(value & 0xffff_ffff).unwrap_or(0);
     let index = u32::from(wave.index);
     match register {
@@ -78,7 +78,7 @@ fn read(register: u32, wave: &Wave, group: &Group, clock: u64) -> u32 {
         MEM_BASES => group.apertures.private >> 16 | group.apertures.shared >> 16 << 16,
         FLAT_SCR_LO if wave.target.is_rdna() => low(wave.flat_scratch),
         FLAT_SCR_HI if wave.target.is_rdna() => low(wave.flat_scratch >> 32),
-        SHADER_CYCLES => low(clock) & 0xf_ffff,
+        SHADER_CYCLES => low(cycles) & 0xf_ffff,
         _ => 0,
     }
 }

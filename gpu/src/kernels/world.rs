@@ -8,7 +8,7 @@
 //! engines ask.
 
 use crate::access::Port;
-use crate::clock::clock;
+use crate::clock::{clock, cycles};
 use crate::fault::{Access, FaultReason};
 use crate::queue_error::Stop;
 use crate::tally::Tally;
@@ -131,6 +131,10 @@ impl World for Surroundings<'_> {
 
     fn clock(&self) -> u64 {
         clock()
+    }
+
+    fn cycles(&self) -> u64 {
+        cycles(self.port.shared.config.shader_mhz)
     }
 
     fn retired(&mut self, instructions: u64) {

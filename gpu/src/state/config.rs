@@ -32,6 +32,8 @@ pub struct Config {
     pub target: Option<Target>,
     /// Kernels run on the reference engine, which says what instructions mean and is slow.
     pub reference: bool,
+    /// The shaders' clock, in MHz.
+    pub shader_mhz: u32,
     /// Threads that run a kernel, the queue's own included; 0 for as many as there are processors.
     /// With 1, the order in which a kernel's work-groups run is always the same.
     pub threads: usize,
@@ -50,6 +52,7 @@ impl Default for Config {
             family: Family::Gfx9,
             target: Some(Target::Gfx900),
             reference: false,
+            shader_mhz: 1600,
             threads: 0,
             profile: Arc::new(Profile::new(None)),
             name: "gfx900".into(),

@@ -42,6 +42,10 @@ impl World for Nothing {
     fn clock(&self) -> u64 {
         0
     }
+
+    fn cycles(&self) -> u64 {
+        0
+    }
 }
 
 /// Two addresses: bytes at each, and what their offsets count.

@@ -136,8 +136,8 @@ pub(super) fn knows(op: Op) -> bool {
 pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, world: &mut W) -> Result<(), Exit> {
     match inst.op {
         Op::SMemtime | Op::SMemrealtime => {
-            let clock = world.clock();
-            return set(wave, inst.dst, &[clock as u32, (clock >> 32) as u32]);
+            let ticks = if inst.op == Op::SMemtime { world.cycles() } else { world.clock() };
+            return set(wave, inst.dst, &[ticks as u32, (ticks >> 32) as u32]);
         }
         op if does_nothing(op) => return Ok(()),
         _ => {}

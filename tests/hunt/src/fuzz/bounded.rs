@@ -128,6 +128,10 @@ impl World for Bounded {
     fn clock(&self) -> u64 {
         7
     }
+
+    fn cycles(&self) -> u64 {
+        7
+    }
 }
 
 /// So that accesses outside end in an error and not in a signal.
