@@ -49,6 +49,12 @@ const QUICK: &[&str] = &[
 const SHARING: &[&str] = &["device/hipIpc"];
 /// Categories whose tests want several GPUs have them.
 const SEVERAL: &[&str] = &[
+    "atomics/atomicAnd_system",
+    "atomics/atomicExch_system",
+    "atomics/atomicMax_system",
+    "atomics/atomicMin_system",
+    "atomics/atomicOr_system",
+    "atomics/atomicXor_system",
     "cooperativeGrps/hipCGMultiGridGroupType_old",
     "cooperativeGrps/hipLaunchCooperativeKernelMultiDevice_old",
     "device/",
@@ -65,6 +71,9 @@ const SEVERAL: &[&str] = &[
     "synchronization/cache_coherency_gpu_gpu",
     "threadfence/",
 ];
+
+/// A program that fills more memory than a GPU has by default.
+const LARGE: &str = "memory/hipMemset";
 
 impl HipCatch {
     /// Names of cases as one argument of Catch2's.
@@ -164,6 +173,8 @@ impl Suite for HipCatch {
     fn options(&self, unit: &str) -> &'static [&'static str] {
         if SEVERAL.iter().any(|start| unit.starts_with(start)) {
             &["--gpus", "2"]
+        } else if unit == LARGE {
+            &["--vram", "8G"]
         } else {
             &[]
         }

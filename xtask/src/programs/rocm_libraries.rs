@@ -9,7 +9,8 @@
 //! run each in a process of its own: ROCR 7.2.4 starts but once in a process where the GPU's
 //! firmware is not said to have a debugger, since it leaves the driver open then.
 //!
-//! Of programs with very many tests each N-th is run, by GoogleTest's own sharding.
+//! Of programs with very many tests each N-th is run, by GoogleTest's own sharding; in a guest, where
+//! the processor is emulated, fewer.
 //!
 //! Limits: programs are not compiled here, so that a target is one that Debian compiled for.
 
@@ -41,7 +42,9 @@ pub(crate) struct RocmLibrary {
     /// What its programs need and Debian has not, as a source in xtask/programs and the library
     /// that it is compiled to.
     stub: Option<(&'static str, &'static str)>,
-    environment: &'static [(&'static str, &'static str)],
+    environment: Environment,
+    /// In a guest; none if it is the same.
+    in_guest_environment: Option<Environment>,
     /// Of the programs.
     arguments: &'static [&'static str],
     /// GoogleTest's pattern of the tests that are asked for.
@@ -55,6 +58,8 @@ pub(crate) struct RocmLibrary {
     in_guest: &'static [&'static str],
     controls: &'static [Control],
 }
+
+type Environment = &'static [(&'static str, &'static str)];
 
 /// What the tests of a library are written with.
 #[derive(Clone, Copy)]
@@ -83,6 +88,7 @@ const LIBRARY: RocmLibrary = RocmLibrary {
     package: &[],
     stub: None,
     environment: &[],
+    in_guest_environment: None,
     arguments: &[],
     wanted: "*",
     options: &[],
@@ -163,7 +169,7 @@ pub(crate) const ROCBLAS: RocmLibrary = RocmLibrary {
     name: "rocblas",
     about: "rocBLAS's own tests: products of matrices and vectors, against a BLAS of the CPU",
     package: &["librocblas0-tests"],
-    environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "100"), ("GTEST_SHARD_INDEX", "0")],
+    environment: &[LAPACK, one_in("100"), FIRST],
     wanted: "*quick*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     little_vram: "128M",
@@ -174,7 +180,7 @@ pub(crate) const ROCFFT: RocmLibrary = RocmLibrary {
     name: "rocfft",
     about: "rocFFT's own tests: Fourier transforms by kernels that it compiles as it goes, against FFTW",
     package: &["librocfft0-tests"],
-    environment: &[("GTEST_TOTAL_SHARDS", "1500"), ("GTEST_SHARD_INDEX", "3")],
+    environment: &[one_in("1500"), ("GTEST_SHARD_INDEX", "3")],
     arguments: &["--R", "2", "--V", "1"],
     options: &["--vram", "4G"],
     ..LIBRARY
@@ -184,12 +190,20 @@ pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
     name: "rocsparse",
     about: "rocSPARSE's own tests: products, solvers and conversions of sparse matrices",
     package: &["librocsparse0-tests"],
-    environment: &[("GTEST_TOTAL_SHARDS", "30"), ("GTEST_SHARD_INDEX", "0")],
+    environment: &[one_in("30"), FIRST],
     wanted: "quick/*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     little_vram: "128M",
     ..LIBRARY
 };
+
+/// How GoogleTest is told the part of a program's tests to run: one in so many, from the first on or
+/// another.
+const fn one_in(shards: &'static str) -> (&'static str, &'static str) {
+    ("GTEST_TOTAL_SHARDS", shards)
+}
+
+const FIRST: (&str, &str) = ("GTEST_SHARD_INDEX", "0");
 
 /// Where Debian 13 has the BLAS and the LAPACK that the tests compare with.
 const LAPACK: (&str, &str) = ("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack");
@@ -198,7 +212,9 @@ pub(crate) const ROCSOLVER: RocmLibrary = RocmLibrary {
     name: "rocsolver",
     about: "rocSOLVER's own tests: factorizations and solutions of dense systems, against a LAPACK of the CPU",
     package: &["librocsolver0-tests"],
-    environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "100"), ("GTEST_SHARD_INDEX", "0")],
+    environment: &[LAPACK, one_in("100"), FIRST],
+    in_guest_environment: Some(&[LAPACK, one_in("2000"), FIRST]),
+    in_guest: &["*"],
     wanted: "checkin_lapack/*",
     little_vram: "128M",
     ..LIBRARY
@@ -208,7 +224,8 @@ pub(crate) const HIPSOLVER: RocmLibrary = RocmLibrary {
     name: "hipsolver",
     about: "hipSOLVER's own tests: rocSOLVER by cuSOLVER's interface",
     package: &["libhipsolver0-tests"],
-    environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "10"), ("GTEST_SHARD_INDEX", "0")],
+    environment: &[LAPACK, one_in("10"), FIRST],
+    in_guest_environment: Some(&[LAPACK, one_in("200"), FIRST]),
     ..ROCSOLVER
 };
 
@@ -216,7 +233,9 @@ pub(crate) const HIPBLAS: RocmLibrary = RocmLibrary {
     name: "hipblas",
     about: "hipBLAS's own tests: rocBLAS by cuBLAS's interface",
     package: &["libhipblas0-tests"],
-    environment: &[LAPACK, ("GTEST_TOTAL_SHARDS", "100"), ("GTEST_SHARD_INDEX", "0")],
+    environment: &[LAPACK, one_in("100"), FIRST],
+    in_guest_environment: Some(&[LAPACK, one_in("2000"), FIRST]),
+    in_guest: &["*"],
     little_vram: "128M",
     ..LIBRARY
 };
@@ -225,7 +244,9 @@ pub(crate) const HIPSPARSE: RocmLibrary = RocmLibrary {
     name: "hipsparse",
     about: "hipSPARSE's own tests: rocSPARSE by cuSPARSE's interface",
     package: &["libhipsparse0-tests"],
-    environment: &[("GTEST_TOTAL_SHARDS", "10"), ("GTEST_SHARD_INDEX", "0")],
+    environment: &[one_in("10"), FIRST],
+    in_guest_environment: Some(&[one_in("400"), FIRST]),
+    in_guest: &["*"],
     options: &["--vram", "4G"],
     ..LIBRARY
 };
@@ -234,6 +255,8 @@ pub(crate) const HIPFFT: RocmLibrary = RocmLibrary {
     name: "hipfft",
     about: "hipFFT's own tests: rocFFT by cuFFT's interface, against FFTW",
     package: &["libhipfft0-tests"],
+    in_guest_environment: Some(&[one_in("45000"), FIRST]),
+    in_guest: &["*"],
     ..ROCFFT
 };
 
@@ -266,6 +289,8 @@ impl RocmLibrary {
 
     fn start(&self, machine: &Machine, unit: &Unit<'_>, arguments: &[&str]) -> Result<Ran> {
         let program = format!("{}/{}", self.directory(), unit.name);
+        let environment = self.in_guest_environment.filter(|_| matches!(machine, Machine::Guest(_)));
+        let unit = &Unit { environment: environment.unwrap_or(self.environment), left_out: Vec::new(), ..*unit };
         machine.run_in_root(unit, &program, self.options(unit.name), arguments, self.patience())
     }
 
@@ -391,7 +416,7 @@ impl Suite for RocmLibrary {
         self.little_vram
     }
 
-    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+    fn environment(&self) -> Environment {
         self.environment
     }
 
