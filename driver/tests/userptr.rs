@@ -290,6 +290,17 @@ fn memory_that_stays_away_is_looked_for_a_few_times_only() {
 }
 
 #[test]
+fn with_xnack_memory_that_comes_back_is_left_to_faults() {
+    let (rig, list, handle) = mapped(scattered(20));
+    rig.mm.unmap(list[7].0, list[7].1);
+    rig.settle();
+    rig.process.set_xnack(true).unwrap();
+    rig.mm.map(list[7].0, list[7].1, true);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_ne!(rig.ranges(handle)[7].state, vkfd_uapi::vkfd::RANGE_VALID);
+}
+
+#[test]
 fn a_range_that_became_read_only_is_denied_and_the_restore_does_not_spin() {
     let (rig, list, handle) = mapped(scattered(20));
     rig.mm.notify(list[2].0, 1, true);

@@ -508,7 +508,11 @@ impl Bo {
         {
             let mut state = object.lock();
             state.no_longer_lacking();
-            state.retry_missing();
+            // With XNACK on the device asks for what it wants.
+            if object.process().xnack() {
+                return Ok(());
+            }
+            state.look_for_missing();
         }
         let converged = revalidate::converge(object, &inner.reservation, windows, Missing::Note, Wanted::All);
         if converged.as_ref().is_ok_and(|converged| converged.left == 0) {

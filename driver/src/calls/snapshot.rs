@@ -125,7 +125,10 @@ impl Process {
             let Some(range) = range.filter(|range| *range < ranges.len()) else {
                 return Ok(None);
             };
-            let (generation, status) = object.lock().range(range);
+            let (generation, status) = {
+                let state = object.lock();
+                (state.range(range).0, state.shown(range))
+            };
             let span = ranges.span(range);
             Ok(Some(abi::RangeInfo {
                 cpu_start: span.start().0,

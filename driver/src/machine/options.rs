@@ -18,6 +18,9 @@ pub struct Options {
     pub register_deadline: Duration,
     /// The longest pause between two tries of a restore.
     pub restore_pause: Duration,
+    /// How often memory that a restore did not find is looked for again: after 2, 4, ... 64 ms. An
+    /// allocator that gives memory back and takes it anew is done by then.
+    pub looks: u32,
     /// Most ranges in one call.
     pub max_ranges: u32,
     /// Bytes of RAM; the system-memory limit follows from it.
@@ -53,6 +56,7 @@ impl Default for Options {
             windows: WindowPolicy::default(),
             register_deadline: Duration::from_secs(10),
             restore_pause: Duration::from_millis(64),
+            looks: 6,
             max_ranges: 1 << 20,
             ram: 16 << 30,
             device_memory: device_memory::Kind::default(),

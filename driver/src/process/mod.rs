@@ -40,9 +40,6 @@ use core::time::Duration;
 /// From an invalidation to the first try to restore, as KFD has it: more invalidations usually
 /// follow.
 const RESTORE_PAUSE: Duration = Duration::from_millis(1);
-/// How often memory that a restore did not find is looked for again: after 2, 4, ... 64 ms. An
-/// allocator that gives memory back and takes it anew is done by then.
-const LOOKS: u32 = 6;
 
 /// What the process lock guards.
 pub struct Inner {
@@ -367,7 +364,7 @@ impl Process {
         for _ in 0..waiting {
             let Some(bo) = self.listed(crate::eviction::State::take_waiting) else { continue };
             match bo.restore() {
-                Ok(false) => lacks |= note_lack(&bo),
+                Ok(false) => lacks |= self.kfd.options().looks > 0 && note_lack(&bo),
                 // Invalidated meanwhile, or no memory just now: once more, later.
                 Ok(true) | Err(_) => {
                     if let Some(object) = bo.userptr() {
@@ -412,17 +409,18 @@ impl Process {
     }
 
     fn schedule_look(self: &Arc<Self>) {
-        let looks = self.looks.fetch_add(1, Ordering::Relaxed).min(LOOKS);
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed).min(16);
         self.look.schedule(self, RESTORE_PAUSE.saturating_mul(2 << looks));
     }
 
     /// One look for memory that a restore did not find, with the queues running. Whoever takes
-    /// memory anew where some was registered tells nobody, and a GPU without XNACK cannot ask. The
+    /// memory anew where some was registered tells nobody, and a GPU without XNACK cannot ask: with
+    /// XNACK nothing is done. The
     /// last look gives up: what comes back later is found where KFD finds it, too, at the next
     /// invalidation or MAP. O(gone ranges).
     fn run_look(self: &Arc<Self>) {
         let lacking = self.eviction.lock().lacking();
-        let is_last = self.looks.load(Ordering::Relaxed) >= LOOKS;
+        let is_last = self.looks.load(Ordering::Relaxed) >= self.kfd.options().looks;
         let mut lacks = false;
         for _ in 0..lacking {
             let Some(bo) = self.listed(crate::eviction::State::take_lacking) else { continue };

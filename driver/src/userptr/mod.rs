@@ -71,6 +71,8 @@ struct RangeState {
     listed: bool,
     /// Has been valid at some time.
     seen: bool,
+    /// What it was, gone or denied, while the driver looks for its memory.
+    looked_for: Option<Status>,
 }
 
 /// What the notifier lock guards.
@@ -140,7 +142,14 @@ impl Userptr {
         executable: bool,
         ranges: RangeSet,
     ) -> Result<Arc<Self>> {
-        let fresh = RangeState { generation: 0, next: NIL, status: Status::Invalid, listed: false, seen: false };
+        let fresh = RangeState {
+            generation: 0,
+            next: NIL,
+            status: Status::Invalid,
+            listed: false,
+            seen: false,
+            looked_for: None,
+        };
         let mut state = State {
             ranges: Vec::filled(fresh, ranges.len())?,
             pages: Vec::filled(Page::default(), index(ranges.pages()))?,
@@ -350,6 +359,9 @@ impl State {
         };
         let (invalid, missing) = count(core::mem::replace(&mut self.ranges[range].status, status));
         let (now_invalid, now_missing) = count(status);
+        if now_invalid == 0 {
+            self.ranges[range].looked_for = None;
+        }
         self.invalid = self.invalid + now_invalid - invalid;
         self.missing = self.missing + now_missing - missing;
         if status == Status::Valid && !core::mem::replace(&mut self.ranges[range].seen, true) {
@@ -360,6 +372,7 @@ impl State {
     /// Raises the generation and makes the range invalid. Whether it may have had entries.
     fn invalidate(&mut self, range: usize) -> bool {
         self.ranges[range].generation = self.ranges[range].generation.wrapping_add(1);
+        self.ranges[range].looked_for = None;
         match self.ranges[range].status {
             // Listed, or in the hands of a revalidation, which will find the generation moved and
             // list it.
@@ -375,6 +388,11 @@ impl State {
     /// Range `range`'s generation and status.
     pub fn range(&self, range: usize) -> (u32, Status) {
         (self.ranges[range].generation, self.ranges[range].status)
+    }
+
+    /// As clients see it: gone or denied, while its memory is looked for.
+    pub fn shown(&self, range: usize) -> Status {
+        self.ranges[range].looked_for.unwrap_or(self.ranges[range].status)
     }
 
     /// How many ranges are invalid, and how many are gone or denied.
@@ -484,6 +502,17 @@ impl State {
                 self.list(range);
             }
         }
+    }
+
+    /// [`retry_missing`](Self::retry_missing) of a driver that looks by itself: to clients they are
+    /// what they were until there is more to say.
+    pub fn look_for_missing(&mut self) {
+        for range in 0..self.ranges.len() {
+            if matches!(self.ranges[range].status, Status::Gone | Status::Denied) {
+                self.ranges[range].looked_for = Some(self.ranges[range].status);
+            }
+        }
+        self.retry_missing();
     }
 
     /// Stores pages of a range from object page `first` on; the range becomes `status`.

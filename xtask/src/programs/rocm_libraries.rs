@@ -12,7 +12,9 @@
 //! Of programs with very many tests each N-th is run, by GoogleTest's own sharding; in a guest, where
 //! the processor is emulated, fewer.
 //!
-//! Limits: programs are not compiled here, so that a target is one that Debian compiled for.
+//! Limits: programs are not compiled here, so that a target is one that Debian compiled for. Of a
+//! program of which each N-th test is run, the tests after one that ended it are others: leaving
+//! tests out moves the rest.
 
 use std::collections::BTreeMap;
 use std::fs;

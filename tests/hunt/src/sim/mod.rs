@@ -91,10 +91,10 @@ impl Rig {
         Self { memory, gpus, kfd, process }
     }
 
-    /// Options for a driver that restores without pauses.
+    /// Options for a driver that restores without pauses, and looks for nothing by the clock.
     #[must_use]
     pub fn options() -> Options {
-        Options { restore_pause: Duration::ZERO, ..Options::default() }
+        Options { restore_pause: Duration::ZERO, looks: 0, ..Options::default() }
     }
 
     /// An ioctl.
