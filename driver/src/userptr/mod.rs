@@ -493,26 +493,27 @@ impl State {
     /// Makes all gone and denied ranges invalid, so that they are looked at again. O(ranges) if
     /// there are any.
     pub fn retry_missing(&mut self) {
-        if self.missing == 0 {
-            return;
-        }
-        for range in 0..self.ranges.len() {
-            if matches!(self.ranges[range].status, Status::Gone | Status::Denied) {
-                self.set_status(range, Status::Invalid);
-                self.list(range);
-            }
-        }
+        self.relist_missing(false);
     }
 
     /// [`retry_missing`](Self::retry_missing) of a driver that looks by itself: to clients they are
     /// what they were until there is more to say.
     pub fn look_for_missing(&mut self) {
+        self.relist_missing(true);
+    }
+
+    fn relist_missing(&mut self, unseen: bool) {
+        if self.missing == 0 {
+            return;
+        }
         for range in 0..self.ranges.len() {
-            if matches!(self.ranges[range].status, Status::Gone | Status::Denied) {
-                self.ranges[range].looked_for = Some(self.ranges[range].status);
+            let was = self.ranges[range].status;
+            if matches!(was, Status::Gone | Status::Denied) {
+                self.ranges[range].looked_for = unseen.then_some(was);
+                self.set_status(range, Status::Invalid);
+                self.list(range);
             }
         }
-        self.retry_missing();
     }
 
     /// Stores pages of a range from object page `first` on; the range becomes `status`.
