@@ -76,8 +76,8 @@ pub trait World {
     /// The GPU's clock, 100 MHz, which `s_memrealtime` and a message tell.
     fn clock(&self) -> u64;
 
-    /// Cycles of the shaders' clock, which `s_memtime` and a hardware register tell. Programs divide
-    /// them by the rate that the driver says of the GPU.
+    /// Cycles of the shaders' clock, which `s_memtime` and a hardware register tell. Programs
+    /// divide them by the rate that the driver says of the GPU.
     fn cycles(&self) -> u64;
 
     /// So many instructions have been executed; an engine says it when it stops running a wave.

@@ -9,8 +9,8 @@
 //! run each in a process of its own: ROCR 7.2.4 starts but once in a process where the GPU's
 //! firmware is not said to have a debugger, since it leaves the driver open then.
 //!
-//! Of programs with very many tests each N-th is run, by GoogleTest's own sharding; in a guest, where
-//! the processor is emulated, fewer.
+//! Of programs with very many tests each N-th is run, by GoogleTest's own sharding; in a guest,
+//! where the processor is emulated, fewer.
 //!
 //! Limits: programs are not compiled here, so that a target is one that Debian compiled for. Of a
 //! program of which each N-th test is run, the tests after one that ended it are others: leaving
@@ -199,8 +199,8 @@ pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
     ..LIBRARY
 };
 
-/// How GoogleTest is told the part of a program's tests to run: one in so many, from the first on or
-/// another.
+/// How GoogleTest is told the part of a program's tests to run: one in so many, from the first on
+/// or another.
 const fn one_in(shards: &'static str) -> (&'static str, &'static str) {
     ("GTEST_TOTAL_SHARDS", shards)
 }
