@@ -116,6 +116,31 @@ fn the_shaders_clock_is_not_the_gpus() {
 }
 
 #[test]
+fn a_short_run_ends_at_a_wait_for_memory() {
+    // s_mov_b32 s0, 1; s_waitcnt vmcnt(0); s_mov_b32 s1, 1; s_endpgm.
+    for (target, words) in [
+        (Target::Gfx900, [0xbe80_0081, 0xbf8c_0f70, 0xbe81_0081, 0xbf81_0000]),
+        (Target::Gfx1030, [0xbe80_0381, 0xbf8c_3f70, 0xbe81_0381, 0xbf81_0000]),
+        (Target::Gfx1100, [0xbe80_0081, 0xbf89_03f7, 0xbe81_0081, 0xbfb0_0000]),
+    ] {
+        let mut world = Flat::new(BASE, 1);
+        world.write_words(BASE, &words);
+        let mut engine = Engine::new(target);
+        let mut run = |budget| {
+            let mut wave = Wave { pc: BASE, ..wave(target) };
+            wave.scalar[1] = 0;
+            let exit = engine.run(&mut wave, &mut group(0), &mut world, budget);
+            (exit, wave.pc - BASE, wave.scalar[1])
+        };
+        // By turns: an engine keeps both kinds of blocks.
+        for _ in 0..2 {
+            assert_eq!(run(1), (Exit::Yield, 8, 0), "{target}");
+            assert_eq!(run(1000), (Exit::End, 16, 1), "{target}");
+        }
+    }
+}
+
+#[test]
 fn a_fork_runs_the_smaller_part_first_and_joins() {
     let mut start = wave(Target::Gfx900);
     start.rows[0].0 = std::array::from_fn(|lane| lane as u32);

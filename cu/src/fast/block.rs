@@ -33,11 +33,14 @@ pub(super) struct Layout {
     pub(super) rows: usize,
     pub(super) acc: u16,
     pub(super) sgprs: u8,
+    /// Its blocks end with a wait for memory, too: waves that go side by side take turns there.
+    pub(super) fine: bool,
 }
 
 impl Layout {
-    pub(super) fn of(wave: &Wave) -> Layout {
-        Layout { target: wave.target, lanes: wave.lanes, rows: wave.rows.len(), acc: wave.acc, sgprs: wave.sgprs }
+    pub(super) fn of(wave: &Wave, fine: bool) -> Layout {
+        let Wave { target, lanes, ref rows, acc, sgprs, .. } = *wave;
+        Layout { target, lanes, rows: rows.len(), acc, sgprs, fine }
     }
 
     /// The first of `count` rows, if the wave has them.
@@ -184,7 +187,7 @@ impl Block {
             let place = Place { inst: block.insts.len() as u32, offset, bytes: inst.bytes.into() };
             builder.steps(&inst, place, &mut block.steps);
             at = at.wrapping_add(inst.bytes.into());
-            let last = ends(inst.op) && !gives_registers_back(layout.target, &inst);
+            let last = ends(inst.op) && !gives_registers_back(layout.target, &inst) || layout.fine && waits(inst.op);
             block.orders |= orders(inst.op);
             if let Fidelity::Approximate(_) = fidelity(inst.op, layout.target) {
                 block.inexact.push(inst.op);
@@ -392,6 +395,11 @@ fn ends(op: Op) -> bool {
         )
 }
 
+/// Whether an operation waits for memory on hardware.
+fn waits(op: Op) -> bool {
+    matches!(op, Op::SWaitcnt | Op::SWaitcntVmcnt | Op::SWaitcntVscnt | Op::SWaitcntExpcnt | Op::SWaitcntLgkmcnt)
+}
+
 /// Whether it is the message with which waves of gfx11 give their registers back before they end.
 /// Nothing comes of it.
 fn gives_registers_back(target: Target, inst: &Inst) -> bool {
@@ -400,20 +408,12 @@ fn gives_registers_back(target: Target, inst: &Inst) -> bool {
 
 /// Whether an operation orders the stores before it and those after it, as a release does.
 fn orders(op: Op) -> bool {
-    matches!(
-        op,
-        Op::SWaitcnt
-            | Op::SWaitcntVmcnt
-            | Op::SWaitcntVscnt
-            | Op::SWaitcntExpcnt
-            | Op::SWaitcntLgkmcnt
-            | Op::SWaitcntDepctr
-            | Op::SWaitIdle
-            | Op::SWaitEvent
-            | Op::SBarrier
-            | Op::SDcacheWb
-            | Op::SDcacheWbVol
-    ) || kind(op) == Some(Kind::Nothing)
+    waits(op)
+        || matches!(
+            op,
+            Op::SWaitcntDepctr | Op::SWaitIdle | Op::SWaitEvent | Op::SBarrier | Op::SDcacheWb | Op::SDcacheWbVol
+        )
+        || kind(op) == Some(Kind::Nothing)
 }
 
 /// Which instruction a step is.

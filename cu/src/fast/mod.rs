@@ -84,6 +84,8 @@ use vkfd_sabotage::Switches;
 const RECENT: usize = 1024;
 /// Blocks and constants that are kept at most.
 const LIMIT: usize = 1 << 16;
+/// With a budget below this, blocks end with waits for memory.
+const FINE: u32 = 64;
 /// Bits of MODE that change what every vector operation is: GPR_IDX_EN and VSKIP.
 const STRANGE: u32 = 3 << 27;
 
@@ -289,7 +291,7 @@ impl Engine {
     /// Whether there is a handler for an instruction of waves like this one.
     pub fn handles(&mut self, wave: &Wave, inst: &vkfd_isa::Inst) -> bool {
         let Blocks { avx2, constants, .. } = &mut self.blocks;
-        let mut builder = block::Builder { layout: Layout::of(wave), avx2: *avx2, constants };
+        let mut builder = block::Builder { layout: Layout::of(wave, false), avx2: *avx2, constants };
         let mut steps = Vec::new();
         builder.steps(inst, block::Place { inst: 0, offset: 0, bytes: 0 }, &mut steps);
         // What needs no step does nothing.
@@ -368,7 +370,7 @@ impl Engine {
         budget: u32,
         done: &mut u64,
     ) -> Option<Exit> {
-        let layout = Layout::of(wave);
+        let layout = Layout::of(wave, budget < FINE);
         let mut cx = Cx::new(wave, group, world, &mut self.cache);
         loop {
             let block = match self.blocks.block(cx.world, layout, cx.wave.pc) {

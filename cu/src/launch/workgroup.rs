@@ -156,7 +156,8 @@ impl Workgroup {
         let mut budgets = vec![budget; self.waves.len()];
         for _ in 0..ROUNDS {
             let mut ran = false;
-            // An engine runs whole blocks, so that the first ones are longer than that.
+            // An engine runs whole blocks, so that the first ones are longer than that: to a branch
+            // or a wait for memory.
             let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
             self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
             for ((wave, state), budget) in self.waves.iter_mut().zip(&mut self.states).zip(&mut budgets) {
