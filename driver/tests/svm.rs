@@ -10,6 +10,7 @@ use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::FaultReason;
 use vkfd_driver::kfd::Options;
 use vkfd_driver::page_table::VA_END;
+use vkfd_uapi::memory::ALLOC_MEM_FLAGS_EXECUTABLE;
 use vkfd_uapi::svm::*;
 
 /// Memory types.
@@ -365,6 +366,23 @@ fn access_and_permission_are_kept_by_faults() {
     assert_eq!(rig.mm.cpu_read(AT + 1030), 5);
     assert!(rig.gpu.entry((AT + 1031) * 4096).unwrap().1 & WRITEABLE == 0);
     assert!(!rig.fault(0, AT, false, FaultReason::Stale));
+}
+
+/// A GPU may read what has an entry: refused is the fetch of an instruction, which no retry would
+/// get.
+#[test]
+fn what_may_not_be_executed_is_no_fault_to_serve() {
+    let rig = xnack_rig();
+    rig.gpu_read(0, AT + 600).unwrap();
+    assert!(!rig.fault(0, AT + 600, false, FaultReason::Permission));
+    rig.set(AT + 600, 1, &[(SVM_ATTR_SET_FLAGS, SVM_FLAG_GPU_EXEC)]).unwrap();
+    assert!(rig.fault(0, AT + 600, false, FaultReason::Permission));
+    for (number, executable) in [(0, 0), (1, ALLOC_MEM_FLAGS_EXECUTABLE)] {
+        let va = 0x10_0000_0000 + number * 4096;
+        let object = rig.register(va, &[(AT + number, 1)], WRITABLE_USERPTR | executable).unwrap();
+        rig.map(object).unwrap();
+        assert_eq!(rig.fault(0, va / 4096, false, FaultReason::Permission), executable != 0);
+    }
 }
 
 #[test]

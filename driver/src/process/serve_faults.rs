@@ -11,6 +11,7 @@ use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::smi::Event;
 use vkfd_uapi::event::{MemoryExceptionData, MemoryExceptionFailure, MEM_ERR_NO_RAS};
+use vkfd_uapi::memory::ALLOC_MEM_FLAGS_EXECUTABLE;
 
 impl Process {
     /// A GPU of this process faulted.
@@ -56,6 +57,8 @@ impl Process {
         };
         let deadline = os::now().after(self.kfd().options().register_deadline);
         let served = match found {
+            // No retry would find another entry.
+            Some((_, bo)) if fault.executes() && bo.flags() & ALLOC_MEM_FLAGS_EXECUTABLE == 0 => Ok(false),
             Some((start, bo)) => {
                 let page = fault.va.0 / PAGE;
                 self.tell_gpus(1 << gpu, Event::FaultStart { page, write: fault.write }, true);
@@ -94,7 +97,7 @@ impl Process {
             failure: MemoryExceptionFailure {
                 not_present: u32::from(!denied),
                 read_only: u32::from(denied && fault.write),
-                no_execute: 0,
+                no_execute: u32::from(fault.executes()),
                 imprecise: 0,
             },
             va: fault.va.0,
@@ -107,7 +110,11 @@ impl Process {
             FaultReason::Stale => "STALE PAGE: an invalidation or a TLB flush was missed",
             FaultReason::NoMemory => "no memory is there",
         };
-        let access = if fault.write { "write" } else { "read" };
+        let access = match fault.write {
+            true => "write",
+            false if fault.executes() => "execution",
+            false => "read",
+        };
         os::warn(format_args!("gpu {:#x}: page fault: {access} at {}: {why}", device.id(), fault.va));
     }
 }

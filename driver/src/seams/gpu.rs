@@ -124,6 +124,13 @@ pub struct PageFault {
     pub retry: bool,
 }
 
+impl PageFault {
+    /// Whether it was to execute: what has an entry at all may be read.
+    pub fn executes(&self) -> bool {
+        !self.write && self.reason == FaultReason::Permission
+    }
+}
+
 /// System memory that the driver owns and device, driver and client share (GTT buffers, doorbells,
 /// events).
 pub trait DmaMemory: Send + Sync {

@@ -50,7 +50,8 @@ impl Process {
         let vm = self.vm(gpu)?;
         let Some(range) = self.svm_range_at(at)? else { return Ok(false) };
         let a = range.attributes;
-        if a.allowed() >> gpu & 1 == 0 || (fault.write && a.has(abi::SVM_FLAG_GPU_RO)) {
+        let denied = fault.write && a.has(abi::SVM_FLAG_GPU_RO) || fault.executes() && !a.has(abi::SVM_FLAG_GPU_EXEC);
+        if a.allowed() >> gpu & 1 == 0 || denied {
             return Ok(false);
         }
         let granule = granule(&range, at);
