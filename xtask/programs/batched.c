@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-// Loaded into a HIP program, it makes all of its device memory host memory: scattered pieces, registered by one call of batch userptr for each
-// allocation, so that they are one range of GPU addresses. The CPU sees the same pages at the same addresses in a row.
+// Loaded into a HIP program, it makes all of its device memory host memory: scattered pieces,
+// registered by one call of batch userptr for each allocation, so that they are one range of GPU
+// addresses. The CPU sees the same pages at the same addresses in a row.
 #include "beneath.h"
 
 #include <fcntl.h>
@@ -25,6 +26,7 @@ enum { USERPTR = 1u << 2, BATCH = 1u << 22, NO_SUBSTITUTE = 1u << 28, EXECUTABLE
 // What of HIP is needed.
 typedef int status;
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2 };
+enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };
 typedef void *stream;
 
 #define REAL(name, ...) ((status(*)(__VA_ARGS__))beneath(#name))
@@ -179,6 +181,23 @@ status hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, stream
 	return result;
 }
 
+// As the driver's interface calls it.
+
+status hipMemcpyHtoDAsync(void *to, const void *from, size_t bytes, stream stream)
+{
+	return hipMemcpyAsync(to, from, bytes, HOST_TO_DEVICE, stream);
+}
+
+status hipMemcpyDtoHAsync(void *to, const void *from, size_t bytes, stream stream)
+{
+	return hipMemcpyAsync(to, from, bytes, DEVICE_TO_HOST, stream);
+}
+
+status hipMemcpyDtoDAsync(void *to, const void *from, size_t bytes, stream stream)
+{
+	return hipMemcpyAsync(to, from, bytes, DEVICE_TO_DEVICE, stream);
+}
+
 status hipMemcpy(void *to, const void *from, size_t bytes, int kind)
 {
 	return hipMemcpyAsync(to, from, bytes, kind, NULL);
@@ -210,6 +229,31 @@ status hipMemsetAsync(void *at, int value, size_t bytes, stream stream)
 		return REAL(hipMemsetAsync, void *, int, size_t, void *)(at, value, bytes, stream);
 	status result = REAL(hipStreamSynchronize, void *)(stream);
 	memset(at, value, bytes);
+	return result;
+}
+
+status hipMemsetD8Async(void *at, unsigned char value, size_t count, stream stream)
+{
+	return hipMemsetAsync(at, value, count, stream);
+}
+
+status hipMemsetD16Async(void *at, unsigned short value, size_t count, stream stream)
+{
+	if (!is_ours(at))
+		return REAL(hipMemsetD16Async, void *, unsigned short, size_t, void *)(at, value, count, stream);
+	status result = REAL(hipStreamSynchronize, void *)(stream);
+	for (size_t i = 0; i < count; i++)
+		((unsigned short *)at)[i] = value;
+	return result;
+}
+
+status hipMemsetD32Async(void *at, int value, size_t count, stream stream)
+{
+	if (!is_ours(at))
+		return REAL(hipMemsetD32Async, void *, int, size_t, void *)(at, value, count, stream);
+	status result = REAL(hipStreamSynchronize, void *)(stream);
+	for (size_t i = 0; i < count; i++)
+		((int *)at)[i] = value;
 	return result;
 }
 

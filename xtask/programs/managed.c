@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-// Loaded into a HIP program, it makes all of its device memory managed memory, which may be more than the GPU has.
+// Loaded into a HIP program, it makes all of its device memory managed memory, which may be more
+// than the GPU has.
 #include "beneath.h"
 
 #include <pthread.h>

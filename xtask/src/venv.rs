@@ -21,6 +21,14 @@ pub fn python(at: &Path, packages: &[&str]) -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Where the packages of an environment are.
+pub fn packages(environment: &Path) -> Result<PathBuf> {
+    let library = environment.join("lib");
+    let pythons = fs::read_dir(&library).with_context(|| format!("read {}", library.display()))?;
+    let mut packages = pythons.flatten().map(|python| python.path().join("site-packages"));
+    packages.find(|at| at.is_dir()).with_context(|| format!("{} has no packages", environment.display()))
+}
+
 /// A command that does nothing: what is kept under the words of commands is made anew when these
 /// files change.
 pub fn made_from(files: &[PathBuf]) -> Result<Command> {

@@ -4,6 +4,8 @@
 Usage: models.py MODEL.... A MODEL is transformer, unet, resnet or, for two GPUs, sharded. Prints for each what was compared and how long it took on both; exit code 0, or 1 with what was wrong.
 """
 
+import contextlib
+import ctypes
 import os
 import sys
 import time
@@ -11,6 +13,11 @@ import time
 # LLVM compiles for both devices; a compiler of C is not needed.
 os.environ["DEV"] = "AMD:LLVM;CPU:LLVM"
 
+# tinygrad looks for it by ldconfig, which has not run in a root of unpacked packages.
+with contextlib.suppress(OSError):
+    ctypes.CDLL("libatomic.so.1", ctypes.RTLD_GLOBAL)
+
+import memory
 import numpy
 from networks import ResNet, UNet, seeded
 from tinygrad import Tensor, nn
@@ -112,6 +119,7 @@ def compare(name):
 
 
 def main() -> int:
+    memory.place()
     for name in sys.argv[1:]:
         if not compare(name):
             return 1

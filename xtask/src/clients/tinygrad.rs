@@ -18,7 +18,7 @@ pub(crate) const CLIENT: Client =
     Client { name: "tinygrad", packages: &["python3", "python3-venv", "libllvm19"], check };
 
 /// The last one whose models of language can be imported from the wheel.
-const VERSION: &str = "0.13.0";
+pub(crate) const WHEEL: &str = "tinygrad==0.13.0";
 /// An operation that a model chooses with, and what is said where its results are not the CPU's.
 pub(crate) const BROKEN: &str = "cu.handler=v_cndmask_b32";
 pub(crate) const DIFFERS: &str = "FAILED: transformer: the tokens";
@@ -80,6 +80,6 @@ fn took(model: &str, ran: &Ran) -> String {
 /// A Python with tinygrad, made once.
 pub(crate) fn environment() -> Result<PathBuf> {
     let home = std::env::var_os("HOME").context("there is no $HOME to keep tinygrad in")?;
-    let at = Path::new(&home).join(format!(".cache/vkfd/tinygrad-{VERSION}"));
-    venv::python(&at, &[&format!("tinygrad=={VERSION}"), "numpy==2.4.6"])
+    let at = Path::new(&home).join(".cache/vkfd").join(WHEEL.replace("==", "-"));
+    venv::python(&at, &[WHEEL, "numpy==2.4.6"])
 }

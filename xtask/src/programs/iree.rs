@@ -5,14 +5,15 @@
 //! CPU. The CPU's module says what a function gives; iree-run-module runs the target's in the root
 //! and compares. A case is a function.
 //!
+//! IREE loads HIP by itself, and a library that stands before `hipMalloc` has to take HIP's place.
+//!
 //! Limits: IREE has no gfx900 and no gfx1030.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Result};
 
 use super::cache::Cache;
 use super::machine::{Machine, Ran};
@@ -28,9 +29,9 @@ const PACKAGES: &[&str] = &["iree-base-compiler==3.13.0", "iree-base-runtime==3.
 const FUNCTIONS: &[(&str, usize)] =
     &[("activation", 1), ("convolution", 2), ("matmul_f16", 2), ("matmul_f32", 2), ("softmax", 1)];
 /// The program that runs modules, below the environment's packages.
-const RUNNER: &str = "site-packages/iree/_runtime_libs/iree-run-module";
-/// What IREE looks for is not what Debian calls it.
-const HIP: (&str, &str) = ("/usr/lib/x86_64-linux-gnu/libamdhip64.so.5", "libamdhip64.so");
+const RUNNER: &str = "iree/_runtime_libs/iree-run-module";
+/// Where Debian has HIP in the root, and what IREE looks for.
+const HIP: (&str, &str) = ("usr/lib/x86_64-linux-gnu/libamdhip64.so.5", "libamdhip64.so");
 
 fn clients() -> PathBuf {
     tree::root().join("tests/clients/iree")
@@ -43,10 +44,9 @@ fn environment() -> Result<PathBuf> {
 
 /// The program that runs modules: what is in `bin` is a Python program.
 fn runner(environment: &Path) -> Result<PathBuf> {
-    let library = environment.join("lib");
-    let pythons = fs::read_dir(&library).with_context(|| format!("read {}", library.display()))?;
-    let mut programs = pythons.flatten().map(|python| python.path().join(RUNNER));
-    programs.find(|program| program.is_file()).with_context(|| format!("there is no {RUNNER} in {}", library.display()))
+    let program = venv::packages(environment)?.join(RUNNER);
+    ensure!(program.is_file(), "there is no {}", program.display());
+    Ok(program)
 }
 
 /// A function and its inputs, for iree-run-module.
@@ -121,9 +121,15 @@ impl Suite for Iree {
         expect.arg(format!("--output=@{}", unit.at.join("expected.npy").display()));
         let mut copy = Command::new("cp");
         copy.args([shared.join("gpu.vmfb"), runner(&environment)?]).arg(unit.at);
-        let mut link = Command::new("ln");
-        link.args(["-s", HIP.0]).arg(unit.at.join(HIP.1));
-        Ok(vec![venv::made_from(&sources)?, inputs, expect, copy, link])
+        let (hip, looked_for) = (unit.source.join(HIP.0), unit.at.join(HIP.1));
+        let mut place = unit.memory.compile_before(&hip, &looked_for)?;
+        if place.is_empty() {
+            let mut link = Command::new("ln");
+            link.arg("-s").arg(Path::new("/").join(HIP.0)).arg(looked_for);
+            place.push(link);
+        }
+        let commands = vec![venv::made_from(&sources)?, inputs, expect, copy];
+        Ok(commands.into_iter().chain(place).collect())
     }
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {

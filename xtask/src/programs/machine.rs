@@ -132,11 +132,10 @@ impl Machine {
         patience: Duration,
     ) -> Result<Ran> {
         let root = unit.root.with_context(|| format!("{program} is in no root"))?;
-        let little = unit.memory.options(unit.little_vram);
-        let options = little.as_ref().map_or(options, |little| little.as_slice());
+        let options = unit.memory.options(options, unit.little_vram);
         let ran = match self {
-            Machine::Here(here) => here.run_in_root(unit, root, program, options, arguments, patience)?,
-            Machine::Guest(guest) => guest.run(unit, Some((root, program)), options, arguments, patience),
+            Machine::Here(here) => here.run_in_root(unit, root, program, &options, arguments, patience)?,
+            Machine::Guest(guest) => guest.run(unit, Some((root, program)), &options, arguments, patience),
         };
         unit.used.fetch_add(unit.memory.was_used(&ran).into(), Ordering::Relaxed);
         Ok(ran)

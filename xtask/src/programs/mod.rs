@@ -40,6 +40,7 @@ mod source;
 mod suite;
 mod thrust;
 mod tinygrad;
+mod tinygrad_models;
 mod triton;
 
 use std::path::PathBuf;
@@ -154,6 +155,7 @@ const SUITES: &[&dyn Suite] = &[
     &tinygrad::HARDWARE,
     &tinygrad::BACKEND,
     &ggml::Ggml,
+    &tinygrad_models::TinygradModels,
     &triton::Triton,
     &iree::Iree,
 ];
@@ -177,7 +179,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
-        if args.memory != Memory::Device && !matches!(source, Source::Root { .. }) {
+        if args.memory != Memory::Device && !matches!(source, Source::Root { .. } | Source::WheelInRoot { .. }) {
             ensure!(!is_named(&suite), "{}: its programs' memory is as they ask for it", suite.name());
             continue;
         }

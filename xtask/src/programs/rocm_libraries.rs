@@ -10,7 +10,8 @@
 //! firmware is not said to have a debugger, since it leaves the driver open then.
 //!
 //! Of programs with very many tests each N-th is run, by GoogleTest's own sharding; in a guest,
-//! where the processor is emulated, fewer.
+//! where the processor is emulated, fewer. rocBLAS and rocSPARSE make hundreds of thousands of names
+//! before the first test; in a guest they read a file that has fewer tests.
 //!
 //! Limits: programs are not compiled here, so that a target is one that Debian compiled for. Of a
 //! program of which each N-th test is run, the tests after one that ended it are others: leaving
@@ -32,7 +33,7 @@ use super::select::matches;
 use super::source::Source;
 use super::suite::{Case, Control, Outcome, Suite, Unit};
 use super::thrust;
-use crate::tree;
+use crate::{tree, venv};
 
 pub(crate) struct RocmLibrary {
     name: &'static str,
@@ -47,6 +48,8 @@ pub(crate) struct RocmLibrary {
     environment: Environment,
     /// In a guest; none if it is the same.
     in_guest_environment: Option<Environment>,
+    /// The file of its tests in the root, and each how many-th quick test of it a guest is given.
+    in_guest_tests: Option<(&'static str, &'static str)>,
     /// Of the programs.
     arguments: &'static [&'static str],
     /// GoogleTest's pattern of the tests that are asked for.
@@ -91,6 +94,7 @@ const LIBRARY: RocmLibrary = RocmLibrary {
     stub: None,
     environment: &[],
     in_guest_environment: None,
+    in_guest_tests: None,
     arguments: &[],
     wanted: "*",
     options: &[],
@@ -172,6 +176,9 @@ pub(crate) const ROCBLAS: RocmLibrary = RocmLibrary {
     about: "rocBLAS's own tests: products of matrices and vectors, against a BLAS of the CPU",
     package: &["librocblas0-tests"],
     environment: &[LAPACK, one_in("100"), FIRST],
+    in_guest_environment: Some(&[LAPACK]),
+    in_guest_tests: Some(("usr/share/rocblas/2.47.0/test/rocblas_gtest.data", "3000")),
+    in_guest: &["*"],
     wanted: "*quick*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     little_vram: "128M",
@@ -182,7 +189,9 @@ pub(crate) const ROCFFT: RocmLibrary = RocmLibrary {
     name: "rocfft",
     about: "rocFFT's own tests: Fourier transforms by kernels that it compiles as it goes, against FFTW",
     package: &["librocfft0-tests"],
-    environment: &[one_in("1500"), ("GTEST_SHARD_INDEX", "3")],
+    environment: &[KERNELS, one_in("1500"), ("GTEST_SHARD_INDEX", "3")],
+    in_guest_environment: Some(&[KERNELS, one_in("4500"), ("GTEST_SHARD_INDEX", "1503")]),
+    in_guest: &["*"],
     arguments: &["--R", "2", "--V", "1"],
     options: &["--vram", "4G"],
     ..LIBRARY
@@ -193,6 +202,9 @@ pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
     about: "rocSPARSE's own tests: products, solvers and conversions of sparse matrices",
     package: &["librocsparse0-tests"],
     environment: &[one_in("30"), FIRST],
+    in_guest_environment: Some(&[]),
+    in_guest_tests: Some(("usr/share/rocsparse/2.5.4/test/rocsparse_test.data", "1000")),
+    in_guest: &["*"],
     wanted: "quick/*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     little_vram: "128M",
@@ -207,6 +219,9 @@ const fn one_in(shards: &'static str) -> (&'static str, &'static str) {
 
 const FIRST: (&str, &str) = ("GTEST_SHARD_INDEX", "0");
 
+/// Where rocFFT keeps the kernels that it has compiled. In a guest it finds those of the run here.
+const KERNELS: (&str, &str) = ("ROCFFT_RTC_CACHE_PATH", "/work/kernels.db");
+
 /// Where Debian 13 has the BLAS and the LAPACK that the tests compare with.
 const LAPACK: (&str, &str) = ("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack");
 
@@ -218,6 +233,7 @@ pub(crate) const ROCSOLVER: RocmLibrary = RocmLibrary {
     in_guest_environment: Some(&[LAPACK, one_in("2000"), FIRST]),
     in_guest: &["*"],
     wanted: "checkin_lapack/*",
+    targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
     little_vram: "128M",
     ..LIBRARY
 };
@@ -257,8 +273,6 @@ pub(crate) const HIPFFT: RocmLibrary = RocmLibrary {
     name: "hipfft",
     about: "hipFFT's own tests: rocFFT by cuFFT's interface, against FFTW",
     package: &["libhipfft0-tests"],
-    in_guest_environment: Some(&[one_in("45000"), FIRST]),
-    in_guest: &["*"],
     ..ROCFFT
 };
 
@@ -282,6 +296,8 @@ pub(crate) const ROCRTST: RocmLibrary = RocmLibrary {
 const AGAIN: u32 = 2;
 /// Where a program writes its verdicts, in its directory.
 const VERDICTS: &str = "verdicts.json";
+/// The file of fewer tests, in its directory.
+const TESTS: &str = "tests.data";
 
 impl RocmLibrary {
     /// Where Debian puts the tests.
@@ -305,7 +321,13 @@ impl RocmLibrary {
         }
         let output = format!("--gtest_output=json:{WORK}/{VERDICTS}");
         let ours = [without.as_str(), output.as_str(), "--gtest_color=no"];
-        let ran = self.start(machine, unit, &[&ours, self.arguments].concat())?;
+        let tests = format!("{WORK}/{TESTS}");
+        let fewer = ["--data", tests.as_str()];
+        let fewer = match (self.in_guest_tests, machine) {
+            (Some(_), Machine::Guest(_)) => fewer.as_slice(),
+            _ => &[],
+        };
+        let ran = self.start(machine, unit, &[&ours, self.arguments, fewer].concat())?;
         let text = (!ran.hung && ran.code.is_some()).then(|| fs::read_to_string(&written).ok()).flatten();
         let shown = match text {
             Some(text) => Shown::Whole(gtest::of_json(&text)?.into_iter().collect()),
@@ -374,9 +396,10 @@ impl Suite for RocmLibrary {
     }
 
     fn packages(&self) -> &'static [&'static str] {
-        match self.stub {
-            Some(_) => &["gcc", "libc6-dev"],
-            None => &[],
+        match (self.stub, self.in_guest_tests) {
+            (Some(_), _) => &["gcc", "libc6-dev"],
+            (None, Some(_)) => &["python3"],
+            (None, None) => &[],
         }
     }
 
@@ -401,13 +424,18 @@ impl Suite for RocmLibrary {
     }
 
     fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
-        let compile = |(source, library)| {
+        let programs = tree::root().join("xtask/programs");
+        if let Some((source, library)) = self.stub {
             let mut command = Command::new("gcc");
             command.args(["-shared", "-fPIC", "-O1", &format!("-Wl,-soname,{library}"), "-o"]);
-            command.arg(unit.at.join(library)).arg(tree::root().join("xtask/programs").join(source));
-            command
-        };
-        Ok(self.stub.into_iter().map(compile).collect())
+            command.arg(unit.at.join(library)).arg(programs.join(source));
+            return Ok(vec![command]);
+        }
+        let Some((tests, each)) = self.in_guest_tests else { return Ok(Vec::new()) };
+        let script = programs.join("thin.py");
+        let mut command = Command::new("python3");
+        command.arg(&script).arg(unit.source.join(tests)).arg(each).arg(unit.at.join(TESTS));
+        Ok(vec![venv::made_from(&[script])?, command])
     }
 
     fn options(&self, _unit: &str) -> &'static [&'static str] {

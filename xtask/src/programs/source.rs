@@ -12,6 +12,7 @@ use anyhow::{ensure, Context, Result};
 
 use super::cache::{once, Cache};
 use super::root::Root;
+use crate::venv;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -32,6 +33,9 @@ pub(crate) enum Source {
         suite: &'static str,
         packages: &'static [&'static str],
     },
+    /// A package of Python's, `NAME==VERSION`, from PyPI, which a Python of a root imports. What it
+    /// needs is in the root.
+    WheelInRoot { wheel: &'static str, suite: &'static str, packages: &'static [&'static str] },
 }
 
 /// Where a source was found, and the root that its programs run in. For [`Source::Root`] they are
@@ -106,6 +110,13 @@ impl Source {
                 let rooted = Source::Root { suite, packages }.find(sources, cache, is_named)?;
                 let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
                 Ok(Found::Here(Unpacked { source, root }))
+            }
+            Source::WheelInRoot { wheel, suite, packages } => {
+                let rooted = Source::Root { suite, packages }.find(sources, cache, is_named)?;
+                let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
+                let environment = cache.environment(&wheel.replace("==", "-"));
+                venv::python(&environment, &[wheel])?;
+                Ok(Found::Here(Unpacked { source: venv::packages(&environment)?, root }))
             }
         }
     }
