@@ -10,8 +10,8 @@
 //! firmware is not said to have a debugger, since it leaves the driver open then.
 //!
 //! Of programs with very many tests each N-th is run, by GoogleTest's own sharding; in a guest,
-//! where the processor is emulated, fewer. rocBLAS and rocSPARSE make hundreds of thousands of names
-//! before the first test; in a guest they read a file that has fewer tests.
+//! where the processor is emulated, fewer. rocBLAS and rocSPARSE make hundreds of thousands of
+//! names before the first test; in a guest they read a file that has fewer tests.
 //!
 //! Limits: programs are not compiled here, so that a target is one that Debian compiled for. Of a
 //! program of which each N-th test is run, the tests after one that ended it are others: leaving
