@@ -4,6 +4,7 @@
 // addresses. The CPU sees the same pages at the same addresses in a row.
 #include "beneath.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -32,8 +33,9 @@ typedef void *stream;
 #define REAL(name, ...) ((status(*)(__VA_ARGS__))beneath(#name))
 
 #define PAGE 4096
-// A piece has one to this many pages.
+// A piece has one to this many pages; of a buffer that would have more than so many of them, more.
 #define PIECE 16
+#define PIECES 4096
 #define BUFFERS 4096
 
 struct buffer { char *at; size_t bytes; uint64_t handle; struct list *list; };
@@ -79,47 +81,76 @@ static int is_ours(const void *at)
 	return found;
 }
 
+static void unmap_pieces(struct list *list, uint32_t first)
+{
+	for (uint32_t i = first; i < list->count; i++)
+		munmap((void *)list->ranges[i].start, list->ranges[i].size + PAGE);
+	free(list);
+}
+
 // Maps a file's pages in pieces that are no neighbours, the last one first.
 static struct list *scatter(int file, size_t bytes)
 {
 	static uint32_t seed = 1;
+	size_t most = 2 * (bytes / PAGE) / PIECES;
+	most = most < PIECE ? PIECE : most;
 	struct list *list = calloc(1, sizeof *list + bytes / PAGE * sizeof list->ranges[0]);
-	for (size_t at = 0; list && at < bytes;) {
-		size_t size = (1 + (seed = seed * 1664525 + 1013904223) / 65536 % PIECE) * PAGE;
+	if (!list)
+		return NULL;
+	for (size_t at = 0; at < bytes;) {
+		size_t size = (1 + (seed = seed * 1664525 + 1013904223) / 65536 % most) * PAGE;
 		list->ranges[list->count].start = at;
 		list->ranges[list->count++].size = size < bytes - at ? size : bytes - at;
 		at += size;
 	}
-	for (uint32_t i = list ? list->count : 0; i-- > 0;) {
-		size_t size = list->ranges[i].size;
+	for (uint32_t i = list->count; i-- > 0;) {
+		size_t size = list->ranges[i].size, from = list->ranges[i].start;
 		char *room = mmap(NULL, size + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (room == MAP_FAILED || mmap(room, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, list->ranges[i].start) == MAP_FAILED)
-			return NULL;
 		list->ranges[i].start = (uintptr_t)room;
+		if (room == MAP_FAILED || mmap(room, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, from) == MAP_FAILED) {
+			unmap_pieces(list, room == MAP_FAILED ? i + 1 : i);
+			return NULL;
+		}
 	}
 	return list;
 }
 
-static status make(struct buffer *buffer, size_t bytes)
+// One range of the GPU's, of the buffer's pieces.
+static int add(struct buffer *buffer, size_t bytes)
 {
-	int file = memfd_create("batched", MFD_CLOEXEC);
-	if (file < 0 || ftruncate(file, bytes) != 0)
-		return OUT_OF_MEMORY;
-	buffer->list = scatter(file, bytes);
-	buffer->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	close(file);
-	if (!buffer->list || buffer->at == MAP_FAILED)
-		return OUT_OF_MEMORY;
 	struct alloc alloc = {(uintptr_t)buffer->at, bytes, 0, (uintptr_t)buffer->list, gpu,
 			      USERPTR | BATCH | NO_SUBSTITUTE | EXECUTABLE | WRITABLE};
 	if (ioctl(kfd, ALLOC, &alloc) != 0)
-		return OUT_OF_MEMORY;
+		return 0;
 	struct map map = {alloc.handle, (uintptr_t)&gpu, 1, 0};
-	if (ioctl(kfd, MAP, &map) != 0)
-		return OUT_OF_MEMORY;
+	if (ioctl(kfd, MAP, &map) != 0) {
+		ioctl(kfd, FREE, &alloc.handle);
+		return 0;
+	}
 	buffer->bytes = bytes;
 	buffer->handle = alloc.handle;
-	return SUCCESS;
+	return 1;
+}
+
+// What fails leaves nothing behind.
+static status make(struct buffer *buffer, size_t bytes)
+{
+	int file = memfd_create("batched", MFD_CLOEXEC);
+	if (file < 0)
+		return OUT_OF_MEMORY;
+	buffer->list = ftruncate(file, bytes) == 0 ? scatter(file, bytes) : NULL;
+	buffer->at = buffer->list ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+	close(file);
+	if (buffer->at != MAP_FAILED && add(buffer, bytes))
+		return SUCCESS;
+	int error = errno;
+	if (buffer->at != MAP_FAILED)
+		munmap(buffer->at, bytes);
+	if (buffer->list)
+		unmap_pieces(buffer->list, 0);
+	memset(buffer, 0, sizeof *buffer);
+	errno = error;
+	return OUT_OF_MEMORY;
 }
 
 status hipMalloc(void **out, size_t bytes)
@@ -161,10 +192,8 @@ status hipFree(void *at)
 	struct map map = {buffer->handle, (uintptr_t)&gpu, 1, 0};
 	ioctl(kfd, UNMAP, &map);
 	ioctl(kfd, FREE, &buffer->handle);
-	for (uint32_t i = 0; i < buffer->list->count; i++)
-		munmap((void *)buffer->list->ranges[i].start, buffer->list->ranges[i].size + PAGE);
+	unmap_pieces(buffer->list, 0);
 	munmap(buffer->at, buffer->bytes);
-	free(buffer->list);
 	memset(buffer, 0, sizeof *buffer);
 	pthread_mutex_unlock(&lock);
 	return result;
