@@ -201,11 +201,17 @@ status hipFree(void *at)
 
 // HIP does not know the memory. The CPU does.
 
+// What the stream was asked for before is done. HIP's own stream comes after all others.
+static status wait_for(stream stream)
+{
+	return stream ? REAL(hipStreamSynchronize, void *)(stream) : REAL(hipDeviceSynchronize, void)();
+}
+
 status hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, stream stream)
 {
 	if (!is_ours(to) && !is_ours(from))
 		return REAL(hipMemcpyAsync, void *, const void *, size_t, int, void *)(to, from, bytes, kind, stream);
-	status result = REAL(hipStreamSynchronize, void *)(stream);
+	status result = wait_for(stream);
 	memmove(to, from, bytes);
 	return result;
 }
@@ -256,7 +262,7 @@ status hipMemsetAsync(void *at, int value, size_t bytes, stream stream)
 {
 	if (!is_ours(at))
 		return REAL(hipMemsetAsync, void *, int, size_t, void *)(at, value, bytes, stream);
-	status result = REAL(hipStreamSynchronize, void *)(stream);
+	status result = wait_for(stream);
 	memset(at, value, bytes);
 	return result;
 }
@@ -270,7 +276,7 @@ status hipMemsetD16Async(void *at, unsigned short value, size_t count, stream st
 {
 	if (!is_ours(at))
 		return REAL(hipMemsetD16Async, void *, unsigned short, size_t, void *)(at, value, count, stream);
-	status result = REAL(hipStreamSynchronize, void *)(stream);
+	status result = wait_for(stream);
 	for (size_t i = 0; i < count; i++)
 		((unsigned short *)at)[i] = value;
 	return result;
@@ -280,7 +286,7 @@ status hipMemsetD32Async(void *at, int value, size_t count, stream stream)
 {
 	if (!is_ours(at))
 		return REAL(hipMemsetD32Async, void *, int, size_t, void *)(at, value, count, stream);
-	status result = REAL(hipStreamSynchronize, void *)(stream);
+	status result = wait_for(stream);
 	for (size_t i = 0; i < count; i++)
 		((int *)at)[i] = value;
 	return result;

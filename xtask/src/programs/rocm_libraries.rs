@@ -193,6 +193,7 @@ pub(crate) const ROCFFT: RocmLibrary = RocmLibrary {
     in_guest_environment: Some(&[KERNELS, one_in("4500"), ("GTEST_SHARD_INDEX", "1503")]),
     in_guest: &["*"],
     arguments: &["--R", "2", "--V", "1"],
+    little_vram: "128M",
     options: &["--vram", "4G"],
     ..LIBRARY
 };
@@ -265,6 +266,7 @@ pub(crate) const HIPSPARSE: RocmLibrary = RocmLibrary {
     environment: &[one_in("10"), FIRST],
     in_guest_environment: Some(&[one_in("400"), FIRST]),
     in_guest: &["*"],
+    little_vram: "128M",
     options: &["--vram", "4G"],
     ..LIBRARY
 };
@@ -296,6 +298,9 @@ pub(crate) const ROCRTST: RocmLibrary = RocmLibrary {
 const AGAIN: u32 = 2;
 /// Where a program writes its verdicts, in its directory.
 const VERDICTS: &str = "verdicts.json";
+/// An argument of a program has 128 KiB at most; what is longer is in this file of its directory.
+const LONGEST: usize = 100_000;
+const FLAGS: &str = "flags";
 /// The file of fewer tests, in its directory.
 const TESTS: &str = "tests.data";
 
@@ -314,7 +319,12 @@ impl RocmLibrary {
 
     /// Runs a GoogleTest program without what is left out and what has ended.
     fn google(&self, machine: &Machine, unit: &Unit<'_>, ended: &BTreeMap<String, Outcome>) -> Result<(Ran, Shown)> {
-        let without = filter(self.wanted, unit.left_out.iter().copied().chain(ended.keys().map(String::as_str)));
+        let mut without = filter(self.wanted, unit.left_out.iter().copied().chain(ended.keys().map(String::as_str)));
+        if without.len() > LONGEST {
+            let flags = unit.at.join(FLAGS);
+            fs::write(&flags, without).with_context(|| format!("write {}", flags.display()))?;
+            without = format!("--gtest_flagfile={WORK}/{FLAGS}");
+        }
         let written = unit.at.join(VERDICTS);
         if written.exists() {
             fs::remove_file(&written).with_context(|| format!("remove {}", written.display()))?;
