@@ -125,13 +125,11 @@ def place():
     ours, sizes = set(), []
 
     def begin_with_faults(self, *arguments):
+        is_first = interface.kfd is None
         begin(self, *arguments)
         # Of the process, and not once it has queues.
-        if kind == "managed" and len(set_xnack) == 0:
+        if kind == "managed" and is_first:
             kfd.AMDKFD_IOC_SET_XNACK_MODE(interface.kfd, xnack_enabled=1)
-            set_xnack.append(True)
-
-    set_xnack = []
 
     def alloc_here(self, size, options):
         if options.uncached:

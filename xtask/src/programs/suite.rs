@@ -48,6 +48,18 @@ pub(crate) fn unit_of(case: &str) -> &str {
     case.split_once(": ").map_or(case, |(unit, _)| unit)
 }
 
+/// How a program of ours in Python ended that compares: it names what it compared, and says `end`,
+/// or why not.
+pub(crate) fn compared(unit: &str, end: &str, ran: &Ran) -> Outcome {
+    let said = ran.stdout.lines().find_map(|line| line.strip_prefix("FAILED: "));
+    let right = ran.stdout.starts_with(&format!("{unit}: ")) && ran.stdout.ends_with(end);
+    match said {
+        Some(said) => Outcome::Failed(said.into()),
+        None if right && ran.code == Some(0) => Outcome::Passed,
+        None => Outcome::Failed(ran.why()),
+    }
+}
+
 /// A program as it is compiled and run.
 pub(crate) struct Unit<'a> {
     pub(crate) name: &'a str,

@@ -18,7 +18,7 @@ use super::machine::{Machine, Ran};
 use super::memory::Memory;
 use super::root::WORK;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{self, Case, Control, Outcome, Suite, Unit};
 use crate::clients::tinygrad::{BROKEN, WHEEL};
 use crate::{tree, venv};
 
@@ -102,13 +102,7 @@ impl Suite for TinygradModels {
     }
 
     fn judge(&self, unit: &str, ran: &Ran) -> Outcome {
-        let said = ran.stdout.lines().find_map(|line| line.strip_prefix("FAILED: "));
-        let compared = ran.stdout.starts_with(&format!("{unit}: ")) && ran.stdout.ends_with("\nok\n");
-        match said {
-            Some(said) => Outcome::Failed(said.into()),
-            None if compared && ran.code == Some(0) => Outcome::Passed,
-            None => Outcome::Failed(ran.why()),
-        }
+        suite::compared(unit, "\nok\n", ran)
     }
 
     fn controls(&self) -> &'static [Control] {

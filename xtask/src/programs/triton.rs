@@ -19,7 +19,7 @@ use super::cache::Cache;
 use super::machine::{Machine, Ran};
 use super::root::WORK;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{self, Case, Control, Outcome, Suite, Unit};
 use crate::{tree, venv};
 
 pub(crate) struct Triton;
@@ -139,13 +139,7 @@ impl Suite for Triton {
     }
 
     fn judge(&self, unit: &str, ran: &Ran) -> Outcome {
-        let said = ran.stdout.lines().find_map(|line| line.strip_prefix("FAILED: "));
-        let right = ran.stdout.starts_with(&format!("{unit}: ")) && ran.stdout.ends_with(" are right\nok\n");
-        match said {
-            Some(said) => Outcome::Failed(said.into()),
-            None if right && ran.code == Some(0) => Outcome::Passed,
-            None => Outcome::Failed(ran.why()),
-        }
+        suite::compared(unit, " are right\nok\n", ran)
     }
 
     fn controls(&self) -> &'static [Control] {
