@@ -102,6 +102,10 @@ module! {
             default: 1,
             description: "What a GPU's memory can be for pages of processes: 0 nothing, 1 coherent, 2 private",
         },
+        svm_vram: u64 {
+            default: 0,
+            description: "Bytes of a GPU's memory that SVM memory may have; 0: all",
+        },
         diagnosis: u8 {
             default: 0,
             description: "1: clients may have what is there for tests and benchmarks only (MEASURE, MOVE, SET_WINDOWS)",
@@ -134,6 +138,10 @@ fn options(kinds: Migration) -> Options {
         max_ranges: module_parameters::max_ranges.value(),
         ram,
         device_memory: if kinds.private { Kind::Private } else { Kind::Coherent },
+        svm_vram: match module_parameters::svm_vram.value() {
+            0 => None,
+            bytes => Some(bytes),
+        },
         diagnosis: module_parameters::diagnosis.value() == 1,
         sabotage: sabotage::SWITCHES.get(),
         ..Options::default()

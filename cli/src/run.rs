@@ -77,7 +77,8 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 8] = ["preset", "gpus", "target", "vram", "xnack", "threads", "profile", "fidelity"];
+const OF_THIS_PROCESS: [&str; 9] =
+    ["preset", "gpus", "target", "vram", "svm_vram", "xnack", "threads", "profile", "fidelity"];
 
 /// What machine to make.
 #[derive(clap::Args)]
@@ -96,6 +97,10 @@ pub struct MachineArgs {
     /// program uses it [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = vram)]
     vram: Option<u64>,
+    /// Of this, what managed memory (SVM) may have: less than a program's data needs makes the data
+    /// come and go, however much its code and its buffers take [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = vram)]
+    svm_vram: Option<u64>,
     /// GPUs that can retry page faults; the program turns that on
     #[arg(long)]
     xnack: bool,
@@ -150,6 +155,7 @@ impl MachineArgs {
         machine.gpus = self.gpus.unwrap_or(machine.gpus);
         machine.target = self.target.unwrap_or(machine.target);
         machine.vram = self.vram.unwrap_or(machine.vram);
+        machine.svm_vram = self.svm_vram.or(machine.svm_vram);
         machine.xnack |= self.xnack;
         machine.threads = self.threads.map_or(machine.threads, usize::from);
         machine

@@ -71,7 +71,7 @@ pub use base::{addr, counters, errno, hook, lock_rank, model, pte};
 pub use buffers::{bo, dmabuf, files, gem_object, metadata};
 pub use calls::mmap;
 pub use collections::{handle, interval, order, page_bits};
-pub use device::{damping, limit, residency, share, smi, vmid_owner, vram};
+pub use device::{damping, limit, residency, room, share, smi, vmid_owner, vram};
 pub use gpuvm::{page_table, vm};
 pub use machine::{kfd, options};
 pub use process::{last_error, offsets};

@@ -77,3 +77,37 @@ fn all_places_of_a_granule_are_known_however_its_pages_have_come_and_gone() {
     assert!(device.residency().is_empty());
     assert!((AT..AT + 512).all(|page| rig.mm.child_reads(page) == page * 3));
 }
+
+#[test]
+fn svm_memory_has_no_more_of_the_vram_than_it_may() {
+    let limited = |svm_vram| {
+        let rig = Rig::with_gpus(Options { svm_vram: Some(svm_vram), ..Options::default() }, 1, 8192);
+        rig.mm.map(AT, 2048, true);
+        for page in AT..AT + 2048 {
+            rig.mm.cpu_write(page, page * 3);
+        }
+        rig.set(AT, 2048, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+        rig
+    };
+    let rig = limited(4 << 20);
+    let device = &rig.process.kfd().devices()[0];
+    for (block, hosted) in [(0, 512), (1, 1024), (2, 1024), (3, 1024)] {
+        rig.set(AT + block * 512, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
+        assert_eq!(device.residency().hosted().0, hosted, "with block {block}");
+        assert!(device.vram().available() > 5000 * 4096, "there is room for the rest");
+    }
+    let counters = rig.svm_counters();
+    assert_eq!((counters.pages_in.get(), counters.pages_out.get(), counters.evictions.get()), (2048, 1024, 2));
+    assert!((AT..AT + 2048).all(|page| rig.mm.cpu_read(page) == page * 3));
+
+    // All in one call.
+    let rig = limited(4 << 20);
+    rig.set(AT, 2048, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
+    assert_eq!(rig.process.kfd().devices()[0].residency().hosted().0, 1024);
+
+    let rig = limited(1 << 20);
+    rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
+    assert_eq!((rig.mm.device_pages(), rig.svm_counters().pages_refused.get()), (0, 512));
+    rig.set(AT, 256, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
+    assert_eq!(rig.mm.device_pages(), 256);
+}

@@ -46,6 +46,8 @@ pub struct Description {
     pub target: Target,
     /// Bytes of VRAM each, a multiple of 2 MiB.
     pub vram: u64,
+    /// Bytes of it that SVM memory may have; `None`: all.
+    pub svm_vram: Option<u64>,
     /// Whether their page faults are retried.
     pub xnack: bool,
     /// Whether the topology shows processors and GPUs as one coherent space.
@@ -60,14 +62,14 @@ impl Default for Description {
     /// One gfx900 with 1 GiB.
     fn default() -> Self {
         let (gpus, target, vram) = (1, Target::GFX900, 1 << 30);
-        Self { gpus, target, vram, xnack: false, coherent: false, threads: 0, shape: Shape::default() }
+        Self { gpus, target, vram, svm_vram: None, xnack: false, coherent: false, threads: 0, shape: Shape::default() }
     }
 }
 
 impl Description {
     /// Options for such a machine, for programs that open devices by path.
     pub fn options(&self) -> MachineOptions {
-        MachineOptions {
+        let mut options = MachineOptions {
             gpus: self.gpus,
             vram_bytes: self.vram,
             target: self.target,
@@ -76,14 +78,19 @@ impl Description {
             device_file: true,
             threads: self.threads,
             ..MachineOptions::default()
-        }
+        };
+        options.driver.svm_vram = self.svm_vram;
+        options
     }
 }
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpus, target, vram, xnack, coherent, threads, shape } = self;
+        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, shape } = self;
         write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}{shape}")?;
+        if let Some(bytes) = svm_vram {
+            write!(f, " svm-vram={bytes}")?;
+        }
         write!(f, "{}{}", if *xnack { " xnack" } else { "" }, if *coherent { " coherent" } else { "" })
     }
 }
@@ -99,6 +106,7 @@ impl FromStr for Description {
                 Some(("gpus", value)) => described.gpus = value.parse().map_err(|_| bad())?,
                 Some(("threads", value)) => described.threads = value.parse().map_err(|_| bad())?,
                 Some(("vram", value)) => described.vram = value.parse().map_err(|_| bad())?,
+                Some(("svm-vram", value)) => described.svm_vram = Some(value.parse().map_err(|_| bad())?),
                 Some(("target", value)) => described.target = value.parse()?,
                 Some((part, value)) => {
                     let part = described.shape.part(part).ok_or_else(bad)?;
@@ -125,6 +133,7 @@ mod tests {
                 gpus: 2,
                 target: Target::GFX1100,
                 vram: 2 << 20,
+                svm_vram: Some(4 << 20),
                 xnack: false,
                 coherent: true,
                 threads: 3,

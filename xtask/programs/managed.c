@@ -3,8 +3,20 @@
 // than the GPU has.
 #include "beneath.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+// vkfd's own call: what SVM memory has been through.
+struct snapshot { uint32_t op, index; uint64_t handle, buffer; uint32_t capacity, count; uint64_t total; };
+#define SNAPSHOT _IOWR('K', 0xe2, struct snapshot)
+enum { SVM = 5 };
+struct svm {
+	uint64_t ranges, bytes, notifiers, vram_pages, migrations_in, pages_in, migrations_out, pages_out, evictions;
+	uint64_t rest[7];
+};
 
 typedef int status;
 enum { FOR_ALL = 1 };
@@ -14,10 +26,13 @@ enum { FOR_ALL = 1 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct { void *at; size_t bytes; } buffers[BUFFERS];
 static size_t allocations, total, now, most;
+static int kfd = -1;
 
 static void note(void *at, size_t bytes)
 {
 	pthread_mutex_lock(&lock);
+	if (kfd < 0)
+		kfd = open("/dev/kfd", O_RDWR | O_CLOEXEC);
 	allocations++;
 	total += bytes;
 	for (size_t i = 0; i < BUFFERS; i++) {
@@ -68,6 +83,13 @@ status hipFree(void *at)
 
 __attribute__((destructor)) static void tell(void)
 {
-	if (allocations)
-		fprintf(stderr, "managed: %zu allocations, %zu bytes, at most %zu at once\n", allocations, total, most);
+	if (!allocations)
+		return;
+	struct svm svm = {0};
+	struct snapshot snapshot = {.op = SVM, .buffer = (uintptr_t)&svm, .capacity = 1};
+	if (ioctl(kfd, SNAPSHOT, &snapshot) != 0)
+		perror("managed: what became of it is not known");
+	fprintf(stderr, "managed: %zu allocations, %zu bytes, at most %zu at once; %llu pages went to the GPU, ", allocations,
+		total, most, (unsigned long long)svm.pages_in);
+	fprintf(stderr, "its memory was too little %llu times\n", (unsigned long long)svm.evictions);
 }

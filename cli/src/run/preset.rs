@@ -42,6 +42,8 @@ struct Form {
     target: Option<Target>,
     #[serde(default, deserialize_with = "vram")]
     vram: Option<u64>,
+    #[serde(default, deserialize_with = "vram")]
+    svm_vram: Option<u64>,
     #[serde(default)]
     xnack: bool,
     #[serde(default)]
@@ -118,6 +120,7 @@ impl Preset {
             gpus: form.gpus.unwrap_or(default.gpus),
             target: form.target.unwrap_or(default.target),
             vram: form.vram.unwrap_or(default.vram),
+            svm_vram: form.svm_vram,
             xnack: form.xnack,
             coherent: form.coherent,
             threads: form

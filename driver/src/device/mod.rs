@@ -6,11 +6,13 @@
 pub mod damping;
 pub mod limit;
 pub mod residency;
+pub mod room;
 pub mod share;
 pub mod smi;
 pub mod vmid_owner;
 pub mod vram;
 
+use crate::addr::PAGE;
 use crate::device_memory;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::gpu::{Gpu, GpuProperties, Vmid};
@@ -60,11 +62,17 @@ pub struct Device {
     smi: smi::Clients,
     residency: Residency,
     memory_kind: device_memory::Kind,
+    svm_pages: u64,
 }
 
 impl Device {
-    /// Takes a GPU over.
-    pub fn new(index: usize, gpu: Arc<dyn Gpu>, memory_kind: device_memory::Kind) -> Result<Self> {
+    /// Takes a GPU over, of whose VRAM SVM memory may have `svm_vram` bytes, or all.
+    pub fn new(
+        index: usize,
+        gpu: Arc<dyn Gpu>,
+        memory_kind: device_memory::Kind,
+        svm_vram: Option<u64>,
+    ) -> Result<Self> {
         let properties = gpu.properties();
         let mut owners = Vec::with_capacity(properties.vmids as usize)?;
         for _ in 0..properties.vmids.min(Vmid::MAX) {
@@ -78,6 +86,7 @@ impl Device {
             smi: smi::Clients::new()?,
             residency: Residency::new(index)?,
             memory_kind,
+            svm_pages: svm_vram.map_or(u64::MAX, |bytes| bytes / PAGE),
             gpu,
         })
     }
@@ -115,6 +124,11 @@ impl Device {
     /// Whether the CPU uses SVM memory in its VRAM in place.
     pub const fn memory_kind(&self) -> device_memory::Kind {
         self.memory_kind
+    }
+
+    /// How many pages of its VRAM SVM memory may have.
+    pub const fn svm_pages(&self) -> u64 {
+        self.svm_pages
     }
 
     /// Who reads its events.

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which SVM memory is in a GPU's VRAM, coldest first, and making room there.
+//! Which SVM memory is in a GPU's VRAM, coldest first, and bringing it back.
 //!
 //! A [`Granule`] is 2 MiB of a process's addresses. While pages of it are in a GPU's VRAM it has a
 //! *seat* there, in a list by last use: a prefetch, a GPU fault or a restore. Each VRAM page that
 //! was handed to the host knows its seat, so that [`DeviceMemory::released`] finds it, whoever used
 //! the page last.
 //!
-//! When VRAM runs out, for SVM or for any process's buffer object, [`Device::make_room`] takes the
-//! `LOT` coldest granules, largest first (each costs one call, so the large ones cost less a page),
-//! and asks the host to bring them back. That happens without any lock of the driver: the process
-//! whose memory it is hears of it as of any invalidation. Each granule is tried once a call, so a
-//! call ends.
+//! Where room is needed ([`room`](crate::room)), the `LOT` coldest granules are brought back,
+//! largest first (each costs one call, so the large ones cost less a page). That happens without
+//! any lock of the driver: the process whose memory it is hears of it as of any invalidation.
 //!
 //! First by the granule's addresses in the address space that it came from. What is left after that
 //! only others have (a forked child, or the same process elsewhere, after mremap): it is evicted by
@@ -29,25 +27,19 @@ use crate::address_space::AddressSpace;
 use crate::counters::SvmCounters;
 use crate::device::Device;
 use crate::device_memory::DeviceMemory;
-use crate::errno::{Error, Reason, Result};
+use crate::errno::Result;
 use crate::handle::Handles;
 use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
 use crate::page_bits::{PageBits, BLOCK_PAGES};
 use crate::smi::{Event, Who};
-use crate::vram::{Contents, VramBlock};
 use core::sync::atomic::{AtomicU32, Ordering};
-use core::time::Duration;
 use vkfd_uapi::smi::{MIGRATE_TRIGGER_PAGEFAULT_CPU, MIGRATE_TRIGGER_TTM_EVICTION};
 use vkfd_uapi::svm::SVM_LOCATION_UNDEFINED;
 
 const NIL: u32 = u32::MAX;
 /// Granules that are looked at together.
 const LOT: usize = 16;
-/// Most lots in one call.
-const LOTS: usize = 256;
-/// How long a call goes on making room that others take.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// 2 MiB of a process's addresses, as far as VRAM is concerned.
 pub struct Granule {
@@ -165,6 +157,8 @@ struct State {
     /// Pages that hosts have, and pages that they have given back.
     hosted: u64,
     released: u64,
+    /// Pages that were taken to be offered to hosts.
+    promised: u64,
     seats: Handles<Seat>,
     coldest: u32,
     warmest: u32,
@@ -184,6 +178,7 @@ impl Residency {
         let state = State {
             hosted: 0,
             released: 0,
+            promised: 0,
             seats: Handles::new(),
             coldest: NIL,
             warmest: NIL,
@@ -325,19 +320,41 @@ impl Residency {
         (state.hosted, state.released)
     }
 
+    /// Notes that `pages` pages are to be offered to hosts, if these may have so many more: `most`
+    /// in all.
+    pub(super) fn promise(&self, pages: u64, most: u64) -> bool {
+        let mut state = self.state.lock();
+        let fits = state.hosted + state.promised + pages <= most;
+        if fits {
+            state.promised += pages;
+        }
+        fits
+    }
+
+    /// They were offered, or will not be.
+    pub(super) fn redeem(&self, pages: u64) {
+        self.state.lock().promised -= pages;
+    }
+
+    /// How many more pages hosts may have, of `most`.
+    pub(super) fn left_of(&self, most: u64) -> u64 {
+        let state = self.state.lock();
+        most.saturating_sub(state.hosted + state.promised)
+    }
+
     /// Whether none has.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    fn next_eviction(&self) -> u64 {
+    pub(super) fn next_eviction(&self) -> u64 {
         let mut state = self.state.lock();
         state.evictions += 1;
         state.evictions
     }
 
     /// The coldest that eviction number `eviction` has not tried yet, largest first.
-    fn coldest(&self, eviction: u64) -> Result<Vec<(u64, Arc<Granule>)>> {
+    pub(super) fn coldest(&self, eviction: u64) -> Result<Vec<(u64, Arc<Granule>)>> {
         let mut lot = Vec::with_capacity(LOT)?;
         let mut state = self.state.lock();
         let mut at = state.coldest;
@@ -426,79 +443,8 @@ impl State {
 }
 
 impl Device {
-    /// `pages` pages of VRAM, in as few blocks as there are; SVM memory makes room if need be.
-    /// Called without locks.
-    pub fn alloc_vram(&self, pages: u64, contents: Contents) -> Result<Vec<VramBlock>> {
-        self.try_with_room(|| self.vram().alloc(&**self.gpu(), pages, contents), || pages)
-    }
-
-    /// Calls `f`, which needs `pages` pages of VRAM at most, and again as long as that fails for
-    /// want of VRAM and SVM memory can give way. Who makes room may find it taken by others who do
-    /// the same: EINTR for a thread that is being killed, and not for ever. Called without locks.
-    pub(crate) fn with_room<R>(&self, pages: u64, f: impl FnMut() -> Result<R>) -> Result<R> {
-        // It may need less than that, so less is worth making room for.
-        self.try_with_room(f, || pages.min(self.most_room()))
-    }
-
-    fn try_with_room<R>(&self, mut f: impl FnMut() -> Result<R>, pages: impl Fn() -> u64) -> Result<R> {
-        let until = os::now().after(PATIENCE);
-        loop {
-            match f() {
-                Err(e) if wants_room(&e) && os::now() < until && self.make_room(pages())? => os::interrupted()?,
-                result => return result,
-            }
-        }
-    }
-
-    /// Pages of VRAM that would be free if all SVM memory were evicted.
-    fn most_room(&self) -> u64 {
-        let (evictable, _) = self.residency().hosted();
-        (self.vram().available() / PAGE).saturating_add(evictable)
-    }
-
-    /// Evicts SVM memory until `pages` pages of VRAM are free or none is left to evict: whether
-    /// anything came back. Nothing is evicted for what there could not be even then: the rest is
-    /// what objects have, and page tables. Called without locks.
-    pub fn make_room(&self, pages: u64) -> Result<bool> {
-        if pages > self.most_room() {
-            return Ok(false);
-        }
-        let eviction = self.residency().next_eviction();
-        let mut any = false;
-        for _ in 0..LOTS {
-            let lot = self.residency().coldest(eviction)?;
-            if lot.is_empty() {
-                break;
-            }
-            for (_, granule) in lot.iter() {
-                os::interrupted()?;
-                let before = self.vram().available();
-                let wanted = pages.saturating_mul(PAGE);
-                if before >= wanted && any {
-                    return Ok(true);
-                }
-                let moved = self.evict(granule);
-                any |= moved > 0;
-                self.await_release(moved.saturating_mul(PAGE).saturating_add(before).min(wanted));
-            }
-        }
-        Ok(any)
-    }
-
-    /// Brings all SVM memory back, before the device goes away. How many pages moved.
-    pub fn evict_all(&self) -> Result<u64> {
-        let eviction = self.residency().next_eviction();
-        let mut moved = 0;
-        loop {
-            let lot = self.residency().coldest(eviction)?;
-            if lot.is_empty() {
-                return Ok(moved);
-            }
-            moved += lot.iter().map(|(_, granule)| self.evict(granule)).sum::<u64>();
-        }
-    }
-
-    fn evict(&self, granule: &Granule) -> u64 {
+    /// Brings a granule back to system memory. How many pages moved.
+    pub(super) fn evict(&self, granule: &Granule) -> u64 {
         let (start, pages) = (granule.span.start().0 / PAGE, granule.span.pages());
         let (from, to, trigger) = (self.id(), 0, MIGRATE_TRIGGER_TTM_EVICTION);
         let (prefetch, preferred) = (SVM_LOCATION_UNDEFINED, SVM_LOCATION_UNDEFINED);
@@ -524,15 +470,6 @@ impl Device {
         let moved = granule.mm.evict_places(self, &places)?;
         granule.count_moves_out(moved);
         Ok(moved)
-    }
-
-    /// A host may give pages back a moment after they have moved.
-    fn await_release(&self, bytes: u64) {
-        let mut tries = 0;
-        while self.vram().available() < bytes && tries < 100 {
-            os::sleep(Duration::from_micros(100));
-            tries += 1;
-        }
     }
 
     /// Takes pages that were offered and did not move back into the allocator.
@@ -587,9 +524,4 @@ impl DeviceMemory for Device {
             ));
         }
     }
-}
-
-/// An error that room in VRAM may cure.
-pub fn wants_room(error: &Error) -> bool {
-    error.reason == Reason::NoVram
 }

@@ -48,7 +48,7 @@ impl Kfd {
         }
         let mut devices = Vec::with_capacity(gpus.len())?;
         for (index, gpu) in gpus.into_iter().enumerate() {
-            devices.push(os::arc(Device::new(index, gpu, options.device_memory)?)?)?;
+            devices.push(os::arc(Device::new(index, gpu, options.device_memory, options.svm_vram)?)?)?;
         }
         let limit = os::arc(Limit::new(Limit::of_ram(options.ram)))?;
         os::arc(Self {

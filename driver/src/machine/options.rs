@@ -27,6 +27,9 @@ pub struct Options {
     pub ram: u64,
     /// What the GPUs' memory is to SVM memory that moves there.
     pub device_memory: device_memory::Kind,
+    /// Bytes of each GPU's VRAM that SVM memory may have; `None`: all. What is then oversubscribed
+    /// is data, however much a program's code and its buffers take.
+    pub svm_vram: Option<u64>,
     /// What to do about memory that goes to and fro.
     pub damping: Damping,
     /// Whether clients may have what is there for tests and benchmarks only: MEASURE, MOVE,
@@ -60,6 +63,7 @@ impl Default for Options {
             max_ranges: 1 << 20,
             ram: 16 << 30,
             device_memory: device_memory::Kind::default(),
+            svm_vram: None,
             damping: Damping::default(),
             diagnosis: false,
             sabotage: Switches::NONE,

@@ -25,6 +25,9 @@ FIXED = 0x10
 # From linux/kfd_ioctl.h: AMDKFD_IOC_SVM for one attribute.
 SVM = 3 << 30 | 32 << 16 | ord("K") << 8 | 0x20
 GPU_EXEC = 0x10
+# vkfd's own call: what SVM memory has been through.
+SNAPSHOT = 3 << 30 | 40 << 16 | ord("K") << 8 | 0xE2
+SNAPSHOT_SVM = 5
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -88,12 +91,13 @@ class Batched:
         for at, size in ranges:
             libc.munmap(at, size + PAGE)
 
-    def said(self):
-        return f" are {self.pieces} pieces"
+    def said(self, allocations, total):
+        return f"{allocations} allocations are {self.pieces} pieces, {total} bytes"
 
 
 class Managed:
     def make(self, dev, size):
+        self.kfd = dev.iface.kfd.fd
         at = mapped(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         # Programs are buffers, too: struct kfd_ioctl_svm_args with one attribute, SET_FLAGS.
         call = (ctypes.c_uint32 * 8).from_buffer_copy(struct.pack("<QQIIII", at, size, 0, 1, 5, GPU_EXEC))
@@ -107,8 +111,13 @@ class Managed:
     def free(self, dev, buffer):
         libc.munmap(buffer.va_addr, buffer.size)
 
-    def said(self):
-        return ""
+    def said(self, allocations, total):
+        seen = (ctypes.c_uint64 * 16)()
+        call = bytearray(struct.pack("<IIQQIIQ", SNAPSHOT_SVM, 0, 0, ctypes.addressof(seen), 1, 0, 0))
+        fcntl.ioctl(self.kfd, SNAPSHOT, call)
+        went, times = seen[5], seen[8]
+        moved = f"{went} pages went to the GPU, its memory was too little {times} times"
+        return f"{allocations} allocations, {total} bytes; {moved}"
 
 
 def place():
@@ -158,6 +167,6 @@ def place():
 
     def tell():
         if sizes:
-            print(f"{kind}: {len(sizes)} allocations{memory.said()}, {sum(sizes)} bytes", file=sys.stderr)
+            print(f"{kind}: {memory.said(len(sizes), sum(sizes))}", file=sys.stderr)
 
     atexit.register(tell)

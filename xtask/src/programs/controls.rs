@@ -48,9 +48,10 @@ pub(crate) fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>, library: 
             let broken = Machine::broken(sabotage, vkfd, library)?;
             let expectations = Expectations::read(suite.name())?.at(Place::Process, memory);
             let otherwise = |machine| {
-                let (suite, patience, used) = (*suite, Duration::MAX, AtomicUsize::new(0));
+                let (suite, patience, seen_memory) = (*suite, Duration::MAX, AtomicUsize::new(0));
                 let (source, root, expected) = (&found.source, found.root.as_deref(), &expectations);
-                let session = Session { suite, source, root, target, machine, expected, cache, patience, memory, used };
+                let session =
+                    Session { suite, source, root, target, machine, expected, cache, patience, memory, seen_memory };
                 let seen = session.unit_alone(unit)?;
                 let as_expected = |name, outcome| expectations.compare(name, target, outcome) == Standing::AsExpected;
                 Ok::<_, anyhow::Error>(seen.iter().any(|case| !as_expected(&case.name, &case.outcome)))

@@ -132,12 +132,12 @@ impl Machine {
         patience: Duration,
     ) -> Result<Ran> {
         let root = unit.root.with_context(|| format!("{program} is in no root"))?;
-        let options = unit.memory.options(options, unit.little_vram);
+        let options = [options, unit.memory.options()].concat();
         let ran = match self {
             Machine::Here(here) => here.run_in_root(unit, root, program, &options, arguments, patience)?,
             Machine::Guest(guest) => guest.run(unit, Some((root, program)), &options, arguments, patience),
         };
-        unit.used.fetch_add(unit.memory.was_used(&ran).into(), Ordering::Relaxed);
+        unit.seen_memory.fetch_add(unit.memory.seen(&ran), Ordering::Relaxed);
         Ok(ran)
     }
 }

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::machine::Ran;
 use crate::{tree, venv};
 
+/// What managed memory may have of a GPU's: as much as the largest block that moves at a time.
+const LITTLE: &str = "2M";
+
 /// See the module.
 #[derive(clap::ValueEnum, Deserialize, Serialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -22,7 +25,7 @@ pub(crate) enum Memory {
     Device,
     /// Host memory in scattered pieces of 4 to 64 KiB, each allocation registered by one call
     Batch,
-    /// Managed memory, on a GPU that has too little memory of its own, with XNACK on
+    /// Managed memory, which may have too little of the GPU's, with XNACK on
     Oversubscribed,
 }
 
@@ -89,22 +92,34 @@ impl Memory {
         }
     }
 
-    /// Options of `vkfd run`, of those of the suite.
-    pub(crate) fn options<'a>(self, options: &[&'a str], little_vram: &'a str) -> Vec<&'a str> {
-        let mut options = options.to_vec();
-        if let Memory::Oversubscribed = self {
-            if let Some(at) = options.iter().position(|option| *option == "--vram") {
-                options.drain(at..options.len().min(at + 2));
-            }
-            options.extend(["--xnack", "--vram", little_vram]);
+    /// Options of `vkfd run`, besides those of the suite.
+    pub(crate) fn options(self) -> &'static [&'static str] {
+        match self {
+            Memory::Oversubscribed => &["--xnack", "--svm-vram", LITTLE],
+            Memory::Device | Memory::Batch => &[],
         }
-        options
     }
 
-    /// Whether the program has got such memory.
-    pub(crate) fn was_used(self, ran: &Ran) -> bool {
-        self.source().is_none_or(|source| ran.stderr.contains(&format!("{source}: ")))
+    /// How often a program that ran was seen to have such memory: of the GPU's own, how often that
+    /// was too little.
+    pub(crate) fn seen(self, ran: &Ran) -> usize {
+        match self {
+            Memory::Device => 0,
+            Memory::Batch => ran.stderr.lines().filter(|line| was_batched(line)).count(),
+            Memory::Oversubscribed => ran.stderr.lines().filter_map(shortages).sum(),
+        }
     }
+}
+
+/// Whether it is the last line of a program with memory in batches.
+fn was_batched(line: &str) -> bool {
+    line.starts_with("batched: ") && line.contains(" allocations are ")
+}
+
+/// How often the GPU's memory was too little, by the last line of a program with managed memory.
+fn shortages(line: &str) -> Option<usize> {
+    let (_, times) = line.strip_prefix("managed: ")?.rsplit_once("too little ")?;
+    times.strip_suffix(" times")?.parse().ok()
 }
 
 #[cfg(test)]
@@ -112,9 +127,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oversubscribed_there_is_less_vram_than_the_suite_wants() {
-        let options = ["--vram", "4G", "--gpus", "2"];
-        assert_eq!(Memory::Batch.options(&options, "16M"), options);
-        assert_eq!(Memory::Oversubscribed.options(&options, "16M"), ["--gpus", "2", "--xnack", "--vram", "16M"]);
+    fn programs_say_what_memory_they_had() {
+        let ran = |stderr: &str| Ran { stderr: stderr.into(), ..Ran::default() };
+        let line =
+            "managed: 5 allocations, 3 bytes, at most 3 at once; 2 pages went to the GPU, its memory was too little";
+        assert_eq!(Memory::Oversubscribed.seen(&ran(&format!("what\n{line} 12 times\n{line} 3 times"))), 15);
+        assert_eq!(Memory::Oversubscribed.seen(&ran("too little 1 times")), 0);
+        assert_eq!(Memory::Batch.seen(&ran("batched: 1 allocations are 2 pieces, 3 bytes")), 1);
+        assert_eq!(Memory::Batch.seen(&ran("batched: hipMalloc: Cannot allocate memory")), 0);
     }
 }

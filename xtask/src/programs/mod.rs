@@ -242,8 +242,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
             let (suite, expected, cache) = (*suite, expectations, &cache);
             let Unpacked { source, root } = found;
             let root = root.as_deref();
-            let (memory, used) = (args.memory, AtomicUsize::new(0));
-            let session = Session { suite, source, root, target, machine, expected, cache, patience, memory, used };
+            let (memory, seen_memory) = (args.memory, AtomicUsize::new(0));
+            let session =
+                Session { suite, source, root, target, machine, expected, cache, patience, memory, seen_memory };
             let seen = session.run(&selection, args.jobs.map(usize::from))?;
             report.add(suite, target, &seen, expectations, &selection);
         }

@@ -56,8 +56,6 @@ pub(crate) struct RocmLibrary {
     wanted: &'static str,
     /// Of `vkfd run`.
     options: &'static [&'static str],
-    /// See [`Suite::little_vram`].
-    little_vram: &'static str,
     targets: &'static [&'static str],
     /// Programs that run in a guest, where the processor is emulated.
     in_guest: &'static [&'static str],
@@ -98,7 +96,6 @@ const LIBRARY: RocmLibrary = RocmLibrary {
     arguments: &[],
     wanted: "*",
     options: &[],
-    little_vram: "16M",
     targets: &["gfx900"],
     in_guest: &[],
     controls: &[],
@@ -181,7 +178,6 @@ pub(crate) const ROCBLAS: RocmLibrary = RocmLibrary {
     in_guest: &["*"],
     wanted: "*quick*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
-    little_vram: "128M",
     ..LIBRARY
 };
 
@@ -191,7 +187,6 @@ pub(crate) const ROCFFT: RocmLibrary = RocmLibrary {
     package: &["librocfft0-tests"],
     environment: &[KERNELS, one_in("1500"), ("GTEST_SHARD_INDEX", "3")],
     arguments: &["--R", "2", "--V", "1"],
-    little_vram: "128M",
     options: &["--vram", "4G"],
     ..LIBRARY
 };
@@ -206,7 +201,6 @@ pub(crate) const ROCSPARSE: RocmLibrary = RocmLibrary {
     in_guest: &["*"],
     wanted: "quick/*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
-    little_vram: "128M",
     ..LIBRARY
 };
 
@@ -233,7 +227,6 @@ pub(crate) const ROCSOLVER: RocmLibrary = RocmLibrary {
     in_guest: &["*"],
     wanted: "checkin_lapack/*",
     targets: &["gfx900", "gfx90a", "gfx1030", "gfx1100"],
-    little_vram: "128M",
     ..LIBRARY
 };
 
@@ -253,7 +246,6 @@ pub(crate) const HIPBLAS: RocmLibrary = RocmLibrary {
     environment: &[LAPACK, one_in("100"), FIRST],
     in_guest_environment: Some(&[LAPACK, one_in("2000"), FIRST]),
     in_guest: &["*"],
-    little_vram: "128M",
     ..LIBRARY
 };
 
@@ -264,7 +256,6 @@ pub(crate) const HIPSPARSE: RocmLibrary = RocmLibrary {
     environment: &[one_in("10"), FIRST],
     in_guest_environment: Some(&[one_in("400"), FIRST]),
     in_guest: &["*"],
-    little_vram: "128M",
     options: &["--vram", "4G"],
     ..LIBRARY
 };
@@ -450,10 +441,6 @@ impl Suite for RocmLibrary {
 
     fn options(&self, _unit: &str) -> &'static [&'static str] {
         self.options
-    }
-
-    fn little_vram(&self) -> &'static str {
-        self.little_vram
     }
 
     fn environment(&self) -> Environment {

@@ -34,8 +34,8 @@ pub(crate) struct Session<'a> {
     /// No program is begun after so long.
     pub(crate) patience: Duration,
     pub(crate) memory: Memory,
-    /// How many starts had that memory.
-    pub(crate) used: AtomicUsize,
+    /// How often programs were seen to have that memory.
+    pub(crate) seen_memory: AtomicUsize,
 }
 
 /// What a session showed.
@@ -93,8 +93,13 @@ impl Session<'_> {
         seen.units.sort_unstable();
         seen.took = begun.elapsed();
         (seen.in_guest, seen.findings, seen.memory) = (in_guest, findings, self.memory);
-        if self.memory != Memory::Device && self.used.load(Ordering::Relaxed) == 0 {
-            seen.findings.push("no program has had such memory".into());
+        match (self.memory, self.seen_memory.load(Ordering::Relaxed)) {
+            (Memory::Device, _) => {}
+            (_, 0) => seen.findings.push("no program has had such memory".into()),
+            (Memory::Oversubscribed, times) => {
+                println!("  {}, {}: the GPU had too little memory {times} times", self.suite.name(), self.target);
+            }
+            (Memory::Batch, _) => {}
         }
         Ok(seen)
     }
@@ -141,9 +146,9 @@ impl Session<'_> {
     pub(crate) fn unit(&self, name: &str, shared: &Path) -> Result<Vec<Case>> {
         let at = self.cache.built(self.suite.name(), self.suite.kept_for(self.target), name);
         let left_out = self.expected.left_out(name, self.target);
-        let Session { suite, source, root, target, memory, ref used, .. } = *self;
-        let (environment, little_vram) = (suite.environment(), suite.little_vram());
-        let unit = Unit { name, target, source, root, at: &at, left_out, environment, memory, little_vram, used };
+        let Session { suite, source, root, target, memory, ref seen_memory, .. } = *self;
+        let environment = suite.environment();
+        let unit = Unit { name, target, source, root, at: &at, left_out, environment, memory, seen_memory };
         let commands = |at: &Path| {
             let mut commands = self.suite.compile(&unit, shared)?;
             commands.extend(memory.compile(at)?);

@@ -76,10 +76,8 @@ pub(crate) struct Unit<'a> {
     pub(crate) environment: &'static [(&'static str, &'static str)],
     /// What its device memory is.
     pub(crate) memory: Memory,
-    /// See [`Suite::little_vram`].
-    pub(crate) little_vram: &'static str,
-    /// How many starts had that memory.
-    pub(crate) used: &'a AtomicUsize,
+    /// How often programs were seen to have that memory.
+    pub(crate) seen_memory: &'a AtomicUsize,
 }
 
 /// A machine that is broken, and a program that must notice.
@@ -144,10 +142,6 @@ pub(crate) trait Suite: Sync {
     /// Options of `vkfd run` besides the target.
     fn options(&self, _unit: &str) -> &'static [&'static str] {
         &[]
-    }
-    /// Memory of a GPU that has too little for its programs' data, and enough for their code.
-    fn little_vram(&self) -> &'static str {
-        "16M"
     }
     /// Runs it.
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {

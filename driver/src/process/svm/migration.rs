@@ -21,11 +21,12 @@ use crate::errno::{Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::page_bits::PageBits;
 use crate::process::Process;
+use crate::room::Promise;
 use crate::sabotage::FailPoint;
 use crate::smi::Event;
 use crate::svm::attributes::Attributes;
 use crate::svm::block::{Block, Moving};
-use crate::vram::{Contents, Vram, VramBlock};
+use crate::vram::{Vram, VramBlock};
 
 /// Bytes that one call to the host moves at most.
 const BATCH: u64 = 16 * HUGE;
@@ -37,6 +38,7 @@ struct Room {
     /// What is next: a block, and a page of it.
     block: usize,
     page: u64,
+    _promise: Promise,
 }
 
 impl Room {
@@ -50,8 +52,8 @@ impl Room {
         Some(at)
     }
 
-    /// Gives back what nobody took.
-    fn give_back(&mut self, vram: &Vram) {
+    /// Gives back what nobody took. The rest has been offered.
+    fn give_back(mut self, vram: &Vram) {
         while let Some(block) = self.blocks.get(self.block) {
             match self.page {
                 0 => vram.give_back(&self.blocks[self.block..=self.block]),
@@ -72,7 +74,7 @@ struct Offer {
     /// Where its part of the places begins, and which page of the block that is.
     first: usize,
     first_page: u64,
-    room: Room,
+    room: Option<Room>,
     /// From before it is known which pages are not there until it is known which have moved.
     moving: Option<Moving>,
 }
@@ -106,14 +108,17 @@ impl Process {
             return Ok(0);
         }
         device.residency().prepare(device.vram().pages())?;
-        let moved = self.svm_batches(span, |batch| self.svm_move_batch_in(batch, a, device, trigger));
+        // VRAM is taken for a whole batch: no more than SVM memory may have.
+        let most = device.svm_pages().saturating_mul(PAGE).clamp(HUGE, BATCH);
+        let moved =
+            self.svm_batches(span, 1 << most.ilog2(), |batch| self.svm_move_batch_in(batch, a, device, trigger));
         self.hasten_restore();
         moved
     }
 
     /// Moves what is in VRAM of `span` back to system memory. How many pages moved.
     pub(super) fn svm_move_out(self: &Arc<Self>, span: CpuSpan, a: &Attributes, trigger: u32) -> Result<u64> {
-        self.svm_batches(span, |batch| {
+        self.svm_batches(span, BATCH, |batch| {
             let mut at = batch.start().0;
             let mut from = None;
             while let Some(block) = self.svm().next_block(at, batch.end().0) {
@@ -143,8 +148,8 @@ impl Process {
         self.kfd().devices().iter().find(has)
     }
 
-    /// Calls `f` for pieces of `span` that end where batches do.
-    fn svm_batches(&self, span: CpuSpan, mut f: impl FnMut(CpuSpan) -> Result<u64>) -> Result<u64> {
+    /// Calls `f` for pieces of `span` that end where batches of `bytes` do, a power of two.
+    fn svm_batches(&self, span: CpuSpan, bytes: u64, mut f: impl FnMut(CpuSpan) -> Result<u64>) -> Result<u64> {
         let (mut at, end) = (span.start().0, span.end().0);
         let mut moved = 0;
         while at < end {
@@ -153,7 +158,7 @@ impl Process {
                 break;
             }
             os::interrupted()?;
-            let next = (at / BATCH * BATCH).saturating_add(BATCH).min(end);
+            let next = (at | (bytes - 1)).saturating_add(1).min(end);
             moved += f(CpuSpan::between(CpuVa(at), CpuVa(next)))?;
             at = next;
         }
@@ -187,7 +192,9 @@ impl Process {
             if result.is_ok() {
                 result = self.svm_enter_offer(offer, device, &mut places).map(|()| 0);
             }
-            offer.room.give_back(device.vram());
+            if let Some(room) = offer.room.take() {
+                room.give_back(device.vram());
+            }
         }
         if result.is_ok() && places.iter().any(Option::is_some) {
             let (start, pages, to) = (span.start().0 / PAGE, span.pages(), device.id());
@@ -235,8 +242,8 @@ impl Process {
             device.residency().touch(block.granule());
             return Ok(None);
         }
-        let vram = match device.alloc_vram(pages.count(), Contents::Any) {
-            Ok(vram) => vram,
+        let (blocks, promise) = match device.alloc_svm_vram(pages.count()) {
+            Ok(taken) => taken,
             Err(e) if e.reason == Reason::NoVram => {
                 self.svm().counters().pages_refused.add(pages.count());
                 return Ok(None);
@@ -245,7 +252,7 @@ impl Process {
         };
         let first = index((part.start().0 - batch.start().0) / PAGE);
         let first_page = (part.start().0 - block.span().start().0) / PAGE;
-        let room = Room { blocks: vram, block: 0, page: 0 };
+        let room = Some(Room { blocks, block: 0, page: 0, _promise: promise });
         Ok(Some(Offer { block, own, pages: PageBits::NONE, first, first_page, room, moving: None }))
     }
 
@@ -259,7 +266,7 @@ impl Process {
         let slots = &mut places[offer.first..];
         for page in (0..HUGE_PAGES).filter(|page| missing.has(*page)) {
             // What came back since VRAM was taken has none.
-            let Some(at) = offer.room.take() else { break };
+            let Some(at) = offer.room.as_mut().and_then(Room::take) else { break };
             slots[index(page - offer.first_page)] = Some(at);
             pages.insert(page);
         }
