@@ -27,12 +27,14 @@
 
 use crate::maps;
 use crate::source::Capabilities;
+use crate::sys;
 use linux_raw_sys::{general as raw, ioctl};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use vkfd_driver::addr::{CpuSpan, CpuVa};
+use std::time::{Duration, Instant};
+use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
 use vkfd_driver::errno::Errno;
 
 /// Events taken by one read.
@@ -40,6 +42,9 @@ const EVENTS: usize = 32;
 /// Rounds after which whatever was in the queue has been read, unless more than 2,000 threads sleep
 /// in it.
 const DRAIN_ROUNDS: u64 = 64;
+
+/// As long is a change waited for that somebody has begun. A debugger may hold them.
+pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// The features without which userfaultfd is of no use here.
 const NEEDED: u64 = bits(
@@ -86,6 +91,8 @@ pub(crate) trait Listener: Send + Sync {
 pub(crate) struct Uffd {
     fd: OwnedFd,
     features: u64,
+    /// A page of its own, for [`Uffd::is_changing`].
+    probe: CpuSpan,
     /// The reader is between noticing events and having handled them. Set before it reads, so
     /// whoever was woken by the read sees it.
     busy: AtomicBool,
@@ -112,6 +119,7 @@ impl Uffd {
             match Self::handshake(&fd, wanted) {
                 Ok(_) => {
                     return Ok(Self {
+                        probe: Self::probe(&fd)?,
                         fd,
                         features: wanted,
                         busy: AtomicBool::new(false),
@@ -123,6 +131,27 @@ impl Uffd {
             }
         }
         Err(last.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+    }
+
+    /// A page that is registered for good.
+    fn probe(fd: &OwnedFd) -> io::Result<CpuSpan> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
+        let at = unsafe { sys::mmap(0, PAGE, libc::PROT_NONE, flags, -1, 0) }?;
+        let probe = CpuSpan::between(CpuVa(at), CpuVa(at + PAGE));
+        match register(fd, probe, raw::UFFDIO_REGISTER_MODE_WP) {
+            true => Ok(probe),
+            false => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Whether somebody is changing registered mappings whose event nobody has read yet.
+    fn is_changing(&self) -> bool {
+        let range = raw::uffdio_range { start: self.probe.start().0, len: PAGE };
+        let mut request = raw::uffdio_writeprotect { range, mode: 0 };
+        // SAFETY: the structure is the one that UFFDIO_WRITEPROTECT takes; the page is our own.
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_WRITEPROTECT.into(), &raw mut request) };
+        done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
     }
 
     fn descriptor() -> io::Result<OwnedFd> {
@@ -182,15 +211,8 @@ impl Uffd {
     }
 
     fn register_for(&self, span: CpuSpan, mode: u32) -> Result<bool, Errno> {
-        let mut register = raw::uffdio_register {
-            range: raw::uffdio_range { start: span.start().0, len: span.bytes() },
-            mode: u64::from(mode),
-            ioctls: 0,
-        };
-        // SAFETY: the structure is the one that UFFDIO_REGISTER takes; registering changes no
-        // contents.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_REGISTER.into(), &raw mut register) } {
-            0 => Ok(true),
+        match register(&self.fd, span, mode) {
+            true => Ok(true),
             _ if io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) => Err(Errno::ENOMEM),
             _ => Ok(false),
         }
@@ -292,8 +314,14 @@ impl Uffd {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the events of all calls that have returned were handled.
+    /// Waits until the events of all calls that have returned were handled, and of those by which
+    /// there is room where other memory may be by now: their callers may still sleep.
     pub(crate) fn settle(&self) {
+        // Others may go on changing mappings for ever.
+        let (until, begun) = (*self.rounds() + DRAIN_ROUNDS, Instant::now());
+        while self.is_changing() && *self.rounds() < until && begun.elapsed() < LONGEST {
+            std::thread::yield_now();
+        }
         if !self.busy.load(Ordering::SeqCst) {
             return;
         }
@@ -318,6 +346,17 @@ impl Uffd {
         }
         self.settle();
     }
+}
+
+/// Registers `span`. False with the reason in errno.
+fn register(fd: &OwnedFd, span: CpuSpan, mode: u32) -> bool {
+    let mut register = raw::uffdio_register {
+        range: raw::uffdio_range { start: span.start().0, len: span.bytes() },
+        mode: u64::from(mode),
+        ioctls: 0,
+    };
+    // SAFETY: the structure is the one that UFFDIO_REGISTER takes; registering changes no contents.
+    unsafe { libc::ioctl(fd.as_raw_fd(), ioctl::UFFDIO_REGISTER.into(), &raw mut register) == 0 }
 }
 
 /// Without its reader every munmap of the process would sleep for ever: better no process than

@@ -422,3 +422,23 @@ fn what_nothing_watches_any_more_is_unregistered_in_the_end_and_what_is_watched_
     assert!(is_registered(area.pages(2, 1).start()));
     drop(kept);
 }
+
+/// A thread that unmaps sleeps until its event was read; the place is free before that.
+#[test]
+fn what_is_mapped_where_another_thread_is_still_unmapping_is_not_told_of_that() {
+    let _one = serial();
+    let mm = mm!();
+    for round in 0..1000 {
+        let area = Area::new(1);
+        let old = Watched::new(mm, area.all());
+        old.fault(area.all(), Access::Write);
+        std::thread::scope(|scope| {
+            scope.spawn(|| raw_unmap(area.all()));
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            while unsafe { libc::mmap(pointer(area.all()), index(PAGE), RW, flags, -1, 0) } == libc::MAP_FAILED {}
+            let new = Watched::new(mm, area.all());
+            std::thread::sleep(std::time::Duration::from_micros(200));
+            assert_eq!(new.counter.take_gone(), 0, "round {round}");
+        });
+    }
+}

@@ -99,6 +99,7 @@ mod worker;
 
 use crate::mm::Mm;
 use crate::sys;
+use crate::uffd::LONGEST;
 use descriptor::{Descriptor, Mode};
 use device_ram::DeviceRam;
 use late::LateDiscards;
@@ -131,6 +132,9 @@ pub(crate) fn can_move() -> io::Result<bool> {
 /// about as long as moving 2 MiB takes. To be woken up takes a good part of that where an idle
 /// processor has to be.
 const AWAKE: Duration = Duration::from_micros(500);
+
+/// Events after which whatever had begun has been read, unless many threads sleep in it.
+const UNREAD: u64 = 256;
 
 /// A request for as many bytes is moved by two threads together, for which whoever made it leaves
 /// them a processor.
@@ -378,8 +382,13 @@ impl Mover {
         self.frozen.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits until the changes of all calls that have returned were told to the driver.
+    /// As [`Uffd::settle`](crate::uffd::Uffd::settle), for memory on GPUs.
     pub(crate) fn settle(&self) {
+        let (until, begun) = (self.ring.produced() + UNREAD, Instant::now());
+        let begins = || self.ring.produced() < until && begun.elapsed() < LONGEST;
+        while self.descriptor.is_changing(self.probe) && begins() {
+            std::thread::yield_now();
+        }
         while self.reading.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
