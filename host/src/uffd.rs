@@ -317,10 +317,12 @@ impl Uffd {
     /// Waits until the events of all calls that have returned were handled, and of those by which
     /// there is room where other memory may be by now: their callers may still sleep.
     pub(crate) fn settle(&self) {
-        // Others may go on changing mappings for ever.
-        let (until, begun) = (*self.rounds() + DRAIN_ROUNDS, Instant::now());
-        while self.is_changing() && *self.rounds() < until && begun.elapsed() < LONGEST {
-            std::thread::yield_now();
+        if self.is_changing() {
+            // Others may go on changing mappings for ever.
+            let (until, begun) = (*self.rounds() + DRAIN_ROUNDS, Instant::now());
+            while self.is_changing() && *self.rounds() < until && begun.elapsed() < LONGEST {
+                std::thread::yield_now();
+            }
         }
         if !self.busy.load(Ordering::SeqCst) {
             return;

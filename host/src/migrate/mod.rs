@@ -384,10 +384,12 @@ impl Mover {
 
     /// As [`Uffd::settle`](crate::uffd::Uffd::settle), for memory on GPUs.
     pub(crate) fn settle(&self) {
-        let (until, begun) = (self.ring.produced() + UNREAD, Instant::now());
-        let begins = || self.ring.produced() < until && begun.elapsed() < LONGEST;
-        while self.descriptor.is_changing(self.probe) && begins() {
-            std::thread::yield_now();
+        let is_changing = || self.descriptor.is_changing(self.probe);
+        if is_changing() {
+            let (until, begun) = (self.ring.produced() + UNREAD, Instant::now());
+            while is_changing() && self.ring.produced() < until && begun.elapsed() < LONGEST {
+                std::thread::yield_now();
+            }
         }
         while self.reading.load(Ordering::SeqCst) {
             std::thread::yield_now();
