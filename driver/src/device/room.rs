@@ -4,7 +4,7 @@
 //!
 //! The coldest granules go first ([`residency`](crate::residency)), until there is room. Each is
 //! tried once a call, so a call ends. No lock is held meanwhile. Pages that are taken for SVM
-//! memory count against its limit from then on, as a [`Promise`] until the host is offered them.
+//! memory count against its limit from then on, as a `Promise` until the host is offered them.
 #![expect(clippy::arithmetic_side_effects, reason = "pages that granules have brought back")]
 
 use crate::addr::PAGE;
