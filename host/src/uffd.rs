@@ -30,11 +30,11 @@ use crate::source::Capabilities;
 use crate::sys;
 use linux_raw_sys::{general as raw, ioctl};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
+use vkfd_driver::addr::{CpuSpan, CpuVa};
 use vkfd_driver::errno::Errno;
 
 /// Events taken by one read.
@@ -135,23 +135,15 @@ impl Uffd {
 
     /// A page that is registered for good.
     fn probe(fd: &OwnedFd) -> io::Result<CpuSpan> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.
-        let at = unsafe { sys::mmap(0, PAGE, libc::PROT_NONE, flags, -1, 0) }?;
-        let probe = CpuSpan::between(CpuVa(at), CpuVa(at + PAGE));
+        let probe = sys::map_page()?;
         match register(fd, probe, raw::UFFDIO_REGISTER_MODE_WP) {
             true => Ok(probe),
             false => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Whether somebody is changing registered mappings whose event nobody has read yet.
     fn is_changing(&self) -> bool {
-        let range = raw::uffdio_range { start: self.probe.start().0, len: PAGE };
-        let mut request = raw::uffdio_writeprotect { range, mode: 0 };
-        // SAFETY: the structure is the one that UFFDIO_WRITEPROTECT takes; the page is our own.
-        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_WRITEPROTECT.into(), &raw mut request) };
-        done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+        is_changing(self.fd.as_raw_fd(), self.probe)
     }
 
     fn descriptor() -> io::Result<OwnedFd> {
@@ -348,6 +340,16 @@ impl Uffd {
         }
         self.settle();
     }
+}
+
+/// Whether somebody is changing mappings that are registered with `fd`, and nobody has read the
+/// event yet. `probe` is a page of the host's own, registered there to be protected.
+pub(crate) fn is_changing(fd: RawFd, probe: CpuSpan) -> bool {
+    let range = raw::uffdio_range { start: probe.start().0, len: probe.bytes() };
+    let mut request = raw::uffdio_writeprotect { range, mode: 0 };
+    // SAFETY: the structure is the one that UFFDIO_WRITEPROTECT takes; the page is our own.
+    let done = unsafe { libc::ioctl(fd, ioctl::UFFDIO_WRITEPROTECT.into(), &raw mut request) };
+    done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
 }
 
 /// Registers `span`. False with the reason in errno.

@@ -203,11 +203,9 @@ impl Descriptor {
         }
     }
 
-    /// Whether somebody is changing registered mappings whose event nobody has read yet. `probe` is
-    /// a page registered to be protected.
+    /// See [`crate::uffd::is_changing`].
     pub(super) fn is_changing(self, probe: CpuSpan) -> bool {
-        let mut request = raw::uffdio_writeprotect { range: range(probe), mode: 0 };
-        self.call(ioctl::UFFDIO_WRITEPROTECT, &mut request) == Err(libc::EAGAIN)
+        crate::uffd::is_changing(self.fd, probe)
     }
 
     /// Takes messages; 0 when there are none.

@@ -217,9 +217,7 @@ impl Mover {
         let mappings = Mappings::open()?;
         let stash = stash::Stash::new()?;
         let threads = threads::Threads::open()?;
-        let probe = sys::map_anonymous(vkfd_driver::addr::index(PAGE), libc::MAP_PRIVATE)?;
-        let probe = CpuVa(probe.as_ptr().expose_provenance() as u64);
-        let probe = CpuSpan::between(probe, CpuVa(probe.0 + PAGE));
+        let probe = sys::map_page()?;
         descriptor.register(probe, Mode::Protect).map_err(io::Error::from_raw_os_error)?;
         let empty = swap::map_empty()?;
         descriptor.register(empty, Mode::Missing).map_err(io::Error::from_raw_os_error)?;
