@@ -16,7 +16,6 @@ use vkfd_driver::addr::{CpuSpan, CpuVa};
 
 /// `_IOWR(0xAA, 5, struct uffdio_move)`, which the bindings do not have.
 const UFFDIO_MOVE: u32 = 0xc028_aa05;
-const ALLOW_SRC_HOLES: u64 = 2;
 
 const EVENTS: u32 = raw::UFFD_FEATURE_EVENT_REMAP | raw::UFFD_FEATURE_EVENT_REMOVE | raw::UFFD_FEATURE_EVENT_UNMAP;
 const FEATURES: u32 = EVENTS
@@ -56,15 +55,6 @@ pub(super) struct Descriptor {
     fd: RawFd,
     /// Accesses by the kernel (system calls) wait, too; otherwise they fail with EFAULT.
     pub(super) kernel_faults: bool,
-}
-
-/// What becomes of pages that are not there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Holes {
-    /// The first one ends the move, with ENOENT.
-    Stop,
-    /// They stay holes.
-    Stay,
 }
 
 /// How far a transfer came, in bytes, and what stopped it.
@@ -145,17 +135,19 @@ impl Descriptor {
 
     /// Moves pages of private anonymous memory from `from` to the start of `to`, which is
     /// registered with this descriptor and empty. A page in use for I/O or shared with a child is
-    /// EBUSY.
-    pub(super) fn move_pages(self, to: CpuSpan, from: CpuVa, holes: Holes) -> Transferred {
-        let mode = match holes {
-            Holes::Stop => 0,
-            Holes::Stay => ALLOW_SRC_HOLES,
-        };
+    /// EBUSY, one that is missing ENOENT.
+    ///
+    /// Linux 6.18 does not forget that it had to try a page again (`move_pages` in
+    /// mm/userfaultfd.c): what it moves after that it tries once more. So EEXIST may be a page that
+    /// was moved and not counted, and others may follow it. And with
+    /// UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES, which is not used therefore, it would try a page for ever
+    /// that is being discarded.
+    pub(super) fn move_pages(self, to: CpuSpan, from: CpuVa) -> Transferred {
         let mut at = 0;
         let mut tries = 0;
         loop {
             let mut request =
-                raw::uffdio_move { dst: to.start().0 + at, src: from.0 + at, len: to.bytes() - at, mode, move_: 0 };
+                raw::uffdio_move { dst: to.start().0 + at, src: from.0 + at, len: to.bytes() - at, mode: 0, move_: 0 };
             let errno = match self.call(UFFDIO_MOVE, &mut request) {
                 Ok(()) => return Transferred { bytes: to.bytes(), errno: None },
                 Err(errno) => errno,
@@ -232,6 +224,40 @@ mod tests {
     use super::*;
     use crate::sys;
     use vkfd_driver::addr::{index, PAGE};
+
+    #[test]
+    fn pages_that_others_discard_while_they_move_are_not_moved_for_ever() {
+        const PAGES: u64 = 512;
+        let Ok(descriptor) = Descriptor::open() else {
+            eprintln!("SKIPPED: no userfaultfd that moves pages");
+            return;
+        };
+        let map = || {
+            let at = sys::map_anonymous(index(PAGES * PAGE), libc::MAP_PRIVATE).unwrap();
+            CpuVa(at.as_ptr().expose_provenance() as u64)
+        };
+        let (from, to) = (map(), map());
+        // SAFETY: memory mapped above, which nothing refers to.
+        let discard = |at: CpuVa| unsafe { sys::discard(at.0, PAGES * PAGE) };
+        let moved: u64 = (0..2000u32)
+            .map(|round| {
+                let from_pages = sys::madvise(from.0, PAGES * PAGE, libc::MADV_POPULATE_WRITE);
+                from_pages.unwrap();
+                let to = CpuSpan::between(to, CpuVa(to.0 + PAGES * PAGE));
+                descriptor.register(to, Mode::Missing).unwrap();
+                let moved = std::thread::scope(|scope| {
+                    scope.spawn(|| discard(from));
+                    (0..round % 64 * 64).for_each(|_| std::hint::spin_loop());
+                    descriptor.move_pages(to, from).bytes
+                });
+                // An event of it would have to be read.
+                descriptor.unregister(to).unwrap();
+                discard(to.start());
+                moved
+            })
+            .sum();
+        assert!(moved > 0);
+    }
 
     #[test]
     fn it_knows_its_own_memory() {

@@ -5,7 +5,7 @@
 //! at its final place it is never unregistered: no change of it goes unseen and no access finds it
 //! early. Nothing here touches the heap.
 
-use super::descriptor::{Holes, Mode};
+use super::descriptor::Mode;
 use super::device_ram::Window;
 use super::Mover;
 use crate::sabotage;
@@ -117,17 +117,34 @@ impl Mover {
         }
     }
 
-    /// Takes the pages of `part`, of one mapping, out to the stash at `to`, as many from its start
-    /// as can be. How many bytes, and whether all of them were there.
+    /// Takes the pages of `part`, of one mapping, out to the stash at `to`, where none are, as many
+    /// from its start as can be. How many bytes, and whether all of them were there.
     pub(super) fn take_part(&self, part: CpuSpan, to: CpuVa) -> (u64, bool) {
-        let all =
-            self.descriptor.move_pages(CpuSpan::between(to, CpuVa(to.0 + part.bytes())), part.start(), Holes::Stop);
-        if all.errno != Some(libc::ENOENT) {
-            return (all.bytes, true);
+        let (mut at, mut full) = (0, true);
+        while at < part.bytes() {
+            let rest = CpuSpan::between(CpuVa(part.start().0 + at), part.end());
+            let done = self
+                .descriptor
+                .move_pages(CpuSpan::between(CpuVa(to.0 + at), CpuVa(to.0 + part.bytes())), rest.start());
+            at += done.bytes;
+            match done.errno {
+                None => {}
+                // Nobody else brings pages to the stash: it was moved, but not counted.
+                Some(libc::EEXIST) => at += PAGE,
+                Some(libc::ENOENT) => {
+                    full = false;
+                    let hole = CpuVa(part.start().0 + at);
+                    let next = self.mappings.next_page(hole, part.end());
+                    // It is not the page that is missing but the mapping.
+                    if next == hole {
+                        break;
+                    }
+                    at = next.0 - part.start().0;
+                }
+                Some(_) => break,
+            }
         }
-        let rest = CpuSpan::between(CpuVa(to.0 + all.bytes), CpuVa(to.0 + part.bytes()));
-        let rest = self.descriptor.move_pages(rest, CpuVa(part.start().0 + all.bytes), Holes::Stay);
-        (all.bytes + rest.bytes, false)
+        (at, full)
     }
 
     /// Gives pages of the stash at `from` to `to`, where they are missing. How far it came, and
@@ -137,7 +154,7 @@ impl Mover {
         while at < to.bytes() {
             let rest = CpuSpan::between(CpuVa(to.start().0 + at), to.end());
             let source = CpuVa(from.0 + at);
-            let mut done = self.descriptor.move_pages(rest, source, Holes::Stay);
+            let mut done = self.descriptor.move_pages(rest, source);
             if done.bytes == 0 && matches!(done.errno, Some(libc::EINVAL | libc::EBUSY)) {
                 // Not writable, or in use by the kernel at the moment: a copy, in which holes are
                 // zeros.
@@ -148,6 +165,15 @@ impl Mover {
                 None => {}
                 // There is something already.
                 Some(libc::EEXIST) => at += PAGE,
+                Some(libc::ENOENT) => {
+                    let hole = CpuVa(from.0 + at);
+                    let next = self.mappings.next_page(hole, CpuVa(from.0 + to.bytes()));
+                    // It is not the page that is missing but the mapping.
+                    if next == hole {
+                        return (at, done.errno);
+                    }
+                    at = next.0 - from.0;
+                }
                 errno => return (at, errno),
             }
         }

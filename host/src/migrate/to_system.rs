@@ -6,7 +6,6 @@
 //! more, and their contents go into the empty mapping, where whoever touches it waits until then.
 //! Private pages: the client's mapping is empty already.
 
-use super::descriptor::Holes;
 use super::device_ram::{identity, Window};
 use super::places::Run;
 use super::ring::{from_start, Change, Fate};
@@ -273,7 +272,7 @@ impl Worker {
         while at < to.bytes() {
             let rest = CpuSpan::between(CpuVa(to.start().0 + at), to.end());
             let mut done = match kept {
-                Some(kept) => self.mover.descriptor.move_pages(rest, CpuVa(kept.0 + at), Holes::Stop),
+                Some(kept) => self.mover.descriptor.move_pages(rest, CpuVa(kept.0 + at)),
                 None => self.mover.descriptor.copy(rest, CpuVa(vram.0 + at)),
             };
             given += kept.map_or(0, |_| done.bytes);

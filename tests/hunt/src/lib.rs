@@ -10,9 +10,12 @@
 //! | [`svm`] | as `live`, for memory that moves to a GPU and back |
 //! | [`stress`] | many threads, many processes, a continuous checker, failures: the program `vkfd-stress` |
 //! | [`fuzz`] | what the fuzz targets run, callable from anywhere |
+//! | [`compaction`] | the kernel moves pages all the time, beside whatever runs |
 //! | [`cases`] | how many cases, from which seed |
+//! | [`watchdog`] | a run that does not end says where its threads are |
 
 pub mod cases;
+pub mod compaction;
 pub mod fuzz;
 pub mod live;
 pub mod model;
@@ -20,3 +23,4 @@ pub mod moving;
 pub mod sim;
 pub mod stress;
 pub mod svm;
+pub mod watchdog;

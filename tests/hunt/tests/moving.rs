@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vkfd_driver::device_memory::Kind;
 use vkfd_driver::sabotage::Switch;
 use vkfd_hunt::cases::seed;
+use vkfd_hunt::compaction::Compaction;
 use vkfd_hunt::moving::{run, Plan, Report};
 
 static ONE: Mutex<()> = Mutex::new(());
@@ -34,6 +35,19 @@ fn no_write_is_lost_while_memory_moves() {
             // Private memory may have come back before it could be evicted.
             assert!(report.pages_in > 0 && (report.evictions > 0 || kind == Kind::Private), "{report:?}");
         }
+    }
+}
+
+#[test]
+fn no_write_is_lost_while_the_kernel_compacts_memory() {
+    let _alone = alone();
+    let _compaction = match Compaction::start() {
+        Ok(compaction) => compaction,
+        Err(error) => return eprintln!("SKIPPED: no compaction on demand: {error}"),
+    };
+    for kind in [Kind::Coherent, Kind::Private] {
+        let Some(report) = moving(300, kind, false) else { return };
+        assert_eq!((report.lost, &report.first), (0, &None), "{kind:?}: {report:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd-stress`: see [`vkfd_hunt::stress`] and [`vkfd_hunt::moving`]. On the system's KFD where
 //! `VKFD_DEVICE` names it. Silent when nothing fails; otherwise the seed, the last operations, and
-//! status 1.
+//! status 1. A run that hangs says where each thread is, and fails.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,8 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use vkfd_driver::device_memory::Kind;
 use vkfd_driver::sabotage::Switches;
+use vkfd_hunt::compaction::Compaction;
 use vkfd_hunt::moving::{self, HOUR};
 use vkfd_hunt::stress::{run, Plan};
+use vkfd_hunt::watchdog;
+use vkfd_scenarios::Host;
 
 /// Many threads, many processes, failures on purpose, and a checker that never stops.
 #[derive(Parser, Debug)]
@@ -44,6 +47,9 @@ struct Args {
     /// Say how much was done.
     #[arg(short, long)]
     verbose: bool,
+    /// Most seconds that it may take longer than that: then it hangs.
+    #[arg(long, default_value_t = 900)]
+    patience: u64,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -61,6 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
         failures: !args.no_failures,
         sabotage: Switches::NONE,
     };
+    watchdog::start(plan.time + Duration::from_secs(args.patience))?;
     let report = run(plan)?;
     for failure in &report.failures {
         eprintln!("{failure}");
@@ -76,9 +83,11 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 /// Whether no write was lost. Half of the trips with coherent, half with private memory; of each,
-/// half with XNACK.
+/// half with XNACK. Where it is this host that moves pages, the kernel does so at the same time.
 fn moving(args: &Args, seed: u64) -> anyhow::Result<bool> {
     let mut fine = true;
+    // Without the privilege for it there is none.
+    let _compaction = Host::of_the_system().is_none().then(Compaction::start);
     for kind in [Kind::Coherent, Kind::Private] {
         for xnack in [false, true] {
             let plan = moving::Plan { trips: args.trips.div_ceil(4), writers: 2, kind, xnack, seed };
