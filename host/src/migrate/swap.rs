@@ -133,13 +133,9 @@ impl Mover {
                 Some(libc::EEXIST) => at += PAGE,
                 Some(libc::ENOENT) => {
                     full = false;
-                    let hole = CpuVa(part.start().0 + at);
-                    let next = self.mappings.next_page(hole, part.end());
-                    // It is not the page that is missing but the mapping.
-                    if next == hole {
-                        break;
-                    }
-                    at = next.0 - part.start().0;
+                    // Without one it is not the page that is missing but the mapping.
+                    let Some(end) = self.mappings.hole_end(CpuVa(part.start().0 + at), part.end()) else { break };
+                    at = end.0 - part.start().0;
                 }
                 Some(_) => break,
             }
@@ -166,13 +162,11 @@ impl Mover {
                 // There is something already.
                 Some(libc::EEXIST) => at += PAGE,
                 Some(libc::ENOENT) => {
-                    let hole = CpuVa(from.0 + at);
-                    let next = self.mappings.next_page(hole, CpuVa(from.0 + to.bytes()));
-                    // It is not the page that is missing but the mapping.
-                    if next == hole {
-                        return (at, done.errno);
+                    // As above.
+                    match self.mappings.hole_end(CpuVa(from.0 + at), CpuVa(from.0 + to.bytes())) {
+                        Some(end) => at = end.0 - from.0,
+                        None => return (at, done.errno),
                     }
-                    at = next.0 - from.0;
                 }
                 errno => return (at, errno),
             }

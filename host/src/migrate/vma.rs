@@ -137,18 +137,19 @@ impl Mappings {
         found == Some(1)
     }
 
-    /// Where the first page in `start..end` is that is not missing, wherever its contents are;
-    /// else `end`. Looks no further than one more page where the kernel does not answer.
-    pub(super) fn next_page(&self, start: CpuVa, end: CpuVa) -> CpuVa {
+    /// Where the hole that begins at `start` ends, at `end` if not before; `None` where a page is,
+    /// wherever its contents are. No more than one page where the kernel does not answer.
+    pub(super) fn hole_end(&self, start: CpuVa, end: CpuVa) -> Option<CpuVa> {
         let first = |is| {
             let mut region = [NO_REGION];
             let (found, _) = self.pagemap.scan(start.0, end.0, is, 0, &mut region)?;
             Some(found.first().map_or(end.0, |region| region.start))
         };
-        match (first(raw::PAGE_IS_PRESENT), first(raw::PAGE_IS_SWAPPED)) {
-            (Some(present), Some(swapped)) => CpuVa(present.min(swapped)),
-            _ => CpuVa(end.0.min(start.0 + PAGE)),
-        }
+        let next = match (first(raw::PAGE_IS_PRESENT), first(raw::PAGE_IS_SWAPPED)) {
+            (Some(present), Some(swapped)) => present.min(swapped),
+            _ => end.0.min(start.0 + PAGE),
+        };
+        (next != start.0).then_some(CpuVa(next))
     }
 
     /// Calls `f` for the mappings that share a byte with `span`, in order, until it says false.
