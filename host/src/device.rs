@@ -18,7 +18,7 @@ use vkfd_driver::errno::{Errno, Result};
 use vkfd_driver::gpu as seam;
 use vkfd_driver::gpu::{DmaMemory, GpuProperties, HwQueue, QueueSpec, Vmid};
 use vkfd_driver::os;
-use vkfd_driver::sabotage::FailPoint;
+use vkfd_driver::sabotage::{FailPoint, Switch};
 use vkfd_gpu::{BusError, GpuError, HostSpan, QueueError, QueueId};
 
 /// System memory as the GPU reaches it: through the frame table.
@@ -42,6 +42,12 @@ impl vkfd_gpu::Bus for HostBus {
             }
             Resolved::Stale => Err(BusError::Stale),
             Resolved::Unknown => Err(BusError::NoMemory),
+        }
+    }
+
+    fn settle(&self) {
+        if !crate::sabotage::has(Switch::AheadOfChanges) {
+            self.mm.settle_told();
         }
     }
 

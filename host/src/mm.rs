@@ -211,6 +211,15 @@ impl Mm {
         self.settle_handing();
     }
 
+    /// Waits until the driver was told of the changes of all calls that have returned, as far as
+    /// memory on GPUs is concerned: a page of system memory is reached through its CPU address, and
+    /// is what the CPU sees anyway. A few loads if nothing is changing.
+    pub(crate) fn settle_told(&self) {
+        if let Some(mover) = self.elsewhere() {
+            mover.settle_told();
+        }
+    }
+
     /// What moves pages to GPUs, if anything has moved yet.
     pub(crate) fn elsewhere(&self) -> Option<&'static dyn Elsewhere> {
         self.elsewhere.get()?.as_ref().ok().copied()

@@ -112,6 +112,8 @@ switches! {
         HandOverSlowly = "hand_over_slowly": "Waits while the events of memory go from one descriptor to another. Breaks nothing by itself.";
         ForgetWhatWent = "forget_what_went": "What was unmapped while the events of memory went from one descriptor to another is not looked for.";
         ReplaceSlowly = "replace_slowly": "Waits between the last look at a mapping and its replacement. Breaks nothing by itself.";
+        TellSlowly = "tell_slowly": "Waits before the driver is told of a change of memory that is on a GPU. Breaks nothing by itself.";
+        AheadOfChanges = "ahead_of_changes": "GPUs' accesses do not wait until the driver was told of changes.";
         ForgetWhatMoved = "forget_what_moved": "What was moved away just before a mapping was replaced is not looked for.";
     }
     /// One virtio-gpu device.

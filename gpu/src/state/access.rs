@@ -165,6 +165,7 @@ impl Port {
     /// Begins an access, if the VMID is not suspended and the queue not disabled.
     fn try_enter(&self) -> Result<Option<Epoch>, Stop> {
         self.check_removed()?;
+        self.shared.bus.settle();
         self.slot.begin();
         match self.vmid().open() {
             Some(epoch) if self.control.enabled.load(SeqCst) => Ok(Some(epoch)),

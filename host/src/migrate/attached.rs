@@ -42,6 +42,10 @@ impl Elsewhere for Mover {
         self.settle();
     }
 
+    fn settle_told(&self) {
+        self.settle_told();
+    }
+
     fn resident(&self) -> (u64, usize) {
         self.resident()
     }

@@ -395,6 +395,15 @@ impl Mover {
         self.ring.settle();
     }
 
+    /// Waits until the driver was told of the changes of all calls that have returned. Their events
+    /// were read, so they are being passed on, or in the ring, or dealt with.
+    pub(crate) fn settle_told(&self) {
+        while self.reading.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        self.ring.settle_told();
+    }
+
     /// Runs `f` with the runs while no change that has begun is unread, and none that begins is
     /// read: whoever makes one sleeps until `f` is over. What `f` does through the descriptor thus
     /// comes before any such change, or fails with EAGAIN. Does not allocate; `f` must change no

@@ -9,7 +9,7 @@ use crate::sys;
 use crate::table::Table;
 use crate::uffd::everything;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa};
 
 /// Entries. Whoever causes one sleeps until it is read, so there are about as many as threads.
@@ -93,6 +93,8 @@ pub(super) struct Ring {
     words: Table<AtomicU64>,
     produced: AtomicU64,
     handled: AtomicU64,
+    /// The worker is telling the driver of changes that it has struck. Before `handled` changes.
+    telling: AtomicBool,
     /// Counts up when there is something for the worker to do.
     bell: AtomicU32,
     /// Counts up when the worker has handled something.
@@ -105,6 +107,7 @@ impl Ring {
             words: Table::new(ENTRIES * WORDS)?,
             produced: AtomicU64::new(0),
             handled: AtomicU64::new(0),
+            telling: AtomicBool::new(false),
             bell: AtomicU32::new(0),
             progress: AtomicU32::new(0),
         })
@@ -143,17 +146,32 @@ impl Ring {
 
     pub(super) fn get(&self, position: u64) -> Change {
         let slot = self.slot(position);
-        Change::of([0, 1, 2, 3].map(|w| slot[w].load(Ordering::Relaxed)))
+        Change::of([0, 1, 2, 3].map(|w| slot[w].load(Ordering::Acquire)))
     }
 
     /// Marks an entry as dealt with; the worker only.
     pub(super) fn strike(&self, position: u64) {
-        self.slot(position)[0].store(0, Ordering::Relaxed);
+        self.slot(position)[0].store(0, Ordering::Release);
+    }
+
+    /// What is struck from now on, the driver is only being told of; the worker only.
+    pub(super) fn begin_telling(&self) {
+        self.telling.store(true, Ordering::SeqCst);
+    }
+
+    /// The driver was told; the worker only.
+    pub(super) fn end_telling(&self) {
+        self.telling.store(false, Ordering::SeqCst);
+        self.advance();
     }
 
     /// Everything below `position` has been handled; the worker only.
     pub(super) fn set_handled(&self, position: u64) {
         self.handled.store(position, Ordering::SeqCst);
+        self.advance();
+    }
+
+    fn advance(&self) {
         self.progress.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(&self.progress);
     }
@@ -235,6 +253,22 @@ impl Ring {
         loop {
             let progress = self.progress.load(Ordering::SeqCst);
             if self.handled() >= until {
+                return;
+            }
+            sys::futex_wait(&self.progress, progress, 100);
+        }
+    }
+
+    /// Waits until the driver was told of every change that has been read by now. Others that come
+    /// meanwhile are not waited for, nor is an access that waits for its page.
+    pub(super) fn settle_told(&self) {
+        let until = self.produced();
+        loop {
+            let progress = self.progress.load(Ordering::SeqCst);
+            let handled = self.handled();
+            // In this order: a change is struck when the telling has begun.
+            let pending = self.pending(handled, everything()).next().is_some_and(|(at, _)| at < until);
+            if handled >= until || !pending && !self.telling.load(Ordering::SeqCst) {
                 return;
             }
             sys::futex_wait(&self.progress, progress, 100);

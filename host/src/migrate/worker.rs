@@ -12,12 +12,14 @@ use super::vma::FileId;
 use super::{Job, Mover, AWAKE};
 use crate::mm::told::Goes;
 use crate::mm::{By, Mm};
+use crate::sabotage;
 use crate::sys;
 use crate::uffd::block_signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, HUGE, PAGE};
+use vkfd_sabotage::Switch;
 
 /// Most bytes of one invalidation.
 pub(super) const CHUNK: u64 = 32 << 20;
@@ -172,6 +174,7 @@ impl Worker {
             if from == until {
                 break;
             }
+            ring.begin_telling();
             for at in from..until {
                 let change = ring.get(at);
                 if change.span().is_some() {
@@ -179,6 +182,7 @@ impl Worker {
                     self.changed(change);
                 }
             }
+            ring.end_telling();
             for at in from..until {
                 if let Change::Wait(page) = ring.get(at) {
                     ring.strike(at);
@@ -214,6 +218,7 @@ impl Worker {
             mm.registration_lost(span);
             self.disturbed |= self.adopted.is_some_and(|adopted| change.touches(adopted));
         }
+        sabotage::wait_if(Switch::TellSlowly);
         let _told = mm.begin(span, By::Others, goes);
         match change {
             Change::Unmap(span) => self.unmapped(span),

@@ -11,6 +11,10 @@ pub(crate) trait Elsewhere: Send + Sync {
     /// Waits until the changes of all calls that have returned were told to the driver.
     fn settle(&self);
 
+    /// As [`Elsewhere::settle`], but without regard to calls that are not over, and cheap: for each
+    /// access of a GPU.
+    fn settle_told(&self);
+
     /// How many pages are on GPUs, and in how many runs of neighbours.
     fn resident(&self) -> (u64, usize);
 

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use vkfd_client::{AllocOptions, ClientError, CopyQueue, Errno, GpuSet, RangeFault, RegisterOptions, PAGE};
 use vkfd_driver::addr::CpuSpan;
+use vkfd_driver::device_memory::Kind;
 use vkfd_driver::hook::Hook;
 use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_host::mm::Mm;
-use vkfd_host::{HostError, Source};
+use vkfd_host::{sabotage, HostError, Source};
 use vkfd_scenarios::coherence::{change, partial, unmap};
+use vkfd_scenarios::svm::life;
 use vkfd_scenarios::{wrong_page, Layout, Memory, Seen, Stop, World, WorldSpec};
 
 type Body = fn(WorldSpec) -> Result<(), Stop>;
@@ -396,4 +398,24 @@ fn where_seccomp_refuses_it_there_is_no_userfaultfd() {
         let broken = with(Switches::from(Switch::Invalidation));
         expect_page_fault(fails(change::discard, WorldSpec::default(), broken));
     });
+}
+
+#[test]
+fn accesses_ahead_of_changes_are_noticed() {
+    let _alone = alone();
+    for kind in [Kind::Coherent, Kind::Private] {
+        // The driver is told late, which breaks nothing by itself.
+        sabotage::switches().turn(Switch::TellSlowly, true);
+        let late = life::anew(kind);
+        sabotage::switches().turn(Switch::AheadOfChanges, true);
+        let ahead = life::anew(kind);
+        sabotage::switches().turn(Switch::TellSlowly, false);
+        sabotage::switches().turn(Switch::AheadOfChanges, false);
+        match (late, ahead) {
+            (Err(Stop::Skip(reason)), _) => println!("skipped: {reason}"),
+            (Err(Stop::Fail(error)), _) => panic!("{kind:?}: fails without sabotage: {error:#}"),
+            (Ok(()), Err(Stop::Fail(error))) => println!("{kind:?}: {error:#}"),
+            (Ok(()), other) => panic!("{kind:?}: nobody noticed: {other:?}"),
+        }
+    }
 }

@@ -72,6 +72,7 @@ const NEED_MIGRATION: &[&str] = &[
     "svm_memory_comes_and_goes_many_times",
     "svm_memory_is_unmapped_while_a_gpu_reads_it",
     "svm_memory_is_unmapped_while_it_moves",
+    "svm_memory_that_comes_in_the_place_of_other_is_seen_at_once",
     "svm_memory_of_files_is_used_where_it_is",
     "svm_memory_on_a_gpu_is_copied_on_write_after_a_fork",
     "svm_memory_on_a_gpu_is_unmapped_in_parts",

@@ -186,6 +186,8 @@ pub(crate) const ROCFFT: RocmLibrary = RocmLibrary {
     about: "rocFFT's own tests: Fourier transforms by kernels that it compiles as it goes, against FFTW",
     package: &["librocfft0-tests"],
     environment: &[KERNELS, one_in("1500"), ("GTEST_SHARD_INDEX", "3")],
+    in_guest_environment: Some(&[KERNELS, one_in("45000"), ("GTEST_SHARD_INDEX", "3")]),
+    in_guest: &["*"],
     arguments: &["--R", "2", "--V", "1"],
     options: &["--vram", "4G"],
     ..LIBRARY
@@ -265,7 +267,6 @@ pub(crate) const HIPFFT: RocmLibrary = RocmLibrary {
     about: "hipFFT's own tests: rocFFT by cuFFT's interface, against FFTW",
     package: &["libhipfft0-tests"],
     in_guest_environment: Some(&[KERNELS, one_in("45000"), FIRST]),
-    in_guest: &["*"],
     ..ROCFFT
 };
 

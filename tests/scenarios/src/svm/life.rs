@@ -24,6 +24,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         run: || both(partial_unmap),
     },
     Scenario {
+        name: "svm_memory_that_comes_in_the_place_of_other_is_seen_at_once",
+        about: "Unmapped on a GPU and mapped anew, or discarded, by calls that no library sees; read by the GPU next.",
+        run: || both(anew),
+    },
+    Scenario {
         name: "svm_memory_is_unmapped_while_it_moves",
         about: "munmap in one thread, prefetch in another, a GPU at work: no stale page, nothing lost of the rest.",
         run: || both(unmap_while_moving),
@@ -88,6 +93,78 @@ fn partial_unmap(kind: Kind) -> Result<(), Stop> {
     svm.give(100, 600, &[(0, SvmAccess::Migrate)])?;
     svm.memory.fill(3);
     svm.expect(0, 0, pages, 3)
+}
+
+/// Other memory is where some was that a GPU had, and the GPU reads it before anybody has called
+/// the driver.
+///
+/// # Errors
+///
+/// What the GPU saw of the memory that was there before.
+pub fn anew(kind: Kind) -> Result<(), Stop> {
+    let spec = WorldSpec { xnack: true, ..WorldSpec::default() };
+    let svm = Svm::moving(spec, kind, Memory::anonymous(GRANULE)?)?;
+    svm.world.sees(Seen::Unmap)?;
+    svm.world.sees(Seen::Discard)?;
+    let pages = svm.memory.pages();
+    let to_gpu = |seed| {
+        svm.memory.fill(seed);
+        svm.give(0, pages, &[(0, SvmAccess::Migrate)])?;
+        svm.prefetch(0, pages, Some(0))?;
+        ensure_eq!(svm.in_vram()?, pages);
+        svm.expect(0, 0, pages, seed)
+    };
+    for round in 0..4 {
+        let seed = 10 * (round + 1);
+        to_gpu(seed)?;
+        // SAFETY: the memory is the scenario's own, of which no reference is ever made.
+        unsafe { raw(libc::SYS_munmap, &svm.memory, 0) }?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: nothing is there that could be replaced.
+        unsafe { map(&svm.memory, flags) }?;
+        svm.memory.fill(seed + 1);
+        svm.expect(0, 0, pages, seed + 1)?;
+        to_gpu(seed + 2)?;
+        // SAFETY: as above.
+        unsafe { map(&svm.memory, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) }?;
+        svm.memory.fill(seed + 3);
+        svm.expect(0, 0, pages, seed + 3)?;
+    }
+    to_gpu(50)?;
+    // At the end: where such a discard was, nothing goes to a GPU for a second.
+    // SAFETY: as above.
+    unsafe { raw(libc::SYS_madvise, &svm.memory, libc::MADV_DONTNEED) }?;
+    let bytes = svm.world.with_engine(0, |engine| engine.read(svm.va(0), pages * PAGE))?;
+    let old = bytes.iter().position(|byte| *byte != 0).map(|at| at as u64 / PAGE);
+    ensure_eq!(old, None, "a page that was discarded");
+    Ok(())
+}
+
+/// A system call on all of `memory`, past the C library.
+///
+/// # Safety
+///
+/// That of the call.
+unsafe fn raw(call: i64, memory: &Memory, argument: i32) -> Result<(), Stop> {
+    let span = memory.whole();
+    // SAFETY: promised by the caller.
+    match unsafe { libc::syscall(call, span.start, span.size, argument) } {
+        0 => Ok(()),
+        _ => Err(anyhow::Error::from(std::io::Error::last_os_error()).into()),
+    }
+}
+
+/// Maps memory where `memory` is, past the C library.
+///
+/// # Safety
+///
+/// That of mmap.
+unsafe fn map(memory: &Memory, flags: i32) -> Result<(), Stop> {
+    let (span, prot) = (memory.whole(), libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: promised by the caller.
+    let at = unsafe { libc::syscall(libc::SYS_mmap, span.start, span.size, prot, flags, -1, 0) };
+    ensure_eq!(u64::try_from(at).ok(), Some(span.start), "where memory was mapped");
+    Ok(())
 }
 
 fn unmap_while_moving(kind: Kind) -> Result<(), Stop> {

@@ -24,7 +24,7 @@ pub mod change;
 pub mod compute;
 mod event;
 mod huge;
-mod life;
+pub mod life;
 mod mapped;
 pub mod neighbour;
 mod permission;
