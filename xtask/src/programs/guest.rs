@@ -19,11 +19,11 @@ use anyhow::Result;
 
 use super::machine::{environment, Ran};
 use super::suite::Unit;
-use crate::vm::others::{self, Ended, Started, Wanted};
+use crate::vm::others::{self, Ended, Like, Started, Wanted};
 
 /// See the module.
 pub(crate) struct Guest {
-    pressure: bool,
+    like: Like,
     state: Mutex<State>,
 }
 
@@ -52,9 +52,9 @@ struct How {
 }
 
 impl Guest {
-    /// With `pressure`, the programs' pages are kept moving.
-    pub(crate) fn new(pressure: bool) -> Guest {
-        Guest { pressure, state: Mutex::default() }
+    /// One like this for each number of GPUs.
+    pub(crate) fn new(like: Like) -> Guest {
+        Guest { like, state: Mutex::default() }
     }
 
     /// What the program wrote in the guest; nothing as long as it has not run, which is noted. A
@@ -100,7 +100,7 @@ impl Guest {
             let mut mine: Vec<_> =
                 state.starts.iter_mut().filter(|start| start.ended.is_none() && start.how.gpus == gpus).collect();
             let wanted: Vec<Wanted> = mine.iter().enumerate().map(|(number, start)| start.wanted(number)).collect();
-            let mut seen = others::run(target, gpus, libraries, self.pressure, &wanted)?;
+            let mut seen = others::run(target, gpus, libraries, self.like, &wanted)?;
             findings.get_or_insert_with(Vec::new).append(&mut seen.findings);
             for (start, Wanted { name, .. }) in mine.iter_mut().zip(wanted) {
                 start.ended = Some(ran(seen.programs.remove(&name).unwrap_or_default()));

@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::machine::Ran;
 use crate::{tree, venv};
 
-/// What managed memory may have of a GPU's: as much as the largest block that moves at a time.
+/// What managed memory may have of a GPU's: as much as the largest block that moves at a time. For
+/// `vkfd run`, and for the module.
 const LITTLE: &str = "2M";
+const LITTLE_OF_MODULE: &str = "svm_vram=2097152";
 
 /// See the module.
 #[derive(clap::ValueEnum, Deserialize, Serialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -97,6 +99,14 @@ impl Memory {
         match self {
             Memory::Oversubscribed => &["--xnack", "--svm-vram", LITTLE],
             Memory::Device | Memory::Batch => &[],
+        }
+    }
+
+    /// The module's parameters, where programs run in a guest.
+    pub(crate) fn parameters(self) -> &'static str {
+        match self {
+            Memory::Oversubscribed => LITTLE_OF_MODULE,
+            Memory::Device | Memory::Batch => "",
         }
     }
 

@@ -61,6 +61,7 @@ use self::session::Session;
 use self::source::{Found, Source, Unpacked};
 use self::suite::Suite;
 use crate::clients::packages;
+use crate::vm::others::Like;
 use crate::Verdict;
 
 /// Run test programs that others wrote under `vkfd run`, and compare with what is expected
@@ -237,7 +238,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
                 continue;
             }
             let patience = args.minutes.map_or(suite.budget(), |minutes| Duration::from_secs(60 * minutes));
-            let guest = Machine::Guest(Guest::new(args.pressure));
+            let guest =
+                Machine::Guest(Guest::new(Like { pressure: args.pressure, parameters: args.memory.parameters() }));
             let machine = here.as_ref().unwrap_or(&guest);
             let (suite, expected, cache) = (*suite, expectations, &cache);
             let Unpacked { source, root } = found;

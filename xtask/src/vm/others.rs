@@ -71,6 +71,15 @@ const GRACE: Duration = Duration::from_secs(30);
 /// The guest's processor is emulated where the host's cannot be used.
 const SLOWER: u32 = 4;
 
+/// What a guest is like.
+#[derive(Clone, Copy)]
+pub(crate) struct Like {
+    /// Programs' pages go to swap and move and are merged all the time.
+    pub(crate) pressure: bool,
+    /// Of the module.
+    pub(crate) parameters: &'static str,
+}
+
 /// A program that is to run.
 pub(crate) struct Wanted {
     pub(crate) name: String,
@@ -121,12 +130,13 @@ fn share(parts: &mut Parts, directory: &Path, tag: &'static str) -> Result<()> {
 }
 
 /// Runs `wanted` in a guest with `gpus` GPUs of `target`. `libraries` are those that programs load
-/// by themselves. With `pressure`, their pages go to swap and move and are merged all the time.
-pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], pressure: bool, wanted: &[Wanted]) -> Result<Seen> {
+/// by themselves.
+pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], like: Like, wanted: &[Wanted]) -> Result<Seen> {
+    let Like { pressure, parameters } = like;
     let target = <Target as ValueEnum>::from_str(target, false).map_err(|error| anyhow!("{target}: {error}"))?;
     let mut parts = Parts::build(Flavor::Plain, Module::Vkfd, &[])?;
     println!("{}, GPUs: {gpus}, in a guest with {}", target.name(), parts.acceleration);
-    let (mut initrd, mut job) = parts.guest("")?;
+    let (mut initrd, mut job) = parts.guest(parameters)?;
     let size = Size::clients(target, gpus);
     if pressure {
         (job.swap_mib, job.merge) = (size.memory_mib() / 2, true);
