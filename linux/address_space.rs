@@ -374,6 +374,12 @@ impl AddressSpace for ProcessMemory {
         self.memories.evict(device, places)
     }
 
+    fn settle(&self) {
+        if !SWITCHES.has(Switch::TellFreeLate) {
+            self.memories.settle();
+        }
+    }
+
     fn mapped(&self, span: CpuSpan) -> bool {
         let mut memory = true;
         let look = |vma: &VmaRef| memory &= vma.flags() & DEVICES == 0;

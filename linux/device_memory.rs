@@ -98,15 +98,18 @@ impl Pages {
     }
 
     /// Tells the driver what is free. What others are just telling has been told, too, when this
-    /// returns. Without locks.
+    /// returns. Without locks. O(1) if nothing is free, else as [`AtomicBitmap::drain`].
     fn tell(&self) {
         let _one = self.telling.lock();
-        let Some(driver) = self.driver.as_ref() else { return };
+        let Some(driver) = self.driver.as_ref().filter(|_| self.free.count() > 0) else { return };
         self.free.drain(|run| driver.released(place(run.start), run.len() as u64));
     }
 
     unsafe extern "C" fn serve(work: *mut bindings::work_struct) {
         let work: *mut Opaque<bindings::work_struct> = work.cast();
+        if SWITCHES.has(Switch::TellFreeLate) {
+            fsleep(PAUSE);
+        }
         // SAFETY: the work is the `report` of a `Pages`, which waits for it before it goes.
         unsafe { &*kernel::container_of!(work, Self, report) }.tell();
     }

@@ -138,6 +138,7 @@ switches! {
         EmptyToDevice = "empty_to_device": "Pages move to the GPU without their contents.";
         EmptyToSystem = "empty_to_system": "Pages come back from the GPU without their contents.";
         ForgetFree = "forget_free": "Pages of the GPU that are free are forgotten.";
+        TellFreeLate = "tell_free_late": "The driver hears late which pages of the GPU are free, and its calls do not wait for it.";
         KeepOthers = "keep_others": "Pages that only other processes have are not evicted.";
         NearRanges = "near_ranges": "Of ranges that are looked up together, all but the first have the pages one further back.";
     }

@@ -248,8 +248,9 @@ pub trait AddressSpace: Send + Sync {
         Ok(0)
     }
 
-    /// Waits until the invalidations of all calls that have returned were told, where they are told
-    /// after the change. Sleeps; called without locks.
+    /// Waits until the driver was told what all calls that have returned did, where it is told
+    /// afterwards: invalidations, and which places of GPUs' memory have become free. Sleeps; called
+    /// without locks.
     fn settle(&self) {}
 
     /// Whether every page of `span` has a mapping (whatever it permits). O(mappings in it).

@@ -17,7 +17,7 @@ use super::programs::{SCENARIOS, STRESS};
 use super::{verdict, Flavor};
 
 /// What is broken, and which scenarios must notice.
-const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
+const CONTROLS: [(Option<Switch>, &[&str]); 11] = [
     (
         None,
         &[
@@ -29,6 +29,7 @@ const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
             "coherence_gaps_and_neighbours",
             "coherence_only_what_is_hit",
             "svm_discarded_and_replaced_memory_is_seen_as_it_is",
+            "svm_memory_that_comes_in_the_place_of_other_is_seen_at_once",
             "kernel_device_in_place",
             "kernel_device_private",
             "kernel_device_unmapped_in_part",
@@ -53,6 +54,8 @@ const CONTROLS: [(Option<Switch>, &[&str]); 10] = [
     (Some(Switch::EmptyToDevice), &["kernel_device_in_place", "kernel_device_direct_io"]),
     (Some(Switch::EmptyToSystem), &["kernel_device_private", "kernel_device_unloaded"]),
     (Some(Switch::ForgetFree), &["kernel_device_unmapped_in_part"]),
+    // A prefetch takes for moved what was there before.
+    (Some(Switch::TellFreeLate), &["svm_memory_that_comes_in_the_place_of_other_is_seen_at_once"]),
     (Some(Switch::KeepOthers), &["kernel_device_left_to_a_child", "kernel_device_orphaned"]),
 ];
 
