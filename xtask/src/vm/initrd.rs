@@ -86,8 +86,15 @@ impl Initrd {
     }
 
     /// Copies a library that a program loads by itself, with those it needs. It is found where it
-    /// is on the host.
+    /// is on the host. The link of a development package, without a version, is a link there too:
+    /// by whichever name it is loaded, it is one library.
     pub fn add_library(&mut self, library: &Path) -> Result<()> {
+        if library.extension().is_some_and(|extension| extension == "so") && library.is_symlink() {
+            let target = fs::read_link(library).with_context(|| format!("read {}", library.display()))?;
+            let file = library.with_file_name(&target);
+            self.put(library.into(), Content::Link(target));
+            return self.add_library(&file);
+        }
         for needed in elf::libraries(library)? {
             self.put(needed.clone(), Content::File(needed));
         }
