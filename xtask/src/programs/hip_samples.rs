@@ -10,7 +10,7 @@ use anyhow::{ensure, Context, Result};
 
 use super::machine::Ran;
 use super::source::Source;
-use super::suite::{Control, Outcome, Suite, Unit};
+use super::suite::{Control, Outcome, Suite, Unit, LOADED_BY_HIP};
 
 pub(crate) struct HipSamples;
 
@@ -148,7 +148,7 @@ impl Suite for HipSamples {
 
     fn libraries(&self) -> &'static [&'static str] {
         // HIP's run-time compiler asks the second for the target, by this name.
-        &["/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2", "/lib/x86_64-linux-gnu/libamdhip64.so"]
+        const { &[LOADED_BY_HIP[0], "/lib/x86_64-linux-gnu/libamdhip64.so"] }
     }
 
     fn options(&self, unit: &str) -> &'static [&'static str] {
