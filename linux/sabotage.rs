@@ -25,7 +25,7 @@ pub(crate) fn read() -> Result {
     set(names.to_str().map_err(|_| EINVAL)?.trim())
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 fn set(names: &str) -> Result {
     use vkfd_sabotage::Part;
     match vkfd_sabotage::parse(names, &[Part::Driver, Part::Linux], |_, _| None) {
@@ -39,7 +39,7 @@ fn set(names: &str) -> Result {
     Ok(())
 }
 
-#[cfg(not(feature = "sabotage"))]
+#[cfg(not(any(debug_assertions, vkfd_sabotage)))]
 fn set(names: &str) -> Result {
     if !names.is_empty() {
         pr_err!("this module was not built to be sabotaged\n");

@@ -35,7 +35,7 @@ pub struct VirtioGpuArgs {
     #[arg(long)]
     once: bool,
     /// Break the device on purpose, to see that a test notices
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     #[arg(long, value_name = "NAMES", value_parser = sabotage, default_value = "", hide_default_value = true)]
     sabotage: Switches,
 }
@@ -53,14 +53,14 @@ enum Register {
 impl VirtioGpuArgs {
     /// What is broken: nothing, in a build that cannot be.
     fn sabotage(&self) -> Switches {
-        #[cfg(feature = "sabotage")]
+        #[cfg(debug_assertions)]
         return self.sabotage;
-        #[cfg(not(feature = "sabotage"))]
+        #[cfg(not(debug_assertions))]
         Switches::NONE
     }
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 fn sabotage(text: &str) -> Result<Switches, String> {
     vkfd_sabotage::parse(text, &[vkfd_sabotage::Part::VirtioGpu], |_, _| None).map_err(|bad| bad.to_string())
 }

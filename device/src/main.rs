@@ -19,7 +19,7 @@ use vkfd_device::ram::{BelowFourGib, GuestRam};
 use vkfd_device::server::{device_socket, guest_socket, Options, Server};
 use vkfd_gpu::{PhysAddr, VRAM_GRANULE};
 use vkfd_host::{size, Target};
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 use vkfd_sabotage::Switches;
 
 /// A software GPU as a PCI device of a QEMU guest
@@ -87,7 +87,7 @@ struct Cli {
     #[arg(long, value_enum, default_value_t = Part::All, overrides_with = "part")]
     part: Part,
     /// Break the GPU on purpose, to see that a test notices
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     #[arg(long, value_name = "NAMES", value_parser = sabotage, default_value = "", hide_default_value = true)]
     sabotage: Switches,
 }
@@ -133,7 +133,7 @@ fn target() -> impl TypedValueParser<Value = Target> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Target>())
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 fn sabotage(text: &str) -> Result<Switches, String> {
     let parts = [vkfd_sabotage::Part::Gpu, vkfd_sabotage::Part::Cu];
     vkfd_sabotage::parse(text, &parts, vkfd_gpu::sabotage_value).map_err(|bad| bad.to_string())
@@ -163,7 +163,7 @@ impl Cli {
             target: self.target,
             xnack_capable: !self.no_xnack,
             threads: self.threads.unwrap_or(0).into(),
-            #[cfg(feature = "sabotage")]
+            #[cfg(debug_assertions)]
             sabotage: self.sabotage,
             ..Model::default()
         }

@@ -353,7 +353,7 @@ fn a_window_has_one_block_at_an_address_and_finds_it_by_itself() {
     assert!(window.take(&second).is_some());
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 mod planted {
     use super::*;
     use vkfd_driver::sabotage::{Switch, Switches};

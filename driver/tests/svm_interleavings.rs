@@ -179,7 +179,7 @@ fn the_process_ends_in_the_middle() {
     });
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 mod planted {
     use super::*;
     use vkfd_driver::sabotage::{Switch, Switches};

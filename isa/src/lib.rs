@@ -29,7 +29,7 @@ mod inst;
 mod names;
 mod op;
 mod operand;
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 pub mod sabotage;
 mod table;
 mod tables;

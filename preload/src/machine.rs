@@ -81,7 +81,7 @@ fn make(setting: &Setting) -> Result<Machine, HostError> {
 }
 
 /// What `VKFD_SABOTAGE` says is broken of driver, GPUs and the process's memory.
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 fn sabotage() -> Result<Switches, HostError> {
     use vkfd_sabotage::Part;
 
@@ -92,7 +92,7 @@ fn sabotage() -> Result<Switches, HostError> {
 }
 
 /// Without that feature nothing is broken, whatever the environment says.
-#[cfg(not(feature = "sabotage"))]
+#[cfg(not(debug_assertions))]
 fn sabotage() -> Result<Switches, HostError> {
     Ok(Switches::NONE)
 }

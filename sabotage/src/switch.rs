@@ -145,11 +145,11 @@ switches! {
 }
 
 /// How many switches take a value.
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 pub(crate) const VALUES: usize = slot(Switch::ALL.len());
 
 /// How many of the first `end` switches take a value.
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 const fn slot(end: usize) -> usize {
     let (mut at, mut found) = (0, 0);
     while at < end {
@@ -161,10 +161,10 @@ const fn slot(end: usize) -> usize {
     found
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 const _: () = assert!(Switch::ALL.len() <= 64, "a set is a word of bits");
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 impl Switch {
     /// Its bit in a set.
     pub(crate) const fn bit(self) -> u64 {

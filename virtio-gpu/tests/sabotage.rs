@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Negative controls: a device that is broken in one way is noticed by the same looks that the
 //! tests take.
-#![cfg(feature = "sabotage")]
+#![cfg(debug_assertions)]
 
 mod program;
 

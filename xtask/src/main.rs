@@ -7,6 +7,9 @@
 
 mod abi;
 mod apt;
+mod cache;
+mod cargo;
+mod ci;
 mod clients;
 mod counts;
 mod dist;
@@ -24,6 +27,7 @@ mod rooms;
 mod stray;
 mod stress;
 mod switches;
+mod test;
 mod transcripts;
 mod tree;
 mod venv;
@@ -49,6 +53,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    Check(ci::CheckArgs),
+    Ci(ci::Args),
+    Test(test::Args),
+    Cache(cache::Args),
     Abi(abi::Args),
     Interleavings(interleavings::Args),
     Isa(isa::Args),
@@ -80,6 +88,10 @@ enum Verdict {
 
 fn main() -> ExitCode {
     let verdict = match Cli::parse().task {
+        Task::Check(args) => ci::check(&args),
+        Task::Ci(args) => ci::run(&args),
+        Task::Test(args) => test::run(&args),
+        Task::Cache(args) => cache::run(&args),
         Task::Abi(args) => abi::run(&args),
         Task::Interleavings(args) => interleavings::run(&args),
         Task::Isa(args) => isa::run(&args),

@@ -6,7 +6,7 @@
 //! has no handler is a step that the reference engine executes. The words are kept, to be compared
 //! when the code may have changed.
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 use super::chain::Chained;
 use super::chain::{self, Operands};
 use super::constants::Constants;
@@ -19,7 +19,7 @@ use crate::wave::Wave;
 use crate::world::{Access, World};
 use std::cell::Cell;
 use vkfd_isa::{decode_as_hardware, DecodeError, Extension, Format, Inst, Op, Operand, Target, MAX_WORDS};
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 use vkfd_sabotage::{Switch, Switches};
 
 /// Most instructions of a block.
@@ -306,7 +306,7 @@ impl Block {
     }
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 impl Block {
     /// Puts a step that spoils the result behind the handlers of an operation; around those of one
     /// without a destination, such that spoil what it stores.

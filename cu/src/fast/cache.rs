@@ -49,7 +49,7 @@ pub(super) struct Cache {
     written: u32,
     noted: Vec<u64>,
     /// Bytes that were stored past the caches.
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     pub(super) passed: u64,
 }
 
@@ -67,7 +67,7 @@ impl Cache {
             asked: 0,
             written: 0,
             noted: Vec::new(),
-            #[cfg(feature = "sabotage")]
+            #[cfg(debug_assertions)]
             passed: 0,
         }
     }

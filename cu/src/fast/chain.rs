@@ -36,7 +36,7 @@ pub(super) struct Chained {
     scalar: u8,
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 impl Chained {
     /// No source is in a scalar register.
     pub(super) fn in_rows(self) -> bool {

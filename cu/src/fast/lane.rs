@@ -7,7 +7,7 @@ use vkfd_isa::{Inst, Mods, Op, Operand};
 
 /// Spoils a result, in both halves: lane 5 of a row, a scalar register if `imm` is 1, SCC if it is
 /// 2.
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 pub(super) unsafe fn spoil(step: &Step, cx: &mut Cx) -> Flow {
     if step.imm == 2 {
         cx.wave.scc = !cx.wave.scc;

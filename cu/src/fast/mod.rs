@@ -173,7 +173,7 @@ pub struct Engine {
     cache: Cache,
     /// The opening of the gate within which the cache and the blocks were used last.
     opening: Option<u64>,
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     slow: std::collections::BTreeMap<Op, u64>,
 }
 
@@ -224,7 +224,7 @@ impl Blocks {
         if !known {
             #[allow(unused_mut, reason = "of a sabotage build only")]
             let mut block = Block::build(world, layout, pc, self.avx2, &mut self.constants, now)?;
-            #[cfg(feature = "sabotage")]
+            #[cfg(debug_assertions)]
             block.spoil(&self.sabotage);
             self.recent.fill(std::ptr::null_mut());
             self.blocks.insert(key, Box::new(block));
@@ -274,7 +274,7 @@ impl Engine {
             blocks,
             cache: Cache::new(),
             opening: None,
-            #[cfg(feature = "sabotage")]
+            #[cfg(debug_assertions)]
             slow: std::collections::BTreeMap::new(),
         }
     }
@@ -299,13 +299,13 @@ impl Engine {
     }
 
     /// How often the reference engine had to execute each operation.
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     pub fn slow(&self) -> &std::collections::BTreeMap<Op, u64> {
         &self.slow
     }
 
     /// Bytes that were stored past the caches.
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     pub fn passed(&self) -> u64 {
         self.cache.passed
     }
@@ -387,7 +387,7 @@ impl Engine {
             for &op in &block.inexact {
                 cx.world.inexact(op);
             }
-            #[cfg(feature = "sabotage")]
+            #[cfg(debug_assertions)]
             for op in cx.slow.drain(..) {
                 *self.slow.entry(op).or_default() += 1;
             }
@@ -445,7 +445,7 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                 }
                 let Some(inst) = block.insts.get(here.inst as usize) else { return End::Slow };
                 cx.wave.pc = block.pc.wrapping_add(here.offset.into());
-                #[cfg(feature = "sabotage")]
+                #[cfg(debug_assertions)]
                 cx.slow.push(inst.op);
                 let result = reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world));
                 if let Err(exit) = result {

@@ -185,7 +185,7 @@ pub(super) struct Cx<'a> {
     /// Why the engine is left.
     pub(super) exit: Exit,
     /// Operations that the reference engine has executed.
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     pub(super) slow: Vec<vkfd_isa::Op>,
 }
 
@@ -212,7 +212,7 @@ impl<'a> Cx<'a> {
             pc: 0,
             next: 0,
             exit: Exit::Yield,
-            #[cfg(feature = "sabotage")]
+            #[cfg(debug_assertions)]
             slow: Vec::new(),
         };
         cx.refresh();

@@ -127,9 +127,6 @@ pub struct Args {
     /// A vkfd that is built already
     #[arg(long, value_name = "FILE", hide = true)]
     vkfd: Option<PathBuf>,
-    /// For the controls, a library that can be broken and is built already
-    #[arg(long, value_name = "FILE", hide = true, requires = "vkfd")]
-    library: Option<PathBuf>,
 }
 
 const SUITES: &[&dyn Suite] = &[
@@ -224,7 +221,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let wanted =
             ready.iter().flat_map(|ready| ready.suite.controls()).flat_map(|control| control.memory.packages());
         packages::install(&wanted.copied().collect::<Vec<_>>())?;
-        return controls::run(&ready, &cache, args.vkfd.as_deref(), args.library.as_deref());
+        return controls::run(&ready, &cache, args.vkfd.as_deref());
     }
     let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;
     let mut report = Report::default();
