@@ -25,6 +25,7 @@ mod hip_catch;
 mod hip_catch_build;
 mod hip_samples;
 mod iree;
+mod kfdtest;
 mod machine;
 mod memory;
 mod opencl_cts;
@@ -134,6 +135,7 @@ const SUITES: &[&dyn Suite] = &[
     &hip_samples::HipSamples,
     &hip_catch::HipCatch,
     &gcc_torture::GccTorture,
+    &kfdtest::Kfdtest,
     &runtimes::Runtimes,
     &opencl_cts::OpenclCts,
     &rocm_libraries::ROCRAND,
@@ -186,7 +188,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             println!("{}: left out: it has no programs for a guest", suite.name());
             continue;
         }
-        if matches!(source, Source::Debian { .. }) {
+        if matches!(source, Source::Debian { .. } | Source::Upstream { .. }) {
             // What unpacks it is among them.
             packages::install(suite.packages())?;
         }
