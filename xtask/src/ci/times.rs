@@ -25,7 +25,9 @@ for word in "$@"; do
 done
 if [ -z "$crate" ] || [ "$crate" = ___ ]; then exec "$@"; fi
 TIMEFORMAT="%R %U %S $crate"
-{ time "$@" 2>&3; } 3>&2 2>>"$VKFD_COMPILED"
+# A descriptor that nobody has: cargo gives the compiler some for its jobs.
+exec {errors}>&2
+{ time "$@" 2>&"$errors"; } 2>>"$VKFD_COMPILED"
 "#;
 
 /// The wrapper and the file that it writes to.
