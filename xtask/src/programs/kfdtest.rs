@@ -135,7 +135,7 @@ impl Suite for Kfdtest {
     }
 
     fn controls(&self) -> &'static [Control] {
-        &[]
+        const { &[Control::new("driver.invalidation", "KFDMemoryTest", "gfx900")] }
     }
 }
 
