@@ -4,8 +4,9 @@
 //! Mechanism: an entry is a directory that is made as a whole and can be made again: a kernel, its
 //! source, a root with packages, an environment of Python's, a suite's compiled programs, cargo's
 //! output. Each user of an entry leaves the time in it ([`used`]). Pruning removes those that were
-//! used longest ago, until what is left is below the limit and the disk has some room. It takes the lock that the entry's
-//! maker takes ([`crate::lock`]), and leaves out an entry that somebody is making.
+//! used longest ago, until what is left is below the limit and the disk has some room. It takes the
+//! lock that the entry's maker takes ([`crate::lock`]), and leaves out an entry that somebody is
+//! making.
 //!
 //! Limits: an entry that is read and not made has no lock. One that was used in the last hour is
 //! not removed, whatever the limit says.
