@@ -7,6 +7,7 @@
 
 mod abi;
 mod apt;
+mod calls;
 mod clients;
 mod counts;
 mod dist;
@@ -19,6 +20,7 @@ mod lock;
 mod operations;
 mod packages;
 mod programs;
+mod prose;
 mod pseudocode;
 mod rooms;
 mod stray;
@@ -50,6 +52,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     Abi(abi::Args),
+    Calls(calls::Args),
     Interleavings(interleavings::Args),
     Isa(isa::Args),
     Kernels(kernels::Args),
@@ -81,6 +84,7 @@ enum Verdict {
 fn main() -> ExitCode {
     let verdict = match Cli::parse().task {
         Task::Abi(args) => abi::run(&args),
+        Task::Calls(args) => calls::run(&args),
         Task::Interleavings(args) => interleavings::run(&args),
         Task::Isa(args) => isa::run(&args),
         Task::Kernels(args) => kernels::run(&args),

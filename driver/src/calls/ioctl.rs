@@ -97,12 +97,19 @@ impl Process {
             Some(c::GET_CLOCK_COUNTERS) => call.with(|a| self.clock_counters(a)),
             Some(c::GET_PROCESS_APERTURES) => call.with(|a| self.apertures(a)),
             Some(c::GET_PROCESS_APERTURES_NEW) => call.with(|a| self.apertures_new(a)),
+            // Checked only: the software GPU has no caches.
             Some(c::SET_MEMORY_POLICY) => call.with(|a| self.set_memory_policy(a)),
+            // Checked only: kernels find scratch by their descriptors.
             Some(c::SET_SCRATCH_BACKING_VA) => call.with(|a| self.set_scratch_backing(a)),
+            // Checked only: a trap ends the queue, no handler runs.
             Some(c::SET_TRAP_HANDLER) => call.with(|a| self.set_trap_handler(a)),
+            // Checked only: memory is not tiled, all words are 0.
             Some(c::GET_TILE_CONFIG) => call.with(|a| self.tile_config(a)),
+            // Checked only: no debugger is there to be announced to.
             Some(c::RUNTIME_ENABLE) => call.with(|a| self.runtime_enable(a)),
+            // Checked only: work-groups run on any thread.
             Some(c::SET_CU_MASK) => call.with(|a| self.set_cu_mask(a)),
+            // Checked only: no waves are saved: EINVAL for any queue.
             Some(c::GET_QUEUE_WAVE_STATE) => call.with(|a: &mut queue::GetQueueWaveStateArgs| self.wave_state(a)),
             Some(c::ALLOC_QUEUE_GWS) => call.with(|a: &mut queue::AllocQueueGwsArgs| self.alloc_gws(a)),
             Some(c::GET_DMABUF_INFO) => call.with(|a| self.dmabuf_info(a)),

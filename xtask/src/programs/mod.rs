@@ -30,6 +30,7 @@ mod memory;
 mod opencl_cts;
 mod pytest;
 mod report;
+mod results;
 mod rocm_examples;
 mod rocm_libraries;
 mod root;
@@ -121,6 +122,13 @@ pub struct Args {
     /// What the programs' device memory is; for suites of packages of a newer Debian
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     memory: Memory,
+    /// Print docs/results.md and the table of README.md, made from xtask/programs/results.toml; run
+    /// nothing
+    #[arg(long, conflicts_with_all = ["list", "controls", "propose", "json"])]
+    table: bool,
+    /// With --table, write both
+    #[arg(long, requires = "table")]
+    write: bool,
     /// Run the negative controls instead: machines that are broken must be noticed
     #[arg(long, conflicts_with_all = ["only", "short", "shard", "list", "propose", "json", "guest", "memory"])]
     controls: bool,
@@ -168,7 +176,20 @@ struct Ready {
     expectations: Expectations,
 }
 
+/// What is wrong with docs/results.md and the table of README.md.
+pub(crate) fn check_results() -> Result<Vec<String>> {
+    results::check(false)
+}
+
 pub fn run(args: &Args) -> Result<Verdict> {
+    if args.table {
+        if args.write {
+            results::check(true)?;
+        } else {
+            print!("{}", results::text()?);
+        }
+        return Ok(Verdict::Clean("docs/results.md and the table of README.md".into()));
+    }
     for name in &args.suites {
         let names: Vec<_> = SUITES.iter().map(|suite| suite.name()).collect();
         ensure!(names.contains(&name.as_str()), "{name:?} is none of {}", names.join(", "));
