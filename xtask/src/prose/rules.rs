@@ -59,7 +59,7 @@ pub(super) fn judge(kind: Kind, sentence: &str) -> Vec<String> {
         let begins = before.is_none_or(|before| before.closed || words[at].opened);
         match words[at].text {
             "who" | "whoever" if !question && !follows(&PEOPLE) => found.push(bare("who", &words, at)),
-            "what" | "whatever" if !question && !joined && (begins && !names || follows(&PREPOSITIONS)) => {
+            "what" if !question && !joined && (begins && !names || follows(&PREPOSITIONS)) => {
                 found.push(bare("what", &words, at));
             }
             "where" if !question && !joined && (before.is_none() || follows(&PREPOSITIONS)) => {
