@@ -47,9 +47,7 @@ pub struct Comparison {
 pub struct Change {
     /// Of what.
     pub what: String,
-    /// Then.
     pub before: Spread,
-    /// Now.
     pub now: Spread,
     /// Now's median relative to then's.
     pub ratio: f64,

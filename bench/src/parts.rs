@@ -14,7 +14,6 @@ use crate::subject::{Operation, Subject};
 /// One step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
-    /// Which.
     pub what: &'static str,
     /// Seconds of a batch.
     pub batch: Option<Spread>,

@@ -21,7 +21,6 @@ const RESULT_BYTES: u64 = 4;
 pub struct Segment {
     /// Its first address.
     pub va: GpuVa,
-    /// Bytes.
     pub bytes: u64,
 }
 
@@ -174,7 +173,6 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares.
     pub fn new(cpu: &[u32], gpu: &[u32]) -> Self {
         let mut found = Self { expected: cpu.len() as u64, different: 0, first: None };
         for i in 0..cpu.len().max(gpu.len()) {

@@ -428,7 +428,6 @@ impl Pte {
 pub struct Entries {
     /// Pages that have an entry.
     pub pages: u64,
-    /// Fragments.
     pub fragments: u64,
     /// Pages of the largest.
     pub largest: u64,

@@ -158,7 +158,7 @@ fn print(classes: &BTreeMap<Op, &str>, cells: &BTreeMap<(Op, Target), Cell>, rea
     println!("# Operations");
     println!();
     println!(
-        "The operations that the software GPU executes, by target. Made by\n`cargo xtask operations`; do not edit."
+        "The operations that the software GPU executes, by target.\nMade by `cargo xtask operations`; do not edit."
     );
     println!();
     println!("| word | meaning |\n| --- | --- |");

@@ -17,7 +17,6 @@ use vkfd_isa::Op;
 /// What an access wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read.
     Read,
     /// Write, or an atomic operation.
     Write,

@@ -38,12 +38,10 @@ pub enum DeviceError {
     /// There is no RAM where VRAM is to be.
     #[error("the guest has no {bytes:#x} bytes of RAM at {at}: give --vram-in-ram another address, or the guest more memory")]
     NoRam {
-        /// Where.
         at: PhysAddr,
         /// How much.
         bytes: u64,
     },
-    /// VRAM.
     #[error(transparent)]
     Vram(#[from] VramError),
     /// A GPU.
@@ -64,7 +62,6 @@ pub struct Model {
     /// Where in the guest's RAM the VRAM of the first is, the others' following; `None`: in the
     /// BAR.
     pub vram_in_ram: Option<PhysAddr>,
-    /// Target.
     pub target: Target,
     /// Whether they can retry page faults.
     pub xnack_capable: bool,

@@ -112,9 +112,9 @@ Examples:
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Machine {
-    /// i440FX
+    /// QEMU's machine type i440FX
     Pc,
-    /// Q35
+    /// QEMU's machine type Q35
     Q35,
 }
 

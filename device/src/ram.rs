@@ -25,9 +25,7 @@ pub enum RamError {
     /// The file cannot be opened or mapped.
     #[error("{path}: {error}; give QEMU memory-backend-file,mem-path={path},share=on for its RAM")]
     File {
-        /// Which.
         path: String,
-        /// Why.
         error: io::Error,
     },
     /// There is nothing in the file.

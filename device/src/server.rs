@@ -37,7 +37,6 @@ const GOOD_LIFE: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Socket of the first GPU; see [`guest_socket`].
     pub socket: PathBuf,
-    /// GPUs.
     pub gpus: u32,
     /// Bytes of each BAR, a power of two.
     pub bar_bytes: u64,

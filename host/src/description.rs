@@ -40,7 +40,6 @@ pub const PROFILE_VARIABLE: &str = "VKFD_PROFILE";
 /// What a machine is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Description {
-    /// GPUs.
     pub gpus: u32,
     /// What they are.
     pub target: Target,

@@ -39,7 +39,6 @@ pub enum HostError {
     Gpu {
         /// Its position.
         index: u32,
-        /// Why.
         why: String,
     },
     /// The driver refused to start.

@@ -75,7 +75,6 @@ struct Made<T> {
 pub struct PerProcess<T: Send + Sync + 'static>(AtomicPtr<Made<T>>);
 
 impl<T: Send + Sync + 'static> PerProcess<T> {
-    /// Empty.
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }

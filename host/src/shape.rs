@@ -12,7 +12,6 @@ use vkfd_driver::topology::Model;
 pub struct Shape {
     /// Compute units, 1 to [`Shape::MOST_UNITS`].
     pub units: Option<u32>,
-    /// MHz.
     pub clock_mhz: Option<u32>,
     /// MHz of the memory.
     pub memory_mhz: Option<u32>,

@@ -69,13 +69,10 @@ impl Source {
 pub struct Capabilities {
     /// munmap, and mmap with `MAP_FIXED` over a mapping.
     pub unmap: bool,
-    /// mremap.
     pub remap: bool,
     /// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_FREE`.
     pub discard: bool,
-    /// mprotect.
     pub protect: bool,
-    /// fork.
     pub fork: bool,
     /// `MADV_PAGEOUT` (reclaim by the kernel itself is never seen).
     pub pageout: bool,

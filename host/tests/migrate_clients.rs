@@ -22,7 +22,6 @@ const PAGES: u64 = 900;
 const STRIPE: u64 = 16;
 const CLIENTS: u64 = 3;
 
-/// SplitMix64.
 struct Dice(u64);
 
 impl Dice {

@@ -36,7 +36,6 @@ pub enum Format {
 /// What takes the place of the first source and says more about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extension {
-    /// Nothing.
     #[default]
     None,
     /// Sub-dword addressing (gfx9, gfx10).
@@ -62,7 +61,6 @@ pub enum SdwaSelect {
 /// What SDWA does with the rest of the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SdwaUnused {
-    /// Zeros.
     #[default]
     Pad,
     /// The sign of the part written, above it; zeros below.
@@ -165,7 +163,6 @@ pub struct Memory {
     pub idxen: bool,
     /// The data go to LDS.
     pub lds: bool,
-    /// TFE.
     pub tfe: bool,
     /// DS: GDS instead of LDS.
     pub gds: bool,
@@ -196,7 +193,6 @@ pub struct Inst {
     pub dst: Operand,
     /// Second destination: the carry or scale flag, an SGPR pair.
     pub sdst: Operand,
-    /// Sources.
     pub src: [Operand; 3],
     /// The 16-bit immediate of SOPK and SOPP, sign-extended (branches: in words).
     pub imm: i32,

@@ -23,7 +23,6 @@ pub struct NewQueue {
     pub queue: HwQueue,
     /// Address space, and whose: what the queue raises has this.
     pub vmid: Vmid,
-    /// Packets.
     pub kind: QueueKind,
     /// Ring buffer.
     pub ring: GpuVa,
@@ -51,9 +50,7 @@ pub enum Command {
     },
     /// An address space's state. Older than what the device has: nothing to do, and no error.
     SetVmid {
-        /// Which.
         vmid: Vmid,
-        /// How.
         state: VmidState,
     },
     /// Drops cached translations.
@@ -65,7 +62,6 @@ pub enum Command {
     FaultDone {
         /// Address space.
         vmid: Vmid,
-        /// Page.
         va: GpuVa,
         /// Translate again, or halt.
         served: bool,
@@ -74,7 +70,6 @@ pub enum Command {
     AddQueue(NewQueue),
     /// Changes a queue's ring, or pauses it.
     UpdateQueue {
-        /// Which.
         queue: HwQueue,
         /// New ring.
         ring: GpuVa,
@@ -85,14 +80,12 @@ pub enum Command {
     },
     /// Ends a queue.
     RemoveQueue {
-        /// Which.
         queue: HwQueue,
     },
     /// Zeroes VRAM.
     Clear {
         /// From where.
         at: VramOffset,
-        /// Bytes.
         bytes: u64,
     },
     /// Reads the GPU clock.

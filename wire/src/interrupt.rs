@@ -64,18 +64,13 @@ pub enum Interrupt {
     Fault(PageFault),
     /// A packet asked to signal an event.
     Event {
-        /// Whose.
         vmid: Vmid,
-        /// Which.
         event: u32,
     },
     /// A queue stopped on something it cannot execute.
     Error {
-        /// Whose.
         vmid: Vmid,
-        /// Which.
         queue: HwQueue,
-        /// Why.
         message: Message,
     },
 }

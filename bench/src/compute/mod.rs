@@ -91,7 +91,6 @@ enum Work {
 /// One kind of work.
 #[derive(Clone, Debug, Serialize)]
 struct Measurement {
-    /// What.
     what: &'static str,
     /// What is counted.
     unit: &'static str,

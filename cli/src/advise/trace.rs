@@ -9,10 +9,8 @@ use serde_json::Value;
 /// A call.
 #[derive(Debug)]
 pub struct Call {
-    /// Seconds.
     pub time: f64,
     pub thread: u64,
-    /// Seconds.
     pub took: f64,
     pub what: What,
 }

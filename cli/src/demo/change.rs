@@ -29,7 +29,6 @@ const FAULT: Duration = Duration::from_secs(10);
 /// What a change leaves of the ranges it hits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaves {
-    /// Memory.
     Memory,
     /// No mapping.
     Nothing,

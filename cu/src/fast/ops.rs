@@ -338,21 +338,18 @@ operations! {
     }
 }
 
-/// Never.
 #[inline(always)]
 pub(super) unsafe fn zero<S: Simd>(_: S::V, _: S::V) -> S::V {
     // SAFETY: the caller's.
     unsafe { S::splat(0) }
 }
 
-/// Always.
 #[inline(always)]
 pub(super) unsafe fn one<S: Simd>(_: S::V, _: S::V) -> S::V {
     // SAFETY: the caller's.
     unsafe { S::splat(SIGN) }
 }
 
-/// Comparisons.
 macro_rules! comparisons {
     ($($float:literal |$s:ident, $a:ident, $b:ident| { $($op:ident $x:ident => $body:expr;)* })*) => {
         $($(

@@ -86,7 +86,6 @@ pub struct Scratch {
 pub struct Launch {
     /// The program.
     pub program: Program,
-    /// Sizes.
     pub sizes: Sizes,
     /// Index of the first work-group in each dimension.
     pub start: [u32; 3],

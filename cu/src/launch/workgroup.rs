@@ -52,7 +52,6 @@ pub enum Turn {
     },
     /// The launch cannot go on.
     Stop {
-        /// Why.
         cause: Cause,
         /// Index of the wave in the group.
         wave: u16,

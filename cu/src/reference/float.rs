@@ -22,7 +22,6 @@ pub(crate) struct Format {
 
 /// Half precision.
 pub(crate) const F16: Format = Format { exp: 5, man: 10 };
-/// bfloat16.
 pub(crate) const BF16: Format = Format { exp: 8, man: 7 };
 /// Single precision.
 pub(crate) const F32: Format = Format { exp: 8, man: 23 };

@@ -313,7 +313,6 @@ fn sparse_element(shape: &Shape, a: &Source, index: &Source, mods: Mods, i: usiz
 pub(crate) struct Sum {
     a: Element,
     b: Element,
-    /// CDNA3.
     fused: bool,
     group: usize,
 }

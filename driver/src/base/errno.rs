@@ -49,7 +49,6 @@ errnos! {
     EACCES = 13;
     /// Bad address.
     EFAULT = 14;
-    /// Busy.
     EBUSY = 16;
     /// Exists already.
     EEXIST = 17;
@@ -113,7 +112,6 @@ pub struct RangeAt {
 pub struct Error {
     /// What the ioctl returns.
     pub errno: Errno,
-    /// Why.
     pub reason: Reason,
     /// Which range, where one is at fault.
     pub at: Option<RangeAt>,

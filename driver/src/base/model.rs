@@ -20,7 +20,6 @@ pub enum Sharing {
 pub struct CacheModel {
     /// 1 to 3.
     pub level: u32,
-    /// KiB.
     pub kib: u32,
     /// Bytes of a line.
     pub line: u32,
@@ -61,7 +60,6 @@ pub struct Model {
     pub sdma_xgmi_engines: u32,
     /// Queues of a copy engine.
     pub sdma_queues: u32,
-    /// MHz.
     pub clock_mhz: u32,
     /// MHz of the memory.
     pub memory_mhz: u32,
@@ -71,7 +69,6 @@ pub struct Model {
     pub firmware: u32,
     /// Copy engine firmware.
     pub sdma_firmware: u32,
-    /// Caches.
     pub caches: &'static [CacheModel],
 }
 
@@ -115,7 +112,6 @@ pub const GFX900: Model = Model {
     ],
 };
 
-/// MI200.
 pub const GFX90A: Model = Model {
     version: 90_010,
     device_id: 0x740f,
@@ -143,7 +139,6 @@ pub const GFX90A: Model = Model {
     ],
 };
 
-/// MI300.
 pub const GFX942: Model = Model {
     version: 90_402,
     device_id: 0x74a1,

@@ -30,7 +30,6 @@ const FLAGS: u64 =
 /// What an object is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
-    /// Bytes.
     pub bytes: u64,
     /// Of addresses; the object begins at a page.
     pub alignment: u64,

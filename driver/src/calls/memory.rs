@@ -29,7 +29,6 @@ use vkfd_uapi::pod::slice_as_bytes_mut;
 pub struct Request {
     /// First GPU address.
     pub va: u64,
-    /// Bytes.
     pub bytes: u64,
     /// Which GPU.
     pub gpu_id: u32,
@@ -63,7 +62,6 @@ impl Process {
         os::now().after(self.kfd().options().register_deadline)
     }
 
-    /// Allocates.
     pub(crate) fn alloc(self: &Arc<Self>, request: Request) -> Result<Allocated> {
         let Request { va, bytes, gpu_id, flags, ranges } = request;
         let kind = flags & abi::ALLOC_MEM_TYPES;

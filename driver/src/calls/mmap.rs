@@ -21,7 +21,6 @@ pub enum Mapped {
     Dma(Arc<dyn DmaMemory>, u64),
     /// Pieces of a GPU's VRAM.
     Vram {
-        /// Whose.
         gpu_id: u32,
         /// Where, and how many bytes.
         pieces: Vec<(VramOffset, u64)>,

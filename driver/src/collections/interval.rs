@@ -44,7 +44,6 @@ impl<V: Clone + PartialEq> Default for IntervalMap<V> {
 }
 
 impl<V: Clone + PartialEq> IntervalMap<V> {
-    /// Empty.
     pub const fn new() -> Self {
         Self::seeded(0x9e37_79b9)
     }

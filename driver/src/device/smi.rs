@@ -203,7 +203,6 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// None.
     pub fn new() -> Result<Self> {
         Ok(Self { list: Mutex::new(Rank::Smi, Vec::new())?, count: AtomicU64::new(0) })
     }

@@ -54,7 +54,6 @@ impl VramBlock {
 /// What is in VRAM that is handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contents {
-    /// Zeros.
     Zero,
     /// Whatever: the caller overwrites it before any client can see it.
     Any,

@@ -94,7 +94,6 @@ impl<T> Vec<T> {
         Ok(())
     }
 
-    /// Appends.
     pub fn push(&mut self, value: T) -> Result {
         self.reserve(1)?;
         self.push_reserved(value);
@@ -268,7 +267,6 @@ impl Time {
     }
 }
 
-/// Now.
 pub fn now() -> Time {
     // SAFETY: no preconditions. The monotonic clock does not go below 0.
     Time(unsafe { bindings::ktime_get() }.unsigned_abs())
@@ -281,7 +279,6 @@ pub fn since_boot() -> u64 {
     unsafe { bindings::ktime_get_with_offset(bindings::tk_offsets_TK_OFFS_BOOT) }.unsigned_abs()
 }
 
-/// Sleeps.
 pub fn sleep(d: Duration) {
     fsleep(Delta::from_micros(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)));
 }

@@ -67,7 +67,6 @@ impl<T> Vec<T> {
         Ok(())
     }
 
-    /// Appends.
     pub fn push(&mut self, value: T) -> Result {
         self.reserve(1)?;
         self.0.push(value);
@@ -281,14 +280,12 @@ impl Time {
     }
 }
 
-/// Now.
 pub fn now() -> Time {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = START.get_or_init(Instant::now);
     Time(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Sleeps.
 pub fn sleep(d: Duration) {
     debug_assert!(!in_reclaim(), "sleeping in reclaim");
     thread::sleep(d);

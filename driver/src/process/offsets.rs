@@ -48,7 +48,6 @@ struct Table {
 pub struct Offsets(Mutex<Table>);
 
 impl Offsets {
-    /// Nothing.
     pub fn new() -> Result<Self> {
         Self::beginning_at(FIRST_OFFSET)
     }

@@ -57,7 +57,6 @@ pub enum QueueKind {
 pub struct QueueSpec {
     /// Address space.
     pub vmid: Vmid,
-    /// Packets.
     pub kind: QueueKind,
     /// Ring buffer.
     pub ring: GpuVa,
@@ -110,7 +109,6 @@ pub enum FaultReason {
 /// A GPU page fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageFault {
-    /// Whose.
     pub vmid: Vmid,
     /// By which queue.
     pub queue: HwQueue,
@@ -118,7 +116,6 @@ pub struct PageFault {
     pub va: GpuVa,
     /// Whether it was a write.
     pub write: bool,
-    /// Why.
     pub reason: FaultReason,
     /// The queue waits for [`Gpu::fault_done`]; otherwise it has halted.
     pub retry: bool,

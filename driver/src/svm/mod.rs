@@ -79,7 +79,6 @@ impl Svm {
     /// Ranges have gone, and their blocks and windows perhaps with them.
     pub const UNUSED: u32 = 2;
 
-    /// None.
     pub fn new(limit: &Arc<Limit>) -> Result<Self> {
         let inner = Inner { ranges: SvmRanges::new(), charge: Charge::none(limit), windows: Vec::new(), ended: false };
         Ok(Self {

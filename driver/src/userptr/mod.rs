@@ -558,7 +558,6 @@ impl State {
 pub struct InvalidList(u32);
 
 impl InvalidList {
-    /// None.
     pub const fn empty() -> Self {
         Self(NIL)
     }

@@ -22,7 +22,6 @@ pub const MAX_WINDOWS: usize = 64;
 pub enum WindowPolicy {
     /// A gap of more than `gap` bytes separates two windows.
     Clustered {
-        /// Bytes.
         gap: u64,
     },
     /// One notifier per range.
@@ -78,7 +77,6 @@ impl Windows {
         self.watches.len()
     }
 
-    /// Never.
     pub fn is_empty(&self) -> bool {
         self.watches.is_empty()
     }

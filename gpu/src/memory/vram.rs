@@ -23,7 +23,6 @@ pub enum VramError {
     OutOfRange {
         /// First byte.
         offset: u64,
-        /// Bytes.
         len: u64,
         /// The VRAM's size in bytes.
         size: u64,

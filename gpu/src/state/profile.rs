@@ -28,7 +28,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What a kernel has cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCost {
-    /// Launches.
     pub launches: u64,
     /// Work-groups that have ended.
     pub groups: u64,

@@ -43,7 +43,6 @@ pub(crate) trait Elsewhere: Send + Sync {
     /// Pages of `span` are about to be discarded.
     fn expect_discard(&self, span: CpuSpan);
 
-    /// Itself.
     fn as_any(&self) -> &dyn Any;
 }
 

@@ -58,7 +58,6 @@ const PROCMAP_QUERY: libc::Ioctl = iowr::<MapQuery>(b'f', 17);
 /// Pieces with at most so much between them are looked at together.
 const NEAR: u64 = 64 * PAGE;
 
-/// Asks.
 pub(super) struct Present {
     pagemap: Pagemap,
     maps: File,

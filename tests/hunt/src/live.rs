@@ -29,7 +29,6 @@ pub type Piece = (u64, u64);
 pub enum Op {
     /// The CPU writes.
     Write(Piece, u64),
-    /// munmap.
     Unmap(Piece),
     /// mmap where nothing is.
     MapAgain(Piece),
@@ -63,7 +62,6 @@ pub enum Op {
     Vram(u64),
 }
 
-/// Sequences.
 pub fn ops() -> impl Strategy<Value = Vec<Op>> {
     let piece = (0..PAGES, 1..6_u64);
     let buffer = 0..MOST_BUFFERS;

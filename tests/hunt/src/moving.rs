@@ -56,7 +56,6 @@ pub struct Report {
     pub written: u64,
     /// Pages that moved to a GPU.
     pub pages_in: u64,
-    /// Evictions.
     pub evictions: u64,
     /// Writes that were not there any more, or reads of something else: how many.
     pub lost: u64,

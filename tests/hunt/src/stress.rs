@@ -43,7 +43,6 @@ const GUESTS_PATIENCE: Duration = Duration::from_secs(300);
 pub struct Plan {
     /// How long.
     pub time: Duration,
-    /// Threads.
     pub threads: usize,
     /// Machines, where they are of this process.
     pub machines: usize,
@@ -60,13 +59,11 @@ pub struct Plan {
 /// What was done.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Operations.
     pub operations: u64,
     /// Failures, each with the last operations of its thread.
     pub failures: Vec<String>,
 }
 
-/// SplitMix64.
 struct Dice(u64);
 
 impl Dice {

@@ -49,7 +49,6 @@ pub enum Op {
     ToGpu(Piece),
     /// Prefetch to system memory.
     ToSystem(Piece),
-    /// munmap.
     Unmap(Piece),
     /// mmap where nothing is.
     MapAgain(Piece),
@@ -67,7 +66,6 @@ pub enum Op {
     Fork,
 }
 
-/// Sequences.
 pub fn ops() -> impl Strategy<Value = Vec<Op>> {
     let piece = prop_oneof![3 => (0..PAGES, 1..80_u64), 2 => (0..PAGES, 300..1100_u64), 1 => Just((0, PAGES))];
     let written = (piece.clone(), any::<u64>());

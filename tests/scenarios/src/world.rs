@@ -26,7 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// What a scenario needs.
 #[derive(Clone, Copy, Debug)]
 pub struct WorldSpec {
-    /// GPUs.
     pub gpus: u32,
     /// VRAM of each, in bytes.
     pub vram_bytes: u64,
@@ -111,13 +110,10 @@ impl WorldSpec {
 pub enum Seen {
     /// munmap, and mmap over a mapping.
     Unmap,
-    /// mremap.
     Remap,
     /// MADV_DONTNEED and its kin.
     Discard,
-    /// mprotect.
     Protect,
-    /// fork.
     Fork,
     /// MADV_PAGEOUT.
     Pageout,

@@ -88,7 +88,6 @@ impl Kfd {
         self.call(command::UNMAP_MEMORY_FROM_GPU, &mut args)
     }
 
-    /// Frees.
     pub fn free(&self, handle: u64) -> Result<()> {
         self.call(command::FREE_MEMORY_OF_GPU, &mut FreeMemoryOfGpuArgs { handle })
     }

@@ -77,7 +77,6 @@ pub struct Header {
 pub enum Command<'a> {
     /// Frees a resource.
     Unref {
-        /// Which.
         resource: u32,
     },
     /// Asks for the number of a capability set.
@@ -100,7 +99,6 @@ pub enum Command<'a> {
         flags: u32,
         /// By which the context knows it.
         id: u64,
-        /// Bytes.
         size: u64,
         /// Guest memory that it is made of.
         runs: Vec<blob::Run>,
@@ -114,12 +112,10 @@ pub enum Command<'a> {
     DestroyContext,
     /// Lets the context use a resource.
     Attach {
-        /// Which.
         resource: u32,
     },
     /// Takes it from the context.
     Detach {
-        /// Which.
         resource: u32,
     },
     /// For the context.
@@ -129,14 +125,11 @@ pub enum Command<'a> {
     },
     /// Puts a resource into the host-visible window.
     Map {
-        /// Which.
         resource: u32,
-        /// Where.
         offset: u64,
     },
     /// Takes it out again.
     Unmap {
-        /// Which.
         resource: u32,
     },
 }
@@ -277,22 +270,17 @@ impl<'a> Command<'a> {
 /// What the device answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done.
     Done,
     /// A capability set's number, largest version and size.
     CapsetInfo {
-        /// Number.
         id: u32,
         /// Largest version.
         version: u32,
-        /// Bytes.
         size: u32,
     },
     /// A capability set.
     Capset(Vec<u8>),
-    /// Mapped.
     Mapped,
-    /// Refused.
     Error(ErrorCode),
 }
 

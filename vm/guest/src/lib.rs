@@ -72,7 +72,6 @@ pub enum Record {
     },
     /// The guest could not be set up; nothing follows.
     Broken {
-        /// Why.
         error: String,
     },
     /// A module was loaded, or not.
@@ -100,7 +99,6 @@ pub enum Record {
     Ended {
         /// Its name.
         program: String,
-        /// How.
         ending: Ending,
         /// How long it ran.
         seconds: f64,

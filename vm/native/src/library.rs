@@ -429,7 +429,6 @@ impl Allocation {
 pub struct Registered {
     /// For the GPU.
     pub address: u64,
-    /// Bytes.
     pub bytes: u64,
     /// The blob.
     pub gem: Gem,

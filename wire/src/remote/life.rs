@@ -24,7 +24,6 @@ pub(super) enum Phase {
     Dying,
     /// Address spaces: it is being told about them.
     Replaying,
-    /// Everything.
     Live,
 }
 

@@ -83,7 +83,6 @@ impl Mailboxes {
     }
 }
 
-/// Nanoseconds.
 pub(super) fn nanoseconds(d: Duration) -> u64 {
     d.as_secs().saturating_mul(1_000_000_000).saturating_add(d.subsec_nanos().into())
 }

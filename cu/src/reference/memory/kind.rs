@@ -103,7 +103,6 @@ impl AtomicOp {
 /// What an operation does to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Load.
     Load { bytes: u8, extend: Extend },
     /// Store; `high`: of the high half.
     Store { bytes: u8, high: bool },

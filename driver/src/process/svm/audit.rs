@@ -25,7 +25,6 @@ use crate::vm::Vm;
 /// What does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flaw {
-    /// What.
     pub what: &'static str,
     /// At which address.
     pub at: u64,

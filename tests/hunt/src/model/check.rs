@@ -43,7 +43,6 @@ impl World {
         }
     }
 
-    /// Everything.
     pub(super) fn check(&self) -> Verdict {
         self.check_numbers()?;
         self.check_ranges()?;

@@ -27,23 +27,18 @@ pub type Piece = (u64, u64);
 pub enum Op {
     /// Maps pages.
     Mmap {
-        /// Which.
         piece: Piece,
         /// Whether the CPU may write.
         writable: bool,
     },
     /// Changes pages.
     Change {
-        /// How.
         change: Change,
-        /// Which.
         piece: Piece,
     },
     /// Moves pages.
     Mremap {
-        /// From.
         piece: Piece,
-        /// To.
         to: u64,
     },
     /// Tells the driver of nothing, which may not block.
@@ -66,38 +61,31 @@ pub enum Op {
     Alloc {
         /// Where on the GPU.
         slot: u64,
-        /// Pages.
         pages: u64,
-        /// VRAM.
         vram: bool,
     },
     /// Maps an object.
     Map {
-        /// Which.
         object: usize,
         /// On which GPU.
         gpu: usize,
     },
     /// Unmaps an object.
     Unmap {
-        /// Which.
         object: usize,
         /// On which GPU.
         gpu: usize,
     },
     /// Frees an object, or tries to.
     Free {
-        /// Which.
         object: usize,
     },
     /// Uses a handle that is none any more.
     Stale {
-        /// Which.
         handle: usize,
     },
     /// A GPU faults on an object and wants to retry (XNACK on).
     Fault {
-        /// Which.
         object: usize,
         /// On which GPU.
         gpu: usize,
@@ -108,7 +96,6 @@ pub enum Op {
     },
     /// Turns XNACK on or off.
     Xnack {
-        /// On.
         on: bool,
     },
 }
@@ -116,7 +103,6 @@ pub enum Op {
 /// What goes wrong during a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Trouble {
-    /// Nothing.
     None,
     /// The n-th fallible operation of the call fails.
     Fail(u64),
@@ -126,7 +112,6 @@ pub enum Trouble {
     Race {
         /// Fault calls to let pass.
         skip: u32,
-        /// How.
         change: Change,
         /// Which pages.
         piece: Piece,
@@ -151,11 +136,9 @@ pub struct Shape {
     pub pages: u64,
     /// Pages between two slots of the GPUs' address window.
     pub slot_pages: u64,
-    /// Slots.
     pub slots: u64,
     /// Most pages of a range.
     pub longest: u64,
-    /// GPUs.
     pub gpus: u32,
     /// One notifier per range.
     pub per_range: bool,

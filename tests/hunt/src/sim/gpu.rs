@@ -22,7 +22,6 @@ pub enum Seen {
     Suspended,
     /// A fault.
     Nothing,
-    /// Memory.
     Memory {
         /// The frame, or the page of the fabric.
         frame: u64,

@@ -39,7 +39,6 @@ pub enum Change {
     Renew,
     /// They become writable or not.
     Protect {
-        /// Which.
         writable: bool,
     },
     /// Nothing; the driver is told all the same.
@@ -55,7 +54,6 @@ pub struct Race {
     pub change: Change,
     /// First page.
     pub first: u64,
-    /// Pages.
     pub count: u64,
 }
 
@@ -304,7 +302,6 @@ impl SimMemory {
 /// What an access to a page comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allowed {
-    /// Allowed.
     Fine,
     /// Nothing is mapped.
     Missing,

@@ -132,7 +132,6 @@ impl Forward {
         Ok(())
     }
 
-    /// PLACES.
     fn places(&mut self, call: &mut Call) -> Result<(), i32> {
         let argument = &call.request().argument;
         let (offset, bytes, room) = (long(argument, 0), long(argument, 8), word(argument, 28));

@@ -40,7 +40,6 @@ pub enum Way {
     In,
     /// The call writes it.
     Out,
-    /// Both.
     Both,
 }
 
@@ -63,7 +62,6 @@ impl Way {
 pub struct Array {
     /// Where in the argument its pointer is.
     pub pointer: usize,
-    /// Bytes.
     pub bytes: usize,
     /// Which way it goes.
     pub way: Way,

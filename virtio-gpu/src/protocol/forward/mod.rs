@@ -94,7 +94,6 @@ pub struct Piece {
     pub resource: u32,
     /// Where in it.
     pub offset: u64,
-    /// Bytes.
     pub bytes: u64,
 }
 
