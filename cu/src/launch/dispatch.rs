@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A launch under way on any number of threads: which work-group runs next.
+//! A launch under way on any number of threads, and the choice of the next work-group.
 //!
-//! Groups start in the order of their numbers. One that does not end in its turn goes to the end of
-//! the resident ones, and as long as there is room, another is started before it comes round again:
-//! so groups that wait for ones not yet started get on, as far as a GPU of [`RESIDENT_WAVES`] would
-//! take them in at once. The mutex guards everything that changes; a thread holds it to take a
-//! group or to give it back, never while one runs.
+//! Groups start in the order of their numbers. A group that does not end in its turn goes to the
+//! end of the resident ones. As long as there is room, another group starts before its next turn.
+//! So groups that wait for groups not yet started make progress, up to the number of resident
+//! groups on a GPU of [`RESIDENT_WAVES`]. The mutex guards everything that changes; a thread holds
+//! it to take a group or to give it back, never while one runs.
 //!
-//! While waves wait for memory, turns are short, so that all groups get to where the memory is.
+//! While waves wait for memory, turns are short, so that all groups reach the same memory.
 //!
-//! Limits: groups beyond what is resident start only when others end, as on hardware.
+//! Limits: groups beyond the resident ones start only when others end, as on hardware.
 
 use super::grid::Launch;
 use super::workgroup::{Workgroup, SHORT};

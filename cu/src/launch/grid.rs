@@ -2,9 +2,9 @@
 //! A launch: a program, the sizes of its grid, its arguments and its scratch, and the state in
 //! which its waves begin.
 //!
-//! Work-items are numbered with the first dimension fastest, over the work-group's actual size:
-//! where the grid is no multiple of the work-group, the last one of a dimension has what remains.
-//! Source: AMDGPUUsage, "Initial Kernel Execution State".
+//! Work-items are numbered with the first dimension fastest, over the work-group's actual size. If
+//! the grid is no multiple of the work-group, the last group of a dimension has the rest. Source:
+//! AMDGPUUsage, "Initial Kernel Execution State".
 
 use super::program::{LaunchError, Program};
 use super::spare;

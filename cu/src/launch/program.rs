@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What hardware is told of a program: where it begins, its registers, its modes.
+//! A program's description for the hardware: its address, its registers, its modes.
 //!
-//! Source: the registers COMPUTE_PGM_RSRC1 to 3, whose values stand in every kernel descriptor and
-//! which PM4 sets one by one. Fields without a meaning for a functional GPU (priority, WGP mode,
-//! memory ordering, prefetch) are ignored.
+//! Source: the registers COMPUTE_PGM_RSRC1 to 3. Every kernel descriptor has their values, and PM4
+//! sets them one by one. Fields without a meaning for a functional GPU (priority, WGP mode, memory
+//! ordering, prefetch) are ignored.
 
 use crate::wave::Mode;
 use vkfd_isa::Target;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Registers of waves that have ended, which the thread keeps for the next ones: getting aligned
-//! memory and giving it back costs an empty launch more than the rest of its wave.
+//! Registers of ended waves, which the thread keeps for the next ones. Allocating and freeing
+//! aligned memory would cost an empty launch more than the rest of its wave.
 //!
 //! Limits: at most 2 MiB per thread, [`KEPT`] waves of 512 registers.
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A work-group under way: its waves, their barriers, and a turn on a thread.
 //!
-//! A wave runs until it ends, waits, or its budget is used up; then the next one runs. So the waves
-//! of a group that wait for each other get on, and a turn ends after each wave had its budget, so
-//! that groups that wait for each other do, too. Between two runs the gate is left.
+//! A wave runs until it ends, waits, or its budget is used up; then the next one runs. So waves of
+//! a group that wait for each other make progress. A turn ends after each wave had its budget, so
+//! groups that wait for each other make progress, too. Between two runs the thread leaves the gate.
 //!
-//! A wave that had to wait for memory gets past that access and no further in its turn, and the
-//! others not much further ([`SHORT`]). So waves that go through the same memory go together, and
-//! what was brought back serves them all before it goes again: with less memory than the kernel
-//! touches, each wave would else bring all of it back for itself.
+//! A wave that had to wait for memory completes that access and then stops for its turn. The others
+//! run not much further ([`SHORT`]). So waves that traverse the same memory stay together, and each
+//! restored page serves all of them before its eviction. Otherwise, with less memory than the
+//! kernel touches, each wave would fault all of it in for itself.
 //!
-//! After a barrier the waves go side by side for a while, a few instructions each in turn, more
-//! and more the longer the barrier is past. On hardware they do so all the time, and programs rely
-//! on it unawares: in rocSOLVER's inverse iteration and its Jacobi method all waves read LDS after
-//! a barrier, and the first writes there again, with no barrier between, but only after it has
-//! been to memory, or some hundred instructions later.
+//! After a barrier the waves run interleaved for a while, a few instructions each in turn, later
+//! more. Hardware does so all the time, and some programs depend on it. In rocSOLVER's inverse
+//! iteration and its Jacobi method all waves read LDS after a barrier. The first writes there again
+//! without another barrier, but only after a round trip to memory, or some hundred instructions
+//! later.
 
 use super::spare;
 use crate::exit::{Exit, Refusal, Stop};

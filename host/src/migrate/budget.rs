@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How many mappings moving may use: what vm.max_map_count allows less a sixteenth of it (4,095 by
+//! The number of mappings that moving may use: vm.max_map_count less a sixteenth of it (4,095 by
 //! default), which stays for the program.
 
 use super::places::CAPACITY;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The userfaultfd descriptor for moving pages, and its calls.
 //!
-//! There is one besides that of [`crate::uffd`], whose write protection is asynchronous and
-//! therefore blocks nobody. Memory that moves or has moved is registered with it. Missing pages
-//! make whoever touches them wait, and every change of the mappings by anyone is announced. As long
-//! as an announcement is unread, all calls that fill or move pages of registered memory fail with
-//! EAGAIN.
+//! It exists besides that of [`crate::uffd`], whose write protection is asynchronous and therefore
+//! blocks no thread. Memory that moves or has moved is registered with it. A thread that touches a
+//! missing page waits, and every change of the mappings raises an event. As long as an event is
+//! unread, all calls that fill or move pages of registered memory fail with EAGAIN.
 //!
 //! Nothing here allocates.
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which memory is the host's own: it never moves, and is watched for nobody.
+//! The host's own memory: it never moves, and the host watches it for no process.
 //!
-//! It may be in one mapping with the client's, a stack just below it for example. The lock is a
-//! leaf.
+//! It may be in one mapping with the client's memory, for example a stack just below it. The lock
+//! is a leaf.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vkfd_driver::addr::CpuSpan;

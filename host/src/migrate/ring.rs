@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the collector has read and the worker has not dealt with yet: changes of mappings, and
-//! accesses that wait.
+//! Events that the collector has read and the worker has not processed yet: changes of mappings,
+//! and accesses that wait.
 //!
-//! One producer, one consumer, a fixed place in memory. The worker may look at entries before it
-//! handles them, and strike its own ones out.
+//! One producer, one consumer, a fixed place in memory. The worker may read entries before it
+//! processes them, and strike its own ones out.
 
 use crate::sys;
 use crate::table::Table;

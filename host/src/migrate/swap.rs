@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Replacing a mapping of the client's by another.
+//! Replacing a mapping of the client by another.
 //!
-//! The replacement is made and registered elsewhere and moved over the client's by mremap, so that
-//! at its final place it is never unregistered: no change of it goes unseen and no access finds it
+//! The replacement is made and registered elsewhere, and mremap moves it over the client's. So at
+//! its final place it is never unregistered: no change of it goes unseen and no access finds it
 //! early. Nothing here touches the heap.
 
 use super::descriptor::Mode;

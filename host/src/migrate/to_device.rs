@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! From system memory to a GPU's.
 //!
-//! In chunks, which the driver is told of in one invalidation each, and these in pieces of at most
-//! 2 MiB: what waits, waits for one piece.
+//! The worker moves chunks, with one invalidation each, in pieces of at most 2 MiB. A waiting
+//! thread waits for one piece.
 
 use super::descriptor::Mode;
 use super::device_ram::{DeviceRam, Window};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which mapping is where, asked of the kernel (`PROCMAP_QUERY`, Linux 6.11), and how many there
-//! are. A query does not allocate.
+//! The kernel's list of mappings (`PROCMAP_QUERY`, Linux 6.11), and their number. A query does not
+//! allocate.
 
 use crate::pagemap::{Pagemap, NO_REGION};
 use linux_raw_sys::general as raw;

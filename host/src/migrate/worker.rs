@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The worker: the one thread that moves pages, deals with what the collector has read, and tells
-//! the driver what was released.
+//! The worker: the one thread that moves pages, processes the collector's events, and reports
+//! released pages to the driver.
 
 use super::budget::Budget;
 use super::device_ram::{DeviceRam, Window};
