@@ -226,7 +226,8 @@ impl AddressSpace for ProcessMemory {
         if !spans.iter().all(inside) {
             return fail(Errno::EINVAL);
         }
-        // Whoever has a watch has seen that there is one, or that another thread is just making it.
+        // A thread that has a watch has seen that there is one, or that another thread is just
+        // making it.
         let Some(notifier) = self.quiet.as_ref() else { return fail(Errno::EAGAIN) };
         let patience = if self.is_current() { hmm::Patience::Killable } else { hmm::Patience::None };
         let mm = match self.alive() {
@@ -514,7 +515,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Turns what HMM tells of pages into where they are for GPUs.
+/// Turns HMM's reports of pages into their places for GPUs.
 struct Places<'a> {
     memories: &'a Memories,
     /// The block of the last page that was of ordinary memory: so are all of it, because the kernel
@@ -523,7 +524,7 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// A subsection of the kernel's, 2 MiB.
+    /// A subsection of the kernel, 2 MiB.
     const BLOCK: usize = 1 << bindings::PFN_SUBSECTION_SHIFT;
     /// No page's.
     const NO_BLOCK: usize = usize::MAX;

@@ -75,7 +75,7 @@ impl Memory {
         if unsafe { region_intersects(phys, index(bytes), ram, any) } != DISJOINT {
             return Err(code::EBUSY);
         }
-        // SAFETY: no RAM of the kernel's; the device says that the machine keeps it for it.
+        // SAFETY: no RAM of the kernel; the device says that the machine keeps it for it.
         let start = unsafe { bindings::memremap(phys, index(bytes), bindings::MEMREMAP_WB as c_ulong) };
         let start = NonNull::new(start.cast()).ok_or(code::ENOMEM)?;
         Ok(Self { start, bytes, phys })

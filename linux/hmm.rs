@@ -171,7 +171,7 @@ impl<T: Operations> Lookup<'_, T> {
         self.call(range, pfns.len())?.run(0..pfns.len(), 0, pfns)
     }
 
-    /// One call of the kernel's and nothing else, to compare [`fault`](Self::fault) with.
+    /// One call of the kernel and nothing else, to compare [`fault`](Self::fault) with.
     pub(crate) fn fault_bare(&self, range: Range<usize>, access: Access, pfns: &mut [Pfn]) -> Result {
         self.call(range, pfns.len())?.run(0..pfns.len(), access.flags(), pfns)
     }
@@ -194,7 +194,7 @@ struct Call<'a, T: Operations> {
 }
 
 impl<T: Operations> Call<'_, T> {
-    /// Tells of `pages` what there is, and faults in what has not all of `flags`.
+    /// Finds out which of `pages` are there, and faults in what has not all of `flags`.
     fn run(&self, pages: Range<usize>, flags: usize, pfns: &mut [Pfn]) -> Result {
         let part = &mut pfns[pages.clone()];
         // Some flags would be carried over.

@@ -32,7 +32,7 @@ unsafe extern "C" {
     fn vkfd_interval_read_retry(notifier: *mut bindings::mmu_interval_notifier, seq: c_ulong) -> bool;
 }
 
-/// Who is told of invalidations.
+/// The receiver of invalidations.
 pub(crate) trait Operations: Send + Sync {
     /// Mappings that overlap the notifier's interval are about to change. When this returns true,
     /// nobody may use what was looked up in [`Invalidation::range`] before.

@@ -152,7 +152,7 @@ fn keep(vma: &VmaNew, object: Arc<Kept>) {
 
 /// # Safety
 ///
-/// Called by the kernel for an area that is a copy of one of `keep`'s.
+/// Called by the kernel for an area that is a copy of one of `keep`.
 unsafe extern "C" fn again(vma: *mut bindings::vm_area_struct) {
     // SAFETY: the copied area has a reference.
     let object: Arc<Kept> = unsafe { Arc::<Kept>::borrow((*vma).vm_private_data) }.into();
@@ -162,7 +162,7 @@ unsafe extern "C" fn again(vma: *mut bindings::vm_area_struct) {
 
 /// # Safety
 ///
-/// Called by the kernel for an area of `keep`'s, once.
+/// Called by the kernel for an area of `keep`, once.
 unsafe extern "C" fn gone(vma: *mut bindings::vm_area_struct) {
     // SAFETY: the area's own reference.
     drop(unsafe { Arc::<Kept>::from_foreign((*vma).vm_private_data) });

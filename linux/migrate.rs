@@ -283,9 +283,9 @@ pub(crate) fn back_on_fault(fault: &Fault<'_>, owner: Owner, mover: &mut impl Mo
     run(&mut raw, entries, mover)
 }
 
-/// Moves pages of a device out of it, whoever has them mapped: those of `pages` that are in use, at
-/// most as many as the lists have room for. What somebody holds, or is just moving, stays. The
-/// mover knows a page by its frame: entries have no other meaning. Sleeps.
+/// Moves pages of a device out of it, whichever owner has them mapped: those of `pages` that are in
+/// use, at most as many as the lists have room for. What somebody holds, or is just moving, stays.
+/// The mover knows a page by its frame: entries have no other meaning. Sleeps.
 pub(crate) fn evict<T: Operations>(
     map: &PageMap<T>,
     pages: impl Iterator<Item = usize>,

@@ -69,8 +69,8 @@ impl Engine {
         self.results.gpu_va()
     }
 
-    /// Makes the queues anew. After a page fault every queue of the process is told of it, and a
-    /// long kernel of another queue could be taken for the one that stopped.
+    /// Makes the queues anew. After a page fault every queue of the process is notified of it, and
+    /// a long kernel of another queue could be taken for the one that stopped.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl Engine {
 pub struct Comparison {
     /// Results of the CPU.
     pub expected: u64,
-    /// How many of the GPU's are different or missing, or too many.
+    /// The number of the GPU's that are different or missing, or too many.
     pub different: u64,
     /// The first of them: its place, and what CPU and GPU have there.
     pub first: Option<(u64, Option<u32>, Option<u32>)>,

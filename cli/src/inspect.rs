@@ -102,7 +102,7 @@ fn show(output: &Output, session: &Session, detail: &Detail) -> Result<()> {
     Ok(())
 }
 
-/// Prints what the driver tells of a client.
+/// Prints what the driver reports a client.
 ///
 /// # Errors
 ///

@@ -157,7 +157,7 @@ impl Step {
         self
     }
 
-    /// Shows the driver's counters that tell of changed mappings, before and after.
+    /// Shows the driver's counters that report changed mappings, before and after.
     pub fn counters(&mut self, before: &ProcessInfo, after: &ProcessInfo) -> &mut Self {
         let mut rows = vec![
             ("invalidations", before.invalidations, after.invalidations),

@@ -36,8 +36,8 @@ fn the_demo_holds_on_the_smallest_list() {
     assert_eq!(ways, ["batch", "per-range", "contiguous"]);
 }
 
-/// What the driver is told of is seen in its counters; what it is not told of is skipped with a
-/// reason.
+/// What the driver is notified of is seen in its counters; what it is not notified of is skipped
+/// with a reason.
 #[test]
 fn changes_are_counted_or_skipped() {
     let run = vkfd(&["demo", "--list", "fresh-64M", "--rounds", "0", "--json", "--seed", "9"]);

@@ -36,7 +36,7 @@ impl DevKfd {
         Ok(Self { kfd, nodes, render: Mutex::new(Vec::new()) })
     }
 
-    /// Opens the KFD at `path` as a process of the driver's of its own. [`DevKfd::open`] gives that
+    /// Opens the KFD at `path` as a driver process of its own. [`DevKfd::open`] gives that
     /// of the address space, however often it is opened.
     ///
     /// # Errors

@@ -166,8 +166,8 @@ impl Drop for Reservation {
 
 fn release(at: *mut c_void, bytes: u64) {
     if bytes > 0 {
-        // SAFETY: the caller owns these pages (a part of its own reservation that nobody was told
-        // of, or the whole of it at the end of its life).
+        // SAFETY: the caller owns these pages (a part of its own reservation that no other
+        // code knows, or the whole of it at the end of its life).
         let failed = unsafe { libc::munmap(at, index(bytes)) } != 0;
         if failed {
             tracing::warn!("munmap of {bytes:#x} reserved bytes at {at:p}: {}", Errno::last());

@@ -10,7 +10,7 @@
 //! | module | |
 //! |---|---|
 //! | `descriptor` | kernel objects of code object version 2 to 6 |
-//! | `program` | what hardware is told of a program: entry, registers, modes |
+//! | `program` | a program's description for the hardware: entry, registers, modes |
 //! | `grid` | a launch: sizes, arguments, scratch; the initial state of a wave |
 //! | `workgroup` | waves and barriers of a workgroup on one thread |
 //! | `dispatch` | workgroups over threads: which runs next |

@@ -135,7 +135,7 @@ impl Executor {
     fn answer(&mut self, at: u64) -> Answer {
         let registers = &self.parts.registers;
         if registers.read(at + layout::FOR_EPOCH) != self.parts.epoch {
-            // For a device process before this one; whoever sent it does not wait any more.
+            // For a device process before this one; its sender does not wait any more.
             return Err(Errno::ENODEV);
         }
         let mut words = [0; WORDS];
@@ -232,7 +232,7 @@ impl Executor {
     fn add_queue(&mut self, new: &NewQueue) -> Answer {
         let vmid = self.vmid(new.vmid)?;
         // Without a driver that has shown its memory nothing is to be accessed. Address spaces it
-        // may be told about earlier: other threads of the driver's do not wait for the attachment.
+        // may be told about earlier: other threads of the driver do not wait for the attachment.
         if !self.attached || new.queue.0 == 0 || self.queues.contains_key(&new.queue.0) {
             return Err(Errno::EINVAL);
         }

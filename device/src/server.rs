@@ -69,7 +69,7 @@ fn extended(socket: &Path, name: &str) -> PathBuf {
     path.into()
 }
 
-/// Binds a socket, in the place of one that nobody listens at.
+/// Binds a socket, instead of one that nobody listens at.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     match UnixListener::bind(path) {

@@ -49,7 +49,7 @@ fn commands() -> Vec<Command> {
     all
 }
 
-/// A machine, and memory of its caller's.
+/// A machine, and memory of its caller.
 struct Stage {
     rig: Rig,
     arena: Vec<u32>,

@@ -214,7 +214,8 @@ fn came(process: &Process, event: u32) -> bool {
     process.events().wait(&mut list, true, 0) == Waited::Complete
 }
 
-/// Interrupts that were on their way when a process ended are nobody's, whoever has its VMID then.
+/// Interrupts that were on their way when a process ended are nobody's, even if another process has
+/// its VMID then.
 #[test]
 fn a_late_interrupt_is_not_the_next_owners() {
     let rig = Rig::new(Options::default());
@@ -335,8 +336,8 @@ fn registers_are_not_shared() {
     other.release();
 }
 
-/// Queues that fault are served one after the other as they came, however many there are, and
-/// whoever faults again comes last.
+/// Queues that fault are served one after the other as they came, however many there are, and a
+/// thread that faults again comes last.
 #[test]
 fn faults_are_served_in_their_order() {
     use std::sync::{mpsc, Mutex};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is done with memory while it moves to a GPU, by others than who moves it.
+//! What is done with memory while it moves to a GPU, by threads other than its mover.
 
 mod sim;
 

@@ -319,7 +319,7 @@ fn threads_with_memory_of_their_own_in_one_block() {
     assert!(done.load(Ordering::Relaxed) > 100);
 }
 
-/// Nobody hears of anything.
+/// Nobody learns of anything.
 struct Deaf;
 impl Invalidate for Deaf {
     fn invalidate(&self, _: vkfd_driver::addr::CpuSpan, _: bool) -> bool {

@@ -237,7 +237,7 @@ fn refused(error: &GpuError) -> vkfd_driver::errno::Error {
     errno_of(error).into()
 }
 
-/// VRAM accesses of the driver's are within the VRAM; failing, the machine is out of memory or the
+/// VRAM accesses of the driver are within the VRAM; failing, the machine is out of memory or the
 /// driver is wrong.
 fn check(what: &str, at: VramOffset, result: std::result::Result<(), vkfd_gpu::VramError>) {
     if let Err(error) = result {

@@ -99,8 +99,9 @@ impl DeviceFile {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // At the end there is nothing to read and no room to write: for who reads or writes past
-        // what could refuse it. The descriptor is new. SAFETY: a call on a descriptor that is ours.
+        // At the end there is nothing to read and no room to write: for calls past the hooks that
+        // could refuse it. The descriptor is new. SAFETY: a call on a descriptor
+        // that is ours.
         unsafe { libc::lseek(fd, i64::try_from(END).unwrap_or(i64::MAX), libc::SEEK_SET) };
         // SAFETY: just made, and nobody else's.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })

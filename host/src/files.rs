@@ -143,7 +143,7 @@ impl EventStream for Socket {
         let mut word = [0; 8];
         loop {
             match (&self.ours).read(&mut word) {
-                // KFD takes eight bytes at a time, and so does who writes to it.
+                // KFD takes eight bytes at a time, and so does its writer.
                 Ok(8) => self.mask.store(u64::from_ne_bytes(word), Ordering::Relaxed),
                 Ok(0) => {
                     self.closed.store(true, Ordering::Relaxed);

@@ -50,7 +50,7 @@ pub enum Change {
     Protect(c_int),
 }
 
-/// Who is told of mapping calls in a process whose machine is elsewhere: there is no
+/// The receiver of mapping calls in a process whose machine is elsewhere: there is no
 /// [`crate::mm::Mm`] then.
 ///
 /// Both functions may run inside an allocator: they neither allocate nor free, and take no lock
@@ -65,7 +65,7 @@ pub trait Witness: Sync {
 
 static WITNESS: OnceLock<&'static dyn Witness> = OnceLock::new();
 
-/// From now on `witness` is told of mapping calls. The first call counts.
+/// From now on `witness` is notified of mapping calls. The first call counts.
 pub fn set_witness(witness: &'static dyn Witness) {
     let _ = WITNESS.set(witness);
 }
@@ -132,7 +132,7 @@ mod hooks {
         result
     }
 
-    /// Where userfaultfd tells of unmaps: tells of the one of `span` that it cannot.
+    /// Where userfaultfd reports unmaps: reports the one of `span` that it cannot.
     fn announce_unheard(span: Option<CpuSpan>) {
         let mm = if INSIDE.get() { None } else { Mm::current().filter(|mm| mm.source() == Source::Userfaultfd) };
         if let Some((mm, span)) = mm.zip(span) {
@@ -270,8 +270,8 @@ mod hooks {
     /// As for madvise.
     #[no_mangle]
     pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
-        // Shared memory, which a machine elsewhere makes of the program's, can only lose its
-        // contents at once.
+        // Shared memory, which a machine elsewhere makes of the program, can only lose its contents
+        // at once.
         let elsewhere = WITNESS.get().is_some();
         let advice = if elsewhere && advice == libc::MADV_FREE { libc::MADV_DONTNEED } else { advice };
         let seen = match advice {

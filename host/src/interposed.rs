@@ -29,7 +29,7 @@ mod reached {
             let call: Munmap = if found.is_null() {
                 libc::munmap
             } else {
-                // SAFETY: `munmap` has this type, whoever defines it.
+                // SAFETY: `munmap` has this type, in any library that defines it.
                 unsafe { std::mem::transmute::<*mut c_void, Munmap>(found) }
             };
             // SAFETY: an empty range is refused with EINVAL.

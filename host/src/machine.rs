@@ -338,7 +338,7 @@ impl Machine {
         self.inner.mm
     }
 
-    /// Which changes of CPU mappings the driver is told of.
+    /// Which changes of CPU mappings the driver is notified of.
     pub fn capabilities(&self) -> Capabilities {
         self.inner.mm.capabilities()
     }

@@ -4,7 +4,8 @@
 //!
 //! An invalidation is, in the kernel's order: *begin* (callbacks of the overlapping watches), the
 //! frames die, *the change*, *end*. [`Mm::invalidation`] does the first two and its guard's drop
-//! the last. Who calls it is the notification source: [`crate::uffd`]'s reader thread, the hooks of
+//! the last. Its callers are the notification source: [`crate::uffd`]'s reader thread,
+//! the hooks of
 //! [`crate::interpose`], the fork handlers, or [`Mm::lost`].
 //!
 //! # Rules of the notification path
@@ -47,7 +48,7 @@ use vkfd_driver::errno::Errno;
 use vkfd_driver::interval::IntervalMap;
 
 /// Invalidations that can be under way at once; more wait. The last place is the reader thread's
-/// alone, because whoever has another may wait for the reader.
+/// alone, because a thread that has another may wait for the reader.
 const FLIGHTS: usize = 64;
 /// Machines that the reader can pause.
 const GATES: usize = 64;
@@ -211,9 +212,9 @@ impl Mm {
         self.settle_handing();
     }
 
-    /// Waits until the driver was told of the changes of all calls that have returned, as far as
-    /// memory on GPUs is concerned: a page of system memory is reached through its CPU address, and
-    /// is what the CPU sees anyway. A few loads if nothing is changing.
+    /// Waits until the driver was notified of the changes of all calls that have returned, as far
+    /// as memory on GPUs is concerned: a page of system memory is reached through its CPU address,
+    /// and is what the CPU sees anyway. A few loads if nothing is changing.
     pub(crate) fn settle_told(&self) {
         if let Some(mover) = self.elsewhere() {
             mover.settle_told();

@@ -80,7 +80,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
     }
 
     fn made(&self) -> Option<&'static Made<T>> {
-        // SAFETY: null, or a leaked box. In a forked child it is a copy of its parent's, of which
+        // SAFETY: null, or a leaked box. In a forked child it is a copy of its parent, of which
         // only `by` is looked at.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }

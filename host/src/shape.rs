@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a machine's GPUs tell of their parts otherwise than their target's model does. Runtimes and
+//! What a machine's GPUs report about their parts, other than their target's model. Runtimes and
 //! programs size their work by these numbers; what the software GPU computes, and how fast, does
 //! not depend on them.
 

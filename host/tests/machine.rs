@@ -173,7 +173,7 @@ fn a_forked_child_has_a_bad_file_and_can_drop_it() {
 }
 
 /// A child's machine works beside its parent's, on memory that its parent's watches too, and is
-/// told of its own changes.
+/// notified of its own changes.
 #[test]
 fn a_forked_child_can_have_a_machine_of_its_own() {
     let _one = serial();

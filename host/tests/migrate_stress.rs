@@ -279,7 +279,7 @@ fn change((a, b): (CpuSpan, CpuSpan), pages: u64, round: u64, raw: bool) {
     }
 }
 
-/// New memory in the place of an area's.
+/// New memory instead of an area's.
 fn renew(area: &Area) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     std::mem::forget(Area::map(area.at, area.bytes / PAGE, RW, flags, -1));

@@ -10,7 +10,7 @@ use vkfd_host::KfdFile;
 
 /// The machine.
 pub(crate) trait Backend: Send + Sync {
-    /// KFD's open file: as in the kernel, all of a process are one process of the driver's.
+    /// KFD's open file: as in the kernel, all of a process are one process of the driver.
     fn open(&self) -> Result<Arc<dyn Process>, c_int>;
 
     /// The render node of GPU number `index`.

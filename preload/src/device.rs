@@ -205,7 +205,7 @@ impl OpenFile {
     }
 }
 
-/// Whether both are one process of the driver's.
+/// Whether both are one process of the driver.
 fn is_same(a: &Arc<dyn Process>, b: &Arc<dyn Process>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }

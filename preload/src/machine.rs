@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The machine of this process, made when a device is opened for the first time. It lives until the
-//! process ends. A forked child that opens a device gets one of its own; what it has of its
-//! parent's is refused. If `vkfd run` said so, it is the host's.
+//! process ends. A forked child that opens a device gets one of its own; what it has of its parent
+//! is refused. If `vkfd run` said so, it is the host's.
 
 use crate::backend::{Backend, Process, Render};
 use crate::forwarded::Forwarded;

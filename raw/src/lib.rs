@@ -11,10 +11,10 @@
 //! which returns the error. All other faults go on to the handler that was installed before.
 //! Elsewhere the accesses go through the kernel (`process_vm_readv`), which is slower.
 //!
-//! Limits: whoever installs a handler for these signals later must chain to this one. A thread that
-//! blocks SIGSEGV or SIGBUS is killed by such a fault. On other architectures atomic operations
-//! probe first that the word is readable, and a word that is read-only, or vanishes between probe
-//! and operation, still kills.
+//! Limits: code that installs a handler for these signals later must chain to this one. A
+//! thread that blocks SIGSEGV or SIGBUS is killed by such a fault. On other architectures atomic
+//! operations probe first that the word is readable, and a word that is read-only, or vanishes
+//! between probe and operation, still kills.
 
 #[cfg(any(test, not(all(target_arch = "x86_64", target_os = "linux"))))]
 mod portable;
@@ -411,8 +411,8 @@ pub unsafe fn copy_lines_past(dst: *mut u8, src: *const u8, lines: usize) -> Res
     unsafe { arch::copy_lines_past(dst, src, lines) }
 }
 
-/// Whoever sees what this thread stores from now on sees what it stored before, past the caches
-/// too.
+/// A thread that sees what this thread stores from now on sees what it stored before, past the
+/// caches too.
 #[inline]
 pub fn fence_stores() {
     #[cfg(target_arch = "x86_64")]

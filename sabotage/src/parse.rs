@@ -26,7 +26,7 @@ enum Cause {
 
 /// Reads a list of switches, each with its value if it takes one:
 /// `driver.tlb_flush,cu.handler=v_mov_b32`. An empty list is an empty set. Only switches of `parts`
-/// count: those that whoever asks can break. `value` reads a value that is not a number.
+/// count: those that the caller can break. `value` reads a value that is not a number.
 pub fn parse<'a>(
     text: &'a str,
     parts: &'a [Part],

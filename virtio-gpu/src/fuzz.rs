@@ -142,7 +142,7 @@ impl Input<'_> {
         }
     }
 
-    /// An address of the context's, or nearly.
+    /// An address of the context, or nearly.
     fn address(&mut self) -> u64 {
         const BASE: u64 = 0x7000_0000_0000;
         match self.byte() % 8 {

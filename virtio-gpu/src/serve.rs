@@ -14,8 +14,8 @@
 //! - A process tells what its program does to registered memory before it is done
 //!   ([`crate::protocol::forward::joined::Note`]). A thread for each connection does that.
 //!
-//! A process ends here when its connection does, or when it has ended itself (its pidfd), whoever
-//! has inherited the connection.
+//! A process ends here when its connection does, or when it has ended itself (its pidfd), even if
+//! a child has inherited the connection.
 //!
 //! Who connects must be the same user: processes can write all of the machine's memory through its
 //! file. The file with a process's memory must be sealed against being cut short, because GPUs and

@@ -108,7 +108,7 @@ fn the_longest_list_is_one_range_and_a_longer_one_is_refused() {
 }
 
 /// As a balloon or a guest that frees memory does it: the file loses pages, which this process is
-/// not told of.
+/// not notified of.
 #[test]
 fn memory_that_is_discarded_under_a_registration_is_what_the_cpu_sees() {
     const COUNT: u64 = 64;

@@ -31,7 +31,7 @@ fn host() -> Arc<Host> {
     Host::new(options()).unwrap()
 }
 
-/// A process of the machine's.
+/// A process of the machine.
 struct Program {
     way: Arc<Way>,
     client: Client,
@@ -70,7 +70,7 @@ impl Program {
         call(&self.way, command, args)
     }
 
-    /// VRAM as a handle of KFD's, with its address.
+    /// VRAM as a handle of KFD, with its address.
     fn vram(&self, bytes: u64) -> (u64, GpuVa) {
         let va_addr = window(bytes);
         let flags =
@@ -290,8 +290,8 @@ fn queues_are_the_machines_and_come_back() {
     drop((own, more, vram, from));
 }
 
-/// What a GPU's copy of a process's registered memory comes to after `change` was told of it, and
-/// done or not: the word that the copy brought, and whether there was a fault instead.
+/// What a GPU's copy of a process's registered memory comes to after `change` was announced,
+/// and done or not: the word that the copy brought, and whether there was a fault instead.
 fn copied_after(change: Option<Change>) -> (u64, bool) {
     let host = host();
     let program = join(&host);

@@ -2,8 +2,8 @@
 //! `cargo xtask calls`: docs/kfd-calls.md, made from the driver's dispatch.
 //!
 //! Mechanism: the commands come from `vkfd-uapi`, the answers from the `match` in
-//! driver/src/calls/ioctl.rs. An arm is complete, unless a comment `// Checked only: WHY` stands above
-//! it, or the arm is an error. A command without an arm is ENOTTY.
+//! driver/src/calls/ioctl.rs. An arm is complete, unless a comment `// Checked only: WHY` stands
+//! above it, or the arm is an error. A command without an arm is ENOTTY.
 //!
 //! Limits: the reader knows arms of the form `Some(c::NAME) =>`, also with several names.
 
@@ -18,7 +18,8 @@ use crate::{tree, Verdict};
 
 /// Check or write the page that says which KFD calls are complete, checked only or refused
 ///
-/// Exit status: 0 clean or written, 1 the page is not what the driver's dispatch says, 2 cannot check.
+/// Exit status: 0 clean or written, 1 the page is not what the driver's dispatch says, 2 cannot
+/// check.
 #[derive(clap::Args)]
 pub struct Args {
     /// Write the page

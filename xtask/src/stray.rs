@@ -26,7 +26,8 @@ use crate::{calls, programs, prose, switches, tree, Verdict};
 /// not a lower one (the rooms' order is in xtask/src/rooms.rs); a sabotage switch or fail point
 /// that docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more);
 /// docs/results.md or README.md's table of results when they are not what
-/// xtask/programs/results.toml says, docs/kfd-calls.md when it is not what the dispatch says; in a page or a comment, a sentence against the rules of language in CONTRIBUTING.md, in a file with
+/// xtask/programs/results.toml says, docs/kfd-calls.md when it is not what the dispatch says; in a
+/// page or a comment, a sentence against the rules of language in CONTRIBUTING.md, in a file with
 /// more of them than xtask/prose.toml allows.
 ///
 /// Looks at all files that git tracks and at new ones that it does not ignore.

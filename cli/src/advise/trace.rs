@@ -35,7 +35,7 @@ pub enum What {
 }
 
 /// The calls in order. What is no line of a trace is an error that says which; a last line that was
-/// cut, with its program or by a full disk, is told of and left out.
+/// cut, with its program or by a full disk, is reported and left out.
 pub fn read(mut from: impl BufRead) -> impl Iterator<Item = Result<Call>> {
     let mut number = 0;
     std::iter::from_fn(move || loop {

@@ -394,7 +394,7 @@ impl<'a> Buffer<'a> {
 }
 
 impl Step {
-    /// Shows the counters that tell of moved pages, before and after.
+    /// Shows the counters that report moved pages, before and after.
     fn moves(&mut self, before: &SvmInfo, after: &SvmInfo) -> &mut Self {
         self.counts(&[
             ("pages_on_gpu", before.vram_pages, after.vram_pages),

@@ -93,7 +93,7 @@ fn cached(place: &Path, library: &[u8]) -> io::Result<Library> {
     Err(io::ErrorKind::Other.into())
 }
 
-/// The open and locked file, if it is a file of this user's with `library` in it.
+/// The open and locked file, if it is a file of this user with `library` in it.
 fn same(path: &Path, library: &[u8]) -> Option<File> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
     let data = file.metadata().ok()?;

@@ -60,7 +60,7 @@ impl Place {
         if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             bail!("a machine is shared as {name} already");
         }
-        // Whoever had it has gone: the lock is ours.
+        // A thread that had it has gone: the lock is ours.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| path.display().to_string());

@@ -59,7 +59,7 @@ pub(crate) use kind::Kind;
 pub(crate) use matrix::{shape as matrix_shape, Element, Shape as MatrixShape};
 pub(crate) use transcendental::{cosine, sine};
 
-/// Kinds of a vector operation's operands, for who prepares them elsewhere.
+/// Kinds of a vector operation's operands, for callers that prepare them elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kinds {
     pub(crate) dst: Kind,

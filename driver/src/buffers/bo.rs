@@ -34,7 +34,7 @@ const MAP_STEP: u64 = 8192;
 pub enum Backing {
     /// VRAM of its GPU.
     Vram(Arc<VramMemory>),
-    /// System memory of the driver's: GTT, doorbells, registers.
+    /// System memory of the driver: GTT, doorbells, registers.
     Dma(Arc<dyn DmaMemory>),
     /// The caller's memory.
     Userptr(Arc<Userptr>),

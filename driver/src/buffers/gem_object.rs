@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! DRM's memory objects (GEM): what they are made of, and what a client has noted about them.
 //!
-//! An object is memory of the driver's, VRAM of the file's GPU or system memory, the same as behind
+//! An object is memory of the driver, VRAM of the file's GPU or system memory, the same as behind
 //! KFD's buffer objects: both become the other through a file (dma-buf). The memory goes with the
 //! last that has it.
 

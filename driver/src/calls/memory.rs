@@ -75,7 +75,7 @@ impl Process {
         let Some(span) = rounded.and_then(|bytes| GpuSpan::new(GpuVa(va), bytes)) else {
             return refuse(Errno::EINVAL, Reason::Wraps);
         };
-        // Memory of the driver's may have no GPU addresses: what a file of it becomes is mapped.
+        // Memory of the driver may have no GPU addresses: what a file of it becomes is mapped.
         if va == 0 && !whole || !span.is_whole_pages() {
             return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
         }

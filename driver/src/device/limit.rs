@@ -5,10 +5,10 @@
 //! As in KFD: RAM less 1/64 of it less 1.5 GiB, counted per byte asked for, also where ranges
 //! overlap.
 //!
-//! Memory of the driver's own is charged as long as it is there, whoever has it by then: the object
-//! that it was allocated for, files of it, objects made of those, the events whose signal page it
-//! is, a client's mapping ([`ChargedDma`]). The client's memory is charged as long as it is
-//! registered.
+//! Memory of the driver's own is charged as long as it is there, whichever owner has it by then:
+//! the object that it was allocated for, files of it, objects made of those, the events whose
+//! signal page it is, a client's mapping ([`ChargedDma`]). The client's memory is charged as long
+//! as it is registered.
 
 use crate::addr::PhysAddr;
 use crate::errno::{Errno, Error, Reason, Result};
@@ -28,7 +28,7 @@ pub struct Charge {
     bytes: u64,
 }
 
-/// System memory of the driver's, with its charge.
+/// System memory of the driver, with its charge.
 pub struct ChargedDma {
     memory: Arc<dyn DmaMemory>,
     /// After the memory: what is charged is never less than what there is.

@@ -8,7 +8,7 @@
 //!
 //! Where room is needed ([`room`](crate::room)), the `LOT` coldest granules are brought back,
 //! largest first (each costs one call, so the large ones cost less a page). That happens without
-//! any lock of the driver: the process whose memory it is hears of it as of any invalidation.
+//! any lock of the driver: the process whose memory it is learns of it as of any invalidation.
 //!
 //! First by the granule's addresses in the address space that it came from. What is left after that
 //! only others have (a forked child, or the same process elsewhere, after mremap): it is evicted by

@@ -2,7 +2,7 @@
 //! SMI events: what happened to a GPU's memory, as lines of text that a client reads from a file.
 //!
 //! SMI_EVENTS gives a client a file of the host's ([`EventStream`]) for one GPU: to it the client
-//! writes which events it wants, and from it reads lines in KFD's format. It hears of its own
+//! writes which events it wants, and from it reads lines in KFD's format. It learns of its own
 //! process; a line that finds no room is lost, whole, as in KFD.
 //!
 //! Events are sent from invalidations, that is in memory reclaim: nothing is allocated then, and
@@ -24,7 +24,7 @@ use vkfd_uapi::smi as abi;
 /// At most so many files of a GPU.
 const MAX_CLIENTS: usize = 64;
 
-/// Something that clients may hear of. Addresses are page numbers, sizes in pages, locations
+/// Something that clients may learn of. Addresses are page numbers, sizes in pages, locations
 /// `gpu_id`s or 0 for system memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {

@@ -72,7 +72,7 @@ pub trait Caller {
     fn write(&self, to: CpuVa, from: &[u8]) -> Result;
 }
 
-/// A structure of the caller's.
+/// A structure of the caller.
 struct Argument<'a> {
     caller: &'a dyn Caller,
     at: u64,

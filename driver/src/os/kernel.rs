@@ -3,8 +3,8 @@
 //!
 //! Locks are `struct mutex`, with one lockdep class a rank, so that a sanitizer kernel checks the
 //! order of [`crate::lock_rank`] on every acquisition. [`System`] is the part that exists once a
-//! module: the workqueue, and what lockdep is told of reclaim. It is made before anything else of
-//! the driver and dropped last.
+//! module: the workqueue, and lockdep's knowledge of reclaim. It is made before anything else
+//! of the driver and dropped last.
 //!
 //! Limits: delays are rounded up to the kernel's tick.
 
@@ -293,8 +293,8 @@ pub fn process() -> (u32, [u8; 16]) {
     let task = kernel::current!();
     let leader = task.group_leader();
     let mut name = [0; 16];
-    // SAFETY: the task is there as long as the caller. Whoever changes the name meanwhile may leave
-    // a mixture of both, which is a name, too.
+    // SAFETY: the task is there as long as the caller. A thread that changes the name meanwhile may
+    // leave a mixture of both, which is a name, too.
     let comm = unsafe { (*leader.as_ptr()).comm };
     for (to, from) in name[..15].iter_mut().zip(comm) {
         *to = from as u8;

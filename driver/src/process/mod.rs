@@ -413,11 +413,10 @@ impl Process {
         self.look.schedule(self, RESTORE_PAUSE.saturating_mul(2 << looks));
     }
 
-    /// One look for memory that a restore did not find, with the queues running. Whoever takes
-    /// memory anew where some was registered tells nobody, and a GPU without XNACK cannot ask: with
-    /// XNACK nothing is done. The
-    /// last look gives up: what comes back later is found where KFD finds it, too, at the next
-    /// invalidation or MAP. O(gone ranges).
+    /// One look for memory that a restore did not find, with the queues running. A thread that
+    /// takes memory anew where some was registered tells nobody, and a GPU without XNACK cannot
+    /// ask: with XNACK nothing is done. The last look gives up: what comes back later is found
+    /// where KFD finds it, too, at the next invalidation or MAP. O(gone ranges).
     fn run_look(self: &Arc<Self>) {
         let lacking = self.eviction.lock().lacking();
         let is_last = self.looks.load(Ordering::Relaxed) >= self.kfd.options().looks;

@@ -151,8 +151,8 @@ impl Events {
         Ok((number, true))
     }
 
-    /// Takes memory of the client's for the signal page. EINVAL if there is one already, or if it
-    /// is too small.
+    /// Takes memory of the client for the signal page. EINVAL if there is one already, or if it is
+    /// too small.
     pub fn bring_page(&self, page: &Arc<dyn DmaMemory>) -> Result {
         let mut table = self.table.lock();
         if table.page.is_some() || page.bytes() < PAGE_BYTES {
@@ -466,9 +466,9 @@ mod tests {
         assert_eq!(page.read_u64(u64::from(b) * 8), u64::MAX);
     }
 
-    /// As KFD: an auto-reset event's signal goes to all who wait, and not to who comes later. A
-    /// client's threads wait for each other's events too; one that signalled and waits again must
-    /// not take the signal from the other.
+    /// As KFD: an auto-reset event's signal goes to all who wait, and not to a thread that comes
+    /// later. A client's threads wait for each other's events too; one that signalled and waits
+    /// again must not take the signal from the other.
     #[test]
     fn a_signal_goes_to_who_waits_and_not_to_who_comes_later() {
         extern crate std;

@@ -136,7 +136,7 @@ pub trait Watch: Send + Sync {
     /// The interval.
     fn span(&self) -> CpuSpan;
 
-    /// Waits until no invalidation that this watch was told of is under way; then the current
+    /// Waits until no invalidation that this watch was notified of is under way; then the current
     /// sequence.
     fn read_begin(&self) -> Seq;
 
@@ -144,8 +144,8 @@ pub trait Watch: Send + Sync {
     fn read_retry(&self, seq: Seq) -> bool;
 
     /// What is mapped in `span`, a part of the interval, is of interest from now on, also what was
-    /// mapped there after the watch was made: its changes are told. For hosts that are told of
-    /// changes mapping by mapping. O(mappings), sleeps. ENOMEM.
+    /// mapped there after the watch was made: its changes are told. For hosts that are notified
+    /// of changes mapping by mapping. O(mappings), sleeps. ENOMEM.
     fn listen(&self, _span: CpuSpan) -> Result {
         Ok(())
     }
@@ -154,7 +154,7 @@ pub trait Watch: Send + Sync {
     fn as_any(&self) -> &dyn core::any::Any;
 }
 
-/// Who is told of invalidations.
+/// The receiver of invalidations.
 pub trait Invalidate: Send + Sync {
     /// Pages of `span`, which lies within the watched interval, are about to change or go. May run
     /// in memory reclaim: no allocation, no freeing, no sleeping on anything but the notifier
@@ -238,11 +238,11 @@ pub trait AddressSpace: Send + Sync {
         Ok(0)
     }
 
-    /// Moves what is at `places` of a GPU's memory back into system memory, whoever has it mapped
-    /// and at whatever address: forked children, also when this address space has gone. Which
-    /// places those are may have changed since the caller looked. How many pages moved; what cannot
-    /// stays. A host in which `migrate_to_system` finds everything has nothing to do. Sleeps;
-    /// called without locks. O(places).
+    /// Moves what is at `places` of a GPU's memory back into system memory, whichever owner has it
+    /// mapped and at whatever address: forked children, also when this address space has gone.
+    /// Which places those are may have changed since the caller looked. How many pages moved; what
+    /// cannot stays. A host in which `migrate_to_system` finds everything has nothing to do.
+    /// Sleeps; called without locks. O(places).
     fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
         let _ = (device, places);
         Ok(0)

@@ -55,7 +55,7 @@ pub trait DeviceMemory: Send + Sync {
     /// `pages` pages of private memory from `at` on have moved back to system memory because the
     /// CPU touched them. For the record, and before they are [`released`](Self::released). Called
     /// from a context that may sleep, perhaps with the host's lock of the address space, and with
-    /// no lock of the driver's.
+    /// no lock of the driver.
     fn came_back(&self, at: VramOffset, pages: u64) {
         let _ = (at, pages);
     }

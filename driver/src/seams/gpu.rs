@@ -85,7 +85,7 @@ pub struct GpuProperties {
     pub vmids: u32,
     /// Target version in `topology` form: major*10000 + minor*100 + stepping (gfx900 = 90000).
     pub gfx_target_version: u32,
-    /// What user space is told of its parts.
+    /// The description of its parts for user space.
     pub model: Model,
     /// Whether it can retry page faults.
     pub xnack_capable: bool,

@@ -114,9 +114,9 @@ impl Block {
         self.state(|_| reserved)
     }
 
-    /// Keeps its pages from being faulted in; waits for who is at it, and until `deadline` for
-    /// those who move it to a GPU. `None` once it has ended. The reservation must not be held;
-    /// blocks of one move in ascending order.
+    /// Keeps its pages from being faulted in; waits for a thread that is at it, and until
+    /// `deadline` for those who move it to a GPU. `None` once it has ended. The reservation must
+    /// not be held; blocks of one move in ascending order.
     pub fn begin_move(self: &Arc<Self>, deadline: Time) -> Option<Moving> {
         loop {
             self.await_moves(deadline);

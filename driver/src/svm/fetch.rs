@@ -263,7 +263,7 @@ impl<'a> Pass<'a> {
         for map in maps.iter_mut() {
             let gpu = map.vm.gpu_index();
             let allowed = self.want.view.allowed(gpu);
-            // Access that was lost since: whoever takes it away is still to come here.
+            // Access that was lost since: a thread that takes it away is still to come here.
             map.wanted &= allowed;
             let extra = self.want.extra.get(gpu).copied().unwrap_or_default();
             let wanted = (map.wanted | extra) & allowed & !forgotten;

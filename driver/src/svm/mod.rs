@@ -143,8 +143,8 @@ impl Svm {
         self.look(block, |block| block.window().dropped(block))
     }
 
-    /// As [`view`](Self::view), for who maps the block by it: what leaves the ranges from now on is
-    /// noted in the block, and gets no entries.
+    /// As [`view`](Self::view), for a thread that maps the block by it: what leaves the ranges from
+    /// now on is noted in the block, and gets no entries.
     pub(crate) fn view_to_map(&self, block: &Block, _: &Reserved<'_>) -> Result<View> {
         self.look(block, |block| block.window().begin_look(block))
     }

@@ -10,8 +10,8 @@
 //!
 //! The window's table has, by address, each [`Block`] together with what is known of it
 //! ([`BlockState`]), and it is the only place that has either: a block is live as long as it is in
-//! there, and its state is found by the block itself. Whoever kept a block that has ended finds
-//! nothing by it, also when there is another at its addresses.
+//! there, and its state is found by the block itself. A thread that kept a block that has ended
+//! finds nothing by it, also when there is another at its addresses.
 //!
 //! An invalidation of wanted pages stops the queues and asks for a restore; entries of others are
 //! cleared and the TLB is flushed. Entries of memory that is unmapped are cleared in any case, and
@@ -158,9 +158,9 @@ impl Window {
         Some(taken)
     }
 
-    /// Whoever has a block's reservation is about to look at its ranges: what leaves from now on is
-    /// noted in the block. Pages of it whose ranges have to be dropped still, and are none any
-    /// more. The caller holds the lock of all windows.
+    /// A thread that has a block's reservation is about to look at its ranges: what leaves from now
+    /// on is noted in the block. Pages of it whose ranges have to be dropped still, and are none
+    /// any more. The caller holds the lock of all windows.
     pub fn begin_look(&self, block: &Block) -> PageBits {
         let mut state = self.lock();
         if let Some(known) = block.of(&mut state) {
@@ -169,7 +169,7 @@ impl Window {
         state.dropped(block)
     }
 
-    /// As [`begin_look`](Self::begin_look), for who maps nothing by it.
+    /// As [`begin_look`](Self::begin_look), for a thread that maps nothing by it.
     pub fn dropped(&self, block: &Block) -> PageBits {
         self.lock().dropped(block)
     }
@@ -331,7 +331,8 @@ impl State {
         core::ptr::eq(Arc::as_ptr(&live.block), block).then_some(&mut live.state)
     }
 
-    /// What is known of whatever block has a number. Not to be asked for by who has a block.
+    /// What is known of whatever block has a number. Not to be asked for by a thread that has a
+    /// block.
     pub fn of_slot(&mut self, slot: usize) -> Option<&mut BlockState> {
         self.at(slot).map(|live| &mut live.state)
     }

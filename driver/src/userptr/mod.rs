@@ -98,8 +98,8 @@ pub struct State {
 /// The notifier lock, held.
 pub type Guard<'a> = MutexGuard<'a, State>;
 
-/// The object's reservation ([`crate::bo`]), as far as userptr must know that it is held: whoever
-/// has a reference to it holds that lock.
+/// The object's reservation ([`crate::bo`]), as far as userptr must know that it is held: a thread
+/// that has a reference to it holds that lock.
 pub struct Reservation(());
 
 impl Reservation {

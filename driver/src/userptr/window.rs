@@ -4,7 +4,7 @@
 //! Thousands of notifiers make every invalidation of the process walk thousands of tree nodes, and
 //! each costs a registration. So ranges that lie near each other share one: sorted by CPU address,
 //! a gap above the threshold starts a new window, and the threshold doubles until there are at most
-//! [`MAX_WINDOWS`]. What the window's callback hears of the gaps it filters with the range index.
+//! [`MAX_WINDOWS`]. What the window's callback learns of the gaps it filters with the range index.
 //! `PerRange` gives each range a notifier of its own, to compare with.
 #![expect(clippy::indexing_slicing, reason = "there is a window for each range")]
 
@@ -42,7 +42,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Registers the notifiers of `ranges`; `client` hears of invalidations from the first one on.
+    /// Registers the notifiers of `ranges`; `client` learns of invalidations from the first one on.
     /// On failure none is left.
     pub fn new(
         mm: &dyn AddressSpace,

@@ -73,7 +73,7 @@ pub struct SimMm {
     after_look: Mutex<Option<Arc<LookHook>>>,
     /// Called after pages have moved to system memory.
     after_move_out: Mutex<Option<OnceHook>>,
-    /// Called while pages are about to move to a GPU: told of, and not moved yet.
+    /// Called while pages are about to move to a GPU: reported, and not moved yet.
     before_move: Mutex<Option<Arc<Hook>>>,
     /// Faults that shall end with this error, by page.
     pub faults: Mutex<BTreeMap<u64, Errno>>,
@@ -84,7 +84,7 @@ pub struct SimMm {
     pub seams: Mutex<BTreeSet<u64>>,
     /// Pages of malloc's heap.
     pub heap: Mutex<std::ops::Range<u64>>,
-    /// What memory holds, by frame; whoever reaches a frame reads and writes this.
+    /// What memory holds, by frame; a thread that reaches a frame reads and writes this.
     pub data: Mutex<BTreeMap<u64, u64>>,
     /// Pages that will not move.
     pub pinned: Mutex<BTreeSet<u64>>,

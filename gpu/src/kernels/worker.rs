@@ -79,7 +79,7 @@ impl Job {
                     _ => Failure::Wave(cause),
                 };
                 self.note(Failed { failure, group: group.id, wave, pc });
-                // The other threads hear of it now and not at the end of their turns.
+                // The other threads learn of it now and not at the end of their turns.
                 let port = &*port;
                 self.dispatch.stop();
                 port.shared.slots.want_queue(self.control.id);

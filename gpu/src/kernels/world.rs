@@ -4,8 +4,8 @@
 //!
 //! This is `vkfd_cu`'s [`World`] on a [`Port`]: every translation goes through the port's TLB and
 //! the page tables behind it, an access is open while an engine runs, and faults are settled as any
-//! queue's. An access stays open over many instructions; whoever waits for it wants the slot, which
-//! engines ask.
+//! queue's. An access stays open over many instructions; a thread that waits for it wants the slot,
+//! which engines ask.
 
 use crate::access::Port;
 use crate::clock::{clock, cycles};

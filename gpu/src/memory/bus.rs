@@ -37,9 +37,9 @@ pub trait Bus: Send + Sync {
     /// Host pointer to `pa` and the number of contiguous bytes from there (1 to `max`).
     ///
     /// Runs within an access: it must be quick and must not call back into the GPU, where
-    /// suspending would wait for this very access. Likewise, whoever serves a host page fault on
-    /// the memory returned here must not suspend or flush before the fault is served. The span is
-    /// used until the access ends, which [`Gpu::suspend`](crate::Gpu::suspend) and
+    /// suspending would wait for this very access. Likewise, a thread that serves a host page fault
+    /// on the memory returned here must not suspend or flush before the fault is served. The span
+    /// is used until the access ends, which [`Gpu::suspend`](crate::Gpu::suspend) and
     /// [`Gpu::flush_tlb`](crate::Gpu::flush_tlb) wait for.
     ///
     /// # Errors

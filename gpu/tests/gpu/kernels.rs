@@ -432,7 +432,7 @@ fn a_flush_that_does_nothing_is_noticed_by_kernels() {
 fn retry_faults_of_several_threads_are_answered() {
     let rig = rig(4, true);
     let weak = rig.weak();
-    // Whoever faults gets its page, of those that the storm takes away.
+    // A thread that faults gets its page, of those that the storm takes away.
     let slots: Vec<u64> = (0..16).map(|page| rig.slot(VA + DATA + page * 4096, pte::Level::Ptb)).collect();
     let entries: Vec<u64> = slots.iter().map(|&slot| rig.gpu.vram().read_u64(slot).unwrap()).collect();
     let (given, kept) = (slots.clone(), entries);

@@ -6,7 +6,7 @@ use vkfd_driver::addr::{CpuSpan, FabricAddr};
 use vkfd_driver::address_space::Access;
 use vkfd_driver::errno::Errno;
 
-/// Whoever has moved pages to GPUs. The memory is below and knows it as this.
+/// The mover of pages to GPUs. The memory is below it and knows it as this.
 pub(crate) trait Elsewhere: Send + Sync {
     /// Waits until the changes of all calls that have returned were told to the driver.
     fn settle(&self);

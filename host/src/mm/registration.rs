@@ -3,9 +3,9 @@
 //! watches', what is on a GPU or on its way with the mover's ([`super::elsewhere`]). Memory whose
 //! last watch has ended stays registered for a while.
 //!
-//! Lock `registration` guards all of it. Who has it may touch pages that the mover's worker is to
-//! bring, so the worker never waits for it: what it calls here says `None` when somebody else has
-//! the lock, and the worker does its other work and asks again.
+//! Lock `registration` guards all of it. A thread that has it may touch pages that the mover's
+//! worker is to bring, so the worker never waits for it: what it calls here says `None` when
+//! somebody else has the lock, and the worker does its other work and asks again.
 
 use super::told::{Goes, Told};
 use super::{By, Mm};
@@ -36,8 +36,8 @@ pub(super) struct Registration {
 }
 
 /// Events of memory go from one descriptor to the other, and from neither in between. Until it is
-/// dropped [`Mm::settle`] waits: whoever has unmapped something meanwhile goes on when it was told
-/// of.
+/// dropped [`Mm::settle`] waits: a thread that has unmapped something meanwhile goes on when it was
+/// reported.
 struct Handing<'a>(&'a Mm);
 
 impl<'a> Handing<'a> {
@@ -139,7 +139,7 @@ impl Mm {
         });
     }
 
-    /// Tells of the parts of `span` that are not mapped: nothing else did if they went while its
+    /// Reports the parts of `span` that are not mapped: nothing else did if they went while its
     /// events went from one descriptor to another. Without `registration`, which who is told may
     /// wait for.
     fn tell_of_holes(&self, span: CpuSpan) {
@@ -199,7 +199,7 @@ impl Mm {
         Some(done)
     }
 
-    /// Whether the watches' descriptor has told of all changes that had begun before memory was
+    /// Whether the watches' descriptor has notified of all changes that had begun before memory was
     /// handed over.
     pub(crate) fn is_heard(&self) -> bool {
         self.uffd.as_ref().is_none_or(Uffd::is_quiet)

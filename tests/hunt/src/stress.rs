@@ -12,8 +12,8 @@
 //! The machines are of this process, or, where `VKFD_DEVICE` names a KFD, the one machine is the
 //! system's.
 //!
-//! Lock: the process of a `Place` is replaced by the thread that closes a process; whoever works in
-//! it holds a clone, so a process ends with the last of its users.
+//! Lock: the process of a `Place` is replaced by the thread that closes a process; a thread that
+//! works in it holds a clone, so a process ends with the last of its users.
 
 mod svm;
 

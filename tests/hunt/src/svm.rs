@@ -2,7 +2,7 @@
 //! Random SVM sequences on a real machine in this process: memory goes to a GPU and back, is
 //! written and read on both sides, unmapped, mapped again, discarded and copied by a fork, under a
 //! VRAM that is too small for it. The flat model holds each page's content, and whether the GPU may
-//! use it. Whoever reads must see what was written last, wherever the page is.
+//! use it. A thread that reads must see what was written last, wherever the page is.
 //!
 //! [`run_together`] does that from several threads of one process at once, each with stripes of the
 //! same memory, so that every block is of all of them: what one does to its stripes, moves of whole
@@ -387,8 +387,8 @@ impl<'a> Live<'a> {
             }
             Op::Fork => self.fork()?,
         }
-        // Whoever waits for nothing may use memory before the driver has heard of a change of it;
-        // that is another test's.
+        // A thread that waits for nothing may use memory before the driver has learned of a change
+        // of it; that is another test's.
         self.world.told();
         Ok(())
     }

@@ -36,7 +36,7 @@ fn nothing_fails_under_stress() {
 }
 
 /// Calls that look at what others have in the same 2 MiB fail for it, and pages that nobody was
-/// told of are found.
+/// notified of are found.
 #[test]
 fn what_is_broken_is_found_under_stress() {
     let _alone = alone();

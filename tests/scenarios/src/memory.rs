@@ -5,7 +5,7 @@
 //! differs from every other's of the same seed, and from the same page's of another seed.
 //!
 //! Lock: `owned` guards the list of addresses that are still this value's; what was unmapped
-//! belongs to whoever maps it next.
+//! belongs to its next owner.
 
 use std::ffi::c_int;
 use std::fs::File;

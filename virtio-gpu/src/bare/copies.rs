@@ -12,7 +12,7 @@ use crate::protocol::PAGE;
 /// Bytes of the ring.
 const RING_BYTES: u64 = 1 << 16;
 
-/// A copy queue of the guest's.
+/// A copy queue of the guest.
 pub struct Copies {
     ring: u64,
     ring_va: u64,

@@ -22,7 +22,7 @@ const ARGUMENTS: u64 = 0x200;
 const ARGUMENT_BYTES: u64 = 0x100;
 const RESULT: u64 = 0x800;
 
-/// A queue of kernels of the guest's.
+/// A queue of kernels of the guest.
 pub struct Kernels {
     ring: u64,
     control: u64,

@@ -10,8 +10,8 @@
 //! | [`Kernels`] | a queue of AQL packets, and kernels on it |
 //! | [`Mapped`] | a mapped file |
 //!
-//! Whoever uses it wants to know at once when the device answers wrongly: what cannot fail on a
-//! sound device asserts, and panics. Where a caller wants to see the answer, it is the result.
+//! Its users want to know at once when the device answers wrongly: what cannot fail on
+//! a sound device asserts, and panics. Where a caller wants to see the answer, it is the result.
 
 mod copies;
 mod kernels;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! KFD's calls that the client library does not wrap in the form that a context needs: memory at an
-//! address of the context's, queues whose rings are the guest's, events by number.
+//! address of the context, queues whose rings are the guest's, events by number.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -161,7 +161,7 @@ fn count<T>(list: &[T]) -> u32 {
     u32::try_from(list.len()).unwrap_or(u32::MAX)
 }
 
-/// A mapped doorbell of the driver's.
+/// A mapped doorbell of the driver.
 #[derive(Debug)]
 pub struct Doorbell {
     page: NonNull<std::ffi::c_void>,

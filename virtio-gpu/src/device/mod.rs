@@ -14,9 +14,9 @@
 //! | `relay` | doorbells that the guest writes in the window, carried on to the driver's |
 //! | [`register`] | the ways of registering scattered memory |
 //!
-//! Commands are executed one after the other by whoever calls [`Device::execute`]; a context's wait
-//! for an event alone goes on without the device, and its answer comes later. A guest that says
-//! something wrong gets an error for it, and everything else goes on.
+//! Commands are executed one after the other by a thread that calls [`Device::execute`]; a
+//! context's wait for an event alone goes on without the device, and its answer comes later. A
+//! guest that says something wrong gets an error for it, and everything else goes on.
 //!
 //! Bounds: [`MAX_CONTEXTS`], [`MAX_RESOURCES`], [`MAX_RUNS`] for a device; the window's size for
 //! all memory that the guest maps; what KFD allows for the rest.
@@ -383,7 +383,7 @@ impl Device {
         let mappable = memory == blob::MEM_HOST3D && flags & blob::FLAG_MAPPABLE != 0;
         match memory {
             blob::MEM_HOST3D => self.context(context)?.claim(resource, id, size)?,
-            // Guest memory that no context is told of: a kernel's dumb buffer.
+            // Guest memory that no context knows: a kernel's dumb buffer.
             blob::MEM_GUEST if context == 0 => {}
             blob::MEM_GUEST | blob::MEM_HOST3D_GUEST => {
                 let ram = self.ram.read().unwrap_or_else(PoisonError::into_inner);

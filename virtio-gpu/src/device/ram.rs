@@ -192,7 +192,7 @@ mod tests {
         // Cut where the regions touch, without a gap.
         assert_eq!(after.ranges().iter().map(|r| r.size).collect::<Vec<_>>(), [PAGE, PAGE]);
         assert_eq!(after.ranges()[0].start + PAGE, after.ranges()[1].start);
-        // The window is no memory of the guest's.
+        // The window is no memory of the guest.
         assert!(second.find(&[Run { address: 100 * PAGE, bytes: PAGE }]).is_none());
     }
 

@@ -109,7 +109,7 @@ impl Joined {
         &self.device
     }
 
-    /// The socket for files. Whoever has it makes one call about a file.
+    /// The socket for files. The thread that holds it makes one call about a file.
     pub fn files(&self) -> MutexGuard<'_, UnixStream> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }

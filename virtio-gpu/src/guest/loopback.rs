@@ -7,7 +7,7 @@
 //!
 //! The first message each way carries a file: the guest's memory there, the window back. From then
 //! on a message is a length, a tag, and a command of the control queue or its answer. Answers come
-//! in any order; whoever waits reads for all.
+//! in any order; a thread that waits reads for all.
 //!
 //! Locks: `inner` guards the allocations, `answers` what was read; both are leaves. One thread at a
 //! time reads from the socket.
@@ -31,8 +31,8 @@ use crate::protocol::{capset, put32, put64, u32_at, u64_at, PAGE};
 
 /// How the first message of each side begins.
 pub const HELLO: u64 = u64::from_le_bytes(*b"vkfdloop");
-/// How the answer begins of who shares a machine with others: three more follow, with the machine's
-/// file and the sockets for files and notes.
+/// The beginning of the answer of a host that shares a machine: three more follow, with the
+/// machine's file and the sockets for files and notes.
 pub const JOINED_HELLO: u64 = u64::from_le_bytes(*b"vkfdjoin");
 /// Bytes of the first message: [`HELLO`], and the size of the file that comes with it.
 pub const HELLO_BYTES: usize = 16;
@@ -147,7 +147,7 @@ pub fn hello(bytes: u64) -> [u8; HELLO_BYTES] {
     hello
 }
 
-/// The first message of who shares a machine.
+/// The first message of a host that shares a machine.
 #[must_use]
 pub fn joined_hello(bytes: u64) -> [u8; HELLO_BYTES] {
     let mut hello = hello(bytes);
@@ -267,7 +267,7 @@ impl Connection {
         };
         ram.set_len(RAM_BYTES)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: a call on an owned descriptor. Who needs them looks.
+        // SAFETY: a call on an owned descriptor. Users that need them check.
         unsafe { libc::syscall(libc::SYS_fcntl, ram.as_raw_fd(), libc::F_ADD_SEALS, seals) };
         send(&socket, &hello(RAM_BYTES), Some(ram.as_raw_fd()))?;
         let mut back = [0; HELLO_BYTES];

@@ -408,7 +408,7 @@ impl Session {
     }
 }
 
-/// Memory of the host's.
+/// Memory of the host.
 pub struct Allocation {
     /// For GPU and CPU.
     pub address: u64,

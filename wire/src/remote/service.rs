@@ -26,7 +26,7 @@ impl<B: Bar> Remote<B> {
     }
 
     /// Hands interrupts on to `driver`, reports the queues of a device that was lost, and takes a
-    /// new one over. No lock of the driver's may be held. Calls at the same time are one call.
+    /// new one over. No lock of the driver may be held. Calls at the same time are one call.
     pub fn service(&self, driver: &dyn Interrupts) -> Condition {
         if self.wanted.fetch_add(1, SeqCst) != 0 {
             return self.condition();
@@ -47,7 +47,7 @@ impl<B: Bar> Remote<B> {
             self.is_reachable(epoch);
         }
         if let (epoch, Phase::Dying) = self.life.now() {
-            // Whoever has it killed does not come back to report it.
+            // The killing thread does not come back to report it.
             self.wait_dying(epoch);
         }
         let (epoch, Phase::Lost) = self.life.now() else { return };

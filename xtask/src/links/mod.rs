@@ -21,7 +21,7 @@ use page::Page;
 ///
 /// A finding is, in a .md file: a relative link to a file that is not there, or to a heading that a
 /// page does not have; in backticks, a path of the tree that is not there (not in CHANGELOG.md,
-/// which tells of the past); a line of more than 100 characters outside of tables and code (not in
+/// which reports the past); a line of more than 100 characters outside of tables and code (not in
 /// pages that a task writes). In SPECIFICATION.md also: a test or a test's file that is not there.
 ///
 /// Exit status: 0 clean, 1 findings, 2 cannot check (no git).

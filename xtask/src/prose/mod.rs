@@ -2,10 +2,10 @@
 //! The language of pages and comments, as far as a program can judge it. A part of `stray`.
 //!
 //! Mechanism: [`page`] cuts a Markdown text into sentences, with their lines; [`comment`] finds the
-//! comments of a Rust or C source, which are Markdown too; [`rules`] judges one sentence. CONTRIBUTING.md
-//! has the rules in words. xtask/prose.toml has the number of findings that each file may still
-//! have: a file with more fails, and so does a file with fewer, until the number is lowered.
-//! `cargo xtask stray --lower` lowers the numbers and never raises one.
+//! comments of a Rust or C source, which are Markdown too; [`rules`] judges one sentence.
+//! CONTRIBUTING.md has the rules in words. xtask/prose.toml has the number of findings that each
+//! file may still have: a file with more fails, and so does a file with fewer, until the number is
+//! lowered. `cargo xtask stray --lower` lowers the numbers and never raises one.
 //!
 //! Limits: a sentence ends at a full stop, question mark or exclamation mark before a space and at
 //! the end of a paragraph, item or cell. Code, links' targets and fenced blocks are not read.

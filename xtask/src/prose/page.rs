@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A Markdown text as sentences.
 //!
-//! Mechanism: pulldown-cmark reads the text; each paragraph, item and table cell becomes one line of
-//! text in which code is the word `code`. Headings are no sentences.
+//! Mechanism: pulldown-cmark reads the text; each paragraph, item and table cell becomes one line
+//! of text in which code is the word `code`. Headings are no sentences.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is wrong with one sentence.
 //!
-//! Mechanism: the sentence becomes words in lower case, each with the mark of punctuation behind it.
-//! Each rule looks for words next to each other. A rule that would refuse good English is not here.
+//! Mechanism: the sentence becomes words in lower case, each with the mark of punctuation behind
+//! it. Each rule looks for words next to each other. A rule that would refuse good English is not
+//! here.
 
 use super::Kind;
 
@@ -62,7 +63,7 @@ pub(super) fn judge(kind: Kind, sentence: &str) -> Vec<String> {
             "what" if !question && !joined && (begins && !names || follows(&PREPOSITIONS)) => {
                 found.push(bare("what", &words, at));
             }
-            "where" if !question && !joined && (before.is_none() || follows(&PREPOSITIONS)) => {
+            "where" if !question && !joined && (before.is_none() && !names || follows(&PREPOSITIONS)) => {
                 found.push(bare("where", &words, at));
             }
             "in" if after(1) == "the" && after(2) == "place" && after(3) == "of" => {
@@ -174,6 +175,7 @@ mod tests {
     #[test]
     fn a_comment_may_name_its_thing() {
         assert!(judge(Kind::Comment, "What a call returned.").is_empty());
+        assert!(judge(Kind::Comment, "Where a call returned.").is_empty());
         assert_eq!(judge(Kind::Page, "What a call returned.").len(), 1);
         assert_eq!(judge(Kind::Comment, "It is for what a call returned.").len(), 1);
     }

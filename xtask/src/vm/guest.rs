@@ -56,7 +56,7 @@ pub struct Size {
     #[arg(skip)]
     sabotage: Option<&'static str>,
 
-    /// The GPUs' memory is memory of the guest's that its kernel is told not to use (`memmap=`),
+    /// The GPUs' memory is memory of the guest that its kernel is told not to use (`memmap=`),
     /// instead of being in their BARs
     #[arg(long)]
     special_memory: bool,
@@ -193,7 +193,7 @@ impl Size {
         room && self.target == USUAL.target && self.sabotage.is_none() && !self.special_memory
     }
 
-    /// What the kernel must be told of it.
+    /// The kernel's command line for it.
     pub fn kernel_words(self) -> String {
         match self.special_memory && self.gpus > 0 {
             true => format!("memmap={}M${SPECIAL_MEMORY_MIB}M", u64::from(self.gpus) * self.vram),

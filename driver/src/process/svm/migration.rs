@@ -5,7 +5,7 @@
 //! The driver takes VRAM from its allocator (aligned blocks, so that a whole granule can be one
 //! page-table entry), notes which granule it is for, and offers it; the host moves what it can, and
 //! what did not move goes back. Nothing is locked meanwhile, only faulting in what moves waits, and
-//! other moves of the same block to a GPU do: whoever uses the memory hears of it as of any
+//! other moves of the same block to a GPU do: a thread that uses the memory learns of it as of any
 //! invalidation, and finds out where it is by faulting. So a migration that fails half way leaves
 //! some pages here and some there, each whole.
 #![expect(

@@ -160,7 +160,7 @@ impl World {
 enum Wanted {
     Nothing,
     Frame(u64, bool),
-    /// Memory of the driver's, a page that no other address has.
+    /// Memory of the driver, a page that no other address has.
     Own {
         system: bool,
     },

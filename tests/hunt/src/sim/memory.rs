@@ -200,7 +200,7 @@ impl SimMemory {
         self.changed.notify_all();
     }
 
-    /// Tells the watchers. Whether all agreed; each is told of the part it watches.
+    /// Tells the watchers. Whether all agreed; each is notified of the part it watches.
     pub fn notify(&self, first: u64, count: u64, blockable: bool) -> bool {
         self.sequence.fetch_add(1, Ordering::SeqCst);
         let span = CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE));

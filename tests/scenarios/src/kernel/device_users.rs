@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Others that use pages in a GPU's memory: children, devices that do I/O, other processes, pipes;
-//! and whoever takes the pages away.
+//! and a thread that takes the pages away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

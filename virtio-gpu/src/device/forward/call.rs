@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An ioctl of the guest's, made here.
+//! An ioctl of the guest, made here.
 //!
 //! The argument and its arrays lie in memory of this process as long as the call runs; all pointers
 //! in the argument are replaced by theirs, or by null, and the guest's come back afterwards. So the

@@ -92,8 +92,8 @@ impl Bo {
 }
 
 impl Forward {
-    /// Where pieces are, in order, and who keeps them there. EINVAL for what is not whole pages of
-    /// the context's memory.
+    /// Where pieces are, in order, and the objects that keep them there. EINVAL for what is not
+    /// whole pages of the context's memory.
     fn ranges(&self, pieces: &[Piece], bytes: u64) -> Result<(Vec<UserptrRange>, Vec<Owner>), i32> {
         let (mut ranges, mut owners) = (Vec::new(), Vec::new());
         let mut total = 0_u64;

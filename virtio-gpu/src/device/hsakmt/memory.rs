@@ -3,7 +3,7 @@
 //!
 //! Allocated memory that the guest can map is a part of the window, so to KFD it is memory of this
 //! process, registered at the address that the guest was given; it exists from MAP_BLOB on. Memory
-//! that the guest cannot map is VRAM or system memory of KFD's.
+//! that the guest cannot map is VRAM or system memory of KFD.
 
 use std::sync::Arc;
 

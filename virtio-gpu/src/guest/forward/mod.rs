@@ -331,7 +331,7 @@ pub unsafe fn read(from: *const c_void, to: &mut [u8]) -> Result<(), i32> {
     unsafe { access::read(from, to) }
 }
 
-/// An address of the program's.
+/// An address of the program.
 fn address(value: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(size(value))
 }

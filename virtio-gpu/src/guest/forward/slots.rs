@@ -28,7 +28,8 @@ impl Slot<'_> {
         self.number
     }
 
-    /// Never gives it back: somebody may still write there. One is always left for who comes next.
+    /// Never gives it back: somebody may still write there. One is always left for the next
+    /// caller.
     pub fn leave(mut self) {
         self.leave = self.number % FOR_WAITS != 0;
     }

@@ -130,7 +130,7 @@ const KFD: &[Shape] = &[
             ),
         ],
     },
-    // Addresses of the GPU's, which the driver does not read.
+    // Addresses of the GPU, which the driver does not read.
     plain(c::SET_TRAP_HANDLER),
     Shape {
         command: c::GET_PROCESS_APERTURES_NEW,

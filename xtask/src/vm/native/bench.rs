@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         };
         let ran = machine.boot(&wanted, |_, _| true)?;
         let found = suite::findings(&ran).into_iter().map(|finding| format!("{way}: {finding}"));
-        // Both take a mapping or a notifier of the host's for each piece.
+        // Both take a mapping or a notifier of the host for each piece.
         if way != WAYS[0] && args.pages.iter().any(|pages| *pages >= MAPPINGS) {
             found.for_each(|refused| println!("as it must with {MAPPINGS} mappings: {refused}"));
         } else {

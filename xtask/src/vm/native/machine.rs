@@ -49,7 +49,7 @@ const NOTHING_LEFT: &str = "nothing of the guest is left";
 /// What boots are made of.
 pub struct Machine {
     pub parts: Parts,
-    /// The tree's kernel, with userptr blobs, in the place of the distribution's.
+    /// The tree's kernel, with userptr blobs, instead of the distribution's.
     patched: Option<Kernel>,
     programs: Programs,
 }
