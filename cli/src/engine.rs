@@ -166,9 +166,9 @@ impl Engine {
 pub struct Comparison {
     /// Results of the CPU.
     pub expected: u64,
-    /// The number of the GPU's that are different or missing, or too many.
+    /// Results of the GPU that are different, missing, or too many.
     pub different: u64,
-    /// The first of them: its place, and what CPU and GPU have there.
+    /// The first of them: its place, and the CPU's and the GPU's value there.
     pub first: Option<(u64, Option<u32>, Option<u32>)>,
 }
 

@@ -46,17 +46,16 @@ pub struct RunArgs {
     /// In a virtual machine whose virtio-gpu is `vkfd virtio-gpu`: run on the host's machine
     ///
     /// WHERE is the render node, by default the first that has one behind it, or the socket of
-    /// `vkfd virtio-gpu --loopback`. What the machine is was said there.
+    /// `vkfd virtio-gpu --loopback`. That command has the options for GPUs.
     #[arg(long, value_name = "WHERE", num_args = 0..=1, require_equals = true, conflicts_with_all = OF_THIS_PROCESS)]
     forward: Option<Option<PathBuf>>,
-    /// Run on the machine of `vkfd serve NAME`, with the other programs that do: all see the same
-    /// GPUs
+    /// Run on the GPUs of `vkfd serve NAME`, with the other programs there
     ///
-    /// What the machine is was said there. Memory can be passed between these programs: HIP's IPC
-    /// handles, exported buffers. SVM is not there, nor XNACK.
+    /// That command has the options for GPUs. These programs can pass memory to each other: HIP's
+    /// IPC handles, exported buffers. SVM and XNACK are not offered.
     #[arg(long, value_name = "NAME", conflicts_with = "forward", conflicts_with_all = OF_THIS_PROCESS)]
     shared: Option<String>,
-    /// Afterwards, say what kernels have cost: by time, with waves, instructions and bytes
+    /// At the end, show each kernel's cost: time, waves, instructions and bytes
     #[arg(long)]
     profile: bool,
     /// Afterwards, say which instructions executed only approximate hardware's, or are missing
@@ -97,8 +96,8 @@ pub struct MachineArgs {
     /// program uses it [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = vram)]
     vram: Option<u64>,
-    /// Of this, what managed memory (SVM) may have: less than a program's data needs makes the data
-    /// come and go, however much its code and its buffers take [default: all]
+    /// The part of this for managed memory (SVM). If it is too small for a program's data, the
+    /// driver evicts data; code and buffers are not affected [default: all]
     #[arg(long, value_name = "SIZE", value_parser = vram)]
     svm_vram: Option<u64>,
     /// GPUs that can retry page faults; the program turns that on

@@ -24,10 +24,7 @@ const GIB4: u64 = 4 << 30;
 pub enum RamError {
     /// The file cannot be opened or mapped.
     #[error("{path}: {error}; give QEMU memory-backend-file,mem-path={path},share=on for its RAM")]
-    File {
-        path: String,
-        error: io::Error,
-    },
+    File { path: String, error: io::Error },
     /// There is nothing in the file.
     #[error("{0} is empty: QEMU has not sized its RAM yet")]
     Empty(String),

@@ -49,10 +49,7 @@ pub enum Command {
         nonce: u64,
     },
     /// An address space's state. Older than what the device has: nothing to do, and no error.
-    SetVmid {
-        vmid: Vmid,
-        state: VmidState,
-    },
+    SetVmid { vmid: Vmid, state: VmidState },
     /// Drops cached translations.
     FlushTlb {
         /// Of which address space.
@@ -79,9 +76,7 @@ pub enum Command {
         enabled: bool,
     },
     /// Ends a queue.
-    RemoveQueue {
-        queue: HwQueue,
-    },
+    RemoveQueue { queue: HwQueue },
     /// Zeroes VRAM.
     Clear {
         /// From where.

@@ -122,7 +122,8 @@ fn answers(dispatch: &str) -> BTreeMap<String, Answer> {
         }
         let pattern = line.split("=>").next().unwrap_or_default();
         if line.starts_with("Some(c::") || line.starts_with("c::") || line.starts_with("| c::") {
-            let word = |rest: &str| rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect::<String>();
+            let word =
+                |rest: &str| rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect::<String>();
             pending.extend(pattern.split("c::").skip(1).map(word));
         }
         let Some((_, body)) = line.split_once("=>") else { continue };

@@ -21,9 +21,7 @@ pub const MAX_WINDOWS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowPolicy {
     /// A gap of more than `gap` bytes separates two windows.
-    Clustered {
-        gap: u64,
-    },
+    Clustered { gap: u64 },
     /// One notifier per range.
     PerRange,
 }

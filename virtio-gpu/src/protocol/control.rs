@@ -76,9 +76,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
     /// Frees a resource.
-    Unref {
-        resource: u32,
-    },
+    Unref { resource: u32 },
     /// Asks for the number of a capability set.
     CapsetInfo {
         /// Its index.
@@ -111,27 +109,18 @@ pub enum Command<'a> {
     /// Ends a context.
     DestroyContext,
     /// Lets the context use a resource.
-    Attach {
-        resource: u32,
-    },
+    Attach { resource: u32 },
     /// Takes it from the context.
-    Detach {
-        resource: u32,
-    },
+    Detach { resource: u32 },
     /// For the context.
     Submit {
         /// What it makes of it.
         payload: &'a [u8],
     },
     /// Puts a resource into the host-visible window.
-    Map {
-        resource: u32,
-        offset: u64,
-    },
+    Map { resource: u32, offset: u64 },
     /// Takes it out again.
-    Unmap {
-        resource: u32,
-    },
+    Unmap { resource: u32 },
 }
 
 impl Header {

@@ -71,9 +71,7 @@ pub enum Record {
         release: String,
     },
     /// The guest could not be set up; nothing follows.
-    Broken {
-        error: String,
-    },
+    Broken { error: String },
     /// A module was loaded, or not.
     Loaded {
         /// Its name.

@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn names_are_counted_once() {
-        let page = "T: driver: `svm.rs::faults_*`, `cargo x`. S: `kernel_reaped`,\n`batch_checks_come_*`, `kernel_reaped`.\n";
+        let page =
+            "T: driver: `svm.rs::faults_*`, `cargo x`. S: `kernel_reaped`,\n`batch_checks_come_*`, `kernel_reaped`.\n";
         let promised = tests().check(page);
         assert!(promised.findings.is_empty(), "{:?}", promised.findings);
         assert_eq!(promised.named, 3);

@@ -40,17 +40,25 @@ const FAMILIES: [(&str, &[&str]); 6] = [
     (
         "ROCm libraries: rocBLAS, rocSPARSE, rocSOLVER, rocFFT, rocRAND, rocPRIM, rocThrust, their HIP forms",
         &[
-            "rocblas", "rocsparse", "rocsolver", "rocfft", "rocrand", "rocprim", "rocthrust", "hipblas", "hipsparse",
-            "hipsolver", "hipfft", "hiprand", "hipcub",
+            "rocblas",
+            "rocsparse",
+            "rocsolver",
+            "rocfft",
+            "rocrand",
+            "rocprim",
+            "rocthrust",
+            "hipblas",
+            "hipsparse",
+            "hipsolver",
+            "hipfft",
+            "hiprand",
+            "hipcub",
         ],
     ),
     ("OpenCL CTS, quick forms", &["opencl-cts"]),
     ("ROCR's rocrtst, GCC's C torture tests", &["rocrtst", "gcc-torture"]),
     ("llama.cpp on HIP", &["ggml"]),
-    (
-        "tinygrad, Triton, IREE",
-        &["tinygrad-hw", "tinygrad-backend", "tinygrad-models", "triton", "iree"],
-    ),
+    ("tinygrad, Triton, IREE", &["tinygrad-hw", "tinygrad-backend", "tinygrad-models", "triton", "iree"]),
 ];
 
 #[derive(Deserialize)]
@@ -101,11 +109,8 @@ impl Run {
     fn name(&self) -> String {
         let part = if self.part.is_empty() { String::new() } else { format!(", {}", self.part) };
         let pressure = if self.pressure { ", `--pressure`" } else { "" };
-        let memory = if self.guest && !self.memory.is_empty() {
-            format!(", `--memory {}`", self.memory)
-        } else {
-            String::new()
-        };
+        let memory =
+            if self.guest && !self.memory.is_empty() { format!(", `--memory {}`", self.memory) } else { String::new() };
         format!("`{}`{part}{memory}{pressure}", self.suite)
     }
 
@@ -250,7 +255,8 @@ mod tests {
 
     #[test]
     fn counts_become_rows_and_sums() {
-        let results = parse(&format!("{RUN}{}", RUN.replace("of = 1040", "guest = true\npressure = true"))).expect("two runs");
+        let results =
+            parse(&format!("{RUN}{}", RUN.replace("of = 1040", "guest = true\npressure = true"))).expect("two runs");
         let page = page(&results);
         assert!(page.contains("| `rocrand` | 32 of 1,040 | 1,583 / 1 |  |  |  |  | why |"), "{page}");
         assert!(page.contains("| `rocrand`, `--pressure` | 32 | 1,583 / 1 |"), "{page}");

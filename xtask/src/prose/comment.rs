@@ -56,13 +56,12 @@ fn enter<'a>(found: &mut Vec<(&'a str, Comment)>, line: usize, whole: &'a str, s
     // A comment behind code stands for itself.
     let before = source[..at].rsplit('\n').next().unwrap_or_default();
     let alone = before.trim().is_empty();
-    if let Some((last, comment)) = found.last_mut().filter(|(last, _)| alone && *last == marker) {
+    if let Some((_, comment)) = found.last_mut().filter(|(last, _)| alone && *last == marker) {
         if comment.line + comment.text.matches('\n').count() + 1 == line {
             comment.text.push('\n');
             comment.text.push_str(text);
             return;
         }
-        let _ = last;
     }
     let kind = if alone { marker } else { "behind" };
     found.push((kind, Comment { line, text: text.to_owned(), documents: marker == "///" }));
@@ -149,7 +148,10 @@ mod tests {
 
     #[test]
     fn block_comments_nest() {
-        assert_eq!(texts("/* a /* b */\n * c */ // d"), [(1, " a /* b */\nc".to_owned()), (2, "d".to_owned())].map(|(l, t)| (l, t.trim_start().to_owned())));
+        assert_eq!(
+            texts("/* a /* b */\n * c */ // d"),
+            [(1, " a /* b */\nc".to_owned()), (2, "d".to_owned())].map(|(l, t)| (l, t.trim_start().to_owned()))
+        );
         assert_eq!(texts("/* never closed"), [(1, "never closed".to_owned())]);
     }
 }

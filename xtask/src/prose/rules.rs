@@ -24,15 +24,34 @@ const PREPOSITIONS: [&str; 25] = [
 ];
 /// What "who" may follow.
 const PEOPLE: [&str; 22] = [
-    "people", "person", "somebody", "someone", "anybody", "anyone", "nobody", "everybody", "everyone", "those", "user",
-    "users", "developer", "developers", "reader", "readers", "author", "authors", "maintainer", "maintainers",
-    "programmer", "programmers",
+    "people",
+    "person",
+    "somebody",
+    "someone",
+    "anybody",
+    "anyone",
+    "nobody",
+    "everybody",
+    "everyone",
+    "those",
+    "user",
+    "users",
+    "developer",
+    "developers",
+    "reader",
+    "readers",
+    "author",
+    "authors",
+    "maintainer",
+    "maintainers",
+    "programmer",
+    "programmers",
 ];
 /// What no noun is: behind "of X's" one of these shows that the owned thing is not named.
 const FUNCTION_WORDS: [&str; 44] = [
-    "is", "are", "was", "were", "be", "has", "have", "had", "that", "which", "in", "on", "at", "to", "by", "for", "from",
-    "of", "and", "or", "but", "can", "may", "must", "with", "when", "while", "as", "it", "then", "there", "here", "where",
-    "who", "if", "until", "so", "do", "does", "will", "would", "gets", "goes", "comes",
+    "is", "are", "was", "were", "be", "has", "have", "had", "that", "which", "in", "on", "at", "to", "by", "for",
+    "from", "of", "and", "or", "but", "can", "may", "must", "with", "when", "while", "as", "it", "then", "there",
+    "here", "where", "who", "if", "until", "so", "do", "does", "will", "would", "gets", "goes", "comes",
 ];
 
 /// The findings of one sentence.

@@ -103,15 +103,31 @@ impl AtomicOp {
 /// What an operation does to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Load { bytes: u8, extend: Extend },
+    Load {
+        bytes: u8,
+        extend: Extend,
+    },
     /// Store; `high`: of the high half.
-    Store { bytes: u8, high: bool },
+    Store {
+        bytes: u8,
+        high: bool,
+    },
     /// Atomic operation on 32 or (`wide`) 64 bits.
-    Atomic { op: AtomicOp, wide: bool },
+    Atomic {
+        op: AtomicOp,
+        wide: bool,
+    },
     /// Load or store with conversion from or to the buffer's format.
-    Format { store: bool, channels: u8, half: Half },
+    Format {
+        store: bool,
+        channels: u8,
+        half: Half,
+    },
     /// Load into LDS.
-    ToLds { bytes: u8, extend: Extend },
+    ToLds {
+        bytes: u8,
+        extend: Extend,
+    },
     /// Store from LDS.
     FromLds,
     /// Control of caches that there are not.

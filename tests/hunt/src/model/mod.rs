@@ -32,15 +32,9 @@ pub enum Op {
         writable: bool,
     },
     /// Changes pages.
-    Change {
-        change: Change,
-        piece: Piece,
-    },
+    Change { change: Change, piece: Piece },
     /// Moves pages.
-    Mremap {
-        piece: Piece,
-        to: u64,
-    },
+    Mremap { piece: Piece, to: u64 },
     /// Tells the driver of nothing, which may not block.
     Hint {
         /// Which pages.
@@ -77,13 +71,9 @@ pub enum Op {
         gpu: usize,
     },
     /// Frees an object, or tries to.
-    Free {
-        object: usize,
-    },
+    Free { object: usize },
     /// Uses a handle that is none any more.
-    Stale {
-        handle: usize,
-    },
+    Stale { handle: usize },
     /// A GPU faults on an object and wants to retry (XNACK on).
     Fault {
         object: usize,
@@ -95,9 +85,7 @@ pub enum Op {
         write: bool,
     },
     /// Turns XNACK on or off.
-    Xnack {
-        on: bool,
-    },
+    Xnack { on: bool },
 }
 
 /// What goes wrong during a step.

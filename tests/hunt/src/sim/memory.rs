@@ -38,9 +38,7 @@ pub enum Change {
     /// They get other frames, as by a discard or a migration.
     Renew,
     /// They become writable or not.
-    Protect {
-        writable: bool,
-    },
+    Protect { writable: bool },
     /// Nothing; the driver is told all the same.
     Nothing,
 }
