@@ -119,7 +119,8 @@ impl Process {
                 a.anon_fd = self.open_smi(a.gpuid)?;
                 Ok(())
             }),
-            // As KFD answers who has no right to checkpoint or to debug: here nobody has.
+            // KFD's answer to callers without the right to checkpoint or to debug: here no caller
+            // has it.
             Some(c::CRIU_OP) => Err(Errno::EACCES.into()),
             Some(
                 c::DBG_TRAP
@@ -156,7 +157,7 @@ impl Process {
             }
             Ok(())
         } else if [vkfd::SET_WINDOWS, vkfd::MEASURE, vkfd::MOVE].into_iter().any(is) {
-            // Before anything is looked at: who may not have them learns no more than that.
+            // Before any argument is read, so that a caller without the right learns nothing else.
             if !self.kfd().options().diagnosis {
                 return Err(Errno::EPERM.into());
             }
@@ -271,7 +272,7 @@ impl Process {
             Waited::Unknown => Err(Errno::EINVAL.into()),
             Waited::Destroyed => Err(Errno::EIO.into()),
             Waited::Interrupted(left) => {
-                // Who calls again waits for the rest only.
+                // A caller that repeats the call waits for the rest only.
                 args.timeout = left;
                 Err(Errno::EINTR.into())
             }

@@ -75,7 +75,7 @@ impl Process {
         let Some(span) = rounded.and_then(|bytes| GpuSpan::new(GpuVa(va), bytes)) else {
             return refuse(Errno::EINVAL, Reason::Wraps);
         };
-        // Memory of the driver may have no GPU addresses: what a file of it becomes is mapped.
+        // Memory of the driver may have no GPU addresses; an import of its file can be mapped.
         if va == 0 && !whole || !span.is_whole_pages() {
             return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
         }
@@ -265,7 +265,7 @@ impl Process {
         Ok(())
     }
 
-    /// Copies a list of `gpu_id`s in, once: what it says does not change afterwards. EFAULT before
+    /// Copies a list of `gpu_id`s in, once, so that it does not change afterwards. EFAULT before
     /// anything has happened, EINVAL for more than there can be. Without an allocation, because
     /// UNMAP must not fail for want of memory.
     fn device_ids(&self, array: u64, count: u32) -> Result<[u32; MAX_GPUS]> {

@@ -8,8 +8,8 @@
 //!
 //! Only here memory moves that userptr objects have: SVM ranges and theirs exclude each other
 //! (EADDRINUSE), and SVM's own moves are of ranges. The invalidation asks for a restore, which
-//! would fault in what is moving, and so does a thread that registers, maps or faults just then.
-//! All of them wait, as SVM does for its own moves: an object's `Moving` is raised under its
+//! would fault moving pages in, and so would a thread that registers, maps or faults just then. All
+//! of them wait, as SVM does for its own moves: an object's `Moving` is raised under its
 //! reservation, under which faults are. A thread that is asked waits on an object for as long as it
 //! is registered or restored; objects come in the order of their numbers, so that two moves do not
 //! wait for each other. An object that is made meanwhile is not kept, and has its pages where it
@@ -96,7 +96,7 @@ impl Process {
         Ok(moved)
     }
 
-    /// Nobody faults in what is about to move, by whatever object or range.
+    /// No thread faults pages in that are about to move, for any object or range.
     fn begin_moves(&self, part: CpuSpan) -> Result<Moves> {
         let mut objects: Vec<Arc<Bo>> = Vec::new();
         let mut result = Ok(());

@@ -48,8 +48,8 @@ impl<V: Clone + PartialEq> IntervalMap<V> {
         Self::seeded(0x9e37_79b9)
     }
 
-    /// Empty, with priorities of its own. Whoever can foresee the priorities can choose starts that
-    /// make the tree a list, as deep as it is long: where strangers do, the seed must be
+    /// Empty, with priorities of its own. A caller that foresees the priorities can choose starts
+    /// that make the tree a list, as deep as it is long. If strangers choose them, the seed must be
     /// [`crate::os::random`].
     pub const fn seeded(seed: u32) -> Self {
         // The generator stays at 0.

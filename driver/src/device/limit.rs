@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The system-memory limit: what all processes together may have registered or allocated as GTT
-//! memory.
+//! The system-memory limit of all processes together, for registered and GTT memory.
 //!
 //! As in KFD: RAM less 1/64 of it less 1.5 GiB, counted per byte asked for, also where ranges
 //! overlap.
 //!
-//! Memory of the driver's own is charged as long as it is there, whichever owner has it by then:
-//! the object that it was allocated for, files of it, objects made of those, the events whose
-//! signal page it is, a client's mapping ([`ChargedDma`]). The client's memory is charged as long
-//! as it is registered.
+//! The driver's own memory is charged as long as it exists, for any owner: its object, files of it,
+//! objects made of those, the events whose signal page it is, a client's mapping ([`ChargedDma`]).
+//! The client's memory is charged as long as it is registered.
 
 use crate::addr::PhysAddr;
 use crate::errno::{Errno, Error, Reason, Result};
@@ -31,7 +29,7 @@ pub struct Charge {
 /// System memory of the driver, with its charge.
 pub struct ChargedDma {
     memory: Arc<dyn DmaMemory>,
-    /// After the memory: what is charged is never less than what there is.
+    /// After the memory: the charge is never less than the memory.
     _charge: Charge,
 }
 

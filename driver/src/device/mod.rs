@@ -131,7 +131,7 @@ impl Device {
         self.svm_pages
     }
 
-    /// Who reads its events.
+    /// The readers of its events.
     pub const fn smi(&self) -> &smi::Clients {
         &self.smi
     }

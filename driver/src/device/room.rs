@@ -91,8 +91,8 @@ impl Device {
     }
 
     /// Evicts SVM memory until `pages` pages of VRAM are free or none is left to evict: whether
-    /// anything came back. Nothing is evicted for what there could not be even then: the rest is
-    /// what objects have, and page tables. Called without locks.
+    /// anything came back. Nothing is evicted for an allocation that could not succeed even then:
+    /// objects and page tables have the rest. Called without locks.
     pub fn make_room(&self, pages: u64) -> Result<bool> {
         match pages > self.most_room() {
             true => Ok(false),

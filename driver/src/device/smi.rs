@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SMI events: what happened to a GPU's memory, as lines of text that a client reads from a file.
+//! SMI events: changes of a GPU's memory, as lines of text that a client reads from a file.
 //!
 //! SMI_EVENTS gives a client a file of the host's ([`EventStream`]) for one GPU: to it the client
 //! writes which events it wants, and from it reads lines in KFD's format. It learns of its own

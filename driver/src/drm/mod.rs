@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An open render node: what libdrm asks it, who drives it and what the device is, and DRM's memory
-//! objects (`gem`, `object`). Rendering is not offered: EOPNOTSUPP.
+//! An open render node: libdrm's questions about driver and device, and DRM's memory objects
+//! (`gem`, `object`). Rendering is not offered: EOPNOTSUPP.
 //!
 //! The structures are those of `drm.h` and `amdgpu_drm.h`, written by their offsets: most of their
 //! fields say nothing about a GPU without graphics and are 0.
@@ -57,7 +57,7 @@ const INTERFACE: [u32; 3] = [3, 49, 0];
 /// The longest structure: `struct drm_amdgpu_info_device`.
 const MOST: usize = 384;
 
-/// Who makes a call: its memory, with EFAULT for what cannot be accessed.
+/// The caller's memory, with EFAULT for addresses that cannot be accessed.
 pub trait Caller {
     /// Reads what is at `from`.
     ///
@@ -166,8 +166,8 @@ impl RenderFile {
     /// An ioctl. `bound` is the process that the file was bound to.
     ///
     /// # Errors
-    /// ENOTTY for what is not DRM's, EOPNOTSUPP for what is not here, EINVAL for an unknown
-    /// question, ENOENT for an unknown object, EFAULT.
+    /// ENOTTY for a command that is not DRM's, EOPNOTSUPP for one that is not offered, EINVAL for
+    /// an unknown question, ENOENT for an unknown object, EFAULT.
     pub fn ioctl(&self, caller: &dyn Caller, bound: Option<&Arc<Process>>, command: u32, argument: CpuVa) -> Result {
         let command = Command(command);
         if command.kind() != TYPE {

@@ -38,7 +38,7 @@ unsafe extern "C" {
 }
 
 /// All of the driver's memory is held for some client: charged to its memory cgroup, and a failure
-/// is the client's to know, not the log's.
+/// goes to the client, not to the log.
 fn gfp() -> Flags {
     GFP_KERNEL_ACCOUNT | __GFP_NOWARN
 }
@@ -302,7 +302,7 @@ pub fn process() -> (u32, [u8; 16]) {
     (leader.pid().unsigned_abs(), name)
 }
 
-/// Whether this thread is being killed: what it waits for will not matter to anyone.
+/// Whether this thread is being killed: the result of its wait does not matter.
 pub fn killed() -> bool {
     // SAFETY: looks at the current task only.
     unsafe { vkfd_fatal_signal_pending() }
@@ -355,8 +355,8 @@ pub struct System(());
 
 impl System {
     /// Makes the workqueue, and shows lockdep which locks reclaim may take: from then on an
-    /// allocation under one of them is reported the first time it happens, not when reclaim happens
-    /// to meet it. There is one at a time.
+    /// allocation under one of them is reported the first time it happens, not only when reclaim
+    /// meets it. There is one at a time.
     pub fn new() -> Result<Self> {
         // Unbound, because restores run for long; freezable, because nothing may run on the GPU
         // while the system sleeps.
@@ -468,7 +468,7 @@ impl<T: Send + Sync + 'static> Work<T> {
         unsafe { bindings::mod_delayed_work_on(cpu, queue, work, jiffies(delay)) };
     }
 
-    /// Cancels what is due, waits for what runs, and lets nothing be scheduled any more.
+    /// Cancels scheduled work, waits for running work, and refuses new work.
     pub fn stop(&self) {
         {
             let mut timer = self.0.timer.lock();

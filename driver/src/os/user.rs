@@ -328,8 +328,8 @@ pub fn process() -> (u32, [u8; 16]) {
     (std::process::id(), name)
 }
 
-/// Whether this thread is being killed: what it waits for will not matter to anyone. In a process
-/// of one's own such a thread does not run any more, so it is only when a test says so
+/// Whether this thread is being killed: the result of its wait does not matter. In a process of
+/// one's own such a thread does not run any more, so it is only when a test says so
 /// ([`fault_injection::kill_after`]).
 pub fn killed() -> bool {
     KILL.with(|kill| match kill.get() {
@@ -475,7 +475,7 @@ impl<T: Send + Sync + 'static> Work<T> {
         }
     }
 
-    /// Cancels what is due, waits for what runs, and lets nothing be scheduled any more.
+    /// Cancels scheduled work, waits for running work, and refuses new work.
     pub fn stop(&self) {
         {
             let mut timer = self.state.lock();

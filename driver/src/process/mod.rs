@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A process: what one open of the device owns, and the worker that restores it.
+//! A process: the owner of everything that one open of the device gets, and its restore worker.
 //!
 //! The lock of rank `Process` guards [`Inner`]: the handle table, the reservations of GPU
 //! addresses, and queues. It is never held while pages are faulted in: an object is entered under
@@ -159,19 +159,19 @@ impl Process {
         &self.svm
     }
 
-    /// Who it is, for events.
+    /// Its identity, for events.
     pub fn who(&self) -> Who {
         Who { process: self.number, pid: self.pid, name: self.name }
     }
 
-    /// Tells who reads a GPU's events.
+    /// Sends an event to the readers of a GPU's events.
     pub(crate) fn tell(&self, gpu_id: u32, event: Event) {
         if let Ok(device) = self.kfd.device(gpu_id) {
             device.smi().send(gpu_id, &self.who(), event, true);
         }
     }
 
-    /// Tells who reads the events of some GPUs, by GPU number. Allowed in reclaim.
+    /// Sends an event to the readers of some GPUs' events, by GPU number. Allowed in reclaim.
     pub(crate) fn tell_gpus(&self, gpus: u32, event: Event, blockable: bool) {
         for device in self.kfd.devices().iter().filter(|device| gpus >> device.index() & 1 != 0) {
             device.smi().send(device.id(), &self.who(), event, blockable);
@@ -400,7 +400,7 @@ impl Process {
         self.schedule_restore();
     }
 
-    /// The object that `take` takes off a list of the eviction's.
+    /// The object that `take` takes off one of the eviction's lists.
     fn listed(&self, take: fn(&mut crate::eviction::State) -> Option<u32>) -> Option<Arc<Bo>> {
         // Both locks at once: an object leaves the list before its number is free for another.
         let inner = self.lock();
@@ -436,7 +436,7 @@ impl Process {
     pub fn release(&self) {
         self.restore.stop();
         self.look.stop();
-        // Served is what has begun, and no more.
+        // Only requests that had begun are served.
         self.faults.close();
         self.fault_work.stop();
         self.events.close();

@@ -53,7 +53,7 @@ impl Eviction {
 
     /// Makes sure that `objects` can wait, or lack memory, at once.
     pub fn make_room(&self, objects: usize) -> Result {
-        // Allocated outside of the lock; what is replaced is freed outside of it, too.
+        // Allocated outside of the lock; the replaced list is freed outside of it, too.
         if self.lock().lacking.capacity() >= objects {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Eviction {
     }
 }
 
-/// Makes `list` the larger of the two, with what is in it; `other` is then to be freed.
+/// Makes `list` the larger of the two, with its contents; the caller frees `other`.
 fn move_to(list: &mut Vec<u32>, other: &mut Vec<u32>) {
     if list.capacity() < other.capacity() {
         for number in list.iter() {

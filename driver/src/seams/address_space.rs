@@ -231,18 +231,18 @@ pub trait AddressSpace: Send + Sync {
     }
 
     /// Moves the pages of `span` that are in any GPU's memory back into system memory. How many
-    /// moved; what cannot (no memory left, changing just now) stays where it is, whole. Sleeps;
-    /// called without locks. O(pages).
+    /// moved; other pages (no memory left, changing just now) stay in place, whole. Sleeps; called
+    /// without locks. O(pages).
     fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
         let _ = span;
         Ok(0)
     }
 
-    /// Moves what is at `places` of a GPU's memory back into system memory, whichever owner has it
-    /// mapped and at whatever address: forked children, also when this address space has gone.
-    /// Which places those are may have changed since the caller looked. How many pages moved; what
-    /// cannot stays. A host in which `migrate_to_system` finds everything has nothing to do.
-    /// Sleeps; called without locks. O(places).
+    /// Moves the pages at `places` of a GPU's memory back into system memory, whichever owner has
+    /// it mapped and at whatever address: forked children, also when this address space has gone.
+    /// Which places those are may have changed since the caller looked. How many pages moved;
+    /// others stay. A host in which `migrate_to_system` finds everything has nothing to do. Sleeps;
+    /// called without locks. O(places).
     fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
         let _ = (device, places);
         Ok(0)
@@ -289,7 +289,7 @@ pub trait AddressSpace: Send + Sync {
         0
     }
 
-    /// Which user's it is: what there is little of is shared between users ([`crate::share`]).
+    /// Its user: scarce resources are shared between users ([`crate::share`]).
     fn user(&self) -> u32 {
         0
     }

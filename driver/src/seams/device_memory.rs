@@ -7,10 +7,10 @@
 //! when the CPU touches it. (MEMORY_DEVICE_COHERENT and MEMORY_DEVICE_PRIVATE are Linux's words for
 //! the two.)
 //!
-//! Who has a page of VRAM: the driver takes it from its allocator and offers it in
-//! `migrate_to_device`. If a page moves there the host has it, through any number of forks and
-//! mappings, and gives it back by [`DeviceMemory::released`] when the last use has gone: moved
-//! back, unmapped, or the process exited. Faulting a span tells what is where at the moment
+//! The owner of a page of VRAM: the driver takes it from its allocator and offers it in
+//! `migrate_to_device`. If a page moves there, the host owns it, through any number of forks and
+//! mappings. The host gives it back by [`DeviceMemory::released`] when the last use has gone: moved
+//! back, unmapped, or the process exited. Faulting a span returns the pages' present places
 //! ([`crate::address_space::Page::target`]).
 
 use crate::addr::VramOffset;

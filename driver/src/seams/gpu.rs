@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The seam to the device: what hardware does for the driver, and what it tells it.
+//! The seam to the device: the driver's requests to the hardware, and the hardware's reports.
 //!
 //! Everything here is a register access or a short handshake. [`Gpu::suspend`] and
 //! [`Gpu::flush_tlb`] are called from invalidations, that is in memory reclaim: they wait for
@@ -15,8 +15,8 @@ use crate::os::Arc;
 /// VMs that had the number before.
 ///
 /// A device works with numbers. It reports with the generation that the queue was made with,
-/// because a report may be under way for longer than its process lives: what came late is nobody's,
-/// and not the next owner's. Generations come again after 2^24 VMs with the same number.
+/// because a report may be under way for longer than its process lives: a late report belongs to no
+/// process, and not to the next owner. Generations come again after 2^24 VMs with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Vmid(pub u32);
 
@@ -122,7 +122,7 @@ pub struct PageFault {
 }
 
 impl PageFault {
-    /// Whether it was to execute: what has an entry at all may be read.
+    /// Whether it was a fetch: every page with an entry may be read.
     pub fn executes(&self) -> bool {
         !self.write && self.reason == FaultReason::Permission
     }

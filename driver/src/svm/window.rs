@@ -128,7 +128,7 @@ impl Window {
     pub fn add(&self, block: &Arc<Block>, state: BlockState) -> Result {
         let mut live = Some(Live { block: block.clone(), state });
         let wanted = self.lock().live.len() + 1;
-        // Allocated outside of the lock; what is replaced is freed outside of it, too.
+        // Allocated outside of the lock; the replaced table is freed outside of it, too.
         let mut bigger = if self.lock().live.capacity() < wanted {
             Vec::with_capacity(wanted.next_power_of_two())?
         } else {
@@ -140,9 +140,9 @@ impl Window {
         added
     }
 
-    /// The end of a block: nobody finds anything of it any more. Its entries are cleared, its page
-    /// tables are the caller's to give back. `None` if it has ended before. The caller holds the
-    /// lock of all windows.
+    /// The end of a block: no thread finds its state any more. Its entries are cleared, and the
+    /// caller gives its page tables back. `None` if it has ended before. The caller holds the lock
+    /// of all windows.
     pub fn take(&self, block: &Block) -> Option<BlockState> {
         let mut state = self.lock();
         state.of(block)?.clear();
@@ -337,7 +337,7 @@ impl State {
         self.at(slot).map(|live| &mut live.state)
     }
 
-    /// `bigger` is empty, or takes the place of what is too small and holds that afterwards.
+    /// `bigger` is empty, or replaces the table that is too small and holds that afterwards.
     /// Nothing is freed here.
     fn add(&mut self, slot: usize, live: &mut Option<Live>, bigger: &mut Vec<Live>) -> Result {
         if self.slots.get(slot) != Some(&EMPTY) {

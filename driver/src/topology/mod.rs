@@ -5,7 +5,7 @@
 //!
 //! [`Machine::render`] walks through the directories and gives each file's text to a [`Sink`]:
 //! kobjects in the kernel, files of a private directory for `vkfd run`. Nothing is allocated here;
-//! what a sink cannot take is its own error.
+//! a sink returns its own errors.
 //!
 //! The keys, their order and the meaning of their numbers are KFD's (`kfd_topology.c`,
 //! `kfd_crat.h`).

@@ -3,10 +3,10 @@
 //! range. No page is pinned.
 //!
 //! Each range has a *generation*, raised by every invalidation that touches it, and a *status*.
-//! Pages are faulted in without a lock and used only if the range's generation is what it was
-//! before (see [`crate::revalidate`]). Validity is therefore a matter of each range: an
-//! invalidation next door costs nothing, one inside costs one range, and there is no sequence
-//! number of the whole batch that could keep a registration from ever finishing.
+//! Pages are faulted in without a lock and used only if the range's generation has not changed (see
+//! [`crate::revalidate`]). Validity is therefore a matter of each range: an invalidation next door
+//! costs nothing, one inside costs one range, and there is no sequence number of the whole batch
+//! that could keep a registration from ever finishing.
 //!
 //! Invalid ranges are linked into a list through an array, so that the callback allocates nothing
 //! and a restore visits only them.
@@ -103,7 +103,7 @@ pub type Guard<'a> = MutexGuard<'a, State>;
 pub struct Reservation(());
 
 impl Reservation {
-    /// For what the lock guards.
+    /// For the data that the lock guards.
     pub(crate) const fn new() -> Self {
         Self(())
     }

@@ -69,9 +69,9 @@ impl Process {
     /// The range at `at`; made if there is none and memory is. `None` where there is no memory, or
     /// something else has the address.
     ///
-    /// As KFD makes it: the part of the mapping in the 2 MiB around, between the ranges that there
-    /// are; where that meets a buffer or a userptr, the page alone. So what a client registers
-    /// later meets as little as possible that it never named.
+    /// As KFD makes it: the part of the mapping in the 2 MiB around, between the existing ranges;
+    /// if that meets a buffer or a userptr, the page alone. So a client's later registration meets
+    /// as few ranges as possible that it never named.
     fn svm_range_at(self: &Arc<Self>, at: u64) -> Result<Option<Range>> {
         let find = || self.svm().inner.lock().ranges.within(at, at.saturating_add(PAGE)).first().copied();
         if let Some(range) = find() {
@@ -135,8 +135,7 @@ impl Process {
         Ok(false)
     }
 
-    /// Brings a granule to where it should be. Whether pages moved; where that fails it is used
-    /// where it is.
+    /// Brings a granule to its best place. Whether pages moved; if that fails, it is used in place.
     fn svm_place(
         self: &Arc<Self>,
         granule: CpuSpan,
@@ -248,7 +247,8 @@ impl Process {
         let there = block.state(|b| !b.missing.has(page) && (!write || !b.valid.has(page) || b.is_writable(page)));
         drop(reserved);
         self.svm_touch(block);
-        // It was unmapped just now: what is there next is looked at when the device asks again.
+        // It was unmapped just now: the next mapping there is looked up when the device faults
+        // again.
         let gone = !view.known.has(page);
         Ok(gone || (there.unwrap_or(true) && pages.has(page)))
     }

@@ -57,7 +57,7 @@ impl Process {
     }
 }
 
-/// KFD's SVM errors for what a call says of an address.
+/// KFD's SVM errors for a call's attributes of an address.
 fn not_mapped() -> Error {
     Error::new(Errno::EFAULT, Reason::NotMapped)
 }

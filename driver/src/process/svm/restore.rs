@@ -103,8 +103,8 @@ impl Process {
         }
     }
 
-    /// As [`svm_sweep`](Self::svm_sweep), for a thread that wants to know what is in `span`: what
-    /// could not be dropped elsewhere is not its affair.
+    /// As [`svm_sweep`](Self::svm_sweep), for a caller that asks about `span`: ranges elsewhere
+    /// that could not be dropped do not matter to it.
     pub(super) fn svm_sweep_in(self: &Arc<Self>, span: CpuSpan) -> Result {
         let swept = self.svm_sweep();
         match swept {
@@ -157,7 +157,7 @@ impl Process {
         Ok(())
     }
 
-    /// A GPU has got a VM, or XNACK was switched: what must be mapped has changed.
+    /// A GPU has got a VM, or XNACK was switched: other pages must be mapped now.
     pub(crate) fn svm_reapply(self: &Arc<Self>) {
         let Ok(mut vms) = self.svm_room_for_vms() else { return };
         self.svm_vms(&mut vms);
