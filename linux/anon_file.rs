@@ -88,7 +88,7 @@ impl<T: AnonFile> Operations<T> {
 
     /// # Safety
     ///
-    /// `file` is a file of [`install`]'s with these operations.
+    /// `file` is a file that [`install`] made, with these operations.
     unsafe fn data<'a>(file: *mut bindings::file) -> <Arc<T> as ForeignOwnable>::Borrowed<'a> {
         // SAFETY: set when it was made, and there until it is released.
         unsafe { Arc::<T>::borrow((*file).private_data) }

@@ -44,7 +44,7 @@ impl AtomicBitmap {
         if was_clear {
             self.set.fetch_add(1, Ordering::AcqRel);
         }
-        // After the bit: who drains looks here first.
+        // After the bit: the draining thread looks here first.
         self.summary[word / BITS].fetch_or(1 << (word % BITS), Ordering::Release);
         was_clear
     }

@@ -147,8 +147,8 @@ impl PciBar {
     ///
     /// There is room for a page at `to`.
     pub(crate) unsafe fn read_page(&self, at: u64, to: *mut u8) {
-        // SAFETY: mapped as long as `self`; promised by the caller. The kernel's function does not
-        // mind who else writes there.
+        // SAFETY: mapped as long as `self`; promised by the caller. The kernel's function allows
+        // other writers there.
         unsafe { bindings::memcpy(to.cast(), self.page(at), index(PAGE)) };
     }
 

@@ -4,8 +4,8 @@
 //! VRAM is memory of this computer, in a PCI device's BAR or kept for it by the machine, so
 //! processors can use it in place: its pages are coherent ones. As an option (module parameter
 //! `memory`) there are private ones for the same VRAM, which are moved back when a processor
-//! touches them. What of the VRAM is whose, the driver knows: it offers places, and a place that
-//! has been used is the kernel's until its last reference has gone.
+//! touches them. The driver knows the owner of each part of the VRAM: it offers places, and a place
+//! that has been used is the kernel's until its last reference has gone.
 //!
 //! The kernel says so in any context; a bitmap takes it down, and a work item tells the driver.
 //!
@@ -215,7 +215,7 @@ fn copy_out(gpu: &RemoteGpu, page: usize, to: &LockedPage) {
 /// The map, as long as it is there.
 struct State {
     map: Option<Arc<PageMap<Pages>>>,
-    /// Who moves pages to it just now.
+    /// The threads that are moving pages to it.
     users: u32,
 }
 

@@ -135,7 +135,8 @@ pub(crate) struct Lookup<'a, T: Operations> {
     pub(crate) mm: &'a MmWithUser,
     /// Whether faults wait for user space.
     pub(crate) patience: Patience,
-    /// Private pages of this owner's are told as they are; another's are moved to ordinary memory.
+    /// This owner's private pages are reported as they are; another owner's are moved to ordinary
+    /// memory.
     pub(crate) owner: Owner,
     /// For how long the kernel may begin again.
     pub(crate) timeout: Delta,

@@ -40,7 +40,7 @@ pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result 
     map_as(process.mmap(offset, bytes)?, &|gpu_id| machine.gpu(gpu_id), vma)
 }
 
-/// What of its file a mapping that is being set up shows: the offset, and how many bytes.
+/// The part of its file that a new mapping shows: the offset, and how many bytes.
 pub(crate) fn place(vma: &VmaNew) -> (u64, u64) {
     // SAFETY: the area is being set up.
     let pages = unsafe { (*vma.as_ptr()).vm_pgoff };

@@ -80,7 +80,7 @@ pub(crate) struct LockedPage(NonNull<bindings::page>);
 impl LockedPage {
     /// # Safety
     ///
-    /// The page is locked, and the only reference to it is the caller's, who gives both away.
+    /// The page is locked, and the only reference to it is the caller's, which gives both away.
     pub(crate) unsafe fn from_raw(page: NonNull<bindings::page>) -> Self {
         Self(page)
     }

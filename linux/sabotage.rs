@@ -20,7 +20,7 @@ extern "C" {
 /// Reads the parameter. EINVAL for a name that is none, and for any in a build that cannot be
 /// broken.
 pub(crate) fn read() -> Result {
-    // SAFETY: a string of the module's, which does not change after it was loaded.
+    // SAFETY: one of the module's strings, which does not change after loading.
     let names = unsafe { CStr::from_ptr(vkfd_sabotage_names()) };
     set(names.to_str().map_err(|_| EINVAL)?.trim())
 }

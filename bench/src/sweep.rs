@@ -31,7 +31,7 @@ struct Place {
     arena: Arena,
     rings: std::io::Result<IoUring>,
     samples: Samples,
-    /// Who is not asked again.
+    /// The ways that are not asked again.
     out: Vec<Subject>,
 }
 

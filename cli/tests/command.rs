@@ -305,7 +305,7 @@ fn nothing_but_empty_files_is_fine() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_1_unless_skipped() {
-    // Its size is said to be a page, and reading ends long before: for root, too, who may open
+    // Its size is said to be a page, and reading ends long before: also for root, which may open
     // everything.
     let short = "/sys/kernel/uevent_seqnum";
     let run = vkfd(&["demo", "--json", "--input", short]);

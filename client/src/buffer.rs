@@ -372,7 +372,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// The first error. What could be freed is; the addresses of what could not be are not used
+    /// The first error. All objects that can be freed are; the addresses of the others are not used
     /// again.
     pub fn free(mut self) -> Result {
         self.release()

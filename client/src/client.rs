@@ -293,7 +293,7 @@ impl Client {
         }
     }
 
-    /// The doorbell pages of a GPU, mapped at first use. `offset` is what CREATE_QUEUE returned.
+    /// The doorbell pages of a GPU, mapped at first use. `offset` comes from CREATE_QUEUE.
     pub(crate) fn doorbells(&self, gpu: GpuId, offset: u64) -> Result<Arc<Doorbells>> {
         let mut all = self.0.doorbells.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(doorbells) = all.iter().find(|d| d.serves(gpu, offset)) {

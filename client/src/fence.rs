@@ -132,7 +132,7 @@ impl Timeline {
         self.control.gpu_va().offset(WRITE_POINTER)
     }
 
-    /// Where an SDMA queue writes the number of what it finished.
+    /// The address to which an SDMA queue writes the number of its last finished submission.
     pub(crate) fn fence_va(&self) -> GpuVa {
         self.control.gpu_va().offset(FENCE)
     }

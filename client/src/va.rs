@@ -42,7 +42,7 @@ pub struct Reservation {
     owned: bool,
 }
 
-// SAFETY: the reservation owns its addresses; it makes no reference to what is mapped there.
+// SAFETY: the reservation owns its addresses; it makes no reference to the memory there.
 unsafe impl Send for Reservation {}
 // SAFETY: as above; all methods that take `&self` only read the two fields.
 unsafe impl Sync for Reservation {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What an instruction costs in the two engines: a loop of each on one wave. For who works on the
-//! fast engine.
+//! What an instruction costs in the two engines: a loop of each on one wave. For work on the fast
+//! engine.
 //!
 //! `cargo run --release -p vkfd-cu --example speed [NAME]`
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "figures")]

@@ -17,7 +17,7 @@ pub struct Miss {
     pub reason: u32,
 }
 
-/// The queue is being removed, or a fault has ended it; whoever said so knows more.
+/// The queue is being removed, or a fault has ended it; the world knows the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop;
 

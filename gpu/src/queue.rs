@@ -105,7 +105,7 @@ fn run(mut port: Port) {
         }
         count(&shared.counters.queue_errors, 1);
         tracing::debug!(gpu = shared.index, queue = control.id.0, %error, "queue halted");
-        // The event first: whoever the runtime's signal wakes finds the queue's state.
+        // The event first: a thread that the runtime's signal wakes finds the queue's state.
         shared.irq.queue_error(control.vmid, control.id, error.clone());
         if control.kind == QueueKind::Aql {
             // It may be removed meanwhile.

@@ -53,7 +53,7 @@ pub struct Description {
     pub coherent: bool,
     /// Threads of each GPU that run a kernel; 0 for as many as there are processors.
     pub threads: usize,
-    /// What of the GPUs' parts is told otherwise than for their target.
+    /// The GPUs' parts with another description than their target's.
     pub shape: Shape,
 }
 

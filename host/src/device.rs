@@ -138,7 +138,7 @@ impl vkfd_gpu::Interrupts for InterruptLine {
     }
 }
 
-/// Who holds up a VMID's accesses.
+/// The holders that stop a VMID's accesses.
 #[derive(Default)]
 struct Holds {
     /// It has a page-table root: only then can there be accesses.

@@ -103,7 +103,7 @@ impl SharedMemory {
         // SAFETY: an old size of zero leaves the old mapping alone; the target is the caller's
         // responsibility.
         let mapped = unsafe { sys::mremap(from, 0, bytes, flags, at.unwrap_or_default().0) }?;
-        // SAFETY: the mapping was just made for the caller, who asked for this protection.
+        // SAFETY: the mapping was just made for the caller, which asked for this protection.
         if let Err(error) = unsafe { sys::mprotect(mapped, bytes, prot) } {
             // SAFETY: nobody has seen the mapping yet.
             unsafe { sys::unmap(mapped, bytes) };

@@ -203,7 +203,7 @@ mod hooks {
         (bytes != 0 && at % PAGE == 0).then(|| CpuSpan::between(CpuVa(at), CpuVa(end)))
     }
 
-    /// What of `span` is beyond its first `bytes`.
+    /// The part of `span` beyond its first `bytes`.
     fn cut_off(span: CpuSpan, bytes: size_t) -> Option<CpuSpan> {
         let left = (bytes as u64).checked_next_multiple_of(PAGE)?;
         (left < span.bytes()).then(|| CpuSpan::between(CpuVa(span.start().0 + left), span.end()))

@@ -44,7 +44,7 @@ pub struct MachineOptions {
     pub vram_bytes: u64,
     /// What they are.
     pub target: Target,
-    /// What of their parts is told otherwise than for their target.
+    /// Their parts with another description than their target's.
     pub shape: Shape,
     /// Whether they can retry page faults.
     pub xnack_capable: bool,
@@ -448,7 +448,7 @@ pub struct RenderFile {
     inner: Arc<Inner>,
 }
 
-/// Who calls a render node: this process.
+/// The caller of a render node: this process.
 struct Caller(ProcessMemory);
 
 impl drm::Caller for Caller {

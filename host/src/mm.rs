@@ -82,7 +82,7 @@ pub struct Mm {
     gates: Mutex<[Option<Arc<dyn Pause>>; GATES]>,
 }
 
-/// Who is starting an invalidation.
+/// The thread that is starting an invalidation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     Reader,
@@ -242,8 +242,8 @@ impl Mm {
         self.elsewhere().map_or((0, 0), Elsewhere::resident)
     }
 
-    /// In how many steps pages have moved so far, there and back. In each, who touches its pages
-    /// waits until it is over.
+    /// In how many steps pages have moved so far, there and back. In each, a thread that touches
+    /// its pages waits until it is over.
     pub fn steps(&self) -> u64 {
         self.elsewhere().map_or(0, |mover| mover.epoch() / 2)
     }
@@ -296,8 +296,9 @@ impl Mm {
         });
     }
 
-    /// `span` is about to be unmapped. Tells who watches memory that may not be registered: of that
-    /// no event comes. Before the call, because afterwards other memory may be there, and watched.
+    /// `span` is about to be unmapped. Notifies watchers of memory that may not be registered,
+    /// which raises no event. Before the call, because afterwards other memory may be there, and
+    /// watched.
     #[cfg(feature = "interpose")]
     pub(crate) fn unheard_goes(&self, span: CpuSpan) {
         if self.watches.load(Ordering::SeqCst) == 0 {

@@ -110,7 +110,7 @@ pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, millis
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, &raw const timeout) };
 }
 
-/// Wakes all who wait for `word`.
+/// Wakes all threads that wait for `word`.
 pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word lives as long as the reference.

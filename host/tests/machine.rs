@@ -237,7 +237,7 @@ fn a_device_file_has_what_clients_map() {
     let descriptor = machine.device_file().unwrap().open(libc::O_CLOEXEC).unwrap();
     let kfd = machine.open().unwrap();
     let call = |command: u32, argument: *mut std::ffi::c_void| {
-        // SAFETY: the arguments below are structures of the command's.
+        // SAFETY: the arguments below are the command's structures.
         unsafe { kfd.ioctl(command, argument) }
     };
     let mut offsets = Vec::new();

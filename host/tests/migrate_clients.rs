@@ -199,8 +199,8 @@ fn threads_share_blocks() {
     }
 }
 
-/// A thread that registers memory may touch a page that is on a GPU: the worker, who is to bring
-/// it, must not wait for the lock, which it wants for memory that it moves just then.
+/// A thread that registers memory may touch a page that is on a GPU: the worker, which must bring
+/// it back, must not wait for the lock, which it wants for memory that it moves just then.
 #[test]
 fn a_page_comes_back_to_who_registers_memory() {
     let _one = serial();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The instruction sets of AMD's GPUs: what a word of machine code says.
+//! The instruction sets of AMD's GPUs: the meaning of machine code.
 //!
 //! A decoder turns the words at a program counter into an [`Inst`]: an operation ([`Op`]), its
 //! operands, and the modifiers of its encoding. Nothing here executes anything, reads memory or

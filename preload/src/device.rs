@@ -27,7 +27,7 @@ use vkfd_uapi::process::AcquireVmArgs;
 /// An open device.
 pub(crate) struct OpenFile {
     device: Device,
-    /// Who opened it.
+    /// The process that opened it.
     opener: Identity,
     descriptors: AtomicUsize,
     driver: Mutex<Driver>,

@@ -30,7 +30,7 @@ const LONGEST: usize = 4096;
 pub(crate) enum Device {
     /// `/dev/kfd`.
     Kfd,
-    /// The render node of GPU number so and so.
+    /// The render node of the GPU with this number.
     Render(u32),
 }
 

@@ -19,7 +19,7 @@ use vkfd_host::description::{
 pub(crate) struct Setting {
     /// The private directory.
     pub(crate) directory: PathBuf,
-    /// The files in it that say what of the machine was used.
+    /// The files in it that show which parts of the machine were used.
     marks: [CString; 3],
     /// The machine to make.
     pub(crate) machine: Description,

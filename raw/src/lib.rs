@@ -65,9 +65,9 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault
     unsafe { arch::copy(dst, src, len) }
 }
 
-/// As [`copy`], past the caches, for what is much and not used again soon: nothing is read that is
-/// only overwritten, and nothing else has to leave the caches. Ordered before what the thread
-/// stores later.
+/// As [`copy`], by non-temporal stores, for large data that is not used again soon: nothing is read
+/// that is only overwritten, and nothing else has to leave the caches. Ordered before what the
+/// thread stores later.
 ///
 /// # Errors
 /// As for [`copy`].

@@ -3,8 +3,8 @@
 //! points, at which a test makes a call fail. One list of each, [`Switch`] and [`FailPoint`], for
 //! all crates and the kernel module.
 //!
-//! Mechanism: what can be broken has a set of switches, and asks it:
-//! `switches.has(Switch::TlbFlush)`. A set belongs to what it breaks (the options of one machine,
+//! Mechanism: a breakable component has a set of switches, and asks it:
+//! `switches.has(Switch::TlbFlush)`. A set belongs to one component (the options of one machine,
 //! one GPU, one engine, one device), so two tests of one program do not disturb each other.
 //! [`Switches`] is a value, for options; [`LiveSwitches`] can be changed while its owner runs. Some
 //! switches take a value, for instance which operation is spoilt.

@@ -17,9 +17,9 @@
 //! A process ends here when its connection does, or when it has ended itself (its pidfd), even if
 //! a child has inherited the connection.
 //!
-//! Who connects must be the same user: processes can write all of the machine's memory through its
-//! file. The file with a process's memory must be sealed against being cut short, because GPUs and
-//! the driver use it from here.
+//! A connecting program must be of the same user: processes can write all of the machine's memory
+//! through its file. The file with a process's memory must be sealed against being cut short,
+//! because GPUs and the driver use it from here.
 //!
 //! Limits: programs in another PID namespace are only noticed by their connections. A GPU that
 //! waits in a fault of a process's memory is not told when that memory is there again.
@@ -287,7 +287,7 @@ fn wait_readable(fds: &[RawFd; 2]) -> io::Result<[bool; 2]> {
     }
 }
 
-/// Who is at the other end.
+/// The process at the other end.
 fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;

@@ -48,7 +48,7 @@ pub enum Command {
         /// What is there.
         nonce: u64,
     },
-    /// An address space's state. Older than what the device has: nothing to do, and no error.
+    /// An address space's state. Older than the device's state: nothing to do, and no error.
     SetVmid { vmid: Vmid, state: VmidState },
     /// Drops cached translations.
     FlushTlb {

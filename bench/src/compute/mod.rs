@@ -167,7 +167,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.options.run(|| measure(args))
 }
 
-/// Who takes a turn.
+/// The works that take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Engine,

@@ -315,7 +315,8 @@ impl<'a> Buffer<'a> {
                 moved(before, &after)
             });
         } else {
-            // The driver is told that a page has come back a moment after who touched it has it.
+            // The driver gets the report of a returned page a moment after the touching thread has
+            // it.
             let start = Instant::now();
             while after.vram_pages != 0 && start.elapsed() < PATIENCE {
                 std::thread::sleep(Duration::from_micros(50));

@@ -98,8 +98,8 @@ pub fn page(page: u64, version: u32) -> [u8; PAGE_BYTES] {
     out
 }
 
-/// What of `found` cannot have been there: of `before`, the versions when the pass began, and
-/// `after`, those when it had ended.
+/// The part of `found` that cannot have been there: of `before`, the versions when the pass began,
+/// and `after`, those when it had ended.
 pub fn wrong(found: &[Found], before: &[u32], after: &[u32]) -> Option<String> {
     if found.len() != before.len() || found.len() != after.len() {
         return Some(format!("{} results for {}", found.len(), counted(before.len() as u64, "page")));

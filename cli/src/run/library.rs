@@ -11,7 +11,7 @@
 //! loader's open: the file and its directory are this user's, and what is around them is this
 //! user's or root's, and others may not write there (or not move what is not theirs).
 //!
-//! Who uses a file holds a shared lock on it; one of another version that nobody holds is removed
+//! A user of a file holds a shared lock on it. A file of another version without a lock is removed
 //! when a new one is written.
 
 use std::ffi::{CString, OsStr, OsString};

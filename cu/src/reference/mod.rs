@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The reference engine: what an instruction means, one lane at a time.
 //!
-//! Written from AMD's manuals and in their order, never optimised: who wants to know what an
-//! instruction does reads it here, and the other engine is compared with it. Floating point is
-//! exact integer arithmetic (`float`), so that neither the host's vector width nor its
-//! floating-point modes have a part in results.
+//! Written from AMD's manuals and in their order, never optimised: this is the definition of an
+//! instruction, and the other engine is compared with it. Floating point is exact integer
+//! arithmetic (`float`), so that neither the host's vector width nor its floating-point modes have
+//! a part in results.
 //!
 //! | module | |
 //! |---|---|

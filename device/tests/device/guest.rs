@@ -45,7 +45,7 @@ pub struct TestBar {
     memory: OwnedFd,
     base: NonNull<u8>,
     bytes: u64,
-    /// What of the RAM follows the BAR: address and size.
+    /// The part of the RAM behind the BAR: address and size.
     beyond: Option<(PhysAddr, u64)>,
     /// The kernel has been told to keep nothing of the RAM for devices.
     pub all_is_ram: bool,

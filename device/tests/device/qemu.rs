@@ -185,7 +185,7 @@ fn qemus_ivshmem_carries_all_of_it() {
     let word = remote.bar().read(remote.bar_offset(vram));
     assert_eq!(word.to_le_bytes(), data[..8]);
 
-    // Interrupts come as messages of the PCI device's.
+    // Interrupts come as the PCI device's messages.
     let (sink, reports) = Sink::new();
     let interrupted = || {
         until("an interrupt", || ram.load(message) & 0xffff_ffff == 0xcafe_0001);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The server's side of things: who may connect, what a guest leaves behind, several GPUs, parts
-//! run by hand.
+//! The server's side: permission to connect, a guest's leftovers, several GPUs, parts run by hand.
 
 use crate::guest::{limits, until, TestBar};
 use crate::machine::{model, Machine, Place, Program};

@@ -25,7 +25,7 @@ pub struct CacheModel {
     pub line: u32,
     /// Whether it holds data; otherwise instructions.
     pub data: bool,
-    /// Who shares it.
+    /// The units that share it.
     pub sharing: Sharing,
 }
 

@@ -67,8 +67,8 @@ impl Device {
 
     /// Calls `f`, which needs `pages` pages of VRAM at most, and again as long as that fails for
     /// want of VRAM and SVM memory can give way. A thread that makes room may find it taken by
-    /// others who do the same: EINTR for a thread that is being killed, and not for ever. Called
-    /// without locks.
+    /// other threads that do the same: EINTR for a thread that is being killed, and not for ever.
+    /// Called without locks.
     pub(crate) fn with_room<R>(&self, pages: u64, f: impl FnMut() -> Result<R>) -> Result<R> {
         // It may need less than that, so less is worth making room for.
         self.try_with_room(f, || self.make_room(pages.min(self.most_room())))

@@ -7,7 +7,7 @@
 //! gets more as long as more than a quarter is left. One user alone gets three quarters; of a small
 //! number, each user gets at least one.
 
-/// Whether a user who has `own` of `all` may have one more, with `free` left.
+/// Whether a user that has `own` of `all` may have one more, with `free` left.
 pub const fn allows(all: usize, free: usize, own: usize) -> bool {
     free > 0 && (own == 0 || free > all / 4)
 }

@@ -268,7 +268,8 @@ impl Clients {
         }
     }
 
-    /// Tells all who want to know. `blockable` as of an invalidation; elsewhere true.
+    /// Sends the event to all readers that asked for it. `blockable` as of an invalidation;
+    /// elsewhere true.
     pub fn send(&self, gpu_id: u32, who: &Who, event: Event, blockable: bool) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;

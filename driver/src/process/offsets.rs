@@ -23,7 +23,7 @@ pub enum Shown {
     Object(Arc<Bo>),
     /// A VM's doorbells, or its registers.
     Page(Arc<dyn DmaMemory>),
-    /// An object of a render file's.
+    /// A render file's object.
     Gem(Arc<GemObject>),
 }
 

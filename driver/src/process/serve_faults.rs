@@ -18,7 +18,7 @@ impl Process {
     pub fn gpu_fault(self: &Arc<Self>, gpu: usize, fault: PageFault) {
         self.counters().gpu_faults.add(1);
         if !fault.retry {
-            // Before the event: whoever it wakes asks which queue it was.
+            // Before the event: the woken thread asks which queue it was.
             self.queue_stopped(gpu, fault.queue, Some(fault));
             self.report_fault(gpu, &fault);
             self.tell_gpus(1 << gpu, Event::VmFault, true);

@@ -173,7 +173,7 @@ fn work(shared: &Arc<Shared>) {
         pool::serve(Some((shared.index, job.control.id)));
         port.bind(&job.control);
         let waits = job.turn(group, &mut port, &mut engine, false);
-        // Nothing of a queue's is kept when its launch is over.
+        // No part of a queue is kept when its launch is over.
         port.bind(&idle);
         pool::serve(None);
         drop(job);

@@ -9,7 +9,7 @@
 //!
 //! Packets run one after the other, so the barrier bit always holds, and all memory is coherent, so
 //! fences do nothing. A packet becomes INVALID and the read index moves on before its signal is
-//! decremented: who waits for the signal may free the ring.
+//! decremented: a thread that waits for the signal may free the ring.
 
 use crate::access::Port;
 use crate::clock::clock;

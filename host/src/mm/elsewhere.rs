@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the process's memory asks of the one who has moved pages of it to GPUs.
+//! The requests of the process's memory to the mover of its pages to GPUs.
 
 use std::any::Any;
 use vkfd_driver::addr::{CpuSpan, FabricAddr};

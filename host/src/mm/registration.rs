@@ -140,8 +140,8 @@ impl Mm {
     }
 
     /// Reports the parts of `span` that are not mapped: nothing else did if they went while its
-    /// events went from one descriptor to another. Without `registration`, which who is told may
-    /// wait for.
+    /// events went from one descriptor to another. Without `registration`, because a notified
+    /// thread may wait for it.
     fn tell_of_holes(&self, span: CpuSpan) {
         let Some(mover) = self.elsewhere().filter(|_| self.is_watched(span)) else { return };
         if sabotage::has(Switch::ForgetWhatWent) {

@@ -84,7 +84,7 @@ impl Invalidate for Counter {
 }
 
 /// A mapping. Where no place is given it is far from everything the kernel places by itself, so
-/// that nothing of another thread's comes to lie in a hole that a test makes.
+/// that no other thread's mapping fills a hole that a test makes.
 pub struct Area {
     pub at: u64,
     pub bytes: u64,

@@ -206,7 +206,7 @@ fn hosts(plan: Plan) -> Result<Vec<Arc<Host>>> {
     (0..plan.machines.max(1)).map(machine).collect()
 }
 
-/// What of each GPU's memory is free.
+/// The free part of each GPU's memory.
 fn free_vram(host: &Host) -> Result<Vec<u64>> {
     let client = host.open(false).map_err(said)?;
     client.gpus().iter().map(|gpu| Ok(client.available_vram(gpu.id)?)).collect()

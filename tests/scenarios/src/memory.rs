@@ -46,7 +46,7 @@ pub enum Layout {
     Gaps,
 }
 
-/// Mapped memory. What of it is still there is unmapped on drop.
+/// Mapped memory. Its remaining parts are unmapped on drop.
 #[derive(Debug)]
 pub struct Memory {
     start: *mut u8,

@@ -5,7 +5,7 @@
 //! done, too. So an answer that is ready waits until all that were asked before on its ring have
 //! been given. Rings do not wait for each other; what names no ring has one of its own.
 //!
-//! Lock: `rings`; a leaf. Answers are given without it, but in order: who gives them holds the
+//! Lock: `rings`; a leaf. Answers are given without it, but in order: the giving thread holds the
 //! ring's `giving` mark.
 
 use std::collections::{HashMap, VecDeque};

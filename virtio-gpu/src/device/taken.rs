@@ -36,7 +36,7 @@ impl Spans {
         self.0.insert(place, (start, end));
     }
 
-    /// Takes `[start, end)` away. What of it was there.
+    /// Takes `[start, end)` away. The parts of it that were there.
     fn take(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut left = Vec::with_capacity(self.0.len() + 1);
@@ -53,7 +53,7 @@ impl Spans {
         found
     }
 
-    /// What of `[start, end)` is not there.
+    /// The parts of `[start, end)` that are not there.
     fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;
@@ -143,7 +143,7 @@ impl Ram {
         region.mapping.note(note)
     }
 
-    /// What of these runs was unmapped is other memory from now on.
+    /// Unmapped parts of these runs are other memory from now on.
     pub fn give_back(&self, runs: &[Run]) {
         for run in runs {
             let inside = |region: &&super::ram::Region| run.address.wrapping_sub(region.address) < region.bytes;

@@ -157,8 +157,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let (Ok(offset), Ok(bytes)) = (i64::try_from(self.offset), i64::try_from(self.bytes)) else { return };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: no pointers; what is emptied belongs to this place alone, and who used it is
-        // gone.
+        // SAFETY: no pointers; the emptied part belongs to this place alone, and its user has gone.
         if unsafe { libc::fallocate(self.window.file.as_raw_fd(), mode, offset, bytes) } != 0 {
             tracing::error!("the window cannot be emptied at {offset:#x}: {}", io::Error::last_os_error());
             // It stays taken: nobody may see what is in it.

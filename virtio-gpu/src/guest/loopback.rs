@@ -276,7 +276,7 @@ impl Connection {
             Ok(JOINED_HELLO) => Some(Arc::new(Joined::receive(&socket, ram.try_clone()?)?)),
             _ => None,
         };
-        // Who is alone is given scattered pages, for tests.
+        // A guest without other processes gets scattered pages, for tests.
         let stride = if joined.is_some() { 1 } else { STRIDE };
         let (ram_id, window_id) = (identity(ram.as_raw_fd())?, identity(window.as_raw_fd())?);
         super::fork::add(ram_id);

@@ -44,7 +44,7 @@ impl Cache {
         self.root.join("roots").join(suite)
     }
 
-    /// A virtual environment of Python's.
+    /// A Python virtual environment.
     pub(crate) fn environment(&self, name: &str) -> PathBuf {
         self.root.join("python").join(name)
     }

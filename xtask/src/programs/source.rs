@@ -19,11 +19,11 @@ use crate::venv;
 pub(crate) enum Source {
     /// `NAME.tar.xz` (with a directory NAME in it) or a directory NAME among the user's sources.
     Git { name: &'static str, repository: &'static str, commit: &'static str },
-    /// A source package of Debian, and what of it is wanted: an archive within its upstream
+    /// A source package of Debian, and the wanted part of it: an archive within its upstream
     /// archive, and a directory within that.
     Debian { package: &'static str, upstream: &'static str, inner: &'static str, directory: &'static str },
     /// Packages of a newer Debian suite, with all that they need, in a root of their own. They are
-    /// large: they are fetched for those alone who name what they want.
+    /// large: a run fetches them only for a named suite.
     Root { suite: &'static str, packages: &'static [&'static str] },
     /// A repository as [`Source::Git`], of which the programs run in a root as [`Source::Root`].
     GitInRoot {

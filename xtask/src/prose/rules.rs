@@ -74,15 +74,15 @@ pub(super) fn judge(kind: Kind, sentence: &str) -> Vec<String> {
         let follows = |list: &[&str]| before.is_some_and(|before| list.contains(&before.text));
         // "shows what it costs, and what is missing" goes on with a question.
         let joined = follows(&["and", "or"]);
-        // "/// What a call returned." names the thing that it stands above.
-        let names = kind == Kind::Comment && before.is_none();
+        // "/// What a call returned." names the thing that it stands above; in a page it names nothing.
+        let page = kind == Kind::Page;
         let begins = before.is_none_or(|before| before.closed || words[at].opened);
         match words[at].text {
             "who" | "whoever" if !question && !follows(&PEOPLE) => found.push(bare("who", &words, at)),
-            "what" if !question && !joined && (begins && !names || follows(&PREPOSITIONS)) => {
+            "what" if !question && !joined && (begins && page || follows(&PREPOSITIONS)) => {
                 found.push(bare("what", &words, at));
             }
-            "where" if !question && !joined && (before.is_none() && !names || follows(&PREPOSITIONS)) => {
+            "where" if !question && !joined && (before.is_none() && page || follows(&PREPOSITIONS)) => {
                 found.push(bare("where", &words, at));
             }
             "in" if after(1) == "the" && after(2) == "place" && after(3) == "of" => {

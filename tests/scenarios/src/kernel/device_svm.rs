@@ -3,7 +3,7 @@
 //! and evicted when it gets tight.
 //!
 //! The GPU has them at the CPU's addresses. What others do with pages there is in
-//! [`super::device_users`]; here it is who moves them, and when.
+//! [`super::device_users`]; this module has their moves.
 
 use std::fs;
 use std::ops::Range;

@@ -213,7 +213,7 @@ pub(super) fn held_by_a_pipe() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Who pins memory for long (a device without page faults) gets it in system memory.
+/// A device that pins memory for long (without page faults) gets it in system memory.
 pub(super) fn pinned_for_long() -> Result<(), Stop> {
     for kind in BOTH {
         let (world, memory) = moved(kind, PAGES)?;

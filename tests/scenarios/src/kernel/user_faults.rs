@@ -77,7 +77,7 @@ fn served_when(
                 while !open.load(Ordering::SeqCst) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                // Before who waits can go on.
+                // Before the waiting thread can continue.
                 count.fetch_add(1, Ordering::SeqCst);
                 request(&fd, COPY, [at, bytes.as_ptr().expose_provenance() as u64, PAGE, 0, 0])?;
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory of every kind at its own addresses; who may use it, and how.
+//! Memory of every kind at its own addresses, and the permission to use it.
 
 use std::cell::UnsafeCell;
 

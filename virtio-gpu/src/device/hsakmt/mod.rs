@@ -205,8 +205,8 @@ fn respond(responses: Option<&Place>, head: &Head, answer: &Answer) {
         }
     }
     if let Some(sequence) = place.half(shared::SEQUENCE) {
-        // A wait ends beside later requests of other rings: who looks for theirs must not see the
-        // number go back.
+        // A wait ends beside later requests of other rings: a thread that looks for those must not
+        // see the number go back.
         let later = |old: u32| old == 0 || head.sequence.wrapping_sub(old) < 1 << 31;
         let _ = sequence.fetch_update(Ordering::Release, Ordering::Relaxed, |old| later(old).then_some(head.sequence));
     }

@@ -415,7 +415,7 @@ unsafe fn replace_safely(transport: &dyn Transport, start: u64, end: u64, protec
     }
     std::thread::scope(|scope| {
         let other = std::thread::Builder::new().name("vkfd-replace".into());
-        // SAFETY: forwarded to the caller, who waits.
+        // SAFETY: forwarded to the caller, which waits.
         let other = other.spawn_scoped(scope, || unsafe { replace(transport, start, end, protection) })?;
         other.join().unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
     })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Who has which slot of the response memory, and with it the ring of the same number.
+//! The owner of each slot of the response memory, and with it the ring of the same number.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 

@@ -206,7 +206,7 @@ fn sound(parts: &Parts, clients: &[Client], target: Target) -> Result<Vec<String
     Ok(findings)
 }
 
-/// Who does not notice a GPU that is broken.
+/// The clients that do not notice a broken GPU.
 fn control(parts: &Parts, clients: &[Client], target: Target, sabotage: &'static str) -> Result<Vec<String>> {
     println!("control: {}, {sabotage}", target.name());
     let mine: Vec<_> = clients
