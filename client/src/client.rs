@@ -190,8 +190,8 @@ impl Client {
     ///
     /// # Safety
     ///
-    /// `arg` is the argument that `command` declares (at least as large), its pointers are valid
-    /// for what the call does, and the call takes nothing away that buffers or queues of this
+    /// `arg` is the argument that `command` declares (at least as large), and its pointers are
+    /// valid for the call's accesses. The call removes nothing that buffers or queues of this
     /// client use.
     pub unsafe fn raw_ioctl<T: Pod>(&self, command: Command, arg: &mut T) -> std::result::Result<(), Errno> {
         send(&*self.0.transport, command, arg)

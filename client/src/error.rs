@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a call of this library fails with.
 //!
-//! A KFD answers with an error number alone. [`ClientError`] adds which call it was, and where a
-//! list of ranges was passed, which range and what to do: from the driver's own record if it keeps
-//! one (vkfd), else from checks made before the call.
+//! A KFD answers with an error number alone. [`ClientError`] adds the call, and for a list of
+//! ranges the range at fault and the remedy. They come from the driver's own record if it keeps one
+//! (vkfd), else from checks before the call.
 
 use std::fmt;
 

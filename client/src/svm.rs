@@ -112,9 +112,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// EFAULT where nothing is mapped, EADDRINUSE where the addresses are registered or a buffer's
-    /// on the GPU, EINVAL for an unknown GPU; and what mapping and moving failed with, after which
-    /// the attributes hold all the same.
+    /// EFAULT if nothing is mapped, EADDRINUSE if the addresses are registered or a buffer's on the
+    /// GPU, EINVAL for an unknown GPU. Errors of mapping and moving are returned, too; the
+    /// attributes hold all the same.
     ///
     /// # Safety
     ///

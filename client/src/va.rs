@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! GPU address space, reserved in the CPU's.
 //!
-//! Mechanism: the GPU's aperture covers the CPU's user addresses, so a range that `mmap` reserves
-//! here (no access, no memory) is free on the GPU too, no other allocator of the process hands it
-//! out, and VRAM or GTT can be CPU-mapped at its GPU address, as libhsakmt does. Reservations merge
+//! Mechanism: the GPU's aperture covers the CPU's user addresses. So a range that `mmap` reserves
+//! here (no access, no memory) is free on the GPU too, and no other allocator of the process hands
+//! it out. VRAM or GTT can be CPU-mapped at its GPU address, as libhsakmt does. Reservations merge
 //! in the kernel, so they hardly count towards `vm.max_map_count`.
 //!
 //! Limits: CPU and GPU pages are 4 KiB. A GPU whose aperture does not cover the addresses that
@@ -115,9 +115,9 @@ impl Reservation {
         }
     }
 
-    /// Something was to be mapped over all of it, and that failed. The kernel may have unmapped
-    /// what was there before, so that the addresses may be another thread's by now: they are taken
-    /// again, or, where anything is mapped, left alone for good.
+    /// A mapping over all of it failed. The kernel may have unmapped the reservation, and the
+    /// addresses may be another thread's by now. They are reserved again, or, if anything is mapped
+    /// there, left alone for good.
     pub(crate) fn doubt(&mut self) {
         if !self.owned {
             return;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Launching: from a kernel descriptor and a dispatch to workgroups that run.
 //!
-//! A packet processor reads a [`Descriptor`] (AQL) or registers (PM4), which both make a
-//! [`Program`]; with the sizes of the grid that makes a [`Launch`], which is checked as AMD's
-//! firmware checks it ([`LaunchError`]). A [`Dispatch`] is a launch under way: any number of
-//! threads take [`Workgroup`]s from it, run each for a turn on an [`Engine`] of their own, and give
-//! it back.
+//! A packet processor reads a [`Descriptor`] (AQL) or registers (PM4), and both make a [`Program`].
+//! With the sizes of the grid, that makes a [`Launch`], which is checked as AMD's firmware checks
+//! it ([`LaunchError`]). A [`Dispatch`] is a launch under way: any number of threads take
+//! [`Workgroup`]s from it, run each for a turn on an [`Engine`] of their own, and give it back.
 //!
 //! | module | |
 //! |---|---|

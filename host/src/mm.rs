@@ -212,9 +212,9 @@ impl Mm {
         self.settle_handing();
     }
 
-    /// Waits until the driver was notified of the changes of all calls that have returned, as far
-    /// as memory on GPUs is concerned: a page of system memory is reached through its CPU address,
-    /// and is what the CPU sees anyway. A few loads if nothing is changing.
+    /// Waits until the driver was notified of the changes of all returned calls to memory on GPUs.
+    /// A page of system memory is reached through its CPU address, and the GPU sees the CPU's
+    /// memory anyway. A few loads if nothing is changing.
     pub(crate) fn settle_told(&self) {
         if let Some(mover) = self.elsewhere() {
             mover.settle_told();

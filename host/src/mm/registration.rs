@@ -4,8 +4,8 @@
 //! last watch has ended stays registered for a while.
 //!
 //! Lock `registration` guards all of it. A thread that has it may touch pages that the mover's
-//! worker is to bring, so the worker never waits for it: what it calls here says `None` when
-//! somebody else has the lock, and the worker does its other work and asks again.
+//! worker must bring back, so the worker never waits for it. The worker's calls return `None` when
+//! another thread has the lock. The worker then does its other work and tries again.
 
 use super::told::{Goes, Told};
 use super::{By, Mm};

@@ -74,7 +74,7 @@ pub(super) fn judge(kind: Kind, sentence: &str) -> Vec<String> {
         let follows = |list: &[&str]| before.is_some_and(|before| list.contains(&before.text));
         // "shows what it costs, and what is missing" goes on with a question.
         let joined = follows(&["and", "or"]);
-        // "/// What a call returned." names the thing that it stands above; in a page it names nothing.
+        // "/// What a call returned." names the thing below it. A page has no such thing.
         let page = kind == Kind::Page;
         let begins = before.is_none_or(|before| before.closed || words[at].opened);
         match words[at].text {
