@@ -38,7 +38,7 @@ pub enum GpuSet {
     /// All GPUs of the client.
     #[default]
     All,
-    /// These.
+    /// Only the GPUs in this list.
     Only(Vec<GpuId>),
 }
 

@@ -141,7 +141,7 @@ pub struct RangeError {
     pub start: CpuVa,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Why.
+    /// The reason of the error.
     pub fault: RangeFault,
     /// What the call returned, or would have returned where the check was made before it.
     pub errno: Errno,
@@ -163,7 +163,7 @@ pub enum ClientError {
     Open {
         /// Which file.
         path: String,
-        /// Why.
+        /// The system's error.
         errno: Errno,
     },
     /// A system call or ioctl failed.
@@ -171,7 +171,7 @@ pub enum ClientError {
     Call {
         /// The ioctl's or system call's name.
         call: &'static str,
-        /// Why.
+        /// Its error.
         errno: Errno,
     },
     /// As [`ClientError::Call`], and the driver said why.

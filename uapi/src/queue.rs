@@ -64,7 +64,7 @@ pod! {
     pub struct DestroyQueueArgs {
         /// In: the queue.
         pub queue_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -108,7 +108,7 @@ pod! {
         pub save_area_used_size: u32,
         /// In: the queue.
         pub queue_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -122,7 +122,7 @@ pod! {
         pub num_gws: u32,
         /// Out: the first of them.
         pub first_gws: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
