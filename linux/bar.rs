@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The PCI device's memory: [`vkfd_wire::Bar`] over the mapped BARs of an ivshmem device, and over
-//! the memory outside of them that the machine keeps for it, if there is any (`memmap=`, or what
-//! firmware reports as special-purpose memory).
+//! The PCI device's memory: [`vkfd_wire::Bar`] over the mapped BARs of an ivshmem device. It may
+//! have memory outside of them that the machine keeps for it (`memmap=`, or firmware's
+//! special-purpose memory).
 //!
 //! The mappings are this value's own and last as long as it does, which may be longer than the PCI
-//! driver is bound: accesses then go to a device that nobody listens behind any more, and harm
-//! nothing.
+//! driver is bound. Accesses then go to a device without a process behind it, and do no harm.
 
 use crate::dma::DmaPages;
 use core::ptr::NonNull;

@@ -5,10 +5,9 @@
 //! [`Lookup::fault`] does for a device what a page fault does for a processor, for a whole range at
 //! once. The pages it tells may go at any time afterwards; an [`IntervalNotifier`] says when.
 //!
-//! The kernel's call faults everything from the first page that it misses to the end of what it was
-//! asked for in a page table, and a fault on a private page of the owner's, which alone it would
-//! have told as it is, moves that back. So [`Lookup::fault`] looks first, and has faulted in only
-//! what lies between two such pages.
+//! The kernel's call faults everything from the first missing page to the end of the request in a
+//! page table. A fault on one of the owner's private pages moves it back; a lookup alone would
+//! report it as it is. So [`Lookup::fault`] looks up first, and faults only between two such pages.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
@@ -145,9 +144,9 @@ pub(crate) struct Lookup<'a, T: Operations> {
 impl<T: Operations> Lookup<'_, T> {
     /// Faults in the pages of `range` and tells them in `pfns`, which is as long. Sleeps.
     ///
-    /// EINVAL for a range that is not like that, EFAULT where there is no mapping or no memory
-    /// behind it, EPERM where the mapping does not allow the access, EBUSY after the timeout,
-    /// ENOMEM, EINTR if the thread is killed.
+    /// EINVAL for a range that is not like that, EFAULT without a mapping or memory behind it,
+    /// EPERM if the mapping does not allow the access. EBUSY after the timeout, ENOMEM, EINTR if
+    /// the thread is killed.
     pub(crate) fn fault(&self, range: Range<usize>, access: Access, pfns: &mut [Pfn]) -> Result {
         let call = self.call(range, pfns.len())?;
         call.run(0..pfns.len(), 0, pfns)?;
@@ -215,8 +214,8 @@ impl<T: Operations> Call<'_, T> {
             let millis = u32::try_from(left.as_millis_ceil().max(1)).unwrap_or(u32::MAX);
             // 0 would mean no end.
             let ticks = msecs_to_jiffies(millis).max(1);
-            // SAFETY: the notifier is registered as long as it is borrowed; `part` has an entry a
-            // page, with the layout of an unsigned long; the address space is not torn down while
+            // SAFETY: the notifier is registered as long as it is borrowed. `part` has an entry a
+            // page, with the layout of an unsigned long. The address space is not torn down while
             // it has users, and is not locked by this thread.
             return to_result(unsafe { hmm_range_fault_unlocked_timeout(&mut raw, ticks) });
         }

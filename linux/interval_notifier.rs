@@ -11,9 +11,9 @@
 //!    and use the entries or begin again.
 //!
 //! For that, `invalidate` says that it has seen the change with [`Invalidation::note`], under that
-//! lock or before it takes it. A client that has another way to find out which of its entries are
-//! stale (a generation of each) need not ask `read_retry`, but still must `note`: `read_begin`
-//! waits only for invalidations that were noted.
+//! lock or before it takes it. A client may have another way to find its stale entries (a
+//! generation of each). It need not ask `read_retry`, but still must `note`: `read_begin` waits
+//! only for noted invalidations.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! mmap of the device files: DMA pages and VRAM in a client's memory.
 //!
-//! A DMA page in a mapping has a reference of the mapping's own, and the area keeps the memory that
-//! it is of, so that it stays charged as long as it is mapped. VRAM is mapped without page
-//! structures, so the area keeps it: VRAM is not given to another client before the last mapping of
-//! it has gone. That also holds for a mapping that fails half way: the entries made until then, by
-//! which other threads may reach the VRAM already, go before the object does. The kernel would
-//! remove them afterwards.
+//! A DMA page in a mapping has a reference of the mapping's own. The area keeps the page's memory,
+//! so that it stays charged as long as it is mapped. VRAM is mapped without page structures, so the
+//! area keeps it. No other client gets the VRAM before its last mapping has gone. That also holds
+//! for a mapping that fails half way: the entries made until then, by which other threads may reach
+//! the VRAM already, go before the object does. The kernel would remove them afterwards.
 //!
 //! Called with the client's mmap lock held.
 
@@ -28,10 +27,9 @@ use vkfd_driver::process::Process;
 use vkfd_driver::sabotage::FailPoint;
 
 /// Sets `vma` up, as what the process has at the mapping's offset. EBADF in another process than
-/// the one that opened the file, EINVAL for a mapping that is private and can be written to: what
-/// is written there would not reach the GPU. libhsakmt makes private mappings of VRAM that no
-/// access is allowed to, to keep the addresses; such a one is accepted, and stays as it is: it can
-/// never be made writable, as in amdgpu.
+/// the one that opened the file, EINVAL for a mapping that is private and can be written to: its
+/// writes would not reach the GPU. libhsakmt makes private mappings of VRAM without access, to keep
+/// the addresses. Such a mapping is accepted, and can never be made writable, as in amdgpu.
 pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result {
     if !process.mm().is_current() {
         return Err(EBADF);

@@ -3,10 +3,10 @@
 //! by notes before the program goes on.
 //!
 //! Mechanism: registrations are of this process's mapping of the file that has the other's memory.
-//! What the other's program does to its mapping is done to this one, so that the driver's notifiers
-//! find it as a change of any client's, and no GPU reaches what the program has unmapped: behind
-//! the address is nothing any more. The pages stay the file's. When the program uses the same part
-//! of the file for other memory, it is mapped here again.
+//! The server repeats the program's change of its mapping on this one. So the driver's notifiers
+//! find it like any client's change, and no GPU reaches memory that the program has unmapped. The
+//! pages stay in the file. When the program uses the same part of the file for other memory, it is
+//! mapped here again.
 //!
 //! `Mapping::taken` guards what is not mapped, and is held over the change of the mapping; a leaf,
 //! apart from the notifiers.

@@ -108,6 +108,6 @@ mod tests {
     fn code_and_abbreviations_end_nothing() {
         assert_eq!(texts("2, 4, ... 64 ms. vkfd waits.").len(), 2);
         assert_eq!(texts("A, e.g. `x`. B\n\n```text\nC. D.\n```\n").len(), 2);
-        assert_eq!(texts("[a](b.c) is. it"), [(1, "a is. it".to_owned())]);
+        assert_eq!(texts("[a](b.c) is `d. E` it"), [(1, "a is `code` it".to_owned())]);
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which calls there are, and where their arguments point.
 //!
-//! The list is of what is offered: a call that is not in it is refused by both sides, so that no
-//! pointer of a guest's ever reaches the host's driver. Sizes and places of KFD's structures come
-//! from the crate `vkfd-uapi`; those of DRM's are by their numbers in `drm.h` and `amdgpu_drm.h`.
+//! The list has the offered calls. Both sides refuse a call that is not in it, so no guest pointer
+//! ever reaches the host's driver. Sizes and places of KFD's structures come from the crate
+//! `vkfd-uapi`; DRM's structures are described by their numbers in `drm.h` and `amdgpu_drm.h`.
 
 use std::mem::{offset_of, size_of};
 
