@@ -76,9 +76,9 @@ enum Command {
     /// The driver's warnings are on stderr, such as a queue that stopped and why; the environment
     /// variable VKFD_LOG set to info or debug shows more, off nothing.
     ///
-    /// Exit code: the program's; 128 and the signal's number if a signal ended it; 125 if this
-    /// command failed, 126 if the program cannot be run, 127 if it does not exist, as with env and
-    /// timeout.
+    /// Exit code: the program's, or 128 and the signal's number if a signal ended it. As with env
+    /// and timeout, 125 means that this command failed, 126 that the program cannot be run, 127
+    /// that it does not exist.
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(Box<run::RunArgs>),
     /// Be the virtio-gpu of a virtual machine, whose ROCm stack runs on a machine of GPUs here

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd run -- PROGRAM ARGUMENTS`: a program on a machine of its own.
 //!
-//! Mechanism: a private directory with what KFD and DRM show in `/sys`, `/dev` and `/proc`; then
+//! Mechanism: a private directory with KFD's and DRM's files in `/sys`, `/dev` and `/proc`; then
 //! the program, with the library that leads these paths there and has the machine (the crate
 //! `vkfd-preload`). This process waits for it, passes signals on to it, and removes the directory.
 
@@ -33,8 +33,8 @@ use vkfd_host::{size, Source, Target};
 use self::directory::PrivateDirectory;
 use self::preset::Preset;
 
-/// Exit codes of `env`, `nohup` and `timeout`: for what is this program's own fault, a program that
-/// cannot be run, and one that is not there.
+/// Exit codes of `env`, `nohup` and `timeout`: for this command's own failure, a program that
+/// cannot be run, and one that does not exist.
 pub const FAILED: u8 = 125;
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;

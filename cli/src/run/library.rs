@@ -2,14 +2,14 @@
 //! The library that is loaded into programs. It is a part of this program ([`EMBEDDED`]) and is
 //! written out when it is needed, because the loader takes files only.
 //!
-//! Mechanism: a file in the user's cache directory, named by what is in it, so that runs share its
+//! Mechanism: a file in the user's cache directory, named by its contents, so that runs share its
 //! pages, and debuggers and profilers still find it afterwards. A file that is there is compared
 //! byte for byte before it is used. Where there is no such directory, or it is not safe, the run's
 //! private directory has the file.
 //!
-//! Safe means that nobody else can put another file in its place between the comparison and the
-//! loader's open: the file and its directory are this user's, and what is around them is this
-//! user's or root's, and others may not write there (or not move what is not theirs).
+//! Safe means that no other user can replace the file between the comparison and the loader's open.
+//! The file and its directory are this user's; the directories above are this user's or root's.
+//! Others may not write there, or not move other users' files.
 //!
 //! A user of a file holds a shared lock on it. A file of another version without a lock is removed
 //! when a new one is written.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Runs a program and waits for it, with its signals: what ends this process from outside is passed
-//! on to it, and this one ends after it, with the code that a shell would give.
+//! Runs a program and waits for it, with its signals: signals that would end this process are
+//! passed on to it. This process ends after it, with the code that a shell would give.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

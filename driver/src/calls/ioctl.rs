@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ioctl entry: which call a command word is, its argument in, its result out.
 //!
-//! As in KFD a command is known by its number, and an argument that is shorter than this driver's
-//! is filled up with zeroes, a longer one cut: old and new clients both work. The one exception is
-//! number 0x28, which is the batch allocation in one form and upstream's profiler in another: there
-//! the whole word counts. The result is copied back also when a call fails, because MAP's and
-//! UNMAP's say how far they came.
+//! As in KFD a command is known by its number. A shorter argument than this driver's is filled up
+//! with zeroes, a longer one cut: old and new clients both work. The one exception is number 0x28,
+//! which is the batch allocation in one form and upstream's profiler in another: there the whole
+//! word counts. The result is copied back also when a call fails, because MAP's and UNMAP's say how
+//! far they came.
 
 use crate::addr::{CpuVa, PAGE};
 use crate::bo::Backing;

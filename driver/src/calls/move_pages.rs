@@ -10,10 +10,9 @@
 //! (EADDRINUSE), and SVM's own moves are of ranges. The invalidation asks for a restore, which
 //! would fault moving pages in, and so would a thread that registers, maps or faults just then. All
 //! of them wait, as SVM does for its own moves: an object's `Moving` is raised under its
-//! reservation, under which faults are. A thread that is asked waits on an object for as long as it
-//! is registered or restored; objects come in the order of their numbers, so that two moves do not
-//! wait for each other. An object that is made meanwhile is not kept, and has its pages where it
-//! finds them.
+//! reservation, under which faults are. MOVE waits on an object for as long as it is registered or
+//! restored. Objects come in the order of their numbers, so that two moves do not wait for each
+//! other. An object that is made meanwhile is not kept, and has its pages where it finds them.
 
 use crate::addr::{block_start, index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 use crate::address_space::Access;

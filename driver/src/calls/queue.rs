@@ -4,8 +4,8 @@
 //! Guarded by the process lock, except that a hardware queue is ended without it: that waits for
 //! the queue.
 //!
-//! A queue's memory must be mapped on its GPU when the queue is made: the ring, both pointers, and
-//! a compute queue's end-of-pipe buffer and save area if it has them. As in KFD, the driver looks
+//! A queue's memory must be mapped on its GPU when the queue is made. That is the ring, both
+//! pointers, and a compute queue's end-of-pipe buffer and save area. As in KFD, the driver looks
 //! for it among the buffer objects first. Then it looks in SVM memory with permanent GPU entries
 //! (GPU_ALWAYS_MAPPED), where ROCR has put the save area since 6.1. KFD also wants each to be a
 //! whole object, and only the save area in SVM (since 6.12; before, it did not check). Here each

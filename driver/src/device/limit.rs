@@ -4,9 +4,9 @@
 //! As in KFD: RAM less 1/64 of it less 1.5 GiB, counted per byte asked for, also where ranges
 //! overlap.
 //!
-//! The driver's own memory is charged as long as it exists, for any owner: its object, files of it,
-//! objects made of those, the events whose signal page it is, a client's mapping ([`ChargedDma`]).
-//! The client's memory is charged as long as it is registered.
+//! The driver's own memory is charged as long as it exists, for any owner. Owners are its object,
+//! files of it, objects made of those, the events on a signal page, and a client's mapping
+//! ([`ChargedDma`]). The client's memory is charged as long as it is registered.
 
 use crate::addr::PhysAddr;
 use crate::errno::{Errno, Error, Reason, Result};

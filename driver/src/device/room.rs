@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Room in a GPU's VRAM: SVM memory gives way to any process's buffer objects, to page tables, and
-//! to other SVM memory, of which there may be a limit of its own.
+//! to other SVM memory. SVM may have a limit of its own.
 //!
 //! The coldest granules go first ([`residency`](crate::residency)), until there is room. Each is
 //! tried once a call, so a call ends. No lock is held meanwhile. Pages that are taken for SVM

@@ -2,10 +2,10 @@
 //! The users' shares of a GPU's few VMIDs, queues and event files.
 //!
 //! KFD runs more processes than there are VMIDs, and more queues than there are hardware queues, in
-//! turns. Here each process has a VMID of its own, and nothing takes turns. So that one user cannot
-//! keep all the others out, the last quarter is only for users that have none: a user that has some
-//! gets more as long as more than a quarter is left. One user alone gets three quarters; of a small
-//! number, each user gets at least one.
+//! turns. Here each process has a VMID of its own, and nothing takes turns. One user must not keep
+//! all the others out. So the last quarter is only for users that have none; another user gets more
+//! as long as more than a quarter is left. One user alone gets three quarters; of a small number,
+//! each user gets at least one.
 
 /// Whether a user that has `own` of `all` may have one more, with `free` left.
 pub const fn allows(all: usize, free: usize, own: usize) -> bool {

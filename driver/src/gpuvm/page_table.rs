@@ -8,10 +8,10 @@
 //! Two steps, so that an invalidation never allocates. [`PageTable::reserve`] makes every table
 //! that a span of addresses needs, down to the last level, and returns [`Leaves`]: where the span's
 //! entries are. A thread that owns the span then writes and clears entries through its `Leaves`
-//! alone, as often as it likes, without a walk and without the tree's lock; a whole 2 MiB block
-//! becomes one huge entry and goes back to small ones without an allocation, because its last-level
-//! table stays. [`PageTable::detach`] and [`PageTable::reap`] take the tables away again, with a
-//! TLB flush between, so that no walker still reads a table that is someone else's page by then.
+//! alone, as often as it likes, without a walk and without the tree's lock. A whole 2 MiB block
+//! becomes one huge entry, and small ones again without an allocation, because its last-level table
+//! stays. [`PageTable::detach`] and [`PageTable::reap`] take the tables away again, with a TLB
+//! flush between, so that no walker still reads a table that is someone else's page by then.
 //!
 //! The tree is guarded by the VM's lock (rank `Vm`). `Leaves` are written under the lock of the
 //! object that owns them. Costs: reserve and detach O(2 MiB blocks of the span); writing
@@ -317,9 +317,9 @@ impl Leaves {
         }
     }
 
-    /// Makes sure that nothing that maps more than a page reaches over page `page` of the span from
-    /// below: a huge entry becomes small ones, a fragment two sides of smaller ones. Every page
-    /// keeps its mapping throughout. At most 512 entries.
+    /// Makes sure that no larger entry reaches over page `page` of the span from below. A huge
+    /// entry becomes small ones, a fragment two sides of smaller ones. Every page keeps its mapping
+    /// throughout. At most 512 entries.
     fn split_at(&self, gpu: &dyn Gpu, page: u64) {
         let at = self.span.start().0 % BLOCK / PAGE + page;
         let within = at % HUGE_PAGES;

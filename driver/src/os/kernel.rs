@@ -354,8 +354,8 @@ static QUEUE: AtomicPtr<bindings::workqueue_struct> = AtomicPtr::new(ptr::null_m
 pub struct System(());
 
 impl System {
-    /// Makes the workqueue, and shows lockdep which locks reclaim may take: from then on an
-    /// allocation under one of them is reported the first time it happens, not only when reclaim
+    /// Makes the workqueue, and shows lockdep the locks that reclaim may take. From then on,
+    /// lockdep reports an allocation under one of them at the first time, not only when reclaim
     /// meets it. There is one at a time.
     pub fn new() -> Result<Self> {
         // Unbound, because restores run for long; freezable, because nothing may run on the GPU

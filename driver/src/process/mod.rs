@@ -354,9 +354,9 @@ impl Process {
         self.fault_work.schedule(self, Duration::ZERO);
     }
 
-    /// One run of the restore: every object that waits now, then the queues go on unless something
-    /// is left; then it runs again, after a pause that doubles up to the limit. O(invalid ranges
-    /// and their pages).
+    /// One run of the restore: every object that waits now. Then the queues go on, unless something
+    /// is left; in that case it runs again, after a pause that doubles up to the limit. O(invalid
+    /// ranges and their pages).
     fn run_restore(self: &Arc<Self>) {
         self.counters.restore_runs.add(1);
         let waiting = self.eviction.lock().waiting();

@@ -2,10 +2,10 @@
 //! Whether a process's queues run, and which of its objects wait for a restore (XNACK off).
 //!
 //! The first invalidation of mapped memory stops all queues of the process on all its GPUs and
-//! schedules the restore; stopped queues are the barrier, the page tables stay as they are. Each
-//! invalidated object is on the waiting list once. The restore worker empties the list and lets the
-//! queues go on when it finds it empty, under the same lock: so an invalidation is either seen by
-//! that look, or stops the queues again.
+//! schedules the restore. Stopped queues are the barrier; the page tables stay as they are. Each
+//! invalidated object is on the waiting list once. The restore worker empties the list, and resumes
+//! the queues when it finds the list empty, under the same lock. So either the worker sees an
+//! invalidation, or the invalidation stops the queues again.
 //!
 //! Objects with ranges that had no memory at their restore are on a second list, once each, as long
 //! as the driver goes on looking for that memory. Their queues run.

@@ -2,8 +2,8 @@
 //! The seam to the device: the driver's requests to the hardware, and the hardware's reports.
 //!
 //! Everything here is a register access or a short handshake. [`Gpu::suspend`] and
-//! [`Gpu::flush_tlb`] are called from invalidations, that is in memory reclaim: they wait for
-//! accesses in flight (bounded by one chunk), and neither allocate nor take a lock that an access
+//! [`Gpu::flush_tlb`] are called from invalidations, that is in memory reclaim. They wait for
+//! accesses in flight (bounded by one chunk). They neither allocate nor take a lock that an access
 //! holds.
 
 use crate::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset};
@@ -15,8 +15,8 @@ use crate::os::Arc;
 /// VMs that had the number before.
 ///
 /// A device works with numbers. It reports with the generation that the queue was made with,
-/// because a report may be under way for longer than its process lives: a late report belongs to no
-/// process, and not to the next owner. Generations come again after 2^24 VMs with the same number.
+/// because a report may outlive its process. A late report belongs to no process, and not to the
+/// next owner. Generations come again after 2^24 VMs with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Vmid(pub u32);
 

@@ -10,10 +10,10 @@
 //! note their pages in the block as *forgotten*, and these are passed over: otherwise an entry
 //! would be left where the next buffer object may be.
 //!
-//! A block is live from when a window's table takes it in until it takes it out ([`super::table`]),
-//! which waits for nobody: a reservation is held as long as a page takes. A thread that still has
-//! the block then finds no state by it, so its work has no effect. There may be another block at
-//! its addresses, with a reservation of its own.
+//! A block is live while a window's table has it ([`super::table`]). Its removal waits for no
+//! thread, because a thread may hold a reservation as long as a page fault takes. A thread that
+//! still has the block then finds no state by it, so its work has no effect. There may be another
+//! block at its addresses, with a reservation of its own.
 //!
 //! While pages are being moved to a GPU ([`Moving`]) nothing is faulted in: to the host, a fault is
 //! the CPU's. It would bring pages back that just moved, or put a page there after the move has

@@ -2,9 +2,9 @@
 //! What is known of a block's pages, and its entries on each GPU.
 //!
 //! Of each page a block knows whether it is *valid* (faulted in, and not invalidated since) or
-//! *missing*, and on each GPU whether there is an *entry*, whether that is *current*, and whether
-//! it is *wanted*: wanted entries must be right as long as the process's queues run (XNACK off, or
-//! ALWAYS_MAPPED). [`BlockState::check`] has the invariants that hold whenever no thread has the
+//! *missing*. On each GPU it knows whether there is an *entry*, whether that is *current*, and
+//! whether it is *wanted*. Wanted entries must be right while the process's queues run (XNACK off,
+//! or ALWAYS_MAPPED). [`BlockState::check`] has the invariants that hold whenever no thread has the
 //! notifier lock:
 //!
 //! 1. Every entry in a page table of the block's addresses is one of [`Map::entries`]: an

@@ -3,15 +3,15 @@
 //! what an invalidation changes there.
 //!
 //! SVM ranges are small or large, split and merge; their notifiers do neither. A window is made
-//! with the first range in it and goes with the last, so there are as many notifiers as 512 MiB of
-//! addresses in use, however many ranges. It is made of *blocks* of 2 MiB, each with its own page
-//! tables on each GPU that uses it, reserved when it is first mapped there: so any pages of it can
-//! be written and cleared later, on any GPU, without an allocation and without a sleeping lock.
+//! with the first range in it and goes with the last. So the number of notifiers is that of the 512
+//! MiB regions in use, for any number of ranges. It is made of *blocks* of 2 MiB, each with its own
+//! page tables on each GPU that uses it, reserved when it is first mapped there. So any of its
+//! pages can be written and cleared later, without an allocation and without a sleeping lock.
 //!
-//! The window's table has, by address, each [`Block`] together with what is known of it
-//! ([`BlockState`]), and it is the only place that has either: a block is live as long as it is in
-//! there, and its state is found by the block itself. A thread that kept a block that has ended
-//! finds nothing by it, also when there is another at its addresses.
+//! The window's table has, by address, each [`Block`] with its state ([`BlockState`]), and nothing
+//! else has either. A block is live as long as it is in the table, and its state is found by the
+//! block itself. A thread that kept a block that has ended finds nothing by it, also when there is
+//! another at its addresses.
 //!
 //! An invalidation of wanted pages stops the queues and asks for a restore; entries of others are
 //! cleared and the TLB is flushed. Entries of memory that is unmapped are cleared in any case, and

@@ -16,7 +16,7 @@
 //! is waited for, one whose callback runs later moves the generation. The other way round, one that
 //! runs in between would be missed by both.
 //!
-//! While an object's memory is being moved to a GPU (`calls::move_pages`) nothing is faulted in: a
+//! While an object's memory is being moved to a GPU (`calls::move_pages`) nothing is faulted in. A
 //! fault would put a page there after the move has passed it, or bring a private page back.
 //!
 //! A range of more than a chunk goes piece by piece under one generation. The caller holds the

@@ -2,10 +2,10 @@
 //! Windows: the interval notifiers of one userptr object.
 //!
 //! Thousands of notifiers make every invalidation of the process walk thousands of tree nodes, and
-//! each costs a registration. So ranges that lie near each other share one: sorted by CPU address,
-//! a gap above the threshold starts a new window, and the threshold doubles until there are at most
-//! [`MAX_WINDOWS`]. What the window's callback learns of the gaps it filters with the range index.
-//! `PerRange` gives each range a notifier of its own, to compare with.
+//! each costs a registration. So ranges that lie near each other share one. In the order of CPU
+//! addresses, a gap above the threshold starts a new window. The threshold doubles until there are
+//! at most [`MAX_WINDOWS`]. What the window's callback learns of the gaps it filters with the range
+//! index. `PerRange` gives each range a notifier of its own, to compare with.
 #![expect(clippy::indexing_slicing, reason = "there is a window for each range")]
 
 use crate::addr::{CpuSpan, CpuVa};

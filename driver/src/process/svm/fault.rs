@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! GPU page faults on SVM memory (XNACK on): a range for what nobody registered, a place for the
+//! GPU page faults on SVM memory (XNACK on): a range for unregistered memory, a place for the
 //! granule, entries for the GPU.
 //!
 //! Where a granule goes follows KFD: to the preferred location, else to the GPU that may have it
@@ -106,9 +106,9 @@ impl Process {
     /// Makes a range of memory that nobody registered: the mapping's at `at`, within a part of its
     /// 2 MiB. False where there is none, or something else has its addresses.
     ///
-    /// Others may unmap parts of that mapping meanwhile and map memory of theirs there. So the look
-    /// is made while a window listens and nobody takes its notes, and again if anything was
-    /// unmapped before the range is there; what is unmapped later is dropped from it. (KFD holds
+    /// Others may unmap parts of that mapping meanwhile and map memory of theirs there. So the
+    /// lookup runs while a window listens and no thread takes its notes. It runs again if anything
+    /// was unmapped before the range is there. Later unmaps are dropped from the range. (KFD holds
     /// the lock of all mappings.)
     fn svm_create(self: &Arc<Self>, at: u64, within: CpuSpan) -> Result<bool> {
         for _ in 0..LOOKS {

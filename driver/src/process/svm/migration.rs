@@ -5,9 +5,9 @@
 //! The driver takes VRAM from its allocator (aligned blocks, so that a whole granule can be one
 //! page-table entry), notes which granule it is for, and offers it. The host moves the pages that
 //! it can, and unused VRAM goes back. Nothing is locked meanwhile. Only faults of the moving pages
-//! wait, and other moves of the same block to a GPU: a thread that uses the memory learns of it as
-//! of any invalidation, and finds out where it is by faulting. So a migration that fails half way
-//! leaves some pages here and some there, each whole.
+//! wait, and other moves of the same block to a GPU. A user of the memory gets an invalidation for
+//! the move, and finds the new place by faulting. So a migration that fails half way leaves some
+//! pages here and some there, each whole.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
