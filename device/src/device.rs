@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! All GPUs of a device process: one fabric, one RAM, an executor a GPU, and a heart.
 //!
-//! The order of starting is what the driver relies on: everything is in place before READY is
-//! written.
+//! The driver relies on the order of starting: everything is in place before READY is written.
 
 use crate::executor::{Executor, Parts};
 use crate::interrupts::{signal, InterruptLine, Names};

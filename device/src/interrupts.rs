@@ -70,7 +70,7 @@ pub struct Table {
     pub vms: BTreeMap<u32, Vmid>,
 }
 
-/// The names of what interrupts are of.
+/// The names of the interrupts' sources.
 #[derive(Default)]
 pub struct Names(Mutex<Table>);
 

@@ -3,9 +3,10 @@
 //! `docs/specs/ivshmem-spec`).
 //!
 //! Messages go from server to client only: an 8-byte little-endian number, with or without a file
-//! descriptor. A client gets, in this order: the version; its own number; -1 with the shared
-//! memory; for every other peer its number with an eventfd a vector, to interrupt it; its own
-//! number with an eventfd a vector, to be interrupted. Here every peer has one vector.
+//! descriptor. A client gets, in this order, the version, its own number, and -1 with the shared
+//! memory. Then come every other peer's number with an eventfd a vector, to interrupt it. Last
+//! comes its own number with an eventfd a vector, to be interrupted. Here every peer has one
+//! vector.
 
 use rustix::io::Errno;
 use rustix::net::{

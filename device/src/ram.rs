@@ -166,7 +166,7 @@ impl Bus for GuestRam {
     }
 
     fn lost(&self, pa: PhysAddr, _write: bool) {
-        // The file was truncated, or the host has no memory: nothing that waiting would mend soon.
+        // The file was truncated, or the host has no memory: waiting would not help.
         tracing::warn!(%pa, "guest RAM cannot be touched");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

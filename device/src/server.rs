@@ -2,8 +2,8 @@
 //! The server: what outlives device processes.
 //!
 //! It makes the memory of the BARs and the eventfds, hands them to QEMU and to the device process,
-//! numbers device processes (epochs), and ends one for certain: SIGKILL, then wait for the process
-//! itself, then DEAD. Only after that the next one gets the memory.
+//! and numbers device processes (epochs). It ends a device process for certain: SIGKILL, then wait
+//! for the process itself, then DEAD. Only after that the next one gets the memory.
 //!
 //! One thread, one poll loop, nothing shared. A device process ends when it dies, when a guest's
 //! driver asks for it, or when a QEMU that had one of the GPUs has gone. It is started while there

@@ -2,7 +2,7 @@
 //! A software GPU behind real page tables.
 //!
 //! The GPU sees memory only through page tables in its VRAM ([`pte`]), in the format of AMD's gfx9,
-//! and caches translations until they are flushed: a driver that leaves a stale entry corrupts
+//! and caches translations until they are flushed. A driver that leaves a stale entry corrupts
 //! memory, as it would with hardware. It runs SDMA, AQL and PM4 queues, one thread each, and
 //! kernels of AMD's machine code (`vkfd_cu`) on as many threads as there are processors. It knows
 //! nothing of the driver: it reaches system memory through [`Bus`] and the driver through

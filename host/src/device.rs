@@ -86,7 +86,7 @@ impl InterruptLine {
     /// The VM of an address space.
     fn vm(&self, vmid: vkfd_gpu::Vmid) -> Vmid {
         let vm = self.vms.get(vmid.0 as usize).map_or(0, |vm| vm.load(Ordering::Acquire));
-        // Without a queue nothing comes from there but what a test says.
+        // Without a queue, only a test reports from there.
         if vm == 0 {
             Vmid(vmid.0)
         } else {

@@ -4,7 +4,7 @@
 //!
 //! A shared mapping, anonymous or of the machine's [`DeviceFile`], with a pinned frame for each
 //! page. The client's view is a second mapping of the same pages, made by mremap with an old size
-//! of zero, so no file descriptor is held and the pages live as long as either mapping. 2 MiB and
+//! of zero. So no file descriptor is held, and the pages live as long as either mapping. 2 MiB and
 //! more are aligned to 2 MiB, so that their frames can form huge entries.
 
 use crate::device_file::DeviceFile;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Files that calls give to the program: buffers as memfds, SMI events as one end of a socket pair.
 //!
-//! Both are real descriptors: they can be duplicated, polled and closed by whatever means. That one
-//! has been closed shows in what the kernel keeps of it. A buffer's file is locked (flock) through
-//! the description that the program has, so that the lock goes when the last duplicate is closed;
-//! we look when the next file is made or taken, or memory is short or asked about, and memory of
-//! closed files is given back then. An event socket's other end says so itself.
+//! Both are real descriptors: they can be duplicated, polled and closed by whatever means. The
+//! kernel's state of a file shows that it has been closed. A buffer's file is locked (flock)
+//! through the program's description, so that the lock goes when the last duplicate is closed. The
+//! host checks the locks when the next file is made or taken, and when memory is short or queried.
+//! It gives memory of closed files back then. An event socket's other end says so itself.
 //!
 //! Limits: a buffer's file has its size, for lseek, but not its contents: it cannot be mapped. It
 //! stands for the buffer only in this process.

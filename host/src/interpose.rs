@@ -7,7 +7,7 @@
 //! raw system call), end. A library that does not want that does not turn the feature on; whether
 //! the hooks are in effect is found out at run time ([`interposed`]).
 //!
-//! Together with userfaultfd the hooks announce only what that cannot show: mprotect,
+//! Together with userfaultfd the hooks announce only changes without an event: mprotect,
 //! `MADV_PAGEOUT`, and that memory is unmapped which cannot be registered there, such as a file
 //! that is mapped shared and read-only.
 //!

@@ -2,8 +2,8 @@
 //! The user host: the driver inside the client's own process, on ordinary CPU memory.
 //!
 //! A module names only those of lower floors (`cargo xtask stray` checks that; the floors are in
-//! `xtask/src/rooms.rs`). Where the process's memory asks something of what has moved pages, it
-//! does so through a trait (`mm::elsewhere`).
+//! `xtask/src/rooms.rs`). The process's memory makes requests to the mover of its pages through a
+//! trait (`mm::elsewhere`).
 //!
 //! | module | what |
 //! | --- | --- |

@@ -4,7 +4,7 @@
 //!
 //! What is there already is left out ([`present`]). MADV_POPULATE checks permissions and page
 //! presence as an access would, and reading breaks no copy-on-write. Where `process_madvise` does
-//! not take that advice for oneself (Linux before 6.13, some sandboxes) it is one `madvise` a
+//! not take that advice for oneself (Linux before 6.13, some sandboxes), it is one `madvise` a
 //! piece; where there is no MADV_POPULATE at all (before 5.14) only the mappings' permissions are
 //! checked, because an access through a live frame faults the page in anyway.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is behind devices: a machine in this process ([`crate::machine`]), or the host's, to which
-//! calls are forwarded ([`crate::forwarded`]).
+//! The machine behind devices: one in this process ([`crate::machine`]), or another to which calls
+//! are forwarded ([`crate::forwarded`]).
 
 use libc::{c_int, c_void};
 use std::io;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The library that `vkfd run` loads into a program (LD_PRELOAD). The program finds `/dev/kfd`,
-//! render nodes, and the topology in sysfs, and has a machine of its own behind them: the driver
-//! and its GPUs, in its process, from the first open on. Instead it may be one that processes share
+//! render nodes, and the topology in sysfs. It has a machine of its own behind them: the driver and
+//! its GPUs, in its process, from the first open on. Instead it may be one that processes share
 //! (`vkfd serve`), or, in a guest, the host's.
 //!
 //! | module | what |
@@ -21,13 +21,13 @@
 //! # How it keeps out of the way
 //!
 //! A path that is none of ours costs a comparison, a descriptor one atomic load; then libc's
-//! function is called with what the caller passed. What is read from sysfs are real files, so
+//! function is called with the caller's arguments. What is read from sysfs are real files, so
 //! nothing of reading is emulated. Descriptors of devices are real ones, of the file that has all
 //! memory that a client maps ([`vkfd_host::device_file`]).
 //!
 //! The driver's threads and this library call libc through the same hooks, with paths and
 //! descriptors of no device, so there is no recursion to guard against. No lock is held while libc
-//! or the driver is called, and none in the hooks' own fast paths: they may be called from malloc,
+//! or the driver is called, and none in the hooks' own fast paths. Hooks may be called from malloc,
 //! from constructors, and in a child between fork and exec.
 //!
 //! # Limits

@@ -2,7 +2,7 @@
 //! What fuzz targets run: any bytes as messages, and as what a guest does with a device.
 //!
 //! [`device`] makes plausible commands of the bytes, since random ones get no further than the
-//! first check: numbers come from small sets that contain what exists, what nearly does, and the
+//! first check. Numbers come from small sets of existing objects, nearly existing ones, and the
 //! ends of ranges. After each input nothing must be left. [`forward()`] does the same with contexts
 //! whose calls are forwarded.
 

@@ -53,7 +53,7 @@ pub(crate) struct Compute {
 /// Kernel objects of which a queue remembers which kernel they are.
 const KNOWN: usize = 16;
 
-/// A kernel object that was launched: where it is, what it was, and which kernel that is.
+/// A launched kernel object: its address, its contents, and its kernel.
 #[derive(Clone, Copy)]
 struct Known {
     object: u64,

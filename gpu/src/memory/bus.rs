@@ -46,9 +46,9 @@ pub trait Bus: Send + Sync {
     /// [`BusError`], which faults the access.
     fn resolve(&self, pa: PhysAddr, max: usize, write: bool) -> Result<HostSpan, BusError>;
 
-    /// An access is about to begin. Returns when the page tables are as all changes of memory have
-    /// it that were over by now, for who asked the GPU for the access may have made them. Runs
-    /// outside any access, each time: it must be quick where nothing is changing.
+    /// An access is about to begin. Returns when the page tables reflect all changes of memory that
+    /// were over by now, because the requester of the access may have made them. Runs outside any
+    /// access, each time: it must be quick where nothing is changing.
     fn settle(&self) {}
 
     /// `pa` will be resolved soon: a chance to fetch what that reads. A hint; it does nothing else.

@@ -2,7 +2,7 @@
 //! VRAM: one GPU's own memory, a memfd mapped shared.
 //!
 //! The host maps the same file for CPU access, and queue threads of every GPU in the fabric touch
-//! it at the same time; so there are no references into it, only copies and word accesses. Every
+//! it at the same time. So there are no references into it, only copies and word accesses. Every
 //! offset is checked against the size. The memfd is sealed against resizing; memory is allocated as
 //! it is touched, and a machine that has none left shows as [`VramError::Unbacked`].
 

@@ -90,7 +90,7 @@ impl Worker {
         let Some(window) = self.window(piece.memory) else { return };
         let vram = window.mapped(window.offset(piece.at), piece.span.bytes());
         let target = std::ptr::with_exposed_provenance_mut(index(vram.start().0));
-        // SAFETY: VRAM is only accessed raw, and these pages are the client's, who discards them.
+        // SAFETY: VRAM is only accessed raw, and these pages are the client's, which discards them.
         let _ = unsafe { vkfd_gpu::raw::fill(target, 0, index(vram.bytes())) };
     }
 

@@ -25,14 +25,14 @@ const ANNOUNCED: usize = 64;
 /// near to each other are noted as one.
 const OTHERS: usize = 256;
 
-/// From where the first begins to where the last ends.
+/// From the beginning of the first to the end of the last.
 fn hull(one: CpuSpan, other: CpuSpan) -> CpuSpan {
     CpuSpan::between(one.start().min(other.start()), one.end().max(other.end()))
 }
 
 struct State {
     announced: [Option<CpuSpan>; ANNOUNCED],
-    /// Unannounced ones, and when they were told of last.
+    /// Unannounced ones, and the time of their last report.
     others: [Option<(CpuSpan, Instant)>; OTHERS],
 }
 
@@ -60,7 +60,7 @@ impl LateDiscards {
         Announced { late: self, place }
     }
 
-    /// The discard of `gone` was told of. O(1).
+    /// The discard of `gone` was reported. O(1).
     pub(crate) fn expect(&self, gone: CpuSpan) {
         let now = Instant::now();
         let mut state = self.state();

@@ -128,15 +128,15 @@ pub(crate) fn can_move() -> io::Result<bool> {
     Descriptor::probe()
 }
 
-/// How long the worker stays awake for the next request, and who made a small one for its answer:
-/// about as long as moving 2 MiB takes. To be woken up takes a good part of that where an idle
-/// processor has to be.
+/// How long the worker stays awake for the next request, and the requester of a small one for its
+/// answer: about as long as moving 2 MiB takes. To be woken up takes a good part of that where an
+/// idle processor has to be.
 const AWAKE: Duration = Duration::from_micros(500);
 
 /// Events after which whatever had begun has been read, unless many threads sleep in it.
 const UNREAD: u64 = 256;
 
-/// A request for as many bytes is moved by two threads together, for which whoever made it leaves
+/// A request for as many bytes is moved by two threads together, and the requesting thread leaves
 /// them a processor.
 const LARGE: u64 = 128 << 10;
 
@@ -277,7 +277,7 @@ impl Mover {
         Ok(mover)
     }
 
-    /// A thread of the mover's has begun. Not told by a channel, whose end frees: the collector
+    /// One of the mover's threads has begun. Not told by a channel, whose end frees: the collector
     /// must not from here on.
     fn begun(&self) {
         self.keep_stack();
@@ -338,7 +338,7 @@ impl Mover {
         let mut moved = placed.moved;
         if !placed.shared.is_empty() {
             // Shared with a child until they are written to: have them copied as a write would. Not
-            // by the worker, who must wait for no page.
+            // by the worker, which must wait for no page.
             for span in &placed.shared {
                 let _ = sys::madvise(span.start().0, span.bytes(), libc::MADV_POPULATE_WRITE);
             }
@@ -395,8 +395,8 @@ impl Mover {
         self.ring.settle();
     }
 
-    /// Waits until the driver was told of the changes of all calls that have returned. Their events
-    /// were read, so they are being passed on, or in the ring, or dealt with.
+    /// Waits until the driver was notified of the changes of all calls that have returned. Their
+    /// events were read, so they are being passed on, or in the ring, or dealt with.
     pub(crate) fn settle_told(&self) {
         while self.reading.load(Ordering::SeqCst) {
             std::thread::yield_now();
@@ -405,9 +405,9 @@ impl Mover {
     }
 
     /// Runs `f` with the runs while no change that has begun is unread, and none that begins is
-    /// read: whoever makes one sleeps until `f` is over. What `f` does through the descriptor thus
-    /// comes before any such change, or fails with EAGAIN. Does not allocate; `f` must change no
-    /// registered mapping, or it waits for itself.
+    /// read: a thread that makes one sleeps until `f` is over. What `f` does through the descriptor
+    /// thus comes before any such change, or fails with EAGAIN. Does not allocate; `f` must change
+    /// no registered mapping, or it waits for itself.
     fn undisturbed<R>(&self, f: impl FnOnce(&mut places::Runs<'_>) -> R) -> R {
         loop {
             let mut runs = self.places.lock();

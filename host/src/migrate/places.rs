@@ -28,7 +28,7 @@ pub(super) struct Run {
     pub(super) memory: u32,
     /// The CPU uses it in place.
     pub(super) coherent: bool,
-    /// Who touches it and has no page-table entry waits.
+    /// A thread that touches it without a page-table entry waits.
     pub(super) sealed: bool,
 }
 

@@ -93,7 +93,7 @@ impl SharedCopy {
     }
 
     /// Copies what is left of the first `bytes`, none of which are fewer than were offered, and
-    /// waits for who copies. False when something could not be touched.
+    /// waits for the copying thread. False when something could not be touched.
     pub(super) fn end(&self, bytes: u64) -> bool {
         let steps = bytes / STEP;
         self.steps.store(steps, Ordering::SeqCst);

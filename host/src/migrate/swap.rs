@@ -13,7 +13,7 @@ use crate::sys;
 use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 use vkfd_sabotage::Switch;
 
-/// A mapping that is to replace one of the client's.
+/// A mapping that will replace a mapping of the client.
 #[derive(Debug)]
 pub(super) struct Staged {
     span: CpuSpan,
@@ -51,7 +51,7 @@ impl Mover {
         Some(span)
     }
 
-    /// An empty mapping: who touches it waits.
+    /// An empty mapping: a thread that touches it waits.
     pub(super) fn stage_empty(&self, bytes: u64, prot: i32) -> Result<Staged, i32> {
         if prot == STANDING && bytes <= self.empty.bytes() {
             let at = self.empty.start();

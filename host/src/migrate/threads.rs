@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn every_thread_has_a_descriptor_where_its_thread_pointer_is() {
         let threads = &mut Threads::open().unwrap();
-        // In turn one and three threads, so that who comes is another's successor, and all at the
-        // same number.
+        // In turn one and three threads, so that each new thread is another's successor, and all at
+        // the same number.
         for round in 0..20 {
             let there = Barrier::new(round % 2 * 2 + 2);
             let own_pages = std::thread::scope(|scope| {

@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// As [`Worker::move_to_system`] for memory that the driver has been told of.
+    /// As [`Worker::move_to_system`] for memory that was reported to the driver.
     pub(super) fn chunk_to_system(&mut self, chunk: CpuSpan) -> u64 {
         let mut moved = 0;
         let mut at = chunk.start();

@@ -10,7 +10,7 @@
 use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity, CpuSet, Pid};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Who is to be beside whom.
+/// The two threads that share a processor.
 pub(super) struct Together {
     /// The collector's thread number.
     collector: AtomicI32,

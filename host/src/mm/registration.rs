@@ -169,7 +169,7 @@ impl Mm {
         }
     }
 
-    /// Memory of `span` has gone from where it was, or moved: its registration for events is lost.
+    /// Memory of `span` has gone from its addresses, or moved: its registration for events is lost.
     pub(crate) fn registration_lost(&self, span: CpuSpan) {
         self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, told| {
             told.mark_unregistered();

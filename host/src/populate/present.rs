@@ -5,11 +5,11 @@
 //! Mechanism: the ioctl PAGEMAP_SCAN of `/proc/self/pagemap` (Linux 6.7) names the runs of present
 //! pages of an interval, PROCMAP_QUERY of `/proc/self/maps` (6.11) the mapping of an address. The
 //! pieces of a batch are looked at in the order of their addresses, those that lie near each other
-//! in one call. A piece counts as there only if private anonymous memory, or shared memory without
-//! a file system (memfd, shared anonymous: a guest's RAM), with the permission wanted is behind
-//! every page of it. Writing to a page of a file system may have to find room first, and can fail.
-//! That a page may still be shared by copy-on-write does not matter on this host: the GPU reaches
-//! it through its CPU address.
+//! in one call. A piece counts as present only if every page of it has memory with the wanted
+//! permission. The memory must be private anonymous, or shared without a file system (memfd, shared
+//! anonymous: a guest's RAM). Writing to a page of a file system may have to find room first, and
+//! can fail. That a page may still be shared by copy-on-write does not matter on this host: the GPU
+//! reaches it through its CPU address.
 //!
 //! Limits: on an older kernel, or without /proc, nothing counts as there, and everything is
 //! populated.
@@ -102,8 +102,8 @@ impl Present {
             });
             let (cluster, others) = left.split_at(1 + near.count());
             left = others;
-            // Each scan answers for what it came past; a piece that goes on behind that is asked
-            // for again from its start. One with more runs than fit is not all there.
+            // Each scan answers for the addresses that it passed; a piece that goes on behind that
+            // is asked for again from its start. One with more runs than fit is not all there.
             let (mut at, mut next) = (*start, 0);
             while next < cluster.len() {
                 let Some((mut found, until)) = self.scan(at, end, access, &mut regions) else { return };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! sigaction and signal for SIGSEGV and SIGBUS: once the GPU has a handler for its accesses to
-//! memory that may go, it keeps its place, and the program's gets the faults that are the
-//! program's.
+//! memory that may go, that handler stays first. The program's handler gets the program's own
+//! faults.
 
 use crate::real;
 use libc::c_int;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The record of calls on devices: a line per call, as text or JSON, each written with one write to
-//! a file opened for appending, so that threads and processes of one run share a file. Without a
+//! The record of calls on devices: a line per call, as text or JSON. Each is written with one write
+//! to a file opened for appending, so threads and processes of one run share a file. Without a
 //! trace a call costs one load of a pointer more.
 
 mod decode;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! KFD's calls that the client library does not wrap in the form that a context needs: memory at an
-//! address of the context, queues whose rings are the guest's, events by number.
+//! KFD's calls in the form that a context needs, which the client library does not wrap. They are
+//! memory at an address of the context, queues with the guest's rings, and events by number.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
