@@ -289,7 +289,7 @@ impl Memory {
         self.place(range)
     }
 
-    /// Maps anew over what is there, in one call: zeroes, or what the file has.
+    /// Maps anew over the old mapping, in one call: zeroes, or what the file has.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ use crate::Verdict;
 /// So many suites notice each kind of damage.
 const WITNESSES: usize = 3;
 
-/// A sabotage without what it is limited to: any broken operation is one kind.
+/// A sabotage without its limits: any broken operation is one kind.
 fn kind(sabotage: &str) -> &str {
     sabotage.split('=').next().unwrap_or(sabotage)
 }

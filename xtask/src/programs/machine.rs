@@ -217,7 +217,8 @@ impl Vkfd {
         let output = command.stdin(Stdio::null()).output().context("run timeout (coreutils)")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = output.status.code();
-        // 124 is timeout's own for what it had to end, 137 for what would not end then.
+        // 124 is timeout's own for a program that it had to end, 137 for one that would not end
+        // then.
         let hung = matches!(code, Some(124 | 137));
         Ok(Ran { code, stdout: text(&output.stdout), stderr: text(&output.stderr), hung })
     }

@@ -9,7 +9,7 @@
 //! ([`controls`]).
 //!
 //! Limits: only programs that the expectation file names are run, unless `--only` asks for others.
-//! Debian 12 is what the packages come from, and Debian 13, in a root of its own ([`root`]).
+//! The packages come from Debian 12 and from Debian 13, in a root of its own ([`root`]).
 
 mod cache;
 mod catch;
@@ -65,7 +65,7 @@ use crate::clients::packages;
 use crate::vm::others::Like;
 use crate::Verdict;
 
-/// Run test programs that others wrote under `vkfd run`, and compare with what is expected
+/// Run test programs that others wrote under `vkfd run`, and compare with the expectations
 ///
 /// Installs Debian packages that are missing (as root), takes the suites' sources from `--sources`
 /// or from Debian, compiles the programs that xtask/programs/SUITE.toml names, runs each on a
@@ -169,7 +169,7 @@ const SUITES: &[&dyn Suite] = &[
     &iree::Iree,
 ];
 
-/// A suite with what it needs.
+/// A suite with its sources and expectations.
 struct Ready {
     suite: &'static dyn Suite,
     found: Unpacked,

@@ -5,10 +5,10 @@
 //! Mechanism: apt gets the packages with all that they need from the archive that the machine uses
 //! anyway ([`crate::apt`]). They are unpacked and not configured: the programs here need libraries
 //! in the places where the loader looks, and no more. A file in dpkg's form says what is unpacked,
-//! so that apt gets the next ones without what is there. What a package needs and no suite has is
-//! said to be there; a suite of tests brings something in its place. A program is started in a
-//! mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd`, a directory to
-//! work in and the source that the program is, if it is not compiled.
+//! so that apt gets the next ones without packages that are there. What a package needs and no
+//! suite has is said to be there; a suite of tests brings something in its place. A program is
+//! started in a mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd`, a
+//! directory to work in and the source that the program is, if it is not compiled.
 //!
 //! Limits: a user that is not root needs user namespaces.
 
@@ -23,7 +23,7 @@ use super::cache::Cache;
 use crate::apt::{quiet, Apt};
 use crate::lock;
 
-/// Where apt looks for what a suite lacks: Debian's experimental holds changes to sid.
+/// Where apt looks for a suite's missing packages: Debian's experimental holds changes to sid.
 const BELOW: &[(&str, &str)] = &[("experimental", "sid")];
 /// Packages, with their versions, that others need and no suite has.
 const ABSENT: &[(&str, &str, &str)] = &[("experimental", "libamd-smi26", "7.2.4")];
