@@ -194,7 +194,7 @@ struct Call<'a, T: Operations> {
 }
 
 impl<T: Operations> Call<'_, T> {
-    /// Finds out which of `pages` are there, and faults in what has not all of `flags`.
+    /// Finds out which of `pages` are there, and faults in those that lack any of `flags`.
     fn run(&self, pages: Range<usize>, flags: usize, pfns: &mut [Pfn]) -> Result {
         let part = &mut pfns[pages.clone()];
         // Some flags would be carried over.

@@ -26,7 +26,7 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_driver::sabotage::FailPoint;
 
-/// Sets `vma` up, as what the process has at the mapping's offset. EBADF in another process than
+/// Sets `vma` up for the process's memory at the mapping's offset. EBADF in another process than
 /// the one that opened the file, EINVAL for a mapping that is private and can be written to: its
 /// writes would not reach the GPU. libhsakmt makes private mappings of VRAM without access, to keep
 /// the addresses. Such a mapping is accepted, and can never be made writable, as in amdgpu.
@@ -131,7 +131,7 @@ enum Kept {
         /// Never looked at.
         _memory: Arc<VramMemory>,
     },
-    /// The memory, with what is charged for it. Its pages have references of the area's as well.
+    /// The memory, with its charge. Its pages have references of the area's as well.
     Dma {
         /// Never looked at.
         _memory: Arc<dyn DmaMemory>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What fuzz targets run: any bytes as messages, and as what a guest does with a device.
+//! The fuzz targets' code: any bytes as messages, and as a guest's actions on a device.
 //!
 //! [`device`] makes plausible commands of the bytes, since random ones get no further than the
 //! first check. Numbers come from small sets of existing objects, nearly existing ones, and the

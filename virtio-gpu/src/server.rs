@@ -180,7 +180,7 @@ impl Backing {
     }
 }
 
-/// Writes an answer to where the guest wants it. Bytes that had room.
+/// Writes an answer to the guest's address for it. Bytes that had room.
 fn scatter(memory: &GuestMemoryMmap, room: &[(GuestAddress, usize)], mut answer: &[u8]) -> u32 {
     let mut written = 0_u32;
     for (at, length) in room {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd bench compute`: how fast the software GPU computes, by what the host does itself.
+//! `vkfd bench compute`: the software GPU's speed of computing, relative to the host's own.
 //!
 //! The first rows are of the engine by itself: one wave on one thread, on memory without a driver.
 //! The others are of launches through the driver, with all threads. Each yardstick runs in the same

@@ -2,7 +2,7 @@
 //! Random sequences on a real machine in this process, through the client library, on real memory:
 //! the flat model holds each CPU page's content and mapping, each buffer's list of ranges. What a
 //! GPU reads is compared with it page by page, what a GPU writes shows in it, in every alias, and
-//! an access to what is gone must fault.
+//! an access to lost memory must fault.
 //!
 //! What the notification source may or may not show (a protection, a mapping that came back) makes
 //! a range *unsure* until it is mapped again: an access to it may fault, but if it does not, it
@@ -32,7 +32,7 @@ pub enum Op {
     Unmap(Piece),
     /// mmap where nothing is.
     MapAgain(Piece),
-    /// mmap over what is there.
+    /// mmap over existing memory.
     Replace(Piece),
     /// mremap elsewhere.
     Remap(Piece),

@@ -123,7 +123,7 @@ struct Found {
 }
 
 impl Found {
-    /// What was written must be what is seen.
+    /// Readers must see the written data.
     fn look(&mut self, seen: u64, written: u64, who: impl FnOnce() -> String) {
         if seen != written {
             self.lost += 1;

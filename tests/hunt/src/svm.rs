@@ -52,7 +52,7 @@ pub enum Op {
     Unmap(Piece),
     /// mmap where nothing is.
     MapAgain(Piece),
-    /// mmap over what is there.
+    /// mmap over existing memory.
     Replace(Piece),
     /// MADV_DONTNEED.
     Discard(Piece),

@@ -15,7 +15,7 @@ use crate::protocol::PAGE;
 const RING_BYTES: u64 = 1 << 16;
 const PACKET_BYTES: u64 = 64;
 
-// What is where in the page beside the ring: the queue's pointers, a signal, arguments, a result.
+// The layout of the page beside the ring: the queue's pointers, a signal, arguments, a result.
 const READ_POINTER: u64 = 0x80;
 const SIGNAL: u64 = 0x100;
 const ARGUMENTS: u64 = 0x200;

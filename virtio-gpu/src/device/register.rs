@@ -7,7 +7,7 @@
 //! | [`Method::PerRange`] | one for each run, and one more to map it | what the batch form was made against |
 //! | [`Method::Remap`] | one, after an `mremap` for each run into one range | a mapping for each run; the system allows 65,530 of them to a process (`vm.max_map_count`) |
 //!
-//! The last is what virglrenderer does with a KFD that has no batch form.
+//! virglrenderer does the last with a KFD that has no batch form.
 
 use std::ffi::c_void;
 use std::io;

@@ -137,7 +137,7 @@ impl Ram {
     /// Does to this process's mapping what a note says of the other's.
     ///
     /// # Errors
-    /// EINVAL for what is none of its memory, or the system's.
+    /// EINVAL for memory that is not its own, or the system's error.
     pub fn note(&self, note: &Note) -> Result<(), i32> {
         let region = self.regions.first().ok_or(libc::EINVAL)?;
         region.mapping.note(note)

@@ -180,8 +180,8 @@ impl Joined {
         self.notes().spans.retain(|span| span.resource != resource);
     }
 
-    /// Whether the memory at `address` that is at `offset` of the file is where it was registered,
-    /// and has not been moved there.
+    /// Whether the memory at `address` that is at `offset` of the file is still at its registered
+    /// address, and has not been moved there.
     pub(super) fn is_in_place(&self, address: u64, offset: u64) -> bool {
         let is =
             |span: &Span| span.start <= address && address < span.end && span.offset + (address - span.start) == offset;

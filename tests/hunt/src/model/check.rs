@@ -85,7 +85,7 @@ impl World {
         Ok(())
     }
 
-    /// The driver's own word for each range of what is mapped.
+    /// The driver's own state of each mapped range.
     fn check_ranges(&self) -> Verdict {
         for object in self.objects.iter().filter(|o| o.is_mapped()) {
             let Kind::Userptr { ranges, .. } = &object.kind else { continue };

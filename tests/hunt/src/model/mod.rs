@@ -147,7 +147,7 @@ impl Shape {
         Self { pages: 2560, slot_pages: 256, slots: 16, longest: 1300, gpus: 1, ..Self::default() }
     }
 
-    /// Ranges longer than what is faulted in at a time.
+    /// Ranges longer than one step of faulting in.
     #[must_use]
     pub fn long() -> Self {
         Self { pages: 40_000, slot_pages: 128, slots: 64, longest: 36_000, gpus: 1, ..Self::default() }

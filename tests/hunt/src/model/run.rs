@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits for the restore; the model looks again at what is invalid and mapped.
+    /// Waits for the restore; the model looks again at invalid mapped ranges.
     pub fn settle(&mut self) -> Verdict {
         ensure!(self.rig.settle(), "the queues stay stopped: {:?}", self.rig.info());
         self.rig.memory.arm(None);

@@ -92,7 +92,7 @@ impl Bo {
 }
 
 impl Forward {
-    /// Where pieces are, in order, and the objects that keep them there. EINVAL for what is not
+    /// Where pieces are, in order, and the objects that keep them there. EINVAL for anything but
     /// whole pages of the context's memory.
     fn ranges(&self, pieces: &[Piece], bytes: u64) -> Result<(Vec<UserptrRange>, Vec<Owner>), i32> {
         let (mut ranges, mut owners) = (Vec::new(), Vec::new());

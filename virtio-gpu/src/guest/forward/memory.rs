@@ -455,8 +455,7 @@ unsafe fn replace(transport: &dyn Transport, start: u64, end: u64, protection: i
 }
 
 /// Has every page of a new mapping be there. Linux's virtio-gpu finds the page of a fault by its
-/// distance from where the mapping begins, which is another place once a program has unmapped a
-/// part of it.
+/// distance from the mapping's start, which changes once a program has unmapped a part of it.
 ///
 /// # Safety
 /// The range is mapped readable.

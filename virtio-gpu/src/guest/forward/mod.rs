@@ -322,7 +322,7 @@ impl Drop for Process {
 /// Reads the program's memory.
 ///
 /// # Errors
-/// EFAULT for what is none.
+/// EFAULT for other memory.
 ///
 /// # Safety
 /// `to` is no part of it. What others write there gives racy contents.
