@@ -83,7 +83,7 @@ pub use compute_queue::{ComputeQueue, Launch, MAX_ARGS};
 pub use copy_queue::CopyQueue;
 pub use dev_kfd::DevKfd;
 #[cfg(feature = "embedded")]
-pub use embedded::{DriverOptions, Embedded, Machine, MachineOptions, Source, Target};
+pub use embedded::{Confined, DriverOptions, Embedded, Machine, MachineOptions, Source, Target};
 pub use error::{ClientError, Errno, RangeError, RangeFault, Result};
 pub use fence::Fence;
 pub use kernel::Kernel;

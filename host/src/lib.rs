@@ -17,8 +17,10 @@
 //! | [`device_file`], [`description`] | for programs that open devices by path: one file with all memory, and a machine in words |
 //! | [`size`], `memory_left`, `system` | sizes as people write them; how much memory there is for this process; what the system lets the host do |
 //! | [`per_process`] | what a forked child does not inherit |
+//! | [`grants`], [`confined`] | for guests and programs elsewhere: the memory of this process that they may have, and a machine that gives them no other |
 //! | [`machine`] | GPUs and driver put together: what programs use |
 
+pub mod confined;
 pub mod description;
 pub mod device;
 pub mod device_file;
@@ -26,6 +28,7 @@ pub mod dma;
 mod error;
 mod files;
 pub mod frame;
+pub mod grants;
 pub mod interpose;
 mod interposed;
 pub mod machine;
@@ -47,8 +50,10 @@ mod target;
 pub mod uffd;
 pub mod watch;
 
+pub use confined::Confined;
 pub use description::Description;
 pub use error::HostError;
+pub use grants::{Grant, Grants};
 pub use machine::{KfdFile, Machine, MachineOptions, RenderFile};
 pub use memory_left::memory_left;
 pub use shape::Shape;

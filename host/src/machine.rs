@@ -293,10 +293,15 @@ impl Machine {
     /// # Errors
     /// The errno.
     pub fn open(&self) -> Result<KfdFile, i32> {
+        let memory = os::arc(ProcessMemory::with_gpus(self.inner.mm, self.gpus())).map_err(|e| e.errno.0)?;
+        self.open_with(memory)
+    }
+
+    /// Opens the device for a process with this memory.
+    pub(crate) fn open_with(&self, memory: Arc<dyn AddressSpace>) -> Result<KfdFile, i32> {
         if !self.inner.mm.is_current() {
             return Err(libc::EBADF);
         }
-        let memory = os::arc(ProcessMemory::with_gpus(self.inner.mm, self.gpus())).map_err(|e| e.errno.0)?;
         let process = self.inner.kfd.open(memory).map_err(|e| e.errno.0)?;
         Ok(KfdFile { process, inner: self.inner.clone() })
     }

@@ -124,6 +124,7 @@ switches! {
         FirstOnly = "first_only": "Only the first range is registered, again and again.";
         FreedEarly = "freed_early": "What is registered is freed as soon as it is mapped.";
         EarlyFence = "early_fence": "Fences are answered before the work.";
+        WholeMemory = "whole_memory": "A context's process has all memory of the host's process, as a program's own has.";
     }
     /// The instruction tables, as one thread sees them.
     Isa = "isa" {

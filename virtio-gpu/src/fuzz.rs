@@ -9,7 +9,7 @@
 mod forward;
 
 use std::cell::RefCell;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use crate::device::ram::Part;
 use crate::device::window::Window;
@@ -73,7 +73,7 @@ fn rig() -> Option<Rig> {
     let mut options = Options { window: WINDOW_PAGES * PAGE, ..Options::default() };
     options.machine.vram = 16 << 20;
     let device = Device::new(options).ok()?;
-    let ram = Window::new(RAM_PAGES * PAGE).ok()?;
+    let ram = Window::new(RAM_PAGES * PAGE, &Arc::default()).ok()?;
     let part = Part { address: 0, bytes: RAM_PAGES * PAGE, file: ram.file(), offset: 0 };
     let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
     *table = table.replaced(&[part], device.window().file()).ok()?;

@@ -13,6 +13,7 @@ use vkfd_virtio_gpu::bare::{fence, scattered, Guest, Library, PAGE, RAM_AT, RAM_
 use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::protocol::control::Command;
 use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;
+use vkfd_virtio_gpu::protocol::hsakmt::query::Query;
 use vkfd_virtio_gpu::protocol::hsakmt::{shared, Request};
 
 const COUNT: u64 = 64;
@@ -98,4 +99,25 @@ fn a_program_whose_calls_are_forwarded_notices() {
     assert_eq!(forwarded_copy(Switch::LastRange.into()), Ok(Some(last / 8)), "the last range of a list");
     assert!(matches!(forwarded_copy(Switch::Swapped.into()), Ok(Some(_))));
     assert_eq!(forwarded_copy(Switch::EarlyFence.into()), Err(libc::EIO), "a fence without an answer");
+}
+
+/// Whether a guest's GPU reads memory of this process that the guest was not given.
+fn reads_the_hosts_memory(sabotage: Switches) -> bool {
+    let mut options = Options { sabotage, ..Options::default() };
+    options.machine.xnack = true;
+    let mut guest = Guest::new(options);
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let _ = library.ask(&mut guest, &Request::Query(Query::SetXnack(1)));
+    let secret = program::Memory::new(PAGE);
+    secret.fill(4242);
+    let mut copies = library.copies(&mut guest);
+    let (copy, at, _) = library.alloc(&mut guest, PAGE);
+    copies.copy(&guest, copy, secret.address(), PAGE, Duration::from_secs(2))
+        && guest.window.word(at + 8).load(Ordering::Acquire) == 4243
+}
+
+#[test]
+fn a_process_with_more_than_was_granted_is_noticed() {
+    assert!(!reads_the_hosts_memory(Switches::NONE), "the sound device");
+    assert!(reads_the_hosts_memory(Switch::WholeMemory.into()));
 }

@@ -46,8 +46,9 @@ pub const CRATES: [Crate; 3] = [
             &["device"],
             &["migrate"],
             &["interpose", "system", "watch"],
+            &["grants"],
             &["machine"],
-            &["description"],
+            &["confined", "description"],
         ],
     },
 ];

@@ -85,6 +85,8 @@ impl Process {
                 }
                 self.set_xnack(a.xnack_enabled != 0)
             }),
+            // As a KFD that was built without SVM answers.
+            Some(c::SVM) if !self.mm().has_svm() => Err(Errno::EPERM.into()),
             Some(c::SVM) => call.svm(),
             Some(c::CREATE_QUEUE) => call.with(|a: &mut queue::CreateQueueArgs| self.create_queue(a)),
             Some(c::DESTROY_QUEUE) => call.with(|a: &mut queue::DestroyQueueArgs| self.destroy_queue(a.queue_id)),
@@ -181,7 +183,6 @@ impl Process {
         self.kfd().files().forget_closed();
         let options = self.kfd().options();
         let millis = |d: core::time::Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
-        let xnack = self.kfd().devices().iter().all(|d| d.properties().xnack_capable);
         let (max_windows, window_gap) = match self.window_policy() {
             WindowPolicy::Clustered { gap } => (MAX_WINDOWS as u64, gap),
             WindowPolicy::PerRange => (options.max_ranges.into(), 0),
@@ -195,8 +196,8 @@ impl Process {
                 | vkfd::CAP_READ_ONLY
                 | vkfd::CAP_SNAPSHOT
                 | vkfd::CAP_QUEUES
-                | vkfd::CAP_SVM
-                | if xnack { vkfd::CAP_XNACK } else { 0 }
+                | if self.mm().has_svm() { vkfd::CAP_SVM } else { 0 }
+                | if self.can_xnack() { vkfd::CAP_XNACK } else { 0 }
                 | if options.diagnosis { vkfd::CAP_DIAGNOSIS } else { 0 },
             max_ranges: options.max_ranges.into(),
             max_bytes: self.kfd().limit().available(),

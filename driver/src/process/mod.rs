@@ -297,10 +297,17 @@ impl Process {
         Ok(())
     }
 
-    /// Turns retry of page faults on or off. EPERM if a GPU cannot, EBUSY while there are queues,
-    /// ENOMEM where SVM memory, which all counts when it is off, is beyond the limit.
+    /// Whether it may turn retry of page faults on: all GPUs can, and there is SVM memory, which is
+    /// what retries are served from.
+    pub(crate) fn can_xnack(&self) -> bool {
+        self.mm.has_svm() && self.kfd.devices().iter().all(|d| d.properties().xnack_capable)
+    }
+
+    /// Turns retry of page faults on or off. EPERM if a GPU cannot or there is no SVM memory, EBUSY
+    /// while there are queues, ENOMEM where SVM memory, which all counts when it is off, is beyond
+    /// the limit.
     pub fn set_xnack(self: &Arc<Self>, on: bool) -> Result {
-        if on && !self.kfd.devices().iter().all(|d| d.properties().xnack_capable) {
+        if on && !self.can_xnack() {
             return Err(Errno::EPERM.into());
         }
         // What was unmapped does not count.

@@ -289,6 +289,13 @@ pub trait AddressSpace: Send + Sync {
         0
     }
 
+    /// Whether devices may use memory of it that no call has registered: SVM memory, and with it
+    /// retry of page faults. Where they may not, the driver refuses SVM calls and XNACK (EPERM) and
+    /// serves no fault outside of buffer objects. Never changes.
+    fn has_svm(&self) -> bool {
+        true
+    }
+
     /// Which user's it is: what there is little of is shared between users ([`crate::share`]).
     fn user(&self) -> u32 {
         0

@@ -19,7 +19,7 @@ mod library;
 mod mapped;
 
 use std::fs::File;
-use std::sync::{mpsc, PoisonError};
+use std::sync::{mpsc, Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use self::copies::Copies;
@@ -75,7 +75,7 @@ impl Guest {
     /// When there is no such device, or not so much memory.
     #[must_use]
     pub fn with_ram(options: Options, bytes: u64) -> Self {
-        let memory = Window::new(bytes).unwrap();
+        let memory = Window::new(bytes, &Arc::default()).unwrap();
         let file = memory.file().try_clone().unwrap();
         Self::of(Device::new(options).unwrap(), &options, file, bytes)
     }

@@ -4,9 +4,9 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use vkfd_client::{Client, ClientError, Embedded, Errno, GpuId, Machine, MmapFile, Transport};
+use vkfd_client::{Client, ClientError, Embedded, Errno, GpuId, MmapFile, Transport};
 use vkfd_uapi::event::{
     CreateEventArgs, DestroyEventArgs, EventData, ResetEventArgs, SetEventArgs, WaitEventsArgs, WAIT_RESULT_COMPLETE,
 };
@@ -29,13 +29,11 @@ pub struct Kfd {
 }
 
 impl Kfd {
-    /// A new process on the machine; `opened` gets to know of it.
+    /// Of a process that was opened for it.
     ///
     /// # Errors
-    /// What opening failed with.
-    pub fn open(machine: &Machine, opened: impl FnOnce(Weak<Embedded>)) -> std::result::Result<Self, ClientError> {
-        let file = Arc::new(Embedded::open(machine)?);
-        opened(Arc::downgrade(&file));
+    /// What the first calls failed with.
+    pub fn new(file: Arc<Embedded>) -> std::result::Result<Self, ClientError> {
         Ok(Self { client: Client::with_transport(file.clone())?, file })
     }
 

@@ -37,8 +37,8 @@ pub mod window;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use vkfd_client::{Embedded, Machine};
-use vkfd_host::{Description, HostError};
+use vkfd_client::{ClientError, Confined, Embedded, Machine};
+use vkfd_host::{Description, Grants, HostError};
 use vkfd_sabotage::{Switch, Switches};
 
 use self::fences::Fences;
@@ -121,7 +121,8 @@ struct Resource {
 
 /// What contexts share.
 struct Shared {
-    machine: Arc<Machine>,
+    /// Its processes have the guest's memory and the window, and nothing else of this process.
+    machine: Confined,
     /// What a process has besides whose machine is others', too.
     joined: Option<Joined>,
     /// KFD processes that were opened; ended ones are forgotten at the next.
@@ -130,8 +131,20 @@ struct Shared {
     options: Options,
 }
 
+impl Shared {
+    /// A KFD process, for a context.
+    fn open(&self) -> Result<Arc<Embedded>, ClientError> {
+        let process = Arc::new(Embedded::open_confined(&self.machine)?);
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        processes.retain(|process| process.strong_count() > 0);
+        processes.push(Arc::downgrade(&process));
+        Ok(process)
+    }
+}
+
 /// A virtio-gpu of a guest.
 pub struct Device {
+    machine: Arc<Machine>,
     shared: Arc<Shared>,
     window: Arc<Window>,
     ram: Arc<RwLock<Ram>>,
@@ -162,11 +175,14 @@ impl Device {
             return Err(HostError::Option("the window has whole pages".into()));
         }
         let topology = Topology::new(&options.machine);
-        let window = Window::new(options.window).map_err(|e| HostError::AddressSpace(e.to_string()))?;
+        let grants = Arc::new(Grants::default());
+        let window = Window::new(options.window, &grants).map_err(|e| HostError::AddressSpace(e.to_string()))?;
+        let confined = Confined::new(machine.clone(), grants.clone(), options.sabotage);
         Ok(Self {
-            shared: Arc::new(Shared { machine, joined, processes: Mutex::default(), topology, options }),
+            machine,
+            shared: Arc::new(Shared { machine: confined, joined, processes: Mutex::default(), topology, options }),
             window,
-            ram: Arc::default(),
+            ram: Arc::new(RwLock::new(Ram::new(grants))),
             contexts: HashMap::new(),
             resources: HashMap::new(),
             runs: 0,
@@ -186,7 +202,7 @@ impl Device {
 
     /// The machine behind it, to inspect it.
     pub fn machine(&self) -> &Arc<Machine> {
-        &self.shared.machine
+        &self.machine
     }
 
     /// Contexts and resources that there are.

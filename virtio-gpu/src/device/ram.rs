@@ -16,6 +16,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use vkfd_client::UserptrRange;
+use vkfd_host::{Grant, Grants};
 
 use super::taken::Spans;
 use super::window::{map, size};
@@ -44,6 +45,7 @@ pub(super) struct Mapping {
     pub(super) file: File,
     /// What is not mapped of it: see `taken`.
     pub(super) taken: Mutex<Spans>,
+    grant: Grant,
 }
 
 // SAFETY: the mapping makes no reference to its memory.
@@ -53,6 +55,7 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.grant.end();
         // SAFETY: `Ram` made this mapping, and its last user is gone.
         unsafe { libc::munmap(self.at.as_ptr(), size(self.bytes)) };
     }
@@ -69,10 +72,16 @@ pub(super) struct Region {
 /// The guest's memory at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Ram {
+    grants: Arc<Grants>,
     pub(super) regions: Vec<Region>,
 }
 
 impl Ram {
+    /// A guest without memory. What it gets is granted to its processes.
+    pub fn new(grants: Arc<Grants>) -> Self {
+        Self { grants, regions: Vec::new() }
+    }
+
     /// The memory of `parts`, with the mappings of `self` where they are of the same files. A part
     /// of the file `apart` is none of the guest's own.
     ///
@@ -80,7 +89,7 @@ impl Ram {
     /// The system's, and InvalidInput for a part that its file has not.
     pub fn replaced(&self, parts: &[Part<'_>], apart: &File) -> io::Result<Self> {
         let apart = identity(apart)?.0;
-        let mut new = Self::default();
+        let mut new = Self::new(self.grants.clone());
         for part in parts {
             let (identity, length) = identity(part.file)?;
             if identity == apart {
@@ -93,13 +102,12 @@ impl Ram {
             let mapping = known.clone().find(|mapping| mapping.identity == identity && mapping.bytes == length);
             let mapping = match mapping {
                 Some(mapping) => mapping.clone(),
-                None => Arc::new(Mapping {
-                    identity,
-                    at: map(part.file, length)?,
-                    bytes: length,
-                    file: part.file.try_clone()?,
-                    taken: Mutex::default(),
-                }),
+                None => {
+                    let file = part.file.try_clone()?;
+                    let at = map(part.file, length)?;
+                    let grant = self.grants.grant(at.as_ptr().expose_provenance() as u64, length);
+                    Arc::new(Mapping { identity, at, bytes: length, file, taken: Mutex::default(), grant })
+                }
             };
             new.regions.push(Region { address: part.address, bytes: part.bytes, mapping, offset: part.offset });
         }
@@ -109,7 +117,12 @@ impl Ram {
     /// Where the runs are here, in their order; `None` when one of them is not wholly the guest's
     /// memory.
     pub fn find(&self, runs: &[Run]) -> Option<GuestMemory> {
-        let mut memory = GuestMemory { ranges: Vec::with_capacity(runs.len()), bytes: 0, mappings: Vec::new() };
+        let mut memory = GuestMemory {
+            grants: self.grants.clone(),
+            ranges: Vec::with_capacity(runs.len()),
+            bytes: 0,
+            mappings: Vec::new(),
+        };
         for run in runs {
             let (mut address, end) = (run.address, run.address.checked_add(run.bytes)?);
             // One run in two regions that touch is two ranges.
@@ -139,6 +152,7 @@ fn identity(file: &File) -> io::Result<((u64, u64), u64)> {
 /// Memory of the guest by its addresses in this process, which stay valid as long as this lives.
 #[derive(Debug)]
 pub struct GuestMemory {
+    grants: Arc<Grants>,
     ranges: Vec<UserptrRange>,
     bytes: u64,
     mappings: Vec<Arc<Mapping>>,
@@ -155,6 +169,11 @@ impl GuestMemory {
         self.bytes
     }
 
+    /// To grant what the same memory is mapped at besides.
+    pub(super) fn grants(&self) -> &Arc<Grants> {
+        &self.grants
+    }
+
     /// To break the list on purpose.
     pub(super) fn ranges_mut(&mut self) -> &mut Vec<UserptrRange> {
         &mut self.ranges
@@ -168,7 +187,7 @@ mod tests {
     use crate::protocol::PAGE;
 
     fn file(pages: u64) -> File {
-        Window::new(pages * PAGE).unwrap().file().try_clone().unwrap()
+        Window::new(pages * PAGE, &Arc::default()).unwrap().file().try_clone().unwrap()
     }
 
     #[test]

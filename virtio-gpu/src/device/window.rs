@@ -20,6 +20,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use vkfd_host::{Grant, Grants};
+
 use crate::protocol::PAGE;
 
 /// The window.
@@ -28,6 +30,7 @@ pub struct Window {
     file: File,
     at: NonNull<c_void>,
     bytes: u64,
+    grant: Grant,
     bound: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -46,11 +49,11 @@ pub enum Refused {
 }
 
 impl Window {
-    /// A window of `bytes` (whole pages).
+    /// A window of `bytes` (whole pages), which is granted to the guest's processes.
     ///
     /// # Errors
     /// The system's.
-    pub fn new(bytes: u64) -> io::Result<Arc<Self>> {
+    pub fn new(bytes: u64, grants: &Arc<Grants>) -> io::Result<Arc<Self>> {
         // SAFETY: the name is a C string.
         let fd = unsafe { libc::memfd_create(c"vkfd-window".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
@@ -60,7 +63,8 @@ impl Window {
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(bytes)?;
         let at = map(&file, bytes)?;
-        Ok(Arc::new(Self { file, at, bytes, bound: Mutex::default() }))
+        let grant = grants.grant(at.as_ptr().expose_provenance() as u64, bytes);
+        Ok(Arc::new(Self { file, at, bytes, grant, bound: Mutex::default() }))
     }
 
     /// The file that the VMM maps.
@@ -99,6 +103,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        self.grant.end();
         // SAFETY: the mapping is the window's own and no place is left.
         unsafe { libc::munmap(self.at.as_ptr(), size(self.bytes)) };
     }
@@ -202,7 +207,7 @@ mod tests {
 
     #[test]
     fn parts_do_not_overlap_and_come_back_empty() {
-        let window = Window::new(16 * PAGE).unwrap();
+        let window = Window::new(16 * PAGE, &Arc::default()).unwrap();
         let place = window.bind(4 * PAGE, 4 * PAGE).unwrap();
         place.word(8).unwrap().store(7, Ordering::Relaxed);
         for (offset, bytes) in [(3, 2), (4, 4), (5, 1), (7, 2), (0, 16)] {
@@ -221,7 +226,7 @@ mod tests {
 
     #[test]
     fn nothing_outside_is_given() {
-        let window = Window::new(16 * PAGE).unwrap();
+        let window = Window::new(16 * PAGE, &Arc::default()).unwrap();
         for (offset, bytes) in
             [(16 * PAGE, PAGE), (15 * PAGE, 2 * PAGE), (0, 0), (1, PAGE), (0, 1), (u64::MAX - 4095, PAGE)]
         {

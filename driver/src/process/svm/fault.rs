@@ -41,7 +41,7 @@ impl Process {
     /// Serves a fault of GPU number `gpu` where no buffer object is: whether the device is to try
     /// again.
     pub(crate) fn svm_fault(self: &Arc<Self>, gpu: usize, fault: &PageFault, deadline: Time) -> Result<bool> {
-        if !self.xnack() {
+        if !self.xnack() || !self.mm().has_svm() {
             return Ok(false);
         }
         let at = page_start(fault.va.0);

@@ -20,7 +20,7 @@ mod queue;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use vkfd_client::{ClientError, Errno, GpuId};
 
@@ -114,11 +114,7 @@ pub struct Hsakmt {
 
 impl Hsakmt {
     pub fn new(shared: Arc<Shared>) -> Result<Self, ClientError> {
-        let kfd = Kfd::open(&shared.machine, |process| {
-            let mut processes = shared.processes.lock().unwrap_or_else(PoisonError::into_inner);
-            processes.retain(|process| process.strong_count() > 0);
-            processes.push(process);
-        })?;
+        let kfd = Kfd::new(shared.open()?)?;
         Ok(Self {
             objects: HashMap::new(),
             unclaimed: HashMap::new(),

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The part of this process's memory that a client elsewhere may have: a guest's or a joined
+//! program's. Everything else here (heap, stacks, code, other clients' memory) is not there for it.
+//!
+//! Mechanism: who maps memory for such a client grants it for as long as it is mapped
+//! ([`Grants::grant`]). The driver's view of a client's process ([`GrantedMemory`]) faults in
+//! granted memory and nothing else, whatever call asks. It has no SVM memory and no migration: both
+//! find memory that no call names. So the rule holds for calls that front ends forward later, too.
+//!
+//! What a front end itself passes to the driver (arguments of calls, and arrays that they point to)
+//! is memory of this process, and [`AddressSpace::read`] and [`AddressSpace::write`] reach all of
+//! it: the pointers are the front end's, never a client's.
+//!
+//! Lock: `spans` guards the granted spans; a leaf, held for a lookup alone.
+
+use crate::watch::ProcessMemory;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use vkfd_driver::addr::{CpuSpan, CpuVa};
+use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
+use vkfd_driver::errno::{Errno, Result};
+
+/// The memory that is granted to one client's processes. As many entries as there are mappings for
+/// it: the window, files of memory, lists that were made one range.
+#[derive(Debug, Default)]
+pub struct Grants {
+    /// First address, end. They do not overlap.
+    spans: RwLock<BTreeMap<u64, u64>>,
+}
+
+/// Memory is granted as long as this lives. It ends before the memory is unmapped: what the process
+/// maps there later is its own.
+#[derive(Debug)]
+pub struct Grant {
+    grants: Arc<Grants>,
+    start: u64,
+}
+
+impl Grants {
+    /// Grants `bytes` from `start` on, which the caller has mapped.
+    pub fn grant(self: &Arc<Self>, start: u64, bytes: u64) -> Grant {
+        self.spans.write().unwrap_or_else(PoisonError::into_inner).insert(start, start.saturating_add(bytes));
+        Grant { grants: self.clone(), start }
+    }
+
+    /// How many of the first spans are granted wholly. O(spans log grants).
+    fn leading(&self, spans: &[CpuSpan]) -> usize {
+        let granted = self.spans.read().unwrap_or_else(PoisonError::into_inner);
+        let inside = |span: &&CpuSpan| {
+            let mut end = granted.range(..=span.start().0).next_back().map(|(_, end)| *end);
+            // Mappings that touch are one memory to the driver.
+            while let Some(here) = end.filter(|here| *here < span.end().0) {
+                end = granted.get(&here).copied();
+            }
+            end.is_some()
+        };
+        spans.iter().take_while(inside).count()
+    }
+}
+
+impl Grant {
+    /// Ends it. Again does nothing.
+    pub fn end(&mut self) {
+        self.grants.spans.write().unwrap_or_else(PoisonError::into_inner).remove(&self.start);
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The view of a client's process: see the module.
+pub(crate) struct GrantedMemory {
+    memory: ProcessMemory,
+    grants: Arc<Grants>,
+}
+
+impl GrantedMemory {
+    pub(crate) const fn new(memory: ProcessMemory, grants: Arc<Grants>) -> Self {
+        Self { memory, grants }
+    }
+}
+
+impl AddressSpace for GrantedMemory {
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> Result {
+        self.memory.read(from, to)
+    }
+
+    fn write(&self, to: CpuVa, from: &[u8]) -> Result {
+        self.memory.write(to, from)
+    }
+
+    // Watching tells nothing of what is in memory, and one watch may span ranges that are apart.
+    fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>> {
+        self.memory.watch(span, client)
+    }
+
+    fn fault(&self, watch: &dyn Watch, seq: Seq, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
+        let count = self.grants.leading(spans);
+        if count == spans.len() {
+            return self.memory.fault(watch, seq, spans, access, pages);
+        }
+        let (granted, _) = spans.split_at(count);
+        let wanted = granted.iter().try_fold(0_usize, |sum, span| sum.checked_add(usize::try_from(span.pages()).ok()?));
+        let refused = Faulted { spans: count, error: Some(Errno::EFAULT) };
+        match wanted.and_then(|wanted| pages.get_mut(..wanted)) {
+            Some(_) if count == 0 => refused,
+            Some(pages) => match self.memory.fault(watch, seq, granted, access, pages) {
+                Faulted { error: None, .. } => refused,
+                earlier => earlier,
+            },
+            None => Faulted { spans: 0, error: Some(Errno::EINVAL) },
+        }
+    }
+
+    fn settle(&self) {
+        self.memory.settle();
+    }
+
+    fn mapped(&self, _span: CpuSpan) -> bool {
+        false
+    }
+
+    fn first_mapped(&self, _span: CpuSpan) -> Option<CpuSpan> {
+        None
+    }
+
+    fn has_svm(&self) -> bool {
+        false
+    }
+
+    fn user(&self) -> u32 {
+        self.memory.user()
+    }
+
+    fn is_current(&self) -> bool {
+        self.memory.is_current()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_granted_wholly_is_not_granted() {
+        let grants = Arc::new(Grants::default());
+        let span = |start: u64, end: u64| CpuSpan::between(CpuVa(start << 12), CpuVa(end << 12));
+        let mut first = grants.grant(16 << 12, 16 << 12);
+        let second = grants.grant(64 << 12, 1 << 12);
+        let touching = grants.grant(65 << 12, 3 << 12);
+        assert_eq!(grants.leading(&[span(64, 68), span(66, 67), span(64, 69)]), 2);
+        drop(touching);
+        assert_eq!(grants.leading(&[span(16, 32), span(20, 21), span(64, 65), span(15, 17), span(16, 17)]), 3);
+        for outside in [span(15, 16), span(32, 33), span(31, 33), span(16, 65), span(63, 65), span(64, 66)] {
+            assert_eq!(grants.leading(&[outside]), 0, "{outside:?}");
+        }
+        first.end();
+        assert_eq!(grants.leading(&[span(16, 17)]), 0);
+        assert_eq!(grants.leading(&[span(64, 65)]), 1);
+        drop(second);
+        assert_eq!(grants.leading(&[span(64, 65)]), 0);
+    }
+}
