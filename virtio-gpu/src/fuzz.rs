@@ -9,10 +9,11 @@
 mod forward;
 
 use std::cell::RefCell;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
+
+use vkfd_raw::memory_file;
 
 use crate::device::ram::Part;
-use crate::device::window::Window;
 use crate::device::{Device, Options};
 use crate::protocol::blob::{self, Run};
 use crate::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING};
@@ -61,8 +62,6 @@ pub fn codecs(bytes: &[u8]) {
 
 struct Rig {
     device: Device,
-    /// Keeps the guest's memory.
-    _ram: std::sync::Arc<Window>,
 }
 
 thread_local! {
@@ -73,12 +72,12 @@ fn rig() -> Option<Rig> {
     let mut options = Options { window: WINDOW_PAGES * PAGE, ..Options::default() };
     options.machine.vram = 16 << 20;
     let device = Device::new(options).ok()?;
-    let ram = Window::new(RAM_PAGES * PAGE, &Arc::default()).ok()?;
-    let part = Part { address: 0, bytes: RAM_PAGES * PAGE, file: ram.file(), offset: 0 };
+    let ram = memory_file::sealed(c"vkfd-guest-ram", RAM_PAGES * PAGE).ok()?;
+    let part = Part { address: 0, bytes: RAM_PAGES * PAGE, file: &ram, offset: 0 };
     let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
     *table = table.replaced(&[part], device.window().file()).ok()?;
     drop(table);
-    Some(Rig { device, _ram: ram })
+    Some(Rig { device })
 }
 
 /// A guest's row of commands. Panics when something of the guest is left afterwards.

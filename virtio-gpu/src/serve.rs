@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use vkfd_client::Machine;
 use vkfd_host::HostError;
+use vkfd_raw::memory_file;
 
 use crate::device::ram::Ram;
 use crate::device::{Device, Handles, Joined, Options};
@@ -195,9 +196,7 @@ impl Host {
         let memory = receive(stream, &mut first)?;
         stream.set_read_timeout(None)?;
         let bytes = hello_bytes(&first)?;
-        // SAFETY: asks for an owned descriptor's seals.
-        let seals = unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+        if !memory_file::stays_long(&memory) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its memory may be cut short"));
         }
         let (files, their_files) = UnixStream::pair()?;

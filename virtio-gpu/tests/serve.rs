@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use program::{call, options, register, size, way_over, Memory, Way, MIB, PAGE, SOON};
 use vkfd_client::{AllocOptions, Buffer, Client, CopyQueue, Errno, GpuId, GpuVa};
+use vkfd_raw::memory_file;
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, WaitEventsArgs, EVENT_MEMORY, WAIT_RESULT_COMPLETE};
 use vkfd_uapi::ioctl::Command;
@@ -428,6 +429,44 @@ fn a_machine_that_ends_is_no_device_and_memory_stays() {
     host.take_in(theirs);
     send(&ours, &hello(PAGE), None).ok();
     assert!(receive(&ours, &mut [0; HELLO_BYTES]).is_err());
+}
+
+/// What a program of its own making gets of a host: the window, the machine's file, two sockets.
+fn introduced(host: &Arc<Host>) -> (UnixStream, Vec<File>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    host.take_in(theirs);
+    let memory = memory_file::sealed(c"program", MIB).unwrap();
+    send(&ours, &hello(MIB), Some(memory.as_raw_fd())).unwrap();
+    let files = (0..4).map(|_| receive(&ours, &mut [0; HELLO_BYTES]).unwrap()).collect();
+    (ours, files)
+}
+
+/// Whoever holds a file that others map could end them all by cutting it short.
+#[test]
+fn no_file_that_a_program_gets_can_be_cut_short() {
+    let host = host();
+    let victim = join(&host);
+    let memory = Memory::new(PAGE);
+    memory.fill(9);
+    let source = victim.registered(&memory);
+    let (stream, files) = introduced(&host);
+    for file in &files[..2] {
+        let bytes = file.metadata().unwrap().len();
+        for cut in [0, PAGE, bytes - PAGE, bytes + PAGE] {
+            assert_eq!(file.set_len(cut).unwrap_err().raw_os_error(), Some(libc::EPERM), "{bytes:#x} to {cut:#x}");
+        }
+        assert!(memory_file::stays_long(file));
+    }
+    // A file that stands for a buffer has the buffer's size for everybody.
+    let (vram, va) = victim.vram(PAGE);
+    let buffer = victim.export(vram);
+    assert_eq!(buffer.set_len(0).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert_eq!(buffer.metadata().unwrap().len(), PAGE);
+    drop((files, stream));
+    // The machine is as it was.
+    let mut queue = CopyQueue::new(&victim.client, victim.gpu).unwrap();
+    queue.copy_now(va, source.gpu_va(), PAGE, SOON).unwrap();
+    gone(&host, 1);
 }
 
 #[test]

@@ -22,8 +22,11 @@ use crate::{switches, tree, Verdict};
 /// that is counted through, as in `(first..).zip(list)`: it steps beyond the last number of its
 /// type before it finds the list's end, and a kernel that is built with overflow checks ends there;
 /// a module of the driver, the software GPU or the user host that names one of another room that is
-/// not a lower one (the rooms' order is in xtask/src/rooms.rs); a sabotage switch or fail point
-/// that docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more).
+/// not a lower one (the rooms' order is in xtask/src/rooms.rs); a file of memory that is made
+/// anywhere but in raw/src/memory_file.rs, which seals its size, or a message with descriptors that
+/// is read by libc's recvmsg, which leaves it to the caller to own them all (tests may do both); a
+/// sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly
+/// (`cargo xtask switches` says more).
 ///
 /// Looks at all files that git tracks and at new ones that it does not ignore.
 ///
@@ -37,6 +40,11 @@ const LICENSE: &str = "SPDX-License-Identifier: GPL-2.0 OR MIT";
 const MAX_LINES: usize = 700;
 /// Of a comment's line: what is read in one pass is not longer. Code may have 120 (rustfmt.toml).
 const MAX_COLUMNS: usize = 100;
+/// Calls that only one file may make, tests apart: a part of the call, the file, and the reason.
+const ONE_PLACE: [(&str, &str, &str); 2] = [
+    ("memfd_create(", "raw/src/memory_file.rs", "its size would not be sealed"),
+    ("libc::recvmsg(", "", "descriptors that it installs have no owner; rustix::net::recvmsg gives them one"),
+];
 /// What is compiled into the kernel module.
 const IN_KERNEL: [&str; 5] = ["driver/src/", "wire/src/", "linux/", "uapi/src/", "sabotage/src/"];
 
@@ -101,11 +109,28 @@ fn check(path: &str, text: &str) -> Vec<String> {
             lines.iter().map(|line| format!("{path}:{line}: an open range from a variable can step beyond its type")),
         );
     }
+    if !is_test(path) {
+        for (call, _, why) in ONE_PLACE.iter().filter(|(_, place, _)| path != *place) {
+            let calls = text.lines().zip(1..).filter(|(line, _)| code(line).contains(call));
+            findings.extend(calls.map(|(_, line)| format!("{path}:{line}: {call}...): {why}")));
+        }
+    }
     if path.starts_with("driver/") && path != HOST_FILE {
         let lines = host_cfgs(text);
         findings.extend(lines.iter().map(|line| format!("{path}:{line}: a cfg names {HOST}; only {HOST_FILE} may")));
     }
     findings
+}
+
+/// Whether a file is a test's alone.
+fn is_test(path: &str) -> bool {
+    path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+/// A line without its comment and its texts: near enough for names of calls.
+fn code(line: &str) -> String {
+    let line = line.split("//").next().unwrap_or_default();
+    line.split('"').step_by(2).collect()
 }
 
 /// Lines (from 1) that are comments of too many columns. Not what a table or a block of text needs:
@@ -225,6 +250,18 @@ mod tests {
         let text = format!("{SPDX}fn f() {{ (a..).next() }}\n");
         assert_eq!(check("wire/src/lib.rs", &text).len(), 1);
         assert!(check("gpu/src/lib.rs", &text).is_empty());
+    }
+
+    #[test]
+    fn calls_that_have_one_place_are_found_elsewhere() {
+        let call = ["memfd", "_create("].concat();
+        let text = format!("{SPDX}// {call})\nlet fd = libc::{call}name, 0);\nlibc::recvmsg(fd);\n");
+        let found = check("host/src/files.rs", &text);
+        assert!(found[0].starts_with("host/src/files.rs:3: memfd_create"), "{found:?}");
+        assert!(found[1].starts_with("host/src/files.rs:4: libc::recvmsg"), "{found:?}");
+        assert_eq!(check("raw/src/memory_file.rs", &text).len(), 1);
+        assert!(check("host/tests/files.rs", &text).is_empty());
+        assert!(check("host/src/lib.rs", &format!("{SPDX}let text = {call:?};\n")).is_empty());
     }
 
     #[test]

@@ -18,10 +18,11 @@ use super::{Batch, BATCH};
 use crate::pagemap::{Pagemap, NO_REGION};
 use linux_raw_sys::general::{page_region, PAGE_IS_PFNZERO, PAGE_IS_PRESENT};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use vkfd_driver::addr::PAGE;
 use vkfd_driver::address_space::Access;
+use vkfd_gpu::raw::memory_file;
 
 /// `struct procmap_query` of linux/fs.h.
 #[repr(C)]
@@ -174,12 +175,6 @@ impl Present {
 
 /// The device that a file of shared memory is on.
 fn shared_memory() -> Option<(u32, u32)> {
-    // SAFETY: a C string.
-    let fd = unsafe { libc::memfd_create(c"vkfd-device".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return None;
-    }
-    // SAFETY: memfd_create gave a descriptor that nobody else has.
-    let device = File::from(unsafe { OwnedFd::from_raw_fd(fd) }).metadata().ok()?.dev();
+    let device = memory_file::sealed(c"vkfd-device", 0).ok()?.metadata().ok()?.dev();
     Some((libc::major(device), libc::minor(device)))
 }

@@ -19,15 +19,16 @@ mod library;
 mod mapped;
 
 use std::fs::File;
-use std::sync::{mpsc, Arc, PoisonError};
+use std::sync::{mpsc, PoisonError};
 use std::time::{Duration, Instant};
+
+use vkfd_raw::memory_file;
 
 pub use self::copies::Copies;
 pub use self::kernels::Kernels;
 pub use self::library::Library;
 pub use self::mapped::Mapped;
 use crate::device::ram::Part;
-use crate::device::window::Window;
 use crate::device::{Device, Options};
 use crate::protocol::blob::{Run, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
 use crate::protocol::control::{Command, ErrorCode, Header, FLAG_FENCE, FLAG_RING};
@@ -75,8 +76,7 @@ impl Guest {
     /// When there is no such device, or not so much memory.
     #[must_use]
     pub fn with_ram(options: Options, bytes: u64) -> Self {
-        let memory = Window::new(bytes, &Arc::default()).unwrap();
-        let file = memory.file().try_clone().unwrap();
+        let file = memory_file::sealed(c"vkfd-guest-ram", bytes).unwrap();
         Self::of(Device::new(options).unwrap(), &options, file, bytes)
     }
 

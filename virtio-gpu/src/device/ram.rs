@@ -182,12 +182,12 @@ impl GuestMemory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::window::Window;
     use super::*;
     use crate::protocol::PAGE;
+    use vkfd_raw::memory_file;
 
     fn file(pages: u64) -> File {
-        Window::new(pages * PAGE, &Arc::default()).unwrap().file().try_clone().unwrap()
+        memory_file::sealed(c"file", pages * PAGE).unwrap()
     }
 
     #[test]

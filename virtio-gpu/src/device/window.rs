@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The host-visible window: all host memory that the guest maps.
 //!
-//! Mechanism: one file, mapped here as a whole and by the VMM as a whole, once. The guest's kernel
+//! Mechanism: one file, mapped here as a whole and by the VMM as a whole, once. Its size is sealed,
+//! so that no VMM and no program can cut it short under the accesses of this process. The guest's kernel
 //! chooses where in the window a resource is; [`Window::bind`] gives that part to the resource and
 //! nothing is mapped anywhere. (A mapping for each resource is a memory region for each to vhost,
 //! of which there are few, and moves the guest's RAM here every time.)
@@ -15,12 +16,13 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vkfd_host::{Grant, Grants};
+use vkfd_raw::memory_file;
 
 use crate::protocol::PAGE;
 
@@ -54,14 +56,7 @@ impl Window {
     /// # Errors
     /// The system's.
     pub fn new(bytes: u64, grants: &Arc<Grants>) -> io::Result<Arc<Self>> {
-        // SAFETY: the name is a C string.
-        let fd = unsafe { libc::memfd_create(c"vkfd-window".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create gave a descriptor that nobody else owns.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(bytes)?;
+        let file = memory_file::sealed(c"vkfd-window", bytes)?;
         let at = map(&file, bytes)?;
         let grant = grants.grant(at.as_ptr().expose_provenance() as u64, bytes);
         Ok(Arc::new(Self { file, at, bytes, grant, bound: Mutex::default() }))

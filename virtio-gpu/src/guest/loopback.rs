@@ -16,11 +16,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use vkfd_raw::memory_file;
 
 use super::joined::Joined;
 use super::{identity, map_file, size, Blob, FileId, Found, Transport};
@@ -257,18 +259,7 @@ impl Connection {
     /// # Errors
     /// As there.
     pub fn over(socket: UnixStream) -> io::Result<Self> {
-        // SAFETY: a C string; the descriptor is checked before it is owned.
-        let ram = unsafe {
-            let fd = libc::memfd_create(c"vkfd-guest-ram".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from(OwnedFd::from_raw_fd(fd))
-        };
-        ram.set_len(RAM_BYTES)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: a call on an owned descriptor. Who needs them looks.
-        unsafe { libc::syscall(libc::SYS_fcntl, ram.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+        let ram = memory_file::sealed(c"vkfd-guest-ram", RAM_BYTES)?;
         send(&socket, &hello(RAM_BYTES), Some(ram.as_raw_fd()))?;
         let mut back = [0; HELLO_BYTES];
         let window = receive(&socket, &mut back)?;
