@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use crate::device::ram::Part;
 use crate::device::{Device, Options};
-use crate::guest::loopback::{envelope, hello, hello_bytes, read_message, receive, send, HELLO_BYTES, RAM_AT};
+use crate::guest::file_message::{receive, send};
+use crate::guest::loopback::{envelope, hello, hello_bytes, read_message, HELLO_BYTES, RAM_AT};
 use crate::protocol::control::MAX_COMMAND_BYTES;
 use crate::server::ServeError;
 
@@ -63,7 +64,7 @@ pub fn connection(stream: &UnixStream, options: Options) -> io::Result<()> {
     let bytes = hello_bytes(&first)?;
     let device = Device::new(options).map_err(io::Error::other)?;
     has_memory(&device, &ram, bytes)?;
-    send(stream, &hello(device.window().bytes()), Some(device.window().file().as_raw_fd()))?;
+    send(stream, &hello(device.window().bytes()), device.window().file().as_fd())?;
     tracing::info!("a program has connected");
     converse(stream, device)
 }

@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -39,7 +39,8 @@ use vkfd_raw::memory_file;
 
 use crate::device::ram::Ram;
 use crate::device::{Device, Handles, Joined, Options};
-use crate::guest::loopback::{hello_bytes, joined_hello, receive, send, HELLO_BYTES};
+use crate::guest::file_message::{receive, send};
+use crate::guest::loopback::{hello_bytes, joined_hello, HELLO_BYTES};
 use crate::loopback::{converse, has_memory};
 use crate::protocol::forward::joined::{Note, NOTED_BYTES, NOTE_BYTES};
 
@@ -205,11 +206,11 @@ impl Host {
         let joined = Joined { files, handles: self.handles.clone() };
         let device = Device::on(self.machine.clone(), Some(joined), self.options).map_err(io::Error::other)?;
         has_memory(&device, &memory, bytes)?;
-        let shared = self.machine.device_file().ok_or(io::ErrorKind::NotFound)?.file().as_raw_fd();
+        let shared = self.machine.device_file().ok_or(io::ErrorKind::NotFound)?.file().as_fd();
         let window = device.window();
-        send(stream, &joined_hello(window.bytes()), Some(window.file().as_raw_fd()))?;
-        for fd in [shared, their_files.as_raw_fd(), their_notes.as_raw_fd()] {
-            send(stream, &joined_hello(0), Some(fd))?;
+        send(stream, &joined_hello(window.bytes()), window.file().as_fd())?;
+        for file in [shared, their_files.as_fd(), their_notes.as_fd()] {
+            send(stream, &joined_hello(0), file)?;
         }
         drop((their_files, their_notes));
         tracing::info!(pid, "a program has joined");

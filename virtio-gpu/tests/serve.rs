@@ -5,7 +5,8 @@
 mod program;
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,9 +23,10 @@ use vkfd_uapi::memory::{
     ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
 };
 use vkfd_uapi::pod::Pod;
+use vkfd_virtio_gpu::guest::file_message::{receive, send};
 use vkfd_virtio_gpu::guest::forward::File as Device;
 use vkfd_virtio_gpu::guest::joined::Change;
-use vkfd_virtio_gpu::guest::loopback::{hello, receive, send, HELLO_BYTES};
+use vkfd_virtio_gpu::guest::loopback::{hello, HELLO_BYTES};
 use vkfd_virtio_gpu::protocol::forward::joined::{IPC_EXPORT, IPC_IMPORT};
 use vkfd_virtio_gpu::serve::Host;
 
@@ -427,7 +429,7 @@ fn a_machine_that_ends_is_no_device_and_memory_stays() {
     // And it takes nobody in any more.
     let (ours, theirs) = UnixStream::pair().unwrap();
     host.take_in(theirs);
-    send(&ours, &hello(PAGE), None).ok();
+    (&ours).write_all(&hello(PAGE)).ok();
     assert!(receive(&ours, &mut [0; HELLO_BYTES]).is_err());
 }
 
@@ -436,7 +438,7 @@ fn introduced(host: &Arc<Host>) -> (UnixStream, Vec<File>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     host.take_in(theirs);
     let memory = memory_file::sealed(c"program", MIB).unwrap();
-    send(&ours, &hello(MIB), Some(memory.as_raw_fd())).unwrap();
+    send(&ours, &hello(MIB), memory.as_fd()).unwrap();
     let files = (0..4).map(|_| receive(&ours, &mut [0; HELLO_BYTES]).unwrap()).collect();
     (ours, files)
 }
@@ -477,7 +479,7 @@ fn memory_that_could_be_cut_short_is_not_taken() {
     // SAFETY: a C string; the descriptor is new.
     let memory = unsafe { File::from_raw_fd(libc::memfd_create(c"unsealed".as_ptr(), libc::MFD_CLOEXEC)) };
     memory.set_len(MIB).unwrap();
-    send(&ours, &hello(MIB), Some(memory.as_raw_fd())).unwrap();
+    send(&ours, &hello(MIB), memory.as_fd()).unwrap();
     assert!(receive(&ours, &mut [0; HELLO_BYTES]).is_err());
     gone(&host, 0);
 }
