@@ -16,6 +16,7 @@
 //! | [`device`] | the software GPU as the driver's device |
 //! | [`device_file`], [`description`] | for programs that open devices by path: one file with all memory, and a machine in words |
 //! | [`size`], `memory_left`, `system` | sizes as people write them; how much memory there is for this process; what the system lets the host do |
+//! | [`listening`] | sockets that servers listen at, by path |
 //! | [`per_process`] | what a forked child does not inherit |
 //! | [`grants`], [`confined`] | for guests and programs elsewhere: the memory of this process that they may have, and a machine that gives them no other |
 //! | [`machine`] | GPUs and driver put together: what programs use |
@@ -31,6 +32,7 @@ pub mod frame;
 pub mod grants;
 pub mod interpose;
 mod interposed;
+pub mod listening;
 pub mod machine;
 mod maps;
 mod memory_left;
@@ -54,6 +56,7 @@ pub use confined::Confined;
 pub use description::Description;
 pub use error::HostError;
 pub use grants::{Grant, Grants};
+pub use listening::Listening;
 pub use machine::{KfdFile, Machine, MachineOptions, RenderFile};
 pub use memory_left::memory_left;
 pub use shape::Shape;

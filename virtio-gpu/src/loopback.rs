@@ -8,10 +8,12 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use vkfd_host::Listening;
 
 use crate::device::ram::Part;
 use crate::device::{Device, Options};
@@ -29,17 +31,12 @@ const ENDING: Duration = Duration::from_secs(5);
 /// [`ServeError`]: the socket cannot be made. What goes wrong with a program ends its connection.
 pub fn serve(socket: &Path, options: Options, once: bool) -> Result<(), ServeError> {
     let failed = |error: &io::Error| ServeError::Socket(error.to_string());
-    // One that an earlier server has left.
-    if UnixStream::connect(socket).is_err() {
-        let _ = std::fs::remove_file(socket);
-    }
-    let listener = UnixListener::bind(socket).map_err(|e| failed(&e))?;
+    let listener = Listening::at(socket).map_err(|e| failed(&e))?;
     loop {
         let (stream, _) = listener.accept().map_err(|e| failed(&e))?;
         if once {
             let ended = connection(&stream, options);
             tracing::info!(?ended, "the program has gone");
-            let _ = std::fs::remove_file(socket);
             return Ok(());
         }
         let thread = std::thread::Builder::new().name("gpu-program".into());

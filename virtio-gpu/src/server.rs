@@ -26,7 +26,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Backend, Listener, VhostUserFrontendReqHandler};
 use vhost_user_backend::{VhostUserBackend, VhostUserDaemon, VringMutex, VringT};
 use virtio_queue::{DescriptorChain, QueueOwnedT};
-use vkfd_host::HostError;
+use vkfd_host::{HostError, Listening};
 use vm_memory::{
     Address, Bytes, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryBackend, GuestMemoryLoadGuard,
     GuestMemoryMmap, GuestMemoryRegion,
@@ -301,7 +301,9 @@ impl VhostUserBackend for Backing {
 /// [`ServeError`]: the machine or the socket cannot be made. A VMM that breaks off is none.
 pub fn serve(socket: &Path, options: Options, once: bool) -> Result<(), ServeError> {
     let failed = |error: &dyn std::fmt::Display| ServeError::Socket(error.to_string());
-    let mut listener = Listener::new(socket, true).map_err(|e| failed(&e))?;
+    // Its file goes with it at the end.
+    let socket = Listening::at(socket).map_err(|e| failed(&e))?;
+    let mut listener = Listener::from(socket.try_clone().map_err(|e| failed(&e))?);
     loop {
         let backing = Arc::new(Backing::new(Device::new(options)?));
         let exit = new_event_consumer_and_notifier(EventFlag::NONBLOCK).map_err(|e| failed(&e))?;
