@@ -304,6 +304,36 @@ fn a_file_that_outlives_its_process_ends_without_a_trace() {
     assert!(rig.vram_used(0) < used, "nor are page tables left");
 }
 
+/// A process ends while a render file, which lives on, is mapping an object for it. Whether its
+/// page tables are left.
+fn released_while_mapping(options: Options) -> (std::result::Result<(), Errno>, bool) {
+    let rig = Rig::new(options);
+    let before = rig.vram_used(0);
+    let node = Node::new(&rig);
+    let object = node.create(PAGE, GTT, 0).unwrap();
+    let process = rig.process.clone();
+    // Between the look for the VM and the object's entry into the process.
+    rig.mm.at_settle(move || process.release());
+    let mapped = node.map(object, AT, 0, PAGE);
+    let left = rig.vram_used(0) >= before;
+    drop(node);
+    (mapped, left)
+}
+
+#[test]
+fn nothing_enters_a_process_that_has_ended() {
+    assert_eq!(released_while_mapping(Options::default()), (Err(Errno::ESRCH), false));
+}
+
+/// Negative control: the same look at a driver that lets it in.
+#[cfg(feature = "sabotage")]
+#[test]
+fn an_object_behind_the_end_is_noticed() {
+    let sabotage = vkfd_driver::sabotage::Switch::EnterReleased.into();
+    let (mapped, left) = released_while_mapping(Options { sabotage, ..Options::default() });
+    assert!(mapped.is_ok() && left, "{mapped:?}");
+}
+
 #[test]
 fn every_failpoint_leaves_nothing() {
     let rig = Rig::new(Options::default());

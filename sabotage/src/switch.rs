@@ -87,6 +87,7 @@ switches! {
         BlockEnd = "block_end": "A block of SVM memory that had no ranges for a moment ends, also when it has some again.";
         BlockIdentity = "block_identity": "A call that has a block of SVM memory that has ended finds the next one at its addresses.";
         OthersErrors = "others_errors": "What is the matter with other memory of a block that an SVM call maps is the call's error.";
+        EnterReleased = "enter_released": "Objects are entered in a process that has ended.";
         Forgotten = "forgotten": "Memory that leaves the SVM ranges while it is being mapped gets entries.";
         BeforeCommit = "before_commit": "The hook of the driver's options is called between faulting pages in and committing them, with the first range of the lot: the place for a race that a test wants to happen every time. Breaks nothing by itself.";
     }

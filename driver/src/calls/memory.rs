@@ -117,10 +117,12 @@ impl Process {
         Ok(())
     }
 
-    /// Enters an object's addresses. EADDRINUSE where they are taken; a failure enters nothing.
+    /// Enters an object's addresses. EADDRINUSE where they are taken, ESRCH when the process has
+    /// ended; a failure enters nothing.
     fn enter(&self, bo: &Arc<Bo>) -> Result {
         let mut inner = self.lock();
         let inner = &mut *inner;
+        inner.check_open()?;
         let (number, span) = (bo.number(), bo.span());
         self.check_svm(inner, span, bo.userptr().map(|o| o.ranges()))?;
         // One without addresses takes none.

@@ -29,7 +29,7 @@ use crate::lock_rank::Rank;
 use crate::offsets::{Offsets, Shown};
 use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
 use crate::queue::Queues;
-use crate::sabotage::Switches;
+use crate::sabotage::{Switch, Switches};
 use crate::smi::{Event, Who};
 use crate::svm::Svm;
 use crate::vm::{Vm, DOORBELL_BYTES};
@@ -55,6 +55,8 @@ pub struct Inner {
     /// How ranges registered from now on share notifiers.
     pub(crate) windows: WindowPolicy,
     /// The runtime has announced itself.
+    /// The process has ended: nothing enters its tables any more.
+    pub(crate) released: bool,
     pub(crate) runtime_enabled: bool,
     /// Handle of the object that the client brought for the signal page. It stays as long as the
     /// process, as KFD has it.
@@ -62,6 +64,16 @@ pub struct Inner {
 }
 
 /// A process.
+impl Inner {
+    /// ESRCH once the process has ended.
+    pub(crate) fn check_open(&self) -> Result {
+        match self.released {
+            true => Err(Errno::ESRCH.into()),
+            false => Ok(()),
+        }
+    }
+}
+
 pub struct Process {
     kfd: Arc<Kfd>,
     number: u64,
@@ -105,6 +117,7 @@ impl Process {
             runtime_enabled: false,
             signal_page: None,
         };
+            released: false,
         let (pid, name) = crate::os::process();
         crate::os::arc(Self {
             kfd: kfd.clone(),
@@ -289,6 +302,7 @@ impl Process {
             let show = || shown.iter().try_for_each(|(at, bytes, what)| self.offsets.show(*at, *bytes, what.clone()));
             if let Err(e) = show().and_then(|()| self.eviction.add_vm(vm.gpu(), vm.vmid())) {
                 // What was not shown is not there to be hidden.
+        inner.check_open()?;
                 shown.iter().for_each(|(at, bytes, what)| self.offsets.hide(*at, *bytes, what));
                 return Err(e);
             }
@@ -449,7 +463,10 @@ impl Process {
         self.fault_work.stop();
         self.events.close();
         self.kfd.devices().iter().for_each(|device| device.smi().forget(self.number));
-        let queues = core::mem::take(&mut self.lock().queues);
+        let mut inner = self.lock();
+        inner.released = !self.sabotage().has(Switch::EnterReleased);
+        let queues = core::mem::take(&mut inner.queues);
+        drop(inner);
         queues.destroy_all();
         // From number to number, not from the first again each time: O(objects). Once more from the
         // first at the end, to be sure.
