@@ -12,13 +12,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{dynamic_filter_fn, EnvFilter, FilterExt};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 use vkfd_device::device::{Device, Model};
 use vkfd_device::ivshmem;
 use vkfd_device::ram::{BelowFourGib, GuestRam};
 use vkfd_device::server::{device_socket, guest_socket, Options, Server};
 use vkfd_gpu::{PhysAddr, VRAM_GRANULE};
-use vkfd_host::{size, Target};
+use vkfd_host::{size, LogRate, Target};
 #[cfg(feature = "sabotage")]
 use vkfd_sabotage::Switches;
 
@@ -235,11 +237,12 @@ fn run(cli: &Cli) -> Result<()> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let rate = LogRate::default();
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_filter(filter.and(dynamic_filter_fn(move |place, _| place.is_span() || rate.admits(place))));
+    tracing_subscriber::registry().with(lines).init();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

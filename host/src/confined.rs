@@ -40,7 +40,7 @@ impl Confined {
         }
         let memory = ProcessMemory::new(self.machine.memory());
         let memory = os::arc(GrantedMemory::new(memory, self.grants.clone())).map_err(|e| e.errno.0)?;
-        self.machine.open_with(memory)
+        self.machine.open_with(memory, self.grants.registered().clone())
     }
 
     /// Opens a render node, as [`Machine::open_render`] does.

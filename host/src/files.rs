@@ -64,6 +64,17 @@ fn number(file: OwnedFd) -> u32 {
     u32::try_from(file.into_raw_fd()).unwrap_or(0)
 }
 
+/// Most buffers that have files at a time: an eighth of the descriptors that this process may have.
+/// A buffer takes one here as long as somebody has its file, and another one while it is offered by
+/// a name. So one client of a machine that several share leaves descriptors for the others.
+fn most_files() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: fills in the local structure.
+    let got = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let descriptors = if got == 0 { limit.rlim_cur } else { 1024 };
+    usize::try_from(descriptors / 8).unwrap_or(usize::MAX).max(64)
+}
+
 impl HostFiles {
     fn make(buffer: &Arc<DmaBuf>, flags: u32) -> io::Result<(OwnedFd, Exported)> {
         let theirs = match flags & libc::O_CLOEXEC.unsigned_abs() {
@@ -101,6 +112,9 @@ impl Files for HostFiles {
         os::failpoint(FailPoint::Export)?;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|exported| !exported.is_closed());
+        if all.len() >= most_files() {
+            return Err(Errno::EMFILE.into());
+        }
         let (theirs, exported) = Self::make(buffer, flags).map_err(|e| errno(&e))?;
         all.push(exported);
         Ok(number(theirs))

@@ -11,21 +11,40 @@
 //! is memory of this process, and [`AddressSpace::read`] and [`AddressSpace::write`] reach all of
 //! it: the pointers are the front end's, never a client's.
 //!
+//! What calls register is charged to an account of the client's own ([`Grants::registered`]), which
+//! is as large as what was granted, counted as KFD does: per byte asked for, also where ranges
+//! overlap. So what the driver remembers of registrations is bounded by the client's memory, and
+//! the machine's limit is left for memory that the host gives (GTT).
+//!
 //! Lock: `spans` guards the granted spans; a leaf, held for a lookup alone.
 
 use crate::watch::ProcessMemory;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use vkfd_driver::addr::{CpuSpan, CpuVa};
 use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
 use vkfd_driver::errno::{Errno, Result};
+use vkfd_driver::limit::Limit;
 
 /// The memory that is granted to one client's processes. As many entries as there are mappings for
 /// it: the window, files of memory, lists that were made one range.
-#[derive(Debug, Default)]
 pub struct Grants {
     /// First address, end. They do not overlap.
     spans: RwLock<BTreeMap<u64, u64>>,
+    registered: Arc<Limit>,
+}
+
+impl Default for Grants {
+    fn default() -> Self {
+        Self { spans: RwLock::default(), registered: Arc::new(Limit::new(0)) }
+    }
+}
+
+impl fmt::Debug for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Grants").field(&self.spans).finish()
+    }
 }
 
 /// Memory is granted as long as this lives. It ends before the memory is unmapped: what the process
@@ -34,13 +53,33 @@ pub struct Grants {
 pub struct Grant {
     grants: Arc<Grants>,
     start: u64,
+    /// What the account has for it.
+    counted: u64,
+    ended: bool,
 }
 
 impl Grants {
-    /// Grants `bytes` from `start` on, which the caller has mapped.
+    /// Grants `bytes` from `start` on, which the caller has mapped. They may be registered once in
+    /// all.
     pub fn grant(self: &Arc<Self>, start: u64, bytes: u64) -> Grant {
-        self.spans.write().unwrap_or_else(PoisonError::into_inner).insert(start, start.saturating_add(bytes));
-        Grant { grants: self.clone(), start }
+        self.enter(start, bytes, bytes)
+    }
+
+    /// Grants memory that is granted already at another address as well.
+    pub fn grant_again(self: &Arc<Self>, start: u64, bytes: u64) -> Grant {
+        self.enter(start, bytes, 0)
+    }
+
+    fn enter(self: &Arc<Self>, start: u64, bytes: u64, counted: u64) -> Grant {
+        let mut spans = self.spans.write().unwrap_or_else(PoisonError::into_inner);
+        spans.insert(start, start.saturating_add(bytes));
+        self.registered.resize(self.registered.bytes().saturating_add(counted));
+        Grant { grants: self.clone(), start, counted, ended: false }
+    }
+
+    /// The account of what its processes register.
+    pub const fn registered(&self) -> &Arc<Limit> {
+        &self.registered
     }
 
     /// How many of the first spans are granted wholly. O(spans log grants).
@@ -61,7 +100,14 @@ impl Grants {
 impl Grant {
     /// Ends it. Again does nothing.
     pub fn end(&mut self) {
-        self.grants.spans.write().unwrap_or_else(PoisonError::into_inner).remove(&self.start);
+        let grants = &self.grants;
+        let mut spans = grants.spans.write().unwrap_or_else(PoisonError::into_inner);
+        let counted = std::mem::take(&mut self.counted);
+        grants.registered.resize(grants.registered.bytes().saturating_sub(counted));
+        // The address may be another grant's by now.
+        if !std::mem::replace(&mut self.ended, true) {
+            spans.remove(&self.start);
+        }
     }
 }
 
@@ -150,13 +196,17 @@ mod tests {
         let span = |start: u64, end: u64| CpuSpan::between(CpuVa(start << 12), CpuVa(end << 12));
         let mut first = grants.grant(16 << 12, 16 << 12);
         let second = grants.grant(64 << 12, 1 << 12);
-        let touching = grants.grant(65 << 12, 3 << 12);
+        let touching = grants.grant_again(65 << 12, 3 << 12);
         assert_eq!(grants.leading(&[span(64, 68), span(66, 67), span(64, 69)]), 2);
         drop(touching);
         assert_eq!(grants.leading(&[span(16, 32), span(20, 21), span(64, 65), span(15, 17), span(16, 17)]), 3);
         for outside in [span(15, 16), span(32, 33), span(31, 33), span(16, 65), span(63, 65), span(64, 66)] {
             assert_eq!(grants.leading(&[outside]), 0, "{outside:?}");
         }
+        let account = grants.registered();
+        assert_eq!(account.bytes(), 17 << 12, "what is granted again does not count");
+        first.end();
+        assert_eq!(account.bytes(), 1 << 12);
         first.end();
         assert_eq!(grants.leading(&[span(16, 17)]), 0);
         assert_eq!(grants.leading(&[span(64, 65)]), 1);

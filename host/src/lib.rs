@@ -16,7 +16,7 @@
 //! | [`device`] | the software GPU as the driver's device |
 //! | [`device_file`], [`description`] | for programs that open devices by path: one file with all memory, and a machine in words |
 //! | [`size`], `memory_left`, `system` | sizes as people write them; how much memory there is for this process; what the system lets the host do |
-//! | [`listening`] | sockets that servers listen at, by path |
+//! | [`listening`], [`log_rate`] | for commands that serve others: sockets by path, and how many log lines others can cause |
 //! | [`per_process`] | what a forked child does not inherit |
 //! | [`grants`], [`confined`] | for guests and programs elsewhere: the memory of this process that they may have, and a machine that gives them no other |
 //! | [`machine`] | GPUs and driver put together: what programs use |
@@ -33,6 +33,7 @@ pub mod grants;
 pub mod interpose;
 mod interposed;
 pub mod listening;
+pub mod log_rate;
 pub mod machine;
 mod maps;
 mod memory_left;
@@ -57,6 +58,7 @@ pub use description::Description;
 pub use error::HostError;
 pub use grants::{Grant, Grants};
 pub use listening::Listening;
+pub use log_rate::LogRate;
 pub use machine::{KfdFile, Machine, MachineOptions, RenderFile};
 pub use memory_left::memory_left;
 pub use shape::Shape;

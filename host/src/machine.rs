@@ -27,6 +27,7 @@ use vkfd_driver::drm;
 use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::{Gpu, GpuProperties, Interrupts};
 use vkfd_driver::kfd::{Kfd, Options};
+use vkfd_driver::limit::Limit;
 use vkfd_driver::mmap::Mapped;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
@@ -294,15 +295,15 @@ impl Machine {
     /// The errno.
     pub fn open(&self) -> Result<KfdFile, i32> {
         let memory = os::arc(ProcessMemory::with_gpus(self.inner.mm, self.gpus())).map_err(|e| e.errno.0)?;
-        self.open_with(memory)
+        self.open_with(memory, self.inner.kfd.limit().clone())
     }
 
-    /// Opens the device for a process with this memory.
-    pub(crate) fn open_with(&self, memory: Arc<dyn AddressSpace>) -> Result<KfdFile, i32> {
+    /// Opens the device for a process with this memory; what it registers counts in an account.
+    pub(crate) fn open_with(&self, memory: Arc<dyn AddressSpace>, registered: Arc<Limit>) -> Result<KfdFile, i32> {
         if !self.inner.mm.is_current() {
             return Err(libc::EBADF);
         }
-        let process = self.inner.kfd.open(memory).map_err(|e| e.errno.0)?;
+        let process = self.inner.kfd.open_accounted(memory, registered).map_err(|e| e.errno.0)?;
         Ok(KfdFile { process, inner: self.inner.clone() })
     }
 

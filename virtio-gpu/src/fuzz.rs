@@ -9,7 +9,6 @@
 mod forward;
 
 use std::cell::RefCell;
-use std::sync::PoisonError;
 
 use vkfd_raw::memory_file;
 
@@ -74,9 +73,7 @@ fn rig() -> Option<Rig> {
     let device = Device::new(options).ok()?;
     let ram = memory_file::sealed(c"vkfd-guest-ram", RAM_PAGES * PAGE).ok()?;
     let part = Part { address: 0, bytes: RAM_PAGES * PAGE, file: &ram, offset: 0 };
-    let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
-    *table = table.replaced(&[part], device.window().file()).ok()?;
-    drop(table);
+    device.ram().replace(&[part], device.window().file()).ok()?;
     Some(Rig { device })
 }
 

@@ -22,6 +22,8 @@ use crate::guest::loopback::{envelope, hello, hello_bytes, read_message, HELLO_B
 use crate::protocol::control::MAX_COMMAND_BYTES;
 use crate::server::ServeError;
 
+/// Most programs at a time; each has a machine.
+const MAX_CONNECTIONS: usize = 64;
 /// How long waits of a program that has gone may need to notice.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -32,6 +34,7 @@ const ENDING: Duration = Duration::from_secs(5);
 pub fn serve(socket: &Path, options: Options, once: bool) -> Result<(), ServeError> {
     let failed = |error: &io::Error| ServeError::Socket(error.to_string());
     let listener = Listening::at(socket).map_err(|e| failed(&e))?;
+    let one = Arc::new(());
     loop {
         let (stream, _) = listener.accept().map_err(|e| failed(&e))?;
         if once {
@@ -39,8 +42,14 @@ pub fn serve(socket: &Path, options: Options, once: bool) -> Result<(), ServeErr
             tracing::info!(?ended, "the program has gone");
             return Ok(());
         }
+        if Arc::strong_count(&one) > MAX_CONNECTIONS {
+            tracing::warn!("a program is refused: there are {MAX_CONNECTIONS}");
+            continue;
+        }
         let thread = std::thread::Builder::new().name("gpu-program".into());
+        let one = one.clone();
         let started = thread.spawn(move || {
+            let _one = one;
             if let Err(error) = connection(&stream, options) {
                 tracing::warn!(%error, "a program's connection has ended");
             }
@@ -69,9 +78,7 @@ pub fn connection(stream: &UnixStream, options: Options) -> io::Result<()> {
 /// The memory of the program is `bytes` of the file `ram`.
 pub(crate) fn has_memory(device: &Device, ram: &File, bytes: u64) -> io::Result<()> {
     let part = Part { address: RAM_AT, bytes, file: ram, offset: 0 };
-    let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
-    *table = table.replaced(&[part], device.window().file())?;
-    Ok(())
+    device.ram().replace(&[part], device.window().file())
 }
 
 /// Does a program's commands until it has gone, and waits for the end of all that it had.

@@ -30,14 +30,14 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vkfd_client::Machine;
 use vkfd_host::HostError;
 use vkfd_raw::memory_file;
 
-use crate::device::ram::Ram;
+use crate::device::ram::RamTable;
 use crate::device::{Device, Handles, Joined, Options};
 use crate::guest::file_message::{receive, send};
 use crate::guest::loopback::{hello_bytes, joined_hello, HELLO_BYTES};
@@ -78,6 +78,7 @@ impl Host {
         let options = Options { window: WINDOW, ..options };
         let mut machine = options.machine.options();
         machine.device_file = true;
+        machine.driver.gtt = options.gtt;
         let (connections, handles) = (Mutex::default(), Arc::default());
         let machine = Arc::new(Machine::new(&machine)?);
         Ok(Arc::new(Self { machine, handles, options, connections, one_ended: Condvar::new() }))
@@ -232,7 +233,7 @@ impl Host {
 
 /// Takes notes of a process.
 struct Taking<'a> {
-    ram: &'a RwLock<Ram>,
+    ram: &'a RamTable,
     machine: &'a Machine,
     stream: &'a UnixStream,
     pid: i32,
@@ -255,7 +256,7 @@ impl Taking<'_> {
             }
             let done = match Note::decode(&bytes) {
                 Ok(note) => {
-                    let done = self.ram.read().unwrap_or_else(PoisonError::into_inner).note(&note);
+                    let done = self.ram.read().note(&note);
                     tracing::debug!(?note, ?done, pid = self.pid, "note");
                     done
                 }

@@ -18,7 +18,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use vhost::vhost_user::message::{
     VhostUserMMap, VhostUserMMapFlags, VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures,
@@ -34,7 +34,7 @@ use vm_memory::{
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{new_event_consumer_and_notifier, EventConsumer, EventFlag, EventNotifier};
 
-use crate::device::ram::{Part, Ram};
+use crate::device::ram::{Part, RamTable};
 use crate::device::window::Window;
 use crate::device::{Device, Options};
 use crate::protocol::control::{HEADER_BYTES, MAX_COMMAND_BYTES};
@@ -75,7 +75,7 @@ pub enum ServeError {
 /// The device between a VMM and [`Device`].
 struct Backing {
     device: Mutex<Device>,
-    ram: Arc<RwLock<Ram>>,
+    ram: Arc<RamTable>,
     window: Arc<Window>,
     memory: Mutex<Option<Memory>>,
     frontend: Mutex<Frontend>,
@@ -256,9 +256,7 @@ impl VhostUserBackend for Backing {
                 offset: file.start(),
             });
         }
-        let mut ram = self.ram.write().unwrap_or_else(PoisonError::into_inner);
-        *ram = ram.replaced(&parts, self.window.file())?;
-        drop(ram);
+        self.ram.replace(&parts, self.window.file())?;
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
         Ok(())
     }

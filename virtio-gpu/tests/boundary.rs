@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a guest's processes have of the host's process: the guest's memory and the window, and
-//! nothing else. The machine can retry page faults (XNACK), which is what would fetch the rest.
+//! A guest's processes have the guest's memory and the window of the host's process, and nothing
+//! else. The machine can retry page faults (XNACK): a retry would fetch the rest.
 
 mod program;
 
@@ -41,7 +41,7 @@ fn a_guests_gpu_reaches_nothing_of_the_hosts_process() {
         assert_eq!(guest.window.word(copy_at).load(Ordering::Acquire), 1);
         assert_eq!(secret.wrong(77), None);
     }
-    // What is the guest's own works as before.
+    // The guest's own memory works as before.
     let mut copies = library.copies(&mut guest);
     let resource = guest.guest_blob(1, scattered(0, 8)).unwrap();
     let address = library.register(&mut guest, resource, 8 * PAGE);
@@ -52,7 +52,7 @@ fn a_guests_gpu_reaches_nothing_of_the_hosts_process() {
 
 /// A process as a guest's context has it, of a machine that allows all there is, and the memory
 /// that it was granted.
-fn confined() -> (Client, Memory, vkfd_host::Grant) {
+fn confined() -> (Client, Arc<Grants>, Memory, vkfd_host::Grant) {
     let mut options = MachineOptions { source: Source::Auto, xnack_capable: true, ..MachineOptions::default() };
     options.driver.diagnosis = true;
     let grants = Arc::new(Grants::default());
@@ -61,14 +61,14 @@ fn confined() -> (Client, Memory, vkfd_host::Grant) {
     let client = Client::with_transport(Arc::new(Embedded::open_confined(&machine).unwrap())).unwrap();
     let granted = Memory::new(16 * PAGE);
     let grant = grants.grant(granted.address(), 16 * PAGE);
-    (client, granted, grant)
+    (client, grants, granted, grant)
 }
 
 /// Every call of KFD that could reach memory which nobody granted, made as a front end would that
 /// forwards all of them.
 #[test]
 fn no_call_of_a_confined_process_reaches_more_than_was_granted() {
-    let (client, granted, grant) = confined();
+    let (client, grants, granted, grant) = confined();
     let gpu = client.gpus()[0].id;
     let own = Memory::new(16 * PAGE);
     own.fill(3);
@@ -91,7 +91,7 @@ fn no_call_of_a_confined_process_reaches_more_than_was_granted() {
         // SAFETY: as above; the memory outlives the test.
         unsafe { client.register_ranges(ranges, &RegisterOptions::default()) }
     };
-    let past_the_end = UserptrRange { start: granted.address(), size: 17 * PAGE };
+    let past_the_end = UserptrRange { start: granted.address() + 15 * PAGE, size: 2 * PAGE };
     let before = UserptrRange { start: granted.address() - PAGE, size: PAGE };
     let lists: [&[UserptrRange]; 5] = [
         &[own.range(0, 1)],
@@ -103,7 +103,7 @@ fn no_call_of_a_confined_process_reaches_more_than_was_granted() {
     for list in lists {
         assert_eq!(register(list).map(drop).map_err(errno), Err(libc::EFAULT), "{list:x?}");
     }
-    // What is granted is registered, and the GPU reaches it.
+    // Granted memory is registered, and the GPU reaches it.
     granted.fill(500);
     let pieces: Vec<_> = (0..8).map(|page| granted.range(15 - 2 * page, 1)).collect();
     let buffer = register(&pieces).unwrap();
@@ -114,13 +114,15 @@ fn no_call_of_a_confined_process_reaches_more_than_was_granted() {
     copy.read(PAGE, &mut word).unwrap();
     assert_eq!(u64::from_le_bytes(word), 500 + 13 * PAGE / 8);
     drop((buffer, queue));
-    // The grant ends, and with it the right.
+    // The grant ends, and with it the right. Others leave room in the account.
+    let others = Memory::new(16 * PAGE);
+    let _others = grants.grant(others.address(), 16 * PAGE);
     drop(grant);
     assert_eq!(register(&pieces).map(drop).map_err(errno), Err(libc::EFAULT));
     assert_eq!(own.wrong(3), None);
 }
 
-/// What front ends have of their own, on a machine that can retry faults and on one that cannot.
+/// The front ends' own answers, on a machine that can retry faults and on one that cannot.
 #[test]
 fn both_kinds_of_context_refuse_xnack_and_svm() {
     use vkfd_uapi::command as c;

@@ -37,7 +37,7 @@ pub const CRATES: [Crate; 3] = [
     Crate {
         source: "host/src/",
         floors: &[
-            &["device_file", "files", "interposed", "listening", "maps", "memory_left"],
+            &["device_file", "files", "interposed", "listening", "log_rate", "maps", "memory_left"],
             &["pagemap", "sabotage", "size", "source", "sys"],
             &["error", "per_process", "populate", "table", "uffd"],
             &["frame", "target"],

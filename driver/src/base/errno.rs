@@ -57,6 +57,8 @@ errnos! {
     ENODEV = 19;
     /// Invalid argument.
     EINVAL = 22;
+    /// No more files: as many buffers have some as the host allows.
+    EMFILE = 24;
     /// No space: hardware resources are used up.
     ENOSPC = 28;
     /// Unknown command.

@@ -200,7 +200,7 @@ impl Process {
                 | if self.can_xnack() { vkfd::CAP_XNACK } else { 0 }
                 | if options.diagnosis { vkfd::CAP_DIAGNOSIS } else { 0 },
             max_ranges: options.max_ranges.into(),
-            max_bytes: self.kfd().limit().available(),
+            max_bytes: self.registered().available(),
             page_size: PAGE,
             max_windows,
             window_gap,

@@ -12,7 +12,7 @@ use crate::bo::{Backing, Bo, Spec, VramMemory};
 use crate::device::Device;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::kfd::MAX_GPUS;
-use crate::limit::{Charge, ChargedDma};
+use crate::limit::{Charge, ChargedDma, Limit};
 use crate::offsets::Shown;
 use crate::os::{self, Arc, Time};
 use crate::page_table::VA_END;
@@ -177,7 +177,7 @@ impl Process {
                 (Backing::Vram(memory), mmap_offset)
             }
             abi::ALLOC_MEM_FLAGS_GTT => {
-                let charge = self.charge(span.bytes())?;
+                let charge = self.charge(self.kfd().limit(), span.bytes())?;
                 os::failpoint(FailPoint::Dma)?;
                 let memory = ChargedDma::charged(device.gpu().alloc_dma(span.bytes())?, charge)?;
                 mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
@@ -207,10 +207,10 @@ impl Process {
     }
 
     /// Charges `bytes`, also what files that have been closed have had.
-    fn charge(&self, bytes: u64) -> Result<Charge> {
-        self.kfd().limit().charge(bytes).or_else(|_| {
+    fn charge(&self, account: &Arc<Limit>, bytes: u64) -> Result<Charge> {
+        account.charge(bytes).or_else(|_| {
             self.kfd().files().forget_closed();
-            self.kfd().limit().charge(bytes)
+            account.charge(bytes)
         })
     }
 
@@ -221,7 +221,7 @@ impl Process {
         flags: u32,
         ranges: RangeSet,
     ) -> Result<Allocated> {
-        let charge = self.charge(span.bytes())?;
+        let charge = self.charge(self.registered(), span.bytes())?;
         let access = if flags & abi::ALLOC_MEM_FLAGS_WRITABLE != 0 { Access::Write } else { Access::Read };
         let executable = flags & abi::ALLOC_MEM_FLAGS_EXECUTABLE != 0;
         let number = self.reserve_number()?;

@@ -50,7 +50,7 @@ impl Kfd {
         for (index, gpu) in gpus.into_iter().enumerate() {
             devices.push(os::arc(Device::new(index, gpu, options.device_memory, options.svm_vram)?)?)?;
         }
-        let limit = os::arc(Limit::new(Limit::of_ram(options.ram)))?;
+        let limit = os::arc(Limit::new(options.gtt.unwrap_or(Limit::of_ram(options.ram))))?;
         os::arc(Self {
             devices,
             options,

@@ -25,6 +25,7 @@ use crate::handle::Handles;
 use crate::interval::IntervalMap;
 use crate::kfd::Kfd;
 use crate::last_error::LastErrors;
+use crate::limit::Limit;
 use crate::lock_rank::Rank;
 use crate::offsets::{Offsets, Shown};
 use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
@@ -54,16 +55,15 @@ pub struct Inner {
     pub(crate) queues: Queues,
     /// How ranges registered from now on share notifiers.
     pub(crate) windows: WindowPolicy,
-    /// The runtime has announced itself.
     /// The process has ended: nothing enters its tables any more.
     pub(crate) released: bool,
+    /// The runtime has announced itself.
     pub(crate) runtime_enabled: bool,
     /// Handle of the object that the client brought for the signal page. It stays as long as the
     /// process, as KFD has it.
     pub(crate) signal_page: Option<u64>,
 }
 
-/// A process.
 impl Inner {
     /// ESRCH once the process has ended.
     pub(crate) fn check_open(&self) -> Result {
@@ -74,10 +74,13 @@ impl Inner {
     }
 }
 
+/// A process.
 pub struct Process {
     kfd: Arc<Kfd>,
     number: u64,
     mm: Arc<dyn AddressSpace>,
+    /// The account of memory that it registers.
+    registered: Arc<Limit>,
     inner: Mutex<Inner>,
     offsets: Offsets,
     eviction: Eviction,
@@ -101,7 +104,7 @@ pub struct Process {
 
 impl Process {
     /// A process without VMs.
-    pub fn new(kfd: &Arc<Kfd>, number: u64, mm: Arc<dyn AddressSpace>) -> Result<Arc<Self>> {
+    pub fn new(kfd: &Arc<Kfd>, number: u64, mm: Arc<dyn AddressSpace>, registered: Arc<Limit>) -> Result<Arc<Self>> {
         let gpus = kfd.devices().len();
         let mut vms = Vec::with_capacity(gpus)?;
         for _ in 0..gpus {
@@ -114,15 +117,16 @@ impl Process {
             cpu_hulls: IntervalMap::seeded(crate::os::random()),
             queues: Queues::new(gpus)?,
             windows: kfd.options().windows,
+            released: false,
             runtime_enabled: false,
             signal_page: None,
         };
-            released: false,
         let (pid, name) = crate::os::process();
         crate::os::arc(Self {
             kfd: kfd.clone(),
             number,
             mm,
+            registered,
             inner: Mutex::new(Rank::Process, inner)?,
             offsets: Offsets::new()?,
             eviction: Eviction::new()?,
@@ -160,6 +164,11 @@ impl Process {
     /// Its CPU memory, to keep.
     pub(crate) const fn mm_arc(&self) -> &Arc<dyn AddressSpace> {
         &self.mm
+    }
+
+    /// The account of memory that it registers.
+    pub(crate) const fn registered(&self) -> &Arc<Limit> {
+        &self.registered
     }
 
     /// Which user's it is.
@@ -293,6 +302,7 @@ impl Process {
 
     fn make_vm(self: &Arc<Self>, device: &Arc<Device>) -> Result {
         let mut inner = self.lock();
+        inner.check_open()?;
         let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
         if slot.is_none() {
             let vm = Vm::new(self.as_owner()?, device, self.xnack(), self.sabotage())?;
@@ -302,7 +312,6 @@ impl Process {
             let show = || shown.iter().try_for_each(|(at, bytes, what)| self.offsets.show(*at, *bytes, what.clone()));
             if let Err(e) = show().and_then(|()| self.eviction.add_vm(vm.gpu(), vm.vmid())) {
                 // What was not shown is not there to be hidden.
-        inner.check_open()?;
                 shown.iter().for_each(|(at, bytes, what)| self.offsets.hide(*at, *bytes, what));
                 return Err(e);
             }
@@ -454,7 +463,8 @@ impl Process {
     }
 
     /// Ends the process: queues, mappings, objects, VMs, all of it. Nothing of it runs any more
-    /// when this returns.
+    /// when this returns. A render file that lives on may be in a call meanwhile: what that call
+    /// has entered by now ends here, what comes later is refused (ESRCH).
     pub fn release(&self) {
         self.restore.stop();
         self.look.stop();

@@ -13,11 +13,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use vkfd_client::UserptrRange;
 use vkfd_host::{Grant, Grants};
 
+use super::gtt::Gtt;
 use super::taken::Spans;
 use super::window::{map, size};
 use crate::protocol::blob::Run;
@@ -114,12 +115,18 @@ impl Ram {
         Ok(new)
     }
 
+    /// How much there is.
+    pub fn bytes(&self) -> u64 {
+        self.regions.iter().fold(0, |sum, region| region.bytes.saturating_add(sum))
+    }
+
     /// Where the runs are here, in their order; `None` when one of them is not wholly the guest's
     /// memory.
     pub fn find(&self, runs: &[Run]) -> Option<GuestMemory> {
         let mut memory = GuestMemory {
             grants: self.grants.clone(),
             ranges: Vec::with_capacity(runs.len()),
+            offsets: Vec::with_capacity(runs.len()),
             bytes: 0,
             mappings: Vec::new(),
         };
@@ -133,6 +140,7 @@ impl Ram {
                 let bytes = (end - address).min(region.bytes - skip);
                 let start = region.mapping.at.as_ptr().expose_provenance() as u64 + region.offset + skip;
                 memory.ranges.push(UserptrRange { start, size: bytes });
+                memory.offsets.push(memory.bytes);
                 memory.bytes += bytes;
                 if !memory.mappings.iter().any(|known| Arc::ptr_eq(known, &region.mapping)) {
                     memory.mappings.push(region.mapping.clone());
@@ -141,6 +149,38 @@ impl Ram {
             }
         }
         Some(memory)
+    }
+}
+
+/// The guest's memory as it is now, which the VMM may change at any time.
+pub struct RamTable {
+    ram: RwLock<Ram>,
+    /// What follows from how much there is, for a machine that is the guest's alone.
+    gtt: Option<Gtt>,
+}
+
+impl RamTable {
+    /// A guest without memory.
+    pub fn new(grants: Arc<Grants>, gtt: Option<Gtt>) -> Self {
+        Self { ram: RwLock::new(Ram::new(grants)), gtt }
+    }
+
+    /// As it is now.
+    pub fn read(&self) -> RwLockReadGuard<'_, Ram> {
+        self.ram.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The guest's memory is `parts` from now on; see [`Ram::replaced`].
+    ///
+    /// # Errors
+    /// As there; then it is as before.
+    pub fn replace(&self, parts: &[Part<'_>], apart: &File) -> io::Result<()> {
+        let mut ram = self.ram.write().unwrap_or_else(PoisonError::into_inner);
+        *ram = ram.replaced(parts, apart)?;
+        if let Some(gtt) = &self.gtt {
+            gtt.guest_has(ram.bytes());
+        }
+        Ok(())
     }
 }
 
@@ -154,6 +194,8 @@ fn identity(file: &File) -> io::Result<((u64, u64), u64)> {
 pub struct GuestMemory {
     grants: Arc<Grants>,
     ranges: Vec<UserptrRange>,
+    /// Where in the memory each range begins.
+    offsets: Vec<u64>,
     bytes: u64,
     mappings: Vec<Arc<Mapping>>,
 }
@@ -162,6 +204,16 @@ impl GuestMemory {
     /// The ranges in the guest's order.
     pub fn ranges(&self) -> &[UserptrRange] {
         &self.ranges
+    }
+
+    /// The ranges of `[start, end)` of it. O(log ranges) for the first.
+    pub fn part(&self, start: u64, end: u64) -> impl Iterator<Item = UserptrRange> + '_ {
+        let first = self.offsets.partition_point(|offset| *offset <= start).saturating_sub(1);
+        let ranges = self.offsets.iter().zip(&self.ranges).skip(first);
+        ranges.take_while(move |(offset, _)| **offset < end).filter_map(move |(offset, range)| {
+            let (from, to) = (start.max(*offset), end.min(offset + range.size));
+            (from < to).then(|| UserptrRange { start: range.start + (from - offset), size: to - from })
+        })
     }
 
     /// Their sum.
@@ -213,6 +265,26 @@ mod tests {
         assert_eq!(after.ranges()[0].start + PAGE, after.ranges()[1].start);
         // The window is no memory of the guest's.
         assert!(second.find(&[Run { address: 100 * PAGE, bytes: PAGE }]).is_none());
+    }
+
+    #[test]
+    fn a_part_has_the_ranges_that_are_in_it() {
+        let (ram, window) = (file(64), file(1));
+        let all = Part { address: 0, bytes: 64 * PAGE, file: &ram, offset: 0 };
+        let table = Ram::default().replaced(&[all], &window).unwrap();
+        let run = |first: u64, pages: u64| Run { address: first * PAGE, bytes: pages * PAGE };
+        let memory = table.find(&[run(40, 3), run(2, 1), run(10, 2), run(50, 4)]).unwrap();
+        let pages: Vec<u64> =
+            memory.ranges().iter().flat_map(|r| (0..r.size / PAGE).map(|n| r.start + n * PAGE)).collect();
+        for start in 0..10 {
+            for end in start + 1..=10 {
+                let part: Vec<_> = memory.part(start * PAGE, end * PAGE).collect();
+                let found: Vec<u64> =
+                    part.iter().flat_map(|r| (0..r.size / PAGE).map(|n| r.start + n * PAGE)).collect();
+                assert_eq!(found, pages[usize::try_from(start).unwrap()..usize::try_from(end).unwrap()]);
+                assert!(part.len() <= 4);
+            }
+        }
     }
 
     #[test]

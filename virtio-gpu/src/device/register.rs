@@ -116,7 +116,7 @@ impl Linear {
             )
         };
         let at = NonNull::new(at).filter(|at| at.as_ptr() != libc::MAP_FAILED).ok_or_else(io::Error::last_os_error)?;
-        let grant = memory.grants().grant(at.as_ptr().expose_provenance() as u64, memory.bytes());
+        let grant = memory.grants().grant_again(at.as_ptr().expose_provenance() as u64, memory.bytes());
         let linear = Self { at, bytes: memory.bytes(), grant };
         let mut offset = 0;
         for range in memory.ranges() {

@@ -20,6 +20,10 @@ use crate::protocol::blob::Run;
 use crate::protocol::forward::joined::{Happens, Note};
 use crate::protocol::PAGE;
 
+/// Most spans of a process that are not mapped here. What it unmaps beyond them is not told
+/// (ENOMEM): the GPU has the pages as they were, as after an unmap that no hook sees.
+const MAX_SPANS: usize = 4096;
+
 /// Spans that do not touch, in order.
 #[derive(Debug, Default)]
 pub struct Spans(Vec<(u64, u64)>);
@@ -86,6 +90,9 @@ impl Mapping {
         let whole = note.offset % PAGE == 0 && note.bytes % PAGE == 0 && note.bytes != 0;
         let end = note.offset.checked_add(note.bytes).filter(|end| whole && *end <= self.bytes).ok_or(libc::EINVAL)?;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if note.happens == Happens::Unmap && taken.0.len() >= MAX_SPANS {
+            return Err(libc::ENOMEM);
+        }
         for (start, end) in taken.gaps(note.offset, end) {
             let (at, bytes) = (self.place(start), size(end - start));
             // SAFETY: within this object's mapping, of which there are no references; accesses of
