@@ -4,13 +4,17 @@
 //! [`device`] makes plausible commands of the bytes, since random ones get no further than the
 //! first check: numbers come from small sets that contain what exists, what nearly does, and the
 //! ends of ranges. After each input nothing must be left. [`forward()`] does the same with contexts
-//! whose calls are forwarded.
+//! whose calls are forwarded. [`hostile()`] is a guest with contexts of both kinds and queues that
+//! run, which is after the memory of the host's process.
 
 mod forward;
+mod hostile;
 
 use std::cell::RefCell;
 
 use vkfd_raw::memory_file;
+
+pub use self::hostile::{hostile, hostile_to};
 
 use crate::device::ram::Part;
 use crate::device::{Device, Options};

@@ -121,3 +121,34 @@ fn a_process_with_more_than_was_granted_is_noticed() {
     assert!(!reads_the_hosts_memory(Switches::NONE), "the sound device");
     assert!(reads_the_hosts_memory(Switch::WholeMemory.into()));
 }
+
+/// The fuzz target's own looks, on bytes by chance: a sound device passes as many inputs as a device
+/// whose processes have the whole memory needs to be found out, and more.
+#[test]
+fn a_hostile_guest_that_is_not_kept_out_is_noticed() {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let seed = RandomState::new().build_hasher().finish();
+    let inputs = |rounds: u64, sabotage: Switches| {
+        std::thread::spawn(move || {
+            let mut word = seed | 1;
+            for _ in 0..rounds {
+                let bytes: Vec<u8> = std::iter::repeat_with(|| {
+                    // Marsaglia's xorshift.
+                    word ^= word << 13;
+                    word ^= word >> 7;
+                    word ^= word << 17;
+                    word.to_le_bytes()[3]
+                })
+                .take(600)
+                .collect();
+                vkfd_virtio_gpu::fuzz::hostile_to(&bytes, sabotage);
+            }
+        })
+        .join()
+    };
+    assert!(inputs(200, Switches::NONE).is_ok(), "the sound device, seed {seed:#x}");
+    let noticed = inputs(2000, Switch::WholeMemory.into()).unwrap_err();
+    let why = noticed.downcast_ref::<&str>().map(|why| (*why).to_owned());
+    let why = why.or_else(|| noticed.downcast_ref::<String>().cloned()).unwrap_or_default();
+    assert!(why.contains("the host's memory"), "{why}, seed {seed:#x}");
+}

@@ -60,8 +60,8 @@ impl Kernels {
         done.then(|| guest.window.word(self.control + RESULT).load(Ordering::Acquire))
     }
 
-    /// Dispatches what a kernel is made of; whether it is done in time.
-    fn run(&mut self, guest: &Guest, kernel: &Kernel, limit: Duration) -> bool {
+    /// Dispatches what a kernel is made of, with any addresses; whether it is done in time.
+    pub fn run(&mut self, guest: &Guest, kernel: &Kernel, limit: Duration) -> bool {
         let signal = guest.window.word(self.control + SIGNAL + 8);
         // `amd_signal_t`: a user signal with the value 1.
         guest.window.word(self.control + SIGNAL).store(1, Ordering::Relaxed);
