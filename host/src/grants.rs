@@ -2,19 +2,19 @@
 //! The part of this process's memory that a client elsewhere may have: a guest's or a joined
 //! program's. Everything else here (heap, stacks, code, other clients' memory) is not there for it.
 //!
-//! Mechanism: who maps memory for such a client grants it for as long as it is mapped
+//! Mechanism: the code that maps memory for such a client grants it as long as it is mapped
 //! ([`Grants::grant`]). The driver's view of a client's process ([`GrantedMemory`]) faults in
 //! granted memory and nothing else, whatever call asks. It has no SVM memory and no migration: both
 //! find memory that no call names. So the rule holds for calls that front ends forward later, too.
 //!
-//! What a front end itself passes to the driver (arguments of calls, and arrays that they point to)
-//! is memory of this process, and [`AddressSpace::read`] and [`AddressSpace::write`] reach all of
-//! it: the pointers are the front end's, never a client's.
+//! A front end's own arguments of calls, with the arrays that they point to, are memory of this
+//! process. [`AddressSpace::read`] and [`AddressSpace::write`] reach all of it: the pointers are
+//! the front end's, never a client's.
 //!
-//! What calls register is charged to an account of the client's own ([`Grants::registered`]), which
-//! is as large as what was granted, counted as KFD does: per byte asked for, also where ranges
-//! overlap. So what the driver remembers of registrations is bounded by the client's memory, and
-//! the machine's limit is left for memory that the host gives (GTT).
+//! Registered memory is charged to an account of the client's own ([`Grants::registered`]). The
+//! account is as large as the granted memory, and counts as KFD does: per byte asked for, also when
+//! ranges overlap. So the client's memory bounds the driver's tables of registrations, and the
+//! machine's limit is left for memory that the host gives (GTT).
 //!
 //! Lock: `spans` guards the granted spans; a leaf, held for a lookup alone.
 
@@ -47,13 +47,13 @@ impl fmt::Debug for Grants {
     }
 }
 
-/// Memory is granted as long as this lives. It ends before the memory is unmapped: what the process
-/// maps there later is its own.
+/// Memory is granted as long as this lives. It ends before the memory is unmapped, because later
+/// mappings at that address are the process's own.
 #[derive(Debug)]
 pub struct Grant {
     grants: Arc<Grants>,
     start: u64,
-    /// What the account has for it.
+    /// The bytes that the account has for it.
     counted: u64,
     ended: bool,
 }

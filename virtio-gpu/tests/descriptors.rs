@@ -43,7 +43,7 @@ fn settled(before: usize) {
 #[test]
 fn a_message_has_one_descriptor_and_all_others_are_closed() {
     let memory = memory_file::sealed(c"program", MIB).unwrap();
-    // What a message is read by.
+    // The function that reads a message.
     for count in [0, 1, 2, 3, 4, 253] {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let before = descriptors();

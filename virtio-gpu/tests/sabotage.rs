@@ -122,8 +122,8 @@ fn a_process_with_more_than_was_granted_is_noticed() {
     assert!(reads_the_hosts_memory(Switch::WholeMemory.into()));
 }
 
-/// The fuzz target's own looks, on bytes by chance: a sound device passes as many inputs as a device
-/// whose processes have the whole memory needs to be found out, and more.
+/// The fuzz target's own looks, on bytes by chance: a sound device passes, and one whose processes
+/// have the whole memory is found out.
 #[test]
 fn a_hostile_guest_that_is_not_kept_out_is_noticed() {
     use std::hash::{BuildHasher, Hasher, RandomState};

@@ -433,7 +433,8 @@ fn a_machine_that_ends_is_no_device_and_memory_stays() {
     assert!(receive(&ours, &mut [0; HELLO_BYTES]).is_err());
 }
 
-/// What a program of its own making gets of a host: the window, the machine's file, two sockets.
+/// The files that a host gives a program of its own making: the window, the machine's file, two
+/// sockets.
 fn introduced(host: &Arc<Host>) -> (UnixStream, Vec<File>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     host.take_in(theirs);
@@ -443,7 +444,7 @@ fn introduced(host: &Arc<Host>) -> (UnixStream, Vec<File>) {
     (ours, files)
 }
 
-/// Whoever holds a file that others map could end them all by cutting it short.
+/// A program that cuts a file short which others map could end them all.
 #[test]
 fn no_file_that_a_program_gets_can_be_cut_short() {
     let host = host();

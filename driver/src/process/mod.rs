@@ -320,8 +320,8 @@ impl Process {
         Ok(())
     }
 
-    /// Whether it may turn retry of page faults on: all GPUs can, and there is SVM memory, which is
-    /// what retries are served from.
+    /// Whether it may turn retry of page faults on: all GPUs can, and there is SVM memory, from
+    /// which retries are served.
     pub(crate) fn can_xnack(&self) -> bool {
         self.mm.has_svm() && self.kfd.devices().iter().all(|d| d.properties().xnack_capable)
     }
@@ -463,8 +463,8 @@ impl Process {
     }
 
     /// Ends the process: queues, mappings, objects, VMs, all of it. Nothing of it runs any more
-    /// when this returns. A render file that lives on may be in a call meanwhile: what that call
-    /// has entered by now ends here, what comes later is refused (ESRCH).
+    /// when this returns. A render file that lives on may be in a call meanwhile: an object that
+    /// the call has entered ends here, and a later one is refused (ESRCH).
     pub fn release(&self) {
         self.restore.stop();
         self.look.stop();

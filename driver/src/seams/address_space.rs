@@ -290,8 +290,8 @@ pub trait AddressSpace: Send + Sync {
     }
 
     /// Whether devices may use memory of it that no call has registered: SVM memory, and with it
-    /// retry of page faults. Where they may not, the driver refuses SVM calls and XNACK (EPERM) and
-    /// serves no fault outside of buffer objects. Never changes.
+    /// retry of page faults. If not, the driver refuses SVM calls and XNACK (EPERM), and serves no
+    /// fault outside of buffer objects. Never changes.
     fn has_svm(&self) -> bool {
         true
     }

@@ -32,7 +32,7 @@ impl Kfd {
     /// Of a process that was opened for it.
     ///
     /// # Errors
-    /// What the first calls failed with.
+    /// The errors of the first calls.
     pub fn new(file: Arc<Embedded>) -> std::result::Result<Self, ClientError> {
         Ok(Self { client: Client::with_transport(file.clone())?, file })
     }

@@ -78,7 +78,7 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// A guest without memory. What it gets is granted to its processes.
+    /// A guest without memory. Memory that it gets is granted to its processes.
     pub fn new(grants: Arc<Grants>) -> Self {
         Self { grants, regions: Vec::new() }
     }
@@ -155,7 +155,7 @@ impl Ram {
 /// The guest's memory as it is now, which the VMM may change at any time.
 pub struct RamTable {
     ram: RwLock<Ram>,
-    /// What follows from how much there is, for a machine that is the guest's alone.
+    /// The limit that follows from its size, if the machine is the guest's alone.
     gtt: Option<Gtt>,
 }
 
@@ -194,7 +194,7 @@ fn identity(file: &File) -> io::Result<((u64, u64), u64)> {
 pub struct GuestMemory {
     grants: Arc<Grants>,
     ranges: Vec<UserptrRange>,
-    /// Where in the memory each range begins.
+    /// The offset in the memory at which each range begins.
     offsets: Vec<u64>,
     bytes: u64,
     mappings: Vec<Arc<Mapping>>,

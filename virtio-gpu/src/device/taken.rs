@@ -20,7 +20,7 @@ use crate::protocol::blob::Run;
 use crate::protocol::forward::joined::{Happens, Note};
 use crate::protocol::PAGE;
 
-/// Most spans of a process that are not mapped here. What it unmaps beyond them is not told
+/// Most spans of a process that are not mapped here. An unmap beyond them is refused
 /// (ENOMEM): the GPU has the pages as they were, as after an unmap that no hook sees.
 const MAX_SPANS: usize = 4096;
 

@@ -2,10 +2,10 @@
 //! The host-visible window: all host memory that the guest maps.
 //!
 //! Mechanism: one file, mapped here as a whole and by the VMM as a whole, once. Its size is sealed,
-//! so that no VMM and no program can cut it short under the accesses of this process. The guest's kernel
-//! chooses where in the window a resource is; [`Window::bind`] gives that part to the resource and
-//! nothing is mapped anywhere. (A mapping for each resource is a memory region for each to vhost,
-//! of which there are few, and moves the guest's RAM here every time.)
+//! so that no VMM and no program can cut it short under the accesses of this process. The guest's
+//! kernel chooses where in the window a resource is; [`Window::bind`] gives that part to the
+//! resource and nothing is mapped anywhere. (A mapping for each resource is a memory region for
+//! each to vhost, of which there are few, and moves the guest's RAM here every time.)
 //!
 //! So memory that the guest maps has its place from MAP_BLOB on, not from its allocation. A part
 //! that is given back is emptied: what comes there next finds zeroes.

@@ -45,7 +45,7 @@ struct Brought {
     ranges: Vec<UserptrRange>,
     /// In order, each once.
     resources: Vec<u32>,
-    /// What keeps each resource's memory.
+    /// The object that keeps each resource's memory.
     owners: Vec<Owner>,
 }
 
@@ -102,9 +102,9 @@ impl Bo {
 }
 
 impl Forward {
-    /// Where pieces are, in order, and what keeps them there. EINVAL for what is not whole pages of
-    /// the context's memory, another sum than `bytes`, or more ranges than KFD takes. O(pieces log
-    /// runs + ranges).
+    /// The ranges of pieces, in order, and the objects that keep them there. EINVAL for pieces that
+    /// are not whole pages of the context's memory, another sum than `bytes`, or more ranges than
+    /// KFD takes. O(pieces log runs + ranges).
     fn ranges(&self, pieces: &[Piece], bytes: u64) -> Result<Brought, i32> {
         // First of all: no piece is less than a page, so this bounds the list by what is asked for.
         let sum = pieces.iter().try_fold(0_u64, |sum, piece| sum.checked_add(piece.bytes));
