@@ -14,6 +14,8 @@
 //! | `grid` | a launch: sizes, arguments, scratch; the initial state of a wave |
 //! | `workgroup` | waves and barriers of a workgroup on one thread |
 //! | `dispatch` | workgroups over threads: which runs next |
+//! | `units` | a GPU's compute units: where each is, and what they have room for |
+//! | `residency` | what of them all launches under way have taken |
 //! | `spare` | registers of waves that have ended, for the next ones |
 //!
 //! Limits: no TG_SPLIT, no cluster launches, no saved waves. A runtime's trap handler is not
@@ -23,11 +25,15 @@ mod descriptor;
 mod dispatch;
 mod grid;
 mod program;
+mod residency;
 mod spare;
+mod units;
 mod workgroup;
 
 pub use descriptor::{Descriptor, Preload, DESCRIPTOR_BYTES};
 pub use dispatch::{Dispatch, Next};
 pub use grid::{Launch, Scratch, Sizes, MAX_GROUP, MAX_LDS};
 pub use program::{LaunchError, Program};
+pub use residency::Residency;
+pub use units::Units;
 pub use workgroup::{Cause, Engine, Turn, Workgroup};

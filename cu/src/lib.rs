@@ -32,6 +32,6 @@ mod world;
 pub use exit::{Exit, Miss, Refusal, Stop};
 pub use fidelity::{fidelity, Fidelity};
 pub use flat::{Flat, Rights};
-pub use group::{Apertures, Group};
+pub use group::{Apertures, Group, Place};
 pub use wave::{Mode, Round, Row, Wave, LANES};
 pub use world::{Access, Span, World};

@@ -57,7 +57,7 @@ pub use ids::{QueueId, Vmid, MAX_QUEUES};
 pub use interrupts::Interrupts;
 pub use profile::{BadReport, KernelCost, Profile, Report};
 pub use queue_error::{KernelError, KernelName, QueueError, WaveAt};
-pub use vkfd_cu::launch::LaunchError;
+pub use vkfd_cu::launch::{LaunchError, Units};
 pub use vkfd_isa as isa;
 pub use vkfd_sabotage as sabotage;
 pub use vmid::FaultOutcome;

@@ -72,11 +72,11 @@ enum Engine {
 fn run(mut port: Port) {
     let (control, shared) = (port.control.clone(), port.shared.clone());
     let mut engine = match control.kind {
-        QueueKind::Aql => Engine::Aql(Box::new(Aql::new(&shared.config))),
+        QueueKind::Aql => Engine::Aql(Box::new(Aql::new(&shared))),
         QueueKind::Sdma => Engine::Sdma(Sdma::new(shared.config.family)),
         QueueKind::Pm4 => {
             let config = &shared.config;
-            Engine::Pm4(Box::new((Pm4::new(config.family), Compute::new(config))))
+            Engine::Pm4(Box::new((Pm4::new(config.family), Compute::new(&shared))))
         }
     };
     let mut idle = Idle::new(&shared.bell);

@@ -95,11 +95,14 @@ switches! {
         SkipTlbFlush = "skip_tlb_flush": "The GPU does nothing when it is told to flush its TLB.";
         ShortCopy = "short_copy": "Copies leave their last byte out.";
         ShortGrid = "short_grid": "The last work-item of a launch does not run.";
+        LoneLaunches = "lone_launches": "Each launch has the GPU's registers and LDS for itself.";
+        KeptObjects = "kept_objects": "The profile keeps the kernel objects of address spaces that have ended.";
     }
     /// One fast engine. A GPU passes its switches on to its engines.
     Cu = "cu" {
         Handler = "handler" ["operation"]: "The fast engine's handler of an operation spoils its result.";
         Chain = "chain": "The last source of a chained operation is the first; the first of a sum of 64 bits is the second.";
+        KeptCode = "kept_code": "Decoded code is kept, however much it is.";
     }
     /// The memory of the process that the user host runs in.
     Host = "host" {

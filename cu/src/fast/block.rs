@@ -203,8 +203,26 @@ impl Block {
         if block.orders {
             block.steps.iter_mut().for_each(|step| step.past = false);
         }
+        block.steps.shrink_to_fit();
+        block.insts.shrink_to_fit();
+        block.inexact.shrink_to_fit();
+        block.words.shrink_to_fit();
         block.link();
         Ok(block)
+    }
+
+    /// Bytes of it and of its place in a table, as allocated.
+    pub(super) fn bytes(&self) -> usize {
+        /// Of a table that is half full, and of each allocation's own.
+        const PLACE: usize = 2 * (size_of::<(u64, Layout)>() + size_of::<Box<Block>>()) + 6 * 16;
+        let pairs = self.insts.iter().filter(|inst| inst.pair.is_some()).count();
+        PLACE
+            + size_of::<Block>()
+            + self.steps.capacity() * size_of::<Step>()
+            + self.operands.capacity() * size_of::<Operands>()
+            + (self.insts.capacity() + pairs) * size_of::<Inst>()
+            + self.inexact.capacity() * size_of::<Op>()
+            + self.words.capacity() * size_of::<u32>()
     }
 
     /// Tells the steps which comes next, and makes chains and sums. They do not move from now on.

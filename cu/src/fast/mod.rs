@@ -13,6 +13,7 @@
 //! | module | |
 //! |---|---|
 //! | `step`, `block`, `constants` | pre-decoded instructions |
+//! | `budget` | how many bytes of them are kept |
 //! | `simd`, `avx2` | vectors of eight lanes |
 //! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
 //! | `chain`, `sum` | FMAs one after another; sums of 64 bits in two instructions |
@@ -32,6 +33,9 @@
 //! scalar stores and atomics, formatted buffers, `ds_*_src2`, registers found through M0, fields of
 //! MODE, messages, sleeping, sums of distances over 64 bits, cube maps.
 //!
+//! Decoded code is bounded in bytes ([`CodeBudget`]): an engine that has used up its part forgets all
+//! of it, and decodes again what it runs.
+//!
 //! Limits: an engine belongs to one thread.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 #![allow(clippy::needless_range_loop, reason = "lanes of several rows at once")]
@@ -40,6 +44,7 @@ mod aligned;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod block;
+mod budget;
 mod cache;
 mod chain;
 mod compare64;
@@ -73,17 +78,18 @@ use crate::reference;
 use crate::wave::Wave;
 use crate::world::{Access, Span, World};
 use block::{Block, Layout};
+use budget::Held;
+pub use budget::{CodeBudget, OWN_CODE};
 use cache::Cache;
 use constants::Constants;
 use std::collections::HashMap;
+use std::sync::Arc;
 use step::{Cx, Flow};
 use vkfd_isa::{Op, Target};
-use vkfd_sabotage::Switches;
+use vkfd_sabotage::{Switch, Switches};
 
 /// Blocks that are found without hashing.
 const RECENT: usize = 1024;
-/// Blocks and constants that are kept at most.
-const LIMIT: usize = 1 << 16;
 /// With a budget below this, blocks end with waits for memory.
 const FINE: u32 = 64;
 /// Bits of MODE that change what every vector operation is: GPR_IDX_EN and VSKIP.
@@ -162,6 +168,8 @@ struct Blocks {
     /// Blocks that were used last, by address.
     recent: Vec<*mut Block>,
     constants: Constants,
+    /// The bytes of both.
+    held: Held,
     runs: u64,
     epoch: u64,
     sabotage: Switches,
@@ -213,20 +221,28 @@ impl Blocks {
                 return Ok(self.recent[slot]);
             }
         }
-        if self.blocks.len() + self.constants.len() > LIMIT {
-            self.forget();
-        }
         let key = (pc, layout);
         let known = match self.blocks.get_mut(&key) {
             Some(block) => block.still(world, now)?,
             None => false,
         };
         if !known {
+            // Where code has changed, its place is reported free before the new code is counted.
+            if let Some(old) = self.blocks.remove(&key) {
+                self.recent.fill(std::ptr::null_mut());
+                self.held.give(old.bytes());
+            }
+            if self.held.is_exhausted() && !self.sabotage.has(Switch::KeptCode) {
+                self.forget();
+            }
+            let before = self.constants.bytes();
+            let made = Block::build(world, layout, pc, self.avx2, &mut self.constants, now);
+            self.held.take(self.constants.bytes() - before);
             #[allow(unused_mut, reason = "of a sabotage build only")]
-            let mut block = Block::build(world, layout, pc, self.avx2, &mut self.constants, now)?;
+            let mut block = made?;
             #[cfg(feature = "sabotage")]
             block.spoil(&self.sabotage);
-            self.recent.fill(std::ptr::null_mut());
+            self.held.take(block.bytes());
             self.blocks.insert(key, Box::new(block));
         }
         let block: *mut Block = self.blocks.get_mut(&key).map_or(std::ptr::null_mut(), |block| &raw mut **block);
@@ -236,8 +252,9 @@ impl Blocks {
 
     fn forget(&mut self) {
         self.recent.fill(std::ptr::null_mut());
-        self.blocks.clear();
+        self.blocks = HashMap::new();
         self.constants = Constants::new();
+        self.held.give_all();
     }
 }
 
@@ -245,27 +262,34 @@ impl Engine {
     /// An engine that uses what the processor has.
     #[must_use]
     pub fn new(target: Target) -> Engine {
+        Engine::sharing(target, &Arc::default())
+    }
+
+    /// The same, whose decoded code is part of a budget.
+    #[must_use]
+    pub fn sharing(target: Target, budget: &Arc<CodeBudget>) -> Engine {
         #[cfg(target_arch = "x86_64")]
         let avx2 =
             is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         #[cfg(not(target_arch = "x86_64"))]
         let avx2 = false;
-        Engine::with(target, avx2)
+        Engine::with(target, avx2, budget)
     }
 
     /// An engine that uses nothing but plain Rust: the same results, slower.
     #[must_use]
     pub fn portable(target: Target) -> Engine {
-        Engine::with(target, false)
+        Engine::with(target, false, &Arc::default())
     }
 
-    fn with(target: Target, avx2: bool) -> Engine {
+    fn with(target: Target, avx2: bool, budget: &Arc<CodeBudget>) -> Engine {
         let blocks = Blocks {
             target,
             avx2,
             blocks: HashMap::new(),
             recent: vec![std::ptr::null_mut(); RECENT],
             constants: Constants::new(),
+            held: Held::of(budget),
             runs: 0,
             epoch: 0,
             sabotage: Switches::NONE,
@@ -302,6 +326,11 @@ impl Engine {
     #[cfg(feature = "sabotage")]
     pub fn slow(&self) -> &std::collections::BTreeMap<Op, u64> {
         &self.slow
+    }
+
+    /// Bytes of decoded code that the engine holds.
+    pub fn code_bytes(&self) -> usize {
+        self.blocks.held.bytes()
     }
 
     /// Bytes that were stored past the caches.

@@ -9,7 +9,7 @@
 use super::program::{LaunchError, Program};
 use super::spare;
 use super::workgroup::Workgroup;
-use crate::group::{Apertures, Group};
+use crate::group::{Apertures, Group, Place};
 use crate::wave::{Row, Wave, LANES};
 use vkfd_isa::Operand;
 
@@ -138,8 +138,9 @@ impl Launch {
         self.waves(self.sizes.group)
     }
 
-    /// Work-group number `number`, with scratch for its waves at `slots`, on compute unit `unit`.
-    pub fn workgroup(&self, number: u64, slots: Vec<u32>, unit: u32) -> Workgroup {
+    /// Work-group number `number`, with scratch for its waves at `slots`, on the compute unit at
+    /// `place`.
+    pub fn workgroup(&self, number: u64, slots: Vec<u32>, place: Place) -> Workgroup {
         let groups = self.sizes.groups().map(u64::from);
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         let (x, rest) = (number % groups[0], number / groups[0]);
@@ -147,7 +148,7 @@ impl Launch {
         let size = self.sizes.of(at);
         let id = [0, 1, 2].map(|axis: usize| self.start[axis].wrapping_add(at[axis]));
         let waves = self.waves(size);
-        let group = Group { lds: vec![0; usize::try_from(self.lds).unwrap_or(0)], apertures: self.apertures, unit };
+        let group = Group { lds: vec![0; usize::try_from(self.lds).unwrap_or(0)], apertures: self.apertures, place };
         let states = (0..waves).map(|index| {
             let slot = slots.get(usize::try_from(index).unwrap_or(usize::MAX)).copied().unwrap_or(0);
             self.wave(id, size, index, waves, slot)
@@ -266,12 +267,12 @@ pub(super) mod tests {
     fn a_partial_group_has_what_remains() {
         let launch = launch(Target::Gfx900, [70, 3, 5], [32, 2, 2]);
         assert_eq!((launch.groups(), launch.group_waves()), (3 * 2 * 3, 2));
-        let corner = launch.workgroup(17, vec![3, 5], 0);
+        let corner = launch.workgroup(17, vec![3, 5], Place::default());
         let [wave] = corner.waves() else { panic!() };
         assert_eq!(wave.exec(), 0x3f, "six columns, a row, a layer");
         assert_eq!(wave.rows[0].0[..7], [0, 1, 2, 3, 4, 5, 0]);
         assert_eq!(wave.scalar[..8], [0xaaaa, 0xbbbb, 2, 1, 2, 1 << 31 | 1, 3 * 1024, 0]);
-        let first = launch.workgroup(0, vec![0, 1], 0);
+        let first = launch.workgroup(0, vec![0, 1], Place::default());
         let [_, second] = first.waves() else { panic!() };
         assert_eq!(second.scalar[5], 2);
         let lane = |row: usize| second.rows[row].0[33];
@@ -282,7 +283,7 @@ pub(super) mod tests {
     #[test]
     fn ids_are_packed_where_the_target_packs_them() {
         let launch = launch(Target::Gfx1100, [8, 8, 8], [4, 4, 4]);
-        let group = launch.workgroup(7, vec![2, 3], 0);
+        let group = launch.workgroup(7, vec![2, 3], Place::default());
         let [_, second] = group.waves() else { panic!() };
         assert_eq!((second.rows[0].0[31], second.rows[1].0[31]), (3 | 3 << 10 | 3 << 20, 0));
         assert_eq!(second.flat_scratch, 0x10_0000 + 3 * 1024);

@@ -227,6 +227,7 @@ pub(super) mod tests {
     use super::super::grid::tests::launch;
     use super::*;
     use crate::exit::Miss;
+    use crate::group::Place;
     use crate::world::{Access, Span};
     use vkfd_isa::Target;
 
@@ -285,7 +286,8 @@ pub(super) mod tests {
 
     /// Runs one group of four waves of 64.
     fn group(step: impl FnMut(&mut Wave, &mut Group) -> Exit) -> (Turn, Void) {
-        let mut group = launch(Target::Gfx900, [256, 1, 1], [256, 1, 1]).workgroup(0, vec![0, 1, 2, 3], 0);
+        let mut group =
+            launch(Target::Gfx900, [256, 1, 1], [256, 1, 1]).workgroup(0, vec![0, 1, 2, 3], Place::default());
         let mut world = Void::default();
         (group.run(&mut Toy(step), &mut world, 1), world)
     }
@@ -331,7 +333,7 @@ pub(super) mod tests {
                 _ => Exit::Yield,
             }
         };
-        let mut group = launch(Target::Gfx900, [128, 1, 1], [128, 1, 1]).workgroup(0, vec![0, 1], 0);
+        let mut group = launch(Target::Gfx900, [128, 1, 1], [128, 1, 1]).workgroup(0, vec![0, 1], Place::default());
         let mut world = Void::default();
         let turn = |group: &mut Workgroup, step: &mut _, world: &mut _| group.run(&mut Toy(step), world, 1000);
         assert_eq!(turn(&mut group, &mut step, &mut world), Turn::More { waiting: false });

@@ -7,13 +7,13 @@
 //! launch is checked and run; why it failed becomes a [`QueueError`] with the kernel's name.
 
 use crate::access::Port;
-use crate::config::Config;
 use crate::counters::count;
 use crate::engine::Engine;
 use crate::hsa_queue::HsaQueue;
 use crate::pool::{Failed, Failure};
 use crate::profile::KernelId;
 use crate::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
+use crate::shared::Shared;
 use crate::symbol;
 use crate::worker;
 use std::time::Instant;
@@ -62,8 +62,8 @@ struct Known {
 }
 
 impl Compute {
-    pub(crate) fn new(config: &Config) -> Compute {
-        Compute { target: config.target, engine: Engine::new(config.target, config.reference), known: [None; KNOWN] }
+    pub(crate) fn new(shared: &Shared) -> Compute {
+        Compute { target: shared.config.target, engine: Engine::new(shared), known: [None; KNOWN] }
     }
 
     /// The target, if its machine code can be executed.
@@ -182,13 +182,13 @@ impl Compute {
         if let Some(known) = self.known[slot].filter(|known| known.object == object && known.bytes == *bytes) {
             return Ok(known.kernel);
         }
-        let key = (port.shared.index, port.control.vmid.0, object, *bytes);
-        let known = port.shared.config.profile.kernel(&key);
+        let (space, key) = ((port.shared.index, port.control.vmid.0), (object, *bytes));
+        let known = port.shared.config.profile.kernel(space, &key);
         let kernel = match known {
             Some(kernel) => kernel,
             None => {
                 let name = symbol::name(port, object)?.unwrap_or_else(|| format!("(at GPU address {object:#x})"));
-                port.shared.config.profile.add_object(key, name)
+                port.shared.config.profile.add_object(space, key, &name)
             }
         };
         self.known[slot] = Some(Known { object, bytes: *bytes, kernel });

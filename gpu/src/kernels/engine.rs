@@ -5,9 +5,9 @@
 //! A launch begins with an invalidation of the instruction cache, as a packet's acquire fence asks
 //! for: code that was written before is seen.
 
+use crate::shared::Shared;
 use vkfd_cu::reference::Reference;
 use vkfd_cu::{fast, Exit, Group, Wave, World};
-use vkfd_isa::Target;
 use vkfd_sabotage::LiveSwitches;
 
 enum Kind {
@@ -23,10 +23,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// An engine for code of `target`; the reference engine if that is asked for.
-    pub(crate) fn new(target: Option<Target>, reference: bool) -> Engine {
-        let kind = match target {
-            Some(target) if !reference => Kind::Fast(Box::new(fast::Engine::new(target))),
+    /// An engine for the GPU's code; the reference engine if that is asked for.
+    pub(crate) fn new(shared: &Shared) -> Engine {
+        let kind = match shared.config.target {
+            Some(target) if !shared.config.reference => {
+                Kind::Fast(Box::new(fast::Engine::sharing(target, &shared.code)))
+            }
             _ => Kind::Reference(Reference),
         };
         Engine { kind, launch: 0 }

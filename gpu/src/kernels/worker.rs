@@ -21,6 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use vkfd_cu::launch::{Dispatch, Launch, Next, Turn, Workgroup};
+use vkfd_sabotage::Switch;
 
 /// How long a queue's thread works on a launch before it asks for help.
 const ALONE: Duration = Duration::from_micros(20);
@@ -106,12 +107,14 @@ impl Job {
 /// when no thread has any of it.
 pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: Instant) -> (Result<(), Failed>, Tally) {
     let shared = port.shared.clone();
+    let lone = shared.sabotage.has(Switch::LoneLaunches);
+    let residency = if lone { Arc::default() } else { shared.residency.clone() };
     // A single group is this thread's.
     let mut alone = !shared.pool.has_workers() || launch.groups() <= 1;
     let job = Arc::new(Job {
         number: shared.pool.number_of_launch(),
         control: port.control.clone(),
-        dispatch: Dispatch::new(launch),
+        dispatch: Dispatch::new(launch, shared.config.units, &residency),
         published: AtomicBool::new(false),
         failed: Mutex::default(),
         tally: Mutex::default(),
@@ -167,7 +170,7 @@ fn work(shared: &Arc<Shared>) {
     let Some(slot) = shared.slots.claim_worker() else { return };
     let idle = Control::nowhere();
     let mut port = Port::new(shared.clone(), idle.clone(), slot);
-    let mut engine = Engine::new(shared.config.target, shared.config.reference);
+    let mut engine = Engine::new(shared);
     let mut pause = Pause::default();
     while let Some((job, group)) = shared.pool.next() {
         pool::serve(Some((shared.index, job.control.id)));

@@ -14,10 +14,10 @@
 use crate::access::Port;
 use crate::clock::clock;
 use crate::compute::{self, Compute};
-use crate::config::Config;
 use crate::hsa_queue::HsaQueue;
 use crate::pm4::Pm4;
 use crate::queue_error::{KernelError, QueueError, Stop};
+use crate::shared::Shared;
 use crate::signal;
 use vkfd_cu::launch::LaunchError;
 
@@ -74,8 +74,8 @@ impl Packet {
 }
 
 impl Aql {
-    pub(crate) fn new(config: &Config) -> Aql {
-        let (pm4, compute) = (Pm4::new(config.family), Compute::new(config));
+    pub(crate) fn new(shared: &Shared) -> Aql {
+        let (pm4, compute) = (Pm4::new(shared.config.family), Compute::new(shared));
         Aql { rptr: 0, limit: 0, doorbell: u64::MAX, pm4, compute }
     }
 

@@ -3,6 +3,7 @@
 
 mod access;
 mod aql;
+mod bounds;
 mod code_objects;
 mod garbage;
 mod kernels;
