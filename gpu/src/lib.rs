@@ -36,7 +36,7 @@ mod queue;
 mod state;
 
 // A module goes by its own name; the room says where it is and what it may know.
-use base::{clock, counters, error, fault, futex, ids, interrupts, lock, queue_error, signal_mask};
+use base::{clock, contain, counters, error, fault, futex, ids, interrupts, lock, queue_error, signal_mask};
 use kernels::{compute, engine, hsa_queue, signal, symbol, worker, world};
 pub use memory::pte;
 use memory::{bus, fabric, vram, walk};

@@ -3,12 +3,14 @@
 //!
 //! The thread polls its doorbell, reads packets through its [`Port`], and writes the read pointer
 //! back after each. An error halts it: it reports, and then waits to be removed. It sees removal at
-//! the latest at its next access, and in every wait.
+//! the latest at its next access, and in every wait. A panic of the thread is such an error, too
+//! (`contain`).
 
 use crate::access::Port;
 use crate::aql::Aql;
 use crate::bell::Idle;
 use crate::compute::Compute;
+use crate::contain::contain;
 use crate::control::{Control, QueueKind};
 use crate::counters::count;
 use crate::error::GpuError;
@@ -69,22 +71,20 @@ enum Engine {
     Pm4(Box<(Pm4, Compute)>),
 }
 
-fn run(mut port: Port) {
+/// Works off packets; returns why the queue does not go on.
+fn work_off(port: &mut Port) -> Stop {
     let (control, shared) = (port.control.clone(), port.shared.clone());
     let mut engine = match control.kind {
         QueueKind::Aql => Engine::Aql(Box::new(Aql::new(&shared))),
         QueueKind::Sdma => Engine::Sdma(Sdma::new(shared.config.family)),
-        QueueKind::Pm4 => {
-            let config = &shared.config;
-            Engine::Pm4(Box::new((Pm4::new(config.family), Compute::new(&shared))))
-        }
+        QueueKind::Pm4 => Engine::Pm4(Box::new((Pm4::new(shared.config.family), Compute::new(&shared)))),
     };
     let mut idle = Idle::new(&shared.bell);
-    let stop = loop {
+    loop {
         let worked = port.check_removed().and_then(|()| match &mut engine {
-            Engine::Sdma(sdma) => sdma.step(&mut port),
-            Engine::Aql(aql) => aql.step(&mut port),
-            Engine::Pm4(both) => both.0.step(&mut port, &mut both.1),
+            Engine::Sdma(sdma) => sdma.step(port),
+            Engine::Aql(aql) => aql.step(port),
+            Engine::Pm4(both) => both.0.step(port, &mut both.1),
         });
         match worked {
             Ok(true) => {
@@ -92,9 +92,14 @@ fn run(mut port: Port) {
                 idle = Idle::new(&shared.bell);
             }
             Ok(false) => idle.wait(&shared.bell, &control.removed),
-            Err(stop) => break stop,
+            Err(stop) => return stop,
         }
-    };
+    }
+}
+
+fn run(mut port: Port) {
+    let (control, shared) = (port.control.clone(), port.shared.clone());
+    let stop = contain(&mut port, work_off).unwrap_or_else(Stop::Error);
     if let Stop::Error(error) = stop {
         if let Some(fault) = error.fault() {
             count(&shared.counters.faults, 1);
@@ -109,7 +114,7 @@ fn run(mut port: Port) {
         shared.irq.queue_error(control.vmid, control.id, error.clone());
         if control.kind == QueueKind::Aql {
             // It may be removed meanwhile.
-            let _ = Aql::failed(&mut port, &error);
+            let _ = contain(&mut port, |port| Aql::failed(port, &error));
         }
         shared.vmid_of(&control).park_while(|| !control.removed.load(SeqCst));
     }

@@ -95,6 +95,8 @@ switches! {
         SkipTlbFlush = "skip_tlb_flush": "The GPU does nothing when it is told to flush its TLB.";
         ShortCopy = "short_copy": "Copies leave their last byte out.";
         ShortGrid = "short_grid": "The last work-item of a launch does not run.";
+        Panic = "panic" ["place"]: "A thread panics within an access: 1, a packet processor's; 2, a kernel's on its queue's thread; 3, a kernel's on another thread. Breaks nothing by itself.";
+        OpenSlot = "open_slot": "An access in which a thread panics does not end.";
         LoneLaunches = "lone_launches": "Each launch has the GPU's registers and LDS for itself.";
         KeptObjects = "kept_objects": "The profile keeps the kernel objects of address spaces that have ended.";
     }

@@ -2,6 +2,7 @@
 //! What every room uses.
 
 pub(crate) mod clock;
+pub(crate) mod contain;
 pub(crate) mod counters;
 pub(crate) mod error;
 pub(crate) mod fault;

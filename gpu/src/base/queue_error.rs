@@ -87,6 +87,12 @@ pub enum QueueError {
         /// Size of the ring.
         ring_bytes: u64,
     },
+    /// A thread of the GPU panicked: vkfd is at fault, not the client. Other queues go on.
+    #[error("a thread of the GPU panicked, which is a bug of vkfd: {message}")]
+    Panicked {
+        /// What the panic said.
+        message: String,
+    },
     /// The doorbell's memory is gone.
     #[error("the doorbell cannot be read: {0}")]
     DoorbellLost(raw::Faulted),

@@ -7,10 +7,12 @@
 //! and a queue runs its groups in a fixed order.
 
 use crate::access::Port;
+use crate::contain::contain;
 use crate::control::Control;
 use crate::engine::Engine;
 use crate::lock::lock;
 use crate::pool::{self, Failed, Failure, Job};
+use crate::queue_error::Stop;
 use crate::shared::Shared;
 use crate::signal_mask::SignalMask;
 use crate::tally::Tally;
@@ -54,11 +56,23 @@ impl Job {
 
     /// Runs `group` for a turn. Whether all groups only wait.
     fn turn(&self, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
-        engine.sabotage(&port.shared.sabotage);
-        let mut world = Surroundings::new(port, &self.dispatch, patient);
-        engine.begin(self.number);
-        let turn = group.run(engine, &mut world, self.dispatch.budget());
-        let (halt, mut tally) = (world.halt.take(), std::mem::take(&mut world.tally));
+        let ran = contain(port, |port| {
+            engine.sabotage(&port.shared.sabotage);
+            let mut world = Surroundings::new(port, &self.dispatch, patient);
+            engine.begin(self.number);
+            let turn = group.run(engine, &mut world, self.dispatch.budget());
+            (group, turn, world.halt.take(), std::mem::take(&mut world.tally))
+        });
+        let (group, turn, halt, mut tally) = match ran {
+            Ok(ran) => ran,
+            Err(error) => {
+                *engine = Engine::new(&port.shared);
+                let failure = Failure::Stop(Stop::Error(error));
+                self.fail(port, Failed { failure, group: [0; 3], wave: 0, pc: 0 });
+                self.tell(port);
+                return false;
+            }
+        };
         if turn == Turn::Done {
             (tally.groups, tally.waves) = (1, group.waves().len() as u64);
         }
@@ -79,14 +93,24 @@ impl Job {
                     Some(Halt::Stop(stop)) => Failure::Stop(stop),
                     _ => Failure::Wave(cause),
                 };
-                self.note(Failed { failure, group: group.id, wave, pc });
-                // The other threads hear of it now and not at the end of their turns.
-                let port = &*port;
-                self.dispatch.stop();
-                port.shared.slots.want_queue(self.control.id);
+                self.fail(port, Failed { failure, group: group.id, wave, pc });
                 false
             }
         };
+        self.tell(port);
+        waits
+    }
+
+    /// Ends the launch because of one of its groups, which does not go on.
+    fn fail(&self, port: &Port, failed: Failed) {
+        self.note(failed);
+        // The other threads hear of it now and not at the end of their turns.
+        self.dispatch.stop();
+        port.shared.slots.want_queue(self.control.id);
+    }
+
+    /// Tells the threads that wait for it that a group was given back.
+    fn tell(&self, port: &Port) {
         let awaited = {
             let mut returned = lock(&self.returned);
             returned.times += 1;
@@ -99,7 +123,25 @@ impl Job {
         if self.published.load(Relaxed) && self.dispatch.idle_groups() > 1 {
             port.shared.pool.wake();
         }
-        waits
+    }
+}
+
+/// A launch that workers may know of; when its thread leaves it, also by a panic, they start no more
+/// of its groups.
+struct Listed<'a> {
+    shared: &'a Shared,
+    job: &'a Arc<Job>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        if self.job.published.load(Relaxed) {
+            self.shared.pool.withdraw(self.job);
+        }
+        if std::thread::panicking() {
+            self.job.dispatch.cancel();
+            self.shared.slots.want_queue(self.job.control.id);
+        }
     }
 }
 
@@ -121,7 +163,7 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
         returned: Mutex::default(),
         changed: Condvar::new(),
     });
-    let mut published = false;
+    let listed = Listed { shared: &shared, job: &job };
     let mut pause = Pause::default();
     loop {
         let returned = lock(&job.returned).times;
@@ -144,13 +186,11 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
             }
         }
         if !alone && begun.elapsed() > ALONE && job.dispatch.idle_groups() > 1 {
-            (alone, published) = (true, true);
+            alone = true;
             shared.pool.publish(&job, |number| start(&shared, number));
         }
     }
-    if published {
-        shared.pool.withdraw(&job);
-    }
+    drop(listed);
     let tally = std::mem::take(&mut *lock(&job.tally));
     let failed = lock(&job.failed).take();
     (failed.map_or(Ok(()), Err), tally)

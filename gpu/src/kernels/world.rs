@@ -7,7 +7,7 @@
 //! queue's. An access stays open over many instructions; whoever waits for it wants the slot, which
 //! engines ask.
 
-use crate::access::Port;
+use crate::access::{Port, PANIC_IN_KERNEL, PANIC_IN_WORKER};
 use crate::clock::{clock, cycles};
 use crate::fault::{Access, FaultReason};
 use crate::queue_error::Stop;
@@ -78,6 +78,7 @@ impl World for Surroundings<'_> {
         match self.port.enter_within(patience) {
             Ok(Some(epoch)) => {
                 self.epoch = Some(epoch);
+                self.port.provoked(if self.patient { PANIC_IN_KERNEL } else { PANIC_IN_WORKER });
                 Ok(())
             }
             Ok(None) => Err(self.halt(Halt::Closed)),

@@ -102,6 +102,8 @@ impl Aql {
             },
             QueueError::BadPacket { .. } | QueueError::BadDoorbell { .. } => INVALID_PACKET,
             QueueError::Unaligned { .. } => APERTURE_VIOLATION,
+            // Nobody else tells the runtime that its packets are never done.
+            QueueError::Panicked { .. } => INVALID_CODE,
             QueueError::Fault(_) | QueueError::DoorbellLost(_) => return Ok(()),
         };
         let Some(queue) = HsaQueue::peek(port)? else { return Ok(()) };

@@ -30,6 +30,12 @@ pub(crate) const CHUNK: usize = 256 << 10;
 /// Pieces of a copy that are translated before they are copied.
 const PIECES: usize = 16;
 
+/// Values of [`Switch::Panic`]: in a packet processor, in a kernel on its queue's own thread, in one
+/// on a worker.
+const PANIC_IN_PACKET: u64 = 1;
+pub(crate) const PANIC_IN_KERNEL: u64 = 2;
+pub(crate) const PANIC_IN_WORKER: u64 = 3;
+
 /// How often the same bytes may be lost in a row before the access faults.
 const MAX_LOST: u32 = 1000;
 
@@ -199,6 +205,20 @@ impl Port {
         }
     }
 
+    /// Ends the access that a panic left open, if one did.
+    pub(crate) fn abandon(&mut self) {
+        if !self.shared.sabotage.has(Switch::OpenSlot) {
+            self.slot.close();
+        }
+        (self.hits, self.walks) = (0, 0);
+        self.ended += 1;
+    }
+
+    /// Panics within an access, if that is provoked in this place.
+    pub(crate) fn provoked(&self, place: u64) {
+        assert!(self.shared.sabotage.value(Switch::Panic) != Some(place), "provoked");
+    }
+
     fn translate(&mut self, epoch: Epoch, side: Side) -> Result<Translation, Miss> {
         // A cached entry that forbids the access is looked up again, so that granting a permission
         // needs no flush.
@@ -334,6 +354,7 @@ impl Port {
         let mut lost = 0;
         loop {
             let epoch = self.enter()?;
+            self.provoked(PANIC_IN_PACKET);
             let outcome =
                 self.locate(epoch, side, max).and_then(|place| op(place.span).map_err(|_| Miss::Lost(place.target)));
             self.leave();

@@ -7,6 +7,7 @@ mod bounds;
 mod code_objects;
 mod garbage;
 mod kernels;
+mod panics;
 mod pm4;
 mod queues;
 mod rig;
