@@ -22,6 +22,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use vkfd_driver::topology::Model;
 use vkfd_gpu::VRAM_GRANULE;
 use vkfd_host::description::{
     Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
@@ -77,8 +78,8 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 9] =
-    ["preset", "gpus", "target", "vram", "svm_vram", "xnack", "threads", "profile", "fidelity"];
+const OF_THIS_PROCESS: [&str; 10] =
+    ["preset", "gpus", "target", "vram", "svm_vram", "xnack", "threads", "cus", "profile", "fidelity"];
 
 /// What machine to make.
 #[derive(clap::Args)]
@@ -108,6 +109,10 @@ pub struct MachineArgs {
     /// there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Compute units of each GPU: programs that size their work by them do less of it with few
+    /// [default: as many as the target's product has]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(preset::MOST_UNITS)))]
+    cus: Option<u32>,
 }
 
 /// Bytes in whole 2 MiB.
@@ -150,7 +155,7 @@ fn check_environment() -> Result<()> {
 
 impl MachineArgs {
     /// The machine in words.
-    pub fn description(&self) -> Description {
+    pub fn description(&self) -> Result<Description> {
         let mut machine = self.preset.as_ref().map_or_else(Description::default, |preset| preset.machine);
         machine.gpus = self.gpus.unwrap_or(machine.gpus);
         machine.target = self.target.unwrap_or(machine.target);
@@ -158,7 +163,12 @@ impl MachineArgs {
         machine.svm_vram = self.svm_vram.or(machine.svm_vram);
         machine.xnack |= self.xnack;
         machine.threads = self.threads.map_or(machine.threads, usize::from);
-        machine
+        machine.shape.units = self.cus.or(machine.shape.units);
+        if let Some(units) = machine.shape.units {
+            let most = Model::of(machine.target.version()).units;
+            ensure!(units <= most, "{units} compute units: {} has {most}", machine.target);
+        }
+        Ok(machine)
     }
 }
 
@@ -199,7 +209,7 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         (Some(place), None) => Some(forward::find(place.as_deref())?),
         (None, None) => None,
     };
-    let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| *machine);
+    let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| Ok(*machine))?;
     check_environment()?;
     let directory = PrivateDirectory::new()?;
     let library = library::find(args.preload.as_deref(), directory.path())?;

@@ -55,7 +55,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
     log::start(LevelFilter::WARN);
     let stop = signals().context("signals")?;
     let place = Place::take(&args.name)?;
-    let machine = args.machine.description();
+    let machine = args.machine.description()?;
     let host = Host::new(Options { machine, ..Options::default() }).context("the machine cannot be made")?;
     let (gpus, plural) = (machine.gpus, if machine.gpus == 1 { "" } else { "s" });
     println!(

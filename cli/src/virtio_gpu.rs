@@ -68,7 +68,7 @@ fn sabotage(text: &str) -> Result<Switches, String> {
 pub fn run(args: &VirtioGpuArgs) -> anyhow::Result<ExitCode> {
     log::start(LevelFilter::INFO);
     let options = Options {
-        machine: args.machine.description(),
+        machine: args.machine.description()?,
         window: args.window,
         method: match args.register {
             Register::Batch => Method::Batch,

@@ -264,7 +264,7 @@ fn a_machine_may_be_a_file() {
     let program = ["sh", "-c", &format!("ls {nodes}; cat {nodes}/3/name {nodes}/3/properties")];
     let made = run(&["--preset", path], &program);
     assert!(out(&made).starts_with("0\n1\n2\n3\ngfx90a\n"), "{}{}", out(&made), err(&made));
-    for line in ["cu_per_simd_array 12\n", "simd_count 48\n", "max_engine_clk_fcompute 1111\n"] {
+    for line in ["array_count 8\n", "cu_per_simd_array 2\n", "simd_count 48\n", "max_engine_clk_fcompute 1111\n"] {
         assert!(out(&made).contains(line), "{line}: {}", out(&made));
     }
     // The command line comes on top.

@@ -178,11 +178,19 @@ impl Device {
     ) -> Result<(), DeviceError> {
         let names = Arc::new(Names::default());
         let line = Arc::new(InterruptLine::new(registers.clone(), guest, names.clone())?);
+        // The guest's driver shows the same model.
+        let product = vkfd_driver::model::Model::of(model.target.version());
         let config = Config {
             vram_bytes: model.vram_bytes,
             family: model.target.family(),
             target: model.target.machine_code(),
-            shader_mhz: vkfd_driver::model::Model::of(model.target.version()).clock_mhz,
+            units: vkfd_gpu::Units {
+                count: product.units,
+                engines: product.engines,
+                arrays: product.arrays,
+                waves: product.simd_per_unit * product.waves_per_simd,
+            },
+            shader_mhz: product.clock_mhz,
             threads: model.threads,
             name: model.target.to_string(),
             ..Config::default()

@@ -248,12 +248,19 @@ impl Machine {
         let mut lines = Vec::new();
         let mut gpus = Vec::new();
         for i in 0..options.gpus {
+            let model = options.gpu_properties(i).model;
             let line = Arc::new(InterruptLine::new(FIRST_GPU_ID + i));
             let config = vkfd_gpu::Config {
                 vram_bytes: options.vram_bytes,
                 family: options.target.family(),
                 target: options.target.machine_code(),
-                shader_mhz: options.gpu_properties(i).model.clock_mhz,
+                units: vkfd_gpu::Units {
+                    count: model.units,
+                    engines: model.engines,
+                    arrays: model.arrays,
+                    waves: model.simd_per_unit * model.waves_per_simd,
+                },
+                shader_mhz: model.clock_mhz,
                 threads: options.threads,
                 profile: options.profile.clone(),
                 name: options.target.to_string(),

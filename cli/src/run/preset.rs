@@ -67,6 +67,9 @@ struct Parts {
     memory_bits: Option<u32>,
 }
 
+/// Compute units of the largest product; each target has a bound of its own.
+pub(super) const MOST_UNITS: u32 = 1024;
+
 /// A number in these bounds.
 fn within<'de, D: Deserializer<'de>>(value: D, most: u32, what: &str) -> Result<Option<u32>, D::Error> {
     match u32::deserialize(value)? {
@@ -80,7 +83,7 @@ fn gpus<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u32>, D::Error> {
 }
 
 fn units<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u32>, D::Error> {
-    within(value, Shape::MOST_UNITS, "compute units")
+    within(value, MOST_UNITS, "compute units")
 }
 
 /// At least 1, and no more than a runtime would believe.
@@ -180,7 +183,7 @@ mod tests {
             })
             .collect();
         let preset = Preset::parse(&all.join("\n")).unwrap();
-        assert_eq!((preset.machine.threads, preset.machine.shape.units), (2, Some(8)));
+        assert_eq!((preset.machine.threads, preset.machine.shape.units), (2, Some(64)));
         assert!(preset.machine.shape.memory_bits.is_some());
     }
 

@@ -261,18 +261,24 @@ fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
 
 /// `struct drm_amdgpu_info_device`.
 fn device_information(model: &Model) -> Fields {
-    Fields::new(MOST)
+    // A word of `cu_bitmap` for each array; engines from the fourth on follow the arrays of the first.
+    let arrays = (0..model.engines).flat_map(|engine| (0..model.arrays).map(move |array| (engine, array)));
+    let words = arrays.map(|(engine, array)| {
+        let at = 56 + 16 * (engine % 4) + 4 * (array + engine / 4 * model.arrays);
+        (at, u32::MAX.checked_shr(u32::BITS.saturating_sub(model.units_of(engine, array))).unwrap_or(0))
+    });
+    words
+        .fold(Fields::new(MOST), |fields, (at, word)| fields.u32(usize::try_from(at).unwrap_or(MOST), word))
         .u32(0, model.device_id)
         .u32(8, model.external_revision)
         .u32(12, model.revision)
         .u32(16, model.family)
-        .u32(20, 1)
-        .u32(24, 1)
+        .u32(20, model.engines)
+        .u32(24, model.arrays)
         .u32(28, 100_000)
         .u64(32, u64::from(model.clock_mhz) * 1000)
         .u64(40, u64::from(model.memory_mhz) * 1000)
         .u32(48, model.units)
-        .u32(56, u32::MAX.checked_shr(u32::BITS.saturating_sub(model.units)).unwrap_or(0))
         // Where DRM's own objects may be: below what the driver gives out to KFD's clients.
         .u64(144, 1 << 21)
         .u64(152, 1 << 47)
@@ -281,5 +287,5 @@ fn device_information(model: &Model) -> Fields {
         .u32(168, 4096)
         .u32(180, model.memory_bits)
         .u32(240, model.wave_size)
-        .u32(248, model.units)
+        .u32(248, model.array_units())
 }
