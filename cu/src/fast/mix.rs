@@ -3,7 +3,8 @@
 //! one half of a register.
 //!
 //! Steps before the operation make singles of halves. Limits: clamped results, and halves that are
-//! constants, are the reference engine's. gfx900's operations do not fuse, and know no denormals.
+//! constants, are the reference engine's. gfx900's operations do not fuse, and know no denormals, of
+//! singles and of halves. `imm` has a bit for each source that was a half.
 
 use super::block::{Builder, Place};
 use super::prepare::{self, Part};
@@ -12,6 +13,9 @@ use super::step::{Cx, Flow, Run, Step, ROW};
 use super::vector::{tiny, LEAST};
 use crate::reference::Kind;
 use vkfd_isa::{Inst, Mods, Op, Operand};
+
+/// The least half that is not denormal, as a single.
+const LEAST_HALF: u32 = 0x3880_0000;
 
 /// Where the result goes.
 const WORD: u8 = 0;
@@ -29,15 +33,21 @@ unsafe fn body<S: Simd, const TO: u8, const FUSED: bool>(step: &Step, cx: &mut C
         let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
         let mut values = [S::splat(0); 8];
         let mut bad = S::splat(0);
-        // Singles that MODE or the operation may not keep.
+        // Singles that MODE or the operation may not keep, and halves that the operation does not.
         let limit = S::splat(if FUSED && cx.plain { 0 } else { LEAST });
+        let half = S::splat(if FUSED { 0 } else { LEAST_HALF });
+        let limits = [0, 1, 2].map(|index| if !FUSED && step.imm >> index & 1 == 1 { half } else { limit });
+        let to_limit = if !FUSED && TO != WORD { half } else { limit };
         for group in 0..8 {
             let [a, b, c] = rows.map(|row| S::load(row.add(8 * group)));
             let product = S::fmul(a, b);
             let value = if FUSED { S::fma(a, b, c) } else { S::fadd(product, c) };
-            let mut here = S::or(S::unordered(value, value), tiny::<S>(value, limit));
-            for single in [a, b, c, if FUSED { c } else { product }] {
+            let mut here = S::or(S::unordered(value, value), tiny::<S>(value, to_limit));
+            for (single, limit) in [a, b, c].into_iter().zip(limits) {
                 here = S::or(here, tiny::<S>(single, limit));
+            }
+            if !FUSED {
+                here = S::or(here, tiny::<S>(product, limit));
             }
             bad = S::or(bad, S::and(here, S::lanes((exec >> (8 * group)) as u8)));
             values[group] = value;
@@ -121,6 +131,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         widen.dst = address;
         steps.push(widen);
         step.src[index] = single;
+        step.imm |= 1 << index;
     }
     step.dst = builder.layout.row(inst.dst, 1)? * ROW;
     steps.push(step);

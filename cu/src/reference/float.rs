@@ -7,9 +7,11 @@
 //! [`Fpu::round`] puts the result together. The host's floating-point unit, and with it its modes,
 //! is not involved.
 //!
-//! NaNs: the first source that is one is the result, quieted. What an invalid operation makes is
-//! the negative quiet NaN, as AMD's text of `v_div_fixup` has it; the sign of the others is not
-//! documented.
+//! NaNs: the first source that is one is the result, quieted if MODE.IEEE is set. Without it a
+//! signalling NaN passes as it is, before gfx12: reports of hardware (gfx90a, gfx950, gfx1100) to
+//! LLVM say so (issue 139622, pull request 208733), with conversions to half precision as the
+//! exception; here, to any narrower format. What an invalid operation makes is the negative quiet
+//! NaN, as AMD's text of `v_div_fixup` has it; the sign of the others is not documented.
 
 use crate::wave::{Mode, Round};
 
@@ -246,6 +248,8 @@ pub(crate) struct Fpu {
     pub(crate) denorm_out: bool,
     /// What overflows becomes the largest finite number (halves only).
     pub(crate) finite: bool,
+    /// Signalling NaNs become quiet.
+    pub(crate) quiets: bool,
 }
 
 impl Fpu {
@@ -258,6 +262,7 @@ impl Fpu {
                 denorm_in: mode.denorm32_in(),
                 denorm_out: mode.denorm32_out(),
                 finite: false,
+                quiets: mode.ieee(),
             }
         } else {
             Fpu {
@@ -266,18 +271,33 @@ impl Fpu {
                 denorm_in: mode.denorm16_64_in(),
                 denorm_out: mode.denorm16_64_out(),
                 finite: format == F16 && mode.fp16_overflow(),
+                quiets: mode.ieee(),
             }
         }
     }
 
     /// To nearest with every denormal.
     pub(crate) const fn exact(format: Format) -> Fpu {
-        Fpu { format, round: Round::Nearest, denorm_in: true, denorm_out: true, finite: false }
+        Fpu { format, round: Round::Nearest, denorm_in: true, denorm_out: true, finite: false, quiets: true }
     }
 
     /// The same without denormals.
     pub(crate) const fn flushing(self) -> Fpu {
         Fpu { denorm_in: false, denorm_out: false, ..self }
+    }
+
+    /// The same with signalling NaNs as MODE has them.
+    pub(crate) fn nans_of(self, mode: Mode) -> Fpu {
+        Fpu { quiets: mode.ieee(), ..self }
+    }
+
+    /// A NaN as a result.
+    pub(crate) const fn quiet(self, bits: u64) -> u64 {
+        if self.quiets {
+            self.format.quiet(bits)
+        } else {
+            bits
+        }
     }
 
     /// The same with another rounding.
@@ -344,7 +364,7 @@ impl Fpu {
     }
 
     fn nan<const N: usize>(self, sources: [u64; N]) -> Option<u64> {
-        sources.into_iter().find(|&s| self.format.is_nan(s)).map(|s| self.format.quiet(s))
+        sources.into_iter().find(|&s| self.format.is_nan(s)).map(|s| self.quiet(s))
     }
 
     pub(crate) fn neg(self, a: u64) -> u64 {
@@ -497,7 +517,7 @@ impl Fpu {
         let f = self.format;
         let a = self.input(a);
         if f.is_nan(a) {
-            return f.quiet(a);
+            return self.quiet(a);
         }
         if f.is_infinite(a) {
             return a;
@@ -515,7 +535,7 @@ impl Fpu {
         let f = self.format;
         let a = self.input(a);
         if f.is_nan(a) {
-            return f.quiet(a);
+            return self.quiet(a);
         }
         if f.is_infinite(a) {
             return f.invalid();
@@ -536,7 +556,7 @@ impl Fpu {
         let f = self.format;
         let a = self.input(a);
         if f.is_nan(a) {
-            return f.quiet(a);
+            return self.quiet(a);
         }
         if f.is_infinite(a) {
             return a;
@@ -549,7 +569,7 @@ impl Fpu {
         let f = self.format;
         let a = self.input(a);
         if f.is_nan(a) {
-            return f.quiet(a);
+            return self.quiet(a);
         }
         if f.is_infinite(a) || f.is_zero(a) {
             return a;
@@ -646,7 +666,9 @@ impl Fpu {
         if g.is_nan(bits) {
             let payload = bits & ((1 << g.man) - 1);
             let payload = if f.man >= g.man { payload << (f.man - g.man) } else { payload >> (g.man - f.man) };
-            return f.quiet(f.signed(f.infinity() | payload, g.negative(bits)));
+            let nan = f.signed(f.infinity() | payload, g.negative(bits));
+            // What is left of a payload may be nothing.
+            return if f.man < g.man { f.quiet(nan) } else { self.quiet(nan) };
         }
         if g.is_infinite(bits) {
             return f.signed(f.infinity(), g.negative(bits));

@@ -90,8 +90,10 @@ unsafe fn global<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
             rest &= rest - 1;
             let va =
                 if with_base { value::<false>(cx, step.src[0], lane) } else { value::<true>(cx, step.src[0], lane) };
+            // The aperture is the address register's, whatever the offset.
+            let aside = step.scalar[2] != 0 && in_aperture(cx, va);
             let va = base.wrapping_add(va);
-            if va % bytes != 0 || step.scalar[2] != 0 && in_aperture(cx, va) {
+            if va % bytes != 0 || aside {
                 return step.slow(cx);
             }
             let Some(page) = cx.cache.page(cx.world, va & !(PAGE - 1), true) else { return step.slow(cx) };
@@ -121,7 +123,7 @@ unsafe fn apply<const WIDE: bool>(
         let (a, b) = operands(cx, lane);
         // SAFETY: aligned bytes of a span while the gate is open; the step's rows exist.
         unsafe {
-            match atomic_memory(op, WIDE, ptr, va, a, b) {
+            match atomic_memory(cx.wave.target, (op, WIDE), ptr, va, [a, b]) {
                 Ok(old) => give::<WIDE>(step, cx, lane, old),
                 Err(_) => {
                     cx.wave.done = exec & !rest;

@@ -106,6 +106,12 @@ impl Addresses {
         }
     }
 
+    /// Whether FLAT's access at `va` is one of an aperture: the address without the offset decides.
+    #[inline(always)]
+    fn is_aside(&self, cx: &Cx, va: u64) -> bool {
+        in_aperture(cx, va.wrapping_sub(self.base))
+    }
+
     /// Host pointers of the active lanes, and how many they are.
     #[inline(always)]
     fn pointers(
@@ -128,8 +134,11 @@ impl Addresses {
                 differ |= vas[lane] ^ vas[0];
                 furthest = furthest.max(vas[lane] % PAGE);
             }
-            if differ < PAGE && furthest + bytes <= PAGE && !(flat && in_aperture(cx, vas[0])) {
-                let host = cx.cache.page(cx.world, vas[0] & !(PAGE - 1), write)?;
+            let page = vas[0] & !(PAGE - 1);
+            // Of addresses that lie within a page of each other, the apertures' borders are at its ends.
+            let aside = flat && [page, page + PAGE - 1].into_iter().any(|va| self.is_aside(cx, va));
+            if differ < PAGE && furthest + bytes <= PAGE && !aside {
+                let host = cx.cache.page(cx.world, page, write)?;
                 for lane in 0..64 {
                     out[lane] = host.wrapping_add((vas[lane] % PAGE) as usize);
                 }
@@ -143,12 +152,12 @@ impl Addresses {
             rest &= rest - 1;
             let va = self.va(lane);
             let page = va & !(PAGE - 1);
+            if flat && self.is_aside(cx, va) {
+                *out.get_mut(count)? = place_in_aperture(cx, (va.wrapping_sub(self.base), va), lane, bytes, write)?;
+                count += 1;
+                continue;
+            }
             if page != last {
-                if flat && in_aperture(cx, va) {
-                    *out.get_mut(count)? = place_in_aperture(cx, va, lane, bytes, write)?;
-                    count += 1;
-                    continue;
-                }
                 host = cx.cache.page(cx.world, page, write)?;
                 last = page;
             }
@@ -168,12 +177,12 @@ pub(super) fn in_aperture(cx: &Cx, va: u64) -> bool {
     high == cx.group.apertures.shared || high == cx.group.apertures.private
 }
 
-/// The host pointer of a lane's bytes in one of FLAT's apertures: in LDS, or within a dword of
+/// The host pointer of a lane's bytes at `va` in the aperture that FLAT's `address` is in: in LDS, or within a dword of
 /// scratch.
 #[cold]
-fn place_in_aperture(cx: &mut Cx, va: u64, lane: usize, bytes: u64, write: bool) -> Option<*mut u8> {
+fn place_in_aperture(cx: &mut Cx, (address, va): (u64, u64), lane: usize, bytes: u64, write: bool) -> Option<*mut u8> {
     let low = va as u32;
-    if (va >> 32) as u32 == cx.group.apertures.shared {
+    if (address >> 32) as u32 == cx.group.apertures.shared {
         let inside = u64::from(low) + bytes <= cx.group.lds.len() as u64;
         return inside.then(|| cx.group.lds.as_mut_ptr().wrapping_add(low as usize));
     }
@@ -306,7 +315,7 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
         let data = data.as_mut_ptr().cast::<[u32; N]>();
         if FLAT && addresses.shape != Shape::Anyhow {
             let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];
-            if ends.into_iter().any(|va| in_aperture(cx, va)) {
+            if ends.into_iter().any(|va| addresses.is_aside(cx, va)) {
                 addresses.shape = Shape::Anyhow;
             }
         }
@@ -388,8 +397,8 @@ fn words_of<const N: usize>(
         rest &= rest - 1;
         for word in 0..N as u64 {
             let at = va.wrapping_add(4 * word);
-            *pointers.get_mut(count)? = if flat && in_aperture(cx, at) {
-                place_in_aperture(cx, at, lane, 4, write)?
+            *pointers.get_mut(count)? = if flat && addresses.is_aside(cx, va) {
+                place_in_aperture(cx, (va.wrapping_sub(addresses.base), at), lane, 4, write)?
             } else if at % PAGE > PAGE - 4 {
                 return None;
             } else {
@@ -501,7 +510,7 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
         // No lane between them is left out.
         if addresses.shape == Shape::Line
             && exec.count_ones() as usize == lanes
-            && !(FLAT && ends.into_iter().any(|va| in_aperture(cx, va)))
+            && !(FLAT && ends.into_iter().any(|va| addresses.is_aside(cx, va)))
         {
             let va = ends[0];
             let done = if N == 1 {

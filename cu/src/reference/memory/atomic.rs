@@ -15,7 +15,7 @@ use crate::exit::{Exit, Refusal};
 use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::{Access, World};
-use vkfd_isa::{Inst, Operand};
+use vkfd_isa::{Inst, Operand, Target};
 use vkfd_raw as raw;
 
 /// The new value of a 32-bit word. `denormals`: of floating-point sums they are kept.
@@ -98,7 +98,7 @@ pub(crate) fn combine64(op: AtomicOp, old: u64, a: u64, b: u64) -> u64 {
 }
 
 /// A 32-bit atomic operation on the host's word; the old value.
-fn memory32(op: AtomicOp, ptr: *mut u32, a: u32, b: u32) -> Result<u32, raw::Faulted> {
+fn memory32(op: AtomicOp, ptr: *mut u32, a: u32, b: u32, denormals: bool) -> Result<u32, raw::Faulted> {
     // SAFETY: an aligned word of a span while the gate is held; no reference to it exists (World).
     unsafe {
         match op {
@@ -106,7 +106,7 @@ fn memory32(op: AtomicOp, ptr: *mut u32, a: u32, b: u32) -> Result<u32, raw::Fau
             AtomicOp::Cmpswap => raw::compare_exchange_u32(ptr, b, a),
             AtomicOp::Add => raw::atomic_add_u32(ptr, a),
             AtomicOp::Sub => raw::atomic_add_u32(ptr, a.wrapping_neg()),
-            _ => raw::atomic_update_u32(ptr, |old| combine32(op, old, a, b, false)),
+            _ => raw::atomic_update_u32(ptr, |old| combine32(op, old, a, b, denormals)),
         }
     }
 }
@@ -125,11 +125,26 @@ fn memory64(op: AtomicOp, ptr: *mut u64, a: u64, b: u64) -> Result<u64, raw::Fau
     }
 }
 
-/// An atomic operation on the host's bytes, on 64 bits if `wide`; the old value. The miss has the
-/// address `va`.
-pub(crate) fn memory(op: AtomicOp, wide: bool, ptr: *mut u8, va: u64, a: u64, b: u64) -> Result<u64, Exit> {
-    let old =
-        if wide { memory64(op, ptr.cast(), a, b) } else { memory32(op, ptr.cast(), a as u32, b as u32).map(u64::from) };
+/// Whether sums of singles in memory keep denormals: from gfx940 on, and LLVM relies on it; it makes
+/// a loop of the others' where they matter.
+fn keeps_denormals(target: Target) -> bool {
+    target == Target::Gfx942
+}
+
+/// An atomic operation of a target on the host's bytes, on 64 bits if `wide`; the old value. The
+/// miss has the address `va`.
+pub(crate) fn memory(
+    target: Target,
+    (op, wide): (AtomicOp, bool),
+    ptr: *mut u8,
+    va: u64,
+    [a, b]: [u64; 2],
+) -> Result<u64, Exit> {
+    let old = if wide {
+        memory64(op, ptr.cast(), a, b)
+    } else {
+        memory32(op, ptr.cast(), a as u32, b as u32, keeps_denormals(target)).map(u64::from)
+    };
     old.map_err(|_| lost(va, Access::Write))
 }
 
@@ -229,7 +244,7 @@ pub(super) fn execute<W: World>(
     for (lane, place, ptr) in hosts {
         let (a, b) = registers.operands(wave, lane);
         let old = match place {
-            Place::Memory(va) => memory(op, wide, ptr, va, a, b)?,
+            Place::Memory(va) => memory(wave.target, (op, wide), ptr, va, [a, b])?,
             Place::Lds(at) => {
                 let denormals = wave.mode.denorm32_in() && wave.mode.denorm32_out();
                 local(op, wide, group, at, a, b, denormals)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! FLAT, GLOBAL and SCRATCH: the places of each lane's bytes.
 //!
-//! A FLAT address in one of the two apertures is LDS or scratch, lane by lane. Scratch is
-//! interleaved: the dwords at one private address are beside each other for all lanes of the wave,
+//! A FLAT address in one of the two apertures is LDS or scratch, lane by lane. The address register
+//! decides, without the offset, as on hardware (ROCm's issue 4389): with the offset alone in an
+//! aperture, the access is one of memory that is not there. Scratch is interleaved: the dwords at one private address are beside each other for all lanes of the wave,
 //! and FLAT_SCRATCH is where the wave's begins.
 
 use super::plan::{Lane, Place};
@@ -48,8 +49,9 @@ fn flat(inst: &Inst, wave: &Wave, group: &Group) -> Result<Vec<Lane>, Exit> {
     let row = rows(wave, inst.memory.vaddr, 2)?;
     let offset = i64::from(inst.memory.offset) as u64;
     let place = |lane| {
-        let va = double(wave, row, lane).wrapping_add(offset);
-        match (va >> 32) as u32 {
+        let address = double(wave, row, lane);
+        let va = address.wrapping_add(offset);
+        match (address >> 32) as u32 {
             high if high == group.apertures.shared => Lane::contiguous(lane, Place::Lds(va as u32)),
             high if high == group.apertures.private => scratch_lane(wave, lane, va as u32),
             _ => Lane::contiguous(lane, Place::Memory(va)),

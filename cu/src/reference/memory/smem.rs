@@ -206,7 +206,7 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, world: &mut W) -> 
                 0
             } else {
                 let ptr = world.translate(va, Access::Write).map_err(Exit::Miss)?.ptr;
-                memory(op, wide, ptr, va, a, b)?
+                memory(wave.target, (op, wide), ptr, va, [a, b])?
             };
             if inst.memory.glc {
                 let words = [old as u32, (old >> 32) as u32];
