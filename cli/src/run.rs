@@ -78,8 +78,8 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 10] =
-    ["preset", "gpus", "target", "vram", "svm_vram", "xnack", "threads", "cus", "profile", "fidelity"];
+const OF_THIS_PROCESS: [&str; 11] =
+    ["preset", "gpus", "target", "vram", "svm_vram", "xnack", "threads", "cus", "strict", "profile", "fidelity"];
 
 /// What machine to make.
 #[derive(clap::Args)]
@@ -113,6 +113,10 @@ pub struct MachineArgs {
     /// [default: as many as the target's product has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(preset::MOST_UNITS)))]
     cus: Option<u32>,
+    /// Where hardware does nothing and vkfd would be kinder, end the kernel with a message that
+    /// names it: docs/rocm.md has the list
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Bytes in whole 2 MiB.
@@ -162,6 +166,7 @@ impl MachineArgs {
         machine.vram = self.vram.unwrap_or(machine.vram);
         machine.svm_vram = self.svm_vram.or(machine.svm_vram);
         machine.xnack |= self.xnack;
+        machine.strict |= self.strict;
         machine.threads = self.threads.map_or(machine.threads, usize::from);
         machine.shape.units = self.cus.or(machine.shape.units);
         if let Some(units) = machine.shape.units {

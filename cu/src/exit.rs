@@ -33,6 +33,14 @@ pub enum Refusal {
     Unsupported(Op),
     /// A register beyond what the wave has.
     Register,
+    /// An atomic operation on floating-point numbers in the host's memory, of which hardware does
+    /// nothing; only in a world that is strict.
+    HostAtomic {
+        /// The operation.
+        op: Op,
+        /// The address.
+        va: u64,
+    },
     /// A FLAT access outside of every aperture's size, an LDS address that is not aligned where it
     /// must be.
     Aperture {

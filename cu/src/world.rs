@@ -62,6 +62,17 @@ pub trait World {
     /// [`Miss`]: nothing was touched; the scheduler settles it with the gate left.
     fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss>;
 
+    /// Whether what hardware does not do, and this engine could, is refused.
+    fn strict(&self) -> bool {
+        false
+    }
+
+    /// Whether `va` is in the host's memory, behind the bus. Only while the gate is held.
+    fn is_host(&mut self, va: u64) -> bool {
+        let _ = va;
+        false
+    }
+
     /// Deals with a miss: reports the fault, or waits until the driver has brought the memory back.
     /// Only with the gate left.
     ///

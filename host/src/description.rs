@@ -54,6 +54,8 @@ pub struct Description {
     pub coherent: bool,
     /// Threads of each GPU that run a kernel; 0 for as many as there are processors.
     pub threads: usize,
+    /// What hardware does not do, and the engine could, ends a kernel.
+    pub strict: bool,
     /// What of the GPUs' parts is told otherwise than for their target.
     pub shape: Shape,
 }
@@ -62,7 +64,8 @@ impl Default for Description {
     /// One gfx900 with 1 GiB.
     fn default() -> Self {
         let (gpus, target, vram) = (1, Target::GFX900, 1 << 30);
-        Self { gpus, target, vram, svm_vram: None, xnack: false, coherent: false, threads: 0, shape: Shape::default() }
+        let (xnack, coherent, strict) = (false, false, false);
+        Self { gpus, target, vram, svm_vram: None, xnack, coherent, threads: 0, strict, shape: Shape::default() }
     }
 }
 
@@ -77,6 +80,7 @@ impl Description {
             xnack_capable: self.xnack,
             device_file: true,
             threads: self.threads,
+            strict: self.strict,
             ..MachineOptions::default()
         };
         options.driver.svm_vram = self.svm_vram;
@@ -86,12 +90,13 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, shape } = self;
+        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, strict, shape } = self;
         write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}{shape}")?;
         if let Some(bytes) = svm_vram {
             write!(f, " svm-vram={bytes}")?;
         }
-        write!(f, "{}{}", if *xnack { " xnack" } else { "" }, if *coherent { " coherent" } else { "" })
+        let flags = [(xnack, " xnack"), (coherent, " coherent"), (strict, " strict")];
+        flags.into_iter().filter(|(on, _)| **on).try_for_each(|(_, word)| f.write_str(word))
     }
 }
 
@@ -114,6 +119,7 @@ impl FromStr for Description {
                 }
                 None if word == "xnack" => described.xnack = true,
                 None if word == "coherent" => described.coherent = true,
+                None if word == "strict" => described.strict = true,
                 _ => return Err(bad()),
             }
         }
@@ -137,6 +143,7 @@ mod tests {
                 xnack: false,
                 coherent: true,
                 threads: 3,
+                strict: true,
                 shape: Shape { units: Some(20), memory_mhz: Some(900), ..Shape::default() },
             },
             Description { xnack: true, ..Description::default() },

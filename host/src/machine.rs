@@ -55,6 +55,8 @@ pub struct MachineOptions {
     pub device_file: bool,
     /// Threads of each GPU that run a kernel; 0 for as many as there are processors.
     pub threads: usize,
+    /// What hardware does not do, and the engine could, ends a kernel.
+    pub strict: bool,
     /// Where kernels' costs are added up.
     pub profile: Arc<vkfd_gpu::Profile>,
     /// The driver's own options.
@@ -79,6 +81,7 @@ impl Default for MachineOptions {
             source: Source::Auto,
             device_file: false,
             threads: 0,
+            strict: false,
             profile: Arc::new(vkfd_gpu::Profile::new(None)),
             driver,
         }
@@ -262,6 +265,7 @@ impl Machine {
                 },
                 shader_mhz: model.clock_mhz,
                 threads: options.threads,
+                strict: options.strict,
                 profile: options.profile.clone(),
                 name: options.target.to_string(),
                 ..vkfd_gpu::Config::default()

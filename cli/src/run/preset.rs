@@ -48,6 +48,8 @@ struct Form {
     xnack: bool,
     #[serde(default)]
     coherent: bool,
+    #[serde(default)]
+    strict: bool,
     #[serde(default, deserialize_with = "number")]
     threads: Option<u32>,
     #[serde(default)]
@@ -126,6 +128,7 @@ impl Preset {
             svm_vram: form.svm_vram,
             xnack: form.xnack,
             coherent: form.coherent,
+            strict: form.strict,
             threads: form
                 .threads
                 .map_or(default.threads, |threads| usize::try_from(threads).unwrap_or(default.threads)),

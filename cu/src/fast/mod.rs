@@ -119,6 +119,14 @@ impl World for Seam<'_> {
         self.0.translate(va, access)
     }
 
+    fn strict(&self) -> bool {
+        self.0.strict()
+    }
+
+    fn is_host(&mut self, va: u64) -> bool {
+        self.0.is_host(va)
+    }
+
     fn settle(&mut self, miss: &Miss) -> Result<(), Stop> {
         self.0.settle(miss)
     }

@@ -160,6 +160,14 @@ pub enum KernelError {
     /// A register that the wave does not have.
     #[error("a register beyond those that the kernel asked for")]
     Register,
+    /// An atomic operation on floating-point numbers in the host's memory, on a strict GPU.
+    #[error("{name} at GPU address {va:#x}, in the host's memory: hardware does nothing there (strict)")]
+    HostAtomic {
+        /// The operation.
+        name: String,
+        /// GPU address.
+        va: u64,
+    },
     /// An access outside of LDS or scratch, or one that is not aligned.
     #[error("memory aperture violation at {0:#x}")]
     Aperture(u64),

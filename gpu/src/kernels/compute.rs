@@ -11,7 +11,7 @@ use crate::counters::count;
 use crate::engine::Engine;
 use crate::hsa_queue::HsaQueue;
 use crate::pool::{Failed, Failure};
-use crate::profile::KernelId;
+use crate::profile::{mnemonic, KernelId};
 use crate::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
 use crate::shared::Shared;
 use crate::symbol;
@@ -239,6 +239,7 @@ fn explained(port: &mut Port, object: u64, entry: u64, failed: Failed) -> Result
             Refusal::Illegal { word } => KernelError::Illegal(word),
             Refusal::Unsupported(op) => KernelError::Unsupported(format!("{op:?}")),
             Refusal::Register => KernelError::Register,
+            Refusal::HostAtomic { op, va } => KernelError::HostAtomic { name: mnemonic(op), va },
             Refusal::Aperture { va } => KernelError::Aperture(va),
         },
         // A world that stops says why.

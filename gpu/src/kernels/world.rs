@@ -111,6 +111,14 @@ impl World for Surroundings<'_> {
         }
     }
 
+    fn strict(&self) -> bool {
+        self.port.shared.config.strict
+    }
+
+    fn is_host(&mut self, va: u64) -> bool {
+        self.epoch.is_some_and(|epoch| self.port.is_host(epoch, va))
+    }
+
     fn settle(&mut self, miss: &Miss) -> Result<(), vkfd_cu::Stop> {
         let access = access(miss.access);
         let settled = if miss.lost {

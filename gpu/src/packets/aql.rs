@@ -97,7 +97,7 @@ impl Aql {
             QueueError::Kernel { cause, .. } => match cause {
                 KernelError::Fault(_) => return Ok(()),
                 KernelError::Illegal(_) | KernelError::Unsupported(_) | KernelError::Register => ILLEGAL_INSTRUCTION,
-                KernelError::Aperture(_) => APERTURE_VIOLATION,
+                KernelError::Aperture(_) | KernelError::HostAtomic { .. } => APERTURE_VIOLATION,
                 KernelError::Trap { .. } => TRAP,
             },
             QueueError::BadPacket { .. } | QueueError::BadDoorbell { .. } => INVALID_PACKET,

@@ -324,6 +324,12 @@ impl Port {
         }
     }
 
+    /// Whether `va` is in the host's memory. Only within an access.
+    pub(crate) fn is_host(&mut self, epoch: Epoch, va: u64) -> bool {
+        let found = self.block(epoch, Side { va, access: Access::Read }, 1);
+        matches!(found, Ok((Target::System(_), _)))
+    }
+
     /// Deals with a fault, outside of any access.
     pub(crate) fn settle_fault(&mut self, va: u64, access: Access, reason: FaultReason) -> Result<(), Stop> {
         self.fault(Side { va, access }, reason)

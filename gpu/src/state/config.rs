@@ -33,6 +33,8 @@ pub struct Config {
     pub target: Option<Target>,
     /// Kernels run on the reference engine, which says what instructions mean and is slow.
     pub reference: bool,
+    /// What hardware does not do, and the engine could, ends a kernel.
+    pub strict: bool,
     /// Its compute units.
     pub units: Units,
     /// The shaders' clock, in MHz.
@@ -55,6 +57,7 @@ impl Default for Config {
             family: Family::Gfx9,
             target: Some(Target::Gfx900),
             reference: false,
+            strict: false,
             units: Units::VEGA10,
             shader_mhz: 1600,
             threads: 0,

@@ -24,9 +24,9 @@ pub enum Kernel {
 }
 
 const BYTES: &[u8] = include_bytes!("kernels/gfx900.bin");
-const SLOT: u64 = 512;
+pub const SLOT: u64 = 512;
 /// Offsets in system memory: code, descriptors behind it, arguments, signals.
-const CODE: u64 = 0x40000;
+pub const CODE: u64 = 0x40000;
 const DESCRIPTORS: u64 = CODE + 0x4000;
 const KERNARGS: u64 = 0x50000;
 const SIGNALS: u64 = 0x58000;

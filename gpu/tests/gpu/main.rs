@@ -12,4 +12,5 @@ mod pm4;
 mod queues;
 mod rig;
 mod sdma;
+mod strict;
 mod translation;

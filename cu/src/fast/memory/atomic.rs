@@ -79,6 +79,9 @@ unsafe fn give<const WIDE: bool>(step: &Step, cx: &Cx, lane: usize, old: u64) {
 unsafe fn global<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     let (bytes, op) = (if WIDE { 8 } else { 4 }, OPERATIONS[usize::from(step.scalar[1]) % OPERATIONS.len()]);
+    if op.is_float() && cx.world.strict() {
+        return step.slow(cx);
+    }
     // SAFETY: the step's rows and registers exist.
     unsafe {
         let with_base = step.scalar[0] != NO_BASE;
@@ -142,6 +145,9 @@ unsafe fn apply<const WIDE: bool>(
 unsafe fn buffer<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     let (bytes, op) = (if WIDE { 8 } else { 4 }, OPERATIONS[usize::from(step.scalar[3]) % OPERATIONS.len()]);
+    if op.is_float() && cx.world.strict() {
+        return step.slow(cx);
+    }
     // SAFETY: the step's rows and registers exist.
     unsafe {
         let addressing = Addressing::of(step, cx);

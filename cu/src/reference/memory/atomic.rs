@@ -235,7 +235,13 @@ pub(super) fn execute<W: World>(
                     va: u64::from(group.apertures.shared) << 32 | u64::from(at),
                 }));
             }
-            Place::Memory(va) => world.translate(va, Access::Write).map_err(Exit::Miss)?.ptr,
+            Place::Memory(va) => {
+                let ptr = world.translate(va, Access::Write).map_err(Exit::Miss)?.ptr;
+                if op.is_float() && world.strict() && world.is_host(va) {
+                    return Err(Exit::Refused(Refusal::HostAtomic { op: inst.op, va }));
+                }
+                ptr
+            }
             Place::Lds(_) | Place::Nowhere => std::ptr::null_mut(),
         };
         hosts.push((lane.lane, place, ptr));

@@ -94,6 +94,12 @@ pub(crate) enum AtomicOp {
 }
 
 impl AtomicOp {
+    /// Whether the operation is one of floating-point numbers.
+    pub(crate) fn is_float(self) -> bool {
+        use AtomicOp::{Fadd, Fcmpswap, Fmax, Fmin, PkAddBf16, PkAddF16};
+        matches!(self, Fadd | Fmin | Fmax | Fcmpswap | PkAddF16 | PkAddBf16)
+    }
+
     /// Whether there is a second operand.
     pub(crate) fn has_second(self) -> bool {
         matches!(self, AtomicOp::Cmpswap | AtomicOp::Fcmpswap | AtomicOp::Mskor | AtomicOp::Wrap)
