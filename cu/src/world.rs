@@ -96,6 +96,20 @@ pub trait World {
         let _ = instructions;
     }
 
+    /// Instructions that were said to be executed so far, of all waves; 0 where nobody counts.
+    fn executed(&self) -> u64 {
+        0
+    }
+
+    /// The wave has stored something, or changed memory by an atomic operation; an engine says it
+    /// when it stops running the wave, at the latest.
+    fn wrote(&mut self) {}
+
+    /// Whether a wave has written since this was asked the last time.
+    fn has_written(&mut self) -> bool {
+        false
+    }
+
     /// So many bytes of memory are about to be read or written by vector instructions.
     fn moved(&mut self, bytes: u64) {
         let _ = bytes;

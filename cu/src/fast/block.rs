@@ -555,7 +555,13 @@ impl Builder<'_> {
         } else {
             for (index, words) in shape.src.into_iter().enumerate().filter(|(_, words)| *words != 0) {
                 let operand = if shape.tied && index == 1 { inst.dst } else { inst.src[index] };
-                step.src[index] = self.scalar_source(operand, words)?;
+                step.src[index] = match operand {
+                    // Of 64 bits it is extended by zeros, but where the operation is of signed numbers.
+                    Operand::Literal(value) if words == 2 && !matches!(inst.op, Op::SAshrI64 | Op::SBfeI64) => {
+                        self.constants.word64(value.into())
+                    }
+                    _ => self.scalar_source(operand, words)?,
+                };
             }
             if inst.op == Op::SCallB64 {
                 step.imm = i64::from(place.offset) + 4 + i64::from(inst.imm) * 4;

@@ -41,6 +41,8 @@ pub(super) struct Cache {
     time: u64,
     /// Bytes that handlers have read and written since they were last counted.
     pub(super) moved: u64,
+    /// Memory was stored to since that was last told.
+    pub(super) wrote: bool,
     /// Something was stored past the caches, and what is stored next may be seen before it.
     pub(super) past: bool,
     /// How often the launch has asked for a page for writing, until there are enough of them.
@@ -63,6 +65,7 @@ impl Cache {
             entries: Box::new([NOTHING; ENTRIES]),
             time: 1,
             moved: 0,
+            wrote: false,
             past: false,
             asked: 0,
             written: 0,
@@ -134,6 +137,18 @@ impl Cache {
     /// such page, or not all of it: the reference engine finds out what that means.
     #[inline(always)]
     pub(super) fn page(&mut self, world: &mut dyn World, va: u64, write: bool) -> Option<*mut u8> {
+        self.wrote |= write;
+        self.find(world, va, write)
+    }
+
+    /// The same, of an atomic operation: whether it changes anything is not known yet.
+    #[inline(always)]
+    pub(super) fn atomic_page(&mut self, world: &mut dyn World, va: u64) -> Option<*mut u8> {
+        self.find(world, va, true)
+    }
+
+    #[inline(always)]
+    fn find(&mut self, world: &mut dyn World, va: u64, write: bool) -> Option<*mut u8> {
         let (slot, tag) = self.place(va, write);
         let entry = self.entries[slot];
         let ptr = if entry.tag & !FRESH == tag { entry.ptr } else { self.refill(world, slot, tag)? };

@@ -147,6 +147,10 @@ impl World for Seam<'_> {
         self.0.retired(instructions);
     }
 
+    fn wrote(&mut self) {
+        self.0.wrote();
+    }
+
     fn moved(&mut self, bytes: u64) {
         self.0.moved(bytes);
     }
@@ -369,6 +373,9 @@ impl Engine {
         // Another thread may go on with the wave, or look at what it stored.
         self.cache.settle();
         world.retired(done);
+        if std::mem::take(&mut self.cache.wrote) {
+            world.wrote();
+        }
         world.moved(std::mem::take(&mut self.cache.moved));
         exit
     }

@@ -453,7 +453,7 @@ fn place_source(
     step: &mut Step,
     index: usize,
     operand: Operand,
-    (words, float): (usize, bool),
+    (words, float, signed): (usize, bool, bool),
     constant: &mut bool,
 ) -> Option<()> {
     let value = match operand {
@@ -471,6 +471,9 @@ fn place_source(
         Operand::Int(value) => value.into(),
         Operand::Literal(value) if words == 1 => value.into(),
         Operand::Literal(value) if float => (u64::from(value) << 32) as i64,
+        // Extended by its sign where the operation is of signed numbers.
+        Operand::Literal(value) if signed => i64::from(value as i32),
+        Operand::Literal(value) => value.into(),
         Operand::Float(code) if float || words == 1 => {
             inline_float(code, if words == 1 { Kind::F32 } else { Kind::F64 }) as i64
         }
@@ -500,6 +503,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         return None;
     }
     let mut constant = false;
+    let signed = inst.op.name().contains("_i64");
     let integers = compare64::handler(inst.op, builder.avx2).map(|(run, exec)| (run, false, 2, exec));
     if let Some((run, float, second, exec)) = integers.or_else(|| question(inst.op, builder.avx2)) {
         if modifiers != 0 && !float {
@@ -507,7 +511,14 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         }
         let mut step = place.step(run);
         for (index, words) in [2, second].into_iter().enumerate() {
-            place_source(builder, &mut step, index, inst.src[index], (words, float && words == 2), &mut constant)?;
+            place_source(
+                builder,
+                &mut step,
+                index,
+                inst.src[index],
+                (words, float && words == 2, signed),
+                &mut constant,
+            )?;
         }
         // Classes are no number.
         let modifiers = if second == 1 { modifiers & 0x11 } else { modifiers };
@@ -531,7 +542,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     for (index, words) in sources.into_iter().enumerate().filter(|(_, words)| *words != 0) {
         let number = float && !matches!((inst.op, index), (Op::VLdexpF64, 1));
         let number = number && !matches!(inst.op, Op::VCvtF64I32 | Op::VCvtF64U32);
-        place_source(builder, &mut step, index, inst.src[index], (words, number), &mut constant)?;
+        place_source(builder, &mut step, index, inst.src[index], (words, number, signed), &mut constant)?;
     }
     step.scalar[3] = modifiers;
     step.dst = builder.layout.row(inst.dst, result)? * ROW;

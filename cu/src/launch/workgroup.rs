@@ -104,6 +104,24 @@ enum State {
     Ended,
 }
 
+/// A wave's last sleep: where it was, after how many instructions since the one before, and how many
+/// it has executed since.
+#[derive(Clone, Copy, Debug, Default)]
+struct Doze {
+    last: Option<(u64, u64)>,
+    since: u64,
+}
+
+impl Doze {
+    /// The wave sleeps again. Whether it only waits: it went through the same loop as the time
+    /// before, as far as its length tells. A wave that left its loop has done something that others
+    /// may wait for, as has one that wrote.
+    fn again(&mut self, pc: u64) -> bool {
+        let now = (pc, std::mem::take(&mut self.since));
+        self.last.replace(now).is_none_or(|last| last == now)
+    }
+}
+
 /// A work-group under way.
 #[derive(Debug)]
 pub struct Workgroup {
@@ -112,6 +130,7 @@ pub struct Workgroup {
     group: Group,
     waves: Vec<Wave>,
     states: Vec<State>,
+    dozes: Vec<Doze>,
     slots: Vec<u32>,
     /// A wave had to wait for memory in the last turn.
     missed: bool,
@@ -121,8 +140,8 @@ pub struct Workgroup {
 
 impl Workgroup {
     pub(super) fn new(id: [u32; 3], group: Group, waves: Vec<Wave>, slots: Vec<u32>) -> Workgroup {
-        let states = vec![State::Ready; waves.len()];
-        Workgroup { id, group, waves, states, slots, missed: false, side_by_side: SIDE_BY_SIDE }
+        let (states, dozes) = (vec![State::Ready; waves.len()], vec![Doze::default(); waves.len()]);
+        Workgroup { id, group, waves, states, dozes, slots, missed: false, side_by_side: SIDE_BY_SIDE }
     }
 
     /// Its waves.
@@ -160,7 +179,8 @@ impl Workgroup {
             // or a wait for memory.
             let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
             self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
-            for ((wave, state), budget) in self.waves.iter_mut().zip(&mut self.states).zip(&mut budgets) {
+            let all = self.waves.iter_mut().zip(&mut self.states).zip(&mut budgets).zip(&mut self.dozes);
+            for (((wave, state), budget), doze) in all {
                 if *state != State::Ready || *budget == 0 {
                     continue;
                 }
@@ -173,8 +193,11 @@ impl Workgroup {
                     *budget = SHORT.min(*budget);
                 }
                 let stretch = stretch.min(*budget);
+                let before = world.executed();
                 let exit = engine.run(wave, &mut self.group, world, stretch);
-                worked |= exit != Exit::Sleep;
+                doze.since += world.executed().saturating_sub(before);
+                let written = world.has_written();
+                worked |= exit != Exit::Sleep || !doze.again(wave.pc) || written;
                 let goes_on = exit == Exit::Yield && stretch < *budget;
                 if !goes_on && !matches!(exit, Exit::Barrier | Exit::End) {
                     gate.leave(world);
@@ -245,6 +268,8 @@ pub(super) mod tests {
     pub(crate) struct Void {
         open: bool,
         settled: u32,
+        executed: u64,
+        written: bool,
         events: Vec<u32>,
     }
 
@@ -274,6 +299,18 @@ pub(super) mod tests {
         fn interrupt(&mut self, event: u32) {
             assert!(!self.open);
             self.events.push(event);
+        }
+        fn retired(&mut self, instructions: u64) {
+            self.executed += instructions;
+        }
+        fn executed(&self) -> u64 {
+            self.executed
+        }
+        fn wrote(&mut self) {
+            self.written = true;
+        }
+        fn has_written(&mut self) -> bool {
+            std::mem::take(&mut self.written)
         }
         fn clock(&self) -> u64 {
             0
@@ -319,6 +356,39 @@ pub(super) mod tests {
         assert_eq!(turn, Turn::More { waiting: true });
         let (turn, _) = group(|_, _| Exit::Barrier);
         assert_eq!(turn, Turn::More { waiting: false }, "barriers without end");
+    }
+
+    #[test]
+    fn a_wave_that_left_its_loop_before_it_sleeps_does_not_wait() {
+        let mut group = launch(Target::Gfx900, [64, 1, 1], [64, 1, 1]).workgroup(0, vec![0], Place::default());
+        let mut world = Void::default();
+        // Instructions of each turn: a loop, something else, the loop again.
+        let waiting = [3, 3, 7, 3, 3].map(|instructions| {
+            world.executed += instructions;
+            let before = world.executed;
+            let turn = group.run(&mut Toy(|_: &mut Wave, _: &mut _| Exit::Sleep), &mut world, 1);
+            assert_eq!(world.executed, before);
+            turn == Turn::More { waiting: true }
+        });
+        assert_eq!(waiting, [true, true, true, true, true], "what others have executed does not count");
+        let mut counting = Counting([3, 3, 7, 3, 3].into_iter());
+        let waiting = [(); 5].map(|()| group.run(&mut counting, &mut world, 1) == Turn::More { waiting: true });
+        assert_eq!(waiting, [false, true, false, false, true]);
+        // The same loop, in which it stores something.
+        world.written = true;
+        let mut counting = Counting([3, 3].into_iter());
+        let waiting = [(); 2].map(|()| group.run(&mut counting, &mut world, 1) == Turn::More { waiting: true });
+        assert_eq!(waiting, [false, true]);
+    }
+
+    /// An engine of a wave that always sleeps, after so many instructions.
+    struct Counting<I>(I);
+
+    impl<I: Iterator<Item = u64>> Engine for Counting<I> {
+        fn run<W: World>(&mut self, _: &mut Wave, _: &mut Group, world: &mut W, _: u32) -> Exit {
+            world.retired(self.0.next().unwrap_or(0));
+            Exit::Sleep
+        }
     }
 
     #[test]

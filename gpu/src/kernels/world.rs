@@ -44,11 +44,14 @@ pub(crate) struct Surroundings<'a> {
     /// Why the last call said stop.
     pub(crate) halt: Option<Halt>,
     pub(crate) tally: Tally,
+    /// A wave has written.
+    written: bool,
 }
 
 impl<'a> Surroundings<'a> {
     pub(crate) fn new(port: &'a mut Port, dispatch: &'a Dispatch, patient: bool) -> Surroundings<'a> {
-        Surroundings { port, dispatch, patient, epoch: None, lost: (0, 0), halt: None, tally: Tally::default() }
+        let tally = Tally::default();
+        Surroundings { port, dispatch, patient, epoch: None, lost: (0, 0), halt: None, tally, written: false }
     }
 
     fn halt(&mut self, halt: Halt) -> vkfd_cu::Stop {
@@ -148,6 +151,18 @@ impl World for Surroundings<'_> {
 
     fn retired(&mut self, instructions: u64) {
         self.tally.instructions += instructions;
+    }
+
+    fn executed(&self) -> u64 {
+        self.tally.instructions
+    }
+
+    fn wrote(&mut self) {
+        self.written = true;
+    }
+
+    fn has_written(&mut self) -> bool {
+        std::mem::take(&mut self.written)
     }
 
     fn moved(&mut self, bytes: u64) {

@@ -10,7 +10,9 @@ use super::global::{in_aperture, NO_BASE};
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::memory::{atomic_memory, combine32, combine64, ds_atomic, kind, AtomicOp, Kind};
+use crate::reference::memory::{
+    atomic_changes as changes, atomic_memory, combine32, combine64, ds_atomic, kind, AtomicOp, Kind,
+};
 use vkfd_isa::{Format, Inst, Op, Operand};
 
 /// All operations, to be named by a number.
@@ -99,7 +101,7 @@ unsafe fn global<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
             if va % bytes != 0 || aside {
                 return step.slow(cx);
             }
-            let Some(page) = cx.cache.page(cx.world, va & !(PAGE - 1), true) else { return step.slow(cx) };
+            let Some(page) = cx.cache.atomic_page(cx.world, va & !(PAGE - 1)) else { return step.slow(cx) };
             places[lane] = (page.wrapping_add((va % PAGE) as usize), va);
         }
         apply::<WIDE>(step, cx, op, &places, |cx, lane| {
@@ -127,7 +129,10 @@ unsafe fn apply<const WIDE: bool>(
         // SAFETY: aligned bytes of a span while the gate is open; the step's rows exist.
         unsafe {
             match atomic_memory(cx.wave.target, (op, WIDE), ptr, va, [a, b]) {
-                Ok(old) => give::<WIDE>(step, cx, lane, old),
+                Ok(old) => {
+                    cx.cache.wrote |= changes(op, WIDE, old, [a, b]);
+                    give::<WIDE>(step, cx, lane, old);
+                }
                 Err(_) => {
                     cx.wave.done = exec & !rest;
                     return step.slow(cx);
@@ -164,7 +169,7 @@ unsafe fn buffer<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
             if va % bytes != 0 {
                 return step.slow(cx);
             }
-            let Some(page) = cx.cache.page(cx.world, va & !(PAGE - 1), true) else { return step.slow(cx) };
+            let Some(page) = cx.cache.atomic_page(cx.world, va & !(PAGE - 1)) else { return step.slow(cx) };
             places[lane] = (page.wrapping_add((va % PAGE) as usize), va);
         }
         let size = if WIDE { 2 } else { 1 };

@@ -148,6 +148,15 @@ pub(crate) fn memory(
     old.map_err(|_| lost(va, Access::Write))
 }
 
+/// Whether an operation has left another value than it has found.
+pub(crate) fn changes(op: AtomicOp, wide: bool, old: u64, [a, b]: [u64; 2]) -> bool {
+    if wide {
+        combine64(op, old, a, b) != old
+    } else {
+        combine32(op, old as u32, a as u32, b as u32, true) != old as u32
+    }
+}
+
 /// An atomic operation on LDS; the old value. Beyond its end nothing is done, and zero returned.
 pub(super) fn local(op: AtomicOp, wide: bool, group: &mut Group, at: u32, a: u64, b: u64, denormals: bool) -> u64 {
     let at = at as usize;
@@ -250,7 +259,13 @@ pub(super) fn execute<W: World>(
     for (lane, place, ptr) in hosts {
         let (a, b) = registers.operands(wave, lane);
         let old = match place {
-            Place::Memory(va) => memory(wave.target, (op, wide), ptr, va, [a, b])?,
+            Place::Memory(va) => {
+                let old = memory(wave.target, (op, wide), ptr, va, [a, b])?;
+                if changes(op, wide, old, [a, b]) {
+                    world.wrote();
+                }
+                old
+            }
             Place::Lds(at) => {
                 let denormals = wave.mode.denorm32_in() && wave.mode.denorm32_out();
                 local(op, wide, group, at, a, b, denormals)

@@ -32,7 +32,7 @@ mod plan;
 mod small;
 mod smem;
 
-pub(crate) use atomic::{combine32, combine64, memory as atomic_memory};
+pub(crate) use atomic::{changes as atomic_changes, combine32, combine64, memory as atomic_memory};
 pub(crate) use descriptor::{Buffer, Offsets};
 pub(crate) use exchange::swizzle;
 pub(crate) use flat::{private, scratch_base};

@@ -94,6 +94,9 @@ impl Plan {
             }
         }
         world.moved(bytes as u64 * lanes.len() as u64);
+        if access == Access::Write && runs.iter().any(|run| matches!(run.host, Host::Memory { .. })) {
+            world.wrote();
+        }
         Ok(Plan { runs, access })
     }
 
