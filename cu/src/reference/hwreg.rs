@@ -74,7 +74,7 @@ fn read(register: u32, wave: &Wave, group: &Group, cycles: u64) -> u32 {
         }
         // Wave, SIMD, pair of units, array, engine.
         HW_ID1 => {
-            let unit = (place.unit / 2 & 15) << 10 | (place.array & 1) << 16 | (place.engine & 7) << 18;
+            let unit = ((place.unit / 2) & 15) << 10 | (place.array & 1) << 16 | (place.engine & 7) << 18;
             (index / 4) & 31 | (index & 3) << 8 | unit
         }
         GPR_ALLOC => {
