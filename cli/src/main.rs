@@ -32,6 +32,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
+/// What a thread of the driver's or a GPU's allocates shares no lock with the C library.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<vkfd_rt::heap::Heap> = vkfd_rt::section::Checked(vkfd_rt::heap::Heap);
+
 /// A KFD (AMD's GPU compute driver) for machines without an AMD GPU, with batch registration of
 /// scattered CPU memory.
 ///

@@ -60,6 +60,12 @@ pub enum Exit {
     Trap(u8),
     /// `s_sendmsg MSG_INTERRUPT`, with M0.
     Interrupt(u32),
+    /// Code is to be decoded first, which allocates, outside of the gate; see
+    /// [`Engine::decode`](crate::launch::Engine::decode).
+    Decode {
+        /// Instructions that have run before.
+        done: u32,
+    },
     /// Not executable.
     Refused(Refusal),
 }

@@ -30,4 +30,5 @@ pub use descriptor::{Descriptor, Preload, DESCRIPTOR_BYTES};
 pub use dispatch::{Dispatch, Next};
 pub use grid::{Launch, Scratch, Sizes, MAX_GROUP, MAX_LDS};
 pub use program::{LaunchError, Program};
+pub use spare::free_spare;
 pub use workgroup::{Cause, Engine, Turn, Workgroup};

@@ -20,6 +20,7 @@
 
 mod exit;
 pub mod fast;
+mod few;
 mod fidelity;
 mod flat;
 mod group;

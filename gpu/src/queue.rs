@@ -22,12 +22,13 @@ use crate::signal_mask::SignalMask;
 use crate::vmid::SlotClaim;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use vkfd_cu::launch::free_spare;
+use vkfd_rt::thread::{self, Thread};
 
 /// A running queue.
 pub(crate) struct Queue {
     pub(crate) control: Arc<Control>,
-    thread: JoinHandle<()>,
+    thread: Thread,
 }
 
 impl Queue {
@@ -43,7 +44,11 @@ impl Queue {
         let name = format!("gpu{}-{kind}-{}", shared.index, control.id.0);
         let port = Port::new(shared.clone(), control.clone(), slot);
         let mask = SignalMask::block_asynchronous();
-        let thread = thread::Builder::new().name(name).spawn(move || run(port)).map_err(GpuError::Thread)?;
+        let run = move || {
+            run(port);
+            free_spare();
+        };
+        let thread = thread::spawn(&name, run).map_err(GpuError::Thread)?;
         drop(mask);
         Ok(Queue { control, thread })
     }
@@ -55,8 +60,8 @@ impl Queue {
         shared.slots.want_queue(self.control.id);
         shared.vmid_of(&self.control).wake_all();
         shared.bell.ring();
-        let own = self.thread.thread().id() == thread::current().id() || pool::serves(shared.index, self.control.id);
-        if !own && self.thread.join().is_err() {
+        let own = self.thread.is_current() || pool::serves(shared.index, self.control.id);
+        if !own && self.thread.join() {
             tracing::error!(queue = self.control.id.0, "queue thread panicked");
         }
     }

@@ -30,6 +30,7 @@ use vkfd_driver::kfd::{Kfd, Options};
 use vkfd_driver::mmap::Mapped;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
+use vkfd_rt::section;
 
 /// `gpu_id` of the first GPU; the others count up.
 const FIRST_GPU_ID: u32 = 0x4b01;
@@ -215,6 +216,23 @@ impl Inner {
     }
 }
 
+struct WorkThread(vkfd_rt::thread::Thread);
+
+impl os::HostThread for WorkThread {
+    fn is_current(&self) -> bool {
+        self.0.is_current()
+    }
+
+    fn join(self: Box<Self>) {
+        self.0.join();
+    }
+}
+
+/// The driver's threads.
+fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> Option<Box<dyn os::HostThread>> {
+    Some(Box::new(WorkThread(vkfd_rt::thread::spawn(name, run).ok()?)))
+}
+
 /// Software GPUs with a driver of their own, in this process. Several clients may open one machine,
 /// each as a process of its own; make it by itself when you want that, or want to look into the
 /// driver. For a single client `Client::embedded` of vkfd-client is enough.
@@ -229,6 +247,8 @@ impl Machine {
     /// [`HostError`].
     pub fn new(options: &MachineOptions) -> Result<Self, HostError> {
         os::set_log(|message| tracing::warn!("{message}"));
+        os::set_spawn(spawn);
+        os::set_reclaim(|| section::enter("a lock of the driver's"), section::leave);
         if options.gpus == 0 {
             return Err(HostError::Option("a machine has at least one GPU".into()));
         }

@@ -20,6 +20,10 @@ use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process as p;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 #[test]
 fn a_copy_from_user_memory_arrives_in_vram_and_back() {
     let _one = serial();

@@ -16,6 +16,10 @@ use vkfd_driver::errno::Errno;
 use vkfd_host::MachineOptions;
 use vkfd_sabotage::Switch;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 const MB: u64 = 1 << 20;
 
 macro_rules! rig {

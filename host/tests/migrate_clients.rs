@@ -16,6 +16,10 @@ use vkfd_driver::addr::{index, CpuSpan};
 use vkfd_host::sabotage;
 use vkfd_sabotage::Switch;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 const MB: u64 = 1 << 20;
 /// Pages: two blocks, the second not whole.
 const PAGES: u64 = 900;

@@ -16,6 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, PAGE};
 use vkfd_sabotage::Switch;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 const MB: u64 = 1 << 20;
 
 /// Counts up in words of its own, `lane` of each page, until told to stop. How often the last write

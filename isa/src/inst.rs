@@ -180,7 +180,7 @@ pub struct Memory {
 /// Which fields are used follows from the format. An operation's implicit operands (VCC, SCC, EXEC,
 /// M0) are not listed, except where the encoding could name something else: a carry's VCC of VOP2
 /// is in `sdst` and `src[2]`, VOPC's VCC in `dst`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inst {
     /// The operation.
     pub op: Op,
@@ -205,5 +205,26 @@ pub struct Inst {
     /// Fields of memory operations.
     pub memory: Memory,
     /// The second half of a VOPD.
-    pub pair: Option<Box<Inst>>,
+    pub pair: Option<Half>,
+}
+
+/// The second half of a dual instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Half {
+    /// The operation.
+    pub op: Op,
+    /// Destination.
+    pub dst: Operand,
+    /// Sources.
+    pub src: [Operand; 3],
+}
+
+impl Inst {
+    /// The second half of a dual instruction, as an instruction by itself.
+    #[must_use]
+    pub fn second(&self) -> Option<Inst> {
+        let Half { op, dst, src } = self.pair?;
+        let (mods, memory) = (Mods::default(), Memory::default());
+        Some(Inst { op, dst, src, sdst: Operand::None, imm: 0, mods, memory, pair: None, ..*self })
+    }
 }

@@ -40,7 +40,7 @@ pub use decode::{decode, DecodeError, MAX_WORDS};
 pub use disasm::disassemble;
 pub use encodings::{encodings, BitField, Encoding, Field, FieldKind};
 pub use hardware::decode_as_hardware;
-pub use inst::{Dpp, DppKind, Extension, Format, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
+pub use inst::{Dpp, DppKind, Extension, Format, Half, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
 pub use op::Op;
 pub use operand::{Operand, Special};
 pub use target::{Target, UnknownTarget};

@@ -48,3 +48,7 @@ mod redirect;
 mod setting;
 mod table;
 mod trace;
+
+/// What this library allocates shares no lock with the program's allocator: see [`vkfd_rt`].
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<vkfd_rt::heap::Heap> = vkfd_rt::section::Checked(vkfd_rt::heap::Heap);

@@ -94,6 +94,7 @@ switches! {
     Gpu = "gpu" {
         SkipTlbFlush = "skip_tlb_flush": "The GPU does nothing when it is told to flush its TLB.";
         ShortCopy = "short_copy": "Copies leave their last byte out.";
+        AllocateInAccess = "allocate_in_access": "Each access of a queue's thread allocates while it is in flight.";
         ShortGrid = "short_grid": "The last work-item of a launch does not run.";
     }
     /// One fast engine. A GPU passes its switches on to its engines.

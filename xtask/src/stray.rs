@@ -18,9 +18,11 @@ use crate::{switches, tree, Verdict};
 /// driver/src/os/mod.rs, because the driver's source must be the same on every host; a .rs, .c or
 /// .h file without the line "SPDX-License-Identifier: GPL-2.0 OR MIT" at its start; a .rs file of
 /// more than 700 lines; a line of a comment of more than 100 columns that is no row of a table; in
-/// what runs in the kernel (driver/, wire/, linux/, uapi/, sabotage/) an open range from a variable
-/// that is counted through, as in `(first..).zip(list)`: it steps beyond the last number of its
-/// type before it finds the list's end, and a kernel that is built with overflow checks ends there;
+/// what runs in a program's process a thread of the standard library's, which takes the loader's
+/// lock (docs/design/locks.md); in what runs in the kernel (driver/, wire/, linux/, uapi/,
+/// sabotage/) an open range from a variable that is counted through, as in `(first..).zip(list)`:
+/// it steps beyond the last number of its type before it finds the list's end, and a kernel that is
+/// built with overflow checks ends there;
 /// a module of the driver, the software GPU or the user host that names one of another room that is
 /// not a lower one (the rooms' order is in xtask/src/rooms.rs); a sabotage switch or fail point
 /// that docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more).
@@ -35,6 +37,11 @@ const HOST: &str = "vkfd_kernel";
 const HOST_FILE: &str = "driver/src/os/mod.rs";
 const LICENSE: &str = "SPDX-License-Identifier: GPL-2.0 OR MIT";
 const MAX_LINES: usize = 700;
+/// What runs in a program's process, where threads are `vkfd_rt::thread`'s. The driver falls back
+/// to others where no host has said how threads are made.
+const IN_PROCESS: [&str; 6] =
+    ["driver/src/", "gpu/src/", "host/src/", "preload/src/", "raw/src/", "virtio-gpu/src/guest/"];
+const FALLBACK: &str = "driver/src/os/user.rs";
 /// Of a comment's line: what is read in one pass is not longer. Code may have 120 (rustfmt.toml).
 const MAX_COLUMNS: usize = 100;
 /// What is compiled into the kernel module.
@@ -101,6 +108,14 @@ fn check(path: &str, text: &str) -> Vec<String> {
             lines.iter().map(|line| format!("{path}:{line}: an open range from a variable can step beyond its type")),
         );
     }
+    if IN_PROCESS.iter().any(|directory| path.starts_with(directory)) && path != FALLBACK {
+        let lines = other_threads(text);
+        findings.extend(lines.iter().map(|line| {
+            format!(
+                "{path}:{line}: a thread of the standard library's, which takes the loader's lock: use vkfd_rt::thread"
+            )
+        }));
+    }
     if path.starts_with("driver/") && path != HOST_FILE {
         let lines = host_cfgs(text);
         findings.extend(lines.iter().map(|line| format!("{path}:{line}: a cfg names {HOST}; only {HOST_FILE} may")));
@@ -125,6 +140,16 @@ fn long_comments(text: &str) -> Vec<usize> {
         }
     }
     long
+}
+
+/// Lines (from 1), before the file's tests, that start a thread of the standard library's.
+fn other_threads(text: &str) -> Vec<usize> {
+    let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+    let starts = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        ["thread::Builder", "std::thread::spawn", "thread::scope"].iter().any(|start| code.contains(start))
+    };
+    (1..).zip(code).filter(|(_, line)| starts(line)).map(|(number, _)| number).collect()
 }
 
 /// Lines (from 1) of the `cfg(...)`, `cfg!(...)` and `cfg_attr(...)` that name the host.
@@ -225,6 +250,15 @@ mod tests {
         let text = format!("{SPDX}fn f() {{ (a..).next() }}\n");
         assert_eq!(check("wire/src/lib.rs", &text).len(), 1);
         assert!(check("gpu/src/lib.rs", &text).is_empty());
+    }
+
+    #[test]
+    fn threads_of_the_standard_librarys_are_found_where_a_program_is() {
+        let text = format!(
+            "{SPDX}fn f() {{ std::thread::spawn(g); }}\n// std::thread::spawn\n#[cfg(test)]\nmod tests {{ thread::scope(h); }}\n"
+        );
+        assert_eq!(check("gpu/src/queue.rs", &text).len(), 1);
+        assert!(check("bench/src/lib.rs", &text).is_empty() && check(FALLBACK, &text).is_empty());
     }
 
     #[test]

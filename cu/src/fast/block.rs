@@ -13,6 +13,7 @@ use super::constants::Constants;
 use super::step::{Run, Source, Step};
 use super::{aligned, dual, lane, matrix, memory, mix, packed, scalar, special, sum, wide, wmma};
 use crate::exit::{Exit, Refusal};
+use crate::few::Few;
 use crate::fidelity::{fidelity, Fidelity};
 use crate::reference::memory::{kind, Kind};
 use crate::wave::Wave;
@@ -151,50 +152,95 @@ fn fetch_words(world: &mut dyn World, pc: u64, words: &mut [u32; TOGETHER], most
     })
 }
 
+/// Code as it was fetched, with the gate open, for a block that is built later.
+pub(super) struct Code {
+    pub(super) pc: u64,
+    pub(super) layout: Layout,
+    insts: Few<Inst, LENGTH>,
+    /// The words that were decoded.
+    words: Few<u32, { LENGTH * MAX_WORDS }>,
+    /// Where they were on the host: the first and the last one.
+    host: [usize; 2],
+}
+
+impl Code {
+    /// Fetches a block's code from `pc` on. Allocates nothing.
+    pub(super) fn fetch(world: &mut dyn World, layout: Layout, pc: u64) -> Result<Code, Exit> {
+        let mut code = Code { pc, layout, insts: Few::new(), words: Few::new(), host: [0; 2] };
+        let mut at = pc;
+        loop {
+            let inst = match code.next(world, at) {
+                Ok(inst) => inst,
+                // The first one is to be reported; others when they are reached.
+                Err(exit) if code.insts.is_empty() => return Err(exit),
+                Err(_) => break,
+            };
+            at = at.wrapping_add(inst.bytes.into());
+            let last = ends(inst.op) && !gives_registers_back(layout.target, &inst) || layout.fine && waits(inst.op);
+            code.insts.push(inst);
+            if last || code.insts.len() == LENGTH || at / 4096 != pc / 4096 {
+                break;
+            }
+        }
+        Ok(code)
+    }
+
+    /// The instruction at an address, whose words are kept.
+    fn next(&mut self, world: &mut dyn World, at: u64) -> Result<Inst, Exit> {
+        let mut words = [0; MAX_WORDS];
+        let mut hosts = [0; MAX_WORDS];
+        let mut count = 0;
+        // Not more is fetched than the instruction has: what follows it may not be there.
+        while let (Some(word), Some(host)) = (words.get_mut(count), hosts.get_mut(count)) {
+            (*word, *host) = fetch(world, at.wrapping_add(4 * count as u64))?;
+            count += 1;
+            let code = words.get(..count).unwrap_or_default();
+            match decode_as_hardware(self.layout.target, code) {
+                Ok(inst) => {
+                    if self.words.is_empty() {
+                        self.host[0] = hosts[0];
+                    }
+                    self.host[1] = hosts[count - 1];
+                    code.iter().for_each(|word| self.words.push(*word));
+                    return Ok(inst);
+                }
+                Err(DecodeError::Truncated(_)) => {}
+                // The second word may tell what the first one is.
+                Err(DecodeError::Unknown(..)) if count == 1 => {}
+                Err(_) => break,
+            }
+        }
+        Err(Exit::Refused(Refusal::Illegal { word: words[0] }))
+    }
+}
+
 impl Block {
-    /// Decodes what is at `pc`.
-    pub(super) fn build(
-        world: &mut dyn World,
-        layout: Layout,
-        pc: u64,
-        avx2: bool,
-        constants: &mut Constants,
-        (run, epoch): (u64, u64),
-    ) -> Result<Block, Exit> {
+    /// Makes a block of what was fetched.
+    pub(super) fn build(code: &Code, avx2: bool, constants: &mut Constants, (run, epoch): (u64, u64)) -> Block {
+        let Code { pc, layout, .. } = *code;
         let mut block = Block {
             pc,
             layout,
             steps: Vec::new(),
             operands: Vec::new(),
-            insts: Vec::new(),
+            insts: code.insts.to_vec(),
             inexact: Vec::new(),
-            words: Vec::new(),
-            host: [0; 2],
+            words: code.words.to_vec(),
+            host: code.host,
             run,
             epoch,
             orders: false,
         };
         let mut at = pc;
         let mut builder = Builder { layout, avx2, constants };
-        loop {
-            let inst = match block.next(world, at) {
-                Ok(inst) => inst,
-                // The first one is to be reported; others when they are reached.
-                Err(exit) if block.insts.is_empty() => return Err(exit),
-                Err(_) => break,
-            };
+        for (inst, index) in code.insts.iter().zip(0u32..) {
             let offset = (at.wrapping_sub(pc)) as u32;
-            let place = Place { inst: block.insts.len() as u32, offset, bytes: inst.bytes.into() };
-            builder.steps(&inst, place, &mut block.steps);
+            let place = Place { inst: index, offset, bytes: inst.bytes.into() };
+            builder.steps(inst, place, &mut block.steps);
             at = at.wrapping_add(inst.bytes.into());
-            let last = ends(inst.op) && !gives_registers_back(layout.target, &inst) || layout.fine && waits(inst.op);
             block.orders |= orders(inst.op);
             if let Fidelity::Approximate(_) = fidelity(inst.op, layout.target) {
                 block.inexact.push(inst.op);
-            }
-            block.insts.push(inst);
-            if last || block.insts.len() == LENGTH || at / 4096 != pc / 4096 {
-                break;
             }
         }
         // Every block ends with a jump.
@@ -204,7 +250,7 @@ impl Block {
             block.steps.iter_mut().for_each(|step| step.past = false);
         }
         block.link();
-        Ok(block)
+        block
     }
 
     /// Tells the steps which comes next, and makes chains and sums. They do not move from now on.
@@ -239,34 +285,6 @@ impl Block {
                 (step.next, step.behind) = (first.add(index), first.add(index - 1).wrapping_add(step.links as usize));
             }
         }
-    }
-
-    /// The instruction at an address, whose words are kept.
-    fn next(&mut self, world: &mut dyn World, at: u64) -> Result<Inst, Exit> {
-        let mut words = [0; MAX_WORDS];
-        let mut hosts = [0; MAX_WORDS];
-        let mut count = 0;
-        // Not more is fetched than the instruction has: what follows it may not be there.
-        while let (Some(word), Some(host)) = (words.get_mut(count), hosts.get_mut(count)) {
-            (*word, *host) = fetch(world, at.wrapping_add(4 * count as u64))?;
-            count += 1;
-            let code = words.get(..count).unwrap_or_default();
-            match decode_as_hardware(self.layout.target, code) {
-                Ok(inst) => {
-                    if self.words.is_empty() {
-                        self.host[0] = hosts[0];
-                    }
-                    self.host[1] = hosts[count - 1];
-                    self.words.extend(code);
-                    return Ok(inst);
-                }
-                Err(DecodeError::Truncated(_)) => {}
-                // The second word may tell what the first one is.
-                Err(DecodeError::Unknown(..)) if count == 1 => {}
-                Err(_) => break,
-            }
-        }
-        Err(Exit::Refused(Refusal::Illegal { word: words[0] }))
     }
 
     /// The address after the last instruction.

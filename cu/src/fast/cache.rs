@@ -47,7 +47,7 @@ pub(super) struct Cache {
     asked: u32,
     /// How many pages it has written since then, until there are enough of them, and which.
     written: u32,
-    noted: Vec<u64>,
+    noted: Box<[u64]>,
     /// Bytes that were stored past the caches.
     #[cfg(feature = "sabotage")]
     pub(super) passed: u64,
@@ -66,7 +66,7 @@ impl Cache {
             past: false,
             asked: 0,
             written: 0,
-            noted: Vec::new(),
+            noted: vec![0; NOTED / 64].into_boxed_slice(),
             #[cfg(feature = "sabotage")]
             passed: 0,
         }
@@ -107,8 +107,7 @@ impl Cache {
             return false;
         }
         if self.written == 0 {
-            self.noted.clear();
-            self.noted.resize(NOTED / 64, 0);
+            self.noted.fill(0);
         }
         let index = (page / PAGE) as usize % NOTED;
         let bit = 1 << (index % 64);

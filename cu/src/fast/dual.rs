@@ -100,7 +100,7 @@ fn together(avx2: bool, first: &Inst, second: &Inst, place: Place) -> Step {
 
 /// Makes steps of both halves.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    let pair = inst.pair.as_deref()?;
+    let pair = &inst.second()?;
     if builder.layout.lanes != 32 {
         return None;
     }

@@ -68,11 +68,13 @@ mod wide;
 mod wmma;
 
 use crate::exit::{Exit, Miss, Stop};
+#[cfg(feature = "sabotage")]
+use crate::few::Few;
 use crate::group::Group;
 use crate::reference;
 use crate::wave::Wave;
 use crate::world::{Access, Span, World};
-use block::{Block, Layout};
+use block::{Block, Code, Layout};
 use cache::Cache;
 use constants::Constants;
 use std::collections::HashMap;
@@ -165,6 +167,10 @@ struct Blocks {
     runs: u64,
     epoch: u64,
     sabotage: Switches,
+    /// Blocks are not built while the gate is open.
+    defers: bool,
+    /// What was fetched for a block that is to be built.
+    code: Option<Code>,
 }
 
 /// An engine, for one thread.
@@ -173,8 +179,9 @@ pub struct Engine {
     cache: Cache,
     /// The opening of the gate within which the cache and the blocks were used last.
     opening: Option<u64>,
+    /// By operation.
     #[cfg(feature = "sabotage")]
-    slow: std::collections::BTreeMap<Op, u64>,
+    slow: Box<[u64]>,
 }
 
 // SAFETY: the pointers of `recent` are to the engine's own blocks, those in blocks to its own
@@ -213,31 +220,38 @@ impl Blocks {
                 return Ok(self.recent[slot]);
             }
         }
-        if self.blocks.len() + self.constants.len() > LIMIT {
-            self.forget();
-        }
         let key = (pc, layout);
         let known = match self.blocks.get_mut(&key) {
             Some(block) => block.still(world, now)?,
             None => false,
         };
         if !known {
-            #[allow(unused_mut, reason = "of a sabotage build only")]
-            let mut block = Block::build(world, layout, pc, self.avx2, &mut self.constants, now)?;
-            #[cfg(feature = "sabotage")]
-            block.spoil(&self.sabotage);
-            self.recent.fill(std::ptr::null_mut());
-            self.blocks.insert(key, Box::new(block));
+            self.code = Some(Code::fetch(world, layout, pc)?);
+            if self.defers {
+                return Err(Exit::Decode { done: 0 });
+            }
+            self.decode();
         }
         let block: *mut Block = self.blocks.get_mut(&key).map_or(std::ptr::null_mut(), |block| &raw mut **block);
         self.recent[slot] = block;
         Ok(block)
     }
 
-    fn forget(&mut self) {
+    /// Makes a block of the code that was fetched last.
+    fn decode(&mut self) {
+        let Some(code) = &self.code else { return };
+        if self.blocks.len() + self.constants.len() > LIMIT {
+            self.recent.fill(std::ptr::null_mut());
+            self.blocks.clear();
+            self.constants = Constants::new();
+        }
+        #[allow(unused_mut, reason = "of a sabotage build only")]
+        let mut block = Block::build(code, self.avx2, &mut self.constants, (self.runs, self.epoch));
+        #[cfg(feature = "sabotage")]
+        block.spoil(&self.sabotage);
         self.recent.fill(std::ptr::null_mut());
-        self.blocks.clear();
-        self.constants = Constants::new();
+        self.blocks.insert((code.pc, code.layout), Box::new(block));
+        self.code = None;
     }
 }
 
@@ -269,13 +283,17 @@ impl Engine {
             runs: 0,
             epoch: 0,
             sabotage: Switches::NONE,
+            defers: false,
+            code: None,
         };
+        // Makes the decoder's tables.
+        let _ = vkfd_isa::decode_as_hardware(target, &[0]);
         Engine {
             blocks,
             cache: Cache::new(),
             opening: None,
             #[cfg(feature = "sabotage")]
-            slow: std::collections::BTreeMap::new(),
+            slow: vec![0; Op::ALL.len()].into_boxed_slice(),
         }
     }
 
@@ -286,6 +304,17 @@ impl Engine {
     /// last source of a chain is the first, and the first of a sum of 64 bits is the second.
     pub fn sabotage(&mut self, switches: Switches) {
         self.blocks.sabotage = switches;
+    }
+
+    /// From now on code is decoded only when [`Engine::decode`] is called: a run that meets code
+    /// that was not decoded ends with [`Exit::Decode`].
+    pub fn defer_decoding(&mut self) {
+        self.blocks.defers = true;
+    }
+
+    /// Decodes the code that the last run has asked for.
+    pub fn decode(&mut self) {
+        self.blocks.decode();
     }
 
     /// Whether there is a handler for an instruction of waves like this one.
@@ -300,8 +329,8 @@ impl Engine {
 
     /// How often the reference engine had to execute each operation.
     #[cfg(feature = "sabotage")]
-    pub fn slow(&self) -> &std::collections::BTreeMap<Op, u64> {
-        &self.slow
+    pub fn slow(&self) -> std::collections::BTreeMap<Op, u64> {
+        Op::ALL.iter().copied().zip(self.slow.iter().copied()).filter(|(_, times)| *times != 0).collect()
     }
 
     /// Bytes that were stored past the caches.
@@ -328,7 +357,10 @@ impl Engine {
             self.cache.clear();
         }
         let mut done = 0;
-        let exit = self.turn(wave, group, world, budget, &mut done);
+        let mut exit = self.turn(wave, group, world, budget, &mut done);
+        if let Exit::Decode { done: instructions } = &mut exit {
+            *instructions = u32::try_from(done).unwrap_or(u32::MAX);
+        }
         // Another thread may go on with the wave, or look at what it stored.
         self.cache.settle();
         world.retired(done);
@@ -388,8 +420,8 @@ impl Engine {
                 cx.world.inexact(op);
             }
             #[cfg(feature = "sabotage")]
-            for op in cx.slow.drain(..) {
-                *self.slow.entry(op).or_default() += 1;
+            for op in std::mem::replace(&mut cx.slow, Few::new()).iter() {
+                self.slow[*op as usize] += 1;
             }
             match end {
                 End::Jump if *done < budget.into() && !cx.world.wanted() => {}

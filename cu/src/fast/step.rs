@@ -186,7 +186,7 @@ pub(super) struct Cx<'a> {
     pub(super) exit: Exit,
     /// Operations that the reference engine has executed.
     #[cfg(feature = "sabotage")]
-    pub(super) slow: Vec<vkfd_isa::Op>,
+    pub(super) slow: crate::few::Few<vkfd_isa::Op>,
 }
 
 impl<'a> Cx<'a> {
@@ -213,7 +213,7 @@ impl<'a> Cx<'a> {
             next: 0,
             exit: Exit::Yield,
             #[cfg(feature = "sabotage")]
-            slow: Vec::new(),
+            slow: crate::few::Few::new(),
         };
         cx.refresh();
         cx

@@ -26,6 +26,9 @@ use crate::world::World;
 pub trait Engine {
     /// Runs `wave` for about `budget` instructions, within the gate.
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit;
+
+    /// Decodes what the last run asked for ([`Exit::Decode`]), outside of the gate.
+    fn decode(&mut self) {}
 }
 
 /// What a wave did that ends its launch.
@@ -144,43 +147,60 @@ impl Workgroup {
     /// theirs.
     pub fn run<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32) -> Turn {
         let mut gate = Gate(false);
-        let turn = self.turn(engine, world, budget, &mut gate);
+        // Waves that have used up their budget, or sleep, do not run again in this turn. Made and
+        // freed with the gate closed.
+        let mut budgets = vec![budget; self.waves.len()];
+        let turn = self.turn(engine, world, &mut budgets, &mut gate);
         gate.leave(world);
         turn
     }
 
-    fn turn<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32, gate: &mut Gate) -> Turn {
+    fn turn<E: Engine, W: World>(
+        &mut self,
+        engine: &mut E,
+        world: &mut W,
+        budgets: &mut [u32],
+        gate: &mut Gate,
+    ) -> Turn {
         let mut worked = false;
         self.missed = false;
-        // Waves that have used up their budget, or sleep, do not run again in this turn.
-        let mut budgets = vec![budget; self.waves.len()];
         for _ in 0..ROUNDS {
             let mut ran = false;
             // An engine runs whole blocks, so that the first ones are longer than that: to a branch
             // or a wait for memory.
             let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
             self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
-            for ((wave, state), budget) in self.waves.iter_mut().zip(&mut self.states).zip(&mut budgets) {
+            for ((wave, state), budget) in self.waves.iter_mut().zip(&mut self.states).zip(&mut *budgets) {
                 if *state != State::Ready || *budget == 0 {
                     continue;
                 }
                 ran = true;
                 let stop = |cause, wave: &Wave| Turn::Stop { cause, wave: wave.index, pc: wave.pc };
-                if gate.enter(world).is_err() {
-                    return stop(Cause::World, wave);
-                }
                 if self.missed {
                     *budget = SHORT.min(*budget);
                 }
                 let stretch = stretch.min(*budget);
-                let exit = engine.run(wave, &mut self.group, world, stretch);
+                let mut left = stretch;
+                let exit = loop {
+                    if gate.enter(world).is_err() {
+                        return stop(Cause::World, wave);
+                    }
+                    match engine.run(wave, &mut self.group, world, left) {
+                        Exit::Decode { done } => {
+                            gate.leave(world);
+                            engine.decode();
+                            left = left.saturating_sub(done).max(1);
+                        }
+                        exit => break exit,
+                    }
+                };
                 worked |= exit != Exit::Sleep;
                 let goes_on = exit == Exit::Yield && stretch < *budget;
                 if !goes_on && !matches!(exit, Exit::Barrier | Exit::End) {
                     gate.leave(world);
                 }
                 match exit {
-                    Exit::Yield => *budget -= stretch,
+                    Exit::Yield | Exit::Decode { .. } => *budget -= stretch,
                     Exit::Sleep => *budget = 0,
                     Exit::Barrier => *state = State::Barrier,
                     Exit::End => *state = State::Ended,
@@ -243,6 +263,7 @@ pub(super) mod tests {
     #[derive(Default)]
     pub(crate) struct Void {
         open: bool,
+        entered: u32,
         settled: u32,
         events: Vec<u32>,
     }
@@ -250,6 +271,7 @@ pub(super) mod tests {
     impl World for Void {
         fn enter(&mut self) -> Result<(), Stop> {
             assert!(!std::mem::replace(&mut self.open, true));
+            self.entered += 1;
             Ok(())
         }
         fn leave(&mut self) {
@@ -288,6 +310,36 @@ pub(super) mod tests {
         let mut group = launch(Target::Gfx900, [256, 1, 1], [256, 1, 1]).workgroup(0, vec![0, 1, 2, 3], 0);
         let mut world = Void::default();
         (group.run(&mut Toy(step), &mut world, 1), world)
+    }
+
+    /// Needs code decoded after 30 instructions, and notes its budgets.
+    #[derive(Default)]
+    struct Decoder {
+        decoded: bool,
+        budgets: Vec<u32>,
+    }
+
+    impl Engine for Decoder {
+        fn run<W: World>(&mut self, _: &mut Wave, _: &mut Group, _: &mut W, budget: u32) -> Exit {
+            self.budgets.push(budget);
+            if self.decoded {
+                Exit::End
+            } else {
+                Exit::Decode { done: 30 }
+            }
+        }
+
+        fn decode(&mut self) {
+            self.decoded = true;
+        }
+    }
+
+    #[test]
+    fn code_is_decoded_with_the_gate_closed_and_the_budget_goes_on() {
+        let mut group = launch(Target::Gfx900, [64, 1, 1], [64, 1, 1]).workgroup(0, vec![0], 0);
+        let (mut engine, mut world) = (Decoder::default(), Void::default());
+        assert_eq!(group.run(&mut engine, &mut world, 100), Turn::Done);
+        assert_eq!((engine.budgets, world.entered), (vec![100, 70], 2));
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub(crate) fn execute(inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
 fn dual(inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(), Exit> {
     let half = |inst: &Inst| compute(inst, meaning_in_pair(inst.op), wave, group);
     let first = half(inst)?;
-    let second = inst.pair.as_deref().map(half).transpose()?;
+    let second = inst.second().as_ref().map(half).transpose()?;
     first.write(wave);
     if let Some(second) = second {
         second.write(wave);

@@ -20,6 +20,7 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
+use std::boxed::Box;
 use std::sync::{OnceLock, PoisonError, TryLockError};
 
 pub use std::sync::Arc;
@@ -152,6 +153,18 @@ prim::thread_local! {
 
 struct Held(Rank);
 
+/// What is called, in debug builds, when a thread takes a lock under which it must not allocate, and
+/// when it has given it back.
+type Reclaim = (fn(), fn());
+
+static RECLAIM: OnceLock<Reclaim> = OnceLock::new();
+
+/// Says what is called when a thread takes a lock under which it must not allocate, and when it has
+/// given it back. Debug builds only. The first call counts.
+pub fn set_reclaim(begin: fn(), end: fn()) {
+    let _ = RECLAIM.set((begin, end));
+}
+
 impl Held {
     #[track_caller]
     fn enter(rank: Rank) -> Self {
@@ -162,6 +175,9 @@ impl Held {
                 held[*n] = Some(rank);
                 *n += 1;
             });
+            if let (true, Some((begin, _))) = (rank >= lock_rank::RECLAIM, RECLAIM.get()) {
+                begin();
+            }
         }
         Self(rank)
     }
@@ -178,6 +194,9 @@ impl Drop for Held {
                     *n -= 1;
                 }
             });
+            if let (true, Some((_, end))) = (self.0 >= lock_rank::RECLAIM, RECLAIM.get()) {
+                end();
+            }
         }
     }
 }
@@ -419,6 +438,47 @@ pub mod fault_injection {
     }
 }
 
+/// A thread that the host has made for a [`Work`].
+pub trait HostThread: Send {
+    /// Whether the caller is this thread.
+    fn is_current(&self) -> bool;
+    /// Waits for its end.
+    fn join(self: Box<Self>);
+}
+
+/// Starts a thread of a name that runs a function; `None` when there can be no more threads.
+pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> Option<Box<dyn HostThread>>;
+
+static SPAWN: OnceLock<Spawn> = OnceLock::new();
+
+/// Says how threads are made, instead of by the standard library, whose threads take locks of the C
+/// library's. The first call counts.
+pub fn set_spawn(spawn: Spawn) {
+    let _ = SPAWN.set(spawn);
+}
+
+impl HostThread for thread::JoinHandle<()> {
+    fn is_current(&self) -> bool {
+        self.thread().id() == thread::current().id()
+    }
+
+    fn join(self: Box<Self>) {
+        let _ = thread::JoinHandle::join(*self);
+    }
+}
+
+/// Starts a thread as the host says.
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<Box<dyn HostThread>> {
+    let thread = match SPAWN.get() {
+        Some(spawn) => spawn(name, Box::new(run)),
+        None => match thread::Builder::new().name(name.into()).spawn(run) {
+            Ok(thread) => Some(Box::new(thread) as Box<dyn HostThread>),
+            Err(_) => None,
+        },
+    };
+    thread.ok_or_else(|| Errno::ENOMEM.into())
+}
+
 struct Timer {
     due: Option<Instant>,
     stop: bool,
@@ -437,7 +497,7 @@ struct WorkState<T> {
 /// time.
 pub struct Work<T: Send + Sync + 'static> {
     state: Arc<WorkState<T>>,
-    thread: prim::Mutex<Option<thread::JoinHandle<()>>>,
+    thread: prim::Mutex<Option<Box<dyn HostThread>>>,
 }
 
 impl<T: Send + Sync + 'static> Work<T> {
@@ -450,8 +510,7 @@ impl<T: Send + Sync + 'static> Work<T> {
             target: prim::Mutex::new(None),
         });
         let worker = state.clone();
-        let thread =
-            thread::Builder::new().name(name.into()).spawn(move || worker.serve(run)).map_err(|_| Errno::ENOMEM)?;
+        let thread = spawn(name, move || worker.serve(run))?;
         Ok(Self { state, thread: prim::Mutex::new(Some(thread)) })
     }
 
@@ -488,8 +547,8 @@ impl<T: Send + Sync + 'static> Work<T> {
         self.state.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join();
+            if !thread.is_current() {
+                thread.join();
             }
         }
         *self.state.target.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -26,8 +26,17 @@ impl Engine {
     /// An engine for code of `target`; the reference engine if that is asked for.
     pub(crate) fn new(target: Option<Target>, reference: bool) -> Engine {
         let kind = match target {
-            Some(target) if !reference => Kind::Fast(Box::new(fast::Engine::new(target))),
-            _ => Kind::Reference(Reference),
+            Some(target) if !reference => {
+                let mut engine = Box::new(fast::Engine::new(target));
+                // It runs inside of accesses, where nothing is allocated.
+                engine.defer_decoding();
+                Kind::Fast(engine)
+            }
+            target => {
+                // Makes the decoder's tables now.
+                target.map(|target| vkfd_isa::decode_as_hardware(target, &[0]));
+                Kind::Reference(Reference)
+            }
         };
         Engine { kind, launch: 0 }
     }
@@ -54,6 +63,12 @@ impl vkfd_cu::launch::Engine for Engine {
         match &mut self.kind {
             Kind::Fast(engine) => engine.run(wave, group, world, budget),
             Kind::Reference(engine) => engine.run(wave, group, world, budget),
+        }
+    }
+
+    fn decode(&mut self) {
+        if let Kind::Fast(engine) = &mut self.kind {
+            engine.decode();
         }
     }
 }

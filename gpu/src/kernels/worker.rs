@@ -18,9 +18,10 @@ use crate::world::{Halt, Surroundings};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
-use vkfd_cu::launch::{Dispatch, Launch, Next, Turn, Workgroup};
+use vkfd_cu::launch::{free_spare, Dispatch, Launch, Next, Turn, Workgroup};
+use vkfd_rt::thread::Thread;
 
 /// How long a queue's thread works on a launch before it asks for help.
 const ALONE: Duration = Duration::from_micros(20);
@@ -154,12 +155,15 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
 }
 
 /// Starts worker number `number`.
-fn start(shared: &Arc<Shared>, number: usize) -> io::Result<JoinHandle<()>> {
+fn start(shared: &Arc<Shared>, number: usize) -> io::Result<Thread> {
     let shared = shared.clone();
     let name = format!("gpu{}-cu-{number}", shared.index);
     // Restored when it is dropped.
     let _mask = SignalMask::block_asynchronous();
-    thread::Builder::new().name(name).spawn(move || work(&shared))
+    vkfd_rt::thread::spawn(&name, move || {
+        work(&shared);
+        free_spare();
+    })
 }
 
 /// A worker.

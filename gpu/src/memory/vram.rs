@@ -100,16 +100,10 @@ impl Vram {
         let len = usize::try_from(size).ok().filter(|_| size != 0 && size % VRAM_GRANULE == 0);
         let len = len.ok_or(VramError::Size(size))?;
         let file_offset = libc::off_t::try_from(start).map_err(|_| VramError::Size(start))?;
-        // SAFETY: a new mapping at an address the kernel chooses.
-        let base = unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-            libc::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), file_offset)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error().into());
-        }
-        let base = NonNull::new(base.cast()).ok_or(VramError::Size(size))?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let base = vkfd_rt::reserve::map(0, len, protection, flags, fd.as_raw_fd(), file_offset)?;
+        let base = NonNull::new(base).ok_or(VramError::Size(size))?;
         Ok(Vram { fd, start: file_offset, base, len, size })
     }
 
@@ -260,5 +254,6 @@ impl Drop for Vram {
     fn drop(&mut self) {
         // SAFETY: unmaps exactly what `from_fd` mapped; the last user is gone.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        vkfd_rt::reserve::forget(self.base.as_ptr().expose_provenance() as u64);
     }
 }

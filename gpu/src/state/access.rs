@@ -168,7 +168,12 @@ impl Port {
         self.shared.bus.settle();
         self.slot.begin();
         match self.vmid().open() {
-            Some(epoch) if self.control.enabled.load(SeqCst) => Ok(Some(epoch)),
+            Some(epoch) if self.control.enabled.load(SeqCst) => {
+                if self.shared.sabotage.has(Switch::AllocateInAccess) {
+                    drop(std::hint::black_box(Box::new(epoch)));
+                }
+                Ok(Some(epoch))
+            }
             _ => {
                 self.slot.end();
                 Ok(None)

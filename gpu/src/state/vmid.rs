@@ -38,6 +38,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use vkfd_rt::section;
 
 /// Number of threads besides the queues' own that run kernels.
 pub(crate) const MAX_WORKERS: usize = 256;
@@ -352,11 +353,13 @@ impl SlotClaim {
         // Before the word: who sees it odd sets this afterwards.
         slot.wanted.store(false, Relaxed);
         slot.word.fetch_add(1, SeqCst);
+        section::enter("a GPU's access");
     }
 
     /// Marks the end of an access.
     pub(crate) fn end(&self) {
         self.slot().end();
+        section::leave();
     }
 
     /// Whether the access in flight is to end soon.

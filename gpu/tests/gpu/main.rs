@@ -10,4 +10,9 @@ mod pm4;
 mod queues;
 mod rig;
 mod sdma;
+mod section;
 mod translation;
+
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);

@@ -258,16 +258,18 @@ impl Mover {
         // A thread that starts protects its stack's guard, which is a change of mappings as any: it
         // would wait for a replacement, and that for the collector. So all run before anything
         // moves.
-        std::thread::Builder::new().name("vkfd-collect".into()).spawn(move || {
+        vkfd_rt::thread::spawn("vkfd-collect", move || {
             mover.together.begun();
             mover.begun();
+            // Whoever changes a mapping that has moved sleeps until the collector has read of it.
+            vkfd_rt::section::enter("the collector of events");
             collect::collect(mover);
         })?;
-        std::thread::Builder::new().name("vkfd-copy".into()).spawn(move || {
+        vkfd_rt::thread::spawn("vkfd-copy", move || {
             mover.begun();
             mover.copy.help_for_ever();
         })?;
-        std::thread::Builder::new().name("vkfd-move".into()).spawn(move || {
+        vkfd_rt::thread::spawn("vkfd-move", move || {
             mover.begun();
             worker::Worker::new(mm, mover, stash, threads).run();
         })?;

@@ -4,6 +4,7 @@
 //! It may be in one mapping with the client's, a stack just below it for example. The lock is a
 //! leaf.
 
+use crate::uffd::outside_of_heap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vkfd_driver::addr::CpuSpan;
 
@@ -41,7 +42,7 @@ impl OwnMemory {
             let next = pieces.iter().flatten().filter(|own| own.overlaps(rest)).min_by_key(|own| own.start());
             let end = next.map_or(span.end(), |own| own.start().max(at));
             if end > at {
-                f(CpuSpan::between(at, end));
+                outside_of_heap(CpuSpan::between(at, end), &mut f);
             }
             at = next.map_or(span.end(), |own| own.end());
         }

@@ -240,13 +240,11 @@ impl Mm {
     }
 
     pub(super) fn serve_tidy(&'static self) -> std::io::Result<()> {
-        std::thread::Builder::new()
-            .name("vkfd-tidy".into())
-            .spawn(move || loop {
-                std::thread::sleep(LINGER);
-                self.tidy();
-            })
-            .map(drop)
+        let tidy = move || loop {
+            std::thread::sleep(LINGER);
+            self.tidy();
+        };
+        vkfd_rt::thread::spawn("vkfd-tidy", tidy).map(drop)
     }
 
     /// Ends the registration of memory that nothing has watched for [`LINGER`]. Unregistering walks

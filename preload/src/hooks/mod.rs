@@ -6,6 +6,7 @@
 
 mod attribute;
 mod descriptor;
+mod lock;
 mod path;
 mod signal;
 mod status;
@@ -26,6 +27,8 @@ fn done(result: Result<c_int, c_int>) -> c_int {
 extern "C" fn start() {
     vkfd_host::per_process::watch_forks();
     vkfd_host::interpose::set_mapper(crate::device::map);
+    // Found out now, because it takes the loader's lock, which a call may not wait for.
+    vkfd_host::interpose::interposed();
     crate::device::find_inherited();
 }
 

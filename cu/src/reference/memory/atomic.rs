@@ -12,6 +12,7 @@ use super::plan::{lost, Lane, Place};
 use super::small::{add32, add64, add_bfloat, add_half, flush};
 use super::{double, rows, set_word, word};
 use crate::exit::{Exit, Refusal};
+use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::{Access, World};
@@ -210,7 +211,7 @@ pub(super) fn execute<W: World>(
 ) -> Result<(), Exit> {
     let registers = registers(inst, wave, op, wide)?;
     let mask = if wide { 7 } else { 3 };
-    let mut hosts = Vec::with_capacity(lanes.len());
+    let mut hosts: Few<_> = Few::new();
     for lane in lanes.iter().filter(|lane| wave.done >> lane.lane & 1 == 0) {
         let place = lane.places[0];
         let ptr = match place {
@@ -226,7 +227,7 @@ pub(super) fn execute<W: World>(
         hosts.push((lane.lane, place, ptr));
     }
     world.moved(hosts.len() as u64 * if wide { 8 } else { 4 });
-    for (lane, place, ptr) in hosts {
+    for &(lane, place, ptr) in hosts.iter() {
         let (a, b) = registers.operands(wave, lane);
         let old = match place {
             Place::Memory(va) => memory(op, wide, ptr, va, a, b)?,

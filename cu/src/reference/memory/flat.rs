@@ -8,6 +8,7 @@
 use super::plan::{Lane, Place};
 use super::{double, kind, lanes, rows, scalar, scalar_pair, transfer, unsupported, word};
 use crate::exit::Exit;
+use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::World;
@@ -44,7 +45,7 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group,
     transfer(kind, inst, wave, group, world, &places)
 }
 
-fn flat(inst: &Inst, wave: &Wave, group: &Group) -> Result<Vec<Lane>, Exit> {
+fn flat(inst: &Inst, wave: &Wave, group: &Group) -> Result<Few<Lane>, Exit> {
     let row = rows(wave, inst.memory.vaddr, 2)?;
     let offset = i64::from(inst.memory.offset) as u64;
     let place = |lane| {
@@ -62,7 +63,7 @@ fn has_base(operand: Operand) -> bool {
     !matches!(operand, Operand::None | Operand::Scalar(Operand::NULL))
 }
 
-fn global(inst: &Inst, wave: &Wave) -> Result<Vec<Lane>, Exit> {
+fn global(inst: &Inst, wave: &Wave) -> Result<Few<Lane>, Exit> {
     let offset = i64::from(inst.memory.offset) as u64;
     let start = |lane, va: u64| Lane::contiguous(lane, Place::Memory(va));
     let base = scalar_pair(wave, inst.memory.base)?.wrapping_add(offset);
@@ -79,7 +80,7 @@ fn global(inst: &Inst, wave: &Wave) -> Result<Vec<Lane>, Exit> {
     }
 }
 
-fn scratch(inst: &Inst, wave: &Wave) -> Result<Vec<Lane>, Exit> {
+fn scratch(inst: &Inst, wave: &Wave) -> Result<Few<Lane>, Exit> {
     let base = if has_base(inst.memory.base) { scalar(wave, inst.memory.base)? } else { 0 };
     let base = base.wrapping_add(inst.memory.offset as u32);
     let row = match inst.memory.vaddr {

@@ -413,12 +413,8 @@ unsafe fn replace_safely(transport: &dyn Transport, start: u64, end: u64, protec
         // SAFETY: forwarded to the caller.
         return unsafe { replace(transport, start, end, protection) };
     }
-    std::thread::scope(|scope| {
-        let other = std::thread::Builder::new().name("vkfd-replace".into());
-        // SAFETY: forwarded to the caller, who waits.
-        let other = other.spawn_scoped(scope, || unsafe { replace(transport, start, end, protection) })?;
-        other.join().unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
-    })
+    // SAFETY: forwarded to the caller, who waits.
+    vkfd_rt::thread::elsewhere("vkfd-replace", || unsafe { replace(transport, start, end, protection) })?
 }
 
 /// Puts a blob with the same contents in the place of `[start, end)`.
