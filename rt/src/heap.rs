@@ -112,7 +112,7 @@ fn state() -> Option<&'static State> {
         state = new.cast();
         match STATE.compare_exchange(ptr::null_mut(), state, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) if !wiped => {
-                // SAFETY: the handler touches only the state. What raw clones make has no heap then.
+                // SAFETY: the handler touches only the state. A child of a raw clone has no heap.
                 unsafe { libc::pthread_atfork(None, None, Some(wipe)) };
             }
             Ok(_) => {}

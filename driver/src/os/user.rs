@@ -153,8 +153,8 @@ prim::thread_local! {
 
 struct Held(Rank);
 
-/// What is called, in debug builds, when a thread takes a lock under which it must not allocate, and
-/// when it has given it back.
+/// What is called, in debug builds, when a thread takes a lock under which it must not allocate,
+/// and when it has given it back.
 type Reclaim = (fn(), fn());
 
 static RECLAIM: OnceLock<Reclaim> = OnceLock::new();
