@@ -4,8 +4,8 @@
 //! A thread of the standard library's registers a destructor for its thread-local data first, which
 //! waits for the loader's lock and for malloc's. A call into vkfd may come from a constructor
 //! inside dlopen, with the loader's lock held; if it waits for such a thread, to begin or to end,
-//! it never returns. These threads are the system's alone (pthread): the C library allocates for them on the
-//! thread that starts them, not on the new one.
+//! it never returns. These threads are the system's alone (pthread): the C library allocates for
+//! them on the thread that starts them, not on the new one.
 //!
 //! So what runs on them has no thread-local data with a destructor, and does not ask the standard
 //! library for the current thread (`std::thread::current`, `park`, a blocking channel): that would
