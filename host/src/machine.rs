@@ -30,7 +30,6 @@ use vkfd_driver::kfd::{Kfd, Options};
 use vkfd_driver::mmap::Mapped;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
-use vkfd_rt::section;
 
 /// `gpu_id` of the first GPU; the others count up.
 const FIRST_GPU_ID: u32 = 0x4b01;
@@ -248,7 +247,6 @@ impl Machine {
     pub fn new(options: &MachineOptions) -> Result<Self, HostError> {
         os::set_log(|message| tracing::warn!("{message}"));
         os::set_spawn(spawn);
-        os::set_reclaim(|| section::enter("a lock of the driver's"), section::leave);
         if options.gpus == 0 {
             return Err(HostError::Option("a machine has at least one GPU".into()));
         }

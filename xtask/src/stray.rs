@@ -18,8 +18,8 @@ use crate::{switches, tree, Verdict};
 /// driver/src/os/mod.rs, because the driver's source must be the same on every host; a .rs, .c or
 /// .h file without the line "SPDX-License-Identifier: GPL-2.0 OR MIT" at its start; a .rs file of
 /// more than 700 lines; a line of a comment of more than 100 columns that is no row of a table; in
-/// what runs in a program's process a thread of the standard library's, which takes the loader's
-/// lock (docs/design/locks.md); in what runs in the kernel (driver/, wire/, linux/, uapi/,
+/// what runs in a program's process a thread of the standard library's, or thread-local data that
+/// may have a destructor, which take the loader's lock (docs/design/locks.md); in what runs in the kernel (driver/, wire/, linux/, uapi/,
 /// sabotage/) an open range from a variable that is counted through, as in `(first..).zip(list)`:
 /// it steps beyond the last number of its type before it finds the list's end, and a kernel that is
 /// built with overflow checks ends there;
@@ -39,8 +39,8 @@ const LICENSE: &str = "SPDX-License-Identifier: GPL-2.0 OR MIT";
 const MAX_LINES: usize = 700;
 /// What runs in a program's process, where threads are `vkfd_rt::thread`'s. The driver falls back
 /// to others where no host has said how threads are made.
-const IN_PROCESS: [&str; 6] =
-    ["driver/src/", "gpu/src/", "host/src/", "preload/src/", "raw/src/", "virtio-gpu/src/guest/"];
+const IN_PROCESS: [&str; 7] =
+    ["cu/src/", "driver/src/", "gpu/src/", "host/src/", "preload/src/", "raw/src/", "virtio-gpu/src/guest/"];
 const FALLBACK: &str = "driver/src/os/user.rs";
 /// Of a comment's line: what is read in one pass is not longer. Code may have 120 (rustfmt.toml).
 const MAX_COLUMNS: usize = 100;
@@ -115,6 +115,10 @@ fn check(path: &str, text: &str) -> Vec<String> {
                 "{path}:{line}: a thread of the standard library's, which takes the loader's lock: use vkfd_rt::thread"
             )
         }));
+        let lines = dropped_locals(text);
+        findings.extend(lines.iter().map(|line| {
+            format!("{path}:{line}: thread-local data that may have a destructor: a Cell, or within ManuallyDrop")
+        }));
     }
     if path.starts_with("driver/") && path != HOST_FILE {
         let lines = host_cfgs(text);
@@ -150,6 +154,22 @@ fn other_threads(text: &str) -> Vec<usize> {
         ["thread::Builder", "std::thread::spawn", "thread::scope"].iter().any(|start| code.contains(start))
     };
     (1..).zip(code).filter(|(_, line)| starts(line)).map(|(number, _)| number).collect()
+}
+
+/// Lines (from 1), before the file's tests, of thread-local data that is neither a `Cell`, which has
+/// what can be copied, nor within `ManuallyDrop`.
+fn dropped_locals(text: &str) -> Vec<usize> {
+    let (mut inside, mut found) = (false, Vec::new());
+    for (number, line) in (1..).zip(text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"))) {
+        let code = line.trim_start();
+        inside = inside && code != "}" || code.contains("thread_local! {");
+        let data = code.strip_prefix("static ").and_then(|data| data.split_once(": ")).map(|(_, data)| data);
+        let plain = |data: &str| data.starts_with("Cell<") || data.starts_with("ManuallyDrop<");
+        if inside && data.is_some_and(|data| !plain(data)) {
+            found.push(number);
+        }
+    }
+    found
 }
 
 /// Lines (from 1) of the `cfg(...)`, `cfg!(...)` and `cfg_attr(...)` that name the host.
@@ -259,6 +279,20 @@ mod tests {
         );
         assert_eq!(check("gpu/src/queue.rs", &text).len(), 1);
         assert!(check("bench/src/lib.rs", &text).is_empty() && check(FALLBACK, &text).is_empty());
+    }
+
+    #[test]
+    fn thread_local_data_with_a_destructor_is_found() {
+        let text = |data: &str| {
+            format!(
+                "{SPDX}thread_local! {{\n    /// Of a thread.\n    static A: {data} = x;\n}}\nstatic B: Vec<u8> = x;\n"
+            )
+        };
+        assert_eq!(dropped_locals(&text("RefCell<Vec<u8>>")), [4]);
+        assert!(
+            dropped_locals(&text("Cell<u32>")).is_empty() && dropped_locals(&text("ManuallyDrop<Vec<u8>>")).is_empty()
+        );
+        assert_eq!(check("cu/src/wave.rs", &text("String")).len(), 1);
     }
 
     #[test]

@@ -465,7 +465,8 @@ impl Process {
         }
         self.svm.release();
         self.offsets.clear();
-        drop(self.eviction.lock().take_vms());
+        let evicted = self.eviction.lock().take_vms();
+        drop(evicted); // without the lock
         let mut vms = Vec::new();
         let mut inner = self.lock();
         core::mem::swap(&mut inner.vms, &mut vms);
