@@ -19,13 +19,13 @@ use crate::{switches, tree, Verdict};
 /// .h file without the line "SPDX-License-Identifier: GPL-2.0 OR MIT" at its start; a .rs file of
 /// more than 700 lines; a line of a comment of more than 100 columns that is no row of a table; in
 /// what runs in a program's process a thread of the standard library's, or thread-local data that
-/// may have a destructor, which take the loader's lock (docs/design/locks.md); in what runs in the kernel (driver/, wire/, linux/, uapi/,
-/// sabotage/) an open range from a variable that is counted through, as in `(first..).zip(list)`:
-/// it steps beyond the last number of its type before it finds the list's end, and a kernel that is
-/// built with overflow checks ends there;
-/// a module of the driver, the software GPU or the user host that names one of another room that is
-/// not a lower one (the rooms' order is in xtask/src/rooms.rs); a sabotage switch or fail point
-/// that docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more).
+/// may have a destructor, which take the loader's lock (docs/design/locks.md); in what runs in the
+/// kernel (driver/, wire/, linux/, uapi/, sabotage/) an open range from a variable that is counted
+/// through, as in `(first..).zip(list)`: it steps beyond the last number of its type before it
+/// finds the list's end, and a kernel that is built with overflow checks ends there; a module of
+/// the driver, the software GPU or the user host that names one of another room that is not a lower
+/// one (the rooms' order is in xtask/src/rooms.rs); a sabotage switch or fail point that
+/// docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more).
 ///
 /// Looks at all files that git tracks and at new ones that it does not ignore.
 ///
@@ -156,8 +156,8 @@ fn other_threads(text: &str) -> Vec<usize> {
     (1..).zip(code).filter(|(_, line)| starts(line)).map(|(number, _)| number).collect()
 }
 
-/// Lines (from 1), before the file's tests, of thread-local data that is neither a `Cell`, which has
-/// what can be copied, nor within `ManuallyDrop`.
+/// Lines (from 1), before the file's tests, of thread-local data that is neither a `Cell`, which
+/// has what can be copied, nor within `ManuallyDrop`.
 fn dropped_locals(text: &str) -> Vec<usize> {
     let (mut inside, mut found) = (false, Vec::new());
     for (number, line) in (1..).zip(text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"))) {
