@@ -235,7 +235,8 @@ fn a_late_interrupt_is_not_the_next_owners() {
     let report = |vmid, event| {
         kfd.page_fault(GPU_ID, fault(vmid, true));
         kfd.page_fault(GPU_ID, fault(vmid, false));
-        kfd.queue_error(GPU_ID, vmid, HwQueue(77), "late");
+        kfd.queue_stops(GPU_ID, vmid, HwQueue(77), "late");
+        kfd.queue_error(GPU_ID, vmid, HwQueue(77));
         kfd.signal_event(GPU_ID, vmid, event);
     };
     // VMID 1 is the rig's own.

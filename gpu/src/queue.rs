@@ -96,6 +96,7 @@ fn run(mut port: Port) {
         }
     };
     if let Stop::Error(error) = stop {
+        shared.irq.queue_stops(control.vmid, control.id, &error);
         if let Some(fault) = error.fault() {
             count(&shared.counters.faults, 1);
             if fault.reason == FaultReason::Stale {

@@ -131,9 +131,15 @@ impl vkfd_gpu::Interrupts for InterruptLine {
         }
     }
 
-    fn queue_error(&self, vmid: vkfd_gpu::Vmid, queue: QueueId, error: QueueError) {
+    fn queue_stops(&self, vmid: vkfd_gpu::Vmid, queue: QueueId, error: &QueueError) {
         if let Some(driver) = self.driver() {
-            driver.queue_error(self.gpu_id, self.vm(vmid), HwQueue(queue.0), &error.to_string());
+            driver.queue_stops(self.gpu_id, self.vm(vmid), HwQueue(queue.0), &error.to_string());
+        }
+    }
+
+    fn queue_error(&self, vmid: vkfd_gpu::Vmid, queue: QueueId, _error: QueueError) {
+        if let Some(driver) = self.driver() {
+            driver.queue_error(self.gpu_id, self.vm(vmid), HwQueue(queue.0));
         }
     }
 }

@@ -187,9 +187,10 @@ impl Interrupts for Sink {
     fn signal_event(&self, _: u32, vmid: Vmid, event_id: u32) {
         self.report(Report::Event(vmid, event_id));
     }
-    fn queue_error(&self, _: u32, _: Vmid, queue: HwQueue, message: &str) {
+    fn queue_stops(&self, _: u32, _: Vmid, queue: HwQueue, message: &str) {
         self.report(Report::Error(queue, message.into()));
     }
+    fn queue_error(&self, _: u32, _: Vmid, _: HwQueue) {}
 }
 
 /// For machines that are busy with other tests.

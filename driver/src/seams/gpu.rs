@@ -209,6 +209,10 @@ pub trait Interrupts: Send + Sync {
     fn page_fault(&self, gpu_id: u32, fault: PageFault);
     /// A packet asked to signal an event.
     fn signal_event(&self, gpu_id: u32, vmid: Vmid, event_id: u32);
+    /// A queue is about to stop on something it cannot execute. This is the report for a reader;
+    /// it comes before [`page_fault`](Self::page_fault) and [`queue_error`](Self::queue_error),
+    /// because a client that these wake may end its process, and the driver in it.
+    fn queue_stops(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue, message: &str);
     /// A queue stopped on something it cannot execute.
-    fn queue_error(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue, message: &str);
+    fn queue_error(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue);
 }

@@ -87,7 +87,12 @@ impl<B: Bar> Remote<B> {
                 self.id()
             ));
         }
-        self.queues.end(epoch, |vmid, queue| driver.queue_error(self.id(), vmid, queue, "the device was lost"));
+        self.queues.end(epoch, |vmid, queue| self.queue_error(driver, vmid, queue, "the device was lost"));
+    }
+
+    fn queue_error(&self, driver: &dyn Interrupts, vmid: Vmid, queue: HwQueue, message: &str) {
+        driver.queue_stops(self.id(), vmid, queue, message);
+        driver.queue_error(self.id(), vmid, queue);
     }
 
     fn serve_interrupts(&self, epoch: u64, driver: &dyn Interrupts) {
@@ -123,7 +128,7 @@ impl<B: Bar> Remote<B> {
                 Interrupt::Fault(fault) if known(fault.vmid) => driver.page_fault(self.id(), fault),
                 Interrupt::Event { vmid, event } if known(vmid) => driver.signal_event(self.id(), vmid, event),
                 Interrupt::Error { vmid, queue, message } if known(vmid) => {
-                    driver.queue_error(self.id(), vmid, queue, message.as_str());
+                    self.queue_error(driver, vmid, queue, message.as_str());
                 }
                 _ => return false,
             }
