@@ -259,6 +259,25 @@ fn a_late_interrupt_is_not_the_next_owners() {
     report(second, events[2]);
 }
 
+/// As AMD's driver counts: what gives way to a buffer object is available to it.
+#[test]
+fn a_prefetch_leaves_as_much_memory_available() {
+    let rig = Rig::with_gpus(Options::default(), 1, 2048);
+    rig.mm.map(AT, 512, true);
+    let resident = || rig.process.kfd().devices()[0].residency().hosted().0;
+    let available = || {
+        let mut args = GetAvailableMemoryArgs { available: 0, gpu_id: GPU_ID, pad: 0 };
+        call(&rig.process, c::AVAILABLE_MEMORY.0, &mut args).map(|()| args.available).unwrap()
+    };
+    rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    let before = available();
+    rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
+    assert_eq!((resident(), available()), (512, before));
+    // It is not only said: a buffer object gets it.
+    let handle = alloc(&rig.process, VA, before, VRAM);
+    assert_eq!((handle.map(drop), resident(), available()), (Ok(()), 0, 0));
+}
+
 #[test]
 fn an_allocation_that_cannot_succeed_evicts_nobody() {
     let rig = Rig::with_gpus(Options::default(), 1, 2048);

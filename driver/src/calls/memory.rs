@@ -301,9 +301,12 @@ impl Process {
         Ok(())
     }
 
-    /// VRAM that is left on a GPU. To the page; KFD rounds down to 2 MiB.
+    /// VRAM that is left on a GPU for buffer objects. To the page; KFD rounds down to 2 MiB. SVM
+    /// memory gives way to them, so it does not count as used: KFD, too, subtracts only what
+    /// allocations have reserved (`amdgpu_amdkfd_get_available_memory`), and ranges that migrate
+    /// reserve nothing.
     pub(crate) fn available_memory(&self, gpu_id: u32) -> Result<u64> {
         self.kfd().files().forget_closed();
-        Ok(self.kfd().device(gpu_id)?.vram().available())
+        Ok(self.kfd().device(gpu_id)?.most_room().saturating_mul(PAGE))
     }
 }

@@ -84,7 +84,7 @@ impl Device {
     }
 
     /// Pages of VRAM that would be free if all SVM memory were evicted.
-    fn most_room(&self) -> u64 {
+    pub(crate) fn most_room(&self) -> u64 {
         let (evictable, _) = self.residency().hosted();
         (self.vram().available() / PAGE).saturating_add(evictable)
     }

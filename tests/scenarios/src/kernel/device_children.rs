@@ -47,7 +47,8 @@ fn prefetched(world: &World) -> Result<Memory, Stop> {
 /// Takes so much VRAM that next to nothing is left for anyone else's.
 fn take_all(world: &World) -> Result<Buffer, Stop> {
     let gpu = world.gpu(0);
-    let room = available(world.client(), gpu)? + PAGES * PAGE - HUGE / 4;
+    // SVM memory counts as available.
+    let room = available(world.client(), gpu)? - HUGE / 4;
     // Its page tables are in VRAM, too.
     let bytes = room - room / HUGE * PAGE;
     Ok(world.client().alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(gpu, bytes) })?)

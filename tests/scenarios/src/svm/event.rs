@@ -188,7 +188,8 @@ fn requests(svm: &Svm, kind: Kind, events: &mut Events) -> Result<(), Stop> {
     }
     svm.settle()?;
     events.forget()?;
-    let bytes = (available(client, svm.world.gpu(0))? + GRANULE) / GRANULE * GRANULE;
+    // What is available has the room of SVM memory in it, a granule at least.
+    let bytes = available(client, svm.world.gpu(0))? / GRANULE * GRANULE;
     let buffer = client.alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(svm.world.gpu(0), bytes) })?;
     events.until_moved("an eviction for a buffer", MIGRATE_TRIGGER_TTM_EVICTION, gpu, 0, GRANULE / PAGE)?;
     drop(buffer);
