@@ -12,9 +12,10 @@
 //! | [`uffd`], [`interpose`], [`source`] | where notifications come from, and what they do not show |
 //! | [`migrate`] | data that moves into a GPU's memory and back |
 //! | [`dma`] | memory that GPU, driver and client share |
+//! | `mapping_count` | how many mappings are left, and stay for the program |
 //! | `files` | files that calls give to the program |
 //! | [`device`] | the software GPU as the driver's device |
-//! | [`device_file`], [`description`] | for programs that open devices by path: one file with all memory, and a machine in words |
+//! | [`device_file`], [`description`], [`preload_list`] | for programs that open devices by path: one file with all memory, a machine in words, the library's place in LD_PRELOAD |
 //! | [`size`], `memory_left`, `system` | sizes as people write them; how much memory there is for this process; what the system lets the host do |
 //! | [`per_process`] | what a forked child does not inherit |
 //! | [`machine`] | GPUs and driver put together: what programs use |
@@ -29,6 +30,7 @@ pub mod frame;
 pub mod interpose;
 mod interposed;
 pub mod machine;
+mod mapping_count;
 mod maps;
 mod memory_left;
 pub mod migrate;
@@ -36,6 +38,7 @@ pub mod mm;
 mod pagemap;
 pub mod per_process;
 mod populate;
+pub mod preload_list;
 pub mod sabotage;
 mod shape;
 pub mod size;

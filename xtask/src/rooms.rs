@@ -37,7 +37,7 @@ pub const CRATES: [Crate; 3] = [
     Crate {
         source: "host/src/",
         floors: &[
-            &["device_file", "files", "interposed", "maps", "memory_left"],
+            &["device_file", "files", "interposed", "mapping_count", "maps", "memory_left", "preload_list"],
             &["pagemap", "sabotage", "size", "source", "sys"],
             &["error", "per_process", "populate", "table", "uffd"],
             &["frame", "target"],

@@ -121,8 +121,6 @@ use vkfd_driver::device_memory::DeviceMemory;
 use vkfd_driver::errno::Errno;
 use vma::Mappings;
 
-pub(crate) use budget::max_map_count;
-
 /// Whether this system lets memory move: then, whether system calls wait for it.
 pub(crate) fn can_move() -> io::Result<bool> {
     Descriptor::probe()

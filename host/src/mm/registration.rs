@@ -9,8 +9,8 @@
 
 use super::told::{Goes, Told};
 use super::{By, Mm};
-use crate::sabotage;
 use crate::uffd::Uffd;
+use crate::{mapping_count, sabotage};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -109,20 +109,18 @@ impl Mm {
     /// be: a fault tries again. With `registration` held.
     fn register_part(&self, told: &Told, span: CpuSpan) -> Result<(), Errno> {
         let Some(uffd) = &self.uffd else { return Ok(()) };
-        let mut registered = Ok(true);
+        // The mapping that it is cut out of has two more neighbours then.
+        let mut registered = if mapping_count::take(2) { Ok(true) } else { Err(Errno::ENOMEM) };
         self.each_unmoved(span, |part| {
-            registered = match (registered, uffd.register(part)) {
-                (Ok(all), Ok(done)) => Ok(all && done),
-                (Err(errno), _) | (_, Err(errno)) => Err(errno),
-            };
+            registered = registered.and_then(|all| Ok(uffd.register(part)? && all));
         });
         if registered != Ok(true) {
             told.mark_unregistered();
         }
         if registered.is_err() {
             tracing::warn!(
-                "vm.max_map_count is reached: memory that is watched separately takes up to two mappings. Register it as a batch, or \
-                 raise the limit (sysctl vm.max_map_count)"
+                "vm.max_map_count is nearly reached, and the rest stays for the program: memory that is watched separately takes up to \
+                 two mappings. Register it as a batch, or raise the limit (sysctl vm.max_map_count)"
             );
         }
         registered.map(drop)
