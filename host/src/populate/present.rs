@@ -14,7 +14,7 @@
 //! Limits: on an older kernel, or without /proc, nothing counts as there, and everything is
 //! populated.
 
-use super::{Batch, BATCH};
+use super::Batch;
 use crate::pagemap::{Pagemap, NO_REGION};
 use linux_raw_sys::general::{page_region, PAGE_IS_PFNZERO, PAGE_IS_PRESENT};
 use std::fs::File;
@@ -58,6 +58,9 @@ const PROCMAP_QUERY: libc::Ioctl = iowr::<MapQuery>(b'f', 17);
 /// Pieces with at most so much between them are looked at together.
 const NEAR: u64 = 64 * PAGE;
 
+/// Most runs of present pages that one call is asked for: 3 KiB of the caller's stack.
+const REGIONS: usize = 128;
+
 /// Asks.
 pub(super) struct Present {
     pagemap: Pagemap,
@@ -80,20 +83,21 @@ impl Present {
     /// Takes the pieces out of `batch` that need no populating. O(p log p) for p pieces, O(p) if
     /// they are in order, plus a few nanoseconds a page.
     pub(super) fn skip_present(&self, batch: &mut Batch, access: Access) {
+        let Batch { pieces: all, first_span, sorted: pieces, there, .. } = batch;
         // Start, end, and which piece it is: in the order of their addresses.
-        let mut pieces = [(0_u64, 0_u64, 0_u16); BATCH];
-        let pieces = &mut pieces[..batch.len];
-        for ((slot, piece), at) in pieces.iter_mut().zip(&batch.pieces).zip(0..) {
+        pieces.clear();
+        pieces.extend(all.iter().zip(0..).map(|(piece, at)| {
             let start = piece.iov_base.addr() as u64;
-            *slot = (start, start + piece.iov_len as u64, at);
-        }
+            (start, start + piece.iov_len as u64, at)
+        }));
         if !pieces.is_sorted() {
             pieces.sort_unstable();
         }
-        let mut there = [false; BATCH];
-        let mut regions = [NO_REGION; 256];
+        there.clear();
+        there.resize(all.len(), false);
+        let mut regions = [NO_REGION; REGIONS];
         let mut allowed = (0, 0);
-        let mut left = &*pieces;
+        let mut left = &pieces[..];
         while let Some((start, first_end, _)) = left.first() {
             let mut end = *first_end;
             let near = left[1..].iter().take_while(|(from, to, _)| {
@@ -122,14 +126,13 @@ impl Present {
             }
         }
         let mut kept = 0;
-        for (at, there) in there.iter().enumerate().take(batch.len) {
-            if !there {
-                batch.pieces[kept] = batch.pieces[at];
-                batch.first_span[kept] = batch.first_span[at];
-                kept += 1;
-            }
+        for at in (0..all.len()).filter(|at| !there[*at]) {
+            all[kept] = all[at];
+            first_span[kept] = first_span[at];
+            kept += 1;
         }
-        batch.len = kept;
+        all.truncate(kept);
+        first_span.truncate(kept);
     }
 
     /// Whether `[from, to)` lies in private anonymous or shared memory that allows the access.
