@@ -13,7 +13,6 @@ use crate::interrupts::{new_eventfd, signal, take_signals};
 use crate::ivshmem::{self, Offer};
 use crate::registers::Registers;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::fs::{fcntl_add_seals, ftruncate, memfd_create, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
@@ -23,6 +22,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+use vkfd_gpu::raw::memory_file;
 use vkfd_wire::layout;
 
 /// Longest that ending a process may take.
@@ -101,9 +101,7 @@ struct Slot {
 
 impl Slot {
     fn new(listener: UnixListener, bar_bytes: u64) -> io::Result<Self> {
-        let bar = memfd_create(c"vkfd-bar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&bar, bar_bytes)?;
-        fcntl_add_seals(&bar, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let bar = OwnedFd::from(memory_file::create(c"vkfd-bar", bar_bytes, false)?);
         let registers = Registers::map(&bar)?;
         registers.write(layout::VERSION, layout::VERSION_VALUE);
         registers.write(layout::MAGIC, layout::MAGIC_VALUE);

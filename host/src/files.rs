@@ -23,6 +23,7 @@ use vkfd_driver::event_stream::EventStream;
 use vkfd_driver::files::Files;
 use vkfd_driver::os;
 use vkfd_driver::sabotage::FailPoint;
+use vkfd_gpu::raw::memory_file;
 
 /// A buffer's file.
 struct Exported {
@@ -50,7 +51,8 @@ impl Exported {
 pub struct HostFiles(Mutex<Vec<Exported>>);
 
 fn errno(error: &io::Error) -> Error {
-    Errno(error.raw_os_error().unwrap_or(libc::EIO)).into()
+    let too_large = error.kind() == io::ErrorKind::FileTooLarge;
+    Errno(error.raw_os_error().unwrap_or(if too_large { libc::EFBIG } else { libc::EIO })).into()
 }
 
 fn inode(file: &File) -> io::Result<(u64, u64)> {
@@ -65,16 +67,8 @@ fn number(file: OwnedFd) -> u32 {
 
 impl HostFiles {
     fn make(buffer: &Arc<DmaBuf>, flags: u32) -> io::Result<(OwnedFd, Exported)> {
-        let close_on_exec = if flags & libc::O_CLOEXEC.unsigned_abs() != 0 { libc::MFD_CLOEXEC } else { 0 };
-        // SAFETY: a C string; the descriptor is new and nobody else's.
-        let theirs = unsafe {
-            let fd = libc::memfd_create(c"dmabuf".as_ptr(), close_on_exec);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from_raw_fd(fd)
-        };
-        theirs.set_len(buffer.bytes())?;
+        let inherited = flags & libc::O_CLOEXEC.unsigned_abs() == 0;
+        let theirs = memory_file::create(c"dmabuf", buffer.bytes(), inherited)?;
         // Another open of the same file: a description of its own.
         let own = File::open(format!("/proc/self/fd/{}", theirs.as_raw_fd()))?;
         // SAFETY: a call on a descriptor that is ours until it is handed out.

@@ -235,7 +235,7 @@ impl Machine {
         let mm = Mm::get(options.source)?;
         let no_vram = |e: vkfd_gpu::VramError| HostError::Option(e.to_string());
         let file = match options.device_file {
-            true => Some(Arc::new(DeviceFile::new().map_err(|e| HostError::AddressSpace(e.to_string()))?)),
+            true => Some(Arc::new(DeviceFile::new().map_err(|e| HostError::DeviceFile(e.to_string()))?)),
             false => None,
         };
         let vram = |gpu| match &file {

@@ -11,11 +11,14 @@
 //! which returns the error. All other faults go on to the handler that was installed before.
 //! Elsewhere the accesses go through the kernel (`process_vm_readv`), which is slower.
 //!
+//! Such memory is often a file's: [`memory_file`] makes them.
+//!
 //! Limits: whoever installs a handler for these signals later must chain to this one. A thread that
 //! blocks SIGSEGV or SIGBUS is killed by such a fault. On other architectures atomic operations
 //! probe first that the word is readable, and a word that is read-only, or vanishes between probe
 //! and operation, still kills.
 
+pub mod memory_file;
 #[cfg(any(test, not(all(target_arch = "x86_64", target_os = "linux"))))]
 mod portable;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

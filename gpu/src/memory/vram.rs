@@ -6,10 +6,9 @@
 //! offset is checked against the size. The memfd is sealed against resizing; memory is allocated as
 //! it is touched, and a machine that has none left shows as [`VramError::Unbacked`].
 
-use crate::raw::{self, Faulted};
-use std::fs::File;
+use crate::raw::{self, memory_file, Faulted};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 /// Smallest unit in which VRAM is sized, in bytes.
@@ -65,21 +64,7 @@ impl Vram {
     /// # Errors
     /// [`VramError::Size`] or [`VramError::Os`].
     pub fn create(size: u64) -> Result<Vram, VramError> {
-        // SAFETY: a constant C string; the result is checked before it is owned.
-        let fd = unsafe {
-            let fd = libc::memfd_create(c"vkfd-vram".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            if fd < 0 {
-                return Err(io::Error::last_os_error().into());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
-        let file = File::from(fd);
-        file.set_len(size)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: an fcntl on an owned descriptor.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
+        let file = memory_file::create(c"vkfd-vram", size, false)?;
         Vram::from_fd(file.into(), size)
     }
 

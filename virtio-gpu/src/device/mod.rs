@@ -162,7 +162,7 @@ impl Device {
             return Err(HostError::Option("the window has whole pages".into()));
         }
         let topology = Topology::new(&options.machine);
-        let window = Window::new(options.window).map_err(|e| HostError::AddressSpace(e.to_string()))?;
+        let window = Window::new(options.window).map_err(|e| HostError::DeviceFile(e.to_string()))?;
         Ok(Self {
             shared: Arc::new(Shared { machine, joined, processes: Mutex::default(), topology, options }),
             window,

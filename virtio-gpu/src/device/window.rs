@@ -15,12 +15,13 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::protocol::PAGE;
+use vkfd_raw::memory_file;
 
 /// The window.
 #[derive(Debug)]
@@ -51,14 +52,8 @@ impl Window {
     /// # Errors
     /// The system's.
     pub fn new(bytes: u64) -> io::Result<Arc<Self>> {
-        // SAFETY: the name is a C string.
-        let fd = unsafe { libc::memfd_create(c"vkfd-window".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create gave a descriptor that nobody else owns.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(bytes)?;
+        // Sealed: who gets it cannot cut it below what this process has mapped.
+        let file = memory_file::create(c"vkfd-window", bytes, false)?;
         let at = map(&file, bytes)?;
         Ok(Arc::new(Self { file, at, bytes, bound: Mutex::default() }))
     }

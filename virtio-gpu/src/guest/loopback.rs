@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -28,6 +28,7 @@ use crate::protocol::blob::{Run, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
 use crate::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING, HEADER_BYTES};
 use crate::protocol::forward::BlobKind;
 use crate::protocol::{capset, put32, put64, u32_at, u64_at, PAGE};
+use vkfd_raw::memory_file;
 
 /// How the first message of each side begins.
 pub const HELLO: u64 = u64::from_le_bytes(*b"vkfdloop");
@@ -257,18 +258,8 @@ impl Connection {
     /// # Errors
     /// As there.
     pub fn over(socket: UnixStream) -> io::Result<Self> {
-        // SAFETY: a C string; the descriptor is checked before it is owned.
-        let ram = unsafe {
-            let fd = libc::memfd_create(c"vkfd-guest-ram".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from(OwnedFd::from_raw_fd(fd))
-        };
-        ram.set_len(RAM_BYTES)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: a call on an owned descriptor. Who needs them looks.
-        unsafe { libc::syscall(libc::SYS_fcntl, ram.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+        // The server asks for the seals.
+        let ram = memory_file::create(c"vkfd-guest-ram", RAM_BYTES, false)?;
         send(&socket, &hello(RAM_BYTES), Some(ram.as_raw_fd()))?;
         let mut back = [0; HELLO_BYTES];
         let window = receive(&socket, &mut back)?;
