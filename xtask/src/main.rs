@@ -10,6 +10,7 @@ mod apt;
 mod clients;
 mod counts;
 mod dist;
+mod frames;
 mod fuzz;
 mod interleavings;
 mod isa;
@@ -60,6 +61,7 @@ enum Task {
     Stress(stress::Args),
     Switches(switches::Args),
     Transcripts(transcripts::Args),
+    Frames(frames::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
     Dist(dist::Args),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Task::Stress(args) => stress::run(&args),
         Task::Switches(args) => switches::run(&args),
         Task::Transcripts(args) => transcripts::run(&args),
+        Task::Frames(args) => frames::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
         Task::Dist(args) => dist::run(&args),
