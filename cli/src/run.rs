@@ -8,6 +8,8 @@
 mod directory;
 mod forward;
 mod library;
+mod marks;
+mod other_users;
 pub mod preset;
 mod profile;
 mod program;
@@ -201,9 +203,14 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
     };
     let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| *machine);
     check_environment()?;
+    let size_signal = wait::ignore_size_signal();
     let directory = PrivateDirectory::new()?;
-    let library = library::find(args.preload.as_deref(), directory.path())?;
-    tree::write(directory.path(), &machine, forward.is_none()).context("cannot write the machine's files")?;
+    let write = || tree::write(directory.path(), &machine, forward.is_none());
+    let (library, written) =
+        other_users::readable(|| (library::find(args.preload.as_deref(), directory.path()), write()));
+    written.context("cannot write the machine's files")?;
+    let library = library?;
+    marks::prepare(directory.path()).context("cannot prepare the private directory")?;
     let mut command = Command::new(program);
     command.arg0(name).args(arguments);
     let mut before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
@@ -229,11 +236,11 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
     let costs = profile::directory(directory.path());
     command.env_remove(PROFILE_VARIABLE);
     if args.profile || args.fidelity {
-        std::fs::create_dir(&costs).context("cannot make the profile's directory")?;
+        profile::make(&costs).context("cannot make the profile's directory")?;
         command.env(PROFILE_VARIABLE, &costs);
     }
-    let code = wait::run(command).with_context(|| format!("cannot run {}", program.display()))?;
-    let has = |mark: &str| directory.path().join(mark).exists();
+    let code = wait::run(command, size_signal).with_context(|| format!("cannot run {}", program.display()))?;
+    let has = |mark: &str| marks::has(directory.path(), mark);
     let name = name.to_string_lossy();
     if !has(USED_FILE) {
         eprintln!("vkfd: {name} opened no device and read nothing of the machine's");

@@ -107,6 +107,8 @@ fn the_program_alone_is_enough() {
     let alone = dir.path().join("vkfd");
     fs::copy(env!("CARGO_BIN_EXE_vkfd"), &alone).unwrap();
     let cache = dir.path().join("cache");
+    // Root's programs may become other users'.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let name = "/sys/class/kfd/kfd/topology/nodes/1/name";
     let ran = |cache: &Path| {
         let mut command = Command::new(&alone);

@@ -15,11 +15,11 @@ pub const MACHINE_VARIABLE: &str = "VKFD_MACHINE";
 /// The variable that has the private directory's path: below it is what a program finds in `/sys`,
 /// `/dev` and `/proc`.
 pub const DIRECTORY_VARIABLE: &str = "VKFD_DIRECTORY";
-/// The file in it that is there once the program has asked for something of the machine.
+/// The file in it that has a byte once the program has asked for something of the machine.
 pub const USED_FILE: &str = "used";
-/// The file in it that is there once the program has opened KFD's device.
+/// The file in it that has a byte once the program has opened KFD's device.
 pub const OPENED_FILE: &str = "opened";
-/// The file in it that is there once the program has taken a GPU.
+/// The file in it that has a byte once the program has taken a GPU.
 pub const ACQUIRED_FILE: &str = "acquired";
 /// The variable that has the path of the file to record calls in, if they are to be.
 pub const TRACE_VARIABLE: &str = "VKFD_TRACE";

@@ -7,12 +7,14 @@
 //! | module | what |
 //! | --- | --- |
 //! | `setting` | what `vkfd run` said, in the environment |
+//! | `reach` | whether the program's calls get to the hooks |
 //! | `redirect` | paths: what lies below the private directory, what is a device |
 //! | `table` | which descriptors are devices |
 //! | `device` | the open files behind them |
 //! | `backend` | what is behind devices: one of two machines |
 //! | `machine` | the machine in this process |
 //! | `forwarded` | the host's machine, or one that processes share |
+//! | `own_stack` | deep calls, which a small thread has no room for |
 //! | `message` | what the driver has to say, on stderr |
 //! | `trace` | the record of calls |
 //! | `real` | libc's own functions |
@@ -43,6 +45,8 @@ mod forwarded;
 mod hooks;
 mod machine;
 mod message;
+mod own_stack;
+mod reach;
 mod real;
 mod redirect;
 mod setting;

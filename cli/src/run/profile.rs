@@ -5,13 +5,24 @@
 //! The library writes a file for each process into a directory, this adds them up when the program
 //! has ended.
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use vkfd_gpu::Report;
+
+use super::other_users;
 
 /// The directory of the processes' files, below the private one.
 pub(super) fn directory(private: &Path) -> PathBuf {
     private.join("profile")
+}
+
+/// Makes it. A process that has become another user's can put its file there.
+pub(super) fn make(directory: &Path) -> io::Result<()> {
+    std::fs::create_dir(directory)?;
+    let mode = if other_users::possible() { 0o1777 } else { 0o700 };
+    std::fs::set_permissions(directory, Permissions::from_mode(mode))
 }
 
 /// The sums of all processes.

@@ -6,6 +6,7 @@
 
 mod attribute;
 mod descriptor;
+mod exec;
 mod path;
 mod signal;
 mod status;
@@ -26,6 +27,11 @@ fn done(result: Result<c_int, c_int>) -> c_int {
 extern "C" fn start() {
     vkfd_host::per_process::watch_forks();
     vkfd_host::interpose::set_mapper(crate::device::map);
+    if crate::setting::get().is_some() {
+        // Before the program has handlers of its own.
+        vkfd_gpu::raw::install();
+    }
+    crate::reach::look_up();
     crate::device::find_inherited();
 }
 
