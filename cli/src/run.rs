@@ -40,6 +40,7 @@ const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 #[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("said").args(["trace", "profile", "fidelity"]).multiple(true)))]
 pub struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
@@ -56,7 +57,8 @@ pub struct RunArgs {
     /// handles, exported buffers. SVM is not there, nor XNACK.
     #[arg(long, value_name = "NAME", conflicts_with = "forward", conflicts_with_all = OF_THIS_PROCESS)]
     shared: Option<String>,
-    /// Afterwards, say what kernels have cost: by time, with waves, instructions and bytes
+    /// Afterwards, say what kernels have cost: by time, with waves, instructions and bytes, and
+    /// which instructions the slow reference engine executed, and why
     #[arg(long)]
     profile: bool,
     /// Afterwards, say which instructions executed only approximate hardware's, or are missing
@@ -65,8 +67,8 @@ pub struct RunArgs {
     /// Record every call on the devices in FILE
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Record as JSON, an object a line
-    #[arg(long, requires = "trace")]
+    /// Record as JSON, an object a line; say what `--profile` and `--fidelity` say as one object
+    #[arg(long, requires = "said")]
     json: bool,
     /// The library to load, for tests
     #[arg(long, hide = true)]
@@ -245,10 +247,13 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
     }
     if args.profile || args.fidelity {
         let report = profile::read(&costs).context("cannot read what the kernels have cost")?;
-        if args.profile {
+        if args.json {
+            eprintln!("{}", profile::document(&report, args.profile, args.fidelity));
+        }
+        if args.profile && !args.json {
             eprint!("{}", profile::kernels(&report));
         }
-        if args.fidelity {
+        if args.fidelity && !args.json {
             eprint!("{}", profile::fidelity(&report));
         }
     }

@@ -34,4 +34,4 @@ pub use fidelity::{fidelity, Fidelity};
 pub use flat::{Flat, Rights};
 pub use group::{Apertures, Group};
 pub use wave::{Mode, Round, Row, Wave, LANES};
-pub use world::{Access, Span, World};
+pub use world::{Access, Detour, Span, World};

@@ -25,6 +25,35 @@ pub enum Access {
     Execute,
 }
 
+/// Why the fast engine has the reference engine execute an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detour {
+    /// There is no handler for the instruction, or for this form of it.
+    NoHandler,
+    /// An operand or a result is one that the handler does not compute, such as a NaN.
+    Value,
+    /// MODE has another rounding, loses denormals, or moves registers.
+    Mode,
+    /// An access misses, crosses into another aperture, or has to be repeated in part.
+    Access,
+}
+
+impl Detour {
+    /// All of them.
+    pub const ALL: [Detour; 4] = [Detour::NoHandler, Detour::Value, Detour::Mode, Detour::Access];
+
+    /// A word for it, as reports have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Detour::NoHandler => "no-handler",
+            Detour::Value => "value",
+            Detour::Mode => "mode",
+            Detour::Access => "access",
+        }
+    }
+}
+
 /// Host memory behind a GPU virtual address. Others write it, and it may vanish: it is accessed by
 /// `vkfd_raw` alone.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +136,11 @@ pub trait World {
     fn gws_passed(&mut self, resource: u32, ticket: u64) -> bool {
         let _ = (resource, ticket);
         true
+    }
+
+    /// The fast engine had the reference engine execute an instruction of a wave.
+    fn detour(&mut self, op: Op, why: Detour) {
+        let _ = (op, why);
     }
 
     /// An operation was executed whose result only approximates hardware's.

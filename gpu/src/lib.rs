@@ -55,7 +55,7 @@ pub use fault::{Access, FaultReason, PageFault};
 pub use gpu::Gpu;
 pub use ids::{QueueId, Vmid, MAX_QUEUES};
 pub use interrupts::Interrupts;
-pub use profile::{BadReport, KernelCost, Profile, Report};
+pub use profile::{BadReport, KernelCost, Profile, Report, DETOURS, OTHERS};
 pub use queue_error::{KernelError, KernelName, QueueError, WaveAt};
 pub use vkfd_cu::launch::LaunchError;
 pub use vkfd_isa as isa;

@@ -71,13 +71,13 @@ use crate::exit::{Exit, Miss, Stop};
 use crate::group::Group;
 use crate::reference;
 use crate::wave::Wave;
-use crate::world::{Access, Span, World};
+use crate::world::{Access, Detour, Span, World};
 use block::{Block, Layout};
 use cache::Cache;
 use constants::Constants;
 use std::collections::HashMap;
-use step::{Cx, Flow};
-use vkfd_isa::{Op, Target};
+use step::{Cx, Flow, Step};
+use vkfd_isa::{Format, Inst, Op, Target};
 use vkfd_sabotage::Switches;
 
 /// Blocks that are found without hashing.
@@ -147,6 +147,10 @@ impl World for Seam<'_> {
 
     fn gws_passed(&mut self, resource: u32, ticket: u64) -> bool {
         self.0.gws_passed(resource, ticket)
+    }
+
+    fn detour(&mut self, op: Op, why: Detour) {
+        self.0.detour(op, why);
     }
 
     fn inexact(&mut self, op: Op) {
@@ -347,8 +351,11 @@ impl Engine {
             if wave.mode.0 & STRANGE != 0 || wave.done != 0 {
                 self.cache.settle();
                 // The reference engine alone knows what these mean.
-                let exit = reference::fetch(wave, &mut Seam(world))
-                    .and_then(|inst| reference::execute(&inst, wave, group, &mut Seam(world)));
+                let why = if wave.done != 0 { Detour::Access } else { Detour::Mode };
+                let exit = reference::fetch(wave, &mut Seam(world)).and_then(|inst| {
+                    world.detour(inst.op, why);
+                    reference::execute(&inst, wave, group, &mut Seam(world))
+                });
                 match exit {
                     Ok(()) => *done += 1,
                     Err(exit) => return exit,
@@ -447,6 +454,7 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                 cx.wave.pc = block.pc.wrapping_add(here.offset.into());
                 #[cfg(feature = "sabotage")]
                 cx.slow.push(inst.op);
+                cx.world.detour(inst.op, detour(here, inst, cx));
                 let result = reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world));
                 if let Err(exit) = result {
                     *done += u64::from(here.inst) + u64::from(!matches!(exit, Exit::Miss(_) | Exit::Refused(_)));
@@ -476,6 +484,23 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                 return End::Exit(cx.exit);
             }
         }
+    }
+}
+
+/// Why a step's instruction is the reference engine's.
+fn detour(step: &Step, inst: &Inst, cx: &Cx) -> Detour {
+    let is_memory = matches!(
+        inst.format,
+        Format::Smem | Format::Ds | Format::Flat | Format::Global | Format::Scratch | Format::Mubuf | Format::Mtbuf
+    );
+    if std::ptr::fn_addr_eq(step.run, scalar::slow as step::Run) {
+        Detour::NoHandler
+    } else if is_memory {
+        Detour::Access
+    } else if cx.plain {
+        Detour::Value
+    } else {
+        Detour::Mode
     }
 }
 

@@ -15,7 +15,7 @@ use crate::tally::Tally;
 use crate::vmid::Epoch;
 use std::time::Duration;
 use vkfd_cu::launch::Dispatch;
-use vkfd_cu::{Miss, Span, World};
+use vkfd_cu::{Detour, Miss, Span, World};
 use vkfd_isa::Op;
 
 /// How long a thread that could work for other queues waits for a suspended VMID.
@@ -155,6 +155,10 @@ impl World for Surroundings<'_> {
 
     fn gws_passed(&mut self, resource: u32, ticket: u64) -> bool {
         self.port.vmid().gws.passed(resource, ticket)
+    }
+
+    fn detour(&mut self, op: Op, why: Detour) {
+        *self.tally.detours.entry((op, why)).or_insert(0) += 1;
     }
 
     fn inexact(&mut self, op: Op) {

@@ -68,7 +68,16 @@ pub struct Report {
     pub approximate: BTreeMap<String, (u64, String)>,
     /// Operations that ended a kernel because they are missing.
     pub missing: BTreeMap<String, u64>,
+    /// Wave instructions that the reference engine executed for the fast one: by kernel, operation
+    /// and reason ([`vkfd_cu::Detour::name`]). At most [`DETOURS`] entries; what comes later is counted for
+    /// [`OTHERS`].
+    pub detours: BTreeMap<(String, String, String), u64>,
 }
+
+/// Entries of [`Report::detours`].
+pub const DETOURS: usize = 4096;
+/// The kernel and operation of detours that have no entry of their own.
+pub const OTHERS: &str = "(others)";
 
 impl Report {
     /// Adds another one's sums.
@@ -82,6 +91,16 @@ impl Report {
         for (name, times) in &other.missing {
             *self.missing.entry(name.clone()).or_default() += times;
         }
+        for ((kernel, op, why), times) in &other.detours {
+            self.add_detour(kernel, op, why, *times);
+        }
+    }
+
+    fn add_detour(&mut self, kernel: &str, op: &str, why: &str, times: u64) {
+        let key = (kernel.to_owned(), op.to_owned(), why.to_owned());
+        let full = self.detours.len() >= DETOURS && !self.detours.contains_key(&key);
+        let key = if full { (OTHERS.to_owned(), OTHERS.to_owned(), why.to_owned()) } else { key };
+        *self.detours.entry(key).or_default() += times;
     }
 }
 
@@ -95,6 +114,9 @@ impl fmt::Display for Report {
         }
         for (name, (times, why)) in &self.approximate {
             writeln!(f, "approximate\t{name}\t{times}\t{why}")?;
+        }
+        for ((kernel, op, why), times) in &self.detours {
+            writeln!(f, "detour\t{kernel}\t{op}\t{why}\t{times}")?;
         }
         self.missing.iter().try_for_each(|(name, times)| writeln!(f, "missing\t{name}\t{times}"))
     }
@@ -122,6 +144,7 @@ impl FromStr for Report {
                 ["approximate", name, times, why] => {
                     report.approximate.insert(name.into(), (number(times)?, why.into()));
                 }
+                ["detour", kernel, op, why, times] => report.add_detour(kernel, op, why, number(times)?),
                 ["missing", name, times] => {
                     report.missing.insert(name.into(), number(times)?);
                 }
@@ -217,8 +240,12 @@ impl Profile {
                 bytes: tally.bytes,
                 nanoseconds: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
             };
-            if let Some((_, sum)) = state.kernels.get_mut(kernel.0) {
+            let State { kernels, rest, .. } = &mut *state;
+            if let Some((name, sum)) = kernels.get_mut(kernel.0) {
                 sum.add(&cost);
+                for (&(op, why), &times) in &tally.detours {
+                    rest.add_detour(name, &mnemonic(op), why.name(), times);
+                }
             }
             for (&op, times) in &tally.inexact {
                 let entry = state.rest.approximate.entry(mnemonic(op)).or_insert_with(|| match fidelity(op, target) {
@@ -249,6 +276,7 @@ pub(crate) fn mnemonic(op: Op) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vkfd_cu::Detour;
 
     #[test]
     fn what_is_written_is_read() {
@@ -257,13 +285,27 @@ mod tests {
         report.kernels.insert("void f<int>(int *)".into(), cost);
         report.approximate.insert("v_rcp_f32".into(), (7, "for a reason".into()));
         report.missing.insert("image_sample".into(), 1);
+        report.add_detour("k", "v_add_f32", "value", 3);
         let mut read: Report = report.to_string().parse().unwrap();
         assert_eq!(read, report);
         read.add(&report);
         assert_eq!(read.kernels["void f<int>(int *)"].instructions, 8);
         assert_eq!((read.approximate["v_rcp_f32"].0, read.missing["image_sample"]), (14, 2));
-        for bad in ["kernel\tx\t1", "kernel\tx\t1\t2\t3\t4\t5\tsix", "what", "missing\tx"] {
+        assert_eq!(read.detours[&("k".into(), "v_add_f32".into(), "value".into())], 6);
+        for bad in
+            ["kernel\tx\t1", "kernel\tx\t1\t2\t3\t4\t5\tsix", "what", "missing\tx", "detour\tk\tv_add_f32\tvalue"]
+        {
             assert!(bad.parse::<Report>().is_err(), "{bad}");
         }
+    }
+    #[test]
+    fn detours_are_bounded() {
+        let mut report = Report::default();
+        for index in 0..2 * DETOURS {
+            report.add_detour(&format!("k{index}"), "v_add_f32", "value", 1);
+        }
+        assert!(report.detours.len() <= DETOURS + Detour::ALL.len());
+        assert_eq!(report.detours.values().sum::<u64>(), 2 * DETOURS as u64);
+        assert!(report.detours.contains_key(&(OTHERS.into(), OTHERS.into(), "value".into())));
     }
 }
