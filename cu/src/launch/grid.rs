@@ -10,7 +10,7 @@ use super::program::{LaunchError, Program};
 use super::spare;
 use super::workgroup::Workgroup;
 use crate::group::{Apertures, Group};
-use crate::wave::{Row, Wave, LANES};
+use crate::wave::{Wave, LANES};
 use vkfd_isa::Operand;
 
 /// Most work-items of a work-group.
@@ -205,7 +205,7 @@ impl Launch {
         let exec = if count == 64 { u64::MAX } else { (1u64 << count) - 1 };
         let kept = usize::from(self.program.item_ids);
         let packs = self.program.target.packs_work_item_ids();
-        // Row by row, without a branch per lane: an empty kernel's launch is little more than this.
+        // By rows, without a branch per lane: an empty kernel's launch is little more than this.
         let count = usize::try_from(count).unwrap_or(0);
         let [width, height, _] = size;
         if width >= items {
@@ -214,28 +214,32 @@ impl Launch {
                 row.0.iter_mut().take(count).zip(first..).for_each(|(slot, id)| *slot = id);
             }
         } else {
-            let mut ids = [first % width, first / width % height, first / width / height];
-            let mut given = [Row::ZERO; 3];
-            for lane in 0..count.min(LANES) {
-                for axis in 0..3 {
-                    given[axis].0[lane] = ids[axis];
-                }
-                ids[0] += 1;
-                if ids[0] == width {
-                    (ids[0], ids[1]) = (0, ids[1] + 1);
-                    if ids[1] == height {
-                        (ids[1], ids[2]) = (0, ids[2] + 1);
+            // Line by line of the work-group: along it one id goes up, the others stay.
+            let (mut x, mut y, mut z) = (first % width, first / width % height, first / width / height);
+            let mut lane = 0;
+            while lane < count.min(LANES) {
+                let run = usize::try_from(width - x).unwrap_or(LANES).min(count - lane);
+                let lanes = lane..lane + run;
+                let ids = [x, y, z];
+                if packs {
+                    let beside = (1..kept.min(3)).fold(0, |word, axis| word | ids[axis] << (10 * axis));
+                    if let Some(row) = wave.rows.first_mut().filter(|_| kept > 0) {
+                        row.0[lanes].iter_mut().zip(x..).for_each(|(slot, x)| *slot = beside | x);
+                    }
+                } else {
+                    for (axis, row) in wave.rows.iter_mut().enumerate().take(kept.min(3)) {
+                        if axis == 0 {
+                            row.0[lanes.clone()].iter_mut().zip(x..).for_each(|(slot, x)| *slot = x);
+                        } else {
+                            row.0[lanes.clone()].fill(ids[axis]);
+                        }
                     }
                 }
-            }
-            if packs {
-                if let Some(row) = wave.rows.first_mut() {
-                    for (axis, ids) in given.iter().enumerate().take(kept) {
-                        row.0.iter_mut().zip(ids.0).for_each(|(slot, id)| *slot |= id << (10 * axis));
-                    }
+                (x, y) = (0, y + 1);
+                if y == height {
+                    (y, z) = (0, z + 1);
                 }
-            } else {
-                wave.rows.iter_mut().zip(given).take(kept).for_each(|(row, ids)| *row = ids);
+                lane += run;
             }
         }
         wave.set_pair(Operand::EXEC, exec);
