@@ -11,7 +11,7 @@ use super::chain::Chained;
 use super::chain::{self, Operands};
 use super::constants::Constants;
 use super::step::{Run, Source, Step};
-use super::{aligned, dual, lane, matrix, memory, mix, packed, scalar, special, sum, wide, wmma};
+use super::{aligned, dual, lane, matrix, memory, mix, packed, pair, scalar, special, sum, wide, wmma};
 use crate::exit::{Exit, Refusal};
 use crate::fidelity::{fidelity, Fidelity};
 use crate::reference::memory::{kind, Kind};
@@ -75,6 +75,16 @@ impl Layout {
             return Some(Operand::NULL);
         }
         self.scalar(operand, 1).filter(|n| *n < 127)
+    }
+}
+
+impl Layout {
+    /// Where a comparison's answer goes, besides EXEC if it goes there, too: only on gfx9 both.
+    pub(super) fn answer(&self, operand: Operand, exec: bool) -> Option<u8> {
+        if exec && !self.target.is_gfx9() {
+            return Some(Operand::NULL);
+        }
+        self.mask(operand)
     }
 }
 
@@ -439,6 +449,9 @@ impl Place {
             bytes: self.bytes,
             next: std::ptr::null(),
             alone: run,
+            rest: run,
+            op: 0,
+            kind: 0,
             chained: None,
             half: None,
             past: false,
@@ -510,6 +523,7 @@ impl Builder<'_> {
                 }
                 packed::translate(self, inst, place, steps)
                     .or_else(|| lane::translate(self, inst, place, steps))
+                    .or_else(|| pair::translate(self, inst, place, steps))
                     .or_else(|| special::translate(self, inst, place, steps))
                     .or_else(|| mix::translate(self, inst, place, steps))
                     .or_else(|| wide::translate(self, inst, place, steps))
@@ -532,12 +546,13 @@ impl Builder<'_> {
             let tied = if shape.dst == 0 { inst.src[0] } else { inst.dst };
             // Comparisons with an immediate have their register where the destination would be.
             let register = [tied, inst.dst, inst.src[0]].into_iter().find(|operand| *operand != Operand::None)?;
-            step.src[0] = self.scalar_source(register, 1)?;
+            step.src[0] = self.scalar_source(register, (1, false))?;
             step.src[1] = self.constants.word64(i64::from(inst.imm) as u64);
         } else {
             for (index, words) in shape.src.into_iter().enumerate().filter(|(_, words)| *words != 0) {
                 let operand = if shape.tied && index == 1 { inst.dst } else { inst.src[index] };
-                step.src[index] = self.scalar_source(operand, words)?;
+                let signed = index == 0 && matches!(inst.op, Op::SAshrI64 | Op::SBfeI64);
+                step.src[index] = self.scalar_source(operand, (words, signed))?;
             }
             if inst.op == Op::SCallB64 {
                 step.imm = i64::from(place.offset) + 4 + i64::from(inst.imm) * 4;
@@ -548,11 +563,13 @@ impl Builder<'_> {
     }
 
     /// A source of a scalar operation.
-    pub(super) fn scalar_source(&mut self, operand: Operand, words: u8) -> Option<Source> {
+    /// A literal of 64 bits has zeros above, or its sign.
+    pub(super) fn scalar_source(&mut self, operand: Operand, (words, signed): (u8, bool)) -> Option<Source> {
         match operand {
             Operand::Scalar(_) => Some(Source::register(usize::from(self.layout.scalar(operand, words)?) * 4)),
             Operand::Int(value) => Some(self.constants.word64(i64::from(value) as u64)),
-            Operand::Literal(value) if words == 1 => Some(self.constants.word64(value.into())),
+            Operand::Literal(value) if signed => Some(self.constants.word64(i64::from(value as i32) as u64)),
+            Operand::Literal(value) => Some(self.constants.word64(value.into())),
             Operand::Float(_) if words == 1 => Some(self.constants.word64(constant32(operand)?.into())),
             _ => None,
         }

@@ -16,12 +16,14 @@
 //! | `simd`, `avx2` | vectors of eight lanes |
 //! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
 //! | `chain`, `sum` | FMAs one after another; sums of 64 bits in two instructions |
+//! | `rest` | what handlers leave: NaNs, another MODE |
 //! | `half`, `packed`, `mix` | operations of 16 bits, on both halves of a word, and of mixed precision |
+//! | `pair` | operations on two words of a lane |
 //! | `unfused`, `saturate`, `memo` | sums that round twice; integers that saturate; the rarer functions of a half |
 //! | `function` | rare operations: the reference engine's function, lane by lane |
 //! | `vop`, `prepare` | from an instruction of the vector encodings to steps; SDWA, DPP, modifiers |
-//! | `special` | reciprocals and the like, divisions, pairs: their ordinary cases |
-//! | `wide`, `compare64` | operations of 64 bits |
+//! | `special` | reciprocals and the like, divisions: their ordinary cases |
+//! | `wide`, `compare64`, `shift64` | operations of 64 bits |
 //! | `dual` | both halves of VOPD |
 //! | `lane` | between scalar registers and lanes |
 //! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
@@ -54,9 +56,12 @@ mod memory;
 mod mix;
 mod ops;
 mod packed;
+mod pair;
 mod prepare;
+mod rest;
 mod saturate;
 mod scalar;
+mod shift64;
 mod simd;
 mod special;
 mod step;

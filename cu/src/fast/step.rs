@@ -110,6 +110,11 @@ pub(super) struct Step {
     pub(super) next: *const Step,
     /// The handler of this step by itself, where `run` is a chain's.
     pub(super) alone: Run,
+    /// What does the rest of a vector operation, see [`super::rest`]: the number of the operation,
+    /// and which source is in a scalar register, counted from one.
+    pub(super) rest: Run,
+    pub(super) op: u16,
+    pub(super) kind: u8,
     /// Chains that it can be in, see [`super::chain`].
     pub(super) chained: Option<Chained>,
     /// Its part in a sum of 64 bits, see [`super::sum`].

@@ -205,6 +205,19 @@ unsafe fn local<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
         }
         let lds = cx.group.lds.as_mut_ptr();
         let mut rest = exec;
+        // Histograms: no match for each lane.
+        if !WIDE && op == AtomicOp::Add {
+            let operands = cx.row(step.src[1]);
+            while rest != 0 {
+                let lane = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                let at = lds.add(places[lane]).cast::<u32>();
+                let old = at.read_unaligned();
+                at.write_unaligned(old.wrapping_add(operands.add(lane).read()));
+                give::<false>(step, cx, lane, old.into());
+            }
+            return step.done(cx);
+        }
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
             rest &= rest - 1;

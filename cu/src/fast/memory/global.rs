@@ -10,6 +10,7 @@ use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::fast::vector::{vectors, LOW};
 use crate::reference::memory::{kept, kind, private, scratch_base, Extend, Kind};
 use vkfd_isa::{Format, Inst, Operand};
 use vkfd_raw as raw;
@@ -56,15 +57,16 @@ impl Addresses {
             let start = at(first).wrapping_sub(bytes.wrapping_mul(first as u32));
             let wraps = at(last) < at(first);
             let (mut apart, mut differ, mut other) = (S::splat(0), S::splat(0), S::splat(0));
-            if exec == u64::MAX {
+            let groups = vectors(cx.all);
+            if exec == cx.all {
                 let mut expected = S::add(S::splat(start), S::steps(bytes));
-                for group in 0..8 {
+                for group in 0..groups {
                     apart = S::or(apart, S::xor(S::load(row.add(8 * group)), expected));
                     expected = S::add(expected, S::splat(8 * bytes));
                 }
                 if !with_base {
                     let first = S::splat(*row.add(64));
-                    for group in 0..8 {
+                    for group in 0..groups {
                         other = S::or(other, S::xor(S::load(row.add(64 + 8 * group)), first));
                     }
                 }
@@ -72,7 +74,7 @@ impl Addresses {
                     return Addresses { low, high, base, shape: Shape::Line };
                 }
             }
-            for group in 0..8 {
+            for group in 0..groups {
                 let lanes = S::lanes((exec >> (8 * group)) as u8);
                 let here = S::load(row.add(8 * group));
                 let expected = S::add(S::splat(start.wrapping_add(bytes * 8 * group as u32)), S::steps(bytes));
@@ -118,22 +120,23 @@ impl Addresses {
         out: &mut [*mut u8; 64],
     ) -> Option<usize> {
         // All lanes in one page: one translation.
-        if exec == u64::MAX {
+        if exec == cx.all {
+            let lanes = if exec == LOW { 32 } else { 64 };
             let mut vas = [0u64; 64];
             let (mut differ, mut furthest) = (0, 0);
-            for lane in 0..64 {
+            for lane in 0..lanes {
                 vas[lane] = self.va(lane);
             }
-            for lane in 0..64 {
+            for lane in 0..lanes {
                 differ |= vas[lane] ^ vas[0];
                 furthest = furthest.max(vas[lane] % PAGE);
             }
             if differ < PAGE && furthest + bytes <= PAGE && !(flat && in_aperture(cx, vas[0])) {
                 let host = cx.cache.page(cx.world, vas[0] & !(PAGE - 1), write)?;
-                for lane in 0..64 {
+                for lane in 0..lanes {
                     out[lane] = host.wrapping_add((vas[lane] % PAGE) as usize);
                 }
-                return Some(64);
+                return Some(lanes);
             }
         }
         let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
@@ -270,7 +273,7 @@ fn expect(step: &Step, cx: &mut Cx, va: u64, len: usize, write: bool) {
     let (last, stride) = step.last.get();
     let now = va.wrapping_sub(last);
     step.last.set((va, now));
-    if now != stride || now.wrapping_add(PAGE) <= 2 * PAGE || len < 256 {
+    if now != stride || now.wrapping_add(PAGE) <= 2 * PAGE || len < 64 {
         return;
     }
     let next = va.wrapping_add(now);
@@ -322,7 +325,7 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
             // Lanes between them that are not active are read, too: in pages in which active ones
             // are.
             Shape::Line => {
-                if exec != u64::MAX {
+                if exec != cx.all {
                     data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
                 }
                 let to = data.add(first).cast();
@@ -345,7 +348,7 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
             return step.slow(cx);
         }
         let to = cx.row_mut(step.dst);
-        for group in 0..8 {
+        for group in 0..vectors(cx.all) {
             let mask = (exec >> (8 * group)) as u8;
             let from = data.add(8 * group).cast::<u32>().cast_const();
             let mut words = [S::splat(0); N];
@@ -362,7 +365,7 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
             for word in 0..N {
                 let to = to.add(64 * word + 8 * group);
                 let new =
-                    if exec == u64::MAX { words[word] } else { S::select(S::lanes(mask), S::load(to), words[word]) };
+                    if exec == cx.all { words[word] } else { S::select(S::lanes(mask), S::load(to), words[word]) };
                 S::store(to, new);
             }
         }
@@ -472,7 +475,7 @@ unsafe fn gather<const N: usize>(
             raw::load_each(to, all.get(..count)?, pieces(N).0).ok()?;
         }
     }
-    if exec == u64::MAX {
+    if exec == u64::MAX || exec == LOW {
         *data = loaded;
         return Some(());
     }
@@ -510,7 +513,7 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
             } else {
                 let mut data = Buffer::<N>::uninit();
                 let data = data.as_mut_ptr().cast::<[u32; N]>();
-                for group in 0..8 {
+                for group in 0..vectors(cx.all) {
                     let from = rows.cast::<u32>().add(8 * group);
                     let to = data.add(8 * group).cast::<u32>();
                     match N {
