@@ -12,12 +12,14 @@ use vkfd_isa::{encodings, Extension, Format, Inst, Target};
 
 /// What the reference engine executes on purpose, and why. A name ends with `*` if it is a
 /// beginning.
-const LEFT: [(&str, &str); 14] = [
+const LEFT: &[(&str, &str)] = &[
+    ("buffer_load_format*", "formatted buffers are slow whatever decodes them"),
+    ("ds_gws*", "a wave waits for waves of other work-groups"),
+    ("s_wakeup", "a hint to waves that sleep"),
     ("s_getreg_b32", "a field of a hardware register, which compilers read once a wave"),
     ("s_setreg*", "MODE changes, and the block ends with it"),
     ("s_sleep", "the wave's turn ends with it"),
     ("s_sendmsg", "a message leaves the engine"),
-    ("s_sendmsg_rtn*", "a message leaves the engine"),
     ("s_trap", "ends the queue"),
     ("s_memtime", "the world's clock"),
     ("s_memrealtime", "the world's clock"),
@@ -88,25 +90,24 @@ fn handled(target: Target) -> BTreeMap<(String, &'static str), bool> {
 
 #[test]
 fn what_compilers_emit_has_handlers() {
+    let mut missing = BTreeSet::new();
     for target in Target::ALL {
         let handled = handled(target);
         let list = emitted(target);
         assert!(list.len() > 100, "{target}: a list of {}", list.len());
-        let mut missing = BTreeSet::new();
-        for (form, name) in list {
+        for (form, name) in list.into_iter().filter(|(_, name)| !is_left(name)) {
             match handled.get(&(form.to_owned(), name)) {
                 Some(true) => {}
-                _ if is_left(name) => {}
                 Some(false) => {
-                    missing.insert(format!("{name} ({form}) has no handler"));
+                    missing.insert(format!("{target}: {name} ({form}) has no handler"));
                 }
                 None => {
-                    missing.insert(format!("{name} ({form}) is not of the target"));
+                    missing.insert(format!("{target}: {name} ({form}) is not of the target"));
                 }
             }
         }
-        assert!(missing.is_empty(), "{target}: {missing:#?}");
     }
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 /// A reason that nothing needs is noticed.
@@ -121,8 +122,7 @@ fn what_is_left_on_purpose_is_emitted_and_has_no_handler() {
             }
         }
     }
-    for (name, _) in LEFT {
-        let start = name.trim_end_matches('*');
-        assert!(needed.iter().any(|other| other.starts_with(start)), "{name} has a handler, or is not emitted");
-    }
+    let idle: Vec<_> = LEFT.iter().map(|(name, _)| name.trim_end_matches('*')).collect();
+    let idle: Vec<_> = idle.into_iter().filter(|start| !needed.iter().any(|other| other.starts_with(start))).collect();
+    assert!(idle.is_empty(), "these have handlers, or are not emitted: {idle:?}");
 }
