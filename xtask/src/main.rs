@@ -28,6 +28,7 @@ mod transcripts;
 mod tree;
 mod venv;
 mod vm;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -65,6 +66,7 @@ enum Task {
     Dist(dist::Args),
     Packages(packages::Args),
     Vm(vm::Args),
+    Wheel(wheel::Args),
     Clients(clients::Args),
     Programs(programs::Args),
 }
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Task::Dist(args) => dist::run(&args),
         Task::Packages(args) => packages::run(&args),
         Task::Vm(args) => vm::run(&args),
+        Task::Wheel(args) => wheel::run(&args),
         Task::Clients(args) => clients::run(&args),
         Task::Programs(args) => programs::run(&args),
     };
