@@ -2,19 +2,18 @@
 //! A process's CPU memory as the driver sees it: [`vkfd_driver::address_space::AddressSpace`] over
 //! interval notifiers and HMM.
 //!
-//! An open file belongs to the address space (`mm_struct`) that opened it, of which it holds the
-//! structure (`mmgrab`), not the contents: whatever looks at the contents takes a user's reference
+//! An open file belongs to the address space (`mm_struct`) that opened it. The file holds the
+//! structure (`mmgrab`), not the contents. Code that reads the contents takes a user's reference
 //! for that long, and fails with ESRCH when there are no users any more. After a fork or an exec
 //! the file's new owner has another address space and gets EBADF.
 //!
-//! Each invalidation is noted before the driver's callback runs: an invalidation that has raised a
-//! generation is one that `read_begin` waits for, which is what the driver's scheme of generations
-//! needs.
+//! Each invalidation is noted before the driver's callback runs. So `read_begin` waits for every
+//! invalidation that has raised a generation, as the driver's scheme of generations needs.
 //!
-//! Which pages went stale while others were faulted in, the generations tell, range by range. HMM
-//! knows but one sequence number for all it was asked for and would begin again with each
-//! invalidation, also of something else in the window, and in a storm of them never end. So it gets
-//! a notifier that notes nothing ([`Quiet`]).
+//! The generations show, range by range, which pages went stale during a fault. HMM knows one
+//! sequence number for its whole request. It would begin again with each invalidation, also of
+//! other memory in the window, and in a storm of them never end. So it gets a notifier that notes
+//! nothing ([`Quiet`]).
 //!
 //! Ranges that lie near each other are looked up together, gaps included ([`Looked`]); only what is
 //! missing is faulted in range by range.
@@ -45,10 +44,10 @@ use vkfd_driver::os::{self, Arc, Vec};
 use vkfd_driver::sabotage::{FailPoint, Switch};
 
 /// How long one call of HMM may go on beginning again. Since the notifier notes nothing, it never
-/// has to. But HMM counts the time that it waits for the lock of the mappings, and goes back
-/// empty-handed when it has the lock too late: where threads that map and unmap keep each other
-/// waiting, a short time would end each call before it has looked, until the driver's own deadline.
-/// So it is as long as that usually is.
+/// has to. But HMM counts the time that it waits for the lock of the mappings, and fails when it
+/// gets the lock too late. If mapping and unmapping threads keep each other waiting, a short time
+/// would end each call before its lookup, until the driver's own deadline. So it is as long as that
+/// usually is.
 const FAULT_TIME: Delta = Delta::from_secs(10);
 
 const CHUNK_BYTES: usize = CHUNK * PAGE_SIZE;
@@ -226,7 +225,8 @@ impl AddressSpace for ProcessMemory {
         if !spans.iter().all(inside) {
             return fail(Errno::EINVAL);
         }
-        // Whoever has a watch has seen that there is one, or that another thread is just making it.
+        // A thread that has a watch has seen that there is one, or that another thread is just
+        // making it.
         let Some(notifier) = self.quiet.as_ref() else { return fail(Errno::EAGAIN) };
         let patience = if self.is_current() { hmm::Patience::Killable } else { hmm::Patience::None };
         let mm = match self.alive() {
@@ -493,9 +493,9 @@ impl<'a> Run<'a> {
     }
 
     fn fault(&self, start: CpuVa, pages: &mut [Page]) -> core::result::Result<(), Errno> {
-        // SAFETY: both types are 64-bit words of which every pattern is a value, so that the same
-        // array can be filled as one and turned into the other in place; it is borrowed
-        // exclusively. What is left in it after a failure nobody looks at.
+        // SAFETY: both types are 64-bit words of which every pattern is a value. So the same array
+        // can be filled as one and turned into the other in place; it is borrowed exclusively.
+        // Nothing reads its contents after a failure.
         let pfns = unsafe { core::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<Pfn>(), pages.len()) };
         let start = index(start.0);
         let range = start..start + pfns.len() * PAGE_SIZE;
@@ -514,7 +514,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Turns what HMM tells of pages into where they are for GPUs.
+/// Turns HMM's reports of pages into their places for GPUs.
 struct Places<'a> {
     memories: &'a Memories,
     /// The block of the last page that was of ordinary memory: so are all of it, because the kernel
@@ -523,7 +523,7 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// A subsection of the kernel's, 2 MiB.
+    /// A subsection of the kernel, 2 MiB.
     const BLOCK: usize = 1 << bindings::PFN_SUBSECTION_SHIFT;
     /// No page's.
     const NO_BLOCK: usize = usize::MAX;
@@ -552,9 +552,9 @@ impl<'a> Places<'a> {
     }
 }
 
-/// What there was in a stretch of addresses when one call of the kernel's looked, gaps included:
-/// instead of one call per range, each of which takes the lock and walks from the root. What is
-/// missing of a range is faulted in for it alone.
+/// The result of one kernel lookup over a stretch of addresses, gaps included. One call per range
+/// would take the lock and walk from the root each time. A range's missing pages are faulted in for
+/// it alone.
 ///
 /// What was looked up may be as old as the call of [`AddressSpace::fault`]: the driver finds out by
 /// its generations, which it noted before.

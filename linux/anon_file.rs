@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Files without a name, which calls give to their callers.
 //!
-//! A file shares its data ([`AnonFile`]) with whoever made it, and holds the module: it cannot be
-//! unloaded as long as one is open. Each has an inode of its own, so that what is said of a file
-//! (its size) is said of it alone.
+//! A file shares its data ([`AnonFile`]) with its creator, and holds the module: it
+//! cannot be unloaded as long as one is open. Each has an inode of its own, so that what is said of
+//! a file (its size) is said of it alone.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
@@ -88,7 +88,7 @@ impl<T: AnonFile> Operations<T> {
 
     /// # Safety
     ///
-    /// `file` is a file of [`install`]'s with these operations.
+    /// `file` is a file that [`install`] made, with these operations.
     unsafe fn data<'a>(file: *mut bindings::file) -> <Arc<T> as ForeignOwnable>::Borrowed<'a> {
         // SAFETY: set when it was made, and there until it is released.
         unsafe { Arc::<T>::borrow((*file).private_data) }
@@ -96,7 +96,7 @@ impl<T: AnonFile> Operations<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel, with a place of the caller's.
+    /// Called by the kernel, with a place of the caller.
     unsafe extern "C" fn read(
         file: *mut bindings::file,
         to: *mut c_char,
@@ -110,7 +110,7 @@ impl<T: AnonFile> Operations<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel, with a place of the caller's.
+    /// Called by the kernel, with a place of the caller.
     unsafe extern "C" fn write(
         file: *mut bindings::file,
         from: *const c_char,
@@ -164,8 +164,8 @@ fn result(done: Result<usize>) -> isize {
     }
 }
 
-/// A new file of the current process's, `bytes` long to who asks: its descriptor. `flags` are
-/// open(2)'s.
+/// A new file of the current process, which reports a length of `bytes`: its descriptor. `flags`
+/// are open(2)'s.
 pub(crate) fn install<T: AnonFile>(data: Arc<T>, flags: u32, bytes: u64) -> Result<u32> {
     let descriptor = FileDescriptorReservation::get_unused_fd_flags(flags & bindings::O_CLOEXEC)?;
     let operations: *const bindings::file_operations = &raw const T::operations().0;
@@ -190,7 +190,7 @@ pub(crate) fn install<T: AnonFile>(data: Arc<T>, flags: u32, bytes: u64) -> Resu
     Ok(number)
 }
 
-/// What `file` has, if it is one of `T`'s.
+/// What `file` has, if it is one of `T`.
 pub(crate) fn data_of<T: AnonFile>(file: &LocalFile) -> Option<Arc<T>> {
     let operations: *const bindings::file_operations = &raw const T::operations().0;
     // SAFETY: an open file; one with these operations was made by `install::<T>`.

@@ -2,8 +2,8 @@
 //! A bitmap that any context can change: bits are set and cleared one by one with atomic
 //! operations, and drained in runs.
 //!
-//! A second bitmap has a bit for each word of the first that may have bits set, so that draining a
-//! large and nearly empty one costs little: O(bits / 4096 + bits set).
+//! A second bitmap has a bit for each word of the first that may have bits set. So draining a large
+//! and nearly empty one costs little: O(bits / 4096 + bits set).
 //!
 //! Nothing here depends on the rest of this module's crate.
 
@@ -44,7 +44,7 @@ impl AtomicBitmap {
         if was_clear {
             self.set.fetch_add(1, Ordering::AcqRel);
         }
-        // After the bit: who drains looks here first.
+        // After the bit: the draining thread looks here first.
         self.summary[word / BITS].fetch_or(1 << (word % BITS), Ordering::Release);
         was_clear
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The PCI device's memory: [`vkfd_wire::Bar`] over the mapped BARs of an ivshmem device, and over
-//! the memory outside of them that the machine keeps for it, if there is any (`memmap=`, or what
-//! firmware reports as special-purpose memory).
+//! The PCI device's memory: [`vkfd_wire::Bar`] over the mapped BARs of an ivshmem device. It may
+//! have memory outside of them that the machine keeps for it (`memmap=`, or firmware's
+//! special-purpose memory).
 //!
 //! The mappings are this value's own and last as long as it does, which may be longer than the PCI
-//! driver is bound: accesses then go to a device that nobody listens behind any more, and harm
-//! nothing.
+//! driver is bound. Accesses then go to a device without a process behind it, and do no harm.
 
 use crate::dma::DmaPages;
 use core::ptr::NonNull;
@@ -75,7 +74,7 @@ impl Memory {
         if unsafe { region_intersects(phys, index(bytes), ram, any) } != DISJOINT {
             return Err(code::EBUSY);
         }
-        // SAFETY: no RAM of the kernel's; the device says that the machine keeps it for it.
+        // SAFETY: no RAM of the kernel; the device says that the machine keeps it for it.
         let start = unsafe { bindings::memremap(phys, index(bytes), bindings::MEMREMAP_WB as c_ulong) };
         let start = NonNull::new(start.cast()).ok_or(code::ENOMEM)?;
         Ok(Self { start, bytes, phys })
@@ -147,8 +146,8 @@ impl PciBar {
     ///
     /// There is room for a page at `to`.
     pub(crate) unsafe fn read_page(&self, at: u64, to: *mut u8) {
-        // SAFETY: mapped as long as `self`; promised by the caller. The kernel's function does not
-        // mind who else writes there.
+        // SAFETY: mapped as long as `self`; promised by the caller. The kernel's function allows
+        // other writers there.
         unsafe { bindings::memcpy(to.cast(), self.page(at), index(PAGE)) };
     }
 

@@ -32,7 +32,7 @@ unsafe extern "C" {
     fn vkfd_folio_pgmap(folio: *mut bindings::folio) -> *mut bindings::dev_pagemap;
 }
 
-/// Who manages pages: what HMM and migration recognise them by.
+/// The owner of pages, by which HMM and migration recognise them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner(*const c_void);
 

@@ -4,8 +4,8 @@
 //! VRAM is memory of this computer, in a PCI device's BAR or kept for it by the machine, so
 //! processors can use it in place: its pages are coherent ones. As an option (module parameter
 //! `memory`) there are private ones for the same VRAM, which are moved back when a processor
-//! touches them. What of the VRAM is whose, the driver knows: it offers places, and a place that
-//! has been used is the kernel's until its last reference has gone.
+//! touches them. The driver knows the owner of each part of the VRAM: it offers places, and a place
+//! that has been used is the kernel's until its last reference has gone.
 //!
 //! The kernel says so in any context; a bitmap takes it down, and a work item tells the driver.
 //!
@@ -13,8 +13,8 @@
 //! then do the page structures go. Pages that somebody holds (I/O, a pipe) it waits for.
 //!
 //! Locks: `state` guards the map's being there and counts those who move pages with it; nobody
-//! holds it over a move. `telling` is held while the driver is told of free pages, so before the
-//! driver's own locks.
+//! holds it over a move. `telling` is held while the driver is notified of free pages, so before
+//! the driver's own locks.
 
 use crate::atomic_bitmap::AtomicBitmap;
 use crate::dev_pagemap::{self, Fault, FaultError, Kind, Owner, PageMap, Place};
@@ -179,7 +179,7 @@ impl Mover for OnFault<'_> {
     }
 }
 
-/// Moves pages out of a GPU, whoever has them.
+/// Moves pages out of a GPU, whichever owner has them.
 struct Out<'a> {
     map: &'a PageMap<Pages>,
     /// How many moved.
@@ -215,7 +215,7 @@ fn copy_out(gpu: &RemoteGpu, page: usize, to: &LockedPage) {
 /// The map, as long as it is there.
 struct State {
     map: Option<Arc<PageMap<Pages>>>,
-    /// Who moves pages to it just now.
+    /// The threads that are moving pages to it.
     users: u32,
 }
 
@@ -317,7 +317,7 @@ impl GpuMemory {
     }
 }
 
-/// Moves `pages` out, whoever has them. How many moved.
+/// Moves `pages` out, whichever owner has them. How many moved.
 fn evict(map: &PageMap<Pages>, pages: impl ExactSizeIterator<Item = usize>) -> Result<u64> {
     let mut lists = Lists::new(CHUNK.min(pages.len()))?;
     let mut used = pages.filter(|page| map.is_used(*page)).peekable();
@@ -377,7 +377,7 @@ impl Memories {
         Some((memory, frame - memory.frames.start))
     }
 
-    /// Where a page is for GPUs, if it is one of a GPU's.
+    /// Where a page is for GPUs, if it is one of a GPU.
     pub(crate) fn fabric(&self, frame: usize) -> Option<FabricAddr> {
         self.locate(frame).map(|(memory, page)| memory.fabric(page))
     }
@@ -399,8 +399,8 @@ impl Memories {
         Ok(memory.enter().ok_or(Errno::ENODEV)?)
     }
 
-    /// Moves pages of the memory of `device` out, whoever has them, and tells the driver what is
-    /// free by that. How many moved. Without locks.
+    /// Moves pages of the memory of `device` out, whichever owner has them, and tells the driver
+    /// what is free by that. How many moved. Without locks.
     pub(crate) fn evict(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> DriverResult<u64> {
         if SWITCHES.has(Switch::KeepOthers) {
             return Ok(0);
@@ -411,8 +411,8 @@ impl Memories {
         Ok(moved?)
     }
 
-    /// Whoever moves pages to the memory of `device`. EOPNOTSUPP for memory without pages of that
-    /// kind, ENODEV when the GPU has gone, EINVAL for another description of it than before.
+    /// The mover of pages to the memory of `device`. EOPNOTSUPP for memory without pages of
+    /// that kind, ENODEV when the GPU has gone, EINVAL for another description of it than before.
     pub(crate) fn target(&self, device: &Arc<dyn DeviceMemory>) -> DriverResult<Target<'_>> {
         let user = self.of(&**device)?;
         let driver = &user.pages().driver;

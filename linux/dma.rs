@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! DMA memory: pages of the kernel's that device, driver and client share (GTT buffers, doorbells,
+//! DMA memory: pages of the kernel that device, driver and client share (GTT buffers, doorbells,
 //! events).
 //!
 //! Pages are ordinary ones, each with a reference of its own, so that a client's mapping keeps what

@@ -29,7 +29,6 @@ use vkfd_driver::sabotage::FailPoint;
 const RING: usize = 8192;
 /// Bytes that are taken out of it at a time.
 const PIECE: usize = 256;
-/// POLLRDNORM.
 const READ_NORMAL: u32 = 0x40;
 
 /// This host's files.

@@ -5,10 +5,9 @@
 //! [`Lookup::fault`] does for a device what a page fault does for a processor, for a whole range at
 //! once. The pages it tells may go at any time afterwards; an [`IntervalNotifier`] says when.
 //!
-//! The kernel's call faults everything from the first page that it misses to the end of what it was
-//! asked for in a page table, and a fault on a private page of the owner's, which alone it would
-//! have told as it is, moves that back. So [`Lookup::fault`] looks first, and has faulted in only
-//! what lies between two such pages.
+//! The kernel's call faults everything from the first missing page to the end of the request in a
+//! page table. A fault on one of the owner's private pages moves it back; a lookup alone would
+//! report it as it is. So [`Lookup::fault`] looks up first, and faults only between two such pages.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
@@ -135,7 +134,8 @@ pub(crate) struct Lookup<'a, T: Operations> {
     pub(crate) mm: &'a MmWithUser,
     /// Whether faults wait for user space.
     pub(crate) patience: Patience,
-    /// Private pages of this owner's are told as they are; another's are moved to ordinary memory.
+    /// This owner's private pages are reported as they are; another owner's are moved to ordinary
+    /// memory.
     pub(crate) owner: Owner,
     /// For how long the kernel may begin again.
     pub(crate) timeout: Delta,
@@ -144,9 +144,9 @@ pub(crate) struct Lookup<'a, T: Operations> {
 impl<T: Operations> Lookup<'_, T> {
     /// Faults in the pages of `range` and tells them in `pfns`, which is as long. Sleeps.
     ///
-    /// EINVAL for a range that is not like that, EFAULT where there is no mapping or no memory
-    /// behind it, EPERM where the mapping does not allow the access, EBUSY after the timeout,
-    /// ENOMEM, EINTR if the thread is killed.
+    /// EINVAL for a range that is not like that, EFAULT without a mapping or memory behind it,
+    /// EPERM if the mapping does not allow the access. EBUSY after the timeout, ENOMEM, EINTR if
+    /// the thread is killed.
     pub(crate) fn fault(&self, range: Range<usize>, access: Access, pfns: &mut [Pfn]) -> Result {
         let call = self.call(range, pfns.len())?;
         call.run(0..pfns.len(), 0, pfns)?;
@@ -171,7 +171,7 @@ impl<T: Operations> Lookup<'_, T> {
         self.call(range, pfns.len())?.run(0..pfns.len(), 0, pfns)
     }
 
-    /// One call of the kernel's and nothing else, to compare [`fault`](Self::fault) with.
+    /// One call of the kernel and nothing else, to compare [`fault`](Self::fault) with.
     pub(crate) fn fault_bare(&self, range: Range<usize>, access: Access, pfns: &mut [Pfn]) -> Result {
         self.call(range, pfns.len())?.run(0..pfns.len(), access.flags(), pfns)
     }
@@ -194,7 +194,7 @@ struct Call<'a, T: Operations> {
 }
 
 impl<T: Operations> Call<'_, T> {
-    /// Tells of `pages` what there is, and faults in what has not all of `flags`.
+    /// Finds out which of `pages` are there, and faults in those that lack any of `flags`.
     fn run(&self, pages: Range<usize>, flags: usize, pfns: &mut [Pfn]) -> Result {
         let part = &mut pfns[pages.clone()];
         // Some flags would be carried over.
@@ -214,8 +214,8 @@ impl<T: Operations> Call<'_, T> {
             let millis = u32::try_from(left.as_millis_ceil().max(1)).unwrap_or(u32::MAX);
             // 0 would mean no end.
             let ticks = msecs_to_jiffies(millis).max(1);
-            // SAFETY: the notifier is registered as long as it is borrowed; `part` has an entry a
-            // page, with the layout of an unsigned long; the address space is not torn down while
+            // SAFETY: the notifier is registered as long as it is borrowed. `part` has an entry a
+            // page, with the layout of an unsigned long. The address space is not torn down while
             // it has users, and is not locked by this thread.
             return to_result(unsafe { hmm_range_fault_unlocked_timeout(&mut raw, ticks) });
         }

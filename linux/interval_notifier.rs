@@ -11,9 +11,9 @@
 //!    and use the entries or begin again.
 //!
 //! For that, `invalidate` says that it has seen the change with [`Invalidation::note`], under that
-//! lock or before it takes it. A client that has another way to find out which of its entries are
-//! stale (a generation of each) need not ask `read_retry`, but still must `note`: `read_begin`
-//! waits only for invalidations that were noted.
+//! lock or before it takes it. A client may have another way to find its stale entries (a
+//! generation of each). It need not ask `read_retry`, but still must `note`: `read_begin` waits
+//! only for noted invalidations.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
@@ -32,7 +32,7 @@ unsafe extern "C" {
     fn vkfd_interval_read_retry(notifier: *mut bindings::mmu_interval_notifier, seq: c_ulong) -> bool;
 }
 
-/// Who is told of invalidations.
+/// The receiver of invalidations.
 pub(crate) trait Operations: Send + Sync {
     /// Mappings that overlap the notifier's interval are about to change. When this returns true,
     /// nobody may use what was looked up in [`Invalidation::range`] before.

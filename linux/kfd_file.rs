@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An open `/dev/kfd`: the process of the address space that opened it ([`crate::processes`]), or,
-//! after CREATE_PROCESS, one of the file's own, released when the last descriptor of the file is
-//! closed.
+//! An open `/dev/kfd`: the process of the address space that opened it ([`crate::processes`]).
+//! After CREATE_PROCESS, it is a process of the file's own, released when the last descriptor of
+//! the file is closed.
 
 use crate::address_space::ProcessMemory;
 use crate::char_device::CharDevice;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! mmap of the device files: DMA pages and VRAM in a client's memory.
 //!
-//! A DMA page in a mapping has a reference of the mapping's own, and the area keeps the memory that
-//! it is of, so that it stays charged as long as it is mapped. VRAM is mapped without page
-//! structures, so the area keeps it: VRAM is not given to another client before the last mapping of
-//! it has gone. That also holds for a mapping that fails half way: the entries made until then, by
-//! which other threads may reach the VRAM already, go before the object does. The kernel would
-//! remove them afterwards.
+//! A DMA page in a mapping has a reference of the mapping's own. The area keeps the page's memory,
+//! so that it stays charged as long as it is mapped. VRAM is mapped without page structures, so the
+//! area keeps it. No other client gets the VRAM before its last mapping has gone. That also holds
+//! for a mapping that fails half way: the entries made until then, by which other threads may reach
+//! the VRAM already, go before the object does. The kernel would remove them afterwards.
 //!
 //! Called with the client's mmap lock held.
 
@@ -27,11 +26,10 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_driver::sabotage::FailPoint;
 
-/// Sets `vma` up, as what the process has at the mapping's offset. EBADF in another process than
-/// the one that opened the file, EINVAL for a mapping that is private and can be written to: what
-/// is written there would not reach the GPU. libhsakmt makes private mappings of VRAM that no
-/// access is allowed to, to keep the addresses; such a one is accepted, and stays as it is: it can
-/// never be made writable, as in amdgpu.
+/// Sets `vma` up for the process's memory at the mapping's offset. EBADF in another process than
+/// the one that opened the file, EINVAL for a mapping that is private and can be written to: its
+/// writes would not reach the GPU. libhsakmt makes private mappings of VRAM without access, to keep
+/// the addresses. Such a mapping is accepted, and can never be made writable, as in amdgpu.
 pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result {
     if !process.mm().is_current() {
         return Err(EBADF);
@@ -40,7 +38,7 @@ pub(crate) fn map(machine: &Machine, process: &Process, vma: &VmaNew) -> Result 
     map_as(process.mmap(offset, bytes)?, &|gpu_id| machine.gpu(gpu_id), vma)
 }
 
-/// What of its file a mapping that is being set up shows: the offset, and how many bytes.
+/// The part of its file that a new mapping shows: the offset, and how many bytes.
 pub(crate) fn place(vma: &VmaNew) -> (u64, u64) {
     // SAFETY: the area is being set up.
     let pages = unsafe { (*vma.as_ptr()).vm_pgoff };
@@ -133,7 +131,7 @@ enum Kept {
         /// Never looked at.
         _memory: Arc<VramMemory>,
     },
-    /// The memory, with what is charged for it. Its pages have references of the area's as well.
+    /// The memory, with its charge. Its pages have references of the area's as well.
     Dma {
         /// Never looked at.
         _memory: Arc<dyn DmaMemory>,
@@ -152,7 +150,7 @@ fn keep(vma: &VmaNew, object: Arc<Kept>) {
 
 /// # Safety
 ///
-/// Called by the kernel for an area that is a copy of one of `keep`'s.
+/// Called by the kernel for an area that is a copy of one of `keep`.
 unsafe extern "C" fn again(vma: *mut bindings::vm_area_struct) {
     // SAFETY: the copied area has a reference.
     let object: Arc<Kept> = unsafe { Arc::<Kept>::borrow((*vma).vm_private_data) }.into();
@@ -162,7 +160,7 @@ unsafe extern "C" fn again(vma: *mut bindings::vm_area_struct) {
 
 /// # Safety
 ///
-/// Called by the kernel for an area of `keep`'s, once.
+/// Called by the kernel for an area of `keep`, once.
 unsafe extern "C" fn gone(vma: *mut bindings::vm_area_struct) {
     // SAFETY: the area's own reference.
     drop(unsafe { Arc::<Kept>::from_foreign((*vma).vm_private_data) });

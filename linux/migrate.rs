@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Moving pages of processes between ordinary memory and a device's.
 //!
-//! A page moves in steps: the kernel takes it out of all mappings and waits for nobody (a page that
-//! somebody else holds does not move); the driver says where it goes and copies its contents
-//! ([`Mover::place`]); the kernel puts the new page into the old one's place, or leaves what has
-//! changed meanwhile; the mappings are made again. Interval notifiers are told before the first
-//! step.
+//! A page moves in steps. The kernel takes it out of all mappings and does not wait (a page with
+//! another holder does not move). The driver chooses its place and copies its contents
+//! ([`Mover::place`]). The kernel puts the new page there, or leaves a page that has changed
+//! meanwhile. The mappings are made again. Interval notifiers are notified before the first step.
 //!
 //! [`of_mapping`] moves the pages of a part of a mapping, [`back_on_fault`] the one that a
 //! processor has touched, [`evict`] pages of a device wherever they are mapped. Each works on lists
@@ -80,7 +79,7 @@ pub(crate) struct LockedPage(NonNull<bindings::page>);
 impl LockedPage {
     /// # Safety
     ///
-    /// The page is locked, and the only reference to it is the caller's, who gives both away.
+    /// The page is locked, and the only reference to it is the caller's, which gives both away.
     pub(crate) unsafe fn from_raw(page: NonNull<bindings::page>) -> Self {
         Self(page)
     }
@@ -283,9 +282,9 @@ pub(crate) fn back_on_fault(fault: &Fault<'_>, owner: Owner, mover: &mut impl Mo
     run(&mut raw, entries, mover)
 }
 
-/// Moves pages of a device out of it, whoever has them mapped: those of `pages` that are in use, at
-/// most as many as the lists have room for. What somebody holds, or is just moving, stays. The
-/// mover knows a page by its frame: entries have no other meaning. Sleeps.
+/// Moves pages of a device out of it, whichever owner has them mapped: those of `pages` that are in
+/// use, at most as many as the lists have room for. What somebody holds, or is just moving, stays.
+/// The mover knows a page by its frame: entries have no other meaning. Sleeps.
 pub(crate) fn evict<T: Operations>(
     map: &PageMap<T>,
     pages: impl Iterator<Item = usize>,
@@ -302,8 +301,8 @@ pub(crate) fn evict<T: Operations>(
     }
     let mut entries = Entries { src: &mut lists.0[..count], dst: &mut lists.1[..count] };
     entries.dst.fill(0);
-    // SAFETY: the pages have structures as long as the map is borrowed; the lists have an entry per
-    // page; each page in `dst` is a locked one with a reference, which the kernel takes.
+    // SAFETY: the pages have structures as long as the map is borrowed. The lists have an entry per
+    // page. Each page in `dst` is a locked one with a reference, which the kernel takes.
     unsafe {
         to_result(migrate_device_pfns(entries.src.as_mut_ptr(), count))?;
         entries.place(mover);

@@ -41,7 +41,7 @@ enum Found {
     Open(Migration, Vec<Arc<Serviced>>),
 }
 
-/// A GPU and who is told of its interrupts.
+/// A GPU and the receiver of its interrupts.
 struct Serviced {
     gpu: Arc<RemoteGpu>,
     memories: Vec<Arc<GpuMemory>>,
@@ -128,7 +128,7 @@ impl pci::Driver for Driver {
                 }
             };
             device.enable_device_mem()?;
-            // Message-signalled interrupts are writes of the device's.
+            // Message-signalled interrupts are writes of the device.
             device.set_master();
             let gpu = os::arc(Remote::new(PciBar::new(device)?, Limits::default())?)?;
             let serviced = os::arc(Serviced {
@@ -198,7 +198,7 @@ impl Gpus {
         Ok(all)
     }
 
-    /// Has `kfd` told of their interrupts from now on.
+    /// Has `kfd` notified of their interrupts from now on.
     pub(crate) fn connect(&self, kfd: &Arc<Kfd>) {
         for serviced in self.found.iter() {
             serviced.kfd.populate(kfd.clone());

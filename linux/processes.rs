@@ -5,7 +5,7 @@
 //!
 //! The lock (`Rank::Open`, the first of all) guards the table, and is held while a process is made,
 //! so that two threads that open at once get the same. Opening and closing are O(log processes)
-//! beside what the process itself costs.
+//! beside the process's own cost.
 
 use crate::address_space::ProcessMemory;
 use core::ops::Deref;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! An open render node (`/dev/dri/renderD128` and following).
 //!
-//! KFD gives the memory of a process out through the render node that it was bound to with
-//! ACQUIRE_VM: VRAM and GTT objects are mapped here, at the offsets that allocations return. Of
-//! DRM's own calls there are those with which libdrm asks what the device is, and those for memory
-//! objects ([`vkfd_driver::drm`]).
+//! KFD gives a process's memory out through the render node of its ACQUIRE_VM. Clients map VRAM and
+//! GTT objects here, at the offsets that allocations return. Of DRM's own calls there are those
+//! with which libdrm asks what the device is, and those for memory objects ([`vkfd_driver::drm`]).
 
 use crate::char_device::CharDevice;
 use crate::machine::{Machine, RemoteGpu};

@@ -20,12 +20,12 @@ extern "C" {
 /// Reads the parameter. EINVAL for a name that is none, and for any in a build that cannot be
 /// broken.
 pub(crate) fn read() -> Result {
-    // SAFETY: a string of the module's, which does not change after it was loaded.
+    // SAFETY: one of the module's strings, which does not change after loading.
     let names = unsafe { CStr::from_ptr(vkfd_sabotage_names()) };
     set(names.to_str().map_err(|_| EINVAL)?.trim())
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 fn set(names: &str) -> Result {
     use vkfd_sabotage::Part;
     match vkfd_sabotage::parse(names, &[Part::Driver, Part::Linux], |_, _| None) {
@@ -39,7 +39,7 @@ fn set(names: &str) -> Result {
     Ok(())
 }
 
-#[cfg(not(feature = "sabotage"))]
+#[cfg(not(any(debug_assertions, vkfd_sabotage)))]
 fn set(names: &str) -> Result {
     if !names.is_empty() {
         pr_err!("this module was not built to be sabotaged\n");

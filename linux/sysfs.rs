@@ -2,8 +2,8 @@
 //! Directories in sysfs with files whose text does not change.
 //!
 //! A [`Directory`] is a kobject. Its files show the text they were made with. Dropping it removes
-//! it, with its files, and waits for readers; a directory in it must be dropped before, which
-//! [`Directory`] does not check but owners do by the order of their fields.
+//! it, with its files, and waits for readers. A directory in it must be dropped before.
+//! [`Directory`] does not check that; owners guarantee it by the order of their fields.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!

@@ -47,9 +47,7 @@ pub struct Comparison {
 pub struct Change {
     /// Of what.
     pub what: String,
-    /// Then.
     pub before: Spread,
-    /// Now.
     pub now: Spread,
     /// Now's median relative to then's.
     pub ratio: f64,
@@ -128,7 +126,7 @@ impl Baseline {
     }
 }
 
-/// The figures in a list of a run, by what they are of.
+/// The figures in a run's list, by their subject.
 fn spreads(run: &Value, list: &str) -> BTreeMap<String, Spread> {
     let list = run.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     list.iter().filter_map(Value::as_object).filter_map(figure).collect()

@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// A third of what is available, to the system and to this process's control groups, and at most
+/// A third of the memory available to the system and to this process's control groups, and at most
 /// [`ENOUGH`].
 pub fn compute() -> u64 {
     (vkfd_host::memory_left().unwrap_or(3 << 30) / 3).clamp(LEAST, ENOUGH)

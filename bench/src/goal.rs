@@ -28,14 +28,12 @@ pub const REGISTER_TO_IO_URING: &str =
 pub const SCORE: &str = "4,096 ranges of 64 KiB, whole job: speed of batch, where one contiguous range is 100";
 /// Growth of the time per range.
 pub const GROWTH: &str = "65,536 ranges of 4 KiB: time per range, relative to 1,024 ranges";
-/// Invalidation.
 pub const INVALIDATE: &str =
     "discarding one page: time with 65,536 ranges registered, relative to 16 ranges registered";
 /// Restore and n.
 pub const RESTORE_N: &str = "restoring 256 ranges: time of 256 out of 65,536, relative to 256 out of 1,024";
 /// Restore and k.
 pub const RESTORE_K: &str = "restoring 1% of 16,384 ranges: time, relative to restoring all of them";
-/// Copy.
 pub const COPY: &str = "copying out of 10,000 ranges of 16 KiB by SDMA: speed, relative to memcpy of the same ranges";
 /// Driver memory.
 pub const MEMORY: &str = "driver memory, relative to 64 bytes per range and 16 bytes per page (the worst case)";

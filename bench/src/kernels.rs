@@ -23,7 +23,7 @@ const SUBJECTS: [Subject; 4] = [Subject::Contiguous, Subject::Multi, Subject::Ba
 const NAMES: [&str; 6] = ["sum64", "crc32", "fill64", "iota64", "saxpy", "matmul"];
 /// Rows and columns of the matrices: small, because a product's time is not that of memory.
 const ORDER: u64 = 192;
-/// How far the median of a repeat may be from what it repeats.
+/// How far the median of a repeat may be from the first median.
 const SAME: std::ops::RangeInclusive<f64> = 0.8..=1.25;
 
 /// Runs it.

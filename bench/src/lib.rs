@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd bench`: what the driver's work costs, beside what else does the job. `userptr` is about
+//! `vkfd bench`: the cost of the driver's work, beside other ways to do the job. `userptr` is about
 //! registering scattered memory, in one call and in one call per range; [`migrate`] about memory
 //! that moves to a GPU and back, or is used there in place; [`compute`] about what the GPU
 //! executes; [`native`] about a virtual machine's memory.

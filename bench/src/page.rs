@@ -74,7 +74,7 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// The report's page, without what every page has.
+/// The report's page, without the parts of every page.
 pub fn render(report: &Report) -> String {
     let mut page = String::from(INTRODUCTION);
     head(&report.head, &mut page);

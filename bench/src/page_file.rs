@@ -31,7 +31,7 @@ fn check(path: &Path) -> io::Result<Option<File>> {
 }
 
 impl PageFile {
-    /// Nothing of what is there is changed.
+    /// Existing content is not changed.
     pub fn new(path: &Path) -> Result<Self> {
         let special = check(path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { path: path.to_owned(), special })

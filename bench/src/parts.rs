@@ -2,9 +2,9 @@
 //! Where the time of a registration's life goes, step by step, beside that of one contiguous range:
 //! which step makes a batch slower, and which is only the machine's memory.
 //!
-//! Faulting in is what the host does for the pages, measured without an object. What registering
-//! takes beyond it is the driver's own: the list, the index, the commits. Mapping is page-table
-//! entries: 65,536 of scattered pages, as few as 128 of contiguous ones.
+//! Faulting in is the host's work for the pages, measured without an object. What registering takes
+//! beyond it is the driver's own: the list, the index, the commits. Mapping is page-table entries:
+//! 65,536 of scattered pages, as few as 128 of contiguous ones.
 
 use serde::Serialize;
 
@@ -14,7 +14,6 @@ use crate::subject::{Operation, Subject};
 /// One step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
-    /// Which.
     pub what: &'static str,
     /// Seconds of a batch.
     pub batch: Option<Spread>,

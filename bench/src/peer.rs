@@ -157,7 +157,7 @@ pub fn linearise(arena: &Arena) -> Result<(Duration, Duration), String> {
             .map_err(|error| format!("the pages cannot be moved back: {error}"))?;
     }
     let back = start.elapsed();
-    // What was moved back has left its place in the window to whoever maps next.
+    // What was moved back has left its place in the window to the next mapping.
     if at < bytes {
         // SAFETY: nothing was moved from this part, so it is this function's mapping still.
         unsafe { libc::munmap(window.as_ptr().wrapping_add(at).cast(), bytes - at) };

@@ -9,7 +9,7 @@ use crate::text::number_with_power as words;
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 96.0;
-/// Room for the longest of `names`, with what is around them. Letters of 12.5 px are up to 8.4 px
+/// Room for the longest of `names`, with the space around them. Letters of 12.5 px are up to 8.4 px
 /// wide on average, by the font.
 fn room<'a>(names: impl Iterator<Item = &'a str>, around: f64) -> f64 {
     around + 8.4 * names.map(|name| name.chars().count()).max().unwrap_or(0) as f64
@@ -206,7 +206,7 @@ pub struct Bar {
 
 /// A place on the axis of bars.
 pub struct Mark<'a> {
-    /// From where to where; the same twice for a line.
+    /// Its ends; the same twice for a line.
     pub from: f64,
     /// See `from`.
     pub to: f64,

@@ -47,9 +47,7 @@ pub struct Measurement {
     pub bytes: u64,
     /// Restore: how many ranges were invalidated.
     pub touched: Option<usize>,
-    /// Who.
     pub subject: Subject,
-    /// What.
     pub operation: Operation,
     /// The time.
     pub seconds: Spread,
@@ -73,18 +71,14 @@ pub struct Footprint {
 /// What was left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LeftOut {
-    /// What.
     pub what: String,
-    /// Why.
     pub why: String,
 }
 
 /// A part of the run that is not to be trusted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Doubt {
-    /// Which.
     pub section: Section,
-    /// Why.
     pub why: String,
 }
 
@@ -116,7 +110,6 @@ pub struct Head {
     pub date: String,
     /// The computer.
     pub host: Host,
-    /// How.
     pub parameters: Parameters,
     /// What was to be reached.
     pub targets: Vec<Goal>,

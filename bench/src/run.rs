@@ -33,7 +33,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Compare with an earlier run: FILE is what it printed with --json
+    /// Compare with an earlier run: FILE is its output with --json
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 

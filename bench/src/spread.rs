@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Samples and what is said of them: the median, and the quartiles as its spread. The mean and the
-//! extremes would tell of the machine's other work.
+//! extremes would report the machine's other work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -31,7 +31,7 @@ struct Place {
     arena: Arena,
     rings: std::io::Result<IoUring>,
     samples: Samples,
-    /// Who is not asked again.
+    /// The ways that are not asked again.
     out: Vec<Subject>,
 }
 
@@ -187,8 +187,7 @@ fn lifetime(seat: &mut Seat, ranges: &[vkfd_client::UserptrRange]) -> Result<Tim
     Ok(times)
 }
 
-/// `kernel`: the driver is in a kernel, where registration is compared with what the kernel does by
-/// itself.
+/// `kernel`: the driver is in a kernel, where registration is compared with the kernel's own work.
 fn goals(report: &mut Report, places: &[Place], kernel: bool) {
     let find = |point| places.iter().find(|place| place.shape == Shape::grid(point));
     if let Some(main) = find(MAIN) {

@@ -88,9 +88,9 @@ enum Other {
     /// Move a buffer to a GPU's memory, use it there by CPU and GPU, evict it, fetch it again, and
     /// check which pages moved
     ///
-    /// Exit code: 0 when every check held, also when there was none because this system cannot move
-    /// memory (then it says why, and what to do); 1 when one did not, 2 for wrong usage or a KFD
-    /// that cannot be used.
+    /// Exit code: 0 when every check held, 1 when one did not, 2 for wrong usage or an unusable
+    /// KFD. It is also 0 without checks, on a system that cannot move memory; the report has the
+    /// reason and the remedy.
     Coherent(coherent::CoherentArgs),
 }
 

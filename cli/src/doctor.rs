@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd doctor`: what works on this system, what does not, and what to do about it.
 //!
-//! Mechanism: the questions are asked by the code that needs the answers: the host says what
-//! userfaultfd and the page tables allow, the machine of `vkfd demo` is made, and `vkfd run` runs
-//! this program itself, which looks for a device there. Nothing is changed.
+//! Mechanism: the code that needs the answers asks the questions. The host checks userfaultfd and
+//! the page tables, the machine of `vkfd demo` is made, and `vkfd run` runs a shell that opens
+//! /dev/kfd. Nothing is changed.
 
 mod run;
 mod software;
@@ -51,7 +51,7 @@ struct Check {
     state: State,
     /// What was found.
     found: String,
-    /// What it means for what people do.
+    /// Its consequence for the user.
     means: String,
     /// What to do; empty where nothing has to be.
     advice: String,

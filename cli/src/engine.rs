@@ -21,7 +21,6 @@ const RESULT_BYTES: u64 = 4;
 pub struct Segment {
     /// Its first address.
     pub va: GpuVa,
-    /// Bytes.
     pub bytes: u64,
 }
 
@@ -70,8 +69,8 @@ impl Engine {
         self.results.gpu_va()
     }
 
-    /// Makes the queues anew. After a page fault every queue of the process is told of it, and a
-    /// long kernel of another queue could be taken for the one that stopped.
+    /// Makes the queues anew. After a page fault every queue of the process is notified of it, and
+    /// a long kernel of another queue could be taken for the one that stopped.
     ///
     /// # Errors
     ///
@@ -167,14 +166,13 @@ impl Engine {
 pub struct Comparison {
     /// Results of the CPU.
     pub expected: u64,
-    /// How many of the GPU's are different or missing, or too many.
+    /// Results of the GPU that are different, missing, or too many.
     pub different: u64,
-    /// The first of them: its place, and what CPU and GPU have there.
+    /// The first of them: its place, and the CPU's and the GPU's value there.
     pub first: Option<(u64, Option<u32>, Option<u32>)>,
 }
 
 impl Comparison {
-    /// Compares.
     pub fn new(cpu: &[u32], gpu: &[u32]) -> Self {
         let mut found = Self { expected: cpu.len() as u64, different: 0, first: None };
         for i in 0..cpu.len().max(gpu.len()) {

@@ -104,9 +104,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 /// How a column is aligned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// Text.
     Left,
-    /// Numbers.
     Right,
 }
 

@@ -19,7 +19,6 @@ const _: () = assert!(PAGE == 4096);
 pub struct Range {
     /// Where in the mapping.
     pub offset: u64,
-    /// Bytes.
     pub bytes: u64,
     /// Where in the buffer, as the GPU sees it.
     pub at: u64,

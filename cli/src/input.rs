@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd demo --input DIR`: a data loader's case. Files lie in many separate allocations; all of
-//! them become one GPU range, and one kernel launch computes the CRC-32 of each, over the file's
-//! bytes without the padding of its last page.
+//! `vkfd demo --input DIR`: a data loader's case. Files lie in many separate allocations, and all
+//! of them become one GPU range. One kernel launch computes the CRC-32 of each file's bytes,
+//! without the padding of its last page.
 //!
 //! Limits: symbolic links are not followed. A file that shrinks while it is mapped (`--mmap`) ends
 //! the program, as with any mmap.

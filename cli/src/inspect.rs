@@ -102,7 +102,7 @@ fn show(output: &Output, session: &Session, detail: &Detail) -> Result<()> {
     Ok(())
 }
 
-/// Prints what the driver tells of a client.
+/// Prints what the driver reports a client.
 ///
 /// # Errors
 ///
@@ -428,7 +428,6 @@ impl Pte {
 pub struct Entries {
     /// Pages that have an entry.
     pub pages: u64,
-    /// Fragments.
     pub fragments: u64,
     /// Pages of the largest.
     pub largest: u64,

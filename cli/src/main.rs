@@ -32,6 +32,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
+/// What a thread of the driver's or a GPU's allocates shares no lock with the C library.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<vkfd_rt::heap::Heap> = vkfd_rt::section::Checked(vkfd_rt::heap::Heap);
+
 /// A KFD (AMD's GPU compute driver) for machines without an AMD GPU, with batch registration of
 /// scattered CPU memory.
 ///
@@ -62,24 +66,23 @@ enum Command {
     /// shows what the driver's snapshot queries return. It cannot show other programs' state. With
     /// --device it shows the limits, capabilities and nodes of that KFD as a new process sees them.
     Inspect(Box<inspect::InspectArgs>),
-    /// Measure on this machine what batch registration costs and buys, memory on a GPU,
-    /// computing, or a virtual machine's memory
+    /// Measure batch registration, memory on a GPU, computing, or a virtual machine's memory
     Bench {
         #[command(subcommand)]
         what: Bench,
     },
-    /// Run a program on a virtual machine of GPUs: ROCm programs, unmodified
+    /// Run an unmodified ROCm program on software GPUs
     ///
     /// The program finds /dev/kfd, render nodes and the topology in sysfs. It has to be dynamically
-    /// linked: it is reached by a library that is loaded into it (LD_PRELOAD), and into what it
-    /// runs. Each process has a machine of its own, unless --shared says otherwise.
+    /// linked, because a library is loaded into it (LD_PRELOAD) and into the programs that it runs.
+    /// Each process has GPUs of its own, unless it joins others with --shared.
     ///
     /// The driver's warnings are on stderr, such as a queue that stopped and why; the environment
     /// variable VKFD_LOG set to info or debug shows more, off nothing.
     ///
-    /// Exit code: the program's; 128 and the signal's number if a signal ended it; 125 if this
-    /// command failed, 126 if the program is there and cannot be run, 127 if it is not there, as of
-    /// env and timeout.
+    /// Exit code: the program's, or 128 and the signal's number if a signal ended it. As with env
+    /// and timeout, 125 means that this command failed, 126 that the program cannot be run, 127
+    /// that it does not exist.
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(Box<run::RunArgs>),
     /// Be the virtio-gpu of a virtual machine, whose ROCm stack runs on a machine of GPUs here
@@ -96,7 +99,7 @@ enum Command {
     /// made.
     #[command(after_long_help = VIRTIO_GPU_EXAMPLES)]
     VirtioGpu(Box<virtio_gpu::VirtioGpuArgs>),
-    /// Have one machine for several programs, which join it with `vkfd run --shared NAME`
+    /// Serve one set of GPUs to several programs, which join with `vkfd run --shared NAME`
     ///
     /// All of them see the same GPUs, and can pass memory to each other: HIP's IPC handles,
     /// exported buffers (dma-buf). Each program is a KFD process of its own. Programs of this user
@@ -106,7 +109,7 @@ enum Command {
     /// on the devices fail with ENODEV.
     ///
     /// The machine's socket is NAME.sock in vkfd/ of XDG_RUNTIME_DIR, or in /tmp/vkfd-UID. VKFD_LOG
-    /// set to info or debug tells more on stderr.
+    /// set to info or debug shows more on stderr.
     ///
     /// Exit code: 0 when it was told to end, 2 when the machine cannot be made or the name is
     /// taken.
@@ -118,18 +121,18 @@ enum Command {
     /// take is measured on this machine, on memory of the same shape, or taken from a benchmark's
     /// result.
     ///
-    /// Exit code: 0, also when there is nothing to say.
+    /// Exit code: 0, also without findings.
     Advise(advise::AdviseArgs),
-    /// Say what works on this system, what does not, and what to do about it
+    /// Show what works on this system, what does not, and the remedies
     ///
-    /// It tries `vkfd run`, asks what userfaultfd and the kernel allow, how much memory there is,
-    /// and looks for ROCm's libraries. Nothing is changed.
+    /// It tries `vkfd run`, checks userfaultfd, the kernel and free memory, and looks for ROCm's
+    /// libraries. It changes nothing.
     ///
     /// Exit code: 0 when `vkfd run` works, 1 when it does not.
     Doctor(doctor::DoctorArgs),
-    /// List what GPUs can be, and machines by name
+    /// List the GPU types, and machines by name
     Targets(targets::TargetsArgs),
-    /// Show what is in a code object: kernels, their descriptors, their instructions
+    /// Show the contents of a code object: kernels, their descriptors, their instructions
     ///
     /// FILE is a code object for AMD GPUs, or a program or bundle with some in it. Known are
     /// gfx900, gfx90a, gfx942, gfx1030 and gfx1100.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd man`: the manual, made from what the command line says of itself.
+//! `vkfd man`: the manual, made from the command line's own help.
 
 use std::fs;
 use std::io::{self, Write};

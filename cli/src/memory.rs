@@ -14,10 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vkfd_client::CpuVa;
 
-/// Where the next mapping goes: well below where the kernel puts mappings by itself, each at an
-/// address of its own, so that a hole made there is not filled by somebody else's mapping before
-/// this program maps it again. A hint only: where such an address does not exist, the kernel
-/// chooses.
+/// Where the next mapping goes: well below the kernel's own choices, each at an address of its own.
+/// So no other mapping fills a hole there before this program maps it again. A hint only: where
+/// such an address does not exist, the kernel chooses.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000_0000_0000);
 
 /// Kept free behind each mapping, and what mappings are aligned to.
@@ -62,9 +61,8 @@ pub fn require(bytes: u64) -> anyhow::Result<()> {
 }
 
 impl Mapping {
-    /// Private memory. It costs only what is touched: pages of 4 KiB, whatever the system's policy
-    /// for huge pages, so that the untouched gaps of a scattered buffer stay free and results are
-    /// comparable.
+    /// Private memory. It costs only touched pages, of 4 KiB under any policy for huge pages. So
+    /// the untouched gaps of a scattered buffer stay free, and results are comparable.
     ///
     /// # Errors
     ///

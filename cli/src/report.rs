@@ -2,9 +2,9 @@
 //! What a command reports: steps with their checks, as text while they happen or as one JSON
 //! document at the end.
 //!
-//! A step is what was done, the checks made on it, and numbers. It is `ok` when all its checks
-//! held, `FAILED` when one did not or it could not be finished, and `skipped` with a reason when
-//! this system cannot do or show it.
+//! A step has a description, checks, and numbers. It is `ok` when all its checks held, `FAILED`
+//! when one did not or it could not be finished, and `skipped` with a reason when this system
+//! cannot do or show it.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::LazyLock;
@@ -157,7 +157,7 @@ impl Step {
         self
     }
 
-    /// Shows the driver's counters that tell of changed mappings, before and after.
+    /// Shows the driver's counters that report changed mappings, before and after.
     pub fn counters(&mut self, before: &ProcessInfo, after: &ProcessInfo) -> &mut Self {
         let mut rows = vec![
             ("invalidations", before.invalidations, after.invalidations),

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd run -- PROGRAM ARGUMENTS`: a program on a machine of its own.
 //!
-//! Mechanism: a private directory with what KFD and DRM show in `/sys`, `/dev` and `/proc`; then
+//! Mechanism: a private directory with KFD's and DRM's files in `/sys`, `/dev` and `/proc`; then
 //! the program, with the library that leads these paths there and has the machine (the crate
 //! `vkfd-preload`). This process waits for it, passes signals on to it, and removes the directory.
 
 mod directory;
 mod forward;
 mod library;
+mod marks;
+mod other_users;
 pub mod preset;
 mod profile;
 mod program;
@@ -22,6 +24,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use vkfd_driver::topology::Model;
 use vkfd_gpu::VRAM_GRANULE;
 use vkfd_host::description::{
     Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
@@ -33,30 +36,31 @@ use vkfd_host::{size, Source, Target};
 use self::directory::PrivateDirectory;
 use self::preset::Preset;
 
-/// Exit codes of `env`, `nohup` and `timeout`: for what is this program's own fault, a program that
-/// cannot be run, and one that is not there.
+/// Exit codes of `env`, `nohup` and `timeout`: for this command's own failure, a program that
+/// cannot be run, and one that does not exist.
 pub const FAILED: u8 = 125;
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 #[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("said").args(["trace", "profile", "fidelity"]).multiple(true)))]
 pub struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
     /// In a virtual machine whose virtio-gpu is `vkfd virtio-gpu`: run on the host's machine
     ///
     /// WHERE is the render node, by default the first that has one behind it, or the socket of
-    /// `vkfd virtio-gpu --loopback`. What the machine is was said there.
+    /// `vkfd virtio-gpu --loopback`. That command has the options for GPUs.
     #[arg(long, value_name = "WHERE", num_args = 0..=1, require_equals = true, conflicts_with_all = OF_THIS_PROCESS)]
     forward: Option<Option<PathBuf>>,
-    /// Run on the machine of `vkfd serve NAME`, with the other programs that do: all see the same
-    /// GPUs
+    /// Run on the GPUs of `vkfd serve NAME`, with the other programs there
     ///
-    /// What the machine is was said there. Memory can be passed between these programs: HIP's IPC
-    /// handles, exported buffers. SVM is not there, nor XNACK.
+    /// That command has the options for GPUs. These programs can pass memory to each other: HIP's
+    /// IPC handles, exported buffers. SVM and XNACK are not offered.
     #[arg(long, value_name = "NAME", conflicts_with = "forward", conflicts_with_all = OF_THIS_PROCESS)]
     shared: Option<String>,
-    /// Afterwards, say what kernels have cost: by time, with waves, instructions and bytes
+    /// At the end, show each kernel's cost: time, waves, instructions and bytes, and which
+    /// instructions the slow reference engine executed, and why
     #[arg(long)]
     profile: bool,
     /// Afterwards, say which instructions executed only approximate hardware's, or are missing
@@ -65,8 +69,8 @@ pub struct RunArgs {
     /// Record every call on the devices in FILE
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Record as JSON, an object a line
-    #[arg(long, requires = "trace")]
+    /// Record as JSON, an object a line; say what `--profile` and `--fidelity` say as one object
+    #[arg(long, requires = "said")]
     json: bool,
     /// The library to load, for tests
     #[arg(long, hide = true)]
@@ -77,8 +81,8 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 9] =
-    ["preset", "gpus", "target", "vram", "svm_vram", "xnack", "threads", "profile", "fidelity"];
+const OF_THIS_PROCESS: [&str; 11] =
+    ["preset", "gpus", "target", "vram", "svm_vram", "xnack", "threads", "cus", "strict", "profile", "fidelity"];
 
 /// What machine to make.
 #[derive(clap::Args)]
@@ -97,8 +101,8 @@ pub struct MachineArgs {
     /// program uses it [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = vram)]
     vram: Option<u64>,
-    /// Of this, what managed memory (SVM) may have: less than a program's data needs makes the data
-    /// come and go, however much its code and its buffers take [default: all]
+    /// The part of this for managed memory (SVM). If it is too small for a program's data, the
+    /// driver evicts data; code and buffers are not affected [default: all]
     #[arg(long, value_name = "SIZE", value_parser = vram)]
     svm_vram: Option<u64>,
     /// GPUs that can retry page faults; the program turns that on
@@ -108,6 +112,14 @@ pub struct MachineArgs {
     /// there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Compute units of each GPU: programs that size their work by them do less of it with few
+    /// [default: as many as the target's product has]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(preset::MOST_UNITS)))]
+    cus: Option<u32>,
+    /// Where hardware does nothing and vkfd would be kinder, end the kernel with a message that
+    /// names it: docs/rocm.md has the list
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Bytes in whole 2 MiB.
@@ -150,15 +162,21 @@ fn check_environment() -> Result<()> {
 
 impl MachineArgs {
     /// The machine in words.
-    pub fn description(&self) -> Description {
+    pub fn description(&self) -> Result<Description> {
         let mut machine = self.preset.as_ref().map_or_else(Description::default, |preset| preset.machine);
         machine.gpus = self.gpus.unwrap_or(machine.gpus);
         machine.target = self.target.unwrap_or(machine.target);
         machine.vram = self.vram.unwrap_or(machine.vram);
         machine.svm_vram = self.svm_vram.or(machine.svm_vram);
         machine.xnack |= self.xnack;
+        machine.strict |= self.strict;
         machine.threads = self.threads.map_or(machine.threads, usize::from);
-        machine
+        machine.shape.units = self.cus.or(machine.shape.units);
+        if let Some(units) = machine.shape.units {
+            let most = Model::of(machine.target.version()).units;
+            ensure!(units <= most, "{units} compute units: {} has {most}", machine.target);
+        }
+        Ok(machine)
     }
 }
 
@@ -199,11 +217,16 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         (Some(place), None) => Some(forward::find(place.as_deref())?),
         (None, None) => None,
     };
-    let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| *machine);
+    let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| Ok(*machine))?;
     check_environment()?;
+    let size_signal = wait::ignore_size_signal();
     let directory = PrivateDirectory::new()?;
-    let library = library::find(args.preload.as_deref(), directory.path())?;
-    tree::write(directory.path(), &machine, forward.is_none()).context("cannot write the machine's files")?;
+    let write = || tree::write(directory.path(), &machine, forward.is_none());
+    let (library, written) =
+        other_users::readable(|| (library::find(args.preload.as_deref(), directory.path()), write()));
+    written.context("cannot write the machine's files")?;
+    let library = library?;
+    marks::prepare(directory.path()).context("cannot prepare the private directory")?;
     let mut command = Command::new(program);
     command.arg0(name).args(arguments);
     let mut before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
@@ -229,11 +252,11 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
     let costs = profile::directory(directory.path());
     command.env_remove(PROFILE_VARIABLE);
     if args.profile || args.fidelity {
-        std::fs::create_dir(&costs).context("cannot make the profile's directory")?;
+        profile::make(&costs).context("cannot make the profile's directory")?;
         command.env(PROFILE_VARIABLE, &costs);
     }
-    let code = wait::run(command).with_context(|| format!("cannot run {}", program.display()))?;
-    let has = |mark: &str| directory.path().join(mark).exists();
+    let code = wait::run(command, size_signal).with_context(|| format!("cannot run {}", program.display()))?;
+    let has = |mark: &str| marks::has(directory.path(), mark);
     let name = name.to_string_lossy();
     if !has(USED_FILE) {
         eprintln!("vkfd: {name} opened no device and read nothing of the machine's");
@@ -245,10 +268,13 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
     }
     if args.profile || args.fidelity {
         let report = profile::read(&costs).context("cannot read what the kernels have cost")?;
-        if args.profile {
+        if args.json {
+            eprintln!("{}", profile::document(&report, args.profile, args.fidelity));
+        }
+        if args.profile && !args.json {
             eprint!("{}", profile::kernels(&report));
         }
-        if args.fidelity {
+        if args.fidelity && !args.json {
             eprint!("{}", profile::fidelity(&report));
         }
     }

@@ -28,7 +28,6 @@ pub const DEFAULT: &str = "aged-4k-256M";
 pub struct Piece {
     /// Guest-physical address.
     pub start: u64,
-    /// Bytes.
     pub bytes: u64,
 }
 

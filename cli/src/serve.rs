@@ -18,7 +18,7 @@ use vkfd_virtio_gpu::serve::Host;
 
 use self::place::Place;
 use crate::log;
-use crate::run::MachineArgs;
+use crate::run::{granules, MachineArgs};
 
 #[derive(clap::Args)]
 pub struct ServeArgs {
@@ -27,6 +27,11 @@ pub struct ServeArgs {
     name: String,
     #[command(flatten)]
     machine: MachineArgs,
+    /// Most system memory that the machine gives all programs together. Without it: what KFD allows
+    /// on this computer, all RAM but 1/64 of it and 1.5 GiB. Memory of the programs' own that they
+    /// register does not count
+    #[arg(long, value_name = "SIZE", value_parser = granules)]
+    gtt: Option<u64>,
 }
 
 const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
@@ -51,12 +56,27 @@ fn signals() -> io::Result<OwnedFd> {
     }
 }
 
+/// As many descriptors as this process may have at all: each program takes some, and each buffer
+/// that has a file.
+fn more_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: reads and writes the local structure.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
 pub fn run(args: &ServeArgs) -> Result<ExitCode> {
     log::start(LevelFilter::WARN);
     let stop = signals().context("signals")?;
+    more_descriptors();
     let place = Place::take(&args.name)?;
-    let machine = args.machine.description();
-    let host = Host::new(Options { machine, ..Options::default() }).context("the machine cannot be made")?;
+    let machine = args.machine.description()?;
+    let host =
+        Host::new(Options { machine, gtt: args.gtt, ..Options::default() }).context("the machine cannot be made")?;
     let (gpus, plural) = (machine.gpus, if machine.gpus == 1 { "" } else { "s" });
     println!(
         "{}: {gpus} {} GPU{plural} with {} each. Programs join with: vkfd run --shared {} -- PROGRAM",

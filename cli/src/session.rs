@@ -107,7 +107,7 @@ impl Session {
         Ok(Self { client, machine, xnack: args.xnack })
     }
 
-    /// What the driver hears of changed mappings: all, if it is a kernel's.
+    /// What the driver learns of changed mappings: all, if it is a kernel's.
     pub fn hears(&self) -> Capabilities {
         match &self.machine {
             Some(machine) => machine.capabilities(),
@@ -125,7 +125,7 @@ impl Session {
         }
     }
 
-    /// Where it hears of them from.
+    /// Where it learns of them from.
     pub fn source(&self) -> String {
         match &self.machine {
             Some(machine) => machine.memory().source().to_string(),

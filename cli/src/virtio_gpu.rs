@@ -31,11 +31,16 @@ pub struct VirtioGpuArgs {
     /// uses it
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = granules)]
     window: u64,
+    /// Most system memory that the host gives the guest beyond the window. Without it: as much as
+    /// the guest has memory of its own, and at most a quarter of the host's. Memory of the guest's
+    /// own that its programs register does not count
+    #[arg(long, value_name = "SIZE", value_parser = granules)]
+    gtt: Option<u64>,
     /// End when the VMM disconnects. Otherwise wait for the next one, which finds a fresh machine
     #[arg(long)]
     once: bool,
     /// Break the device on purpose, to see that a test notices
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     #[arg(long, value_name = "NAMES", value_parser = sabotage, default_value = "", hide_default_value = true)]
     sabotage: Switches,
 }
@@ -53,14 +58,14 @@ enum Register {
 impl VirtioGpuArgs {
     /// What is broken: nothing, in a build that cannot be.
     fn sabotage(&self) -> Switches {
-        #[cfg(feature = "sabotage")]
+        #[cfg(debug_assertions)]
         return self.sabotage;
-        #[cfg(not(feature = "sabotage"))]
+        #[cfg(not(debug_assertions))]
         Switches::NONE
     }
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 fn sabotage(text: &str) -> Result<Switches, String> {
     vkfd_sabotage::parse(text, &[vkfd_sabotage::Part::VirtioGpu], |_, _| None).map_err(|bad| bad.to_string())
 }
@@ -68,8 +73,9 @@ fn sabotage(text: &str) -> Result<Switches, String> {
 pub fn run(args: &VirtioGpuArgs) -> anyhow::Result<ExitCode> {
     log::start(LevelFilter::INFO);
     let options = Options {
-        machine: args.machine.description(),
+        machine: args.machine.description()?,
         window: args.window,
+        gtt: args.gtt,
         method: match args.register {
             Register::Batch => Method::Batch,
             Register::PerRange => Method::PerRange,

@@ -36,8 +36,8 @@ fn the_demo_holds_on_the_smallest_list() {
     assert_eq!(ways, ["batch", "per-range", "contiguous"]);
 }
 
-/// What the driver is told of is seen in its counters; what it is not told of is skipped with a
-/// reason.
+/// What the driver is notified of is seen in its counters; what it is not notified of is skipped
+/// with a reason.
 #[test]
 fn changes_are_counted_or_skipped() {
     let run = vkfd(&["demo", "--list", "fresh-64M", "--rounds", "0", "--json", "--seed", "9"]);
@@ -305,7 +305,7 @@ fn nothing_but_empty_files_is_fine() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_1_unless_skipped() {
-    // Its size is said to be a page, and reading ends long before: for root, too, who may open
+    // Its size is said to be a page, and reading ends long before: also for root, which may open
     // everything.
     let short = "/sys/kernel/uevent_seqnum";
     let run = vkfd(&["demo", "--json", "--input", short]);

@@ -20,7 +20,7 @@ fn map(at: u64, bytes: usize) -> u64 {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let fixed = if at == 0 { 0 } else { libc::MAP_FIXED };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
-    // SAFETY: a new mapping, or one over a page of this program's that nothing has a reference to.
+    // SAFETY: a new mapping, or one over a page of this program that nothing has a reference to.
     let mapped = unsafe { libc::mmap(at as *mut _, bytes, protection, flags, -1, 0) };
     assert_ne!(mapped, libc::MAP_FAILED, "mmap");
     mapped as u64

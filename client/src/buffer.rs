@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A contiguous range of GPU memory: VRAM, GTT, or CPU memory registered in place.
 //!
-//! Mechanism: one reserved address range and the buffer objects (BOs) that fill it from its start
-//! without a gap: one, or one for each CPU range where the driver has no batch form. Mapping and
-//! unmapping act on all of them and on all GPUs of the set, or on none.
+//! Mechanism: one reserved address range, and the buffer objects (BOs) that fill it from its start
+//! without a gap. There is one object, or one for each CPU range if the driver has no batch form.
+//! Mapping and unmapping act on all of them and on all GPUs of the set, or on none.
 //!
 //! Lock: `mapped` (the GPUs that the buffer is mapped on) is held during MAP and UNMAP, so that two
 //! threads cannot interleave them.
@@ -372,7 +372,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// The first error. What could be freed is; the addresses of what could not be are not used
+    /// The first error. All objects that can be freed are; the addresses of the others are not used
     /// again.
     pub fn free(mut self) -> Result {
         self.release()

@@ -2,9 +2,9 @@
 //! What the driver can do, asked before anything depends on it.
 //!
 //! Mechanism: vkfd's query command 0xe0. It is safe to send to any KFD: upstream's table ends at
-//! 0x28 and AMD's own below 0x90, and numbers past the table are refused with ENOTTY. The batch
-//! commands themselves are never sent to find out: v2's number is the profiler's in Linux 7.3, and
-//! a kernel that does not know the flag of v3 maps the wrong memory without an error.
+//! 0x28 and AMD's own below 0x90, and numbers past the table are refused with ENOTTY. The library
+//! never sends the batch commands themselves to find out. v2's number is the profiler's in Linux
+//! 7.3. A kernel that does not know v3's flag maps the wrong memory without an error.
 
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd::{self, CapsArgs};

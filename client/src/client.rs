@@ -38,7 +38,7 @@ pub enum GpuSet {
     /// All GPUs of the client.
     #[default]
     All,
-    /// These.
+    /// Only the GPUs in this list.
     Only(Vec<GpuId>),
 }
 
@@ -190,8 +190,8 @@ impl Client {
     ///
     /// # Safety
     ///
-    /// `arg` is the argument that `command` declares (at least as large), its pointers are valid
-    /// for what the call does, and the call takes nothing away that buffers or queues of this
+    /// `arg` is the argument that `command` declares (at least as large), and its pointers are
+    /// valid for the call's accesses. The call removes nothing that buffers or queues of this
     /// client use.
     pub unsafe fn raw_ioctl<T: Pod>(&self, command: Command, arg: &mut T) -> std::result::Result<(), Errno> {
         send(&*self.0.transport, command, arg)
@@ -293,7 +293,7 @@ impl Client {
         }
     }
 
-    /// The doorbell pages of a GPU, mapped at first use. `offset` is what CREATE_QUEUE returned.
+    /// The doorbell pages of a GPU, mapped at first use. `offset` comes from CREATE_QUEUE.
     pub(crate) fn doorbells(&self, gpu: GpuId, offset: u64) -> Result<Arc<Doorbells>> {
         let mut all = self.0.doorbells.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(doorbells) = all.iter().find(|d| d.serves(gpu, offset)) {

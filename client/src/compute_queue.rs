@@ -43,9 +43,8 @@ pub struct Launch<'a> {
 /// queues.
 ///
 /// A queue that met an error (a page fault, an instruction that the GPU does not execute) has
-/// stopped for good: everything that was submitted to it fails, and so does everything that is
-/// submitted later. Drop it, mend what was wrong, and make a new one; other queues and all buffers
-/// are as they were. `examples/recover.rs` does this.
+/// stopped for good. All earlier and later submissions to it fail. Drop it, fix the error, and make
+/// a new one; other queues and all buffers are as they were. `examples/recover.rs` does this.
 pub struct ComputeQueue {
     queue: Queue,
     args: Buffer,

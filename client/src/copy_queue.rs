@@ -99,7 +99,7 @@ impl CopyQueue {
     /// # Errors
     ///
     /// When the queue has stopped on an error, or [`ClientError::Timeout`] when the ring stays
-    /// full; what was added is dropped then, and what of it has run is not known.
+    /// full; the added work is dropped then, and may have run in part.
     pub fn submit(&mut self) -> Result<Fence> {
         self.queue.timeline.check()?;
         let pending = std::mem::take(&mut self.pending);

@@ -36,7 +36,7 @@ impl DevKfd {
         Ok(Self { kfd, nodes, render: Mutex::new(Vec::new()) })
     }
 
-    /// Opens the KFD at `path` as a process of the driver's of its own. [`DevKfd::open`] gives that
+    /// Opens the KFD at `path` as a driver process of its own. [`DevKfd::open`] gives that
     /// of the address space, however often it is opened.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Transport for DevKfd {
         };
         // KFD's offsets use bit 63; off_t has the same bits.
         let offset = libc::off_t::from_ne_bytes(offset.to_ne_bytes());
-        // SAFETY: the descriptor is open; the caller answers for what was mapped at `addr`.
+        // SAFETY: the descriptor is open; the caller answers for the mapping at `addr`.
         let at = unsafe { libc::mmap(addr, len, prot, flags, fd, offset) };
         if at == libc::MAP_FAILED {
             return Err(Errno::last());

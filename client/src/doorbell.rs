@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Doorbells: the registers by which a queue's write pointer reaches the GPU.
 //!
-//! Mechanism: CREATE_QUEUE returns an mmap offset whose low bits are the doorbell's place in the
-//! process's two doorbell pages (since gfx9 the driver encodes it so; before, the offset was the
-//! pages' alone). The pages are mapped once for each GPU.
+//! Mechanism: CREATE_QUEUE returns an mmap offset. Since gfx9, its low bits are the doorbell's
+//! place in the process's two doorbell pages; before, the offset was the pages' alone. The pages
+//! are mapped once for each GPU.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};

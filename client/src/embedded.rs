@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use vkfd_driver::gpu::Gpu;
 pub use vkfd_driver::options::Options as DriverOptions;
+use vkfd_host::device::HostGpu;
 use vkfd_host::KfdFile;
-pub use vkfd_host::{Machine, MachineOptions, Source, Target};
+pub use vkfd_host::{Confined, Machine, MachineOptions, Source, Target};
 
 use crate::address::GpuId;
 use crate::client::Client;
@@ -28,8 +29,22 @@ impl Embedded {
     ///
     /// What the driver returned.
     pub fn open(machine: &Machine) -> Result<Self, ClientError> {
-        let file = machine.open().map_err(|errno| ClientError::Call { call: "open", errno: Errno(errno) })?;
-        Ok(Self { file, nodes: topology(machine) })
+        Self::of(machine.open(), machine.gpus())
+    }
+
+    /// Opens the device for a client of another memory: its process has what it was granted, and
+    /// nothing else of this process.
+    ///
+    /// # Errors
+    ///
+    /// What the driver returned.
+    pub fn open_confined(machine: &Confined) -> Result<Self, ClientError> {
+        Self::of(machine.open(), machine.gpus())
+    }
+
+    fn of(opened: Result<KfdFile, c_int>, gpus: &[Arc<HostGpu>]) -> Result<Self, ClientError> {
+        let file = opened.map_err(|errno| ClientError::Call { call: "open", errno: Errno(errno) })?;
+        Ok(Self { file, nodes: topology(gpus) })
     }
 
     /// The open file, to inspect it.
@@ -63,14 +78,14 @@ impl Client {
 }
 
 /// A CPU node and one for each GPU. There is no save area: the GPUs have no waves.
-fn topology(machine: &Machine) -> Vec<Node> {
+fn topology(gpus: &[Arc<HostGpu>]) -> Vec<Node> {
     let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
     // SAFETY: sysconf has no preconditions.
     let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     let bytes = |n| u64::try_from(n).unwrap_or(0);
     let memory_bytes = bytes(pages).saturating_mul(bytes(page));
     let mut nodes = vec![Node { number: 0, cpu_cores: cores, memory_bytes, gpu: None }];
-    for (number, gpu) in (1..).zip(machine.gpus()) {
+    for (number, gpu) in (1..).zip(gpus) {
         let properties = gpu.properties();
         let version = properties.gfx_target_version;
         let info = GpuInfo {

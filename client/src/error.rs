@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a call of this library fails with.
 //!
-//! A KFD answers with an error number alone. [`ClientError`] adds which call it was, and where a
-//! list of ranges was passed, which range and what to do: from the driver's own record if it keeps
-//! one (vkfd), else from checks made before the call.
+//! A KFD answers with an error number alone. [`ClientError`] adds the call, and for a list of
+//! ranges the range at fault and the remedy. They come from the driver's own record if it keeps one
+//! (vkfd), else from checks before the call.
 
 use std::fmt;
 
@@ -141,7 +141,7 @@ pub struct RangeError {
     pub start: CpuVa,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Why.
+    /// The reason of the error.
     pub fault: RangeFault,
     /// What the call returned, or would have returned where the check was made before it.
     pub errno: Errno,
@@ -163,7 +163,7 @@ pub enum ClientError {
     Open {
         /// Which file.
         path: String,
-        /// Why.
+        /// The system's error.
         errno: Errno,
     },
     /// A system call or ioctl failed.
@@ -171,7 +171,7 @@ pub enum ClientError {
     Call {
         /// The ioctl's or system call's name.
         call: &'static str,
-        /// Why.
+        /// Its error.
         errno: Errno,
     },
     /// As [`ClientError::Call`], and the driver said why.

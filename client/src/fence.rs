@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Waiting for a queue's work.
 //!
-//! Mechanism: a queue runs in order and counts what it has finished in memory (its timeline): an
-//! SDMA queue writes the low 32 bits of the submission's number, an AQL queue decrements one signal
-//! a packet. A fence is a number on it. A waiter looks at the count for [`SPIN`], then sleeps in
-//! WAIT_EVENTS on the queue's signal event and on its events for memory and hardware exceptions, in
-//! slices of at most [`SLICE`]: an event that resets itself can be taken by another waiter.
+//! Mechanism: a queue runs in order and counts its finished work in memory (its timeline). An SDMA
+//! queue writes the low 32 bits of the submission's number; an AQL queue decrements one signal for
+//! each packet. A fence is a number on the timeline. A waiter polls the count for [`SPIN`], then
+//! sleeps in WAIT_EVENTS. It waits for the queue's signal event and its events for memory and
+//! hardware exceptions. A slice is at most [`SLICE`], because another waiter can take an event that
+//! resets itself.
 //!
-//! Faults: the driver tells every event of a process of a page fault on a GPU, not whose queue it
-//! was. vkfd is asked which queue has stopped and why. Elsewhere a queue counts as stopped when,
-//! after a fault, it neither finishes work nor reads packets for [`GRACE`]; a kernel that runs for
-//! longer than that beside a queue that faulted is taken for stopped, too. A stopped queue stays
-//! failed.
+//! Faults: the driver reports a page fault on a GPU to every event of the process, without the
+//! queue. vkfd answers which queue has stopped and why. On another driver, a queue counts as
+//! stopped when, after a fault, it neither finishes work nor reads packets for [`GRACE`]. A kernel
+//! that runs for longer than that beside a faulting queue counts as stopped, too. A stopped queue
+//! stays failed.
 //!
 //! Limits: a dropped queue never finishes what it had not; waiting for that fails.
 
@@ -132,7 +133,7 @@ impl Timeline {
         self.control.gpu_va().offset(WRITE_POINTER)
     }
 
-    /// Where an SDMA queue writes the number of what it finished.
+    /// The address to which an SDMA queue writes the number of its last finished submission.
     pub(crate) fn fence_va(&self) -> GpuVa {
         self.control.gpu_va().offset(FENCE)
     }

@@ -115,7 +115,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Tells the GPU of what was put: the write pointer in memory, and the doorbell.
+    /// Announces new packets to the GPU: the write pointer in memory, and the doorbell.
     pub(crate) fn ring_doorbell(&self, write_pointer: u64, doorbell: u64) -> Result {
         self.timeline.set_write_pointer(write_pointer)?;
         self.doorbells.ring(self.doorbell, doorbell);

@@ -2,8 +2,8 @@
 //! Lists of CPU ranges in the forms that programs already have.
 //!
 //! `struct iovec`, libhsakmt's `HsaMemoryRange`, [`std::io::IoSliceMut`] and KFD's userptr range
-//! are the same 16 bytes on 64-bit Linux (an address, then a size), so a list is passed to the
-//! driver where it lies, without a copy.
+//! are the same 16 bytes on 64-bit Linux: an address, then a size. So the driver gets a list in
+//! place, without a copy.
 
 use std::ffi::c_void;
 use std::io::IoSliceMut;
@@ -49,8 +49,8 @@ macro_rules! same_layout {
         impl AsRanges for [$type] {
             fn as_ranges(&self) -> &[UserptrRange] {
                 // SAFETY: the assertions above show that size, alignment and the fields' offsets
-                // are those of `UserptrRange`, for which every bit pattern is valid; `IoSliceMut`
-                // is documented to have the layout of `iovec`.
+                // are those of `UserptrRange`. Every bit pattern of it is valid. `IoSliceMut` is
+                // documented to have the layout of `iovec`.
                 unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len()) }
             }
         }

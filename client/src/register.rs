@@ -104,10 +104,10 @@ impl Client {
     ///
     /// # Safety
     ///
-    /// Until the buffer is gone, its GPUs may read the memory at any time and, unless it is
-    /// registered read-only, write it: whenever work that touches it is submitted, there is no Rust
-    /// reference to the memory, and other threads access it only by atomic or volatile operations
-    /// or not at all. Memory that is mapped at the same addresses later counts too.
+    /// Until the buffer is gone, its GPUs may read the memory at any time, and write it unless it
+    /// is registered read-only. While submitted work touches the memory, no Rust reference to it
+    /// exists. Other threads access it only by atomic or volatile operations or not at all. Memory
+    /// that is mapped at the same addresses later counts too.
     pub unsafe fn register_ranges<R: AsRanges + ?Sized>(
         &self,
         ranges: &R,

@@ -18,8 +18,8 @@ pub(crate) struct Ring {
     written: u64,
 }
 
-// SAFETY: the ring is the only writer of its memory, which whoever made it keeps mapped; access is
-// by atomic stores.
+// SAFETY: the ring is the only writer of its memory, which its creator keeps mapped;
+// access is by atomic stores.
 unsafe impl Send for Ring {}
 
 impl Ring {

@@ -57,8 +57,8 @@ pub enum SvmAccess {
     Migrate,
 }
 
-/// An attribute of SVM memory, for [`Client::svm_set`]: who may use it, where it should be, or
-/// where it is to go now.
+/// An attribute of SVM memory, for [`Client::svm_set`]: its users, its preferred place, or its next
+/// place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SvmSet {
     /// Where it should be when a GPU faults on it.
@@ -112,9 +112,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// EFAULT where nothing is mapped, EADDRINUSE where the addresses are registered or a buffer's
-    /// on the GPU, EINVAL for an unknown GPU; and what mapping and moving failed with, after which
-    /// the attributes hold all the same.
+    /// EFAULT if nothing is mapped, EADDRINUSE if the addresses are registered or a buffer's on the
+    /// GPU, EINVAL for an unknown GPU. Errors of mapping and moving are returned, too; the
+    /// attributes hold all the same.
     ///
     /// # Safety
     ///
@@ -191,8 +191,8 @@ impl Client {
         let mut words = vec![memory.start, memory.size, u64::from(op) | u64::from(count) << 32];
         words.extend(list.iter().map(|item| u64::from(item.attr_type) | u64::from(item.value) << 32));
         let argument = words.as_mut_ptr().cast::<c_void>();
-        // SAFETY: the argument has the command's size, and no pointers in it; who gives a GPU
-        // access has promised what that needs.
+        // SAFETY: the argument has the command's size, and no pointers in it; the caller that gives
+        // a GPU access has promised that access's conditions.
         let sent = unsafe { self.transport().ioctl(command.0, argument) };
         for (item, word) in list.iter_mut().zip(&words[3..]) {
             let [low, high] = [word & 0xffff_ffff, word >> 32];

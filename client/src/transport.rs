@@ -30,7 +30,7 @@ pub trait Transport: Send + Sync {
     /// # Safety
     ///
     /// `arg` points to the argument that `command` declares, and the pointers in it are valid for
-    /// what the call does with them.
+    /// the call's accesses.
     unsafe fn ioctl(&self, command: u32, arg: *mut c_void) -> Result<(), Errno>;
 
     /// `mmap` on one of the files.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! GPU address space, reserved in the CPU's.
 //!
-//! Mechanism: the GPU's aperture covers the CPU's user addresses, so a range that `mmap` reserves
-//! here (no access, no memory) is free on the GPU too, no other allocator of the process hands it
-//! out, and VRAM or GTT can be CPU-mapped at its GPU address, as libhsakmt does. Reservations merge
+//! Mechanism: the GPU's aperture covers the CPU's user addresses. So a range that `mmap` reserves
+//! here (no access, no memory) is free on the GPU too, and no other allocator of the process hands
+//! it out. VRAM or GTT can be CPU-mapped at its GPU address, as libhsakmt does. Reservations merge
 //! in the kernel, so they hardly count towards `vm.max_map_count`.
 //!
 //! Limits: CPU and GPU pages are 4 KiB. A GPU whose aperture does not cover the addresses that
@@ -42,7 +42,7 @@ pub struct Reservation {
     owned: bool,
 }
 
-// SAFETY: the reservation owns its addresses; it makes no reference to what is mapped there.
+// SAFETY: the reservation owns its addresses; it makes no reference to the memory there.
 unsafe impl Send for Reservation {}
 // SAFETY: as above; all methods that take `&self` only read the two fields.
 unsafe impl Sync for Reservation {}
@@ -115,9 +115,9 @@ impl Reservation {
         }
     }
 
-    /// Something was to be mapped over all of it, and that failed. The kernel may have unmapped
-    /// what was there before, so that the addresses may be another thread's by now: they are taken
-    /// again, or, where anything is mapped, left alone for good.
+    /// A mapping over all of it failed. The kernel may have unmapped the reservation, and the
+    /// addresses may be another thread's by now. They are reserved again, or, if anything is mapped
+    /// there, left alone for good.
     pub(crate) fn doubt(&mut self) {
         if !self.owned {
             return;
@@ -166,8 +166,8 @@ impl Drop for Reservation {
 
 fn release(at: *mut c_void, bytes: u64) {
     if bytes > 0 {
-        // SAFETY: the caller owns these pages (a part of its own reservation that nobody was told
-        // of, or the whole of it at the end of its life).
+        // SAFETY: the caller owns these pages (a part of its own reservation that no other
+        // code knows, or the whole of it at the end of its life).
         let failed = unsafe { libc::munmap(at, index(bytes)) } != 0;
         if failed {
             tracing::warn!("munmap of {bytes:#x} reserved bytes at {at:p}: {}", Errno::last());

@@ -17,7 +17,7 @@ const BYTES: usize = 4096;
 /// before is gone then.
 struct LeavesGaps {
     kfd: Embedded,
-    /// Something else of the program's gets the addresses at once.
+    /// Another part of the program gets the addresses at once.
     taken: AtomicBool,
     gap: AtomicUsize,
 }
@@ -41,7 +41,7 @@ impl Transport for LeavesGaps {
             // SAFETY: forwarded to the caller.
             return unsafe { self.kfd.mmap(what, addr, len, prot, flags, offset) };
         }
-        // SAFETY: what is at `addr` belongs to the caller, who gives it away.
+        // SAFETY: the mapping at `addr` belongs to the caller, which gives it away.
         assert_eq!(unsafe { libc::munmap(addr, len) }, 0);
         self.gap.store(addr.expose_provenance(), SeqCst);
         if self.taken.load(SeqCst) {

@@ -10,6 +10,10 @@ use vkfd_client::{
     Machine, MachineOptions, RangeFault, RegisterOptions, Strategy, SvmAccess, SvmSet, UserptrRange,
 };
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 const PAGE: u64 = 4096;
 /// Longer than anything takes; a test that waits so long has failed.
 const LONG: Duration = Duration::from_secs(60);

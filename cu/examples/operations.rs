@@ -158,7 +158,7 @@ fn print(classes: &BTreeMap<Op, &str>, cells: &BTreeMap<(Op, Target), Cell>, rea
     println!("# Operations");
     println!();
     println!(
-        "Which operation of which target the software GPU executes. Made by\n`cargo xtask operations`; do not edit."
+        "The operations that the software GPU executes, by target.\nMade by `cargo xtask operations`; do not edit."
     );
     println!();
     println!("| word | meaning |\n| --- | --- |");
@@ -170,7 +170,7 @@ fn print(classes: &BTreeMap<Op, &str>, cells: &BTreeMap<(Op, Target), Cell>, rea
     println!("| refused | the queue stops with the operation's name |");
     println!("| (nothing) | the target does not have it |");
     println!();
-    println!("What the fast engine finds hard in an operand (NaNs, an unusual MODE) it gives to the\nreference engine. The table is of a processor with AVX2.");
+    println!("The fast engine gives hard operands (NaNs, an unusual MODE) to the reference engine. The tables\nare for a processor with AVX2. They leave out operations that are fast on each target that has them.");
     println!();
     println!("## In numbers\n");
     let heads: Vec<&str> = Target::ALL.iter().map(|target| target.name()).collect();
@@ -198,11 +198,21 @@ fn print(classes: &BTreeMap<Op, &str>, cells: &BTreeMap<(Op, Target), Cell>, rea
         println!("| {class} | {} |", counts.join(" | "));
     }
     for class in CLASSES {
+        let marks = |op: Op| Target::ALL.map(|target| cells.get(&(op, target)).map_or(String::new(), Cell::mark));
+        let all_are = |op: Op, word: &str| marks(op).iter().all(|mark| mark.is_empty() || mark == word);
+        let here = || classes.iter().filter(|(_, here)| **here == class).map(|(op, _)| *op);
+        let shown: Vec<Op> = here().filter(|op| !all_are(*op, "fast")).collect();
+        if shown.is_empty() {
+            continue;
+        }
         println!("\n## {class}\n");
+        if shown.iter().all(|op| all_are(*op, "refused")) {
+            println!("All are refused.");
+            continue;
+        }
         println!("| | {} |\n| --- |{}", heads.join(" | "), " --- |".repeat(heads.len()));
-        for (op, _) in classes.iter().filter(|(_, here)| **here == class) {
-            let marks = Target::ALL.map(|target| cells.get(&(*op, target)).map_or(String::new(), Cell::mark));
-            println!("| {} | {} |", op.name(), marks.join(" | ").replace('*', "\\*"));
+        for op in shown {
+            println!("| {} | {} |", op.name(), marks(op).join(" | ").replace('*', "\\*"));
         }
     }
     println!("\n## Why results are approximate\n");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What an instruction costs in the two engines: a loop of each on one wave. For who works on the
-//! fast engine.
+//! What an instruction costs in the two engines: a loop of each on one wave. For work on the fast
+//! engine.
 //!
 //! `cargo run --release -p vkfd-cu --example speed [NAME]`
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "figures")]
 
 use std::time::Instant;
 use vkfd_cu::fast::Engine;
-use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Row, Wave};
+use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Wave};
 use vkfd_isa::{Operand, Target};
 
 const CODE: u64 = 0x10_0000;
@@ -159,8 +159,11 @@ fn main() {
         }
         let mut world = Flat::new(CODE, 512);
         world.write_words(CODE, &rounds_of(code, *times));
-        let mut group =
-            Group { lds: vec![0; 4096], apertures: Apertures { shared: 1 << 16, private: 2 << 16 }, unit: 0 };
+        let mut group = Group {
+            lds: vec![0; 4096],
+            apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+            place: Place::default(),
+        };
         let mut engine = Engine::new(*target);
         let mut best = [f64::INFINITY; 2];
         for _ in 0..15 {

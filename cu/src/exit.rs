@@ -17,7 +17,7 @@ pub struct Miss {
     pub reason: u32,
 }
 
-/// The queue is being removed, or a fault has ended it; whoever said so knows more.
+/// The queue is being removed, or a fault has ended it; the world knows the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop;
 
@@ -33,6 +33,14 @@ pub enum Refusal {
     Unsupported(Op),
     /// A register beyond what the wave has.
     Register,
+    /// An atomic operation on floating-point numbers in the host's memory, of which hardware does
+    /// nothing; only in a world that is strict.
+    HostAtomic {
+        /// The operation.
+        op: Op,
+        /// The address.
+        va: u64,
+    },
     /// A FLAT access outside of every aperture's size, an LDS address that is not aligned where it
     /// must be.
     Aperture {
@@ -60,6 +68,12 @@ pub enum Exit {
     Trap(u8),
     /// `s_sendmsg MSG_INTERRUPT`, with M0.
     Interrupt(u32),
+    /// Code is to be decoded first, which allocates, outside of the gate; see
+    /// [`Engine::decode`](crate::launch::Engine::decode).
+    Decode {
+        /// Instructions that have run before.
+        done: u32,
+    },
     /// Not executable.
     Refused(Refusal),
 }

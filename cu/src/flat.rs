@@ -16,7 +16,6 @@ const PAGE: usize = 4096;
 /// What a page allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// Everything.
     All,
     /// Reads and fetches.
     ReadOnly,

@@ -11,6 +11,17 @@ pub struct Apertures {
     pub private: u32,
 }
 
+/// Where a compute unit is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Its shader engine.
+    pub engine: u32,
+    /// Its shader array in the engine.
+    pub array: u32,
+    /// Its number in the array.
+    pub unit: u32,
+}
+
 /// A workgroup.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -18,6 +29,6 @@ pub struct Group {
     pub lds: Vec<u8>,
     /// The apertures.
     pub apertures: Apertures,
-    /// HW_ID's compute unit, for programs that ask where they run.
-    pub unit: u32,
+    /// Its compute unit, for programs that ask where they run (HW_ID).
+    pub place: Place,
 }

@@ -20,6 +20,7 @@
 
 mod exit;
 pub mod fast;
+mod few;
 mod fidelity;
 mod flat;
 mod group;
@@ -32,6 +33,6 @@ mod world;
 pub use exit::{Exit, Miss, Refusal, Stop};
 pub use fidelity::{fidelity, Fidelity};
 pub use flat::{Flat, Rights};
-pub use group::{Apertures, Group};
+pub use group::{Apertures, Group, Place};
 pub use wave::{Mode, Round, Row, Wave, LANES};
-pub use world::{Access, Span, World};
+pub use world::{Access, Detour, Span, World};

@@ -12,7 +12,6 @@ pub const LANES: usize = 64;
 pub struct Row(pub [u32; LANES]);
 
 impl Row {
-    /// Zeros.
     pub const ZERO: Row = Row([0; LANES]);
 }
 
@@ -107,9 +106,7 @@ pub struct Wave {
     pub pc: u64,
     /// Scalar registers; NULL's slot stays zero.
     pub scalar: [u32; 128],
-    /// SCC.
     pub scc: bool,
-    /// MODE.
     pub mode: Mode,
     /// Vector registers, and behind them accumulation registers from `acc` on.
     pub rows: Vec<Row>,
@@ -134,7 +131,6 @@ impl Wave {
         self.pair(Operand::EXEC) & self.all()
     }
 
-    /// VCC.
     pub fn vcc(&self) -> u64 {
         self.pair(Operand::VCC)
     }

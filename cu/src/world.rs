@@ -17,12 +17,40 @@ use vkfd_isa::Op;
 /// What an access wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read.
     Read,
     /// Write, or an atomic operation.
     Write,
     /// Fetch an instruction.
     Execute,
+}
+
+/// Why the fast engine has the reference engine execute an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detour {
+    /// There is no handler for the instruction, or for this form of it.
+    NoHandler,
+    /// An operand or a result is one that the handler does not compute, such as a NaN.
+    Value,
+    /// MODE has another rounding, loses denormals, or moves registers.
+    Mode,
+    /// An access misses, crosses into another aperture, or has to be repeated in part.
+    Access,
+}
+
+impl Detour {
+    /// All of them.
+    pub const ALL: [Detour; 4] = [Detour::NoHandler, Detour::Value, Detour::Mode, Detour::Access];
+
+    /// A word for it, as reports have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Detour::NoHandler => "no-handler",
+            Detour::Value => "value",
+            Detour::Mode => "mode",
+            Detour::Access => "access",
+        }
+    }
 }
 
 /// Host memory behind a GPU virtual address. Others write it, and it may vanish: it is accessed by
@@ -62,6 +90,17 @@ pub trait World {
     /// [`Miss`]: nothing was touched; the scheduler settles it with the gate left.
     fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss>;
 
+    /// Whether what hardware does not do, and this engine could, is refused.
+    fn strict(&self) -> bool {
+        false
+    }
+
+    /// Whether `va` is in the host's memory, behind the bus. Only while the gate is held.
+    fn is_host(&mut self, va: u64) -> bool {
+        let _ = va;
+        false
+    }
+
     /// Deals with a miss: reports the fault, or waits until the driver has brought the memory back.
     /// Only with the gate left.
     ///
@@ -83,6 +122,20 @@ pub trait World {
     /// So many instructions have been executed; an engine says it when it stops running a wave.
     fn retired(&mut self, instructions: u64) {
         let _ = instructions;
+    }
+
+    /// Instructions that were said to be executed so far, of all waves; 0 where nobody counts.
+    fn executed(&self) -> u64 {
+        0
+    }
+
+    /// The wave has stored something, or changed memory by an atomic operation; an engine says it
+    /// when it stops running the wave, at the latest.
+    fn wrote(&mut self) {}
+
+    /// Whether a wave has written since this was asked the last time.
+    fn has_written(&mut self) -> bool {
+        false
     }
 
     /// So many bytes of memory are about to be read or written by vector instructions.
@@ -107,6 +160,11 @@ pub trait World {
     fn gws_passed(&mut self, resource: u32, ticket: u64) -> bool {
         let _ = (resource, ticket);
         true
+    }
+
+    /// The fast engine had the reference engine execute an instruction of a wave.
+    fn detour(&mut self, op: Op, why: Detour) {
+        let _ = (op, why);
     }
 
     /// An operation was executed whose result only approximates hardware's.

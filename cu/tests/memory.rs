@@ -406,13 +406,13 @@ fn floating_point_atomics() {
         u64::from_le_bytes(world.read(BASE, 8).try_into().unwrap())
     };
     let add32 = code(Target::Gfx90a, "global_atomic_add_f32 v[2:3], v4, off", &[0xdd348000, 0x007f0402]);
-    assert_eq!(run(add32.clone(), 0x3f80_0000, 0x4000_0000), 0x4040_0000);
+    assert_eq!(run(add32, 0x3f80_0000, 0x4000_0000), 0x4040_0000);
     assert_eq!(run(add32, 0x0000_0001, 0x0000_0001), 0, "denormals are flushed");
     let add64 = code(Target::Gfx90a, "global_atomic_add_f64 v[2:3], v[4:5], off", &[0xdd3c8000, 0x007f0402]);
-    assert_eq!(run(add64.clone(), 1.5f64.to_bits(), 0.25f64.to_bits()), 1.75f64.to_bits());
+    assert_eq!(run(add64, 1.5f64.to_bits(), 0.25f64.to_bits()), 1.75f64.to_bits());
     assert_eq!(run(add64, 1, 1), 2, "denormals are kept");
     let min = code(Target::Gfx90a, "global_atomic_min_f64 v[2:3], v[4:5], off", &[0xdd408000, 0x007f0402]);
-    assert_eq!(run(min.clone(), 1.5f64.to_bits(), (-2f64).to_bits()), (-2f64).to_bits());
+    assert_eq!(run(min, 1.5f64.to_bits(), (-2f64).to_bits()), (-2f64).to_bits());
     assert_eq!(run(min, 1.5f64.to_bits(), f64::NAN.to_bits()), 1.5f64.to_bits());
     let packed = code(Target::Gfx90a, "global_atomic_pk_add_f16 v[2:3], v4, off", &[0xdd388000, 0x007f0402]);
     assert_eq!(run(packed, 0x4000_3c00, 0x3c00_3c00), 0x4200_4000);

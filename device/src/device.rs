@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! All GPUs of a device process: one fabric, one RAM, an executor a GPU, and a heart.
 //!
-//! The order of starting is what the driver relies on: everything is in place before READY is
-//! written.
+//! The driver relies on the order of starting: everything is in place before READY is written.
 
 use crate::executor::{Executor, Parts};
 use crate::interrupts::{signal, InterruptLine, Names};
@@ -38,12 +37,10 @@ pub enum DeviceError {
     /// There is no RAM where VRAM is to be.
     #[error("the guest has no {bytes:#x} bytes of RAM at {at}: give --vram-in-ram another address, or the guest more memory")]
     NoRam {
-        /// Where.
         at: PhysAddr,
         /// How much.
         bytes: u64,
     },
-    /// VRAM.
     #[error(transparent)]
     Vram(#[from] VramError),
     /// A GPU.
@@ -64,7 +61,6 @@ pub struct Model {
     /// Where in the guest's RAM the VRAM of the first is, the others' following; `None`: in the
     /// BAR.
     pub vram_in_ram: Option<PhysAddr>,
-    /// Target.
     pub target: Target,
     /// Whether they can retry page faults.
     pub xnack_capable: bool,
@@ -178,11 +174,19 @@ impl Device {
     ) -> Result<(), DeviceError> {
         let names = Arc::new(Names::default());
         let line = Arc::new(InterruptLine::new(registers.clone(), guest, names.clone())?);
+        // The guest's driver shows the same model.
+        let product = vkfd_driver::model::Model::of(model.target.version());
         let config = Config {
             vram_bytes: model.vram_bytes,
             family: model.target.family(),
             target: model.target.machine_code(),
-            shader_mhz: vkfd_driver::model::Model::of(model.target.version()).clock_mhz,
+            units: vkfd_gpu::Units {
+                count: product.units,
+                engines: product.engines,
+                arrays: product.arrays,
+                waves: product.simd_per_unit * product.waves_per_simd,
+            },
+            shader_mhz: product.clock_mhz,
             threads: model.threads,
             name: model.target.to_string(),
             ..Config::default()

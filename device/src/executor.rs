@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Carries out the driver's commands on one GPU, on a thread of its own.
 //!
-//! The thread looks through the mailboxes, spins for a moment when they are empty, then gives way
-//! to other threads between two looks, and then sleeps on the eventfd that the guest's doorbell
-//! register writes. It announces its sleep before it looks for the last time, and the driver looks
-//! for that announcement after it has written a command: one of the two sees the other.
+//! The thread polls the mailboxes and spins for a moment when they are empty. Then it yields to
+//! other threads between polls, and then it sleeps on the eventfd of the guest's doorbell register.
+//! It announces its sleep before its last poll. The driver looks for that announcement after it has
+//! written a command. One of the two sees the other.
 //!
 //! Commands come from a guest that may be wrong. Each is decoded from a copy and checked; what
 //! makes no sense is refused with EINVAL.
@@ -29,9 +29,8 @@ use vkfd_wire::vmid::VmidState;
 /// How long after the last command the thread has the processor for itself.
 const SPIN: Duration = Duration::from_micros(20);
 /// How long the mailboxes are polled after the last command before the thread sleeps. A driver that
-/// does something range by range has its next command ready by then, in an emulated guest, too;
-/// woken for each, the thread, and the guest that sleeps meanwhile, would take several times as
-/// long.
+/// works range by range has its next command ready by then, also in an emulated guest. If the
+/// thread slept between commands, each would take several times as long.
 const AWAKE: Duration = Duration::from_micros(500);
 
 /// What an executor works on.
@@ -135,7 +134,7 @@ impl Executor {
     fn answer(&mut self, at: u64) -> Answer {
         let registers = &self.parts.registers;
         if registers.read(at + layout::FOR_EPOCH) != self.parts.epoch {
-            // For a device process before this one; whoever sent it does not wait any more.
+            // For a device process before this one; its sender does not wait any more.
             return Err(Errno::ENODEV);
         }
         let mut words = [0; WORDS];
@@ -232,7 +231,7 @@ impl Executor {
     fn add_queue(&mut self, new: &NewQueue) -> Answer {
         let vmid = self.vmid(new.vmid)?;
         // Without a driver that has shown its memory nothing is to be accessed. Address spaces it
-        // may be told about earlier: other threads of the driver's do not wait for the attachment.
+        // may be told about earlier: other threads of the driver do not wait for the attachment.
         if !self.attached || new.queue.0 == 0 || self.queues.contains_key(&new.queue.0) {
             return Err(Errno::EINVAL);
         }

@@ -33,7 +33,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes whoever waits for an eventfd.
+/// Wakes a thread that waits for an eventfd.
 pub(crate) fn signal(fd: impl AsFd) {
     // Fails only when the counter is full, and then it is readable anyway.
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
@@ -70,7 +70,7 @@ pub struct Table {
     pub vms: BTreeMap<u32, Vmid>,
 }
 
-/// The names of what interrupts are of.
+/// The names of the interrupts' sources.
 #[derive(Default)]
 pub struct Names(Mutex<Table>);
 

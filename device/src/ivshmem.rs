@@ -3,14 +3,15 @@
 //! `docs/specs/ivshmem-spec`).
 //!
 //! Messages go from server to client only: an 8-byte little-endian number, with or without a file
-//! descriptor. A client gets, in this order: the version; its own number; -1 with the shared
-//! memory; for every other peer its number with an eventfd a vector, to interrupt it; its own
-//! number with an eventfd a vector, to be interrupted. Here every peer has one vector.
+//! descriptor. A client gets, in this order, the version, its own number, and -1 with the shared
+//! memory. Then come every other peer's number with an eventfd a vector, to interrupt it. Last
+//! comes its own number with an eventfd a vector, to be interrupted. Here every peer has one
+//! vector.
 
 use rustix::io::Errno;
 use rustix::net::{
-    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -80,7 +81,7 @@ fn send(stream: &UnixStream, number: i64, fd: Option<BorrowedFd<'_>>) -> io::Res
 /// Receives a message; `None` when the server has closed the connection.
 ///
 /// # Errors
-/// What recvmsg says, UnexpectedEof for half a message.
+/// What recvmsg says, UnexpectedEof for half a message, InvalidData for several descriptors.
 pub fn receive(stream: &UnixStream) -> io::Result<Option<Message>> {
     let mut bytes = [0; 8];
     let mut have = 0;
@@ -91,12 +92,21 @@ pub fn receive(stream: &UnixStream) -> io::Result<Option<Message>> {
         let rest = &mut bytes[have..];
         let got = match recvmsg(stream, &mut [IoSliceMut::new(rest)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Err(Errno::INTR) => continue,
-            got => got?.bytes,
+            got => got?,
         };
+        let (got, cut) = (got.bytes, got.flags.contains(ReturnFlags::CTRUNC));
+        let mut count = 0_usize;
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                fd = fds.last().or(fd);
+                for one in fds {
+                    count += 1;
+                    fd = Some(one);
+                }
             }
+        }
+        // All that came are closed.
+        if cut || count > 1 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message with several descriptors"));
         }
         match (got, have) {
             (0, 0) => return Ok(None),

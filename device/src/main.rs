@@ -12,14 +12,16 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{dynamic_filter_fn, EnvFilter, FilterExt};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 use vkfd_device::device::{Device, Model};
 use vkfd_device::ivshmem;
 use vkfd_device::ram::{BelowFourGib, GuestRam};
 use vkfd_device::server::{device_socket, guest_socket, Options, Server};
 use vkfd_gpu::{PhysAddr, VRAM_GRANULE};
-use vkfd_host::{size, Target};
-#[cfg(feature = "sabotage")]
+use vkfd_host::{size, LogRate, Target};
+#[cfg(debug_assertions)]
 use vkfd_sabotage::Switches;
 
 /// A software GPU as a PCI device of a QEMU guest
@@ -87,7 +89,7 @@ struct Cli {
     #[arg(long, value_enum, default_value_t = Part::All, overrides_with = "part")]
     part: Part,
     /// Break the GPU on purpose, to see that a test notices
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     #[arg(long, value_name = "NAMES", value_parser = sabotage, default_value = "", hide_default_value = true)]
     sabotage: Switches,
 }
@@ -112,9 +114,9 @@ Examples:
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Machine {
-    /// i440FX
+    /// QEMU's machine type i440FX
     Pc,
-    /// Q35
+    /// QEMU's machine type Q35
     Q35,
 }
 
@@ -133,7 +135,7 @@ fn target() -> impl TypedValueParser<Value = Target> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Target>())
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 fn sabotage(text: &str) -> Result<Switches, String> {
     let parts = [vkfd_sabotage::Part::Gpu, vkfd_sabotage::Part::Cu];
     vkfd_sabotage::parse(text, &parts, vkfd_gpu::sabotage_value).map_err(|bad| bad.to_string())
@@ -163,7 +165,7 @@ impl Cli {
             target: self.target,
             xnack_capable: !self.no_xnack,
             threads: self.threads.unwrap_or(0).into(),
-            #[cfg(feature = "sabotage")]
+            #[cfg(debug_assertions)]
             sabotage: self.sabotage,
             ..Model::default()
         }
@@ -235,11 +237,12 @@ fn run(cli: &Cli) -> Result<()> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let rate = LogRate::default();
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_filter(filter.and(dynamic_filter_fn(move |place, _| place.is_span() || rate.admits(place))));
+    tracing_subscriber::registry().with(lines).init();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -24,12 +24,7 @@ const GIB4: u64 = 4 << 30;
 pub enum RamError {
     /// The file cannot be opened or mapped.
     #[error("{path}: {error}; give QEMU memory-backend-file,mem-path={path},share=on for its RAM")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        error: io::Error,
-    },
+    File { path: String, error: io::Error },
     /// There is nothing in the file.
     #[error("{0} is empty: QEMU has not sized its RAM yet")]
     Empty(String),
@@ -171,7 +166,7 @@ impl Bus for GuestRam {
     }
 
     fn lost(&self, pa: PhysAddr, _write: bool) {
-        // The file was truncated, or the host has no memory: nothing that waiting would mend soon.
+        // The file was truncated, or the host has no memory: waiting would not help.
         tracing::warn!(%pa, "guest RAM cannot be touched");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

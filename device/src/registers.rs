@@ -55,8 +55,8 @@ impl Registers {
     }
 }
 
-/// The machine has no memory for the registers. The process ends, and with it its epoch: that is
-/// what the driver can deal with.
+/// The machine has no memory for the registers. The process ends, and with it its epoch; the driver
+/// can handle that.
 fn lost(fault: raw::Faulted) -> ! {
     tracing::error!(%fault, "registers cannot be accessed: is the host out of memory?");
     std::process::abort()

@@ -2,8 +2,8 @@
 //! The server: what outlives device processes.
 //!
 //! It makes the memory of the BARs and the eventfds, hands them to QEMU and to the device process,
-//! numbers device processes (epochs), and ends one for certain: SIGKILL, then wait for the process
-//! itself, then DEAD. Only after that the next one gets the memory.
+//! and numbers device processes (epochs). It ends a device process for certain: SIGKILL, then wait
+//! for the process itself, then DEAD. Only after that the next one gets the memory.
 //!
 //! One thread, one poll loop, nothing shared. A device process ends when it dies, when a guest's
 //! driver asks for it, or when a QEMU that had one of the GPUs has gone. It is started while there
@@ -13,16 +13,18 @@ use crate::interrupts::{new_eventfd, signal, take_signals};
 use crate::ivshmem::{self, Offer};
 use crate::registers::Registers;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::fs::{fcntl_add_seals, ftruncate, memfd_create, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use vkfd_gpu::raw::memory_file;
+use vkfd_host::Listening;
 use vkfd_wire::layout;
 
 /// Longest that ending a process may take.
@@ -37,7 +39,6 @@ const GOOD_LIFE: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Socket of the first GPU; see [`guest_socket`].
     pub socket: PathBuf,
-    /// GPUs.
     pub gpus: u32,
     /// Bytes of each BAR, a power of two.
     pub bar_bytes: u64,
@@ -70,24 +71,9 @@ fn extended(socket: &Path, name: &str) -> PathBuf {
     path.into()
 }
 
-/// Binds a socket, in the place of one that nobody listens at.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-    match UnixListener::bind(path) {
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            if UnixStream::connect(path).is_ok() {
-                return Err(named(io::Error::new(e.kind(), "another server listens there")));
-            }
-            std::fs::remove_file(path).map_err(named)?;
-            UnixListener::bind(path).map_err(named)
-        }
-        bound => bound.map_err(named),
-    }
-}
-
 /// What a GPU has: a BAR and its lines.
 struct Slot {
-    listener: UnixListener,
+    listener: Arc<Listening>,
     guest: Option<UnixStream>,
     bar: OwnedFd,
     registers: Registers,
@@ -100,10 +86,8 @@ struct Slot {
 }
 
 impl Slot {
-    fn new(listener: UnixListener, bar_bytes: u64) -> io::Result<Self> {
-        let bar = memfd_create(c"vkfd-bar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&bar, bar_bytes)?;
-        fcntl_add_seals(&bar, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    fn new(listener: Arc<Listening>, bar_bytes: u64) -> io::Result<Self> {
+        let bar = OwnedFd::from(memory_file::sealed(c"vkfd-bar", bar_bytes)?);
         let registers = Registers::map(&bar)?;
         registers.write(layout::VERSION, layout::VERSION_VALUE);
         registers.write(layout::MAGIC, layout::MAGIC_VALUE);
@@ -151,7 +135,7 @@ enum Source {
 pub struct Server {
     options: Options,
     slots: Vec<Slot>,
-    listener: UnixListener,
+    listener: Listening,
     process: Option<Process>,
     epoch: u64,
     pause: Duration,
@@ -167,10 +151,10 @@ impl Server {
     pub fn new(options: Options) -> io::Result<Self> {
         let mut slots = Vec::new();
         for index in 0..options.gpus {
-            let listener = bind(&guest_socket(&options.socket, index, options.gpus))?;
-            slots.push(Slot::new(listener, options.bar_bytes)?);
+            let listener = Listening::at(&guest_socket(&options.socket, index, options.gpus))?;
+            slots.push(Slot::new(Arc::new(listener), options.bar_bytes)?);
         }
-        let listener = bind(&device_socket(&options.socket))?;
+        let listener = Listening::at(&device_socket(&options.socket))?;
         let next_start = options.start.is_some().then(Instant::now);
         Ok(Self { options, slots, listener, process: None, epoch: 0, pause: SHORTEST_PAUSE, next_start })
     }
@@ -256,7 +240,7 @@ impl Server {
         self.end_process("its guest has gone");
         self.soon();
         let slot = &mut self.slots[index];
-        let mut fresh = Slot::new(slot.listener.try_clone()?, self.options.bar_bytes)?;
+        let mut fresh = Slot::new(slot.listener.clone(), self.options.bar_bytes)?;
         // The device process that comes must not take an old number.
         fresh.registers.write(layout::EPOCH, self.epoch);
         fresh.registers.write(layout::DEAD, self.epoch);
@@ -420,10 +404,5 @@ fn end(process: &mut Process) {
 impl Drop for Server {
     fn drop(&mut self) {
         self.end_process("the server ends");
-        for index in 0..self.options.gpus {
-            // Somebody may have removed them already.
-            let _ = std::fs::remove_file(guest_socket(&self.options.socket, index, self.options.gpus));
-        }
-        let _ = std::fs::remove_file(device_socket(&self.options.socket));
     }
 }

@@ -31,7 +31,7 @@ const GTT: u64 = 2;
 const VRAM: u64 = 4;
 const AT: u64 = 0x50_0000_0000;
 
-/// A structure of the caller's, as 32-bit words at address 0x1000.
+/// A structure of the caller, as 32-bit words at address 0x1000.
 struct Words(RefCell<[u32; 128]>);
 
 impl Words {
@@ -185,7 +185,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     rig.free(kfd).unwrap();
     node.map(object, AT, 0, PAGE).unwrap();
     assert_eq!(kfd_alloc(&rig, AT, PAGE), Err(Errno::EADDRINUSE));
-    // Its number is no handle of KFD's.
+    // Its number is no handle of KFD.
     for number in 0..4 {
         assert_eq!(rig.free(u64::from(GPU_ID) << 32 | number), Err(Errno::EINVAL));
     }
@@ -258,7 +258,8 @@ fn what_is_noted_of_memory_is_noted_of_each_of_its_files() {
         rig.call(vkfd_uapi::command::GET_DMABUF_INFO.0, &mut info).unwrap();
         text.get()[..info.metadata_size as usize].to_vec()
     };
-    // ROCR notes a number by the first file, and who attaches to the memory reads it by another.
+    // ROCR notes a number by the first file, and a process that attaches to the memory reads it by
+    // another.
     let object = node.call(FD_TO_HANDLE, &[0, 0, export(memory)]).unwrap()[0];
     node.call(METADATA, &[object, 1, 0, 0, 0, 0, 4, 0x6463_6261]).unwrap();
     assert_eq!(noted(), b"abcd");
@@ -302,6 +303,36 @@ fn a_file_that_outlives_its_process_ends_without_a_trace() {
     drop(node);
     assert_eq!(rig.process.kfd().limit().used(), 0);
     assert!(rig.vram_used(0) < used, "nor are page tables left");
+}
+
+/// A process ends while a render file, which lives on, is mapping an object for it. Whether its
+/// page tables are left.
+fn released_while_mapping(options: Options) -> (std::result::Result<(), Errno>, bool) {
+    let rig = Rig::new(options);
+    let before = rig.vram_used(0);
+    let node = Node::new(&rig);
+    let object = node.create(PAGE, GTT, 0).unwrap();
+    let process = rig.process.clone();
+    // Between the look for the VM and the object's entry into the process.
+    rig.mm.at_settle(move || process.release());
+    let mapped = node.map(object, AT, 0, PAGE);
+    let left = rig.vram_used(0) >= before;
+    drop(node);
+    (mapped, left)
+}
+
+#[test]
+fn nothing_enters_a_process_that_has_ended() {
+    assert_eq!(released_while_mapping(Options::default()), (Err(Errno::ESRCH), false));
+}
+
+/// Negative control: the same look at a driver that lets it in.
+#[cfg(debug_assertions)]
+#[test]
+fn an_object_behind_the_end_is_noticed() {
+    let sabotage = vkfd_driver::sabotage::Switch::EnterReleased.into();
+    let (mapped, left) = released_while_mapping(Options { sabotage, ..Options::default() });
+    assert!(mapped.is_ok() && left, "{mapped:?}");
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn two_threads_map_and_unmap_one_object() {
     });
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 mod planted {
     use super::*;
     use vkfd_driver::sabotage::{Switch, Switches};

@@ -214,7 +214,8 @@ fn came(process: &Process, event: u32) -> bool {
     process.events().wait(&mut list, true, 0) == Waited::Complete
 }
 
-/// Interrupts that were on their way when a process ended are nobody's, whoever has its VMID then.
+/// Interrupts that were on their way when a process ended are nobody's, even if another process has
+/// its VMID then.
 #[test]
 fn a_late_interrupt_is_not_the_next_owners() {
     let rig = Rig::new(Options::default());
@@ -235,7 +236,8 @@ fn a_late_interrupt_is_not_the_next_owners() {
     let report = |vmid, event| {
         kfd.page_fault(GPU_ID, fault(vmid, true));
         kfd.page_fault(GPU_ID, fault(vmid, false));
-        kfd.queue_error(GPU_ID, vmid, HwQueue(77), "late");
+        kfd.queue_stops(GPU_ID, vmid, HwQueue(77), "late");
+        kfd.queue_error(GPU_ID, vmid, HwQueue(77));
         kfd.signal_event(GPU_ID, vmid, event);
     };
     // VMID 1 is the rig's own.
@@ -256,6 +258,25 @@ fn a_late_interrupt_is_not_the_next_owners() {
     next.release();
     // And not when it has gone, with nobody after it.
     report(second, events[2]);
+}
+
+/// As AMD's driver counts: what gives way to a buffer object is available to it.
+#[test]
+fn a_prefetch_leaves_as_much_memory_available() {
+    let rig = Rig::with_gpus(Options::default(), 1, 2048);
+    rig.mm.map(AT, 512, true);
+    let resident = || rig.process.kfd().devices()[0].residency().hosted().0;
+    let available = || {
+        let mut args = GetAvailableMemoryArgs { available: 0, gpu_id: GPU_ID, pad: 0 };
+        call(&rig.process, c::AVAILABLE_MEMORY.0, &mut args).map(|()| args.available).unwrap()
+    };
+    rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    let before = available();
+    rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
+    assert_eq!((resident(), available()), (512, before));
+    // It is not only said: a buffer object gets it.
+    let handle = alloc(&rig.process, VA, before, VRAM);
+    assert_eq!((handle.map(drop), resident(), available()), (Ok(()), 0, 0));
 }
 
 #[test]
@@ -335,8 +356,8 @@ fn registers_are_not_shared() {
     other.release();
 }
 
-/// Queues that fault are served one after the other as they came, however many there are, and
-/// whoever faults again comes last.
+/// Queues that fault are served one after the other as they came, however many there are, and a
+/// thread that faults again comes last.
 #[test]
 fn faults_are_served_in_their_order() {
     use std::sync::{mpsc, Mutex};

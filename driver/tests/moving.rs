@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is done with memory while it moves to a GPU, by others than who moves it.
+//! What is done with memory while it moves to a GPU, by threads other than its mover.
 
 mod sim;
 
@@ -39,7 +39,8 @@ fn move_to_gpu(rig: &Rig, first: u64, pages: u64) -> u64 {
     args.moved
 }
 
-/// Pages that were faulted in while pages moved, granule by granule, with time for whoever would.
+/// Pages that were faulted in while pages moved, granule by granule, with time for every thread
+/// that would fault them in.
 fn faulted_meanwhile(rig: &Rig, run: impl FnOnce()) -> Vec<u64> {
     let meanwhile = Arc::new(Mutex::new(Vec::new()));
     let seen = meanwhile.clone();

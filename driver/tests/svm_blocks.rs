@@ -319,7 +319,7 @@ fn threads_with_memory_of_their_own_in_one_block() {
     assert!(done.load(Ordering::Relaxed) > 100);
 }
 
-/// Nobody hears of anything.
+/// Nobody learns of anything.
 struct Deaf;
 impl Invalidate for Deaf {
     fn invalidate(&self, _: vkfd_driver::addr::CpuSpan, _: bool) -> bool {
@@ -353,7 +353,7 @@ fn a_window_has_one_block_at_an_address_and_finds_it_by_itself() {
     assert!(window.take(&second).is_some());
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 mod planted {
     use super::*;
     use vkfd_driver::sabotage::{Switch, Switches};

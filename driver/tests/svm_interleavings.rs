@@ -96,7 +96,7 @@ fn two_gpus_fault_while_memory_moves() {
     check(|| life_with_xnack_on(Options::default()));
 }
 
-/// Memory of two granules, VRAM for hardly one: whoever needs room takes the other's.
+/// Memory of two granules, VRAM for hardly one: a thread that needs room takes the other's.
 #[test]
 fn evictions_by_faults_prefetches_and_buffer_objects_at_once() {
     check(|| {
@@ -147,7 +147,7 @@ fn attributes_change_from_two_sides_while_memory_is_replaced() {
         other.join().unwrap();
         unmap.join().unwrap();
         rig.settle();
-        // Whoever came last: each GPU has what its access says, and nothing else.
+        // Whichever came last: each GPU has what its access says, and nothing else.
         for page in AT..AT + PAGES {
             for (gpu, gpu_id) in [(0, GPU_ID), (1, GPU_ID + 1)] {
                 let access = rig.get(page, 1, &[(SVM_ATTR_ACCESS, gpu_id)]);
@@ -179,7 +179,7 @@ fn the_process_ends_in_the_middle() {
     });
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 mod planted {
     use super::*;
     use vkfd_driver::sabotage::{Switch, Switches};

@@ -113,8 +113,8 @@ fn nothing_is_faulted_in_while_it_moves() {
         let rig = rig(kind);
         rig.set(AT, 1024, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
         rig.settle();
-        // XNACK is off: what was mapped and is told of is faulted in again at once, by the restore,
-        // if nothing keeps it.
+        // XNACK is off: what was mapped and is reported is faulted in again at once, by the
+        // restore, if nothing keeps it.
         let meanwhile = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = meanwhile.clone();
         rig.mm.before_move(move |mm, _| {
@@ -195,7 +195,7 @@ fn a_fault_moves_the_granule_to_its_best_place() {
     prefetch(&rig, AT + 512, 512, GPU_ID + 1);
     rig.gpu_write(0, AT + 515, (AT + 515) * 3).unwrap();
     assert_eq!(rig.mm.location(AT + 515), Some(GPU_ID + 1));
-    // Preferred: there, whoever asks.
+    // Preferred: there, for any caller.
     rig.set(AT + 1024, 512, &[(SVM_ATTR_PREFERRED_LOC, GPU_ID)]).unwrap();
     rig.gpu_read(1, AT + 1024).unwrap();
     assert_eq!(rig.mm.location(AT + 1024), Some(GPU_ID));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Who leaves VRAM when there is not enough of it: the coldest, and what makes memory warm.
+//! Eviction from VRAM: the coldest memory goes, and uses make memory warm.
 
 mod sim;
 

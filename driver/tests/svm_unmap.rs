@@ -97,7 +97,7 @@ fn replaced_while_it_is_mapped(rig: &Rig, map: impl FnOnce(&Rig) + Send) {
         s.spawn(|| map(rig));
         wait.recv().unwrap();
         rig.mm.unmap(AT + 5, 2);
-        // Whoever asks finds the range gone; from now on the addresses are free.
+        // A thread that asks finds the range gone; from now on the addresses are free.
         assert_eq!(rig.get(AT + 200, 1, &[]), Ok(vec![]));
         rig.mm.map(AT + 5, 2, true);
         go_on.send(()).unwrap();
@@ -150,7 +150,7 @@ fn an_unmap_across_blocks_and_windows_takes_what_is_in_it() {
 fn memory_that_is_unmapped_before_its_notifier_is_there_has_no_range() {
     let rig = rig();
     let ask = [(SVM_ATTR_GRANULARITY, 0)];
-    // Nobody listens yet: it is not told of.
+    // Nobody listens yet: it is not reported.
     rig.mm.before_watch(|mm| mm.unmap(AT + 8, 4));
     let _ = rig.set(AT, 16, &[(SVM_ATTR_GRANULARITY, 3)]);
     rig.mm.map(AT + 8, 4, true);

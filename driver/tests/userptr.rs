@@ -257,7 +257,7 @@ fn memory_that_comes_back_soon_is_found_while_the_queues_run() {
         rig.settle();
         let evictions = rig.info().evictions;
         assert_eq!(state(), vkfd_uapi::vkfd::RANGE_GONE);
-        // Nobody is told of memory that was not there before.
+        // Nobody is notified of memory that was not there before.
         rig.mm.map(list[7].0, list[7].1, true);
         let until = Instant::now() + Duration::from_millis(500);
         while state() != vkfd_uapi::vkfd::RANGE_VALID && Instant::now() < until {

@@ -63,6 +63,8 @@ impl Gpu {
         let shared = Shared {
             index,
             pool: Pool::new(threads),
+            residency: Arc::default(),
+            code: Arc::default(),
             vmids: (0..config.vmids).map(|vmid| VmidState::new(u8::try_from(vmid).unwrap_or(0))).collect(),
             config,
             fabric,
@@ -116,7 +118,11 @@ impl Gpu {
     /// VMIDs are logged and ignored, here and below.
     pub fn set_root(&self, vmid: Vmid, root: Option<FabricAddr>, retry_faults: bool) {
         if let Some(state) = self.vmid(vmid) {
+            let ended = state.root() != root;
             state.set_root(root, retry_faults);
+            if ended && !self.shared.sabotage.has(Switch::KeptObjects) {
+                self.shared.config.profile.forget((self.shared.index, vmid.0));
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! A software GPU behind real page tables.
 //!
 //! The GPU sees memory only through page tables in its VRAM ([`pte`]), in the format of AMD's gfx9,
-//! and caches translations until they are flushed: a driver that leaves a stale entry corrupts
+//! and caches translations until they are flushed. A driver that leaves a stale entry corrupts
 //! memory, as it would with hardware. It runs SDMA, AQL and PM4 queues, one thread each, and
 //! kernels of AMD's machine code (`vkfd_cu`) on as many threads as there are processors. It knows
 //! nothing of the driver: it reaches system memory through [`Bus`] and the driver through
@@ -41,7 +41,7 @@ use kernels::{compute, engine, hsa_queue, signal, symbol, worker, world};
 pub use memory::pte;
 use memory::{bus, fabric, vram, walk};
 use packets::{aql, pm4, poll, registers, sdma, stream, sub_window};
-use state::{access, bell, config, control, gws, pool, profile, shared, tally, tlb, vmid};
+use state::{access, bell, config, contain, control, gws, pool, profile, shared, tally, tlb, vmid};
 pub use vkfd_raw as raw;
 
 pub use bus::{Bus, BusError, HostSpan, PhysAddr};
@@ -55,9 +55,9 @@ pub use fault::{Access, FaultReason, PageFault};
 pub use gpu::Gpu;
 pub use ids::{QueueId, Vmid, MAX_QUEUES};
 pub use interrupts::Interrupts;
-pub use profile::{BadReport, KernelCost, Profile, Report};
+pub use profile::{BadReport, KernelCost, Profile, Report, DETOURS, OTHER_DETOURS};
 pub use queue_error::{KernelError, KernelName, QueueError, WaveAt};
-pub use vkfd_cu::launch::LaunchError;
+pub use vkfd_cu::launch::{LaunchError, Units};
 pub use vkfd_isa as isa;
 pub use vkfd_sabotage as sabotage;
 pub use vmid::FaultOutcome;
@@ -66,7 +66,7 @@ pub use walk::{Translation, WalkError};
 
 /// The value that a switch of a GPU or its engines has by a name: an operation's, for
 /// [`Switch::Handler`](sabotage::Switch::Handler).
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 pub fn sabotage_value(switch: sabotage::Switch, name: &str) -> Option<u64> {
     let number = isa::Op::ALL.iter().position(|op| op.name() == name);
     number.filter(|_| switch == sabotage::Switch::Handler).map(|number| number as u64)

@@ -3,12 +3,14 @@
 //!
 //! The thread polls its doorbell, reads packets through its [`Port`], and writes the read pointer
 //! back after each. An error halts it: it reports, and then waits to be removed. It sees removal at
-//! the latest at its next access, and in every wait.
+//! the latest at its next access, and in every wait. A panic of the thread is such an error, too
+//! (`contain`).
 
 use crate::access::Port;
 use crate::aql::Aql;
 use crate::bell::Idle;
 use crate::compute::Compute;
+use crate::contain::contain;
 use crate::control::{Control, QueueKind};
 use crate::counters::count;
 use crate::error::GpuError;
@@ -22,12 +24,13 @@ use crate::signal_mask::SignalMask;
 use crate::vmid::SlotClaim;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use vkfd_cu::launch::free_spare;
+use vkfd_rt::thread::{self, Thread};
 
 /// A running queue.
 pub(crate) struct Queue {
     pub(crate) control: Arc<Control>,
-    thread: JoinHandle<()>,
+    thread: Thread,
 }
 
 impl Queue {
@@ -43,7 +46,11 @@ impl Queue {
         let name = format!("gpu{}-{kind}-{}", shared.index, control.id.0);
         let port = Port::new(shared.clone(), control.clone(), slot);
         let mask = SignalMask::block_asynchronous();
-        let thread = thread::Builder::new().name(name).spawn(move || run(port)).map_err(GpuError::Thread)?;
+        let run = move || {
+            run(port);
+            free_spare();
+        };
+        let thread = thread::spawn(&name, run).map_err(GpuError::Thread)?;
         drop(mask);
         Ok(Queue { control, thread })
     }
@@ -55,8 +62,8 @@ impl Queue {
         shared.slots.want_queue(self.control.id);
         shared.vmid_of(&self.control).wake_all();
         shared.bell.ring();
-        let own = self.thread.thread().id() == thread::current().id() || pool::serves(shared.index, self.control.id);
-        if !own && self.thread.join().is_err() {
+        let own = self.thread.is_current() || pool::serves(shared.index, self.control.id);
+        if !own && self.thread.join() {
             tracing::error!(queue = self.control.id.0, "queue thread panicked");
         }
     }
@@ -69,22 +76,20 @@ enum Engine {
     Pm4(Box<(Pm4, Compute)>),
 }
 
-fn run(mut port: Port) {
+/// Works off packets; returns why the queue does not go on.
+fn work_off(port: &mut Port) -> Stop {
     let (control, shared) = (port.control.clone(), port.shared.clone());
     let mut engine = match control.kind {
-        QueueKind::Aql => Engine::Aql(Box::new(Aql::new(&shared.config))),
+        QueueKind::Aql => Engine::Aql(Box::new(Aql::new(&shared))),
         QueueKind::Sdma => Engine::Sdma(Sdma::new(shared.config.family)),
-        QueueKind::Pm4 => {
-            let config = &shared.config;
-            Engine::Pm4(Box::new((Pm4::new(config.family), Compute::new(config))))
-        }
+        QueueKind::Pm4 => Engine::Pm4(Box::new((Pm4::new(shared.config.family), Compute::new(&shared)))),
     };
     let mut idle = Idle::new(&shared.bell);
-    let stop = loop {
+    loop {
         let worked = port.check_removed().and_then(|()| match &mut engine {
-            Engine::Sdma(sdma) => sdma.step(&mut port),
-            Engine::Aql(aql) => aql.step(&mut port),
-            Engine::Pm4(both) => both.0.step(&mut port, &mut both.1),
+            Engine::Sdma(sdma) => sdma.step(port),
+            Engine::Aql(aql) => aql.step(port),
+            Engine::Pm4(both) => both.0.step(port, &mut both.1),
         });
         match worked {
             Ok(true) => {
@@ -92,10 +97,16 @@ fn run(mut port: Port) {
                 idle = Idle::new(&shared.bell);
             }
             Ok(false) => idle.wait(&shared.bell, &control.removed),
-            Err(stop) => break stop,
+            Err(stop) => return stop,
         }
-    };
+    }
+}
+
+fn run(mut port: Port) {
+    let (control, shared) = (port.control.clone(), port.shared.clone());
+    let stop = contain(&mut port, work_off).unwrap_or_else(Stop::Error);
     if let Stop::Error(error) = stop {
+        shared.irq.queue_stops(control.vmid, control.id, &error);
         if let Some(fault) = error.fault() {
             count(&shared.counters.faults, 1);
             if fault.reason == FaultReason::Stale {
@@ -105,11 +116,11 @@ fn run(mut port: Port) {
         }
         count(&shared.counters.queue_errors, 1);
         tracing::debug!(gpu = shared.index, queue = control.id.0, %error, "queue halted");
-        // The event first: whoever the runtime's signal wakes finds the queue's state.
+        // The event first: a thread that the runtime's signal wakes finds the queue's state.
         shared.irq.queue_error(control.vmid, control.id, error.clone());
         if control.kind == QueueKind::Aql {
             // It may be removed meanwhile.
-            let _ = Aql::failed(&mut port, &error);
+            let _ = contain(&mut port, |port| Aql::failed(port, &error));
         }
         shared.vmid_of(&control).park_while(|| !control.removed.load(SeqCst));
     }

@@ -15,11 +15,11 @@ pub const MACHINE_VARIABLE: &str = "VKFD_MACHINE";
 /// The variable that has the private directory's path: below it is what a program finds in `/sys`,
 /// `/dev` and `/proc`.
 pub const DIRECTORY_VARIABLE: &str = "VKFD_DIRECTORY";
-/// The file in it that is there once the program has asked for something of the machine.
+/// The file in it that has a byte once the program has asked for something of the machine.
 pub const USED_FILE: &str = "used";
-/// The file in it that is there once the program has opened KFD's device.
+/// The file in it that has a byte once the program has opened KFD's device.
 pub const OPENED_FILE: &str = "opened";
-/// The file in it that is there once the program has taken a GPU.
+/// The file in it that has a byte once the program has taken a GPU.
 pub const ACQUIRED_FILE: &str = "acquired";
 /// The variable that has the path of the file to record calls in, if they are to be.
 pub const TRACE_VARIABLE: &str = "VKFD_TRACE";
@@ -40,7 +40,6 @@ pub const PROFILE_VARIABLE: &str = "VKFD_PROFILE";
 /// What a machine is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Description {
-    /// GPUs.
     pub gpus: u32,
     /// What they are.
     pub target: Target,
@@ -54,7 +53,9 @@ pub struct Description {
     pub coherent: bool,
     /// Threads of each GPU that run a kernel; 0 for as many as there are processors.
     pub threads: usize,
-    /// What of the GPUs' parts is told otherwise than for their target.
+    /// A kernel ends if it relies on something that the engine could do and hardware does not.
+    pub strict: bool,
+    /// The GPUs' parts with another description than their target's.
     pub shape: Shape,
 }
 
@@ -62,7 +63,8 @@ impl Default for Description {
     /// One gfx900 with 1 GiB.
     fn default() -> Self {
         let (gpus, target, vram) = (1, Target::GFX900, 1 << 30);
-        Self { gpus, target, vram, svm_vram: None, xnack: false, coherent: false, threads: 0, shape: Shape::default() }
+        let (xnack, coherent, strict) = (false, false, false);
+        Self { gpus, target, vram, svm_vram: None, xnack, coherent, threads: 0, strict, shape: Shape::default() }
     }
 }
 
@@ -77,6 +79,7 @@ impl Description {
             xnack_capable: self.xnack,
             device_file: true,
             threads: self.threads,
+            strict: self.strict,
             ..MachineOptions::default()
         };
         options.driver.svm_vram = self.svm_vram;
@@ -86,12 +89,13 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, shape } = self;
+        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, strict, shape } = self;
         write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}{shape}")?;
         if let Some(bytes) = svm_vram {
             write!(f, " svm-vram={bytes}")?;
         }
-        write!(f, "{}{}", if *xnack { " xnack" } else { "" }, if *coherent { " coherent" } else { "" })
+        let flags = [(xnack, " xnack"), (coherent, " coherent"), (strict, " strict")];
+        flags.into_iter().filter(|(on, _)| **on).try_for_each(|(_, word)| f.write_str(word))
     }
 }
 
@@ -114,6 +118,7 @@ impl FromStr for Description {
                 }
                 None if word == "xnack" => described.xnack = true,
                 None if word == "coherent" => described.coherent = true,
+                None if word == "strict" => described.strict = true,
                 _ => return Err(bad()),
             }
         }
@@ -137,6 +142,7 @@ mod tests {
                 xnack: false,
                 coherent: true,
                 threads: 3,
+                strict: true,
                 shape: Shape { units: Some(20), memory_mhz: Some(900), ..Shape::default() },
             },
             Description { xnack: true, ..Description::default() },

@@ -86,7 +86,7 @@ impl InterruptLine {
     /// The VM of an address space.
     fn vm(&self, vmid: vkfd_gpu::Vmid) -> Vmid {
         let vm = self.vms.get(vmid.0 as usize).map_or(0, |vm| vm.load(Ordering::Acquire));
-        // Without a queue nothing comes from there but what a test says.
+        // Without a queue, only a test reports from there.
         if vm == 0 {
             Vmid(vmid.0)
         } else {
@@ -131,14 +131,20 @@ impl vkfd_gpu::Interrupts for InterruptLine {
         }
     }
 
-    fn queue_error(&self, vmid: vkfd_gpu::Vmid, queue: QueueId, error: QueueError) {
+    fn queue_stops(&self, vmid: vkfd_gpu::Vmid, queue: QueueId, error: &QueueError) {
         if let Some(driver) = self.driver() {
-            driver.queue_error(self.gpu_id, self.vm(vmid), HwQueue(queue.0), &error.to_string());
+            driver.queue_stops(self.gpu_id, self.vm(vmid), HwQueue(queue.0), &error.to_string());
+        }
+    }
+
+    fn queue_error(&self, vmid: vkfd_gpu::Vmid, queue: QueueId, _error: QueueError) {
+        if let Some(driver) = self.driver() {
+            driver.queue_error(self.gpu_id, self.vm(vmid), HwQueue(queue.0));
         }
     }
 }
 
-/// Who holds up a VMID's accesses.
+/// The holders that stop a VMID's accesses.
 #[derive(Default)]
 struct Holds {
     /// It has a page-table root: only then can there be accesses.
@@ -237,7 +243,7 @@ fn refused(error: &GpuError) -> vkfd_driver::errno::Error {
     errno_of(error).into()
 }
 
-/// VRAM accesses of the driver's are within the VRAM; failing, the machine is out of memory or the
+/// VRAM accesses of the driver are within the VRAM; failing, the machine is out of memory or the
 /// driver is wrong.
 fn check(what: &str, at: VramOffset, result: std::result::Result<(), vkfd_gpu::VramError>) {
     if let Err(error) = result {

@@ -27,6 +27,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use vkfd_driver::addr::PAGE;
+use vkfd_gpu::raw::memory_file;
 
 const VRAM_BEGIN: u64 = 8 << 40;
 /// Most VRAM of a GPU.
@@ -52,22 +53,9 @@ impl DeviceFile {
     /// A new one.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says; [`memory_file::SizeLimit`].
     pub fn new() -> io::Result<Self> {
-        // SAFETY: a constant C string; the result is checked before it is owned.
-        let file = unsafe {
-            let fd = libc::memfd_create(c"vkfd".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from_raw_fd(fd)
-        };
-        file.set_len(END)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: an fcntl on an owned descriptor.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let file = memory_file::sealed(c"vkfd", END)?;
         Ok(Self { file, next: AtomicU64::new(DMA_BEGIN), doorbells: AtomicU64::new(0) })
     }
 
@@ -99,8 +87,9 @@ impl DeviceFile {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // At the end there is nothing to read and no room to write: for who reads or writes past
-        // what could refuse it. The descriptor is new. SAFETY: a call on a descriptor that is ours.
+        // At the end there is nothing to read and no room to write: for calls past the hooks that
+        // could refuse it. The descriptor is new. SAFETY: a call on a descriptor
+        // that is ours.
         unsafe { libc::lseek(fd, i64::try_from(END).unwrap_or(i64::MAX), libc::SEEK_SET) };
         // SAFETY: just made, and nobody else's.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })

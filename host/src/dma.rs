@@ -4,7 +4,7 @@
 //!
 //! A shared mapping, anonymous or of the machine's [`DeviceFile`], with a pinned frame for each
 //! page. The client's view is a second mapping of the same pages, made by mremap with an old size
-//! of zero, so no file descriptor is held and the pages live as long as either mapping. 2 MiB and
+//! of zero. So no file descriptor is held, and the pages live as long as either mapping. 2 MiB and
 //! more are aligned to 2 MiB, so that their frames can form huge entries.
 
 use crate::device_file::DeviceFile;
@@ -103,7 +103,7 @@ impl SharedMemory {
         // SAFETY: an old size of zero leaves the old mapping alone; the target is the caller's
         // responsibility.
         let mapped = unsafe { sys::mremap(from, 0, bytes, flags, at.unwrap_or_default().0) }?;
-        // SAFETY: the mapping was just made for the caller, who asked for this protection.
+        // SAFETY: the mapping was just made for the caller, which asked for this protection.
         if let Err(error) = unsafe { sys::mprotect(mapped, bytes, prot) } {
             // SAFETY: nobody has seen the mapping yet.
             unsafe { sys::unmap(mapped, bytes) };

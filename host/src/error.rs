@@ -11,6 +11,9 @@ pub enum HostError {
         "cannot reserve address space for the frame table: {0} (is RLIMIT_AS or vm.overcommit_memory=2 in the way?)"
     )]
     AddressSpace(String),
+    /// The file with all memory that clients map could not be made.
+    #[error("cannot make the file with the machine's memory: {0}")]
+    DeviceFile(String),
     /// The notification source asked for is not to be had.
     #[error("notification source {wanted} is not available: {why}")]
     Source {
@@ -39,7 +42,6 @@ pub enum HostError {
     Gpu {
         /// Its position.
         index: u32,
-        /// Why.
         why: String,
     },
     /// The driver refused to start.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Files that calls give to the program: buffers as memfds, SMI events as one end of a socket pair.
 //!
-//! Both are real descriptors: they can be duplicated, polled and closed by whatever means. That one
-//! has been closed shows in what the kernel keeps of it. A buffer's file is locked (flock) through
-//! the description that the program has, so that the lock goes when the last duplicate is closed;
-//! we look when the next file is made or taken, or memory is short or asked about, and memory of
-//! closed files is given back then. An event socket's other end says so itself.
+//! Both are real descriptors: they can be duplicated, polled and closed by whatever means. The
+//! kernel's state of a file shows that it has been closed. A buffer's file is locked (flock)
+//! through the program's description, so that the lock goes when the last duplicate is closed. The
+//! host checks the locks when the next file is made or taken, and when memory is short or queried.
+//! It gives memory of closed files back then. An event socket's other end says so itself.
 //!
 //! Limits: a buffer's file has its size, for lseek, but not its contents: it cannot be mapped. It
 //! stands for the buffer only in this process.
@@ -23,6 +23,7 @@ use vkfd_driver::event_stream::EventStream;
 use vkfd_driver::files::Files;
 use vkfd_driver::os;
 use vkfd_driver::sabotage::FailPoint;
+use vkfd_gpu::raw::memory_file;
 
 /// A buffer's file.
 struct Exported {
@@ -50,7 +51,8 @@ impl Exported {
 pub struct HostFiles(Mutex<Vec<Exported>>);
 
 fn errno(error: &io::Error) -> Error {
-    Errno(error.raw_os_error().unwrap_or(libc::EIO)).into()
+    let too_large = error.kind() == io::ErrorKind::FileTooLarge;
+    Errno(error.raw_os_error().unwrap_or(if too_large { libc::EFBIG } else { libc::EIO })).into()
 }
 
 fn inode(file: &File) -> io::Result<(u64, u64)> {
@@ -63,18 +65,23 @@ fn number(file: OwnedFd) -> u32 {
     u32::try_from(file.into_raw_fd()).unwrap_or(0)
 }
 
+/// Most buffers that have files at a time: an eighth of the descriptors that this process may have.
+/// A buffer takes one here as long as somebody has its file, and another one while it is offered by
+/// a name. So one client of a machine that several share leaves descriptors for the others.
+fn most_files() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: fills in the local structure.
+    let got = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let descriptors = if got == 0 { limit.rlim_cur } else { 1024 };
+    usize::try_from(descriptors / 8).unwrap_or(usize::MAX).max(64)
+}
+
 impl HostFiles {
     fn make(buffer: &Arc<DmaBuf>, flags: u32) -> io::Result<(OwnedFd, Exported)> {
-        let close_on_exec = if flags & libc::O_CLOEXEC.unsigned_abs() != 0 { libc::MFD_CLOEXEC } else { 0 };
-        // SAFETY: a C string; the descriptor is new and nobody else's.
-        let theirs = unsafe {
-            let fd = libc::memfd_create(c"dmabuf".as_ptr(), close_on_exec);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from_raw_fd(fd)
+        let theirs = match flags & libc::O_CLOEXEC.unsigned_abs() {
+            0 => memory_file::sealed_inherited(c"dmabuf", buffer.bytes())?,
+            _ => memory_file::sealed(c"dmabuf", buffer.bytes())?,
         };
-        theirs.set_len(buffer.bytes())?;
         // Another open of the same file: a description of its own.
         let own = File::open(format!("/proc/self/fd/{}", theirs.as_raw_fd()))?;
         // SAFETY: a call on a descriptor that is ours until it is handed out.
@@ -106,6 +113,9 @@ impl Files for HostFiles {
         os::failpoint(FailPoint::Export)?;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|exported| !exported.is_closed());
+        if all.len() >= most_files() {
+            return Err(Errno::EMFILE.into());
+        }
         let (theirs, exported) = Self::make(buffer, flags).map_err(|e| errno(&e))?;
         all.push(exported);
         Ok(number(theirs))
@@ -143,7 +153,7 @@ impl EventStream for Socket {
         let mut word = [0; 8];
         loop {
             match (&self.ours).read(&mut word) {
-                // KFD takes eight bytes at a time, and so does who writes to it.
+                // KFD takes eight bytes at a time, and so does its writer.
                 Ok(8) => self.mask.store(u64::from_ne_bytes(word), Ordering::Relaxed),
                 Ok(0) => {
                     self.closed.store(true, Ordering::Relaxed);

@@ -3,19 +3,19 @@
 //!
 //! A *frame* is an index into a table that says which CPU virtual page the frame stands for. GPU
 //! accesses to a live frame go through that CPU address. When an invalidation of a page has been
-//! delivered its frame *dies*, and a later access is refused as stale: as KASAN finds a use after
+//! delivered, its frame *dies*, and a later access is refused as stale. As KASAN finds a use after
 //! free, this finds a lost invalidation or a lost TLB flush.
 //!
 //! Mechanism. Virtual addresses are divided into blocks of 2 MiB. The first page of a block that
-//! gets a frame gives the block a *home group*: 512 consecutive frames, aligned, so that pages next
-//! to each other have frames next to each other and a fully populated block fits one huge GPU
-//! entry. A page whose home frame died lately gets a *single* frame out of other groups instead;
-//! when all frames of a block are dead its group is retired, and the next page starts a new group.
-//! Dead frames come back only after [`QUARANTINE`] further deaths.
+//! gets a frame gives the block a *home group* of 512 consecutive, aligned frames. So adjacent
+//! pages have adjacent frames, and a fully populated block fits one huge GPU entry. A page with a
+//! recently dead home frame gets a *single* frame out of other groups instead. When all frames of a
+//! block are dead, its group is retired, and the next page starts a new group. Dead frames come
+//! back only after [`QUARANTINE`] further deaths.
 //!
 //! Locking. `pool` guards all changes. [`Frames::resolve`] takes no lock: one load, with acquire
-//! order. Nothing here calls malloc (all tables are `Table`s, lists are threaded through them),
-//! because [`Frames::kill`] runs in the delivery of invalidations.
+//! order. Nothing here calls malloc: all tables are `Table`s, and lists are threaded through them.
+//! [`Frames::kill`] runs in the delivery of invalidations.
 //!
 //! Limits: addresses below 2^47; 2^28 frames (1 TiB), fewer where the tables cannot be reserved. An
 //! early reuse of frames in quarantine happens only when nothing else is left.

@@ -7,12 +7,12 @@
 //! raw system call), end. A library that does not want that does not turn the feature on; whether
 //! the hooks are in effect is found out at run time ([`interposed`]).
 //!
-//! Together with userfaultfd the hooks announce only what that cannot show: mprotect,
+//! Together with userfaultfd the hooks announce only changes without an event: mprotect,
 //! `MADV_PAGEOUT`, and that memory is unmapped which cannot be registered there, such as a file
 //! that is mapped shared and read-only.
 //!
 //! A hook entered while its thread is inside another one does just the system call: callbacks
-//! change no watched mappings.
+//! change no watched mappings. Signals wait meanwhile.
 //!
 //! A program that emulates device files gets its turn first when one is mapped ([`set_mapper`]). In
 //! a process whose machine is elsewhere a [`Witness`] is told instead of the driver.
@@ -21,6 +21,8 @@
 //! `shmdt`) are not seen.
 
 pub use crate::interposed::interposed;
+#[cfg(feature = "interpose")]
+pub use crate::interposed::{note_hook, reaches};
 
 use libc::{c_int, c_void};
 use std::sync::OnceLock;
@@ -50,7 +52,7 @@ pub enum Change {
     Protect(c_int),
 }
 
-/// Who is told of mapping calls in a process whose machine is elsewhere: there is no
+/// The receiver of mapping calls in a process whose machine is elsewhere: there is no
 /// [`crate::mm::Mm`] then.
 ///
 /// Both functions may run inside an allocator: they neither allocate nor free, and take no lock
@@ -65,14 +67,14 @@ pub trait Witness: Sync {
 
 static WITNESS: OnceLock<&'static dyn Witness> = OnceLock::new();
 
-/// From now on `witness` is told of mapping calls. The first call counts.
+/// From now on `witness` is notified of mapping calls. The first call counts.
 pub fn set_witness(witness: &'static dyn Witness) {
     let _ = WITNESS.set(witness);
 }
 
 #[cfg(feature = "interpose")]
 mod hooks {
-    use super::{Change, WITNESS};
+    use super::{note_hook, Change, WITNESS};
     use crate::mm::Mm;
     use crate::source::Source;
     use libc::{c_int, c_long, c_void, off_t, size_t};
@@ -81,6 +83,44 @@ mod hooks {
 
     thread_local! {
         static INSIDE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// This thread is inside a hook, until it is dropped. Signals wait until then: a handler that
+    /// changes mappings would be taken for a callback, and its change would not be announced; nor
+    /// could it be, with locks of the driver's held below it. Faults are not held back.
+    struct Inside(SignalSet);
+
+    /// As the kernel has it: a bit for each signal.
+    type SignalSet = u64;
+
+    /// What a thread raises by itself.
+    const FAULTS: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+    impl Inside {
+        fn enter() -> Self {
+            let faults = FAULTS.iter().fold(0, |set, signal| set | 1 << (signal - 1));
+            let mut before: SignalSet = 0;
+            mask(libc::SIG_BLOCK, &!faults, &raw mut before);
+            INSIDE.set(true);
+            Self(before)
+        }
+    }
+
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            INSIDE.set(false);
+            mask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut());
+        }
+    }
+
+    /// The system call; libc's function keeps two signals of its own out.
+    fn mask(how: c_int, set: &SignalSet, before: *mut SignalSet) {
+        let errno = errno();
+        // SAFETY: both are sets of the size that is said, or null.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigprocmask, how, std::ptr::from_ref(set), before, size_of::<SignalSet>());
+        }
+        set_errno(errno);
     }
 
     /// Which calls a hook is for.
@@ -117,7 +157,7 @@ mod hooks {
         }) else {
             return call();
         };
-        INSIDE.set(true);
+        let inside = Inside::enter();
         let errno = errno();
         // Ended in the reverse order of fields; the order among them does not matter.
         let under_way = spans.map(|s| s.filter(|s| mm.is_watched(*s)).map(|s| mm.invalidation(s)));
@@ -128,19 +168,18 @@ mod hooks {
         gone(result).into_iter().flatten().for_each(|span| mm.memory_gone(span));
         drop(under_way);
         set_errno(errno);
-        INSIDE.set(false);
+        drop(inside);
         result
     }
 
-    /// Where userfaultfd tells of unmaps: tells of the one of `span` that it cannot.
+    /// Where userfaultfd reports unmaps: reports the one of `span` that it cannot.
     fn announce_unheard(span: Option<CpuSpan>) {
         let mm = if INSIDE.get() { None } else { Mm::current().filter(|mm| mm.source() == Source::Userfaultfd) };
         if let Some((mm, span)) = mm.zip(span) {
-            INSIDE.set(true);
+            let _inside = Inside::enter();
             let errno = errno();
             mm.unheard_goes(span);
             set_errno(errno);
-            INSIDE.set(false);
         }
     }
 
@@ -154,7 +193,7 @@ mod hooks {
     ) -> c_long {
         // What mremap replaces at its target is unmapped there.
         let changes = [change, if change == Change::Move { Change::Unmap } else { change }];
-        INSIDE.set(true);
+        let inside = Inside::enter();
         let errno = errno();
         let mut told = [false; 2];
         for ((span, change), told) in spans.iter().zip(changes).zip(&mut told) {
@@ -172,7 +211,7 @@ mod hooks {
             }
             set_errno(errno);
         }
-        INSIDE.set(false);
+        drop(inside);
         result
     }
 
@@ -203,7 +242,7 @@ mod hooks {
         (bytes != 0 && at % PAGE == 0).then(|| CpuSpan::between(CpuVa(at), CpuVa(end)))
     }
 
-    /// What of `span` is beyond its first `bytes`.
+    /// The part of `span` beyond its first `bytes`.
     fn cut_off(span: CpuSpan, bytes: size_t) -> Option<CpuSpan> {
         let left = (bytes as u64).checked_next_multiple_of(PAGE)?;
         (left < span.bytes()).then(|| CpuSpan::between(CpuVa(span.start().0 + left), span.end()))
@@ -225,7 +264,7 @@ mod hooks {
     /// As for munmap.
     #[no_mangle]
     pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: size_t) -> c_int {
-        crate::interposed::note_hook();
+        note_hook();
         let span = pages(at, bytes);
         let call = || {
             // SAFETY: forwarded to the caller.
@@ -248,6 +287,7 @@ mod hooks {
         flags: c_int,
         new_at: *mut c_void,
     ) -> *mut c_void {
+        note_hook();
         let target = (flags & libc::MREMAP_FIXED != 0).then(|| pages(new_at, new_bytes)).flatten();
         let source = pages(at, bytes);
         let _stays = back_to_system(source);
@@ -270,8 +310,9 @@ mod hooks {
     /// As for madvise.
     #[no_mangle]
     pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
-        // Shared memory, which a machine elsewhere makes of the program's, can only lose its
-        // contents at once.
+        note_hook();
+        // Shared memory, which a machine elsewhere makes of the program, can only lose its contents
+        // at once.
         let elsewhere = WITNESS.get().is_some();
         let advice = if elsewhere && advice == libc::MADV_FREE { libc::MADV_DONTNEED } else { advice };
         let seen = match advice {
@@ -300,6 +341,7 @@ mod hooks {
     /// As for mprotect.
     #[no_mangle]
     pub unsafe extern "C" fn mprotect(at: *mut c_void, bytes: size_t, prot: c_int) -> c_int {
+        note_hook();
         let call = || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_mprotect, at, bytes, prot) }
@@ -314,6 +356,7 @@ mod hooks {
     /// As for pkey_mprotect.
     #[no_mangle]
     pub unsafe extern "C" fn pkey_mprotect(at: *mut c_void, bytes: size_t, prot: c_int, key: c_int) -> c_int {
+        note_hook();
         let call = || {
             // SAFETY: forwarded to the caller.
             unsafe { libc::syscall(libc::SYS_pkey_mprotect, at, bytes, prot, key) }
@@ -335,6 +378,7 @@ mod hooks {
         fd: c_int,
         offset: off_t,
     ) -> *mut c_void {
+        note_hook();
         if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
             // SAFETY: forwarded to the caller.
             match super::MAPPER.get().and_then(|map| unsafe { map(at, bytes, prot, flags, fd, offset) }) {

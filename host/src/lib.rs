@@ -2,8 +2,8 @@
 //! The user host: the driver inside the client's own process, on ordinary CPU memory.
 //!
 //! A module names only those of lower floors (`cargo xtask stray` checks that; the floors are in
-//! `xtask/src/rooms.rs`). Where the process's memory asks something of what has moved pages, it
-//! does so through a trait (`mm::elsewhere`).
+//! `xtask/src/rooms.rs`). The process's memory makes requests to the mover of its pages through a
+//! trait (`mm::elsewhere`).
 //!
 //! | module | what |
 //! | --- | --- |
@@ -12,13 +12,17 @@
 //! | [`uffd`], [`interpose`], [`source`] | where notifications come from, and what they do not show |
 //! | [`migrate`] | data that moves into a GPU's memory and back |
 //! | [`dma`] | memory that GPU, driver and client share |
+//! | `mapping_count` | how many mappings are left, and stay for the program |
 //! | `files` | files that calls give to the program |
 //! | [`device`] | the software GPU as the driver's device |
-//! | [`device_file`], [`description`] | for programs that open devices by path: one file with all memory, and a machine in words |
+//! | [`device_file`], [`description`], [`preload_list`] | for programs that open devices by path: one file with all memory, a machine in words, the library's place in LD_PRELOAD |
 //! | [`size`], `memory_left`, `system` | sizes as people write them; how much memory there is for this process; what the system lets the host do |
+//! | [`listening`], [`log_rate`] | for commands that serve others: sockets by path, and how many log lines others can cause |
 //! | [`per_process`] | what a forked child does not inherit |
+//! | [`grants`], [`confined`] | for guests and programs elsewhere: the memory of this process that they may have, and a machine that gives them no other |
 //! | [`machine`] | GPUs and driver put together: what programs use |
 
+pub mod confined;
 pub mod description;
 pub mod device;
 pub mod device_file;
@@ -26,9 +30,13 @@ pub mod dma;
 mod error;
 mod files;
 pub mod frame;
+pub mod grants;
 pub mod interpose;
 mod interposed;
+pub mod listening;
+pub mod log_rate;
 pub mod machine;
+mod mapping_count;
 mod maps;
 mod memory_left;
 pub mod migrate;
@@ -36,6 +44,7 @@ pub mod mm;
 mod pagemap;
 pub mod per_process;
 mod populate;
+pub mod preload_list;
 pub mod sabotage;
 mod shape;
 pub mod size;
@@ -47,8 +56,12 @@ mod target;
 pub mod uffd;
 pub mod watch;
 
+pub use confined::Confined;
 pub use description::Description;
 pub use error::HostError;
+pub use grants::{Grant, Grants};
+pub use listening::Listening;
+pub use log_rate::LogRate;
 pub use machine::{KfdFile, Machine, MachineOptions, RenderFile};
 pub use memory_left::memory_left;
 pub use shape::Shape;

@@ -27,6 +27,7 @@ use vkfd_driver::drm;
 use vkfd_driver::errno::Errno;
 use vkfd_driver::gpu::{Gpu, GpuProperties, Interrupts};
 use vkfd_driver::kfd::{Kfd, Options};
+use vkfd_driver::limit::Limit;
 use vkfd_driver::mmap::Mapped;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
@@ -44,7 +45,7 @@ pub struct MachineOptions {
     pub vram_bytes: u64,
     /// What they are.
     pub target: Target,
-    /// What of their parts is told otherwise than for their target.
+    /// Their parts with another description than their target's.
     pub shape: Shape,
     /// Whether they can retry page faults.
     pub xnack_capable: bool,
@@ -55,6 +56,8 @@ pub struct MachineOptions {
     pub device_file: bool,
     /// Threads of each GPU that run a kernel; 0 for as many as there are processors.
     pub threads: usize,
+    /// What hardware does not do, and the engine could, ends a kernel.
+    pub strict: bool,
     /// Where kernels' costs are added up.
     pub profile: Arc<vkfd_gpu::Profile>,
     /// The driver's own options.
@@ -79,6 +82,7 @@ impl Default for MachineOptions {
             source: Source::Auto,
             device_file: false,
             threads: 0,
+            strict: false,
             profile: Arc::new(vkfd_gpu::Profile::new(None)),
             driver,
         }
@@ -215,6 +219,23 @@ impl Inner {
     }
 }
 
+struct WorkThread(vkfd_rt::thread::Thread);
+
+impl os::HostThread for WorkThread {
+    fn is_current(&self) -> bool {
+        self.0.is_current()
+    }
+
+    fn join(self: Box<Self>) {
+        self.0.join();
+    }
+}
+
+/// The driver's threads.
+fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> Option<Box<dyn os::HostThread>> {
+    Some(Box::new(WorkThread(vkfd_rt::thread::spawn(name, run).ok()?)))
+}
+
 /// Software GPUs with a driver of their own, in this process. Several clients may open one machine,
 /// each as a process of its own; make it by itself when you want that, or want to look into the
 /// driver. For a single client `Client::embedded` of vkfd-client is enough.
@@ -229,13 +250,14 @@ impl Machine {
     /// [`HostError`].
     pub fn new(options: &MachineOptions) -> Result<Self, HostError> {
         os::set_log(|message| tracing::warn!("{message}"));
+        os::set_spawn(spawn);
         if options.gpus == 0 {
             return Err(HostError::Option("a machine has at least one GPU".into()));
         }
         let mm = Mm::get(options.source)?;
         let no_vram = |e: vkfd_gpu::VramError| HostError::Option(e.to_string());
         let file = match options.device_file {
-            true => Some(Arc::new(DeviceFile::new().map_err(|e| HostError::AddressSpace(e.to_string()))?)),
+            true => Some(Arc::new(DeviceFile::new().map_err(|e| HostError::DeviceFile(e.to_string()))?)),
             false => None,
         };
         let vram = |gpu| match &file {
@@ -248,13 +270,21 @@ impl Machine {
         let mut lines = Vec::new();
         let mut gpus = Vec::new();
         for i in 0..options.gpus {
+            let model = options.gpu_properties(i).model;
             let line = Arc::new(InterruptLine::new(FIRST_GPU_ID + i));
             let config = vkfd_gpu::Config {
                 vram_bytes: options.vram_bytes,
                 family: options.target.family(),
                 target: options.target.machine_code(),
-                shader_mhz: options.gpu_properties(i).model.clock_mhz,
+                units: vkfd_gpu::Units {
+                    count: model.units,
+                    engines: model.engines,
+                    arrays: model.arrays,
+                    waves: model.simd_per_unit * model.waves_per_simd,
+                },
+                shader_mhz: model.clock_mhz,
                 threads: options.threads,
+                strict: options.strict,
                 profile: options.profile.clone(),
                 name: options.target.to_string(),
                 ..vkfd_gpu::Config::default()
@@ -293,11 +323,16 @@ impl Machine {
     /// # Errors
     /// The errno.
     pub fn open(&self) -> Result<KfdFile, i32> {
+        let memory = os::arc(ProcessMemory::with_gpus(self.inner.mm, self.gpus())).map_err(|e| e.errno.0)?;
+        self.open_with(memory, self.inner.kfd.limit().clone())
+    }
+
+    /// Opens the device for a process with this memory; what it registers counts in an account.
+    pub(crate) fn open_with(&self, memory: Arc<dyn AddressSpace>, registered: Arc<Limit>) -> Result<KfdFile, i32> {
         if !self.inner.mm.is_current() {
             return Err(libc::EBADF);
         }
-        let memory = os::arc(ProcessMemory::with_gpus(self.inner.mm, self.gpus())).map_err(|e| e.errno.0)?;
-        let process = self.inner.kfd.open(memory).map_err(|e| e.errno.0)?;
+        let process = self.inner.kfd.open_accounted(memory, registered).map_err(|e| e.errno.0)?;
         Ok(KfdFile { process, inner: self.inner.clone() })
     }
 
@@ -338,7 +373,7 @@ impl Machine {
         self.inner.mm
     }
 
-    /// Which changes of CPU mappings the driver is told of.
+    /// Which changes of CPU mappings the driver is notified of.
     pub fn capabilities(&self) -> Capabilities {
         self.inner.mm.capabilities()
     }
@@ -448,7 +483,7 @@ pub struct RenderFile {
     inner: Arc<Inner>,
 }
 
-/// Who calls a render node: this process.
+/// The caller of a render node: this process.
 struct Caller(ProcessMemory);
 
 impl drm::Caller for Caller {

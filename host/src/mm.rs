@@ -4,7 +4,8 @@
 //!
 //! An invalidation is, in the kernel's order: *begin* (callbacks of the overlapping watches), the
 //! frames die, *the change*, *end*. [`Mm::invalidation`] does the first two and its guard's drop
-//! the last. Who calls it is the notification source: [`crate::uffd`]'s reader thread, the hooks of
+//! the last. Its callers are the notification source: [`crate::uffd`]'s reader thread,
+//! the hooks of
 //! [`crate::interpose`], the fork handlers, or [`Mm::lost`].
 //!
 //! # Rules of the notification path
@@ -47,7 +48,7 @@ use vkfd_driver::errno::Errno;
 use vkfd_driver::interval::IntervalMap;
 
 /// Invalidations that can be under way at once; more wait. The last place is the reader thread's
-/// alone, because whoever has another may wait for the reader.
+/// alone, because a thread that has another may wait for the reader.
 const FLIGHTS: usize = 64;
 /// Machines that the reader can pause.
 const GATES: usize = 64;
@@ -81,7 +82,7 @@ pub struct Mm {
     gates: Mutex<[Option<Arc<dyn Pause>>; GATES]>,
 }
 
-/// Who is starting an invalidation.
+/// The thread that is starting an invalidation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     Reader,
@@ -211,9 +212,9 @@ impl Mm {
         self.settle_handing();
     }
 
-    /// Waits until the driver was told of the changes of all calls that have returned, as far as
-    /// memory on GPUs is concerned: a page of system memory is reached through its CPU address, and
-    /// is what the CPU sees anyway. A few loads if nothing is changing.
+    /// Waits until the driver was notified of the changes of all returned calls to memory on GPUs.
+    /// A page of system memory is reached through its CPU address, and the GPU sees the CPU's
+    /// memory anyway. A few loads if nothing is changing.
     pub(crate) fn settle_told(&self) {
         if let Some(mover) = self.elsewhere() {
             mover.settle_told();
@@ -241,8 +242,8 @@ impl Mm {
         self.elsewhere().map_or((0, 0), Elsewhere::resident)
     }
 
-    /// In how many steps pages have moved so far, there and back. In each, who touches its pages
-    /// waits until it is over.
+    /// In how many steps pages have moved so far, there and back. In each, a thread that touches
+    /// its pages waits until it is over.
     pub fn steps(&self) -> u64 {
         self.elsewhere().map_or(0, |mover| mover.epoch() / 2)
     }
@@ -295,8 +296,9 @@ impl Mm {
         });
     }
 
-    /// `span` is about to be unmapped. Tells who watches memory that may not be registered: of that
-    /// no event comes. Before the call, because afterwards other memory may be there, and watched.
+    /// `span` is about to be unmapped. Notifies watchers of memory that may not be registered,
+    /// which raises no event. Before the call, because afterwards other memory may be there, and
+    /// watched.
     #[cfg(feature = "interpose")]
     pub(crate) fn unheard_goes(&self, span: CpuSpan) {
         if self.watches.load(Ordering::SeqCst) == 0 {

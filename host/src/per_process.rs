@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What belongs to one process although its memory may be copied: fork gives the child a copy of
-//! every static, without the threads, the registrations and the locks' holders that stand behind
-//! it. [`PerProcess`] is a cell that a forked child finds empty.
+//! State of one process, although its memory may be copied. fork gives the child a copy of every
+//! static, without the threads, the registrations and the locks' holders behind it. [`PerProcess`]
+//! is a cell that a forked child finds empty.
 //!
 //! A process is known by its number and by how many forks its memory has come through
 //! ([`Identity`]): in another PID namespace a child may have its parent's number. Fork handlers
@@ -75,13 +75,12 @@ struct Made<T> {
 pub struct PerProcess<T: Send + Sync + 'static>(AtomicPtr<Made<T>>);
 
 impl<T: Send + Sync + 'static> PerProcess<T> {
-    /// Empty.
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
     fn made(&self) -> Option<&'static Made<T>> {
-        // SAFETY: null, or a leaked box. In a forked child it is a copy of its parent's, of which
+        // SAFETY: null, or a leaked box. In a forked child it is a copy of its parent, of which
         // only `by` is looked at.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }

@@ -4,7 +4,7 @@
 //!
 //! What is there already is left out ([`present`]). MADV_POPULATE checks permissions and page
 //! presence as an access would, and reading breaks no copy-on-write. Where `process_madvise` does
-//! not take that advice for oneself (Linux before 6.13, some sandboxes) it is one `madvise` a
+//! not take that advice for oneself (Linux before 6.13, some sandboxes), it is one `madvise` a
 //! piece; where there is no MADV_POPULATE at all (before 5.14) only the mappings' permissions are
 //! checked, because an access through a live frame faults the page in anyway.
 
@@ -52,12 +52,15 @@ impl Populate {
     /// Faults `spans` in. How many leading spans it did, and why not the next.
     pub(crate) fn populate(&self, spans: &[CpuSpan], access: Access) -> Faulted {
         let mut done = 0;
+        let Some(mut batch) = Batch::with_room(spans.len().min(BATCH)) else {
+            return Faulted { spans: 0, error: Some(Errno::ENOMEM) };
+        };
         while done < spans.len() {
-            let mut batch = Batch::gather(&spans[done..]);
+            batch.gather(&spans[done..]);
             if let Some(present) = &self.present {
                 present.skip_present(&mut batch, access);
             }
-            match self.batch(&mut batch, access) {
+            match self.batch(&batch, access) {
                 Ok(()) => done += batch.spans,
                 Err(failed) => return self.find_failed(spans, done + failed, access),
             }
@@ -66,17 +69,17 @@ impl Populate {
     }
 
     /// All pieces of a batch; on failure the first span of the piece that failed.
-    fn batch(&self, batch: &mut Batch, access: Access) -> Result<(), usize> {
+    fn batch(&self, batch: &Batch, access: Access) -> Result<(), usize> {
         let mut at = 0;
-        while at < batch.len {
-            let many = batch.len - at > 1 && self.batched.load(Ordering::Relaxed);
-            let result = if many { self.process_madvise(&batch.pieces[at..batch.len], access) } else { Ok(0) };
+        while at < batch.pieces.len() {
+            let many = batch.pieces.len() - at > 1 && self.batched.load(Ordering::Relaxed);
+            let result = if many { self.process_madvise(&batch.pieces[at..], access) } else { Ok(0) };
             let mut bytes = result.as_ref().copied().unwrap_or(0);
-            while at < batch.len && bytes >= batch.pieces[at].iov_len as u64 {
+            while at < batch.pieces.len() && bytes >= batch.pieces[at].iov_len as u64 {
                 bytes -= batch.pieces[at].iov_len as u64;
                 at += 1;
             }
-            if at == batch.len {
+            if at == batch.pieces.len() {
                 break;
             }
             // The next piece by itself: because it failed, because the call was cut short, or
@@ -165,42 +168,61 @@ const fn advice(access: Access) -> i32 {
     }
 }
 
-/// Pieces of one system call: spans that touch are one piece.
+/// Pieces of one system call: spans that touch are one piece. The lists are on the heap, because
+/// the caller's thread may have a stack of a few pages. All have the room of one batch from the
+/// start, so that nothing grows later.
 struct Batch {
-    pieces: [libc::iovec; BATCH],
+    pieces: Vec<libc::iovec>,
     /// Position of each piece's first span.
-    first_span: [usize; BATCH],
-    len: usize,
+    first_span: Vec<usize>,
     /// Spans in it.
     spans: usize,
+    /// For [`Present::skip_present`]: the pieces in the order of their addresses, and which of them
+    /// are there.
+    sorted: Vec<(u64, u64, u16)>,
+    there: Vec<bool>,
+}
+
+/// An empty list with room for `room`; `None` without memory.
+fn list<T>(room: usize) -> Option<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(room).ok()?;
+    Some(list)
 }
 
 impl Batch {
-    fn gather(spans: &[CpuSpan]) -> Self {
-        const NONE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let mut batch = Self { pieces: [NONE; BATCH], first_span: [0; BATCH], len: 0, spans: 0 };
+    /// An empty one for up to `room` pieces, of which there are no more than [`BATCH`].
+    fn with_room(room: usize) -> Option<Self> {
+        let (pieces, first_span) = (list(room)?, list(room)?);
+        Some(Self { pieces, first_span, spans: 0, sorted: list(room)?, there: list(room)? })
+    }
+
+    /// Takes as many of `spans` as it has room for.
+    fn gather(&mut self, spans: &[CpuSpan]) {
+        let room = self.pieces.capacity().min(BATCH);
+        self.pieces.clear();
+        self.first_span.clear();
+        self.spans = 0;
         for span in spans {
-            let end = batch.len.checked_sub(1).map(|last| &mut batch.pieces[last]);
-            match end {
+            let full = self.pieces.len() == room;
+            match self.pieces.last_mut() {
                 Some(piece)
                     if piece.iov_base.expose_provenance() + piece.iov_len == index(span.start().0)
                         && piece.iov_len as u64 + span.bytes() <= PIECE =>
                 {
                     piece.iov_len += index(span.bytes());
                 }
-                _ if batch.len == BATCH => break,
+                _ if full => break,
                 _ => {
-                    batch.pieces[batch.len] = libc::iovec {
+                    self.pieces.push(libc::iovec {
                         iov_base: std::ptr::with_exposed_provenance_mut(index(span.start().0)),
                         iov_len: index(span.bytes()),
-                    };
-                    batch.first_span[batch.len] = batch.spans;
-                    batch.len += 1;
+                    });
+                    self.first_span.push(self.spans);
                 }
             }
-            batch.spans += 1;
+            self.spans += 1;
         }
-        batch
     }
 }
 

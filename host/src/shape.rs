@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a machine's GPUs tell of their parts otherwise than their target's model does. Runtimes and
-//! programs size their work by these numbers; what the software GPU computes, and how fast, does
-//! not depend on them.
+//! What a machine's GPUs have and report about their parts, other than their target's model.
+//! Runtimes and programs size their work by these numbers. The GPU takes in as many waves as its
+//! units have room for; its results and its speed do not depend on them.
 
 use crate::target::Target;
 use std::fmt;
@@ -10,9 +10,8 @@ use vkfd_driver::topology::Model;
 /// Numbers that differ; `None`: as the target's model has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shape {
-    /// Compute units, 1 to [`Shape::MOST_UNITS`].
+    /// Compute units, at most the product's.
     pub units: Option<u32>,
-    /// MHz.
     pub clock_mhz: Option<u32>,
     /// MHz of the memory.
     pub memory_mhz: Option<u32>,
@@ -21,15 +20,11 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// All of a GPU's units are in one shader array, and one mask of the topology has a bit for
-    /// each.
-    pub const MOST_UNITS: u32 = 32;
-
     /// A target's model with these numbers.
     pub fn of(&self, target: Target) -> Model {
         let model = *Model::of(target.version());
+        let model = self.units.map_or(model, |units| model.with_units(units));
         Model {
-            units: self.units.unwrap_or(model.units),
             clock_mhz: self.clock_mhz.unwrap_or(model.clock_mhz),
             memory_mhz: self.memory_mhz.unwrap_or(model.memory_mhz),
             memory_bits: self.memory_bits.unwrap_or(model.memory_bits),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Where notifications of changed mappings come from, and what each source cannot see.
 //!
-//! | source | told of | order |
+//! | source | notified of | order |
 //! | --- | --- | --- |
 //! | userfaultfd | every munmap, mremap, discard and fork, raw system calls included | the caller may go on once the event is *read*, see [`crate::uffd`] |
 //! | interposed calls | what goes through libc's symbols: also mprotect and reclaim advice | exact: callbacks, change, end |
@@ -69,13 +69,10 @@ impl Source {
 pub struct Capabilities {
     /// munmap, and mmap with `MAP_FIXED` over a mapping.
     pub unmap: bool,
-    /// mremap.
     pub remap: bool,
     /// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_FREE`.
     pub discard: bool,
-    /// mprotect.
     pub protect: bool,
-    /// fork.
     pub fork: bool,
     /// `MADV_PAGEOUT` (reclaim by the kernel itself is never seen).
     pub pageout: bool,

@@ -32,10 +32,8 @@ static OWN: AtomicU64 = AtomicU64::new(0x5000_0000_0000);
 pub(crate) fn map_anonymous(bytes: usize, flags: i32) -> io::Result<NonNull<u8>> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let hint = OWN.fetch_add((bytes as u64).next_multiple_of(PAGE).saturating_add(PAGE), Ordering::Relaxed);
-    // SAFETY: the address is no more than a hint: nothing that exists is touched.
-    let at = unsafe { mmap(hint, bytes as u64, prot, flags | libc::MAP_ANONYMOUS, -1, 0) }?;
-    NonNull::new(std::ptr::with_exposed_provenance_mut(vkfd_driver::addr::index(at)))
-        .ok_or(io::ErrorKind::OutOfMemory.into())
+    let at = vkfd_rt::reserve::map(hint, bytes, prot, flags | libc::MAP_ANONYMOUS, -1, 0)?;
+    NonNull::new(at).ok_or(io::ErrorKind::OutOfMemory.into())
 }
 
 /// A private anonymous page.
@@ -50,6 +48,7 @@ pub(crate) fn map_page() -> io::Result<CpuSpan> {
 /// # Safety
 /// Nothing may use the memory any more.
 pub(crate) unsafe fn unmap(at: u64, bytes: u64) {
+    vkfd_rt::reserve::forget(at);
     // SAFETY: forwarded to the caller.
     unsafe { libc::syscall(libc::SYS_munmap, at, bytes) };
 }
@@ -110,7 +109,7 @@ pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, millis
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, &raw const timeout) };
 }
 
-/// Wakes all who wait for `word`.
+/// Wakes all threads that wait for `word`.
 pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word lives as long as the reference.

@@ -2,10 +2,10 @@
 //! What this system lets the host do: the same questions that it asks when it makes a machine,
 //! answered for people (`vkfd doctor`).
 
-use crate::migrate;
 use crate::populate;
 use crate::source::Capabilities;
 use crate::uffd::Uffd;
+use crate::{mapping_count, migrate};
 
 /// The answers. What cannot be had has the reason in words.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub fn system() -> System {
         userfaultfd,
         moving: migrate::can_move().map_err(words),
         page_tables: populate::asks_page_tables(),
-        max_map_count: migrate::max_map_count(),
+        max_map_count: mapping_count::max_map_count(),
     }
 }
 

@@ -24,10 +24,8 @@ impl Target {
         family: vkfd_gpu::Family::Gfx9,
         product: "Radeon Vega Frontier Edition",
     };
-    /// MI200.
     pub const GFX90A: Self =
         Self { name: "gfx90a", version: 90_010, family: vkfd_gpu::Family::Gfx9, product: "AMD Instinct MI210" };
-    /// MI300.
     pub const GFX942: Self =
         Self { name: "gfx942", version: 90_402, family: vkfd_gpu::Family::Gfx9, product: "AMD Instinct MI300X" };
     /// Navi 21.

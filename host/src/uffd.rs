@@ -36,6 +36,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use vkfd_driver::addr::{CpuSpan, CpuVa};
 use vkfd_driver::errno::Errno;
+use vkfd_rt::section;
 
 /// Events taken by one read.
 const EVENTS: usize = 32;
@@ -195,7 +196,12 @@ impl Uffd {
     /// ENOMEM when the process would have more mappings than vm.max_map_count: what is registered
     /// is a mapping of its own.
     pub(crate) fn register(&self, span: CpuSpan) -> Result<bool, Errno> {
-        Ok(self.register_one(span)? || self.by_piece(span, |piece| self.register_one(piece))?)
+        let mut registered = Ok(true);
+        outside_of_heap(span, |span| {
+            let register = || Ok(self.register_one(span)? || self.by_piece(span, |piece| self.register_one(piece))?);
+            registered = registered.and_then(|all| register().map(|done| all && done));
+        });
+        registered
     }
 
     fn register_one(&self, span: CpuSpan) -> Result<bool, Errno> {
@@ -252,7 +258,7 @@ impl Uffd {
 
     /// Starts the reader thread.
     pub(crate) fn serve(&'static self, listener: &'static dyn Listener) -> io::Result<()> {
-        std::thread::Builder::new().name("vkfd-notify".into()).spawn(move || {
+        vkfd_rt::thread::spawn("vkfd-notify", move || {
             block_signals();
             let _abort = AbortOnPanic;
             // Not by a channel, whose end frees: nothing is registered before this was seen, and
@@ -272,6 +278,7 @@ impl Uffd {
         loop {
             self.wait_readable(-1);
             self.busy.store(true, Ordering::SeqCst);
+            section::enter("a round of the event reader");
             listener.with_accesses_paused(&mut || {
                 // SAFETY: the message is plain numbers; zero is a value of each.
                 let mut events: [raw::uffd_msg; EVENTS] = unsafe { std::mem::zeroed() };
@@ -285,6 +292,7 @@ impl Uffd {
             *rounds += 1;
             drop(rounds);
             self.handled.notify_all();
+            section::leave();
         }
     }
 
@@ -350,6 +358,14 @@ pub(crate) fn is_changing(fd: RawFd, probe: CpuSpan) -> bool {
     // SAFETY: the structure is the one that UFFDIO_WRITEPROTECT takes; the page is our own.
     let done = unsafe { libc::ioctl(fd, ioctl::UFFDIO_WRITEPROTECT.into(), &raw mut request) };
     done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+}
+
+/// Calls `f` for the parts of `span` without the heap of this library, of which nobody is told: a
+/// change of it would wait for the reader.
+pub(crate) fn outside_of_heap(span: CpuSpan, mut f: impl FnMut(CpuSpan)) {
+    vkfd_rt::heap::each_other(span.start().0..span.end().0, |part| {
+        f(CpuSpan::between(CpuVa(part.start), CpuVa(part.end)));
+    });
 }
 
 /// Registers `span`. False with the reason in errno.

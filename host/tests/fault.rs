@@ -13,6 +13,10 @@ use vkfd_host::mm::Mm;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::Source;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 fn mm() -> &'static Mm {
     memory(Source::Auto).expect("Auto always finds a source")
 }

@@ -231,6 +231,43 @@ fn callbacks_come_before_the_change_and_errno_is_the_calls() {
     });
 }
 
+/// What the handler below unmaps.
+static HANDLED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+extern "C" fn unmaps(_: libc::c_int) {
+    let at = CpuVa(HANDLED.swap(0, Ordering::SeqCst));
+    common::unmap(CpuSpan::between(at, CpuVa(at.0 + PAGE)));
+}
+
+/// Interrupts its own thread from within the callback.
+struct Interrupts;
+
+impl Invalidate for Interrupts {
+    fn invalidate(&self, _: CpuSpan, _: bool) -> bool {
+        unsafe { libc::raise(libc::SIGUSR1) };
+        true
+    }
+}
+
+#[test]
+fn what_a_signal_handler_unmaps_within_a_hook_is_seen() {
+    isolated("what_a_signal_handler_unmaps_within_a_hook_is_seen", None, || {
+        let mm = auto();
+        let handler: extern "C" fn(libc::c_int) = unmaps;
+        unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+        let (first, second) = (Area::new(4), Area::new(4));
+        let memory = ProcessMemory::new(mm);
+        let watch = memory.watch(first.all(), Arc::new(Interrupts)).unwrap();
+        let w = Watched::new(mm, second.all());
+        let pages = w.fault(second.all(), Access::Write);
+        HANDLED.store(second.at, Ordering::SeqCst);
+        common::unmap(first.pages(1, 1));
+        assert_eq!(HANDLED.load(Ordering::SeqCst), 0, "the handler ran");
+        assert_eq!(w.told(second.all(), &pages, second.pages(0, 1)), Some(second.pages(0, 1)));
+        drop(watch);
+    });
+}
+
 #[test]
 fn memory_that_goes_is_told_apart_from_pages_that_change() {
     isolated("memory_that_goes_is_told_apart_from_pages_that_change", None, || {

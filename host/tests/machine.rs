@@ -20,6 +20,10 @@ use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process as p;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 #[test]
 fn a_copy_from_user_memory_arrives_in_vram_and_back() {
     let _one = serial();
@@ -173,7 +177,7 @@ fn a_forked_child_has_a_bad_file_and_can_drop_it() {
 }
 
 /// A child's machine works beside its parent's, on memory that its parent's watches too, and is
-/// told of its own changes.
+/// notified of its own changes.
 #[test]
 fn a_forked_child_can_have_a_machine_of_its_own() {
     let _one = serial();
@@ -237,7 +241,7 @@ fn a_device_file_has_what_clients_map() {
     let descriptor = machine.device_file().unwrap().open(libc::O_CLOEXEC).unwrap();
     let kfd = machine.open().unwrap();
     let call = |command: u32, argument: *mut std::ffi::c_void| {
-        // SAFETY: the arguments below are structures of the command's.
+        // SAFETY: the arguments below are the command's structures.
         unsafe { kfd.ioctl(command, argument) }
     };
     let mut offsets = Vec::new();

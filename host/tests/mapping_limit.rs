@@ -23,11 +23,11 @@ fn a_watch_for_which_there_is_no_mapping_is_refused() {
     }
     let process = ProcessMemory::new(mm);
     let area = Area::new(512);
-    // Every other page protected: a mapping each. The last few are left for threads and malloc.
+    // Every other page protected: a mapping each. A few are left above what stays for the program.
     let filler = Area::new(limit);
     let there = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count() as u64;
-    let spare = 100;
-    let pages = (limit - there() - spare) / 2;
+    let (spare, reserve) = (100, limit / 16);
+    let pages = (limit - there() - reserve - spare) / 2;
     for page in 0..pages {
         protect(filler.pages(2 * page, 1), libc::PROT_NONE);
     }
@@ -40,9 +40,16 @@ fn a_watch_for_which_there_is_no_mapping_is_refused() {
         Err(error) => Some(error.errno),
     });
     let held = watches.len() as u64;
+    // The program goes on: its own mappings are still to be had.
+    let own = reserve / 2 - 256;
+    for page in pages..pages + own / 2 {
+        protect(filler.pages(2 * page, 1), libc::PROT_NONE);
+    }
+    let used = there();
     drop(filler);
     assert_eq!(refused, Some(Errno::ENOMEM), "{held} watches with {spare} mappings to spare");
     assert!((10..=spare).contains(&held), "{held} watches with {spare} mappings to spare");
+    assert!(used + 2 * spare > limit - reserve + own, "{used} of {limit}");
     // With room again it works, and is told.
     let told = Counter::new();
     let watch = process.watch(area.pages(500, 1), Arc::clone(&told) as Arc<_>).unwrap();

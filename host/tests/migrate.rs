@@ -16,6 +16,10 @@ use vkfd_driver::errno::Errno;
 use vkfd_host::MachineOptions;
 use vkfd_sabotage::Switch;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 const MB: u64 = 1 << 20;
 
 macro_rules! rig {
@@ -140,8 +144,8 @@ fn a_watch_around_the_hosts_own_memory_keeps_nothing_from_moving() {
     let watch = || large.iter().map(|span| Watched::new(rig.mm, *span)).collect::<Vec<_>>();
     let _watched = watch();
     assert_eq!((rig.go(area.all()), rig.back(area.all())), (1024, 1024));
-    // Each of these empties what pages were kept in: no discard of the client's, which nothing
-    // would move before a second after.
+    // Each of these empties what pages were kept in: no discard of the client, which nothing would
+    // move before a second after.
     for round in 0..300 {
         assert_eq!((round, rig.go(area.pages(0, 512))), (round, 512));
         let _watched = watch();

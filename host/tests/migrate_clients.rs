@@ -16,13 +16,16 @@ use vkfd_driver::addr::{index, CpuSpan};
 use vkfd_host::sabotage;
 use vkfd_sabotage::Switch;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 const MB: u64 = 1 << 20;
 /// Pages: two blocks, the second not whole.
 const PAGES: u64 = 900;
 const STRIPE: u64 = 16;
 const CLIENTS: u64 = 3;
 
-/// SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -200,8 +203,8 @@ fn threads_share_blocks() {
     }
 }
 
-/// Whoever registers memory may touch a page that is on a GPU: the worker, who is to bring it, must
-/// not wait for the lock, which it wants for memory that it moves just then.
+/// A thread that registers memory may touch a page that is on a GPU: the worker, which must bring
+/// it back, must not wait for the lock, which it wants for memory that it moves just then.
 #[test]
 fn a_page_comes_back_to_who_registers_memory() {
     let _one = serial();

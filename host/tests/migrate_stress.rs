@@ -16,6 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa, PAGE};
 use vkfd_sabotage::Switch;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 const MB: u64 = 1 << 20;
 
 /// Counts up in words of its own, `lane` of each page, until told to stop. How often the last write
@@ -279,7 +283,7 @@ fn change((a, b): (CpuSpan, CpuSpan), pages: u64, round: u64, raw: bool) {
     }
 }
 
-/// New memory in the place of an area's.
+/// New memory instead of an area's.
 fn renew(area: &Area) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     std::mem::forget(Area::map(area.at, area.bytes / PAGE, RW, flags, -1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The event reader never calls malloc or free: whoever sleeps in munmap until its event is read
-//! may hold malloc's locks.
+//! The event reader never calls malloc or free: a thread that sleeps in munmap until its event is
+//! read may hold malloc's locks.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are system calls on the tests' own memory
 
 mod common;

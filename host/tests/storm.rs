@@ -13,6 +13,10 @@ use vkfd_driver::errno::Errno;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::Source;
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 #[test]
 fn a_storm_ends() {
     let Some(mm) = memory(Source::Auto) else {

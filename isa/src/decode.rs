@@ -9,7 +9,7 @@
 
 use std::sync::LazyLock;
 
-use crate::inst::{Dpp, DppKind, Extension, Format, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
+use crate::inst::{Dpp, DppKind, Extension, Format, Half, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
 use crate::operand::{Operand, Special};
 use crate::table::{self, flags, Field, Kind, Part, Record, Shape, Slot};
 use crate::tables::records::RECORDS;
@@ -165,13 +165,18 @@ impl Decoder<'_> {
             });
         }
         if let Some((op, _)) = record.pair {
-            inst.pair = Some(Box::new(Inst { op, ..inst.clone() }));
+            inst.pair = Some(Half { op, dst: Operand::None, src: [Operand::None; 3] });
         }
         for slot in shape.slots {
             self.slot(&mut inst, slot)?;
         }
         if let (Some(literal), true) = (self.literal, self.encoded) {
-            place_literal(&mut inst, Operand::Literal(literal));
+            let literal = Operand::Literal(literal);
+            let dual = inst.format == Format::Vopd;
+            place_literal(inst.op, &mut inst.src, dual, literal);
+            if let Some(pair) = &mut inst.pair {
+                place_literal(pair.op, &mut pair.src, dual, literal);
+            }
         }
         if shape.flags != 0 {
             imply(&mut inst, shape.flags);
@@ -454,24 +459,21 @@ const DEFERRED: u32 = 0x5af0_5af0;
 
 /// Puts the literal that an encoding has where sources refer to it, and where a VOPD's halves have
 /// it.
-fn place_literal(inst: &mut Inst, literal: Operand) {
-    for source in &mut inst.src {
+fn place_literal(op: Op, src: &mut [Operand; 3], dual: bool, literal: Operand) {
+    for source in &mut *src {
         if *source == Operand::Literal(DEFERRED) {
             *source = literal;
         }
     }
-    if inst.format == Format::Vopd {
-        match inst.op {
-            Op::VFmaakF32 => inst.src[2] = literal,
+    if dual {
+        match op {
+            Op::VFmaakF32 => src[2] = literal,
             Op::VFmamkF32 => {
-                inst.src[2] = inst.src[1];
-                inst.src[1] = literal;
+                src[2] = src[1];
+                src[1] = literal;
             }
             _ => {}
         }
-    }
-    if let Some(pair) = &mut inst.pair {
-        place_literal(pair, literal);
     }
 }
 

@@ -13,7 +13,7 @@ mod permute;
 use std::fmt::{self, Write};
 
 use crate::decode::{last_sgpr, MAX_WORDS};
-use crate::inst::{Extension, Format, Inst};
+use crate::inst::{Extension, Format, Half, Inst};
 use crate::names;
 use crate::operand::{Operand, Special};
 use crate::table::{self, flags, float, Field, Kind, Number, Record, Shape, Slot};
@@ -99,7 +99,7 @@ impl Printer<'_> {
     fn operand(&mut self, name: &str) -> fmt::Result {
         let inst = self.inst;
         let memory = &inst.memory;
-        let pair = inst.pair.as_deref().unwrap_or(inst);
+        let pair = inst.pair.unwrap_or(Half { op: inst.op, dst: inst.dst, src: inst.src });
         match name {
             "vdst" => self.register(Field::Vdst, inst.dst),
             "vdstX" => self.register(Field::VdstX, inst.dst),

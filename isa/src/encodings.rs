@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The encodings of a target as data: what bits they fix and where their operands are. For
+//! The encodings of a target as data: their fixed bits and the places of their operands. For
 //! generators of code.
 
 use crate::inst::Format;

@@ -36,7 +36,6 @@ pub enum Format {
 /// What takes the place of the first source and says more about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extension {
-    /// Nothing.
     #[default]
     None,
     /// Sub-dword addressing (gfx9, gfx10).
@@ -62,7 +61,6 @@ pub enum SdwaSelect {
 /// What SDWA does with the rest of the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SdwaUnused {
-    /// Zeros.
     #[default]
     Pad,
     /// The sign of the part written, above it; zeros below.
@@ -165,7 +163,6 @@ pub struct Memory {
     pub idxen: bool,
     /// The data go to LDS.
     pub lds: bool,
-    /// TFE.
     pub tfe: bool,
     /// DS: GDS instead of LDS.
     pub gds: bool,
@@ -180,7 +177,7 @@ pub struct Memory {
 /// Which fields are used follows from the format. An operation's implicit operands (VCC, SCC, EXEC,
 /// M0) are not listed, except where the encoding could name something else: a carry's VCC of VOP2
 /// is in `sdst` and `src[2]`, VOPC's VCC in `dst`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inst {
     /// The operation.
     pub op: Op,
@@ -196,7 +193,6 @@ pub struct Inst {
     pub dst: Operand,
     /// Second destination: the carry or scale flag, an SGPR pair.
     pub sdst: Operand,
-    /// Sources.
     pub src: [Operand; 3],
     /// The 16-bit immediate of SOPK and SOPP, sign-extended (branches: in words).
     pub imm: i32,
@@ -205,5 +201,26 @@ pub struct Inst {
     /// Fields of memory operations.
     pub memory: Memory,
     /// The second half of a VOPD.
-    pub pair: Option<Box<Inst>>,
+    pub pair: Option<Half>,
+}
+
+/// The second half of a dual instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Half {
+    /// The operation.
+    pub op: Op,
+    /// Destination.
+    pub dst: Operand,
+    /// Sources.
+    pub src: [Operand; 3],
+}
+
+impl Inst {
+    /// The second half of a dual instruction, as an instruction by itself.
+    #[must_use]
+    pub fn second(&self) -> Option<Inst> {
+        let Half { op, dst, src } = self.pair?;
+        let (mods, memory) = (Mods::default(), Memory::default());
+        Some(Inst { op, dst, src, sdst: Operand::None, imm: 0, mods, memory, pair: None, ..*self })
+    }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The instruction sets of AMD's GPUs: what a word of machine code says.
+//! The instruction sets of AMD's GPUs: the meaning of machine code.
 //!
 //! A decoder turns the words at a program counter into an [`Inst`]: an operation ([`Op`]), its
 //! operands, and the modifiers of its encoding. Nothing here executes anything, reads memory or
@@ -29,7 +29,7 @@ mod inst;
 mod names;
 mod op;
 mod operand;
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 pub mod sabotage;
 mod table;
 mod tables;
@@ -40,7 +40,7 @@ pub use decode::{decode, DecodeError, MAX_WORDS};
 pub use disasm::disassemble;
 pub use encodings::{encodings, BitField, Encoding, Field, FieldKind};
 pub use hardware::decode_as_hardware;
-pub use inst::{Dpp, DppKind, Extension, Format, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
+pub use inst::{Dpp, DppKind, Extension, Format, Half, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
 pub use op::Op;
 pub use operand::{Operand, Special};
 pub use target::{Target, UnknownTarget};

@@ -62,7 +62,6 @@ pub enum Special {
     Vccz,
     /// Whether EXEC is zero.
     Execz,
-    /// SCC.
     Scc,
     /// LDS_DIRECT.
     LdsDirect,

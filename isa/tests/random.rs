@@ -63,8 +63,8 @@ fn any_words_are_an_instruction_or_an_error() {
     assert!(decoded.iter().flatten().all(|n| *n > each / 4), "{decoded:?}");
 }
 
-/// What the text says of an access is what the engines are told of it: the text is compared with
-/// `llvm-mc`, so the rest is right.
+/// The text of an access is the engines' information about it: the text is compared
+/// with `llvm-mc`, so the rest is right.
 #[test]
 fn the_marks_in_the_text_are_those_of_the_instruction() {
     let mut random = Random(0xfeed_beef_1234_5678);

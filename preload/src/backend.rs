@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is behind devices: a machine in this process ([`crate::machine`]), or the host's, to which
-//! calls are forwarded ([`crate::forwarded`]).
+//! The machine behind devices: one in this process ([`crate::machine`]), or another to which calls
+//! are forwarded ([`crate::forwarded`]).
 
 use libc::{c_int, c_void};
 use std::io;
@@ -10,7 +10,7 @@ use vkfd_host::KfdFile;
 
 /// The machine.
 pub(crate) trait Backend: Send + Sync {
-    /// KFD's open file: as in the kernel, all of a process are one process of the driver's.
+    /// KFD's open file: as in the kernel, all of a process are one process of the driver.
     fn open(&self) -> Result<Arc<dyn Process>, c_int>;
 
     /// The render node of GPU number `index`.

@@ -11,7 +11,7 @@ use crate::backend::{Process, Render};
 use crate::redirect::Device;
 use crate::setting::{self, Mark};
 use crate::trace::Trace;
-use crate::{machine, table};
+use crate::{machine, own_stack, table};
 use libc::{c_int, c_void};
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -27,7 +27,7 @@ use vkfd_uapi::process::AcquireVmArgs;
 /// An open device.
 pub(crate) struct OpenFile {
     device: Device,
-    /// Who opened it.
+    /// The process that opened it.
     opener: Identity,
     descriptors: AtomicUsize,
     driver: Mutex<Driver>,
@@ -48,7 +48,7 @@ pub(crate) fn open(device: Device, flags: c_int) -> Result<c_int, c_int> {
         return Err(libc::ENOTDIR);
     }
     let trace = Trace::begin();
-    let result = open_new(device, flags);
+    let result = own_stack::if_needed(|| open_new(device, flags));
     trace.open(device, &result);
     result
 }
@@ -59,7 +59,7 @@ fn open_new(device: Device, flags: c_int) -> Result<c_int, c_int> {
             setting::mark(Mark::Opened);
             Driver { process: Some(machine::get()?.open()?), render: None }
         }
-        Device::Render(index) => {
+        Device::Render(index) | Device::Card(index) => {
             let render = machine::get()?.open_render(index as usize)?;
             Driver { process: None, render: Some(render) }
         }
@@ -117,7 +117,7 @@ impl OpenFile {
             let driver = std::mem::take(&mut *self.lock());
             Trace::begin().close(self.device);
             // Without the lock: this may be the driver's release, which waits for its threads.
-            drop(driver);
+            own_stack::if_needed(|| drop(driver));
         }
     }
 
@@ -137,7 +137,7 @@ impl OpenFile {
     fn process(&self) -> Result<Arc<dyn Process>, c_int> {
         self.driver()?.process.ok_or(match self.device {
             Device::Kfd => libc::EBADF,
-            Device::Render(_) => libc::EINVAL,
+            Device::Render(_) | Device::Card(_) => libc::EINVAL,
         })
     }
 
@@ -147,15 +147,15 @@ impl OpenFile {
     /// As for ioctl.
     pub(crate) unsafe fn ioctl(&self, command: u32, argument: *mut c_void) -> Result<c_int, c_int> {
         let trace = Trace::begin_ioctl(command, argument);
-        let result = match self.device {
+        let result = own_stack::if_needed(|| match self.device {
             // SAFETY: forwarded to the caller.
             Device::Kfd => unsafe { self.kfd_ioctl(command, argument) },
-            Device::Render(_) => self.driver().and_then(|driver| {
+            Device::Render(_) | Device::Card(_) => self.driver().and_then(|driver| {
                 let render = driver.render.ok_or(libc::EBADF)?;
                 // SAFETY: forwarded to the caller.
                 unsafe { render.ioctl(driver.process.as_deref(), command, argument) }
             }),
-        };
+        });
         trace.ioctl(self.device, command, argument, result);
         result.map(|()| 0)
     }
@@ -185,7 +185,7 @@ impl OpenFile {
         let trace = Trace::begin();
         // The driver's encoded offsets have their highest bit set: the same bits.
         let offset = u64::from_ne_bytes(offset.to_ne_bytes());
-        let result = self.driver().and_then(|driver| {
+        let map = |driver: Driver| {
             // A private mapping would not show the device what is written to it.
             if flags & libc::MAP_TYPE == libc::MAP_PRIVATE && prot & libc::PROT_WRITE != 0 {
                 return Err(libc::EINVAL);
@@ -199,13 +199,14 @@ impl OpenFile {
             let process = self.process()?;
             // SAFETY: forwarded to the caller.
             unsafe { process.mmap(at, bytes, prot, flags, offset) }
-        });
+        };
+        let result = own_stack::if_needed(|| self.driver().and_then(map));
         trace.mmap(self.device, [at.expose_provenance() as u64, bytes as u64, offset], &result);
         result
     }
 }
 
-/// Whether both are one process of the driver's.
+/// Whether both are one process of the driver.
 fn is_same(a: &Arc<dyn Process>, b: &Arc<dyn Process>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
@@ -221,7 +222,7 @@ fn bind_render_file(process: &Arc<dyn Process>, argument: *mut c_void) -> Result
         return Ok(());
     };
     let render = c_int::try_from(args.drm_fd).ok().and_then(table::get).ok_or(libc::EINVAL)?;
-    if render.device != Device::Render(u32::try_from(index).unwrap_or(u32::MAX)) {
+    if render.device.drm() != Some(u32::try_from(index).unwrap_or(u32::MAX)) {
         return Err(libc::EINVAL);
     }
     match &mut render.lock().process {

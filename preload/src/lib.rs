@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The library that `vkfd run` loads into a program (LD_PRELOAD). The program finds `/dev/kfd`,
-//! render nodes, and the topology in sysfs, and has a machine of its own behind them: the driver
-//! and its GPUs, in its process, from the first open on. Instead it may be one that processes share
+//! render nodes, and the topology in sysfs. It has a machine of its own behind them: the driver and
+//! its GPUs, in its process, from the first open on. Instead it may be one that processes share
 //! (`vkfd serve`), or, in a guest, the host's.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `setting` | what `vkfd run` said, in the environment |
+//! | `reach` | whether the program's calls get to the hooks |
 //! | `redirect` | paths: what lies below the private directory, what is a device |
 //! | `table` | which descriptors are devices |
 //! | `device` | the open files behind them |
 //! | `backend` | what is behind devices: one of two machines |
 //! | `machine` | the machine in this process |
 //! | `forwarded` | the host's machine, or one that processes share |
+//! | `own_stack` | deep calls, which a small thread has no room for |
 //! | `message` | what the driver has to say, on stderr |
 //! | `trace` | the record of calls |
 //! | `real` | libc's own functions |
@@ -21,13 +23,13 @@
 //! # How it keeps out of the way
 //!
 //! A path that is none of ours costs a comparison, a descriptor one atomic load; then libc's
-//! function is called with what the caller passed. What is read from sysfs are real files, so
+//! function is called with the caller's arguments. What is read from sysfs are real files, so
 //! nothing of reading is emulated. Descriptors of devices are real ones, of the file that has all
 //! memory that a client maps ([`vkfd_host::device_file`]).
 //!
 //! The driver's threads and this library call libc through the same hooks, with paths and
 //! descriptors of no device, so there is no recursion to guard against. No lock is held while libc
-//! or the driver is called, and none in the hooks' own fast paths: they may be called from malloc,
+//! or the driver is called, and none in the hooks' own fast paths. Hooks may be called from malloc,
 //! from constructors, and in a child between fork and exec.
 //!
 //! # Limits
@@ -43,8 +45,14 @@ mod forwarded;
 mod hooks;
 mod machine;
 mod message;
+mod own_stack;
+mod reach;
 mod real;
 mod redirect;
 mod setting;
 mod table;
 mod trace;
+
+/// What this library allocates shares no lock with the program's allocator: see [`vkfd_rt`].
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<vkfd_rt::heap::Heap> = vkfd_rt::section::Checked(vkfd_rt::heap::Heap);

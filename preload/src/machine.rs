@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The machine of this process, made when a device is opened for the first time. It lives until the
-//! process ends. A forked child that opens a device gets one of its own; what it has of its
-//! parent's is refused. If `vkfd run` said so, it is the host's.
+//! process ends. A forked child that opens a device gets one of its own; what it has of its parent
+//! is refused. If `vkfd run` said so, it is the host's.
 
 use crate::backend::{Backend, Process, Render};
 use crate::forwarded::Forwarded;
+use crate::own_stack;
 use crate::setting::{self, Setting};
 use libc::{c_int, c_void};
 use std::io;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use vkfd_driver::addr::CpuVa;
 use vkfd_driver::address_space::AddressSpace;
 use vkfd_driver::gpu::Gpu;
+use vkfd_gpu::raw::memory_file;
 use vkfd_gpu::Profile;
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::watch::ProcessMemory;
@@ -31,7 +33,8 @@ struct Local {
 /// The machine. ENODEV, with a message, if it cannot be made.
 pub(crate) fn get() -> Result<&'static dyn Backend, i32> {
     let setting = setting::get().ok_or(libc::ENODEV)?;
-    let made = MACHINE.get_or_init(|| {
+    crate::reach::check()?;
+    let make = || {
         let made = match &setting.forward {
             Some(way) => forwarded(way.clone(), setting),
             None => {
@@ -40,14 +43,15 @@ pub(crate) fn get() -> Result<&'static dyn Backend, i32> {
             }
         };
         made.inspect_err(|error| eprintln!("vkfd: the machine could not be made: {error}")).ok()
-    });
+    };
+    let made = MACHINE.get_or_init(|| own_stack::call(make));
     // Not in a child of vfork: what it makes would be its parent's.
     made.and_then(Option::as_deref).ok_or(libc::ENODEV)
 }
 
 fn forwarded(way: std::path::PathBuf, setting: &Setting) -> Result<Box<dyn Backend>, HostError> {
     let made = Forwarded::new(way, setting.machine);
-    made.map(|made| Box::new(made) as Box<dyn Backend>).map_err(|error| HostError::AddressSpace(error.to_string()))
+    made.map(|made| Box::new(made) as Box<dyn Backend>).map_err(|error| HostError::DeviceFile(error.to_string()))
 }
 
 /// The machine's profile, to be written when the program ends.
@@ -55,7 +59,7 @@ static PROFILE: OnceLock<Arc<Profile>> = OnceLock::new();
 
 extern "C" fn write_profile() {
     if let Some(profile) = PROFILE.get() {
-        profile.write();
+        memory_file::without_size_signal(|| profile.write());
     }
 }
 
@@ -81,7 +85,7 @@ fn make(setting: &Setting) -> Result<Machine, HostError> {
 }
 
 /// What `VKFD_SABOTAGE` says is broken of driver, GPUs and the process's memory.
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 fn sabotage() -> Result<Switches, HostError> {
     use vkfd_sabotage::Part;
 
@@ -92,7 +96,7 @@ fn sabotage() -> Result<Switches, HostError> {
 }
 
 /// Without that feature nothing is broken, whatever the environment says.
-#[cfg(not(feature = "sabotage"))]
+#[cfg(not(debug_assertions))]
 fn sabotage() -> Result<Switches, HostError> {
     Ok(Switches::NONE)
 }

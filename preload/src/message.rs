@@ -2,39 +2,63 @@
 //! What the driver and its GPUs warn of goes to the program's stderr, as a kernel's would go to its
 //! log: a queue that stopped and why, for one. `VKFD_LOG` set to `info`, `debug` or `trace` shows
 //! more, `off` nothing. `vkfd run` has checked it.
+//!
+//! A message is one write of one line. It takes no lock of stdio's or of the loader's: the thread
+//! may be a GPU's, and a constructor inside dlopen may wait for it. So there is no thread-local
+//! data with a destructor here, as the usual subscribers have.
 
-use std::fmt;
-use std::io;
+use crate::real;
+use std::fmt::{self, Write};
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::registry::LookupSpan;
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 use vkfd_host::description::LOG_VARIABLE;
 
 /// From now on. A program that has messages of its own through the same library keeps them to
 /// itself.
 pub(crate) fn install() {
     let level = std::env::var(LOG_VARIABLE).ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::WARN);
-    let messages = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).event_format(Plain).finish();
-    let _ = tracing::subscriber::set_global_default(messages);
+    let _ = tracing::subscriber::set_global_default(Messages(level));
 }
 
-/// `vkfd: message (field=value)`.
-struct Plain;
+/// Writes `vkfd: message (field=value)`.
+struct Messages(LevelFilter);
 
-impl<S, N> FormatEvent<S, N> for Plain
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+impl Subscriber for Messages {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= self.0
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.0)
+    }
+
+    // There are no spans.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        vkfd_rt::section::forbid("a message");
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let more = if fields.others.is_empty() { String::new() } else { format!(" ({})", fields.others.trim_end()) };
-        writeln!(to, "vkfd: {}{more}", fields.message)
+        let mut line = format!("vkfd: {}", fields.message);
+        if !fields.others.is_empty() {
+            let _ = write!(line, " ({})", fields.others.trim_end());
+        }
+        line.push('\n');
+        // SAFETY: writes what the string has. A program without stderr has no messages.
+        unsafe { real::write()(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
     }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
 }
 
 #[derive(Default)]

@@ -3,8 +3,8 @@
 //! one.
 //!
 //! All are looked up when the library's constructor runs, so that no hook does it later, in the
-//! middle of malloc. A hook that is called before looks up its own. The stat family is missing by
-//! these names in older libcs, and is the system call.
+//! middle of malloc. A hook that is called before looks up its own. Functions that an older libc
+//! does not have fail with ENOSYS.
 
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, mode_t, off_t, size_t, ssize_t};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -37,6 +37,28 @@ functions! {
     fopen: fn(*const c_char, *const c_char) -> *mut libc::FILE;
     opendir: fn(*const c_char) -> *mut libc::DIR;
     scandir: fn(*const c_char, *mut c_void, *mut c_void, *mut c_void) -> c_int;
+    stat: fn(*const c_char, *mut libc::stat) -> c_int;
+    stat64: fn(*const c_char, *mut libc::stat) -> c_int;
+    lstat: fn(*const c_char, *mut libc::stat) -> c_int;
+    lstat64: fn(*const c_char, *mut libc::stat) -> c_int;
+    fstat: fn(c_int, *mut libc::stat) -> c_int;
+    fstat64: fn(c_int, *mut libc::stat) -> c_int;
+    fstatat: fn(c_int, *const c_char, *mut libc::stat, c_int) -> c_int;
+    fstatat64: fn(c_int, *const c_char, *mut libc::stat, c_int) -> c_int;
+    __xstat: fn(c_int, *const c_char, *mut libc::stat) -> c_int;
+    __xstat64: fn(c_int, *const c_char, *mut libc::stat) -> c_int;
+    __lxstat: fn(c_int, *const c_char, *mut libc::stat) -> c_int;
+    __lxstat64: fn(c_int, *const c_char, *mut libc::stat) -> c_int;
+    __fxstat: fn(c_int, c_int, *mut libc::stat) -> c_int;
+    __fxstat64: fn(c_int, c_int, *mut libc::stat) -> c_int;
+    __fxstatat: fn(c_int, c_int, *const c_char, *mut libc::stat, c_int) -> c_int;
+    __fxstatat64: fn(c_int, c_int, *const c_char, *mut libc::stat, c_int) -> c_int;
+    execve: fn(*const c_char, Words, Words) -> c_int;
+    execvpe: fn(*const c_char, Words, Words) -> c_int;
+    execveat: fn(c_int, *const c_char, Words, Words, c_int) -> c_int;
+    fexecve: fn(c_int, Words, Words) -> c_int;
+    posix_spawn: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, Words, Words) -> c_int;
+    posix_spawnp: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, Words, Words) -> c_int;
     statx: fn(c_int, *const c_char, c_int, c_uint, *mut libc::statx) -> c_int;
     readlink: fn(*const c_char, *mut c_char, size_t) -> ssize_t;
     readlinkat: fn(c_int, *const c_char, *mut c_char, size_t) -> ssize_t;
@@ -118,11 +140,19 @@ static CONSTRUCTOR: extern "C" fn() = look_up_all;
 /// The type that mode arguments have where they are variadic.
 pub(crate) type Mode = mode_t;
 
+/// A list of strings that ends with a null pointer: arguments, an environment.
+pub(crate) type Words = *const *const c_char;
+
+/// Whether libc has the function that a lookup gave.
+pub(crate) fn present(function: *const ()) -> bool {
+    function != missing as *const ()
+}
+
 /// newfstatat(2): all of the stat family.
 ///
 /// # Safety
 /// As for fstatat.
-pub(crate) unsafe fn fstatat(directory: c_int, path: *const c_char, at: *mut libc::stat, flags: c_int) -> c_int {
+pub(crate) unsafe fn sys_fstatat(directory: c_int, path: *const c_char, at: *mut libc::stat, flags: c_int) -> c_int {
     // SAFETY: forwarded to the caller; the structure is the kernel's on 64-bit machines.
     let result = unsafe { libc::syscall(libc::SYS_newfstatat, directory, path, at, flags) };
     c_int::try_from(result).unwrap_or(-1)

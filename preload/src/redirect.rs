@@ -4,9 +4,10 @@
 
 use crate::setting::{self, Mark, Setting};
 use libc::{c_char, c_int};
-use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use vkfd_driver::topology::{location, FIRST_RENDER_MINOR};
+use vkfd_driver::topology::{location, DRM_MAJOR, FIRST_RENDER_MINOR};
+use vkfd_gpu::raw;
 
 /// Everything at and below these is redirected.
 const WHOLE: [&[u8]; 7] = [
@@ -20,18 +21,24 @@ const WHOLE: [&[u8]; 7] = [
 ];
 const KFD: &[u8] = b"/dev/kfd";
 const RENDER: &[u8] = b"/dev/dri/renderD";
+const CARD: &[u8] = b"/dev/dri/card";
 const DRM_CHARACTER: &[u8] = b"/sys/dev/char/226:";
 const PCI: &[u8] = b"/sys/bus/pci/devices/";
 const OWN_DESCRIPTORS: &[u8] = b"/proc/self/fd/";
 const LONGEST: usize = 4096;
+/// So much of a path is read at a time.
+const PIECE: usize = 128;
 
 /// A device file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Device {
     /// `/dev/kfd`.
     Kfd,
-    /// The render node of GPU number so and so.
+    /// The render node of the GPU with this number.
     Render(u32),
+    /// The primary node of the GPU with this number. There is no display, so nobody is its master,
+    /// and it does what the render node does.
+    Card(u32),
 }
 
 impl Device {
@@ -40,7 +47,8 @@ impl Device {
     pub(crate) fn number(self) -> libc::dev_t {
         match self {
             Self::Kfd => libc::makedev(510, 0),
-            Self::Render(index) => libc::makedev(vkfd_driver::topology::DRM_MAJOR, FIRST_RENDER_MINOR + index),
+            Self::Render(index) => libc::makedev(DRM_MAJOR, FIRST_RENDER_MINOR + index),
+            Self::Card(index) => libc::makedev(DRM_MAJOR, index),
         }
     }
 
@@ -49,48 +57,77 @@ impl Device {
         match self {
             Self::Kfd => "/dev/kfd".into(),
             Self::Render(index) => format!("/dev/dri/renderD{}", FIRST_RENDER_MINOR + index),
+            Self::Card(index) => format!("/dev/dri/card{index}"),
+        }
+    }
+
+    /// The number of the GPU whose render or primary node it is.
+    pub(crate) fn drm(self) -> Option<u32> {
+        match self {
+            Self::Kfd => None,
+            Self::Render(index) | Self::Card(index) => Some(index),
         }
     }
 }
 
 /// A path as its caller passed it, or another in its place.
+///
+/// The caller's path is read as the kernel reads it: what cannot be read goes on to libc as it is,
+/// and the kernel says EFAULT or ENAMETOOLONG.
 pub(crate) struct Path {
     original: *const c_char,
-    replaced: Option<[u8; LONGEST]>,
+    /// The other path, a C string, once `end` says that there is one. Not initialised before: most
+    /// paths need none of this.
+    text: MaybeUninit<[u8; LONGEST]>,
+    /// Where it ends; 0: the caller's path stays.
+    end: usize,
     device: Option<Device>,
 }
 
 impl Path {
-    /// Looks at a path, which may be null.
-    ///
-    /// # Safety
-    /// `path` is null or a C string.
-    pub(crate) unsafe fn new(path: *const c_char) -> Self {
-        // SAFETY: promised by the caller.
-        let found = unsafe { find(path) };
-        match found {
-            Some((setting, tidy, length)) => {
-                setting.mark(Mark::Used);
-                let device = device(setting, &tidy[..length]);
-                Self { original: path, replaced: below(setting, &tidy[..length]), device }
-            }
-            None => Self { original: path, replaced: None, device: None },
+    /// Looks at a path, which may be null, and may not be readable. Not inlined, so that the caller
+    /// has room for one of these and no more.
+    #[inline(never)]
+    pub(crate) fn new(path: *const c_char) -> Self {
+        let mut this = Self { original: path, text: MaybeUninit::uninit(), end: 0, device: None };
+        if begins_like_ours(path.cast()) {
+            this.look();
         }
+        this
     }
 
-    /// As [`Path::new`], for the `*at` functions: a relative path belongs to its directory.
-    ///
-    /// # Safety
-    /// As for [`Path::new`].
-    pub(crate) unsafe fn new_at(_directory: c_int, path: *const c_char) -> Self {
-        // SAFETY: promised by the caller. A relative path is never redirected; one in a directory
-        // of ours is there anyway.
-        unsafe { Self::new(path) }
+    /// As [`Path::new`], for the `*at` functions: a relative path belongs to its directory. It is
+    /// never redirected; one in a directory of ours is there anyway.
+    #[inline]
+    pub(crate) fn new_at(_directory: c_int, path: *const c_char) -> Self {
+        Self::new(path)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self) {
+        let Some(setting) = setting::get() else { return };
+        let directory = setting.directory.as_os_str().as_bytes();
+        let text = self.text.write([0; LONGEST]);
+        let Some(room) = text.get_mut(..directory.len()) else { return };
+        room.copy_from_slice(directory);
+        let Some(end) = tidy(self.original.cast(), text, directory.len()) else { return };
+        let path = &text[directory.len()..end];
+        if is_ours(setting, path) {
+            self.device = device(setting, path);
+            self.end = end;
+            vkfd_host::interpose::note_hook();
+            setting.mark(Mark::Used);
+        }
     }
 
     /// What to give to libc.
     pub(crate) fn as_ptr(&self) -> *const c_char {
-        self.replaced.as_ref().map_or(self.original, |path| path.as_ptr().cast())
+        if self.is_redirected() {
+            self.text.as_ptr().cast()
+        } else {
+            self.original
+        }
     }
 
     /// The device that it names.
@@ -100,41 +137,58 @@ impl Path {
 
     /// Whether it is another path than the caller's.
     pub(crate) fn is_redirected(&self) -> bool {
-        self.replaced.is_some()
+        self.end != 0
     }
 }
 
-type Tidy = ([u8; LONGEST], usize);
-
-/// The path without repeated slashes and single dots, if it is one of ours.
-unsafe fn find(path: *const c_char) -> Option<(&'static Setting, [u8; LONGEST], usize)> {
-    if path.is_null() {
-        return None;
-    }
-    // Most paths end here.
-    // SAFETY: a C string has at least its end; the second is read only if the first is not that.
-    let begins =
-        unsafe { *path.cast::<u8>() == b'/' && matches!(*path.add(1).cast::<u8>(), b's' | b'd' | b'p' | b'/' | b'.') };
-    if !begins {
-        return None;
-    }
-    let setting = setting::get()?;
-    // SAFETY: promised by the caller.
-    let (tidy, length) = tidy(unsafe { CStr::from_ptr(path) }.to_bytes())?;
-    is_ours(setting, &tidy[..length]).then_some((setting, tidy, length))
+/// Whether the first two bytes are those of a path that may be one of ours: most end here.
+#[inline]
+fn begins_like_ours(path: *const u8) -> bool {
+    // The second is looked at only if the first is not the end.
+    // SAFETY: a byte that is read by a routine that may fault; nothing of Rust's is there.
+    let byte = |at: *const u8| unsafe { raw::load_u8(at) }.unwrap_or(0);
+    !path.is_null() && byte(path) == b'/' && matches!(byte(path.wrapping_add(1)), b's' | b'd' | b'p' | b'/' | b'.')
 }
 
-fn tidy(path: &[u8]) -> Option<Tidy> {
-    let mut tidy = [0; LONGEST];
-    let mut length = 0;
-    for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
-        let end = length + 1 + part.len();
-        let room = tidy.get_mut(length..end)?;
-        room[0] = b'/';
-        room[1..].copy_from_slice(part);
-        length = end;
+/// Puts the absolute path at `from` into `text` from `at` on, without repeated slashes, single dots
+/// and a slash at the end. Where it ends; a zero byte follows. `None` if it cannot be read, or has
+/// no room.
+fn tidy(from: *const u8, text: &mut [u8; LONGEST], at: usize) -> Option<usize> {
+    let (mut end, mut part) = (at, at);
+    let mut read = 0;
+    loop {
+        let mut piece = [0; PIECE];
+        // SAFETY: `piece` is this function's own; the caller's memory may be anything.
+        let there = match unsafe { raw::copy(piece.as_mut_ptr(), from.wrapping_add(read), PIECE) } {
+            Ok(()) => PIECE,
+            Err(faulted) => faulted.done,
+        };
+        if there == 0 {
+            return None;
+        }
+        for byte in &piece[..there] {
+            if matches!(byte, b'/' | 0) {
+                if &text[part..end] == b"." {
+                    end = part;
+                }
+                if end != part || end == at {
+                    *text.get_mut(end)? = b'/';
+                    end += 1;
+                    part = end;
+                }
+                if *byte == 0 {
+                    // The last slash is one too many.
+                    end -= 1;
+                    *text.get_mut(end)? = 0;
+                    return Some(end);
+                }
+            } else {
+                *text.get_mut(end)? = *byte;
+                end += 1;
+            }
+        }
+        read += there;
     }
-    Some((tidy, length))
 }
 
 fn is_ours(setting: &Setting, path: &[u8]) -> bool {
@@ -149,11 +203,11 @@ fn is_ours(setting: &Setting, path: &[u8]) -> bool {
 /// `0000:03:00.0` and what is below it.
 fn is_our_slot(setting: &Setting, rest: &[u8]) -> bool {
     let slot = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
-    (0..setting.machine.gpus).any(|gpu| slot == slot_name(gpu).as_bytes())
+    setting.slots.iter().any(|ours| slot == ours.as_bytes())
 }
 
 /// The PCI slot of GPU number `gpu`.
-fn slot_name(gpu: u32) -> String {
+pub(crate) fn slot_name(gpu: u32) -> String {
     let location = location(gpu);
     format!("0000:{:02x}:{:02x}.{}", location >> 8, location >> 3 & 31, location & 7)
 }
@@ -162,19 +216,13 @@ fn device(setting: &Setting, path: &[u8]) -> Option<Device> {
     if path == KFD {
         return Some(Device::Kfd);
     }
-    let number: u32 = std::str::from_utf8(path.strip_prefix(RENDER)?).ok()?.parse().ok()?;
-    let index = number.checked_sub(FIRST_RENDER_MINOR)?;
-    (index < setting.machine.gpus).then_some(Device::Render(index))
-}
-
-/// The path below the private directory. A path too long for that is not redirected.
-fn below(setting: &Setting, path: &[u8]) -> Option<[u8; LONGEST]> {
-    let directory = setting.directory.as_os_str().as_bytes();
-    let mut replaced = [0; LONGEST];
-    let length = directory.len() + path.len();
-    replaced[..LONGEST - 1].get_mut(..length)?[..directory.len()].copy_from_slice(directory);
-    replaced[directory.len()..length].copy_from_slice(path);
-    Some(replaced)
+    let below = |limit: u32, index: &u32| *index < limit;
+    let number = |prefix: &[u8]| std::str::from_utf8(path.strip_prefix(prefix)?).ok()?.parse::<u32>().ok();
+    let gpus = setting.machine.gpus;
+    if let Some(index) = number(CARD) {
+        return Some(index).filter(|index| below(gpus, index)).map(Device::Card);
+    }
+    number(RENDER)?.checked_sub(FIRST_RENDER_MINOR).filter(|index| below(gpus, index)).map(Device::Render)
 }
 
 /// The path under which the program knows what libc calls `path`.
@@ -184,14 +232,13 @@ pub(crate) fn shown(path: &[u8]) -> Option<&[u8]> {
 }
 
 /// The number in `/proc/self/fd/NUMBER`.
-///
-/// # Safety
-/// `path` is null or a C string.
-pub(crate) unsafe fn own_descriptor(path: *const c_char) -> Option<c_int> {
-    if path.is_null() {
-        return None;
-    }
-    // SAFETY: promised by the caller.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    std::str::from_utf8(path.strip_prefix(OWN_DESCRIPTORS)?).ok()?.parse().ok()
+pub(crate) fn own_descriptor(path: *const c_char) -> Option<c_int> {
+    let mut start = [0; OWN_DESCRIPTORS.len() + 12];
+    // SAFETY: `start` is this function's own; the caller's memory may be anything.
+    let read = unsafe { raw::copy(start.as_mut_ptr(), path.cast(), start.len()) };
+    let there = read.map_or_else(|faulted| faulted.done, |()| start.len());
+    let path = start[..there].split(|byte| *byte == 0).next()?;
+    // Longer than any number: the end is not in it.
+    let number = path.strip_prefix(OWN_DESCRIPTORS).filter(|_| path.len() < there)?;
+    std::str::from_utf8(number).ok()?.parse().ok()
 }

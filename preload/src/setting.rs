@@ -6,10 +6,11 @@
 //! then nothing is decided yet. Reading allocates; a hook that malloc calls meanwhile passes on.
 
 use crate::real;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use vkfd_gpu::raw::memory_file;
 use vkfd_host::description::{
     Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE,
     TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
@@ -19,10 +20,16 @@ use vkfd_host::description::{
 pub(crate) struct Setting {
     /// The private directory.
     pub(crate) directory: PathBuf,
-    /// The files in it that say what of the machine was used.
+    /// The files in it that show which parts of the machine were used.
     marks: [CString; 3],
     /// The machine to make.
     pub(crate) machine: Description,
+    /// The PCI slots of its GPUs.
+    pub(crate) slots: Vec<String>,
+    /// This library, as LD_PRELOAD names it.
+    pub(crate) library: CString,
+    /// What `vkfd run` has put into the environment, as `NAME=VALUE`.
+    pub(crate) variables: Vec<CString>,
     /// The way to the host's machine, if that is the one.
     pub(crate) forward: Option<PathBuf>,
     /// Where kernels' costs are written.
@@ -80,7 +87,7 @@ fn read() {
 fn from_environment() -> Option<Setting> {
     let directory = variable(DIRECTORY_VARIABLE)?;
     let machine = variable(MACHINE_VARIABLE)?;
-    let machine = match machine.to_string_lossy().parse() {
+    let machine: Description = match machine.to_string_lossy().parse() {
         Ok(machine) => machine,
         Err(error) => {
             eprintln!("vkfd: {MACHINE_VARIABLE}: {error}: run the program with `vkfd run`");
@@ -94,7 +101,31 @@ fn from_environment() -> Option<Setting> {
     // Each process has its own.
     let profile = variable(PROFILE_VARIABLE).map(|path| PathBuf::from(path).join(std::process::id().to_string()));
     let forward = variable(FORWARD_VARIABLE).map(PathBuf::from);
-    Some(Setting { directory, marks, machine, forward, profile, trace })
+    let slots = (0..machine.gpus).map(crate::redirect::slot_name).collect();
+    let (library, variables) = (own_path()?, variables());
+    Some(Setting { directory, marks, machine, slots, library, variables, forward, profile, trace })
+}
+
+/// The path that this library was loaded by.
+fn own_path() -> Option<CString> {
+    static ANYTHING: u8 = 0;
+    // SAFETY: zeros are a valid structure; the loader fills it in, with strings that stay.
+    unsafe {
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        let known = libc::dladdr((&raw const ANYTHING).cast(), &raw mut found) != 0 && !found.dli_fname.is_null();
+        known.then(|| CStr::from_ptr(found.dli_fname).to_owned())
+    }
+}
+
+fn variables() -> Vec<CString> {
+    let names =
+        [DIRECTORY_VARIABLE, MACHINE_VARIABLE, FORWARD_VARIABLE, TRACE_VARIABLE, TRACE_JSON_VARIABLE, PROFILE_VARIABLE];
+    let entry = |name: &str| {
+        let mut entry = [name.as_bytes(), b"="].concat();
+        entry.extend_from_slice(variable(name)?.as_bytes());
+        CString::new(entry).ok()
+    };
+    names.into_iter().filter_map(entry).collect()
 }
 
 /// Notes something for `vkfd run`, which finds a file. Once a process; leaves errno alone.
@@ -120,6 +151,7 @@ impl Setting {
             let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
             let fd = real::open()(self.marks[number].as_ptr(), flags, 0o600 as libc::mode_t);
             if fd >= 0 {
+                memory_file::without_size_signal(|| real::write()(fd, c"1".as_ptr().cast(), 1));
                 real::close()(fd);
             }
             *errno = before;
@@ -130,10 +162,10 @@ impl Setting {
 /// As `std::env::var_os`, without the standard library's lock: another thread may have been forked
 /// away with it.
 fn variable(name: &str) -> Option<OsString> {
-    let name = std::ffi::CString::new(name).ok()?;
+    let name = CString::new(name).ok()?;
     // SAFETY: a C string; the value is copied at once.
     unsafe {
         let value = libc::getenv(name.as_ptr());
-        (!value.is_null()).then(|| OsStr::from_bytes(std::ffi::CStr::from_ptr(value).to_bytes()).to_owned())
+        (!value.is_null()).then(|| OsStr::from_bytes(CStr::from_ptr(value).to_bytes()).to_owned())
     }
 }

@@ -2,8 +2,8 @@
 //! Which descriptors are devices: a pointer for each descriptor number, null for most. Looking one
 //! up is an atomic load.
 //!
-//! Open files are never freed (a few words each), so a descriptor that is closed while another
-//! thread uses it leaves that thread with a file that is closed, not with a pointer to nothing.
+//! Open files are never freed (a few words each). If a descriptor is closed while another thread
+//! uses it, that thread has a closed file, not a dangling pointer.
 //!
 //! After a fork the child has a copy of the table, in which it may forget descriptors as it likes.
 //! A child made by vfork has its parent's table and must not touch it ([`Identity::owns_memory`]).
@@ -22,7 +22,12 @@ static TABLE: [AtomicPtr<OpenFile>; DESCRIPTORS] = [const { AtomicPtr::new(std::
 static END: AtomicUsize = AtomicUsize::new(0);
 
 fn slot(fd: c_int) -> Option<&'static AtomicPtr<OpenFile>> {
-    TABLE.get(usize::try_from(fd).ok()?)
+    let Ok(number) = usize::try_from(fd) else {
+        // A call that asks whether it gets here has such a one.
+        vkfd_host::interpose::note_hook();
+        return None;
+    };
+    TABLE.get(number)
 }
 
 /// The device that a descriptor is of.

@@ -220,6 +220,64 @@ static void duplicates(void)
 
 #define REFUSED(call, code) REQUIRE((errno = 0, (call) == -1) && errno == (code))
 
+/* What the kernel would say of memory that is not there: programs probe pointers that way. */
+static void pointers(void)
+{
+    char *page = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), link[64], *last;
+    REQUIRE(page != MAP_FAILED && munmap(page + PAGE, PAGE) == 0);
+    memset(page, 'a', PAGE);
+    memcpy(page + PAGE - 8, "/dev/kfd", 8);
+    last = page + PAGE - 1;
+    *last = '/';
+    const char *bad[] = {(char *)8, (char *)-1, page + PAGE - 8, last};
+    struct stat s;
+    struct statx x;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const char *volatile path = bad[i];
+        int code = EFAULT;
+        REFUSED(open(path, O_RDONLY), code);
+        REFUSED(openat(AT_FDCWD, path, O_RDONLY), code);
+        REFUSED(access(path, R_OK), code);
+        REFUSED(faccessat(AT_FDCWD, path, R_OK, 0), code);
+        REFUSED(stat(path, &s), code);
+        REFUSED(lstat(path, &s), code);
+        REFUSED(fstatat(AT_FDCWD, path, &s, AT_EMPTY_PATH), code);
+        REFUSED(statx(AT_FDCWD, path, 0, STATX_BASIC_STATS, &x), code);
+        REFUSED(readlink(path, link, sizeof link), code);
+        REFUSED(getxattr(path, "user.none", link, sizeof link), code);
+        REQUIRE(fopen(path, "r") == NULL && errno == code);
+        REFUSED(execve(path, (char *[]){"x", NULL}, (char *[]){NULL}), code);
+        REFUSED(execve("/bin/true", (char *[]){"x", NULL}, (char **)path), code);
+        REFUSED(execve("/bin/true", (char *[]){"x", NULL}, (char *[]){(char *)path, NULL}), code);
+    }
+    /* Where an answer is to be written. */
+    struct stat *volatile nowhere = (struct stat *)8;
+    REFUSED(stat(RENDER, nowhere), EFAULT);
+    REFUSED(statx(AT_FDCWD, RENDER, 0, STATX_BASIC_STATS, (struct statx *)nowhere), EFAULT);
+    int fd = open(RENDER, O_RDWR);
+    REQUIRE(fd >= 0);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    REFUSED(readlink(link, (char *)nowhere, 64), EFAULT);
+    close(fd);
+    munmap(page, PAGE);
+}
+
+/* The primary node is the same device under another number. */
+static void cards(void)
+{
+    struct stat s;
+    int card = open("/dev/dri/card0", O_RDWR), kfd = open(KFD, O_RDWR);
+    REQUIRE(card >= 0 && fstat(card, &s) == 0 && S_ISCHR(s.st_mode) && s.st_rdev == makedev(226, 0));
+    REQUIRE(open("/dev/dri/card2", O_RDWR) == -1 && errno == ENOENT);
+    char text[PATH_MAX];
+    REQUIRE(realpath("/sys/class/drm/card1/device", text) && realpath("/sys/class/drm/renderD129/device", text + 1024));
+    REQUIRE(!strcmp(text, text + 1024));
+    REQUIRE(realpath("/sys/dev/char/226:1", text) && !strcmp(strrchr(text, '/'), "/card1"));
+    REQUIRE(access("/sys/class/drm/card0/device/vendor", R_OK) == 0 && access("/sys/class/drm/card0/device/drm/card0", R_OK) == 0);
+    close(card);
+    close(kfd);
+}
+
 /* KFD's file has neither bytes nor a position. */
 static void transfers(void)
 {
@@ -416,6 +474,8 @@ int main(int argc, char **argv)
     statuses();
     duplicates();
     transfers();
+    pointers();
+    cards();
     mapping();
     children(argv[0]);
     signals();

@@ -11,11 +11,15 @@
 //! which returns the error. All other faults go on to the handler that was installed before.
 //! Elsewhere the accesses go through the kernel (`process_vm_readv`), which is slower.
 //!
-//! Limits: whoever installs a handler for these signals later must chain to this one. A thread that
-//! blocks SIGSEGV or SIGBUS is killed by such a fault. On other architectures atomic operations
-//! probe first that the word is readable, and a word that is read-only, or vanishes between probe
-//! and operation, still kills.
+//! [`memory_file`] makes files of memory that nobody can cut short.
+//!
+//! Limits: code that installs a handler for these signals later must chain to this one. A
+//! thread that blocks SIGSEGV or SIGBUS is killed by such a fault. On other architectures atomic
+//! operations probe first that the word is readable, and a word that is read-only, or vanishes
+//! between probe and operation, still kills.
 
+#[cfg(target_os = "linux")]
+pub mod memory_file;
 #[cfg(any(test, not(all(target_arch = "x86_64", target_os = "linux"))))]
 mod portable;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -65,9 +69,9 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault
     unsafe { arch::copy(dst, src, len) }
 }
 
-/// As [`copy`], past the caches, for what is much and not used again soon: nothing is read that is
-/// only overwritten, and nothing else has to leave the caches. Ordered before what the thread
-/// stores later.
+/// As [`copy`], by non-temporal stores, for large data that is not used again soon: nothing is read
+/// that is only overwritten, and nothing else has to leave the caches. Ordered before what the
+/// thread stores later.
 ///
 /// # Errors
 /// As for [`copy`].
@@ -411,8 +415,8 @@ pub unsafe fn copy_lines_past(dst: *mut u8, src: *const u8, lines: usize) -> Res
     unsafe { arch::copy_lines_past(dst, src, lines) }
 }
 
-/// Whoever sees what this thread stores from now on sees what it stored before, past the caches
-/// too.
+/// A thread that sees what this thread stores from now on sees what it stored before, past the
+/// caches too.
 #[inline]
 pub fn fence_stores() {
     #[cfg(target_arch = "x86_64")]

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A set of switches that changes while what it breaks runs.
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 use crate::switch::VALUES;
 use crate::{Switch, Switches};
 
-/// A set of switches that a test turns on and off. Empty, and of no size, in builds without the
-/// feature `sabotage`.
+/// A set of switches that a test turns on and off. Empty, and of no size, in a release.
 #[derive(Debug)]
 pub struct LiveSwitches {
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(debug_assertions, vkfd_sabotage))]
     on: AtomicU64,
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(debug_assertions, vkfd_sabotage))]
     values: [AtomicU64; VALUES],
 }
 
@@ -22,9 +21,9 @@ impl LiveSwitches {
     /// All are off.
     pub const fn new() -> LiveSwitches {
         LiveSwitches {
-            #[cfg(feature = "sabotage")]
+            #[cfg(any(debug_assertions, vkfd_sabotage))]
             on: AtomicU64::new(0),
-            #[cfg(feature = "sabotage")]
+            #[cfg(any(debug_assertions, vkfd_sabotage))]
             values: [const { AtomicU64::new(0) }; VALUES],
         }
     }
@@ -32,9 +31,9 @@ impl LiveSwitches {
     /// Whether a switch is on.
     #[inline]
     pub fn has(&self, switch: Switch) -> bool {
-        #[cfg(feature = "sabotage")]
+        #[cfg(any(debug_assertions, vkfd_sabotage))]
         return self.on.load(SeqCst) & switch.bit() != 0;
-        #[cfg(not(feature = "sabotage"))]
+        #[cfg(not(any(debug_assertions, vkfd_sabotage)))]
         {
             let _ = switch;
             false
@@ -50,19 +49,19 @@ impl LiveSwitches {
     /// What is on now.
     #[inline]
     pub fn get(&self) -> Switches {
-        #[cfg(feature = "sabotage")]
+        #[cfg(any(debug_assertions, vkfd_sabotage))]
         return Switches {
             on: self.on.load(SeqCst),
             values: core::array::from_fn(|slot| self.values.get(slot).map_or(0, |value| value.load(SeqCst))),
         };
-        #[cfg(not(feature = "sabotage"))]
+        #[cfg(not(any(debug_assertions, vkfd_sabotage)))]
         Switches::NONE
     }
 
     /// Turns the switches of `set` on, and all others off.
     #[inline]
     pub fn set(&self, set: Switches) {
-        #[cfg(feature = "sabotage")]
+        #[cfg(any(debug_assertions, vkfd_sabotage))]
         {
             for (value, new) in self.values.iter().zip(set.values) {
                 value.store(new, SeqCst);
@@ -73,7 +72,7 @@ impl LiveSwitches {
     }
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 impl LiveSwitches {
     /// Turns a switch on or off. If it takes a value, [`turn_on_with`](LiveSwitches::turn_on_with)
     /// turns it on.

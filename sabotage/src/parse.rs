@@ -26,7 +26,7 @@ enum Cause {
 
 /// Reads a list of switches, each with its value if it takes one:
 /// `driver.tlb_flush,cu.handler=v_mov_b32`. An empty list is an empty set. Only switches of `parts`
-/// count: those that whoever asks can break. `value` reads a value that is not a number.
+/// count: those that the caller can break. `value` reads a value that is not a number.
 pub fn parse<'a>(
     text: &'a str,
     parts: &'a [Part],
@@ -91,6 +91,10 @@ mod tests {
         (text == "v_mov_b32").then_some(11)
     }
 
+    fn shown(switch: Switch) -> std::string::String {
+        switch.value().map_or(switch.name().to_string(), |value| std::format!("{}={value}", switch.name()))
+    }
+
     #[test]
     fn what_is_written_is_what_is_read() {
         fn read(text: &str) -> Result<Switches, std::string::String> {
@@ -110,7 +114,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_what_there_is() {
         let read = |text: &'static str| parse(text, &[Part::Gpu, Part::Cu], named).unwrap_err().to_string();
-        let there = "; there are gpu.skip_tlb_flush, gpu.short_copy, gpu.short_grid, cu.handler=operation, cu.chain";
+        let parts = Switch::ALL.iter().copied().filter(|switch| matches!(switch.part(), Part::Gpu | Part::Cu));
+        let names: std::vec::Vec<_> = parts.map(shown).collect();
+        assert!(names.len() > 4 && names.iter().any(|name| name == "cu.handler=operation"), "{names:?}");
+        let there = std::format!("; there are {}", names.join(", "));
         assert_eq!(read("gpu.shortcopy"), std::format!("\"gpu.shortcopy\" is no switch here{there}"));
         assert_eq!(read("cu.chain,driver.identity"), std::format!("\"driver.identity\" is no switch here{there}"));
         assert_eq!(read("cu.chain=1"), std::format!("\"cu.chain=1\": the switch takes no value{there}"));

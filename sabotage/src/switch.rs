@@ -8,7 +8,7 @@ macro_rules! switches {
             $($switch:ident = $name:literal $([$value:literal])?: $about:literal;)*
         }
     )*) => {
-        /// What a switch breaks a part of: the first half of its name.
+        /// The component that a switch breaks: the first half of its name.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Part {
             $($(#[doc = $whole])* $part,)*
@@ -25,7 +25,7 @@ macro_rules! switches {
             /// All of them.
             pub const ALL: &'static [Part] = &[$(Part::$part),*];
 
-            /// What its switches' names begin with.
+            /// The prefix of its switches' names.
             #[inline]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -38,7 +38,7 @@ macro_rules! switches {
             /// All of them, in the order of the list.
             pub const ALL: &'static [Switch] = &[$($(Switch::$switch,)*)*];
 
-            /// What people call it: `driver.tlb_flush`.
+            /// Its name in options: `driver.tlb_flush`.
             #[inline]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -46,7 +46,7 @@ macro_rules! switches {
                 }
             }
 
-            /// What it does, in one line.
+            /// Its effect, in one line.
             #[inline]
             pub const fn about(self) -> &'static str {
                 match self {
@@ -54,7 +54,7 @@ macro_rules! switches {
                 }
             }
 
-            /// What it breaks a part of.
+            /// The component that it breaks.
             #[inline]
             pub const fn part(self) -> Part {
                 match self {
@@ -62,7 +62,7 @@ macro_rules! switches {
                 }
             }
 
-            /// What its value is, if it takes one.
+            /// The name of its value, if it takes one.
             #[inline]
             pub const fn value(self) -> Option<&'static str> {
                 match self {
@@ -79,51 +79,59 @@ switches! {
     Driver = "driver" {
         Invalidation = "invalidation": "Invalidations are ignored.";
         TlbFlush = "tlb_flush": "TLB flushes are left out.";
-        GenerationCheck = "generation_check": "Pages are committed whatever happened since they were faulted in.";
+        GenerationCheck = "generation_check": "The driver commits pages without a check for invalidations since their fault.";
         Unregister = "unregister": "Freed objects keep their notifiers.";
         RangeEnd = "range_end": "An invalidation does not hit a range whose last page alone it touches.";
         PrefixSum = "prefix_sum": "The second range of a batch begins a page early on the GPU.";
-        Identity = "identity": "A single range is that at its GPU address, as if GPU and CPU addresses were the same.";
-        BlockEnd = "block_end": "A block of SVM memory that had no ranges for a moment ends, also when it has some again.";
-        BlockIdentity = "block_identity": "A call that has a block of SVM memory that has ended finds the next one at its addresses.";
-        OthersErrors = "others_errors": "What is the matter with other memory of a block that an SVM call maps is the call's error.";
+        Identity = "identity": "The driver takes a single range's GPU address for its CPU address.";
+        BlockEnd = "block_end": "A block of SVM memory that had no ranges for a moment ends, even if it has ranges again.";
+        BlockIdentity = "block_identity": "A call that holds an ended block of SVM memory uses the next block at its addresses.";
+        OthersErrors = "others_errors": "An SVM call fails for pages of its block that the caller did not name.";
+        EnterReleased = "enter_released": "Objects are entered in a process that has ended.";
         Forgotten = "forgotten": "Memory that leaves the SVM ranges while it is being mapped gets entries.";
-        BeforeCommit = "before_commit": "The hook of the driver's options is called between faulting pages in and committing them, with the first range of the lot: the place for a race that a test wants to happen every time. Breaks nothing by itself.";
+        BeforeCommit = "before_commit": "The driver calls its options' hook between faulting pages in and committing them. A test can cause a race there every time. Breaks nothing by itself.";
     }
     /// One GPU.
     Gpu = "gpu" {
-        SkipTlbFlush = "skip_tlb_flush": "The GPU does nothing when it is told to flush its TLB.";
+        SkipTlbFlush = "skip_tlb_flush": "The GPU ignores requests to flush its TLB.";
         ShortCopy = "short_copy": "Copies leave their last byte out.";
+        AllocateInAccess = "allocate_in_access": "Each access of a queue's thread allocates while it is in flight.";
         ShortGrid = "short_grid": "The last work-item of a launch does not run.";
+        Panic = "panic" ["place"]: "A thread panics within an access: 1, a packet processor's; 2, a kernel's on its queue's thread; 3, a kernel's on another thread. Breaks nothing by itself.";
+        OpenSlot = "open_slot": "An access in which a thread panics does not end.";
+        LoneLaunches = "lone_launches": "Each launch has the GPU's registers and LDS for itself.";
+        KeptObjects = "kept_objects": "The profile keeps the kernel objects of address spaces that have ended.";
     }
     /// One fast engine. A GPU passes its switches on to its engines.
     Cu = "cu" {
         Handler = "handler" ["operation"]: "The fast engine's handler of an operation spoils its result.";
         Chain = "chain": "The last source of a chained operation is the first; the first of a sum of 64 bits is the second.";
+        KeptCode = "kept_code": "Decoded code is kept, however much it is.";
     }
     /// The memory of the process that the user host runs in.
     Host = "host" {
-        CopyUnsealed = "copy_unsealed": "Pages are copied while others may still write to them.";
+        CopyUnsealed = "copy_unsealed": "Pages are copied while other threads may still write to them.";
         MoveStacks = "move_stacks": "Threads' stacks move like any memory.";
-        WaitForRegistration = "wait_for_registration": "The worker waits for the mm's registration whoever has it.";
+        WaitForRegistration = "wait_for_registration": "The worker waits for the registration lock instead of trying it.";
         TouchWhileRegistering = "touch_while_registering" ["address"]: "A thread that registers memory touches this address meanwhile. Breaks nothing by itself.";
-        EndSlowly = "end_slowly": "Waits before the registration of what has stayed in system memory ends. Breaks nothing by itself.";
-        EndCarelessly = "end_carelessly": "Registrations end without regard to what has been moved there meanwhile.";
-        HandOverSlowly = "hand_over_slowly": "Waits while the events of memory go from one descriptor to another. Breaks nothing by itself.";
-        ForgetWhatWent = "forget_what_went": "What was unmapped while the events of memory went from one descriptor to another is not looked for.";
-        ReplaceSlowly = "replace_slowly": "Waits between the last look at a mapping and its replacement. Breaks nothing by itself.";
-        TellSlowly = "tell_slowly": "Waits before the driver is told of a change of memory that is on a GPU. Breaks nothing by itself.";
-        AheadOfChanges = "ahead_of_changes": "GPUs' accesses do not wait until the driver was told of changes.";
-        ForgetWhatMoved = "forget_what_moved": "What was moved away just before a mapping was replaced is not looked for.";
+        EndSlowly = "end_slowly": "The worker pauses before it ends the registration of pages that stayed in system memory. Breaks nothing by itself.";
+        EndCarelessly = "end_carelessly": "The worker ends registrations without a check for mappings that moved there meanwhile.";
+        HandOverSlowly = "hand_over_slowly": "The host pauses while a range's events move from one descriptor to another. Breaks nothing by itself.";
+        ForgetWhatWent = "forget_what_went": "The host does not look for unmaps that happened while a range's events moved from one descriptor to another.";
+        ReplaceSlowly = "replace_slowly": "The worker pauses between the last check of a mapping and its replacement. Breaks nothing by itself.";
+        TellSlowly = "tell_slowly": "The host pauses before it reports a change of memory on a GPU to the driver. Breaks nothing by itself.";
+        AheadOfChanges = "ahead_of_changes": "GPU accesses do not wait for the delivery of changes to the driver.";
+        ForgetWhatMoved = "forget_what_moved": "The worker does not look for pages that moved away just before it replaced a mapping.";
     }
     /// One virtio-gpu device.
     VirtioGpu = "virtio-gpu" {
         LastRange = "last_range": "The last range of a list is not registered; the one before it stands in for it.";
-        Swapped = "swapped": "Two ranges change places.";
+        Swapped = "swapped": "Two ranges are swapped.";
         Shifted = "shifted": "One range is a page further on.";
         FirstOnly = "first_only": "Only the first range is registered, again and again.";
-        FreedEarly = "freed_early": "What is registered is freed as soon as it is mapped.";
+        FreedEarly = "freed_early": "The device frees a registration as soon as it is mapped.";
         EarlyFence = "early_fence": "Fences are answered before the work.";
+        WholeMemory = "whole_memory": "A context's process has all memory of the host's process, as a program's own has.";
     }
     /// The instruction tables, as one thread sees them.
     Isa = "isa" {
@@ -137,19 +145,19 @@ switches! {
     Linux = "linux" {
         EmptyToDevice = "empty_to_device": "Pages move to the GPU without their contents.";
         EmptyToSystem = "empty_to_system": "Pages come back from the GPU without their contents.";
-        ForgetFree = "forget_free": "Pages of the GPU that are free are forgotten.";
-        TellFreeLate = "tell_free_late": "The driver hears late which pages of the GPU are free, and its calls do not wait for it.";
-        KeepOthers = "keep_others": "Pages that only other processes have are not evicted.";
+        ForgetFree = "forget_free": "The module forgets free pages of the GPU.";
+        TellFreeLate = "tell_free_late": "The module reports free pages of the GPU late, and calls do not wait for the report.";
+        KeepOthers = "keep_others": "Pages that only other processes have mapped are not evicted.";
         NearRanges = "near_ranges": "Of ranges that are looked up together, all but the first have the pages one further back.";
     }
 }
 
 /// How many switches take a value.
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 pub(crate) const VALUES: usize = slot(Switch::ALL.len());
 
 /// How many of the first `end` switches take a value.
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 const fn slot(end: usize) -> usize {
     let (mut at, mut found) = (0, 0);
     while at < end {
@@ -161,10 +169,10 @@ const fn slot(end: usize) -> usize {
     found
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 const _: () = assert!(Switch::ALL.len() <= 64, "a set is a word of bits");
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 impl Switch {
     /// Its bit in a set.
     pub(crate) const fn bit(self) -> u64 {

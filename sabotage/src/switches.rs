@@ -3,35 +3,34 @@
 
 use core::fmt;
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 use crate::switch::VALUES;
 use crate::Switch;
 
-/// A set of switches: what stands in options. Empty, and of no size, in builds without the feature
-/// `sabotage`.
+/// A set of switches: what stands in options. Empty, and of no size, in a release.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Switches {
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(debug_assertions, vkfd_sabotage))]
     pub(crate) on: u64,
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(debug_assertions, vkfd_sabotage))]
     pub(crate) values: [u64; VALUES],
 }
 
 impl Switches {
     /// Nothing is broken.
     pub const NONE: Switches = Switches {
-        #[cfg(feature = "sabotage")]
+        #[cfg(any(debug_assertions, vkfd_sabotage))]
         on: 0,
-        #[cfg(feature = "sabotage")]
+        #[cfg(any(debug_assertions, vkfd_sabotage))]
         values: [0; VALUES],
     };
 
     /// Whether a switch is on.
     #[inline]
     pub const fn has(&self, switch: Switch) -> bool {
-        #[cfg(feature = "sabotage")]
+        #[cfg(any(debug_assertions, vkfd_sabotage))]
         return self.on & switch.bit() != 0;
-        #[cfg(not(feature = "sabotage"))]
+        #[cfg(not(any(debug_assertions, vkfd_sabotage)))]
         {
             let _ = switch;
             false
@@ -41,7 +40,7 @@ impl Switches {
     /// The value of a switch that is on and takes one.
     #[inline]
     pub const fn value(&self, switch: Switch) -> Option<u64> {
-        #[cfg(feature = "sabotage")]
+        #[cfg(any(debug_assertions, vkfd_sabotage))]
         if let (true, Some(slot)) = (self.has(switch), switch.slot()) {
             return Some(self.values[slot]);
         }
@@ -50,7 +49,7 @@ impl Switches {
     }
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 impl Switches {
     /// The same set with one more switch. If it takes a value, that is 0.
     #[must_use]
@@ -75,7 +74,7 @@ impl Default for Switches {
     }
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(debug_assertions, vkfd_sabotage))]
 impl From<Switch> for Switches {
     fn from(switch: Switch) -> Switches {
         Switches::NONE.with(switch)
@@ -85,7 +84,7 @@ impl From<Switch> for Switches {
 /// As `parse` reads it, but for values that have names: they are numbers here.
 impl fmt::Display for Switches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        #[cfg(feature = "sabotage")]
+        #[cfg(any(debug_assertions, vkfd_sabotage))]
         for (at, switch) in Switch::ALL.iter().filter(|switch| self.has(**switch)).enumerate() {
             let comma = if at == 0 { "" } else { "," };
             match self.value(*switch) {

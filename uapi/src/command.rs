@@ -3,7 +3,7 @@
 //!
 //! Mechanism: one table gives each command its constant, an assertion of the whole 32-bit word, and
 //! an entry of [`ALL`] for tools. Sources: `kfd_ioctl.h` of Linux 6.1 (interface 1.11) and, for
-//! what is newer, of Linux up to 7.3 (1.23). Batch userptr's own command is in [`super::batch`],
+//! newer commands, of Linux up to 7.3 (1.23). Batch userptr's own command is in [`super::batch`],
 //! vkfd's are in [`super::vkfd`].
 
 use super::ioctl::Command;

@@ -35,7 +35,7 @@ pod! {
     pub struct DestroyEventArgs {
         /// In: the event.
         pub event_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -45,7 +45,7 @@ pod! {
     pub struct SetEventArgs {
         /// In: the event.
         pub event_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -55,7 +55,7 @@ pod! {
     pub struct ResetEventArgs {
         /// In: the event.
         pub event_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -77,7 +77,7 @@ pod! {
 pod! {
     /// Data of an `EVENT_MEMORY`.
     pub struct MemoryExceptionData {
-        /// Why.
+        /// The kind of fault.
         pub failure: MemoryExceptionFailure,
         /// The GPU address.
         pub va: u64,
@@ -157,7 +157,7 @@ pod! {
         pub kfd_event_data_ext: u64,
         /// In: the event.
         pub event_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }

@@ -2,8 +2,8 @@
 //! The ioctl command word.
 //!
 //! Mechanism: direction in bits 31:30, argument size in 29:16, type in 15:8, number in 7:0, as in
-//! Linux's `asm-generic/ioctl.h` (x86-64, arm64 and riscv use it; powerpc, mips and sparc do not).
-//! A driver compares whole words: the number alone is ambiguous (see [`super::batch`]).
+//! Linux's `asm-generic/ioctl.h`. x86-64, arm64 and riscv use it; powerpc, mips and sparc do not. A
+//! driver compares whole words: the number alone is ambiguous (see [`super::batch`]).
 
 use core::fmt;
 use core::mem::size_of;

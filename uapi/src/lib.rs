@@ -7,11 +7,11 @@
 //!
 //! Names: a constant has AMD's name without its prefix (`KFD_IOC_`, `KFD_IOCTL_`, `KFD_`,
 //! `AMDKFD_IOC_`), a structure AMD's name in Rust's style, a field AMD's name. Addresses and sizes
-//! are in bytes unless a field says otherwise. "In" and "out" are seen from the driver: in is what
-//! the caller passes.
+//! are in bytes unless a field says otherwise. "In" and "out" are seen from the driver: "in" is
+//! passed by the caller.
 //!
 //! Sources: `include/uapi/linux/kfd_ioctl.h` of Linux up to 7.3 (interface version 1.23),
-//! `drivers/gpu/drm/amd/amdkfd/kfd_priv.h` for mmap offsets, and the batch userptr posts v2
+//! `drivers/gpu/drm/amd/amdkfd/kfd_priv.h` for mmap offsets. For batch userptr, the posts v2
 //! (January 2026), v3 and v4 (February 2026) on the amd-gfx list.
 //!
 //! Limits: the command encoding is the generic one (x86-64, arm64, riscv). Debugger, CRIU and

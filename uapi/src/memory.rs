@@ -70,7 +70,7 @@ pod! {
         pub available: u64,
         /// In: the GPU.
         pub gpu_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }

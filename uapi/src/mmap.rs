@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! mmap offsets of `/dev/kfd`.
 //!
-//! Mechanism: what is mapped in bits 63:62, the low 16 bits of the gpu_id in bits 61:46, and the
+//! Mechanism: bits 63:62 have the kind of memory, bits 61:46 the low 16 bits of the gpu_id. The
 //! rest is free for the driver (the position of a doorbell in its page). Source: the kernel's
 //! `kfd_priv.h`, `KFD_MMAP_*`. The kernel keeps no other state in an offset; a client passes back
 //! what an ioctl gave it.

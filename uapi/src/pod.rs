@@ -2,8 +2,8 @@
 //! Plain data: types that may be copied byte by byte between a client and the driver.
 //!
 //! Mechanism: the `pod!` macro declares a `repr(C)` structure and proves at compile time that it
-//! has no hidden padding, so that its bytes are always initialised and no byte of driver memory
-//! leaks through a gap. Padding of AMD's structures is an explicit field.
+//! has no hidden padding. So its bytes are always initialised, and no byte of driver memory leaks
+//! through a gap. Padding of AMD's structures is an explicit field.
 //!
 //! Limits: the byte views are of the driver's own copy. Memory that a client can write at the same
 //! time is never viewed through this module.

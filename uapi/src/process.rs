@@ -37,7 +37,7 @@ pod! {
     }
 }
 
-/// Coherent.
+/// CPU and GPU see each other's writes at once.
 pub const CACHE_POLICY_COHERENT: u32 = 0;
 /// Not coherent.
 pub const CACHE_POLICY_NONCOHERENT: u32 = 1;
@@ -57,7 +57,7 @@ pod! {
         pub system_clock_freq: u64,
         /// In: the GPU.
         pub gpu_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -79,7 +79,7 @@ pod! {
         pub gpuvm_limit: u64,
         /// The GPU.
         pub gpu_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -90,11 +90,11 @@ pub const NUM_OF_SUPPORTED_GPUS: usize = 7;
 pod! {
     /// Argument of `GET_PROCESS_APERTURES`, which AMD has replaced by the form with a pointer.
     pub struct GetProcessAperturesArgs {
-        /// Out.
+        /// Out: one entry for each GPU.
         pub process_apertures: [ProcessDeviceApertures; NUM_OF_SUPPORTED_GPUS],
         /// Out: entries filled.
         pub num_of_nodes: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -106,7 +106,7 @@ pod! {
         pub kfd_process_device_apertures_ptr: u64,
         /// In: its entries; 0 asks how many there are. Out: entries filled, or how many there are.
         pub num_of_nodes: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -118,7 +118,7 @@ pod! {
         pub va_addr: u64,
         /// In: the GPU.
         pub gpu_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -154,7 +154,7 @@ pod! {
         pub tma_addr: u64,
         /// In: the GPU.
         pub gpu_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! User mode queues.
 //!
-//! Mechanism: the caller allocates the ring and the read and write pointers, CREATE returns an id
-//! and the mmap offset of a doorbell, and from then on work is submitted by memory writes alone.
-//! Source: `kfd_ioctl.h`.
+//! Mechanism: the caller allocates the ring and the read and write pointers. CREATE returns an id
+//! and the mmap offset of a doorbell. From then on, memory writes alone submit work. Source:
+//! `kfd_ioctl.h`.
 //!
 //! Limits: CREATE_QUEUE grew from 88 to 96 bytes with interface 1.17; both forms are here, and the
 //! longer begins with the shorter. The kernel accepts either by zero-filling what a caller does not
@@ -64,7 +64,7 @@ pod! {
     pub struct DestroyQueueArgs {
         /// In: the queue.
         pub queue_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -108,7 +108,7 @@ pod! {
         pub save_area_used_size: u32,
         /// In: the queue.
         pub queue_id: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -122,7 +122,7 @@ pod! {
         pub num_gws: u32,
         /// Out: the first of them.
         pub first_gws: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }

@@ -179,7 +179,7 @@ pod! {
         pub size: u64,
         /// Out: `REASON_*`.
         pub reason: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -281,7 +281,7 @@ pub const SNAPSHOT_SVM_RANGES: u32 = 6;
 pod! {
     /// The process: what it has now, and what happened since it began.
     pub struct ProcessInfo {
-        /// BOs.
+        /// Number of BOs.
         pub bos: u64,
         /// Of these, userptr.
         pub userptr_bos: u64,
@@ -295,11 +295,11 @@ pod! {
         pub vram_bytes: u64,
         /// Registered notifiers.
         pub notifiers: u64,
-        /// Queues.
+        /// Number of queues.
         pub queues: u64,
-        /// Events.
+        /// Number of events.
         pub events: u64,
-        /// VMs.
+        /// Number of VMs.
         pub vms: u64,
         /// Bytes of page tables.
         pub page_table_bytes: u64,
@@ -337,7 +337,7 @@ pod! {
         pub handle: u64,
         /// First GPU address.
         pub gpu_va: u64,
-        /// Bytes.
+        /// Size in bytes.
         pub size: u64,
         /// `ALLOC_MEM_FLAGS_*`.
         pub flags: u32,
@@ -366,9 +366,9 @@ pub const BO_KIND_VRAM: u32 = 0;
 pub const BO_KIND_GTT: u32 = 1;
 /// Memory of the process.
 pub const BO_KIND_USERPTR: u32 = 2;
-/// Doorbells.
+/// Doorbells of the process's queues.
 pub const BO_KIND_DOORBELL: u32 = 3;
-/// MMIO.
+/// The page of MMIO registers.
 pub const BO_KIND_MMIO: u32 = 4;
 
 pod! {
@@ -376,7 +376,7 @@ pod! {
     pub struct RangeInfo {
         /// First CPU address.
         pub cpu_start: u64,
-        /// Bytes.
+        /// Size in bytes.
         pub size: u64,
         /// First GPU address.
         pub gpu_va: u64,
@@ -384,7 +384,7 @@ pod! {
         pub generation: u64,
         /// One of [`RANGE_INVALID`], [`RANGE_VALID`], [`RANGE_GONE`] and [`RANGE_DENIED`].
         pub state: u32,
-        /// Unused.
+        /// Padding without a meaning.
         pub pad: u32,
     }
 }
@@ -425,7 +425,7 @@ pod! {
 pod! {
     /// A process's SVM memory: what there is now, and what happened since it began.
     pub struct SvmInfo {
-        /// Ranges.
+        /// Number of ranges.
         pub ranges: u64,
         /// Their bytes.
         pub bytes: u64,
@@ -475,7 +475,7 @@ pod! {
     pub struct SvmRangeInfo {
         /// First address.
         pub start: u64,
-        /// Bytes.
+        /// Size in bytes.
         pub size: u64,
         /// A gpu_id or `SVM_LOCATION_*`.
         pub preferred: u32,

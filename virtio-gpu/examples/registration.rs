@@ -24,7 +24,7 @@ fn main() {
     println!("pieces   through the device   directly   ratio");
     for count in [1, 64, 1024, 8192] {
         let runs = scattered(0, count);
-        let memory = guest.device.ram().read().expect("the table").find(&runs).expect("in memory");
+        let memory = guest.device.ram().read().find(&runs).expect("in memory");
         let list: Vec<UserptrRange> = memory.ranges().to_vec();
         let (mut through, mut direct, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let resource = guest.guest_blob(1, runs).expect("a blob");

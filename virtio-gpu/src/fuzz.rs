@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What fuzz targets run: any bytes as messages, and as what a guest does with a device.
+//! The fuzz targets' code: any bytes as messages, and as a guest's actions on a device.
 //!
 //! [`device`] makes plausible commands of the bytes, since random ones get no further than the
-//! first check: numbers come from small sets that contain what exists, what nearly does, and the
+//! first check. Numbers come from small sets of existing objects, nearly existing ones, and the
 //! ends of ranges. After each input nothing must be left. [`forward()`] does the same with contexts
-//! whose calls are forwarded.
+//! whose calls are forwarded. [`hostile()`] is a guest with contexts of both kinds and queues that
+//! run, which is after the memory of the host's process.
 
 mod forward;
+mod hostile;
 
 use std::cell::RefCell;
-use std::sync::PoisonError;
+
+use vkfd_raw::memory_file;
+
+pub use self::hostile::{hostile, hostile_to};
 
 use crate::device::ram::Part;
-use crate::device::window::Window;
 use crate::device::{Device, Options};
 use crate::protocol::blob::{self, Run};
 use crate::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING};
@@ -61,8 +65,6 @@ pub fn codecs(bytes: &[u8]) {
 
 struct Rig {
     device: Device,
-    /// Keeps the guest's memory.
-    _ram: std::sync::Arc<Window>,
 }
 
 thread_local! {
@@ -73,12 +75,10 @@ fn rig() -> Option<Rig> {
     let mut options = Options { window: WINDOW_PAGES * PAGE, ..Options::default() };
     options.machine.vram = 16 << 20;
     let device = Device::new(options).ok()?;
-    let ram = Window::new(RAM_PAGES * PAGE).ok()?;
-    let part = Part { address: 0, bytes: RAM_PAGES * PAGE, file: ram.file(), offset: 0 };
-    let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
-    *table = table.replaced(&[part], device.window().file()).ok()?;
-    drop(table);
-    Some(Rig { device, _ram: ram })
+    let ram = memory_file::sealed(c"vkfd-guest-ram", RAM_PAGES * PAGE).ok()?;
+    let part = Part { address: 0, bytes: RAM_PAGES * PAGE, file: &ram, offset: 0 };
+    device.ram().replace(&[part], device.window().file()).ok()?;
+    Some(Rig { device })
 }
 
 /// A guest's row of commands. Panics when something of the guest is left afterwards.
@@ -142,7 +142,7 @@ impl Input<'_> {
         }
     }
 
-    /// An address of the context's, or nearly.
+    /// An address of the context, or nearly.
     fn address(&mut self) -> u64 {
         const BASE: u64 = 0x7000_0000_0000;
         match self.byte() % 8 {

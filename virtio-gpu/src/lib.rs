@@ -2,9 +2,9 @@
 //! virtio-gpu native context: the ROCm stack of a guest, on the host's vkfd.
 //!
 //! A guest whose kernel is unmodified has a virtio-gpu without displays. Its ROCm library makes a
-//! context of capset 8 on it, in which it calls what it would call of KFD; the buffers of its
-//! programs come as scatter lists of guest memory, thousands of runs each, and are registered with
-//! KFD by one batch call. This crate is the host's side: a vhost-user device in a process of its
+//! context of capset 8 on it, and sends its KFD calls through the context. The buffers of its
+//! programs come as scatter lists of guest memory, thousands of runs each, and one batch call
+//! registers each with KFD. This crate is the host's side: a vhost-user device in a process of its
 //! own, beside the VMM.
 //!
 //! | module | what |

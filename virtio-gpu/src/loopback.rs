@@ -7,18 +7,23 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use vkfd_host::Listening;
+
 use crate::device::ram::Part;
 use crate::device::{Device, Options};
-use crate::guest::loopback::{envelope, hello, hello_bytes, read_message, receive, send, HELLO_BYTES, RAM_AT};
+use crate::guest::file_message::{receive, send};
+use crate::guest::loopback::{envelope, hello, hello_bytes, read_message, HELLO_BYTES, RAM_AT};
 use crate::protocol::control::MAX_COMMAND_BYTES;
 use crate::server::ServeError;
 
+/// Most programs at a time; each has a machine.
+const MAX_CONNECTIONS: usize = 64;
 /// How long waits of a program that has gone may need to notice.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -28,21 +33,23 @@ const ENDING: Duration = Duration::from_secs(5);
 /// [`ServeError`]: the socket cannot be made. What goes wrong with a program ends its connection.
 pub fn serve(socket: &Path, options: Options, once: bool) -> Result<(), ServeError> {
     let failed = |error: &io::Error| ServeError::Socket(error.to_string());
-    // One that an earlier server has left.
-    if UnixStream::connect(socket).is_err() {
-        let _ = std::fs::remove_file(socket);
-    }
-    let listener = UnixListener::bind(socket).map_err(|e| failed(&e))?;
+    let listener = Listening::at(socket).map_err(|e| failed(&e))?;
+    let one = Arc::new(());
     loop {
         let (stream, _) = listener.accept().map_err(|e| failed(&e))?;
         if once {
             let ended = connection(&stream, options);
             tracing::info!(?ended, "the program has gone");
-            let _ = std::fs::remove_file(socket);
             return Ok(());
         }
+        if Arc::strong_count(&one) > MAX_CONNECTIONS {
+            tracing::warn!("a program is refused: there are {MAX_CONNECTIONS}");
+            continue;
+        }
         let thread = std::thread::Builder::new().name("gpu-program".into());
+        let one = one.clone();
         let started = thread.spawn(move || {
+            let _one = one;
             if let Err(error) = connection(&stream, options) {
                 tracing::warn!(%error, "a program's connection has ended");
             }
@@ -63,7 +70,7 @@ pub fn connection(stream: &UnixStream, options: Options) -> io::Result<()> {
     let bytes = hello_bytes(&first)?;
     let device = Device::new(options).map_err(io::Error::other)?;
     has_memory(&device, &ram, bytes)?;
-    send(stream, &hello(device.window().bytes()), Some(device.window().file().as_raw_fd()))?;
+    send(stream, &hello(device.window().bytes()), device.window().file().as_fd())?;
     tracing::info!("a program has connected");
     converse(stream, device)
 }
@@ -71,9 +78,7 @@ pub fn connection(stream: &UnixStream, options: Options) -> io::Result<()> {
 /// The memory of the program is `bytes` of the file `ram`.
 pub(crate) fn has_memory(device: &Device, ram: &File, bytes: u64) -> io::Result<()> {
     let part = Part { address: RAM_AT, bytes, file: ram, offset: 0 };
-    let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
-    *table = table.replaced(&[part], device.window().file())?;
-    Ok(())
+    device.ram().replace(&[part], device.window().file())
 }
 
 /// Does a program's commands until it has gone, and waits for the end of all that it had.

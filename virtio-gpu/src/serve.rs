@@ -14,12 +14,12 @@
 //! - A process tells what its program does to registered memory before it is done
 //!   ([`crate::protocol::forward::joined::Note`]). A thread for each connection does that.
 //!
-//! A process ends here when its connection does, or when it has ended itself (its pidfd), whoever
-//! has inherited the connection.
+//! A process ends here when its connection does, or when it has ended itself (its pidfd), even if
+//! a child has inherited the connection.
 //!
-//! Who connects must be the same user: processes can write all of the machine's memory through its
-//! file. The file with a process's memory must be sealed against being cut short, because GPUs and
-//! the driver use it from here.
+//! A connecting program must be of the same user: processes can write all of the machine's memory
+//! through its file. The file with a process's memory must be sealed against being cut short,
+//! because GPUs and the driver use it from here.
 //!
 //! Limits: programs in another PID namespace are only noticed by their connections. A GPU that
 //! waits in a fault of a process's memory is not told when that memory is there again.
@@ -28,17 +28,19 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vkfd_client::Machine;
 use vkfd_host::HostError;
+use vkfd_raw::memory_file;
 
-use crate::device::ram::Ram;
+use crate::device::ram::RamTable;
 use crate::device::{Device, Handles, Joined, Options};
-use crate::guest::loopback::{hello_bytes, joined_hello, receive, send, HELLO_BYTES};
+use crate::guest::file_message::{receive, send};
+use crate::guest::loopback::{hello_bytes, joined_hello, HELLO_BYTES};
 use crate::loopback::{converse, has_memory};
 use crate::protocol::forward::joined::{Note, NOTED_BYTES, NOTE_BYTES};
 
@@ -76,6 +78,7 @@ impl Host {
         let options = Options { window: WINDOW, ..options };
         let mut machine = options.machine.options();
         machine.device_file = true;
+        machine.driver.gtt = options.gtt;
         let (connections, handles) = (Mutex::default(), Arc::default());
         let machine = Arc::new(Machine::new(&machine)?);
         Ok(Arc::new(Self { machine, handles, options, connections, one_ended: Condvar::new() }))
@@ -195,9 +198,7 @@ impl Host {
         let memory = receive(stream, &mut first)?;
         stream.set_read_timeout(None)?;
         let bytes = hello_bytes(&first)?;
-        // SAFETY: asks for an owned descriptor's seals.
-        let seals = unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+        if !memory_file::stays_long(&memory) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its memory may be cut short"));
         }
         let (files, their_files) = UnixStream::pair()?;
@@ -206,11 +207,11 @@ impl Host {
         let joined = Joined { files, handles: self.handles.clone() };
         let device = Device::on(self.machine.clone(), Some(joined), self.options).map_err(io::Error::other)?;
         has_memory(&device, &memory, bytes)?;
-        let shared = self.machine.device_file().ok_or(io::ErrorKind::NotFound)?.file().as_raw_fd();
+        let shared = self.machine.device_file().ok_or(io::ErrorKind::NotFound)?.file().as_fd();
         let window = device.window();
-        send(stream, &joined_hello(window.bytes()), Some(window.file().as_raw_fd()))?;
-        for fd in [shared, their_files.as_raw_fd(), their_notes.as_raw_fd()] {
-            send(stream, &joined_hello(0), Some(fd))?;
+        send(stream, &joined_hello(window.bytes()), window.file().as_fd())?;
+        for file in [shared, their_files.as_fd(), their_notes.as_fd()] {
+            send(stream, &joined_hello(0), file)?;
         }
         drop((their_files, their_notes));
         tracing::info!(pid, "a program has joined");
@@ -232,7 +233,7 @@ impl Host {
 
 /// Takes notes of a process.
 struct Taking<'a> {
-    ram: &'a RwLock<Ram>,
+    ram: &'a RamTable,
     machine: &'a Machine,
     stream: &'a UnixStream,
     pid: i32,
@@ -255,7 +256,7 @@ impl Taking<'_> {
             }
             let done = match Note::decode(&bytes) {
                 Ok(note) => {
-                    let done = self.ram.read().unwrap_or_else(PoisonError::into_inner).note(&note);
+                    let done = self.ram.read().note(&note);
                     tracing::debug!(?note, ?done, pid = self.pid, "note");
                     done
                 }
@@ -287,7 +288,7 @@ fn wait_readable(fds: &[RawFd; 2]) -> io::Result<[bool; 2]> {
     }
 }
 
-/// Who is at the other end.
+/// The process at the other end.
 fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;

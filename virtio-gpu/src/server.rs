@@ -18,7 +18,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use vhost::vhost_user::message::{
     VhostUserMMap, VhostUserMMapFlags, VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures,
@@ -26,7 +26,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Backend, Listener, VhostUserFrontendReqHandler};
 use vhost_user_backend::{VhostUserBackend, VhostUserDaemon, VringMutex, VringT};
 use virtio_queue::{DescriptorChain, QueueOwnedT};
-use vkfd_host::HostError;
+use vkfd_host::{HostError, Listening};
 use vm_memory::{
     Address, Bytes, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryBackend, GuestMemoryLoadGuard,
     GuestMemoryMmap, GuestMemoryRegion,
@@ -34,7 +34,7 @@ use vm_memory::{
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{new_event_consumer_and_notifier, EventConsumer, EventFlag, EventNotifier};
 
-use crate::device::ram::{Part, Ram};
+use crate::device::ram::{Part, RamTable};
 use crate::device::window::Window;
 use crate::device::{Device, Options};
 use crate::protocol::control::{HEADER_BYTES, MAX_COMMAND_BYTES};
@@ -75,7 +75,7 @@ pub enum ServeError {
 /// The device between a VMM and [`Device`].
 struct Backing {
     device: Mutex<Device>,
-    ram: Arc<RwLock<Ram>>,
+    ram: Arc<RamTable>,
     window: Arc<Window>,
     memory: Mutex<Option<Memory>>,
     frontend: Mutex<Frontend>,
@@ -180,7 +180,7 @@ impl Backing {
     }
 }
 
-/// Writes an answer to where the guest wants it. Bytes that had room.
+/// Writes an answer to the guest's address for it. Bytes that had room.
 fn scatter(memory: &GuestMemoryMmap, room: &[(GuestAddress, usize)], mut answer: &[u8]) -> u32 {
     let mut written = 0_u32;
     for (at, length) in room {
@@ -256,9 +256,7 @@ impl VhostUserBackend for Backing {
                 offset: file.start(),
             });
         }
-        let mut ram = self.ram.write().unwrap_or_else(PoisonError::into_inner);
-        *ram = ram.replaced(&parts, self.window.file())?;
-        drop(ram);
+        self.ram.replace(&parts, self.window.file())?;
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
         Ok(())
     }
@@ -301,7 +299,9 @@ impl VhostUserBackend for Backing {
 /// [`ServeError`]: the machine or the socket cannot be made. A VMM that breaks off is none.
 pub fn serve(socket: &Path, options: Options, once: bool) -> Result<(), ServeError> {
     let failed = |error: &dyn std::fmt::Display| ServeError::Socket(error.to_string());
-    let mut listener = Listener::new(socket, true).map_err(|e| failed(&e))?;
+    // Its file goes with it at the end.
+    let socket = Listening::at(socket).map_err(|e| failed(&e))?;
+    let mut listener = Listener::from(socket.try_clone().map_err(|e| failed(&e))?);
     loop {
         let backing = Arc::new(Backing::new(Device::new(options)?));
         let exit = new_event_consumer_and_notifier(EventFlag::NONBLOCK).map_err(|e| failed(&e))?;

@@ -21,4 +21,9 @@ proptest! {
     fn any_guest_whose_calls_are_forwarded_leaves_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
         fuzz::forward(&bytes);
     }
+
+    #[test]
+    fn any_hostile_guest_is_kept_out(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
+        fuzz::hostile(&bytes);
+    }
 }

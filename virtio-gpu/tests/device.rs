@@ -108,7 +108,7 @@ fn the_longest_list_is_one_range_and_a_longer_one_is_refused() {
 }
 
 /// As a balloon or a guest that frees memory does it: the file loses pages, which this process is
-/// not told of.
+/// not notified of.
 #[test]
 fn memory_that_is_discarded_under_a_registration_is_what_the_cpu_sees() {
     const COUNT: u64 = 64;
@@ -209,7 +209,15 @@ fn addresses_are_keys_and_nothing_else() {
 /// A case for each defect that was found by reading the existing host (`docs/native-context.md`).
 #[test]
 fn what_the_existing_host_gets_wrong_is_done_or_refused() {
-    let mut guest = Guest::new(Options::default());
+    for xnack in [false, true] {
+        let mut options = Options::default();
+        options.machine.xnack = xnack;
+        does_or_refuses_what_the_existing_host_gets_wrong(options);
+    }
+}
+
+fn does_or_refuses_what_the_existing_host_gets_wrong(options: Options) {
+    let mut guest = Guest::new(options);
     let mut library = Library::open(&mut guest, 1, Layout::Y2026);
     let here = std::ptr::from_ref(&guest).expose_provenance() as u64;
     let resource = guest.guest_blob(1, scattered(0, 4)).unwrap();
@@ -233,6 +241,7 @@ fn what_the_existing_host_gets_wrong_is_done_or_refused() {
         Request::Event(Event::SetTrap { node: 1, code: here, code_bytes: 1 << 40, buffer: here, buffer_bytes: 1 }),
         Request::Query(Query::NotOffered(17)),
         Request::Query(Query::NotOffered(18)),
+        Request::Query(Query::SetXnack(1)),
     ];
     // Sharing, dma-buf, policies and SVM, which have their own kinds.
     let memory = (9..=20).map(|kind| Request::Memory(Memory::NotOffered(kind), Layout::Y2026));

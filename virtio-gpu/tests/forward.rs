@@ -154,7 +154,15 @@ fn a_wait_holds_up_nothing_and_ends_with_its_event() {
 
 #[test]
 fn what_is_not_forwarded_has_its_errno() {
-    let (way, host) = way(options());
+    for xnack in [false, true] {
+        let mut options = options();
+        options.machine.xnack = xnack;
+        refuses_what_is_not_forwarded(options);
+    }
+}
+
+fn refuses_what_is_not_forwarded(options: Options) {
+    let (way, host) = way(options);
     assert_eq!(call(&way, c::SVM, &mut [0_u64; 3]), Err(libc::EPERM));
     assert_eq!(call(&way, c::EXPORT_DMABUF, &mut [0_u64; 2]), Err(libc::ENOTTY));
     assert_eq!(call(&way, c::SET_XNACK_MODE, &mut SetXnackModeArgs { xnack_enabled: 1 }), Err(libc::EPERM));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Negative controls: a device that is broken in one way is noticed by the same looks that the
 //! tests take.
-#![cfg(feature = "sabotage")]
+#![cfg(debug_assertions)]
 
 mod program;
 
@@ -13,6 +13,7 @@ use vkfd_virtio_gpu::bare::{fence, scattered, Guest, Library, PAGE, RAM_AT, RAM_
 use vkfd_virtio_gpu::device::Options;
 use vkfd_virtio_gpu::protocol::control::Command;
 use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;
+use vkfd_virtio_gpu::protocol::hsakmt::query::Query;
 use vkfd_virtio_gpu::protocol::hsakmt::{shared, Request};
 
 const COUNT: u64 = 64;
@@ -98,4 +99,63 @@ fn a_program_whose_calls_are_forwarded_notices() {
     assert_eq!(forwarded_copy(Switch::LastRange.into()), Ok(Some(last / 8)), "the last range of a list");
     assert!(matches!(forwarded_copy(Switch::Swapped.into()), Ok(Some(_))));
     assert_eq!(forwarded_copy(Switch::EarlyFence.into()), Err(libc::EIO), "a fence without an answer");
+}
+
+/// The part of SVM memory that moves at once.
+const GRANULE: u64 = 2 << 20;
+
+/// Whether a guest's GPU reads memory of this process that the guest was not given.
+fn reads_the_hosts_memory(sabotage: Switches) -> bool {
+    let mut options = Options { sabotage, ..Options::default() };
+    options.machine.xnack = true;
+    let mut guest = Guest::new(options);
+    let mut library = Library::open(&mut guest, 1, Layout::Y2026);
+    let _ = library.ask(&mut guest, &Request::Query(Query::SetXnack(1)));
+    // A whole granule of it, because the broken driver moves one to the GPU. This process's heap,
+    // which the driver's own threads use, must not be beside it.
+    let secret = program::Memory::new(3 * GRANULE);
+    secret.fill(4242);
+    let inside = secret.address().next_multiple_of(GRANULE);
+    let wanted = 4242 + (inside - secret.address()) / 8 + 1;
+    let mut copies = library.copies(&mut guest);
+    let (copy, at, _) = library.alloc(&mut guest, PAGE);
+    copies.copy(&guest, copy, inside, PAGE, Duration::from_secs(2))
+        && guest.window.word(at + 8).load(Ordering::Acquire) == wanted
+}
+
+#[test]
+fn a_process_with_more_than_was_granted_is_noticed() {
+    assert!(!reads_the_hosts_memory(Switches::NONE), "the sound device");
+    assert!(reads_the_hosts_memory(Switch::WholeMemory.into()));
+}
+
+/// The fuzz target's own looks, on bytes by chance: a sound device passes, and one whose processes
+/// have the whole memory is found out.
+#[test]
+fn a_hostile_guest_that_is_not_kept_out_is_noticed() {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let seed = RandomState::new().build_hasher().finish();
+    let inputs = |rounds: u64, sabotage: Switches| {
+        std::thread::spawn(move || {
+            let mut word = seed | 1;
+            for _ in 0..rounds {
+                let bytes: Vec<u8> = std::iter::repeat_with(|| {
+                    // Marsaglia's xorshift.
+                    word ^= word << 13;
+                    word ^= word >> 7;
+                    word ^= word << 17;
+                    word.to_le_bytes()[3]
+                })
+                .take(600)
+                .collect();
+                vkfd_virtio_gpu::fuzz::hostile_to(&bytes, sabotage);
+            }
+        })
+        .join()
+    };
+    assert!(inputs(200, Switches::NONE).is_ok(), "the sound device, seed {seed:#x}");
+    let noticed = inputs(2000, Switch::WholeMemory.into()).unwrap_err();
+    let why = noticed.downcast_ref::<&str>().map(|why| (*why).to_owned());
+    let why = why.or_else(|| noticed.downcast_ref::<String>().cloned()).unwrap_or_default();
+    assert!(why.contains("the host's memory"), "{why}, seed {seed:#x}");
 }

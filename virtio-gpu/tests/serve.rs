@@ -5,13 +5,15 @@
 mod program;
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use program::{call, options, register, size, way_over, Memory, Way, MIB, PAGE, SOON};
 use vkfd_client::{AllocOptions, Buffer, Client, CopyQueue, Errno, GpuId, GpuVa};
+use vkfd_raw::memory_file;
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, WaitEventsArgs, EVENT_MEMORY, WAIT_RESULT_COMPLETE};
 use vkfd_uapi::ioctl::Command;
@@ -21,9 +23,10 @@ use vkfd_uapi::memory::{
     ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
 };
 use vkfd_uapi::pod::Pod;
+use vkfd_virtio_gpu::guest::file_message::{receive, send};
 use vkfd_virtio_gpu::guest::forward::File as Device;
 use vkfd_virtio_gpu::guest::joined::Change;
-use vkfd_virtio_gpu::guest::loopback::{hello, receive, send, HELLO_BYTES};
+use vkfd_virtio_gpu::guest::loopback::{hello, HELLO_BYTES};
 use vkfd_virtio_gpu::protocol::forward::joined::{IPC_EXPORT, IPC_IMPORT};
 use vkfd_virtio_gpu::serve::Host;
 
@@ -31,7 +34,7 @@ fn host() -> Arc<Host> {
     Host::new(options()).unwrap()
 }
 
-/// A process of the machine's.
+/// A process of the machine.
 struct Program {
     way: Arc<Way>,
     client: Client,
@@ -70,7 +73,7 @@ impl Program {
         call(&self.way, command, args)
     }
 
-    /// VRAM as a handle of KFD's, with its address.
+    /// VRAM as a handle of KFD, with its address.
     fn vram(&self, bytes: u64) -> (u64, GpuVa) {
         let va_addr = window(bytes);
         let flags =
@@ -290,8 +293,8 @@ fn queues_are_the_machines_and_come_back() {
     drop((own, more, vram, from));
 }
 
-/// What a GPU's copy of a process's registered memory comes to after `change` was told of it, and
-/// done or not: the word that the copy brought, and whether there was a fault instead.
+/// What a GPU's copy of a process's registered memory comes to after `change` was announced,
+/// and done or not: the word that the copy brought, and whether there was a fault instead.
 fn copied_after(change: Option<Change>) -> (u64, bool) {
     let host = host();
     let program = join(&host);
@@ -426,8 +429,47 @@ fn a_machine_that_ends_is_no_device_and_memory_stays() {
     // And it takes nobody in any more.
     let (ours, theirs) = UnixStream::pair().unwrap();
     host.take_in(theirs);
-    send(&ours, &hello(PAGE), None).ok();
+    (&ours).write_all(&hello(PAGE)).ok();
     assert!(receive(&ours, &mut [0; HELLO_BYTES]).is_err());
+}
+
+/// The files that a host gives a program of its own making: the window, the machine's file, two
+/// sockets.
+fn introduced(host: &Arc<Host>) -> (UnixStream, Vec<File>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    host.take_in(theirs);
+    let memory = memory_file::sealed(c"program", MIB).unwrap();
+    send(&ours, &hello(MIB), memory.as_fd()).unwrap();
+    let files = (0..4).map(|_| receive(&ours, &mut [0; HELLO_BYTES]).unwrap()).collect();
+    (ours, files)
+}
+
+/// A program that cuts a file short which others map could end them all.
+#[test]
+fn no_file_that_a_program_gets_can_be_cut_short() {
+    let host = host();
+    let victim = join(&host);
+    let memory = Memory::new(PAGE);
+    memory.fill(9);
+    let source = victim.registered(&memory);
+    let (stream, files) = introduced(&host);
+    for file in &files[..2] {
+        let bytes = file.metadata().unwrap().len();
+        for cut in [0, PAGE, bytes - PAGE, bytes + PAGE] {
+            assert_eq!(file.set_len(cut).unwrap_err().raw_os_error(), Some(libc::EPERM), "{bytes:#x} to {cut:#x}");
+        }
+        assert!(memory_file::stays_long(file));
+    }
+    // A file that stands for a buffer has the buffer's size for everybody.
+    let (vram, va) = victim.vram(PAGE);
+    let buffer = victim.export(vram);
+    assert_eq!(buffer.set_len(0).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert_eq!(buffer.metadata().unwrap().len(), PAGE);
+    drop((files, stream));
+    // The machine is as it was.
+    let mut queue = CopyQueue::new(&victim.client, victim.gpu).unwrap();
+    queue.copy_now(va, source.gpu_va(), PAGE, SOON).unwrap();
+    gone(&host, 1);
 }
 
 #[test]
@@ -438,7 +480,7 @@ fn memory_that_could_be_cut_short_is_not_taken() {
     // SAFETY: a C string; the descriptor is new.
     let memory = unsafe { File::from_raw_fd(libc::memfd_create(c"unsealed".as_ptr(), libc::MFD_CLOEXEC)) };
     memory.set_len(MIB).unwrap();
-    send(&ours, &hello(MIB), Some(memory.as_raw_fd())).unwrap();
+    send(&ours, &hello(MIB), memory.as_fd()).unwrap();
     assert!(receive(&ours, &mut [0; HELLO_BYTES]).is_err());
     gone(&host, 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The seam to whoever maps the BAR: a kernel module over a PCI device, a test over a memfd.
+//! The seam to the code that maps the BAR: a kernel module over a PCI device, a test over a memfd.
 
 use vkfd_driver::addr::PhysAddr;
 use vkfd_driver::errno::{Errno, Result};

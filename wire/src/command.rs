@@ -23,7 +23,6 @@ pub struct NewQueue {
     pub queue: HwQueue,
     /// Address space, and whose: what the queue raises has this.
     pub vmid: Vmid,
-    /// Packets.
     pub kind: QueueKind,
     /// Ring buffer.
     pub ring: GpuVa,
@@ -49,13 +48,8 @@ pub enum Command {
         /// What is there.
         nonce: u64,
     },
-    /// An address space's state. Older than what the device has: nothing to do, and no error.
-    SetVmid {
-        /// Which.
-        vmid: Vmid,
-        /// How.
-        state: VmidState,
-    },
+    /// An address space's state. Older than the device's state: nothing to do, and no error.
+    SetVmid { vmid: Vmid, state: VmidState },
     /// Drops cached translations.
     FlushTlb {
         /// Of which address space.
@@ -65,7 +59,6 @@ pub enum Command {
     FaultDone {
         /// Address space.
         vmid: Vmid,
-        /// Page.
         va: GpuVa,
         /// Translate again, or halt.
         served: bool,
@@ -74,7 +67,6 @@ pub enum Command {
     AddQueue(NewQueue),
     /// Changes a queue's ring, or pauses it.
     UpdateQueue {
-        /// Which.
         queue: HwQueue,
         /// New ring.
         ring: GpuVa,
@@ -84,15 +76,11 @@ pub enum Command {
         enabled: bool,
     },
     /// Ends a queue.
-    RemoveQueue {
-        /// Which.
-        queue: HwQueue,
-    },
+    RemoveQueue { queue: HwQueue },
     /// Zeroes VRAM.
     Clear {
         /// From where.
         at: VramOffset,
-        /// Bytes.
         bytes: u64,
     },
     /// Reads the GPU clock.

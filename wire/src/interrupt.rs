@@ -63,21 +63,9 @@ pub enum Interrupt {
     /// An access faulted.
     Fault(PageFault),
     /// A packet asked to signal an event.
-    Event {
-        /// Whose.
-        vmid: Vmid,
-        /// Which.
-        event: u32,
-    },
+    Event { vmid: Vmid, event: u32 },
     /// A queue stopped on something it cannot execute.
-    Error {
-        /// Whose.
-        vmid: Vmid,
-        /// Which.
-        queue: HwQueue,
-        /// Why.
-        message: Message,
-    },
+    Error { vmid: Vmid, queue: HwQueue, message: Message },
 }
 
 fn pair(high: u32, low: u32) -> u64 {

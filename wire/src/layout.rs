@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is where in BAR 2. All registers are 64-bit words, little-endian, aligned to 8.
+//! The layout of BAR 2. All registers are 64-bit words, little-endian, aligned to 8.
 //!
 //! ```text
 //! 0x0000   written by the server: MAGIC VERSION EPOCH DEAD

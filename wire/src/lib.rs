@@ -9,7 +9,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`layout`] | what is where in the BAR, and who writes it |
+//! | [`layout`] | the BAR's layout, and the writer of each part |
 //! | [`command`] | what the driver asks for: a mailbox each, answered one by one |
 //! | [`vmid`] | an address space's wanted state, which a new device process is told again |
 //! | [`interrupt`] | what the device reports: a ring |

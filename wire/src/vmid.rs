@@ -3,8 +3,8 @@
 //!
 //! The driver does not send changes ("suspend") but states ("root here, suspended, version 7"). So
 //! commands for one VMID may overtake each other: the device applies a state only if it is newer
-//! than what it has. And a new device process is brought up to date by sending it every VMID's
-//! state once more, whatever other threads change meanwhile.
+//! than its own. And a new device process is brought up to date by sending it every VMID's state
+//! once more, whatever other threads change meanwhile.
 //!
 //! | bits | |
 //! | --- | --- |

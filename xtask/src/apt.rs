@@ -65,6 +65,29 @@ impl Apt {
         self
     }
 
+    /// Has packages of source, too.
+    pub fn with_sources(self) -> Result<Self> {
+        let list = self.directory.join("sources.list");
+        let text = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
+        let sources: String = text.lines().map(|line| line.replacen("deb ", "deb-src ", 1) + "\n").collect();
+        fs::write(&list, text + &sources).with_context(|| format!("write {}", list.display()))?;
+        Ok(self)
+    }
+
+    /// Downloads one archive of a package's source into apt's directory, with its checksum looked
+    /// at. The package's other archives are not needed, and cannot always be had.
+    pub fn archive_of_source(&self, package: &str, archive: &str) -> Result<PathBuf> {
+        let said = self.run("apt-get", &["source", "--print-uris", package])?;
+        let (address, checksum) = named_archive(&said, archive).with_context(|| {
+            format!("the source of {package} has no {archive} any more: its recipe here has to be brought up to date")
+        })?;
+        let path = self.directory.join(archive);
+        let mut helper = Command::new("/usr/lib/apt/apt-helper");
+        helper.args(self.options.iter().flat_map(|option| ["--option", option]));
+        quiet(helper.arg("download-file").arg(address).arg(&path).arg(checksum))?;
+        Ok(path)
+    }
+
     /// Runs one of apt's programs and gives its output.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(program);
@@ -103,6 +126,15 @@ impl Apt {
     }
 }
 
+/// Address and checksum of an archive, in what `apt-get source --print-uris` says.
+fn named_archive<'a>(said: &'a str, archive: &str) -> Option<(&'a str, &'a str)> {
+    said.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (address, name) = (words.next()?, words.next()?);
+        (name == archive).then_some((address.trim_matches('\''), words.next_back()?))
+    })
+}
+
 /// Brings apt's lists up to date.
 pub fn update() -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "apt's lists are absent or old: sudo apt-get update");
@@ -133,4 +165,17 @@ pub fn quiet(command: &mut Command) -> Result<String> {
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{name}: {}", errors.trim());
     String::from_utf8(output.stdout).with_context(|| format!("output of {name} that is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named_archive;
+
+    #[test]
+    fn the_archive_is_found_with_its_checksum() {
+        let said = "NOTICE: in git\n'http://d/r_6%2b1.dsc' r_6+1.dsc 2505 SHA256:68\n\
+                    'http://d/r_6%2b1.orig.tar.xz' r_6+1.orig.tar.xz 1082 SHA256:1a\n";
+        assert_eq!(named_archive(said, "r_6+1.orig.tar.xz"), Some(("http://d/r_6%2b1.orig.tar.xz", "SHA256:1a")));
+        assert_eq!(named_archive(said, "r_6+2.orig.tar.xz"), None);
+    }
 }

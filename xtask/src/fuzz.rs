@@ -12,7 +12,7 @@ use anyhow::{ensure, Context, Result};
 
 use crate::{tree, Verdict};
 
-const TARGETS: [&str; 12] = [
+const TARGETS: [&str; 13] = [
     "ioctl_decode",
     "call_sequence",
     "sdma_packets",
@@ -25,6 +25,7 @@ const TARGETS: [&str; 12] = [
     "virtio_gpu_codecs",
     "virtio_gpu_device",
     "virtio_gpu_forward",
+    "virtio_gpu_hostile",
 ];
 
 /// Run the fuzz targets (needs cargo-fuzz and a C++ compiler)

@@ -30,7 +30,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let flags = env::var("RUSTFLAGS").unwrap_or_default();
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(tree::root())
-        .args(["test", "--locked", "--package", "vkfd-driver", "--features", "sabotage", "--test", "interleavings"])
+        .args(["test", "--locked", "--package", "vkfd-driver", "--test", "interleavings"])
         .args(["--test", "svm_interleavings", "--test", "svm_block_interleavings"])
         .args(["--test", "object_interleavings"])
         .env("RUSTFLAGS", format!("{flags} --cfg vkfd_shuttle"))

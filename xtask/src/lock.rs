@@ -19,3 +19,10 @@ pub fn hold(directory: &Path, what: &str) -> Result<File> {
     }
     Ok(file)
 }
+
+/// The same without waiting: nothing where another run has it.
+pub fn try_hold(directory: &Path) -> Result<Option<File>> {
+    let path = directory.join("lock");
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    Ok(flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(file))
+}

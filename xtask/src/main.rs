@@ -7,9 +7,14 @@
 
 mod abi;
 mod apt;
+mod cache;
+mod calls;
+mod cargo;
+mod ci;
 mod clients;
 mod counts;
 mod dist;
+mod frames;
 mod fuzz;
 mod interleavings;
 mod isa;
@@ -19,15 +24,18 @@ mod lock;
 mod operations;
 mod packages;
 mod programs;
+mod prose;
 mod pseudocode;
 mod rooms;
 mod stray;
 mod stress;
 mod switches;
+mod test;
 mod transcripts;
 mod tree;
 mod venv;
 mod vm;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -49,7 +57,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    Check(ci::CheckArgs),
+    Ci(ci::Args),
+    Test(test::Args),
+    Cache(cache::Args),
     Abi(abi::Args),
+    Calls(calls::Args),
     Interleavings(interleavings::Args),
     Isa(isa::Args),
     Kernels(kernels::Args),
@@ -60,11 +73,13 @@ enum Task {
     Stress(stress::Args),
     Switches(switches::Args),
     Transcripts(transcripts::Args),
+    Frames(frames::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
     Dist(dist::Args),
     Packages(packages::Args),
     Vm(vm::Args),
+    Wheel(wheel::Args),
     Clients(clients::Args),
     Programs(programs::Args),
 }
@@ -80,7 +95,12 @@ enum Verdict {
 
 fn main() -> ExitCode {
     let verdict = match Cli::parse().task {
+        Task::Check(args) => ci::check(&args),
+        Task::Ci(args) => ci::run(&args),
+        Task::Test(args) => test::run(&args),
+        Task::Cache(args) => cache::run(&args),
         Task::Abi(args) => abi::run(&args),
+        Task::Calls(args) => calls::run(&args),
         Task::Interleavings(args) => interleavings::run(&args),
         Task::Isa(args) => isa::run(&args),
         Task::Kernels(args) => kernels::run(&args),
@@ -91,11 +111,13 @@ fn main() -> ExitCode {
         Task::Stress(args) => stress::run(&args),
         Task::Switches(args) => switches::run(&args),
         Task::Transcripts(args) => transcripts::run(&args),
+        Task::Frames(args) => frames::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
         Task::Dist(args) => dist::run(&args),
         Task::Packages(args) => packages::run(&args),
         Task::Vm(args) => vm::run(&args),
+        Task::Wheel(args) => wheel::run(&args),
         Task::Clients(args) => clients::run(&args),
         Task::Programs(args) => programs::run(&args),
     };

@@ -37,7 +37,17 @@ pub const CRATES: [Crate; 3] = [
     Crate {
         source: "host/src/",
         floors: &[
-            &["device_file", "files", "interposed", "maps", "memory_left"],
+            &[
+                "device_file",
+                "files",
+                "interposed",
+                "listening",
+                "log_rate",
+                "mapping_count",
+                "maps",
+                "memory_left",
+                "preload_list",
+            ],
             &["pagemap", "sabotage", "size", "source", "sys"],
             &["error", "per_process", "populate", "table", "uffd"],
             &["frame", "target"],
@@ -46,8 +56,9 @@ pub const CRATES: [Crate; 3] = [
             &["device"],
             &["migrate"],
             &["interpose", "system", "watch"],
+            &["grants"],
             &["machine"],
-            &["description"],
+            &["confined", "description"],
         ],
     },
 ];

@@ -4,13 +4,14 @@
 //! Mechanism: git lists the files (tracked, and new ones that are not ignored), each rule looks at
 //! one file's text.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use crate::rooms::{Rooms, CRATES};
-use crate::{switches, tree, Verdict};
+use crate::{calls, programs, prose, switches, tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///
@@ -18,29 +19,54 @@ use crate::{switches, tree, Verdict};
 /// driver/src/os/mod.rs, because the driver's source must be the same on every host; a .rs, .c or
 /// .h file without the line "SPDX-License-Identifier: GPL-2.0 OR MIT" at its start; a .rs file of
 /// more than 700 lines; a line of a comment of more than 100 columns that is no row of a table; in
-/// what runs in the kernel (driver/, wire/, linux/, uapi/, sabotage/) an open range from a variable
-/// that is counted through, as in `(first..).zip(list)`: it steps beyond the last number of its
-/// type before it finds the list's end, and a kernel that is built with overflow checks ends there;
-/// a module of the driver, the software GPU or the user host that names one of another room that is
-/// not a lower one (the rooms' order is in xtask/src/rooms.rs); a sabotage switch or fail point
-/// that docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more).
+/// what runs in a program's process a thread of the standard library's, or thread-local data that
+/// may have a destructor, which take the loader's lock (docs/design/locks.md); in what runs in the
+/// kernel (driver/, wire/, linux/, uapi/, sabotage/) an open range from a variable that is counted
+/// through, as in `(first..).zip(list)`: it steps beyond the last number of its type before it
+/// finds the list's end, and a kernel that is built with overflow checks ends there; a module of
+/// the driver, the software GPU or the user host that names one of another room that is not a lower
+/// one (the rooms' order is in xtask/src/rooms.rs); a sabotage switch or fail point that
+/// docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more); a memory
+/// file that is made outside raw/src/memory_file.rs, which seals its size; a message with
+/// descriptors that libc's recvmsg reads, which owns none of them (tests may do both);
+/// docs/results.md or README.md's table of results when they are not what
+/// xtask/programs/results.toml says, docs/kfd-calls.md when it is not what the dispatch says; in a
+/// page or a comment, a sentence against the rules of language in CONTRIBUTING.md, in a file with
+/// more of them than xtask/prose.toml allows.
 ///
 /// Looks at all files that git tracks and at new ones that it does not ignore.
 ///
 /// Exit status: 0 clean, 1 findings, 2 cannot check (no git).
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Lower the numbers of allowed findings of language in xtask/prose.toml to those that are left
+    #[arg(long)]
+    lower: bool,
+    /// Print each finding of language in files whose name contains TEXT, the allowed ones included
+    #[arg(long, value_name = "TEXT")]
+    show: Option<String>,
+}
 
 const HOST: &str = "vkfd_kernel";
 const HOST_FILE: &str = "driver/src/os/mod.rs";
 const LICENSE: &str = "SPDX-License-Identifier: GPL-2.0 OR MIT";
 const MAX_LINES: usize = 700;
+/// What runs in a program's process, where threads are `vkfd_rt::thread`'s. The driver falls back
+/// to others where no host has said how threads are made.
+const IN_PROCESS: [&str; 7] =
+    ["cu/src/", "driver/src/", "gpu/src/", "host/src/", "preload/src/", "raw/src/", "virtio-gpu/src/guest/"];
+const FALLBACK: &str = "driver/src/os/user.rs";
 /// Of a comment's line: what is read in one pass is not longer. Code may have 120 (rustfmt.toml).
 const MAX_COLUMNS: usize = 100;
+/// Calls that only one file may make, tests apart: a part of the call, the file, and the reason.
+const ONE_PLACE: [(&str, &str, &str); 2] = [
+    ("memfd_create(", "raw/src/memory_file.rs", "its size would not be sealed"),
+    ("libc::recvmsg(", "", "descriptors that it installs have no owner; rustix::net::recvmsg gives them one"),
+];
 /// What is compiled into the kernel module.
 const IN_KERNEL: [&str; 5] = ["driver/src/", "wire/src/", "linux/", "uapi/src/", "sabotage/src/"];
 
-pub fn run(_: &Args) -> Result<Verdict> {
+pub fn run(args: &Args) -> Result<Verdict> {
     let root = tree::root();
     let mut findings = Vec::new();
     let mut looked_at = 0_usize;
@@ -49,13 +75,20 @@ pub fn run(_: &Args) -> Result<Verdict> {
         let file = format!("{}lib.rs", of.source);
         rooms.push((of.source, Rooms::new(of, &fs::read_to_string(root.join(&file)).context(file)?)));
     }
+    let mut language = BTreeMap::new();
     for path in tree::files()? {
-        if !matches!(extension(&path), "rs" | "c" | "h") {
+        if !matches!(extension(&path), "rs" | "c" | "h" | "md") {
             continue;
         }
         let file = root.join(&path);
         let text = fs::read_to_string(&file).with_context(|| format!("read {path}"))?;
         looked_at += 1;
+        if !generated(&text) {
+            language.insert(path.clone(), prose::check(&path, &text));
+        }
+        if extension(&path) == "md" {
+            continue;
+        }
         findings.extend(check(&path, &text));
         for (source, rooms) in &rooms {
             if let Some(path) = path.strip_prefix(source).filter(|path| extension(path) == "rs") {
@@ -63,7 +96,15 @@ pub fn run(_: &Args) -> Result<Verdict> {
             }
         }
     }
+    if let Some(part) = &args.show {
+        let shown = language.iter().filter(|(path, _)| path.contains(part));
+        let lines = shown.flat_map(|(path, list)| list.iter().map(move |finding| finding.at(path)));
+        return Ok(Verdict::Findings(lines.collect()));
+    }
+    findings.extend(prose::compare(&language, args.lower)?);
     findings.extend(switches::check()?);
+    findings.extend(programs::check_results()?);
+    findings.extend(calls::check()?);
     if findings.is_empty() {
         Ok(Verdict::Clean(format!("{looked_at} files, nothing stray")))
     } else {
@@ -73,6 +114,11 @@ pub fn run(_: &Args) -> Result<Verdict> {
 
 fn extension(path: &str) -> &str {
     Path::new(path).extension().and_then(|extension| extension.to_str()).unwrap_or_default()
+}
+
+/// Whether a task has written the file: nobody reads it from top to bottom.
+fn generated(text: &str) -> bool {
+    text.lines().take(8).any(|line| line.contains("enerated by `cargo xtask") || line.contains("Made by `cargo xtask"))
 }
 
 /// The findings in one file.
@@ -86,8 +132,7 @@ fn check(path: &str, text: &str) -> Vec<String> {
         return findings;
     }
     let lines = text.lines().count();
-    // What a task has written nobody reads from top to bottom.
-    let generated = text.lines().take(2).any(|line| line.contains("Generated by `cargo xtask"));
+    let generated = generated(text);
     if lines > MAX_LINES && !generated {
         findings.push(format!("{path}: {lines} lines, more than {MAX_LINES}"));
     }
@@ -101,11 +146,40 @@ fn check(path: &str, text: &str) -> Vec<String> {
             lines.iter().map(|line| format!("{path}:{line}: an open range from a variable can step beyond its type")),
         );
     }
+    if !is_test(path) {
+        for (call, _, why) in ONE_PLACE.iter().filter(|(_, place, _)| path != *place) {
+            let calls = text.lines().zip(1..).filter(|(line, _)| code(line).contains(call));
+            findings.extend(calls.map(|(_, line)| format!("{path}:{line}: {call}...): {why}")));
+        }
+    }
+    if IN_PROCESS.iter().any(|directory| path.starts_with(directory)) && path != FALLBACK {
+        let lines = other_threads(text);
+        findings.extend(lines.iter().map(|line| {
+            format!(
+                "{path}:{line}: a thread of the standard library's, which takes the loader's lock: use vkfd_rt::thread"
+            )
+        }));
+        let lines = dropped_locals(text);
+        findings.extend(lines.iter().map(|line| {
+            format!("{path}:{line}: thread-local data that may have a destructor: a Cell, or within ManuallyDrop")
+        }));
+    }
     if path.starts_with("driver/") && path != HOST_FILE {
         let lines = host_cfgs(text);
         findings.extend(lines.iter().map(|line| format!("{path}:{line}: a cfg names {HOST}; only {HOST_FILE} may")));
     }
     findings
+}
+
+/// Whether a file is a test's alone.
+fn is_test(path: &str) -> bool {
+    path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+/// A line without its comment and its texts: near enough for names of calls.
+fn code(line: &str) -> String {
+    let line = line.split("//").next().unwrap_or_default();
+    line.split('"').step_by(2).collect()
 }
 
 /// Lines (from 1) that are comments of too many columns. Not what a table or a block of text needs:
@@ -125,6 +199,32 @@ fn long_comments(text: &str) -> Vec<usize> {
         }
     }
     long
+}
+
+/// Lines (from 1), before the file's tests, that start a thread of the standard library's.
+fn other_threads(text: &str) -> Vec<usize> {
+    let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+    let starts = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        ["thread::Builder", "std::thread::spawn", "thread::scope"].iter().any(|start| code.contains(start))
+    };
+    (1..).zip(code).filter(|(_, line)| starts(line)).map(|(number, _)| number).collect()
+}
+
+/// Lines (from 1), before the file's tests, of thread-local data that is neither a `Cell`, which
+/// has what can be copied, nor within `ManuallyDrop`.
+fn dropped_locals(text: &str) -> Vec<usize> {
+    let (mut inside, mut found) = (false, Vec::new());
+    for (number, line) in (1..).zip(text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"))) {
+        let code = line.trim_start();
+        inside = inside && code != "}" || code.contains("thread_local! {");
+        let data = code.strip_prefix("static ").and_then(|data| data.split_once(": ")).map(|(_, data)| data);
+        let plain = |data: &str| data.starts_with("Cell<") || data.starts_with("ManuallyDrop<");
+        if inside && data.is_some_and(|data| !plain(data)) {
+            found.push(number);
+        }
+    }
+    found
 }
 
 /// Lines (from 1) of the `cfg(...)`, `cfg!(...)` and `cfg_attr(...)` that name the host.
@@ -225,6 +325,41 @@ mod tests {
         let text = format!("{SPDX}fn f() {{ (a..).next() }}\n");
         assert_eq!(check("wire/src/lib.rs", &text).len(), 1);
         assert!(check("gpu/src/lib.rs", &text).is_empty());
+    }
+
+    #[test]
+    fn calls_that_have_one_place_are_found_elsewhere() {
+        let call = ["memfd", "_create("].concat();
+        let text = format!("{SPDX}// {call})\nlet fd = libc::{call}name, 0);\nlibc::recvmsg(fd);\n");
+        let found = check("host/src/files.rs", &text);
+        assert!(found[0].starts_with("host/src/files.rs:3: memfd_create"), "{found:?}");
+        assert!(found[1].starts_with("host/src/files.rs:4: libc::recvmsg"), "{found:?}");
+        assert_eq!(check("raw/src/memory_file.rs", &text).len(), 1);
+        assert!(check("host/tests/files.rs", &text).is_empty());
+        assert!(check("host/src/lib.rs", &format!("{SPDX}let text = {call:?};\n")).is_empty());
+    }
+
+    #[test]
+    fn threads_of_the_standard_librarys_are_found_where_a_program_is() {
+        let text = format!(
+            "{SPDX}fn f() {{ std::thread::spawn(g); }}\n// std::thread::spawn\n#[cfg(test)]\nmod tests {{ thread::scope(h); }}\n"
+        );
+        assert_eq!(check("gpu/src/queue.rs", &text).len(), 1);
+        assert!(check("bench/src/lib.rs", &text).is_empty() && check(FALLBACK, &text).is_empty());
+    }
+
+    #[test]
+    fn thread_local_data_with_a_destructor_is_found() {
+        let text = |data: &str| {
+            format!(
+                "{SPDX}thread_local! {{\n    /// Of a thread.\n    static A: {data} = x;\n}}\nstatic B: Vec<u8> = x;\n"
+            )
+        };
+        assert_eq!(dropped_locals(&text("RefCell<Vec<u8>>")), [4]);
+        assert!(
+            dropped_locals(&text("Cell<u32>")).is_empty() && dropped_locals(&text("ManuallyDrop<Vec<u8>>")).is_empty()
+        );
+        assert_eq!(check("cu/src/wave.rs", &text("String")).len(), 1);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask stress`: many threads on one driver, for as long as is wanted.
 
-use std::env;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{tree, Verdict};
+use crate::cargo::{self, Build};
+use crate::Verdict;
 
 /// Run the stress test for some time
 ///
@@ -28,13 +28,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(tree::root()).args(["run", "--quiet", "--release", "--locked", "--package", "vkfd-hunt"]);
-    command.args(["--bin", "vkfd-stress", "--", "--minutes", &args.minutes.to_string()]);
+    let mut command = Command::new(cargo::program(Build::of_checks()?, "vkfd-hunt", "vkfd-stress")?);
+    command.args(["--minutes", &args.minutes.to_string()]);
     if let Some(seed) = args.seed {
         command.args(["--seed", &seed.to_string()]);
     }
-    let status = command.status().context("start cargo")?;
+    let status = command.status().context("start the stress test")?;
     Ok(if status.success() {
         Verdict::Clean(format!("{} minutes, no failure", args.minutes))
     } else {

@@ -29,8 +29,8 @@ pub struct Args {
 }
 
 const PAGE: &str = "docs/sabotage.md";
-const SWITCHES: [&str; 2] = ["| switch | what it does | noticed by |", "| --- | --- | --- |"];
-const POINTS: [&str; 2] = ["| fail point | what fails | where |", "| --- | --- | --- |"];
+const SWITCHES: [&str; 2] = ["| switch | effect | noticed by |", "| --- | --- | --- |"];
+const POINTS: [&str; 2] = ["| fail point | failing operation | source |", "| --- | --- | --- |"];
 
 /// What can be broken.
 const BREAKABLE: [&str; 8] =

@@ -7,17 +7,26 @@ use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
+use crate::{cache, lock};
+
 /// A Python with exactly these packages, each `NAME==VERSION`, made in `at` unless it is there. pip
 /// gets them from where it gets everything.
 pub fn python(at: &Path, packages: &[&str]) -> Result<PathBuf> {
     let python = at.join("bin/python");
     if !has(&python, packages)? {
+        let shelf = at.parent().with_context(|| format!("{} has no directory", at.display()))?;
+        let _lock = lock::hold(shelf, "cargo xtask")?;
+        // Another run may have made it meanwhile.
+        if has(&python, packages)? {
+            return Ok(python);
+        }
         println!("installing {} from PyPI", packages.join(" "));
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(at))?;
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
         run(Command::new(&python).args(pip).args(packages))?;
         ensure!(has(&python, packages)?, "{} lacks some of {packages:?} although pip has installed them", at.display());
     }
+    cache::used(at);
     Ok(python)
 }
 

@@ -5,8 +5,8 @@
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*hotpath::measured*' hotpaths PATH [PASSES]
 //! ```
 //!
-//! Without arguments it lists the paths. What a path needs is made before, outside of what is
-//! counted.
+//! Without arguments it lists the paths. A path's objects are made before, outside of the counted
+//! part.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Decoding: every encoding of a processor once after the other, so that nothing is found again.
-//! The engines keep what they decoded, so this is what code costs when it is first run.
+//! The engines keep what they decoded, so this is the cost of code's first run.
 
 use std::hint::black_box;
 

@@ -4,7 +4,7 @@
 use super::host::timed;
 use std::time::Duration;
 use vkfd_cu::fast::Engine;
-use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Row, Wave};
+use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Wave};
 use vkfd_isa::{Operand, Target};
 
 /// Where the code is.
@@ -27,7 +27,11 @@ impl Machine {
     pub fn new(target: Target, code: &[u32], pages: usize) -> Machine {
         let mut world = Flat::new(CODE, 256 + pages);
         world.write_words(CODE, code);
-        let group = Group { lds: vec![0; 4096], apertures: Apertures { shared: 1 << 16, private: 2 << 16 }, unit: 0 };
+        let group = Group {
+            lds: vec![0; 4096],
+            apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+            place: Place::default(),
+        };
         Machine { target, engine: Engine::new(target), world, group }
     }
 

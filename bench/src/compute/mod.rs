@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd bench compute`: how fast the software GPU computes, by what the host does itself.
+//! `vkfd bench compute`: the software GPU's speed of computing, relative to the host's own.
 //!
 //! The first rows are of the engine by itself: one wave on one thread, on memory without a driver.
 //! The others are of launches through the driver, with all threads. Each yardstick runs in the same
@@ -91,7 +91,6 @@ enum Work {
 /// One kind of work.
 #[derive(Clone, Debug, Serialize)]
 struct Measurement {
-    /// What.
     what: &'static str,
     /// What is counted.
     unit: &'static str,
@@ -168,7 +167,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.options.run(|| measure(args))
 }
 
-/// Who takes a turn.
+/// The works that take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Engine,

@@ -28,7 +28,6 @@ pub enum Section {
 pub struct Measurement {
     /// Part of the run.
     pub section: Section,
-    /// What.
     #[serde(flatten)]
     pub cell: Cell,
     /// Bytes that one sample is about.

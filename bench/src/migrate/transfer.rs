@@ -27,9 +27,9 @@ const GRANULE: u64 = 2 << 20;
 /// Bytes of a request.
 const REQUESTS: [u64; 4] = [BYTES, GRANULE, 64 << 10, 4 << 10];
 
-/// A buffer and who moves it; the yardstick has nobody. Requests of less than a granule have new
-/// memory for each sample: in a process they leave it in many mappings, which the next sample would
-/// pay for.
+/// A buffer and its mover; the yardstick has none. Requests of less than a granule
+/// have new memory for each sample: in a process they leave it in many mappings, which the next
+/// sample would pay for.
 struct Case {
     memory: Memory,
     arena: Arena,

@@ -51,7 +51,6 @@ pub enum Pass {
 }
 
 impl Pass {
-    /// All.
     pub const ALL: [Self; 3] = [Self::Kernel, Self::Copy, Self::Processor];
     /// Those of a whole job.
     pub const JOBS: [Self; 2] = [Self::Kernel, Self::Copy];
@@ -107,7 +106,6 @@ impl Stage {
 /// What a sample is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Cell {
-    /// How.
     pub way: Way,
     /// `None`: of a registration alone.
     pub pass: Option<Pass>,

@@ -265,7 +265,7 @@ mod tests {
         assert!(!steps.contains(&4096) && steps.len() > 100, "{} steps", steps.len());
     }
 
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     #[test]
     fn a_device_that_registers_other_memory_fails_the_run() {
         use vkfd_sabotage::Switch;

@@ -16,7 +16,6 @@ pub struct Measurement {
     pub pages: u64,
     /// Pieces that they are in.
     pub pieces: u64,
-    /// What.
     #[serde(flatten)]
     pub cell: Cell,
     /// Processor time.
@@ -58,7 +57,6 @@ pub struct Published {
     pub way: Way,
     /// From where to where, with a buffer that is not scattered, or bare metal, as 100.
     pub percent: [f64; 2],
-    /// Where.
     pub source: &'static str,
 }
 

@@ -6,7 +6,6 @@
 //! leaves it without page-table entries) costs no other way anything.
 
 use std::sync::atomic::Ordering;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
@@ -290,7 +289,7 @@ impl Rig {
     /// # Errors
     /// The driver's.
     pub fn local(&self, list: &List) -> Result<Duration> {
-        let ram = self.batch.guest.device.ram().read().unwrap_or_else(PoisonError::into_inner);
+        let ram = self.batch.guest.device.ram().read();
         let memory = ram.find(&list.runs).context("a list of the guest's memory")?;
         drop(ram);
         let options = RegisterOptions { strategy: Strategy::Batch, map: false, ..RegisterOptions::default() };
@@ -308,7 +307,7 @@ impl Rig {
     /// # Errors
     /// None that a sound list has.
     pub fn plain(&mut self, list: &List) -> Result<Duration> {
-        let ram = self.batch.guest.device.ram().read().unwrap_or_else(PoisonError::into_inner);
+        let ram = self.batch.guest.device.ram().read();
         let memory = ram.find(&list.runs).context("a list of the guest's memory")?;
         drop(ram);
         let mut to = &mut self.room[..];

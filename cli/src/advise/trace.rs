@@ -9,10 +9,8 @@ use serde_json::Value;
 /// A call.
 #[derive(Debug)]
 pub struct Call {
-    /// Seconds.
     pub time: f64,
     pub thread: u64,
-    /// Seconds.
     pub took: f64,
     pub what: What,
 }
@@ -37,7 +35,7 @@ pub enum What {
 }
 
 /// The calls in order. What is no line of a trace is an error that says which; a last line that was
-/// cut, with its program or by a full disk, is told of and left out.
+/// cut, with its program or by a full disk, is reported and left out.
 pub fn read(mut from: impl BufRead) -> impl Iterator<Item = Result<Call>> {
     let mut number = 0;
     std::iter::from_fn(move || loop {

@@ -29,7 +29,6 @@ const FAULT: Duration = Duration::from_secs(10);
 /// What a change leaves of the ranges it hits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaves {
-    /// Memory.
     Memory,
     /// No mapping.
     Nothing,
@@ -126,7 +125,7 @@ fn amount(scene: &Scene<'_>, hit: &[usize]) -> String {
     format!("{} ({})", counted(hit.len() as u64, "range"), bytes(total))
 }
 
-/// Whether the driver is told of such a change; otherwise it is noted as skipped.
+/// Whether the driver is notified of such a change; otherwise it is noted as skipped.
 fn told(report: &mut Report<'_>, hears: bool, name: &'static str, title: String) -> Result<bool> {
     if !hears {
         report.skip(

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd demo coherent`: the life of a buffer that has no copies. It moves to a GPU, is computed
-//! on, read and written by the CPU where it is, pushed out when the GPU's memory is needed, and
-//! fetched again, all the time at the same addresses.
+//! on, and is read and written by the CPU in place. It is evicted when the GPU's memory is needed,
+//! and fetched again, always at the same addresses.
 //!
-//! What moved and what did not is read from the driver's counters after every step; what is in the
-//! buffer is compared by checksums of the GPU and of the CPU. With private memory the same life,
-//! except that pages come back when the CPU touches them.
+//! After every step, the driver's counters show the moved pages, and checksums of the GPU and of
+//! the CPU compare the buffer's contents. With private memory the same life, except that pages come
+//! back when the CPU touches them.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -150,7 +150,7 @@ impl<'a> Buffer<'a> {
             client.gpus().iter().map(|gpu| Engine::new(client, gpu.id, segments)).collect::<Result<_>>()?;
         let gpu = engines.first().context("there is no GPU")?.gpu;
         let free = client.available_vram(gpu)?;
-        // Page tables take 8 bytes a page, and some for what is around the buffer.
+        // Page tables take 8 bytes a page, and some more around the buffer.
         let most = (free - free / 256).saturating_sub(2 * SEGMENT) / SEGMENT * SEGMENT;
         anyhow::ensure!(
             bytes <= most,
@@ -315,7 +315,8 @@ impl<'a> Buffer<'a> {
                 moved(before, &after)
             });
         } else {
-            // The driver is told that a page has come back a moment after who touched it has it.
+            // The driver gets the report of a returned page a moment after the touching thread has
+            // it.
             let start = Instant::now();
             while after.vram_pages != 0 && start.elapsed() < PATIENCE {
                 std::thread::sleep(Duration::from_micros(50));
@@ -343,8 +344,8 @@ impl<'a> Buffer<'a> {
             self.client.prefetch(self.range(), Location::Gpu(self.gpu()))?;
         }
         let before = self.counters()?;
-        // All that is free, and half of what the buffer has.
-        let wanted = (self.client.available_vram(self.gpu())? + self.bytes / 2) / SEGMENT * SEGMENT;
+        // The free memory, and half of the buffer's: SVM memory counts as available.
+        let wanted = self.client.available_vram(self.gpu())?.saturating_sub(self.bytes / 2) / SEGMENT * SEGMENT;
         let options = AllocOptions { cpu_map: false, ..AllocOptions::vram(self.gpu(), wanted) };
         let start = Instant::now();
         let other = self.client.alloc(&options)?;
@@ -394,7 +395,7 @@ impl<'a> Buffer<'a> {
 }
 
 impl Step {
-    /// Shows the counters that tell of moved pages, before and after.
+    /// Shows the counters that report moved pages, before and after.
     fn moves(&mut self, before: &SvmInfo, after: &SvmInfo) -> &mut Self {
         self.counts(&[
             ("pages_on_gpu", before.vram_pages, after.vram_pages),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Step 1: registering and mapping the buffer, and looking at what the driver made of it.
+//! Step 1: registering and mapping the buffer, and reading the driver's list of it.
 
 use std::time::Instant;
 

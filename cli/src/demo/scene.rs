@@ -71,7 +71,7 @@ impl<'a> Scene<'a> {
         Ok(Some(self.client().ranges(vkfd_client::Handle(bo.handle))?))
     }
 
-    /// Waits until the driver has heard of something new since `before`, and nothing waits for a
+    /// Waits until the driver has learned of something new since `before`, and nothing waits for a
     /// restore. The time that took.
     ///
     /// With XNACK ranges wait for the GPU's next access, so only the news is waited for.

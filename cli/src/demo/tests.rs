@@ -73,7 +73,7 @@ fn a_driver_without_batch_kernels_and_snapshots_is_enough() {
     let (list, layout) = list();
     let args = Cli::parse_from(["demo", "--rounds", "1"]).demo;
     if !hears.raw_system_calls {
-        // A kernel hears of everything; this process's source does not, so there is nothing to
+        // A kernel learns of everything; this process's source does not, so there is nothing to
         // compare.
         return;
     }

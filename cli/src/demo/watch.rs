@@ -3,9 +3,9 @@
 //! them.
 //!
 //! Every word of the buffer says which page it belongs to, which version of it, and where in the
-//! page. The kernel `watch` (kernels/src/kernels.cl) notes of each page what it finds. Whatever
-//! moment it looks at, a word is one of that page, and no version is older than the one that was
-//! there before the pass began, nor newer than the last.
+//! page. The kernel `watch` (kernels/src/kernels.cl) notes of each page what it finds. At any
+//! moment, a word is one of that page. No version is older than the page's version before the pass,
+//! nor newer than the last.
 
 use std::time::{Duration, Instant};
 
@@ -98,8 +98,8 @@ pub fn page(page: u64, version: u32) -> [u8; PAGE_BYTES] {
     out
 }
 
-/// What of `found` cannot have been there: of `before`, the versions when the pass began, and
-/// `after`, those when it had ended.
+/// The part of `found` that cannot have been there: of `before`, the versions when the pass began,
+/// and `after`, those when it had ended.
 pub fn wrong(found: &[Found], before: &[u32], after: &[u32]) -> Option<String> {
     if found.len() != before.len() || found.len() != after.len() {
         return Some(format!("{} results for {}", found.len(), counted(before.len() as u64, "page")));

@@ -3,19 +3,22 @@
 
 use std::process::Command;
 
-use anyhow::{bail, ensure, Context, Result};
-use serde_json::Value;
+use anyhow::{ensure, Context, Result};
 
 use super::{Check, State};
 use crate::run::probe;
 
-/// Runs this program under itself, which opens /dev/kfd there and takes the GPU.
+/// Opens the device, and names the GPU. The shell is there on every system. This program is no such
+/// client: it has hooks of its own for its calls.
+const SCRIPT: &str = "exec 3<>/dev/kfd && cat /sys/class/kfd/kfd/topology/nodes/1/name";
+
+/// Runs a shell under this program, which opens /dev/kfd there.
 pub(super) fn check() -> Check {
     match tried() {
         Ok(gpu) => Check::new(
             "run",
             State::Good,
-            format!("a program under `vkfd run` opened /dev/kfd and took its GPU, {gpu}"),
+            format!("a program under `vkfd run` opened /dev/kfd and found its GPU, {gpu}"),
         ),
         Err(error) => Check::new("run", State::Bad, format!("{error:#}"))
             .means("Programs find no GPU. `vkfd demo` may work all the same.")
@@ -26,15 +29,13 @@ pub(super) fn check() -> Check {
 fn tried() -> Result<String> {
     let this = std::env::current_exe().context("cannot tell where this program is")?;
     let mut command = Command::new(&this);
-    command.args(["run", "--vram", "64M", "--"]).arg(&this).args(["inspect", "--device", "/dev/kfd", "--json"]);
+    command.args(["run", "--vram", "64M", "--", "sh", "-c", SCRIPT]);
     let ran = command.output().context("cannot run this program")?;
     let said = String::from_utf8_lossy(&ran.stderr);
     ensure!(ran.status.success(), "{}", said.trim().trim_start_matches("vkfd: "));
-    let seen: Value = serde_json::from_slice(&ran.stdout).context("a program under `vkfd run` said something else")?;
-    match seen["kfd"]["gpus"][0]["name"].as_str() {
-        Some(name) => Ok(name.to_owned()),
-        None => bail!("a program under `vkfd run` found no GPU"),
-    }
+    let name = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
+    ensure!(name.starts_with("gfx"), "a program under `vkfd run` found no GPU");
+    Ok(name)
 }
 
 /// Where what is loaded into programs is.

@@ -12,7 +12,7 @@ pub(super) fn checks() -> Vec<Check> {
     vec![runtime(), hip(), device(), guests()]
 }
 
-/// Where libraries are looked for: what the loader is told, the distribution's places, and AMD's.
+/// The directories of libraries: the loader's, the distribution's, and AMD's.
 fn places() -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> =
         std::env::var_os("LD_LIBRARY_PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();

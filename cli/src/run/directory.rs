@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A run's private directory, in memory. It goes with its owner; one whose owner was killed goes at
+//! A run's private directory, in memory. Others can read it where programs may change their user
+//! ([`other_users`]). It goes with its owner; one whose owner was killed goes at
 //! the next run.
 
 use std::fs;
@@ -8,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use anyhow::{Context, Result};
+
+use super::other_users;
 
 const NAME: &str = "vkfd-run-";
 
@@ -31,7 +34,8 @@ impl PrivateDirectory {
     fn below(parent: &Path) -> Result<Self> {
         for number in 0..1000 {
             let path = parent.join(format!("{NAME}{}-{number}", process::id()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
+            let mode = if other_users::possible() { 0o755 } else { 0o700 };
+            match fs::DirBuilder::new().mode(mode).create(&path) {
                 Ok(()) => return Ok(Self(path)),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot make {}", path.display())),
@@ -52,9 +56,11 @@ impl Drop for PrivateDirectory {
     }
 }
 
-/// Where it may be, the best first: in memory, and one's own.
+/// Where it may be, the best first: in memory, and one's own. Other users do not come to the
+/// runtime directory.
 fn parents() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|place| place.is_absolute());
+    let runtime = runtime.filter(|_| !other_users::possible());
     runtime.into_iter().chain([PathBuf::from("/dev/shm"), std::env::temp_dir()])
 }
 

@@ -2,27 +2,30 @@
 //! The library that is loaded into programs. It is a part of this program ([`EMBEDDED`]) and is
 //! written out when it is needed, because the loader takes files only.
 //!
-//! Mechanism: a file in the user's cache directory, named by what is in it, so that runs share its
+//! Mechanism: a file in the user's cache directory, named by its contents, so that runs share its
 //! pages, and debuggers and profilers still find it afterwards. A file that is there is compared
 //! byte for byte before it is used. Where there is no such directory, or it is not safe, the run's
 //! private directory has the file.
 //!
-//! Safe means that nobody else can put another file in its place between the comparison and the
-//! loader's open: the file and its directory are this user's, and what is around them is this
-//! user's or root's, and others may not write there (or not move what is not theirs).
+//! Safe means that no other user can replace the file between the comparison and the loader's open.
+//! The file and its directory are this user's; the directories above are this user's or root's.
+//! Others may not write there, or not move other users' files.
 //!
-//! Who uses a file holds a shared lock on it; one of another version that nobody holds is removed
+//! A user of a file holds a shared lock on it. A file of another version without a lock is removed
 //! when a new one is written.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{symlink, DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{symlink, DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
+use vkfd_host::preload_list;
+
+use super::other_users;
 
 const NAME: &str = "libvkfd_preload.so";
 /// How names of files in the cache begin.
@@ -53,9 +56,18 @@ pub fn find(named: Option<&Path>, private: &Path) -> Result<Library> {
         };
     }
     let library = EMBEDDED.context("this program has no library inside: it was not built by cargo")?;
-    if let Some(found) = cache().and_then(|place| cached(&place, library).ok()) {
-        return Ok(found);
+    // A program that changes its user must still find it. Where that is not to be had, the user's
+    // own programs at least run.
+    let found = cache().and_then(|place| cached(&place, library).ok());
+    let reached = |found: &Library| !other_users::possible() || other_users::can_read(&found.path);
+    match found {
+        Some(found) if reached(&found) => Ok(found),
+        found => private_copy(private, library).or_else(|error| found.ok_or(error)),
     }
+}
+
+/// A file in the run's private directory.
+fn private_copy(private: &Path, library: &[u8]) -> Result<Library> {
     if no_execution(private) {
         bail!(
             "a library in {} cannot be loaded, because it is mounted noexec, and the cache directory cannot be used: set XDG_CACHE_HOME to a \
@@ -76,7 +88,8 @@ fn cache() -> Option<PathBuf> {
 
 /// The file in `place` that has `library` in it. Fails where that place is not safe.
 fn cached(place: &Path, library: &[u8]) -> io::Result<Library> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(place)?;
+    let mode = if other_users::possible() { 0o755 } else { 0o700 };
+    fs::DirBuilder::new().recursive(true).mode(mode).create(place)?;
     let place = place.canonicalize()?;
     if !is_safe(&place)? || no_execution(&place) {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -93,7 +106,7 @@ fn cached(place: &Path, library: &[u8]) -> io::Result<Library> {
     Err(io::ErrorKind::Other.into())
 }
 
-/// The open and locked file, if it is a file of this user's with `library` in it.
+/// The open and locked file, if it is a file of this user with `library` in it.
 fn same(path: &Path, library: &[u8]) -> Option<File> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
     let data = file.metadata().ok()?;
@@ -112,7 +125,9 @@ fn write(path: &Path, library: &[u8]) -> io::Result<()> {
     name.push(format!(".{}", std::process::id()));
     // What a process of that number has left.
     let _ = fs::remove_file(&name);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&name)?;
+    // Whatever the umask is.
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
     lock(&file, libc::LOCK_EX);
     let written = file.write_all(library).and_then(|()| fs::rename(&name, path));
     if written.is_err() {
@@ -177,29 +192,22 @@ impl Library {
         (self.path.clone(), self.lasting)
     }
 
-    /// The value of LD_PRELOAD: what is there, and then the library. Sanitizers' runtimes must come
-    /// first, and whatever wraps calls of libc passes them on to the next. Its parts are separated
-    /// by spaces and colons, so a path that has some gets another name in `directory`.
+    /// The value of LD_PRELOAD: the library, and what is there ([`preload_list`]). Its parts are
+    /// separated by spaces and colons, so a path that has some gets another name in `directory`.
     pub fn preload(&self, directory: &Path, before: Option<OsString>) -> io::Result<OsString> {
         let mut name = self.path.clone();
-        if name.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
+        if name.as_os_str().as_bytes().iter().any(|byte| preload_list::is_separator(*byte)) {
             name = directory.join("preload");
             symlink(&self.path, &name)?;
         }
-        let Some(mut value) = before.filter(|before| !before.is_empty()) else { return Ok(name.into_os_string()) };
-        // A run inside of a run.
-        if !value.as_bytes().split(|byte| matches!(byte, b' ' | b':')).any(|part| part == name.as_os_str().as_bytes()) {
-            value.push(OsStr::new(":"));
-            value.push(name);
-        }
-        Ok(value)
+        let before = before.unwrap_or_default();
+        Ok(OsString::from_vec(preload_list::with(before.as_bytes(), name.as_os_str().as_bytes())))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn place() -> (tempfile::TempDir, PathBuf) {
         let above = tempfile::tempdir().unwrap();
@@ -212,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn other_libraries_come_first() {
+    fn it_comes_before_other_libraries() {
         let library = |path: &str| Library { path: path.into(), lasting: true, _held: None };
         let directory = tempfile::tempdir().unwrap();
         for (before, value) in [
             (None, "/a/b.so"),
             (Some(""), "/a/b.so"),
-            (Some("/asan.so"), "/asan.so:/a/b.so"),
-            (Some("/asan.so:/a/b.so /c.so"), "/asan.so:/a/b.so /c.so"),
+            (Some("/tcmalloc.so"), "/a/b.so:/tcmalloc.so"),
+            (Some("/libasan.so:/c.so"), "/libasan.so:/a/b.so:/c.so"),
         ] {
             let found = library("/a/b.so").preload(directory.path(), before.map(Into::into)).unwrap();
             assert_eq!(found, value);
@@ -254,7 +262,7 @@ mod tests {
         let found = cached(&place, b"library").unwrap().path;
         assert!(fs::symlink_metadata(&found).unwrap().is_file());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(fs::metadata(cached(&place, b"library").unwrap().path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(cached(&place, b"library").unwrap().path).unwrap().mode() & 0o777, 0o644);
     }
 
     #[test]

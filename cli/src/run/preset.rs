@@ -48,6 +48,8 @@ struct Form {
     xnack: bool,
     #[serde(default)]
     coherent: bool,
+    #[serde(default)]
+    strict: bool,
     #[serde(default, deserialize_with = "number")]
     threads: Option<u32>,
     #[serde(default)]
@@ -67,6 +69,9 @@ struct Parts {
     memory_bits: Option<u32>,
 }
 
+/// Compute units of the largest product; each target has a bound of its own.
+pub(super) const MOST_UNITS: u32 = 1024;
+
 /// A number in these bounds.
 fn within<'de, D: Deserializer<'de>>(value: D, most: u32, what: &str) -> Result<Option<u32>, D::Error> {
     match u32::deserialize(value)? {
@@ -80,7 +85,7 @@ fn gpus<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u32>, D::Error> {
 }
 
 fn units<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u32>, D::Error> {
-    within(value, Shape::MOST_UNITS, "compute units")
+    within(value, MOST_UNITS, "compute units")
 }
 
 /// At least 1, and no more than a runtime would believe.
@@ -123,6 +128,7 @@ impl Preset {
             svm_vram: form.svm_vram,
             xnack: form.xnack,
             coherent: form.coherent,
+            strict: form.strict,
             threads: form
                 .threads
                 .map_or(default.threads, |threads| usize::try_from(threads).unwrap_or(default.threads)),
@@ -180,7 +186,7 @@ mod tests {
             })
             .collect();
         let preset = Preset::parse(&all.join("\n")).unwrap();
-        assert_eq!((preset.machine.threads, preset.machine.shape.units), (2, Some(8)));
+        assert_eq!((preset.machine.threads, preset.machine.shape.units), (2, Some(64)));
         assert!(preset.machine.shape.memory_bits.is_some());
     }
 
@@ -194,7 +200,7 @@ mod tests {
             ("target = \"gfx908\"", &["line 1", "target", "gfx908", "gfx900"]),
             ("vram = \"3M\"", &["line 1", "vram", "2 MiB"]),
             ("vram = \"1X\"", &["line 1", "vram"]),
-            ("[gpu]\nunits = 33", &["line 2", "units", "1 to 32"]),
+            ("[gpu]\nunits = 0", &["line 2", "units", "1 to "]),
             ("[gpu]\nwheels = 4", &["line 2", "wheels"]),
             ("xnack = yes", &["line 1", "xnack"]),
         ] {

@@ -5,13 +5,25 @@
 //! The library writes a file for each process into a directory, this adds them up when the program
 //! has ended.
 
+use serde_json::{json, Map, Value};
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use vkfd_gpu::Report;
+
+use super::other_users;
 
 /// The directory of the processes' files, below the private one.
 pub(super) fn directory(private: &Path) -> PathBuf {
     private.join("profile")
+}
+
+/// Makes it. A process that has become another user's can put its file there.
+pub(super) fn make(directory: &Path) -> io::Result<()> {
+    std::fs::create_dir(directory)?;
+    let mode = if other_users::possible() { 0o1777 } else { 0o700 };
+    std::fs::set_permissions(directory, Permissions::from_mode(mode))
 }
 
 /// The sums of all processes.
@@ -48,7 +60,54 @@ pub(super) fn kernels(report: &Report) -> String {
         );
         text.push_str(&line);
     }
+    text.push_str(&detours(report));
     text
+}
+
+/// What the reference engine executed, most often executed first, as a table; nothing if it
+/// executed nothing.
+fn detours(report: &Report) -> String {
+    if report.detours.is_empty() {
+        return String::new();
+    }
+    let mut lines: Vec<_> = report.detours.iter().collect();
+    lines.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+    let mut text = String::from("by the reference engine  why         operation                 kernel\n");
+    for ((kernel, op, why), times) in lines {
+        text.push_str(&format!("{times:>23}  {why:<10}  {op:<24}  {kernel}\n"));
+    }
+    text
+}
+
+/// The same as one object.
+pub(super) fn document(report: &Report, costs: bool, fidelity: bool) -> Value {
+    let mut document = Map::new();
+    if costs {
+        let of = |name: &String| {
+            let lines = report.detours.iter().filter(|((kernel, ..), _)| kernel == name);
+            lines.map(|((_, op, why), times)| json!({ "op": op, "why": why, "times": times })).collect::<Vec<_>>()
+        };
+        let kernels = report.kernels.iter().map(|(name, cost)| {
+            json!({
+                "name": name, "launches": cost.launches, "work_groups": cost.groups, "waves": cost.waves,
+                "instructions": cost.instructions, "bytes": cost.bytes, "nanoseconds": cost.nanoseconds,
+                "by_reference_engine": of(name),
+            })
+        });
+        document.insert("kernels".into(), kernels.collect());
+        let others = of(&vkfd_gpu::OTHER_DETOURS.to_owned());
+        if !others.is_empty() {
+            document.insert("others_by_reference_engine".into(), others.into());
+        }
+    }
+    if fidelity {
+        let approximate =
+            report.approximate.iter().map(|(op, (times, why))| json!({ "op": op, "why": why, "times": times }));
+        let missing = report.missing.iter().map(|(op, times)| json!({ "op": op, "times": times }));
+        document.insert("approximate".into(), approximate.collect());
+        document.insert("missing".into(), missing.collect());
+    }
+    Value::Object(document)
 }
 
 /// What was approximate or missing, as a table.
@@ -85,5 +144,25 @@ mod tests {
         assert_eq!(fidelity(&report), "all instructions executed are exact\n");
         report.missing.insert("image_sample".into(), 1);
         assert!(fidelity(&report).contains("image_sample"));
+    }
+    #[test]
+    fn detours_are_in_table_and_document() {
+        let mut report = Report::default();
+        report.kernels.insert("k".into(), KernelCost { instructions: 100, ..KernelCost::default() });
+        for (op, times) in [("v_add_f32", 3), ("v_mul_f32", 40)] {
+            report.detours.insert(("k".into(), op.into(), "value".into()), times);
+        }
+        let text = kernels(&report);
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert!(
+            lines[0].starts_with("by the reference engine") && lines[1].contains("40  value       v_mul_f32"),
+            "{text}"
+        );
+        let document = document(&report, true, true);
+        assert_eq!(
+            document["kernels"][0]["by_reference_engine"][0],
+            json!({ "op": "v_add_f32", "why": "value", "times": 3 })
+        );
+        assert_eq!(document["approximate"], json!([]));
     }
 }

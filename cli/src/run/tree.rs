@@ -96,7 +96,6 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     let slot = format!("0000:{:02x}:{:02x}.{}", location >> 8, location >> 3 & 31, location & 7);
     let pci = format!("sys/devices/vkfd/{slot}");
     let (minor, node) = (gpu.render_minor, format!("renderD{}", gpu.render_minor));
-    let number = format!("{DRM_MAJOR}:{minor}");
     let (device, revision) = (model.device_id, model.revision);
     for (file, text) in [
         ("vendor", format!("{VENDOR:#06x}\n")),
@@ -120,19 +119,24 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     }
     discovery::render(gpu.properties.gfx_target_version, &mut Files { at: root.at.join(&pci) })?;
     root.link(&format!("{pci}/subsystem"), "../../../bus/pci")?;
-    // libdrm tells GPUs apart by the names of their primary nodes, which nobody opens here.
-    for (node, minor) in [(format!("card{index}"), index), (node.clone(), minor)] {
-        root.write(&format!("{pci}/drm/{node}/dev"), &format!("{DRM_MAJOR}:{minor}\n"))?;
+    // The primary node too, as on a machine without a display: libdrm tells GPUs apart by it, and
+    // AMD's monitoring library counts them by their links `cardN`, for ever where there is none.
+    for (node, minor) in [(format!("card{index}"), index), (node, minor)] {
+        let (below, number) = (format!("../../devices/vkfd/{slot}/drm/{node}"), format!("{DRM_MAJOR}:{minor}"));
+        root.write(&format!("{pci}/drm/{node}/dev"), &format!("{number}\n"))?;
         root.write(
             &format!("{pci}/drm/{node}/uevent"),
             &format!("MAJOR={DRM_MAJOR}\nMINOR={minor}\nDEVNAME=dri/{node}\nDEVTYPE=drm_minor\n"),
         )?;
         root.link(&format!("{pci}/drm/{node}/device"), &format!("../../../{slot}"))?;
+        root.link(&format!("{pci}/drm/{node}/subsystem"), "../../../../../class/drm")?;
+        root.link(&format!("sys/class/drm/{node}"), &below)?;
+        root.link(&format!("sys/dev/char/{number}"), &below)?;
+        root.write(&format!("dev/dri/{node}"), "")?;
+        let kind = if node.starts_with("card") { "card" } else { "render" };
+        root.link(&format!("dev/dri/by-path/pci-{slot}-{kind}"), &format!("../{node}"))?;
     }
-    root.link(&format!("sys/class/drm/{node}"), &format!("../../devices/vkfd/{slot}/drm/{node}"))?;
-    root.link(&format!("sys/dev/char/{number}"), &format!("../../devices/vkfd/{slot}/drm/{node}"))?;
-    root.link(&format!("sys/bus/pci/devices/{slot}"), &format!("../../../devices/vkfd/{slot}"))?;
-    root.write(&format!("dev/dri/{node}"), "")
+    root.link(&format!("sys/bus/pci/devices/{slot}"), &format!("../../../devices/vkfd/{slot}"))
 }
 
 /// This computer's.

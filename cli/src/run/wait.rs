@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Runs a program and waits for it, with its signals: what ends this process from outside is passed
-//! on to it, and this one ends after it, with the code that a shell would give.
+//! Runs a program and waits for it, with its signals: signals that would end this process are
+//! passed on to it. This process ends after it, with the code that a shell would give.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -28,8 +28,15 @@ extern "C" fn pass_on(signal: i32) {
 #[error("{0}")]
 pub struct CannotStart(io::Error);
 
+/// From now on a file-size limit (RLIMIT_FSIZE) is an error for this process, not its end. The
+/// program has what was before: it is to be given to [`run`].
+pub fn ignore_size_signal() -> Option<libc::sighandler_t> {
+    // SAFETY: no handler is installed.
+    Some(unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) }).filter(|before| *before != libc::SIG_ERR)
+}
+
 /// Runs it to its end.
-pub fn run(mut command: Command) -> anyhow::Result<ExitCode> {
+pub fn run(mut command: Command, size_signal: Option<libc::sighandler_t>) -> anyhow::Result<ExitCode> {
     for signal in PASSED_ON.into_iter().chain(SURVIVED) {
         let handler: extern "C" fn(i32) = pass_on;
         // SAFETY: the handler only stores, loads and calls kill. Handlers are reset in the program
@@ -42,6 +49,9 @@ pub fn run(mut command: Command) -> anyhow::Result<ExitCode> {
         command.pre_exec(move || {
             // A run that is killed takes its program along: the files would be orphans.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            if let Some(before) = size_signal {
+                libc::signal(libc::SIGXFSZ, before);
+            }
             if u32::try_from(libc::getppid()) != Ok(parent) {
                 return Err(io::ErrorKind::Interrupted.into());
             }

@@ -5,32 +5,44 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure, Context, Result};
+use vkfd_host::Listening;
 
 /// Most bytes of a name; the socket's path has room for 107 in all.
 const LONGEST: usize = 32;
 
-/// The directory, which is made. Refused when others can reach into it.
+/// The directory, which is made. One that others can reach into is refused and stays as it is.
 fn directory() -> Result<PathBuf> {
     // SAFETY: asks for a number.
     let user = unsafe { libc::geteuid() };
-    let place = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|place| place.is_absolute()) {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|place| place.is_absolute());
+    let place = match &runtime {
         Some(place) => place.join("vkfd"),
         None => PathBuf::from(format!("/tmp/vkfd-{user}")),
     };
-    match DirBuilder::new().mode(0o700).create(&place) {
+    let elsewhere = if runtime.is_some() { "another directory" } else { "a directory of yours" };
+    own_directory(&place, user).with_context(|| {
+        format!("{} stays as it is; set XDG_RUNTIME_DIR to {elsewhere} to share machines there", place.display())
+    })?;
+    Ok(place)
+}
+
+/// Makes the directory if nothing is there. An error says why it is not this user's alone.
+fn own_directory(place: &Path, user: u32) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(place) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(error).with_context(|| format!("cannot make {}", place.display()));
         }
         _ => {}
     }
-    let found = fs::symlink_metadata(&place).with_context(|| place.display().to_string())?;
-    let own = found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0;
-    ensure!(own, "{} is not a directory of this user's alone (mode 0700)", place.display());
-    Ok(place)
+    let found = fs::symlink_metadata(place)?;
+    ensure!(found.is_dir(), "{} is no directory", place.display());
+    ensure!(found.uid() == user, "{} is a directory of user {}, not of user {user}", place.display(), found.uid());
+    let mode = found.mode() & 0o777;
+    ensure!(mode & 0o077 == 0, "others can reach into {} (mode {mode:04o}, not 0700)", place.display());
+    Ok(())
 }
 
 /// The path of the socket of `name`.
@@ -42,10 +54,10 @@ pub fn socket(name: &str) -> Result<PathBuf> {
     Ok(directory()?.join(format!("{name}.sock")))
 }
 
-/// A listening socket, with the lock that says that its server lives.
+/// A listening socket, with the lock that says that its server lives. The socket's file goes before
+/// the lock; the lock's file stays, because another server may be about to lock it.
 pub struct Place {
-    pub listener: UnixListener,
-    path: PathBuf,
+    pub listener: Listening,
     _lock: File,
 }
 
@@ -60,33 +72,44 @@ impl Place {
         if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             bail!("a machine is shared as {name} already");
         }
-        // Whoever had it has gone: the lock is ours.
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| path.display().to_string());
-            }
-            _ => {}
-        }
-        let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
+        // An earlier server that held the lock has ended.
+        let listener = Listening::at(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-        Ok(Self { listener, path, _lock: lock })
+        Ok(Self { listener, _lock: lock })
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // The lock's file stays: another server may be about to lock it.
-        let _ = fs::remove_file(&self.path);
+        self.listener.path()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::socket;
+    use std::fs;
+    use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
+
+    use super::{own_directory, socket};
+
+    #[test]
+    fn a_directory_that_is_not_this_users_alone_is_refused_and_stays() {
+        let around = tempfile::tempdir().unwrap();
+        let user = around.path().metadata().unwrap().uid();
+        let (place, link) = (around.path().join("place"), around.path().join("link"));
+        let why = |place: &std::path::Path, user: u32| own_directory(place, user).unwrap_err().to_string();
+        own_directory(&place, user).unwrap();
+        own_directory(&place, user).unwrap();
+        assert_eq!(place.metadata().unwrap().mode() & 0o777, 0o700);
+        let theirs = why(&place, user + 1);
+        assert!(theirs.contains(&format!("a directory of user {user}, not of user {}", user + 1)), "{theirs}");
+        fs::write(place.join("file"), "stays").unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(why(&place, user).contains("mode 0750"));
+        symlink(&place, &link).unwrap();
+        assert!(why(&link, user).contains("is no directory"));
+        assert!(why(&place.join("file"), user).contains("is no directory"));
+        assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "stays");
+        assert_eq!(place.metadata().unwrap().mode() & 0o777, 0o750);
+    }
 
     #[test]
     fn names_are_files_names() {

@@ -44,7 +44,7 @@ pub struct VkfdCaps {
     pub max_ranges: u64,
     /// Bytes that may be registered now.
     pub max_bytes: u64,
-    /// GPUs.
+    /// How many GPUs the machine has.
     pub gpus: u32,
     /// 0.
     pub reserved: u32,
@@ -70,7 +70,7 @@ pub struct VkfdGpuInfo {
     pub gfx_target_version: u32,
     /// 0.
     pub reserved: u32,
-    /// Memory.
+    /// Bytes of VRAM.
     pub vram_bytes: u64,
     /// Memory that is left; 0 where the driver does not say.
     pub vram_free: u64,

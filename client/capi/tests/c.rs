@@ -22,7 +22,7 @@ fn c_compiler() -> Option<String> {
     found
 }
 
-/// Compiles a program of this package's and runs it.
+/// Compiles one of this package's programs and runs it.
 fn run(cc: &str, source: &str, arguments: &[&str]) -> Output {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     // Cargo builds the library into the directory of the test, and copies it out only for

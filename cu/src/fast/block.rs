@@ -6,20 +6,21 @@
 //! has no handler is a step that the reference engine executes. The words are kept, to be compared
 //! when the code may have changed.
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 use super::chain::Chained;
 use super::chain::{self, Operands};
 use super::constants::Constants;
 use super::step::{Run, Source, Step};
-use super::{aligned, dual, lane, matrix, memory, mix, packed, scalar, special, sum, wide, wmma};
+use super::{aligned, dual, lane, matrix, memory, mix, packed, pair, scalar, special, sum, wide, wmma};
 use crate::exit::{Exit, Refusal};
+use crate::few::Few;
 use crate::fidelity::{fidelity, Fidelity};
 use crate::reference::memory::{kind, Kind};
 use crate::wave::Wave;
 use crate::world::{Access, World};
 use std::cell::Cell;
 use vkfd_isa::{decode_as_hardware, DecodeError, Extension, Format, Inst, Op, Operand, Target, MAX_WORDS};
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 use vkfd_sabotage::{Switch, Switches};
 
 /// Most instructions of a block.
@@ -75,6 +76,16 @@ impl Layout {
             return Some(Operand::NULL);
         }
         self.scalar(operand, 1).filter(|n| *n < 127)
+    }
+}
+
+impl Layout {
+    /// Where a comparison's answer goes, besides EXEC if it goes there, too: only on gfx9 both.
+    pub(super) fn answer(&self, operand: Operand, exec: bool) -> Option<u8> {
+        if exec && !self.target.is_gfx9() {
+            return Some(Operand::NULL);
+        }
+        self.mask(operand)
     }
 }
 
@@ -151,50 +162,95 @@ fn fetch_words(world: &mut dyn World, pc: u64, words: &mut [u32; TOGETHER], most
     })
 }
 
+/// Code as it was fetched, with the gate open, for a block that is built later.
+pub(super) struct Code {
+    pub(super) pc: u64,
+    pub(super) layout: Layout,
+    insts: Few<Inst, LENGTH>,
+    /// The words that were decoded.
+    words: Few<u32, { LENGTH * MAX_WORDS }>,
+    /// Where they were on the host: the first and the last one.
+    host: [usize; 2],
+}
+
+impl Code {
+    /// Fetches a block's code from `pc` on. Allocates nothing.
+    pub(super) fn fetch(world: &mut dyn World, layout: Layout, pc: u64) -> Result<Code, Exit> {
+        let mut code = Code { pc, layout, insts: Few::new(), words: Few::new(), host: [0; 2] };
+        let mut at = pc;
+        loop {
+            let inst = match code.next(world, at) {
+                Ok(inst) => inst,
+                // The first one is to be reported; others when they are reached.
+                Err(exit) if code.insts.is_empty() => return Err(exit),
+                Err(_) => break,
+            };
+            at = at.wrapping_add(inst.bytes.into());
+            let last = ends(inst.op) && !gives_registers_back(layout.target, &inst) || layout.fine && waits(inst.op);
+            code.insts.push(inst);
+            if last || code.insts.len() == LENGTH || at / 4096 != pc / 4096 {
+                break;
+            }
+        }
+        Ok(code)
+    }
+
+    /// The instruction at an address, whose words are kept.
+    fn next(&mut self, world: &mut dyn World, at: u64) -> Result<Inst, Exit> {
+        let mut words = [0; MAX_WORDS];
+        let mut hosts = [0; MAX_WORDS];
+        let mut count = 0;
+        // Not more is fetched than the instruction has: what follows it may not be there.
+        while let (Some(word), Some(host)) = (words.get_mut(count), hosts.get_mut(count)) {
+            (*word, *host) = fetch(world, at.wrapping_add(4 * count as u64))?;
+            count += 1;
+            let code = words.get(..count).unwrap_or_default();
+            match decode_as_hardware(self.layout.target, code) {
+                Ok(inst) => {
+                    if self.words.is_empty() {
+                        self.host[0] = hosts[0];
+                    }
+                    self.host[1] = hosts[count - 1];
+                    code.iter().for_each(|word| self.words.push(*word));
+                    return Ok(inst);
+                }
+                Err(DecodeError::Truncated(_)) => {}
+                // The second word may tell what the first one is.
+                Err(DecodeError::Unknown(..)) if count == 1 => {}
+                Err(_) => break,
+            }
+        }
+        Err(Exit::Refused(Refusal::Illegal { word: words[0] }))
+    }
+}
+
 impl Block {
-    /// Decodes what is at `pc`.
-    pub(super) fn build(
-        world: &mut dyn World,
-        layout: Layout,
-        pc: u64,
-        avx2: bool,
-        constants: &mut Constants,
-        (run, epoch): (u64, u64),
-    ) -> Result<Block, Exit> {
+    /// Makes a block of what was fetched.
+    pub(super) fn build(code: &Code, avx2: bool, constants: &mut Constants, (run, epoch): (u64, u64)) -> Block {
+        let Code { pc, layout, .. } = *code;
         let mut block = Block {
             pc,
             layout,
             steps: Vec::new(),
             operands: Vec::new(),
-            insts: Vec::new(),
+            insts: code.insts.to_vec(),
             inexact: Vec::new(),
-            words: Vec::new(),
-            host: [0; 2],
+            words: code.words.to_vec(),
+            host: code.host,
             run,
             epoch,
             orders: false,
         };
         let mut at = pc;
         let mut builder = Builder { layout, avx2, constants };
-        loop {
-            let inst = match block.next(world, at) {
-                Ok(inst) => inst,
-                // The first one is to be reported; others when they are reached.
-                Err(exit) if block.insts.is_empty() => return Err(exit),
-                Err(_) => break,
-            };
+        for (inst, index) in code.insts.iter().zip(0u32..) {
             let offset = (at.wrapping_sub(pc)) as u32;
-            let place = Place { inst: block.insts.len() as u32, offset, bytes: inst.bytes.into() };
-            builder.steps(&inst, place, &mut block.steps);
+            let place = Place { inst: index, offset, bytes: inst.bytes.into() };
+            builder.steps(inst, place, &mut block.steps);
             at = at.wrapping_add(inst.bytes.into());
-            let last = ends(inst.op) && !gives_registers_back(layout.target, &inst) || layout.fine && waits(inst.op);
             block.orders |= orders(inst.op);
             if let Fidelity::Approximate(_) = fidelity(inst.op, layout.target) {
                 block.inexact.push(inst.op);
-            }
-            block.insts.push(inst);
-            if last || block.insts.len() == LENGTH || at / 4096 != pc / 4096 {
-                break;
             }
         }
         // Every block ends with a jump.
@@ -203,8 +259,26 @@ impl Block {
         if block.orders {
             block.steps.iter_mut().for_each(|step| step.past = false);
         }
+        block.steps.shrink_to_fit();
+        block.insts.shrink_to_fit();
+        block.inexact.shrink_to_fit();
+        block.words.shrink_to_fit();
         block.link();
-        Ok(block)
+        block
+    }
+
+    /// Bytes of it and of its place in a table, as allocated.
+    pub(super) fn bytes(&self) -> usize {
+        /// Of a table that is half full, and of each allocation's own.
+        const PLACE: usize = 2 * (size_of::<(u64, Layout)>() + size_of::<Box<Block>>()) + 6 * 16;
+        let pairs = self.insts.iter().filter(|inst| inst.pair.is_some()).count();
+        PLACE
+            + size_of::<Block>()
+            + self.steps.capacity() * size_of::<Step>()
+            + self.operands.capacity() * size_of::<Operands>()
+            + (self.insts.capacity() + pairs) * size_of::<Inst>()
+            + self.inexact.capacity() * size_of::<Op>()
+            + self.words.capacity() * size_of::<u32>()
     }
 
     /// Tells the steps which comes next, and makes chains and sums. They do not move from now on.
@@ -239,34 +313,6 @@ impl Block {
                 (step.next, step.behind) = (first.add(index), first.add(index - 1).wrapping_add(step.links as usize));
             }
         }
-    }
-
-    /// The instruction at an address, whose words are kept.
-    fn next(&mut self, world: &mut dyn World, at: u64) -> Result<Inst, Exit> {
-        let mut words = [0; MAX_WORDS];
-        let mut hosts = [0; MAX_WORDS];
-        let mut count = 0;
-        // Not more is fetched than the instruction has: what follows it may not be there.
-        while let (Some(word), Some(host)) = (words.get_mut(count), hosts.get_mut(count)) {
-            (*word, *host) = fetch(world, at.wrapping_add(4 * count as u64))?;
-            count += 1;
-            let code = words.get(..count).unwrap_or_default();
-            match decode_as_hardware(self.layout.target, code) {
-                Ok(inst) => {
-                    if self.words.is_empty() {
-                        self.host[0] = hosts[0];
-                    }
-                    self.host[1] = hosts[count - 1];
-                    self.words.extend(code);
-                    return Ok(inst);
-                }
-                Err(DecodeError::Truncated(_)) => {}
-                // The second word may tell what the first one is.
-                Err(DecodeError::Unknown(..)) if count == 1 => {}
-                Err(_) => break,
-            }
-        }
-        Err(Exit::Refused(Refusal::Illegal { word: words[0] }))
     }
 
     /// The address after the last instruction.
@@ -306,7 +352,7 @@ impl Block {
     }
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 impl Block {
     /// Puts a step that spoils the result behind the handlers of an operation; around those of one
     /// without a destination, such that spoil what it stores.
@@ -345,6 +391,8 @@ impl Block {
                 let word = || match operand {
                     // SCC, of an operation without a destination.
                     Operand::None if matches!(inst.format, Format::Sopc | Format::Sopk) => Some((0, 2)),
+                    // EXEC alone.
+                    Operand::None if inst.op.name().starts_with("v_cmpx") => Some((usize::from(Operand::EXEC), 1)),
                     _ => self.layout.scalar(operand, 1).map(|n| (usize::from(n), 1)),
                 };
                 let (dst, imm) = row.or_else(word)?;
@@ -439,6 +487,9 @@ impl Place {
             bytes: self.bytes,
             next: std::ptr::null(),
             alone: run,
+            rest: run,
+            op: 0,
+            kind: 0,
             chained: None,
             half: None,
             past: false,
@@ -510,6 +561,7 @@ impl Builder<'_> {
                 }
                 packed::translate(self, inst, place, steps)
                     .or_else(|| lane::translate(self, inst, place, steps))
+                    .or_else(|| pair::translate(self, inst, place, steps))
                     .or_else(|| special::translate(self, inst, place, steps))
                     .or_else(|| mix::translate(self, inst, place, steps))
                     .or_else(|| wide::translate(self, inst, place, steps))
@@ -532,12 +584,13 @@ impl Builder<'_> {
             let tied = if shape.dst == 0 { inst.src[0] } else { inst.dst };
             // Comparisons with an immediate have their register where the destination would be.
             let register = [tied, inst.dst, inst.src[0]].into_iter().find(|operand| *operand != Operand::None)?;
-            step.src[0] = self.scalar_source(register, 1)?;
+            step.src[0] = self.scalar_source(register, (1, false))?;
             step.src[1] = self.constants.word64(i64::from(inst.imm) as u64);
         } else {
             for (index, words) in shape.src.into_iter().enumerate().filter(|(_, words)| *words != 0) {
                 let operand = if shape.tied && index == 1 { inst.dst } else { inst.src[index] };
-                step.src[index] = self.scalar_source(operand, words)?;
+                let signed = index == 0 && matches!(inst.op, Op::SAshrI64 | Op::SBfeI64);
+                step.src[index] = self.scalar_source(operand, (words, signed))?;
             }
             if inst.op == Op::SCallB64 {
                 step.imm = i64::from(place.offset) + 4 + i64::from(inst.imm) * 4;
@@ -548,11 +601,13 @@ impl Builder<'_> {
     }
 
     /// A source of a scalar operation.
-    pub(super) fn scalar_source(&mut self, operand: Operand, words: u8) -> Option<Source> {
+    /// A literal of 64 bits has zeros above, or its sign.
+    pub(super) fn scalar_source(&mut self, operand: Operand, (words, signed): (u8, bool)) -> Option<Source> {
         match operand {
             Operand::Scalar(_) => Some(Source::register(usize::from(self.layout.scalar(operand, words)?) * 4)),
             Operand::Int(value) => Some(self.constants.word64(i64::from(value) as u64)),
-            Operand::Literal(value) if words == 1 => Some(self.constants.word64(value.into())),
+            Operand::Literal(value) if signed => Some(self.constants.word64(i64::from(value as i32) as u64)),
+            Operand::Literal(value) => Some(self.constants.word64(value.into())),
             Operand::Float(_) if words == 1 => Some(self.constants.word64(constant32(operand)?.into())),
             _ => None,
         }

@@ -41,15 +41,17 @@ pub(super) struct Cache {
     time: u64,
     /// Bytes that handlers have read and written since they were last counted.
     pub(super) moved: u64,
+    /// Memory was stored to since that was last told.
+    pub(super) wrote: bool,
     /// Something was stored past the caches, and what is stored next may be seen before it.
     pub(super) past: bool,
     /// How often the launch has asked for a page for writing, until there are enough of them.
     asked: u32,
     /// How many pages it has written since then, until there are enough of them, and which.
     written: u32,
-    noted: Vec<u64>,
+    noted: Box<[u64]>,
     /// Bytes that were stored past the caches.
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     pub(super) passed: u64,
 }
 
@@ -63,11 +65,12 @@ impl Cache {
             entries: Box::new([NOTHING; ENTRIES]),
             time: 1,
             moved: 0,
+            wrote: false,
             past: false,
             asked: 0,
             written: 0,
-            noted: Vec::new(),
-            #[cfg(feature = "sabotage")]
+            noted: vec![0; NOTED / 64].into_boxed_slice(),
+            #[cfg(debug_assertions)]
             passed: 0,
         }
     }
@@ -107,8 +110,7 @@ impl Cache {
             return false;
         }
         if self.written == 0 {
-            self.noted.clear();
-            self.noted.resize(NOTED / 64, 0);
+            self.noted.fill(0);
         }
         let index = (page / PAGE) as usize % NOTED;
         let bit = 1 << (index % 64);
@@ -134,6 +136,18 @@ impl Cache {
     /// such page, or not all of it: the reference engine finds out what that means.
     #[inline(always)]
     pub(super) fn page(&mut self, world: &mut dyn World, va: u64, write: bool) -> Option<*mut u8> {
+        self.wrote |= write;
+        self.find(world, va, write)
+    }
+
+    /// The same, of an atomic operation: whether it changes anything is not known yet.
+    #[inline(always)]
+    pub(super) fn atomic_page(&mut self, world: &mut dyn World, va: u64) -> Option<*mut u8> {
+        self.find(world, va, true)
+    }
+
+    #[inline(always)]
+    fn find(&mut self, world: &mut dyn World, va: u64, write: bool) -> Option<*mut u8> {
         let (slot, tag) = self.place(va, write);
         let entry = self.entries[slot];
         let ptr = if entry.tag & !FRESH == tag { entry.ptr } else { self.refill(world, slot, tag)? };

@@ -4,7 +4,7 @@
 //! What limits an FMA here is what it loads: three vectors for each eight lanes, and what says
 //! where they are. In a chain the latter is one word for an instruction, [`Operands`], and EXEC and
 //! MODE are looked at once. A chain's steps stay what they are by themselves: each begins the chain
-//! of those that are left, so that the reference engine can take one out of the middle.
+//! of those that are left, so that execution can begin in the middle.
 
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step, ROW};
@@ -36,7 +36,7 @@ pub(super) struct Chained {
     scalar: u8,
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 impl Chained {
     /// No source is in a scalar register.
     pub(super) fn in_rows(self) -> bool {
@@ -60,11 +60,11 @@ pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<Chained> {
     Some(Chained { run, scalar: kind })
 }
 
-/// Why a chain stopped: an instruction whose result is NaN, or its end.
+/// All instructions of a chain.
 #[inline(always)]
-unsafe fn links<S: Simd, const K: u8, const VECTORS: usize>(chain: &[Operands], cx: &Cx) -> usize {
+unsafe fn links<S: Simd, const K: u8, const VECTORS: usize>(chain: &[Operands], cx: &Cx) {
     let rows = cx.rows;
-    for (index, &[to, a, b, c]) in chain.iter().enumerate() {
+    for &[to, a, b, c] in chain {
         // SAFETY: the rows and scalar registers exist.
         unsafe {
             let row = |n: u16| rows.wrapping_add(usize::from(n) * ROW).cast::<u32>();
@@ -75,27 +75,15 @@ unsafe fn links<S: Simd, const K: u8, const VECTORS: usize>(chain: &[Operands], 
                 _ => S::splat(0),
             };
             let (a, b, c) = (row(a), row(b), row(c));
-            let mut values = [S::splat(0); VECTORS];
+            let to = row(to);
             for i in 0..VECTORS {
                 let a = if K == 1 { scalar } else { S::load(a.add(8 * i)) };
                 let b = if K == 2 { scalar } else { S::load(b.add(8 * i)) };
                 let c = if K == 3 { scalar } else { S::load(c.add(8 * i)) };
-                values[i] = S::fma(a, b, c);
-            }
-            let mut bad = S::splat(0);
-            for i in 0..VECTORS / 2 {
-                bad = S::or(bad, S::unordered(values[2 * i], values[2 * i + 1]));
-            }
-            if S::mask(bad) != 0 {
-                return index;
-            }
-            let to = row(to);
-            for i in 0..VECTORS {
-                S::store(to.add(8 * i), values[i]);
+                S::store(to.add(8 * i), S::fma(a, b, c));
             }
         }
     }
-    chain.len()
 }
 
 #[inline(always)]
@@ -108,16 +96,13 @@ unsafe fn body<S: Simd, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
     // every one of them.
     unsafe {
         let chain = std::slice::from_raw_parts(step.chain, step.links as usize);
-        let done = if cx.all == u64::MAX { links::<S, K, 8>(chain, cx) } else { links::<S, K, 4>(chain, cx) };
-        if done == chain.len() {
-            let next = &*step.behind;
-            return (next.run)(next, cx);
+        if cx.all == u64::MAX {
+            links::<S, K, 8>(chain, cx);
+        } else {
+            links::<S, K, 4>(chain, cx);
         }
-        let mut at = step;
-        for _ in 0..done {
-            at = &*at.next;
-        }
-        at.slow(cx)
+        let next = &*step.behind;
+        (next.run)(next, cx)
     }
 }
 

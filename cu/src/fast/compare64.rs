@@ -34,7 +34,7 @@ impl<S: Simd> Pair<S> {
         unsafe {
             let (rows, value) = match step.scalar[index] {
                 IN_ROWS => (cx.row(step.src[index]), 0),
-                CONSTANT => (std::ptr::null(), step.imm as u64),
+                CONSTANT => (std::ptr::null(), cx.row(step.src[index]).cast::<u64>().read_unaligned()),
                 n => (std::ptr::null(), cx.pair(n)),
             };
             Pair { rows, same: [S::splat(value as u32), S::splat((value >> 32) as u32)] }

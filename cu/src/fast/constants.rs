@@ -32,9 +32,13 @@ impl Constants {
         }
     }
 
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.rows.len() + self.words.len() + self.lanes.len()
+    /// Bytes of them, as allocated; never less than before.
+    pub(super) fn bytes(&self) -> usize {
+        /// Of a table that is half full, and of an allocation's own.
+        const PLACE: usize = 2 * 16 + 16;
+        self.rows.len() * (size_of::<Row>() + PLACE)
+            + self.words.len() * (size_of::<u64>() + PLACE)
+            + self.lanes.len() * (size_of::<Lanes>() + PLACE)
     }
 
     /// A row with a value in every lane.

@@ -46,16 +46,11 @@ unsafe fn both_fmas<S: Simd, const X: bool, const Y: bool>(step: &Step, cx: &mut
             S::splat(if Y { cx.scalar(second.scalar[0]) } else { 0 }),
         ];
         let mut values = [[S::splat(0); 4]; 2];
-        let mut bad = S::splat(0);
         for i in 0..4 {
             let a = if X { scalars[0] } else { S::load(x[0].add(8 * i)) };
             values[0][i] = S::fma(a, S::load(x[1].add(8 * i)), S::load(x[2].add(8 * i)));
             let a = if Y { scalars[1] } else { S::load(y[0].add(8 * i)) };
             values[1][i] = S::fma(a, S::load(y[1].add(8 * i)), S::load(y[2].add(8 * i)));
-            bad = S::or(bad, S::unordered(values[0][i], values[1][i]));
-        }
-        if S::mask(bad) != 0 {
-            return step.go_on(cx);
         }
         let to = [cx.row_mut(first.dst), cx.row_mut(second.dst)];
         for i in 0..4 {
@@ -100,7 +95,7 @@ fn together(avx2: bool, first: &Inst, second: &Inst, place: Place) -> Step {
 
 /// Makes steps of both halves.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    let pair = inst.pair.as_deref()?;
+    let pair = &inst.second()?;
     if builder.layout.lanes != 32 {
         return None;
     }

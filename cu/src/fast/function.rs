@@ -3,11 +3,11 @@
 //! rare for vectors of their own.
 //!
 //! Sources, DPP, SDWA and the place of the result are this engine's, so that such an operation
-//! costs its function and no more. The functions look at MODE themselves: none is given up, but for
-//! NaNs that are clamped.
+//! costs its function and no more. The functions look at MODE themselves: none is given up.
 
 use super::ops::Shape;
 use super::step::{Cx, Flow, Run, Step};
+use super::vector::Handler;
 use crate::reference::Function;
 use vkfd_isa::{Op, Operand};
 
@@ -40,10 +40,6 @@ unsafe fn each<const KIND: u8>(step: &Step, cx: &mut Cx) -> Flow {
         for (lane, result) in results.iter_mut().enumerate().filter(|(lane, _)| exec >> lane & 1 != 0) {
             let words = sources.each_ref().map(|source| source[lane]);
             *result = function.lane(cx.wave, lane, vcc, words, clamp);
-            // What becomes of it is MODE's.
-            if clamp && function.is_nan(*result) {
-                return step.slow(cx);
-            }
         }
         for (lane, result) in results.into_iter().enumerate().filter(|(lane, _)| exec >> lane & 1 != 0) {
             let to = cx.row_mut(step.dst).add(lane);
@@ -58,7 +54,7 @@ unsafe fn each<const KIND: u8>(step: &Step, cx: &mut Cx) -> Flow {
 
 /// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none
 /// is).
-pub(super) fn handler(op: Op, kind: u8) -> Option<(Shape, Run)> {
+pub(super) fn handler(op: Op, kind: u8) -> Option<(Shape, Handler)> {
     let function = Function::of(op)?;
     let shape = match function.sources() {
         1 => Shape::Unary,
@@ -71,5 +67,5 @@ pub(super) fn handler(op: Op, kind: u8) -> Option<(Shape, Run)> {
         2 => each::<2>,
         _ => each::<3>,
     };
-    Some((shape, run))
+    Some((shape, Handler::alone(run)))
 }

@@ -7,8 +7,9 @@
 
 use super::ops::{comparisons, one, operations, zero, Shape};
 use super::simd::Simd;
-use super::step::Run;
-use super::vector::{binary_run, compare_run, ternary_run, unary_run, Binary, Check, Compare, Ternary, Unary};
+use super::vector::{
+    binary_run, compare_run, ternary_run, unary_run, Binary, Check, Compare, Handler, Of, Ternary, Unary,
+};
 use vkfd_isa::Op;
 
 const LOW: u32 = 0xffff;
@@ -184,7 +185,6 @@ operations! {
     Binary Half |S, (a, b)| {
         VAddF16 => add::<S>(a, b);
         VSubF16 => sub::<S>(a, b);
-        VSubrevF16 => sub::<S>(b, a);
         VMulF16 => mul::<S>(a, b);
         // Exact in single precision, however far it goes.
         VLdexpF16 => S::narrow(S::map2(single::<S>(a), signed::<S>(b), |a, b| {
@@ -192,7 +192,10 @@ operations! {
             (f32::from_bits(a) * power).to_bits()
         }));
     }
-    Binary HalfOperands |S, (a, b)| {
+    Binary HalfTurned |S, (a, b)| {
+        VSubrevF16 => sub::<S>(b, a);
+    }
+    Binary HalfExtreme |S, (a, b)| {
         VMinF16 => min::<S>(a, b);
         VMaxF16 => max::<S>(a, b);
     }
@@ -247,7 +250,7 @@ fn class(a: u32) -> u32 {
 }
 
 comparisons! {
-    false |S, a, b| {
+    Bits |S, a, b| {
         VCmpFU16 VCmpxFU16 => zero::<S>(a, b);
         VCmpTU16 VCmpxTU16 => one::<S>(a, b);
         VCmpFI16 VCmpxFI16 => zero::<S>(a, b);
@@ -268,7 +271,7 @@ comparisons! {
         VCmpLeI16 VCmpxLeI16 => S::xor(S::gt(signed::<S>(a), signed::<S>(b)), S::splat(1 << 31));
         VCmpGeI16 VCmpxGeI16 => S::xor(S::gt(signed::<S>(b), signed::<S>(a)), S::splat(1 << 31));
     }
-    true |S, a, b| {
+    Halves |S, a, b| {
         VCmpLtF16 VCmpxLtF16 => S::flt(single::<S>(a), single::<S>(b));
         VCmpLeF16 VCmpxLeF16 => S::fle(single::<S>(a), single::<S>(b));
         VCmpGtF16 VCmpxGtF16 => S::flt(single::<S>(b), single::<S>(a));
@@ -299,7 +302,7 @@ pub(super) mod pairs {
             VPkAddF16 => both!(S, add, a, b);
             VPkMulF16 => both!(S, mul, a, b);
         }
-        Binary HalvesOperands |S, (a, b)| {
+        Binary HalvesExtreme |S, (a, b)| {
             VPkMinF16 => both!(S, min, a, b);
             VPkMaxF16 => both!(S, max, a, b);
         }
@@ -328,19 +331,19 @@ pub(super) mod pairs {
     }
 
     /// The shape and handler of an operation on both halves, with all sources in rows.
-    pub(in crate::fast) fn handler(op: Op, avx2: bool) -> Option<(Shape, Run)> {
+    pub(in crate::fast) fn handler(op: Op, avx2: bool) -> Option<(Shape, Handler)> {
         plain(op, avx2, super::super::vector::ROWS)
     }
 
     /// The same, with source `kind - 1` in a scalar register.
-    pub(super) fn operation(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+    pub(super) fn operation(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Handler)> {
         plain(op, avx2, kind)
     }
 }
 
 /// The shape and handler of an operation of 16 bits whose source `kind - 1` is in a scalar register
 /// (0: none is).
-pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Handler)> {
     let both = || if op == Op::VPkFmacF16 { pairs::operation(op, avx2, kind) } else { None };
     plain(op, avx2, kind).or_else(|| compare(op, avx2, kind)).or_else(both)
 }

@@ -7,7 +7,7 @@ use vkfd_isa::{Inst, Mods, Op, Operand};
 
 /// Spoils a result, in both halves: lane 5 of a row, a scalar register if `imm` is 1, SCC if it is
 /// 2.
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 pub(super) unsafe fn spoil(step: &Step, cx: &mut Cx) -> Flow {
     if step.imm == 2 {
         cx.wave.scc = !cx.wave.scc;
@@ -66,39 +66,6 @@ unsafe fn swap(step: &Step, cx: &mut Cx) -> Flow {
         }
     }
     step.done(cx)
-}
-
-/// Two words at once: `src[0]` to the row `dst`, `src[1]` to the one behind it.
-unsafe fn move_pair(step: &Step, cx: &mut Cx) -> Flow {
-    let exec = cx.exec();
-    // SAFETY: the step's rows exist; the sources are read before they are written.
-    unsafe {
-        let words = [0, 1].map(|n| cx.row(step.src[n]).cast::<[u32; 64]>().read());
-        for (n, words) in words.iter().enumerate() {
-            let to = cx.row_mut(step.dst).add(64 * n);
-            for (lane, word) in words.iter().enumerate() {
-                let old = to.add(lane).read();
-                to.add(lane).write(old ^ (old ^ word) & ((exec >> lane) as u32 & 1).wrapping_neg());
-            }
-        }
-    }
-    step.done(cx)
-}
-
-/// Makes a step of `v_pk_mov_b32`, of words in rows.
-fn translate_pair(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    let Mods { op_sel, op_sel_hi, .. } = inst.mods;
-    if inst.mods != (Mods { op_sel, op_sel_hi, ..Mods::default() }) {
-        return None;
-    }
-    let mut step = place.step(move_pair);
-    for index in 0..2 {
-        let word = usize::from(op_sel >> index & 1);
-        step.src[index] = Source::register((builder.layout.row(inst.src[index], 2)? + word) * ROW);
-    }
-    step.dst = builder.layout.row(inst.dst, 2)? * ROW;
-    steps.push(step);
-    Some(())
 }
 
 /// Counts the lanes of a mask below each lane. `imm`: bit 0, it is of the high half; bit 1, each
@@ -191,9 +158,6 @@ fn translate_permute(builder: &mut Builder, inst: &Inst, place: Place, steps: &m
 
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    if inst.op == Op::VPkMovB32 {
-        return translate_pair(builder, inst, place, steps);
-    }
     if matches!(inst.op, Op::VPermlane16B32 | Op::VPermlanex16B32) {
         return translate_permute(builder, inst, place, steps);
     }

@@ -7,8 +7,7 @@
 
 use super::ops::Shape;
 use super::simd::Simd;
-use super::step::Run;
-use super::vector::{unary_run, Check, Unary};
+use super::vector::{unary_run, Check, Handler, Unary};
 use crate::reference;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vkfd_isa::{Op, Target};
@@ -78,7 +77,7 @@ impl Unary for Integer {
 }
 
 /// The shape and handler of a function whose source is in a scalar register (`kind` 1) or not (0).
-pub(super) fn handler(op: Op, target: Target, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+pub(super) fn handler(op: Op, target: Target, avx2: bool, kind: u8) -> Option<(Shape, Handler)> {
     let later = !target.is_gfx9();
     let run = match (op, later) {
         (INTEGER, _) => unary_run::<Integer>(avx2, kind),

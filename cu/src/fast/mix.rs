@@ -2,21 +2,38 @@
 //! Fused operations of mixed precision: each source is a single or a half, the result a single or
 //! one half of a register.
 //!
-//! Steps before the operation make singles of halves. Limits: clamped results, and halves that are
-//! constants, are the reference engine's. gfx900's operations do not fuse, and know no denormals.
+//! Steps before the operation make singles of halves. Limits: clamped results are the reference
+//! engine's. gfx900's operations do not fuse, and know no denormals, of singles and of halves.
+//! `imm` has a bit for each source that was a half.
 
 use super::block::{Builder, Place};
 use super::prepare::{self, Part};
+use super::rest::Lost;
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step, ROW};
-use super::vector::{tiny, LEAST};
+use super::vector::vectors;
 use crate::reference::Kind;
-use vkfd_isa::{Inst, Mods, Op, Operand};
+use vkfd_isa::{Inst, Mods, Op};
+
+/// The least half that is not denormal, as a single.
+const LEAST_HALF: u32 = 0x3880_0000;
+/// The least single that is rounded to it.
+const ALMOST_LEAST_HALF: u32 = 0x387f_f000;
 
 /// Where the result goes.
 const WORD: u8 = 0;
 const LOW: u8 = 1;
 const HIGH: u8 = 2;
+
+/// A single, zero with its sign if its magnitude is less than `limit`.
+#[inline(always)]
+unsafe fn zero_below<S: Simd>(a: S::V, limit: u32) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        let less = S::gt(S::splat(limit), S::and(a, S::splat(0x7fff_ffff)));
+        S::select(less, a, S::and(a, S::splat(1 << 31)))
+    }
+}
 
 #[inline(always)]
 unsafe fn body<S: Simd, const TO: u8, const FUSED: bool>(step: &Step, cx: &mut Cx) -> Flow {
@@ -28,25 +45,38 @@ unsafe fn body<S: Simd, const TO: u8, const FUSED: bool>(step: &Step, cx: &mut C
     unsafe {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
         let mut values = [S::splat(0); 8];
-        let mut bad = S::splat(0);
-        // Singles that MODE or the operation may not keep.
-        let limit = S::splat(if FUSED && cx.plain { 0 } else { LEAST });
-        for group in 0..8 {
-            let [a, b, c] = rows.map(|row| S::load(row.add(8 * group)));
-            let product = S::fmul(a, b);
-            let value = if FUSED { S::fma(a, b, c) } else { S::fadd(product, c) };
-            let mut here = S::or(S::unordered(value, value), tiny::<S>(value, limit));
-            for single in [a, b, c, if FUSED { c } else { product }] {
-                here = S::or(here, tiny::<S>(single, limit));
+        let mut open = S::splat(0);
+        // Denormal singles that MODE or the operation does not keep.
+        let lost = if FUSED { Lost::of::<S>(cx.wave.mode) } else { Lost::all::<S>() };
+        let vectors = vectors(cx.all);
+        for group in 0..vectors {
+            let mut sources = [S::splat(0); 3];
+            for n in 0..3 {
+                sources[n] = lost.source::<S>(S::load(rows[n].add(8 * group)));
+                if !FUSED && step.imm >> n & 1 == 1 {
+                    sources[n] = zero_below::<S>(sources[n], LEAST_HALF);
+                }
             }
-            bad = S::or(bad, S::and(here, S::lanes((exec >> (8 * group)) as u8)));
-            values[group] = value;
+            let [a, b, c] = sources;
+            let mut here = S::splat(0);
+            let sum = if FUSED {
+                S::fma(a, b, c)
+            } else {
+                let (product, least) = lost.result::<S>(S::fmul(a, b));
+                here = least;
+                S::fadd(product, c)
+            };
+            let (value, least) = lost.result::<S>(sum);
+            here = S::or(here, least);
+            open = S::or(open, S::and(here, S::lanes((exec >> (8 * group)) as u8)));
+            values[group] = if FUSED || TO == WORD { value } else { zero_below::<S>(value, ALMOST_LEAST_HALF) };
         }
-        if S::mask(bad) != 0 {
+        // What may have been denormal before it was rounded.
+        if S::mask(open) != 0 {
             return step.slow(cx);
         }
         let to = cx.row_mut(step.dst);
-        for group in 0..8 {
+        for group in 0..vectors {
             let old = S::load(to.add(8 * group));
             let value = match TO {
                 WORD => values[group],
@@ -104,9 +134,6 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
             step.src[index] = builder.row_source(operand, (abs, neg), index, place, steps)?;
             continue;
         }
-        if !matches!(operand, Operand::Vgpr(_) | Operand::Scalar(_)) {
-            return None;
-        }
         let part = Part {
             from: if chosen(op_sel) { 16 } else { 0 },
             width: 16,
@@ -114,13 +141,14 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
             keep: if abs { 0x7fff } else { 0xffff },
             turn: if neg { 0x8000 } else { 0 },
         };
-        let half = builder.part_source(operand, Kind::B32, part, index, place, steps)?;
+        let half = builder.part_source(operand, Kind::Pair16, part, index, place, steps)?;
         let (address, single) = builder.constants.temporary(index);
         let mut widen = place.step(prepare::widen(builder.avx2));
         widen.src[0] = half;
         widen.dst = address;
         steps.push(widen);
         step.src[index] = single;
+        step.imm |= 1 << index;
     }
     step.dst = builder.layout.row(inst.dst, 1)? * ROW;
     steps.push(step);

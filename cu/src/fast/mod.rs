@@ -13,15 +13,18 @@
 //! | module | |
 //! |---|---|
 //! | `step`, `block`, `constants` | pre-decoded instructions |
+//! | `budget` | how many bytes of them are kept |
 //! | `simd`, `avx2` | vectors of eight lanes |
 //! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
 //! | `chain`, `sum` | FMAs one after another; sums of 64 bits in two instructions |
+//! | `rest` | what handlers leave: NaNs, another MODE |
 //! | `half`, `packed`, `mix` | operations of 16 bits, on both halves of a word, and of mixed precision |
+//! | `pair` | operations on two words of a lane |
 //! | `unfused`, `saturate`, `memo` | sums that round twice; integers that saturate; the rarer functions of a half |
 //! | `function` | rare operations: the reference engine's function, lane by lane |
 //! | `vop`, `prepare` | from an instruction of the vector encodings to steps; SDWA, DPP, modifiers |
-//! | `special` | reciprocals and the like, divisions, pairs: their ordinary cases |
-//! | `wide`, `compare64` | operations of 64 bits |
+//! | `special` | reciprocals and the like, divisions: their ordinary cases |
+//! | `wide`, `compare64`, `shift64` | operations of 64 bits |
 //! | `dual` | both halves of VOPD |
 //! | `lane` | between scalar registers and lanes |
 //! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
@@ -32,6 +35,9 @@
 //! scalar stores and atomics, formatted buffers, `ds_*_src2`, registers found through M0, fields of
 //! MODE, messages, sleeping, sums of distances over 64 bits, cube maps.
 //!
+//! Decoded code is bounded in bytes ([`CodeBudget`]): an engine that has used up its part forgets
+//! all of it, and decodes again what it runs.
+//!
 //! Limits: an engine belongs to one thread.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 #![allow(clippy::needless_range_loop, reason = "lanes of several rows at once")]
@@ -40,6 +46,7 @@ mod aligned;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod block;
+mod budget;
 mod cache;
 mod chain;
 mod compare64;
@@ -54,9 +61,12 @@ mod memory;
 mod mix;
 mod ops;
 mod packed;
+mod pair;
 mod prepare;
+mod rest;
 mod saturate;
 mod scalar;
+mod shift64;
 mod simd;
 mod special;
 mod step;
@@ -68,22 +78,25 @@ mod wide;
 mod wmma;
 
 use crate::exit::{Exit, Miss, Stop};
+#[cfg(debug_assertions)]
+use crate::few::Few;
 use crate::group::Group;
 use crate::reference;
 use crate::wave::Wave;
-use crate::world::{Access, Span, World};
-use block::{Block, Layout};
+use crate::world::{Access, Detour, Span, World};
+use block::{Block, Code, Layout};
+use budget::Held;
+pub use budget::{CodeBudget, OWN_CODE};
 use cache::Cache;
 use constants::Constants;
 use std::collections::HashMap;
-use step::{Cx, Flow};
-use vkfd_isa::{Op, Target};
-use vkfd_sabotage::Switches;
+use std::sync::Arc;
+use step::{Cx, Flow, Step};
+use vkfd_isa::{Format, Inst, Op, Target};
+use vkfd_sabotage::{Switch, Switches};
 
 /// Blocks that are found without hashing.
 const RECENT: usize = 1024;
-/// Blocks and constants that are kept at most.
-const LIMIT: usize = 1 << 16;
 /// With a budget below this, blocks end with waits for memory.
 const FINE: u32 = 64;
 /// Bits of MODE that change what every vector operation is: GPR_IDX_EN and VSKIP.
@@ -113,6 +126,14 @@ impl World for Seam<'_> {
         self.0.translate(va, access)
     }
 
+    fn strict(&self) -> bool {
+        self.0.strict()
+    }
+
+    fn is_host(&mut self, va: u64) -> bool {
+        self.0.is_host(va)
+    }
+
     fn settle(&mut self, miss: &Miss) -> Result<(), Stop> {
         self.0.settle(miss)
     }
@@ -133,6 +154,10 @@ impl World for Seam<'_> {
         self.0.retired(instructions);
     }
 
+    fn wrote(&mut self) {
+        self.0.wrote();
+    }
+
     fn moved(&mut self, bytes: u64) {
         self.0.moved(bytes);
     }
@@ -149,6 +174,10 @@ impl World for Seam<'_> {
         self.0.gws_passed(resource, ticket)
     }
 
+    fn detour(&mut self, op: Op, why: Detour) {
+        self.0.detour(op, why);
+    }
+
     fn inexact(&mut self, op: Op) {
         self.0.inexact(op);
     }
@@ -162,9 +191,15 @@ struct Blocks {
     /// Blocks that were used last, by address.
     recent: Vec<*mut Block>,
     constants: Constants,
+    /// The bytes of both.
+    held: Held,
     runs: u64,
     epoch: u64,
     sabotage: Switches,
+    /// Blocks are not built while the gate is open.
+    defers: bool,
+    /// What was fetched for a block that is to be built.
+    code: Option<Code>,
 }
 
 /// An engine, for one thread.
@@ -173,8 +208,9 @@ pub struct Engine {
     cache: Cache,
     /// The opening of the gate within which the cache and the blocks were used last.
     opening: Option<u64>,
-    #[cfg(feature = "sabotage")]
-    slow: std::collections::BTreeMap<Op, u64>,
+    /// By operation.
+    #[cfg(debug_assertions)]
+    slow: Box<[u64]>,
 }
 
 // SAFETY: the pointers of `recent` are to the engine's own blocks, those in blocks to its own
@@ -213,31 +249,51 @@ impl Blocks {
                 return Ok(self.recent[slot]);
             }
         }
-        if self.blocks.len() + self.constants.len() > LIMIT {
-            self.forget();
-        }
         let key = (pc, layout);
         let known = match self.blocks.get_mut(&key) {
             Some(block) => block.still(world, now)?,
             None => false,
         };
         if !known {
-            #[allow(unused_mut, reason = "of a sabotage build only")]
-            let mut block = Block::build(world, layout, pc, self.avx2, &mut self.constants, now)?;
-            #[cfg(feature = "sabotage")]
-            block.spoil(&self.sabotage);
-            self.recent.fill(std::ptr::null_mut());
-            self.blocks.insert(key, Box::new(block));
+            self.code = Some(Code::fetch(world, layout, pc)?);
+            if self.defers {
+                return Err(Exit::Decode { done: 0 });
+            }
+            self.decode();
         }
         let block: *mut Block = self.blocks.get_mut(&key).map_or(std::ptr::null_mut(), |block| &raw mut **block);
         self.recent[slot] = block;
         Ok(block)
     }
 
+    /// Makes a block of the code that was fetched last.
+    fn decode(&mut self) {
+        let Some(code) = self.code.take() else { return };
+        self.recent.fill(std::ptr::null_mut());
+        // Where code has changed, its place is reported free before the new code is counted.
+        let key = (code.pc, code.layout);
+        if let Some(old) = self.blocks.remove(&key) {
+            self.held.give(old.bytes());
+        }
+        if self.held.is_exhausted() && !self.sabotage.has(Switch::KeptCode) {
+            self.forget();
+        }
+        let before = self.constants.bytes();
+        #[allow(unused_mut, reason = "only debug builds spoil blocks")]
+        let mut block = Block::build(&code, self.avx2, &mut self.constants, (self.runs, self.epoch));
+        self.held.take(self.constants.bytes() - before);
+        #[cfg(debug_assertions)]
+        block.spoil(&self.sabotage);
+        self.held.take(block.bytes());
+        self.blocks.insert(key, Box::new(block));
+    }
+
+    /// Forgets all decoded code.
     fn forget(&mut self) {
         self.recent.fill(std::ptr::null_mut());
-        self.blocks.clear();
+        self.blocks = HashMap::new();
         self.constants = Constants::new();
+        self.held.give_all();
     }
 }
 
@@ -245,37 +301,48 @@ impl Engine {
     /// An engine that uses what the processor has.
     #[must_use]
     pub fn new(target: Target) -> Engine {
+        Engine::sharing(target, &Arc::default())
+    }
+
+    /// The same, whose decoded code is part of a budget.
+    #[must_use]
+    pub fn sharing(target: Target, budget: &Arc<CodeBudget>) -> Engine {
         #[cfg(target_arch = "x86_64")]
         let avx2 =
             is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         #[cfg(not(target_arch = "x86_64"))]
         let avx2 = false;
-        Engine::with(target, avx2)
+        Engine::with(target, avx2, budget)
     }
 
     /// An engine that uses nothing but plain Rust: the same results, slower.
     #[must_use]
     pub fn portable(target: Target) -> Engine {
-        Engine::with(target, false)
+        Engine::with(target, false, &Arc::default())
     }
 
-    fn with(target: Target, avx2: bool) -> Engine {
+    fn with(target: Target, avx2: bool, budget: &Arc<CodeBudget>) -> Engine {
         let blocks = Blocks {
             target,
             avx2,
             blocks: HashMap::new(),
             recent: vec![std::ptr::null_mut(); RECENT],
             constants: Constants::new(),
+            held: Held::of(budget),
             runs: 0,
             epoch: 0,
             sabotage: Switches::NONE,
+            defers: false,
+            code: None,
         };
+        // Makes the decoder's tables.
+        let _ = vkfd_isa::decode_as_hardware(target, &[0]);
         Engine {
             blocks,
             cache: Cache::new(),
             opening: None,
-            #[cfg(feature = "sabotage")]
-            slow: std::collections::BTreeMap::new(),
+            #[cfg(debug_assertions)]
+            slow: vec![0; Op::ALL.len()].into_boxed_slice(),
         }
     }
 
@@ -286,6 +353,17 @@ impl Engine {
     /// last source of a chain is the first, and the first of a sum of 64 bits is the second.
     pub fn sabotage(&mut self, switches: Switches) {
         self.blocks.sabotage = switches;
+    }
+
+    /// From now on code is decoded only when [`Engine::decode`] is called: a run that meets code
+    /// that was not decoded ends with [`Exit::Decode`].
+    pub fn defer_decoding(&mut self) {
+        self.blocks.defers = true;
+    }
+
+    /// Decodes the code that the last run has asked for.
+    pub fn decode(&mut self) {
+        self.blocks.decode();
     }
 
     /// Whether there is a handler for an instruction of waves like this one.
@@ -299,13 +377,18 @@ impl Engine {
     }
 
     /// How often the reference engine had to execute each operation.
-    #[cfg(feature = "sabotage")]
-    pub fn slow(&self) -> &std::collections::BTreeMap<Op, u64> {
-        &self.slow
+    #[cfg(debug_assertions)]
+    pub fn slow(&self) -> std::collections::BTreeMap<Op, u64> {
+        Op::ALL.iter().copied().zip(self.slow.iter().copied()).filter(|(_, times)| *times != 0).collect()
+    }
+
+    /// Bytes of decoded code that the engine holds.
+    pub fn code_bytes(&self) -> usize {
+        self.blocks.held.bytes()
     }
 
     /// Bytes that were stored past the caches.
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     pub fn passed(&self) -> u64 {
         self.cache.passed
     }
@@ -328,10 +411,16 @@ impl Engine {
             self.cache.clear();
         }
         let mut done = 0;
-        let exit = self.turn(wave, group, world, budget, &mut done);
+        let mut exit = self.turn(wave, group, world, budget, &mut done);
+        if let Exit::Decode { done: instructions } = &mut exit {
+            *instructions = u32::try_from(done).unwrap_or(u32::MAX);
+        }
         // Another thread may go on with the wave, or look at what it stored.
         self.cache.settle();
         world.retired(done);
+        if std::mem::take(&mut self.cache.wrote) {
+            world.wrote();
+        }
         world.moved(std::mem::take(&mut self.cache.moved));
         exit
     }
@@ -347,8 +436,11 @@ impl Engine {
             if wave.mode.0 & STRANGE != 0 || wave.done != 0 {
                 self.cache.settle();
                 // The reference engine alone knows what these mean.
-                let exit = reference::fetch(wave, &mut Seam(world))
-                    .and_then(|inst| reference::execute(&inst, wave, group, &mut Seam(world)));
+                let why = if wave.done != 0 { Detour::Access } else { Detour::Mode };
+                let exit = reference::fetch(wave, &mut Seam(world)).and_then(|inst| {
+                    world.detour(inst.op, why);
+                    reference::execute(&inst, wave, group, &mut Seam(world))
+                });
                 match exit {
                     Ok(()) => *done += 1,
                     Err(exit) => return exit,
@@ -387,9 +479,9 @@ impl Engine {
             for &op in &block.inexact {
                 cx.world.inexact(op);
             }
-            #[cfg(feature = "sabotage")]
-            for op in cx.slow.drain(..) {
-                *self.slow.entry(op).or_default() += 1;
+            #[cfg(debug_assertions)]
+            for op in std::mem::replace(&mut cx.slow, Few::new()).iter() {
+                self.slow[*op as usize] += 1;
             }
             match end {
                 End::Jump if *done < budget.into() && !cx.world.wanted() => {}
@@ -445,8 +537,9 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                 }
                 let Some(inst) = block.insts.get(here.inst as usize) else { return End::Slow };
                 cx.wave.pc = block.pc.wrapping_add(here.offset.into());
-                #[cfg(feature = "sabotage")]
+                #[cfg(debug_assertions)]
                 cx.slow.push(inst.op);
+                cx.world.detour(inst.op, detour(here, inst, cx));
                 let result = reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world));
                 if let Err(exit) = result {
                     *done += u64::from(here.inst) + u64::from(!matches!(exit, Exit::Miss(_) | Exit::Refused(_)));
@@ -476,6 +569,23 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                 return End::Exit(cx.exit);
             }
         }
+    }
+}
+
+/// Why a step's instruction is the reference engine's.
+fn detour(step: &Step, inst: &Inst, cx: &Cx) -> Detour {
+    let is_memory = matches!(
+        inst.format,
+        Format::Smem | Format::Ds | Format::Flat | Format::Global | Format::Scratch | Format::Mubuf | Format::Mtbuf
+    );
+    if std::ptr::fn_addr_eq(step.run, scalar::slow as step::Run) {
+        Detour::NoHandler
+    } else if is_memory {
+        Detour::Access
+    } else if cx.plain {
+        Detour::Value
+    } else {
+        Detour::Mode
     }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Vector operations of 32 bits, on eight lanes, and which handler an instruction gets.
 
-use super::simd::Simd;
-use super::step::Run;
+use super::simd::{Simd, QUIET};
 use super::vector::{
-    binary_run, carry_run, compare_run, ternary_run, unary_run, Binary, Carry, Check, Compare, Ternary, Unary,
+    binary_run, carry_run, compare_run, ternary_run, unary_run, Binary, Carry, Check, Compare, Handler, Of, Ternary,
+    Unary,
 };
 use crate::reference::{Kind, Kinds};
 use vkfd_isa::Op;
@@ -28,14 +28,22 @@ pub(super) enum Shape {
 
 const SIGN: u32 = 1 << 31;
 
+/// The low 24 bits, with their sign.
 #[inline(always)]
-fn signed24(a: u32) -> i32 {
-    (a << 8) as i32 >> 8
+unsafe fn signed24<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe { S::sar(S::shl(a, S::splat(8)), S::splat(8)) }
 }
 
+/// The high words of the products of words with signs.
 #[inline(always)]
-fn unsigned24(a: u32) -> u32 {
-    a & 0xff_ffff
+unsafe fn signed_high<S: Simd>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        let sign = S::splat(31);
+        let less = S::add(S::and(S::sar(a, sign), b), S::and(S::sar(b, sign), a));
+        S::sub(S::mul_high(a, b), less)
+    }
 }
 
 /// The smaller number: of zeros, the negative one.
@@ -109,6 +117,51 @@ pub(super) fn dot<const BITS: u32, const A: bool, const B: bool>(a: u32, b: u32)
     })
 }
 
+/// The sum of the products of the four bytes, which in each source may have signs: the even ones
+/// and the odd ones as halves.
+#[inline(always)]
+pub(super) unsafe fn dot4<S: Simd, const A: bool, const B: bool>(a: S::V, b: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        let (a, b) = (bytes::<S, A>(a), bytes::<S, B>(b));
+        S::add(S::dot_halves(a[0], b[0]), S::dot_halves(a[1], b[1]))
+    }
+}
+
+/// The even bytes of a word and the odd ones, as halves.
+#[inline(always)]
+unsafe fn bytes<S: Simd, const SIGNED: bool>(a: S::V) -> [S::V; 2] {
+    // SAFETY: the caller's.
+    unsafe {
+        let mask = S::splat(0xff_00ff);
+        let halves = [S::and(a, mask), S::and(S::shr(a, S::splat(8)), mask)];
+        if !SIGNED {
+            return halves;
+        }
+        [extended::<S>(halves[0]), extended::<S>(halves[1])]
+    }
+}
+
+/// Bytes in halves with ones above where their highest bit is set.
+#[inline(always)]
+unsafe fn extended<S: Simd>(halves: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        let bits = S::and(halves, S::splat(0x80_0080));
+        S::or(halves, S::sub(S::shl(bits, S::splat(9)), S::shl(bits, S::splat(1))))
+    }
+}
+
+/// The low word of a pair, shifted right by less than 32.
+#[inline(always)]
+unsafe fn align<S: Simd>(high: S::V, low: S::V, by: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe {
+        let up = S::sub(S::splat(32), S::and(by, S::splat(31)));
+        S::or(S::shl_out(high, up), S::shr(low, by))
+    }
+}
+
 /// Operations and the names of what they do.
 macro_rules! operations {
     ($(
@@ -118,7 +171,7 @@ macro_rules! operations {
 
         /// The shape and handler of an operation whose source `kind - 1` is in a scalar register
         /// (0: none is).
-        fn plain(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+        fn plain(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Handler)> {
             match op {
                 $($(Op::$op => Some((Shape::$trait, operations!(@ $trait $op avx2 kind)?)),)*)*
                 _ => None,
@@ -161,18 +214,13 @@ operations! {
             a => a.leading_zeros(),
         });
     }
-    Unary Result |S, (a)| {
+    Unary Singles |S, (a)| {
         VFrexpMantF32 => S::map(a, |a| match (a >> 23 & 0xff, a & 0x7f_ffff) {
-            (255, _) | (0, 0) => a,
+            (255, 0) | (0, 0) => a,
+            (255, _) => a | QUIET,
             (0, part) => a & 1 << 31 | part << (part.leading_zeros() - 8) & 0x7f_ffff | 126 << 23,
             _ => a & 0x807f_ffff | 126 << 23,
         });
-        VCvtF32I32 => S::from_signed(a);
-        VCvtF32U32 => S::map(a, |a| (a as f32).to_bits());
-        VCvtF32Ubyte0 => S::from_signed(S::and(a, S::splat(0xff)));
-        VCvtF32Ubyte1 => S::from_signed(S::and(S::shr(a, S::splat(8)), S::splat(0xff)));
-        VCvtF32Ubyte2 => S::from_signed(S::and(S::shr(a, S::splat(16)), S::splat(0xff)));
-        VCvtF32Ubyte3 => S::from_signed(S::shr(a, S::splat(24)));
         VFloorF32 => S::floor(a);
         VCeilF32 => S::ceil(a);
         VTruncF32 => S::trunc(a);
@@ -184,11 +232,22 @@ operations! {
             S::select(S::fle(S::splat(0x3f80_0000), difference), difference, S::splat(0x3f7f_ffff))
         };
     }
+    Unary Rounded |S, (a)| {
+        VCvtF32I32 => S::from_signed(a);
+        VCvtF32U32 => S::from_unsigned(a);
+        VCvtF32Ubyte0 => S::from_signed(S::and(a, S::splat(0xff)));
+        VCvtF32Ubyte1 => S::from_signed(S::and(S::shr(a, S::splat(8)), S::splat(0xff)));
+        VCvtF32Ubyte2 => S::from_signed(S::and(S::shr(a, S::splat(16)), S::splat(0xff)));
+        VCvtF32Ubyte3 => S::from_signed(S::shr(a, S::splat(24)));
+    }
+    // A denormal is less than one, whether it is lost or not.
+    Unary Never |S, (a)| {
+        VCvtU32F32 => S::to_unsigned(a);
+        VCvtI32F32 => S::to_signed(a);
+    }
     Unary Operands |S, (a)| {
-        VCvtU32F32 => S::map(a, |a| f32::from_bits(a) as u32);
-        VCvtI32F32 => S::map(a, |a| f32::from_bits(a) as i32 as u32);
-        VCvtFlrI32F32 => S::map(S::floor(a), |a| f32::from_bits(a) as i32 as u32);
-        VCvtRpiI32F32 => S::map(S::floor(S::fadd(a, S::splat(0x3f00_0000))), |a| f32::from_bits(a) as i32 as u32);
+        VCvtFlrI32F32 => S::to_signed(S::floor(a));
+        VCvtRpiI32F32 => S::to_signed(S::floor(S::fadd(a, S::splat(0x3f00_0000))));
         VFrexpExpI32F32 => S::map(a, |a| match (a >> 23 & 0xff, a & 0x7f_ffff) {
             (255, _) | (0, 0) => 0,
             (0, part) => (-117 - part.leading_zeros() as i32) as u32,
@@ -211,12 +270,12 @@ operations! {
         VMinU32 => S::min_u(a, b);
         VMaxU32 => S::max_u(a, b);
         VMulLoU32 => S::mul(a, b);
-        VMulHiU32 => S::map2(a, b, |a, b| ((u64::from(a) * u64::from(b)) >> 32) as u32);
-        VMulHiI32 => S::map2(a, b, |a, b| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32);
+        VMulHiU32 => S::mul_high(a, b);
+        VMulHiI32 => signed_high::<S>(a, b);
         VMulU32U24 => S::mul(S::and(a, S::splat(0xff_ffff)), S::and(b, S::splat(0xff_ffff)));
-        VMulI32I24 => S::map2(a, b, |a, b| signed24(a).wrapping_mul(signed24(b)) as u32);
-        VMulHiU32U24 => S::map2(a, b, |a, b| ((u64::from(unsigned24(a)) * u64::from(unsigned24(b))) >> 32) as u32);
-        VMulHiI32I24 => S::map2(a, b, |a, b| ((i64::from(signed24(a)) * i64::from(signed24(b))) >> 32) as u32);
+        VMulI32I24 => S::mul(signed24::<S>(a), signed24::<S>(b));
+        VMulHiU32U24 => S::mul_high(S::and(a, S::splat(0xff_ffff)), S::and(b, S::splat(0xff_ffff)));
+        VMulHiI32I24 => signed_high::<S>(signed24::<S>(a), signed24::<S>(b));
         VBfmB32 => S::map2(a, b, |a, b| ((1u32 << (a & 31)) - 1) << (b & 31));
         VAddI32 => S::add(a, b);
         VSubI32 => S::sub(a, b);
@@ -229,7 +288,7 @@ operations! {
         };
         VBcntU32B32 => S::map2(a, b, |a, b| a.count_ones().wrapping_add(b));
     }
-    Binary Result |S, (a, b)| {
+    Binary Singles |S, (a, b)| {
         VAddF32 => S::fadd(a, b);
         VSubF32 => S::fsub(a, b);
         VSubrevF32 => S::fsub(b, a);
@@ -238,15 +297,16 @@ operations! {
             let zero = S::or(S::feq(a, S::splat(0)), S::feq(b, S::splat(0)));
             S::select(zero, S::fmul(a, b), S::splat(0))
         };
-        VLdexpF32 => S::map2(a, b, |a, b| {
-            let power = f64::from_bits(((i64::from((b as i32).clamp(-400, 400)) + 1023) as u64) << 52);
-            ((f64::from(f32::from_bits(a)) * power) as f32).to_bits()
-        });
+    }
+    Binary Mixed |S, (a, b)| {
+        VLdexpF32 => S::ldexp(a, b);
     }
     // Of zeros, the negative one is the smaller.
-    Binary Operands |S, (a, b)| {
+    Binary Extreme |S, (a, b)| {
         VMinF32 => least::<S>(a, b);
         VMaxF32 => most::<S>(a, b);
+    }
+    Binary Operands |S, (a, b)| {
         VCvtPkI16F32 => S::map2(a, b, |a, b| {
             let short = |a: u32| u32::from(f32::from_bits(a) as i16 as u16);
             short(a) | short(b) << 16
@@ -267,20 +327,20 @@ operations! {
         VXor3B32 => S::xor(S::xor(a, b), c);
         VXadU32 => S::add(S::xor(a, b), c);
         VMadU32U24 => S::add(S::mul(S::and(a, S::splat(0xff_ffff)), S::and(b, S::splat(0xff_ffff))), c);
-        VMadI32I24 => S::map3(a, b, c, |a, b, c| (signed24(a).wrapping_mul(signed24(b)) as u32).wrapping_add(c));
+        VMadI32I24 => S::add(S::mul(signed24::<S>(a), signed24::<S>(b)), c);
         VBfiB32 => S::xor(c, S::and(a, S::xor(b, c)));
-        VBfeU32 => S::map3(a, b, c, |a, b, c| {
-            let (shift, width) = (b & 31, c & 31);
-            a >> shift & ((1u32 << width) - 1)
-        });
-        VBfeI32 => S::map3(a, b, c, |a, b, c| {
-            let (shift, width) = (b & 31, c & 31);
-            let value = a as i32 >> shift;
-            // The sign of the field goes up.
-            if width == 0 { 0 } else { (value << (32 - width) >> (32 - width)) as u32 }
-        });
-        VAlignbitB32 => S::map3(a, b, c, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32);
-        VAlignbyteB32 => S::map3(a, b, c, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (c % 4 * 8)) as u32);
+        VBfeU32 => {
+            let above = S::shl(S::splat(u32::MAX), c);
+            S::and(S::shr(a, b), S::xor(above, S::splat(u32::MAX)))
+        };
+        VBfeI32 => {
+            // The sign of the field goes up; a field of no bits is zero.
+            let up = S::sub(S::splat(32), S::and(c, S::splat(31)));
+            let field = S::shl_out(S::sar(a, b), up);
+            S::sar(field, S::min_u(up, S::splat(31)))
+        };
+        VAlignbitB32 => align::<S>(a, b, c);
+        VAlignbyteB32 => align::<S>(a, b, S::shl(S::and(c, S::splat(3)), S::splat(3)));
         VMin3I32 => S::min_i(S::min_i(a, b), c);
         VMax3I32 => S::max_i(S::max_i(a, b), c);
         VMin3U32 => S::min_u(S::min_u(a, b), c);
@@ -293,7 +353,14 @@ operations! {
         VMinmaxU32 => S::max_u(S::min_u(a, b), c);
     }
     Ternary Never |S, (a, b, c)| {
-        VPermB32 => S::map3(a, b, c, permute);
+        VPermB32 => {
+            // Compilers hardly ever ask for signs and constants.
+            if S::is_zero(S::and(c, S::splat(0xf8f8_f8f8))) {
+                S::bytes(a, b, c)
+            } else {
+                S::map3(a, b, c, permute)
+            }
+        };
         VSadU8 => S::map3(a, b, c, |a, b, c| distances(a, b).wrapping_add(c));
         VSadHiU8 => S::map3(a, b, c, |a, b, c| (distances(a, b) << 16).wrapping_add(c));
         VSadU16 => S::map3(a, b, c, |a, b, c| {
@@ -304,12 +371,12 @@ operations! {
         VMadI32I16 => S::map3(a, b, c, |a, b, c| {
             (i32::from(a as i16).wrapping_mul(i32::from(b as i16)) as u32).wrapping_add(c)
         });
-        VDot4I32I8 => S::map3(a, b, c, |a, b, c| dot::<8, true, true>(a, b).wrapping_add(c));
-        VDot4U32U8 => S::map3(a, b, c, |a, b, c| dot::<8, false, false>(a, b).wrapping_add(c));
+        VDot4I32I8 => S::add(dot4::<S, true, true>(a, b), c);
+        VDot4U32U8 => S::add(dot4::<S, false, false>(a, b), c);
         VDot8I32I4 => S::map3(a, b, c, |a, b, c| dot::<4, true, true>(a, b).wrapping_add(c));
         VDot8U32U4 => S::map3(a, b, c, |a, b, c| dot::<4, false, false>(a, b).wrapping_add(c));
-        VDot2cI32I16 => S::map3(a, b, c, |a, b, c| dot::<16, true, true>(a, b).wrapping_add(c));
-        VDot4cI32I8 => S::map3(a, b, c, |a, b, c| dot::<8, true, true>(a, b).wrapping_add(c));
+        VDot2cI32I16 => S::add(S::dot_halves(a, b), c);
+        VDot4cI32I8 => S::add(dot4::<S, true, true>(a, b), c);
         VDot8cI32I4 => S::map3(a, b, c, |a, b, c| dot::<4, true, true>(a, b).wrapping_add(c));
         VMsadU8 => S::map3(a, b, c, |a, b, c| masked_distances(a, b).wrapping_add(c));
         VLerpU8 => S::map3(a, b, c, |a, b, c| {
@@ -319,18 +386,21 @@ operations! {
             })
         });
     }
-    Ternary Operands |S, (a, b, c)| {
+    Ternary Extreme |S, (a, b, c)| {
         VMin3F32 => least::<S>(least::<S>(a, b), c);
         VMax3F32 => most::<S>(most::<S>(a, b), c);
         VMaxminF32 => least::<S>(most::<S>(a, b), c);
         VMinmaxF32 => most::<S>(least::<S>(a, b), c);
+    }
+    // Of denormals that MODE loses, those that are compared are not yet lost.
+    Ternary Operands |S, (a, b, c)| {
         VMed3F32 => {
             let max = most::<S>(most::<S>(a, b), c);
             let other = S::select(S::feq(max, b), most::<S>(a, b), most::<S>(a, c));
             S::select(S::feq(max, a), other, most::<S>(b, c))
         };
     }
-    Ternary Result |S, (a, b, c)| {
+    Ternary Singles |S, (a, b, c)| {
         VFmaF32 => S::fma(a, b, c);
         VFmacF32 => S::fma(a, b, c);
         VFmamkF32 => S::fma(a, b, c);
@@ -338,27 +408,24 @@ operations! {
     }
 }
 
-/// Never.
 #[inline(always)]
 pub(super) unsafe fn zero<S: Simd>(_: S::V, _: S::V) -> S::V {
     // SAFETY: the caller's.
     unsafe { S::splat(0) }
 }
 
-/// Always.
 #[inline(always)]
 pub(super) unsafe fn one<S: Simd>(_: S::V, _: S::V) -> S::V {
     // SAFETY: the caller's.
     unsafe { S::splat(SIGN) }
 }
 
-/// Comparisons.
 macro_rules! comparisons {
-    ($($float:literal |$s:ident, $a:ident, $b:ident| { $($op:ident $x:ident => $body:expr;)* })*) => {
+    ($($of:ident |$s:ident, $a:ident, $b:ident| { $($op:ident $x:ident => $body:expr;)* })*) => {
         $($(
             struct $op;
             impl Compare for $op {
-                const FLOAT: bool = $float;
+                const OF: Of = Of::$of;
                 #[inline(always)]
                 unsafe fn f<$s: Simd>($a: $s::V, $b: $s::V) -> $s::V {
                     // SAFETY: the caller's.
@@ -367,7 +434,7 @@ macro_rules! comparisons {
             }
         )*)*
 
-        fn compare(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+        fn compare(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Handler)> {
             Some(match op {
                 $($(
                     Op::$op => (Shape::Compare { exec: false }, compare_run::<$op>(avx2, kind)?),
@@ -382,7 +449,7 @@ macro_rules! comparisons {
 pub(super) use comparisons;
 
 comparisons! {
-    false |S, a, b| {
+    Bits |S, a, b| {
         VCmpEqU32 VCmpxEqU32 => S::eq(a, b);
         VCmpNeU32 VCmpxNeU32 => S::xor(S::eq(a, b), S::splat(SIGN));
         VCmpLtU32 VCmpxLtU32 => S::gt(S::xor(b, S::splat(SIGN)), S::xor(a, S::splat(SIGN)));
@@ -403,7 +470,7 @@ comparisons! {
         VCmpTruF32 VCmpxTruF32 => one::<S>(a, b);
         VCmpClassF32 VCmpxClassF32 => S::map2(a, b, |a, b| b << (31 - class(a)));
     }
-    true |S, a, b| {
+    Singles |S, a, b| {
         VCmpLtF32 VCmpxLtF32 => S::flt(a, b);
         VCmpLeF32 VCmpxLeF32 => S::fle(a, b);
         VCmpGtF32 VCmpxGtF32 => S::flt(b, a);
@@ -451,7 +518,7 @@ macro_rules! carries {
             }
         )*
 
-        fn carry(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+        fn carry(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Handler)> {
             Some(match op {
                 $(Op::$op => (Shape::Carry { inward: $inward }, carry_run::<$op>(avx2, kind)?),)*
                 _ => return None,
@@ -499,7 +566,7 @@ carries! {
 
 /// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none
 /// is).
-pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Handler)> {
     plain(op, avx2, kind).or_else(|| compare(op, avx2, kind)).or_else(|| carry(op, avx2, kind))
 }
 
@@ -510,12 +577,18 @@ impl<const SIGNED: bool> Ternary for Dot2<SIGNED> {
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
         // SAFETY: the caller's.
-        unsafe { S::map3(a, b, c, |a, b, c| dot::<16, SIGNED, SIGNED>(a, b).wrapping_add(c)) }
+        unsafe {
+            if SIGNED {
+                S::add(S::dot_halves(a, b), c)
+            } else {
+                S::map3(a, b, c, |a, b, c| dot::<16, false, false>(a, b).wrapping_add(c))
+            }
+        }
     }
 }
 
 /// The shape and handler of the dot products whose halves can be chosen.
-pub(super) fn dot2(op: Op, avx2: bool) -> Option<(Shape, Run)> {
+pub(super) fn dot2(op: Op, avx2: bool) -> Option<(Shape, Handler)> {
     let run = match op {
         Op::VDot2I32I16 => ternary_run::<Dot2<true>>(avx2, 0),
         Op::VDot2U32U16 => ternary_run::<Dot2<false>>(avx2, 0),

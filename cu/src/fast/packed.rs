@@ -26,7 +26,13 @@ impl<const BITS: u32, const A: bool, const B: bool> Ternary for Signs<BITS, A, B
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
         // SAFETY: the caller's.
-        unsafe { S::map3(a, b, c, |a, b, c| ops::dot::<BITS, A, B>(a, b).wrapping_add(c)) }
+        unsafe {
+            if BITS == 8 {
+                S::add(ops::dot4::<S, A, B>(a, b), c)
+            } else {
+                S::map3(a, b, c, |a, b, c| ops::dot::<BITS, A, B>(a, b).wrapping_add(c))
+            }
+        }
     }
 }
 
@@ -47,7 +53,7 @@ fn translate_signs(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut
         (_, 2) => vector::ternary_run::<Signs<4, false, true>>(avx2, 0),
         _ => vector::ternary_run::<Signs<4, true, true>>(avx2, 0),
     };
-    let mut step = place.step(run?);
+    let mut step = place.step(run?.run);
     for index in 0..3 {
         step.src[index] = builder.part_source(inst.src[index], Kind::B32, Part::ALL, index, place, steps)?;
     }
@@ -62,7 +68,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         return translate_signs(builder, inst, place, steps);
     }
     let dot = matches!(inst.op, Op::VDot2F32F16 | Op::VDot2F32Bf16 | Op::VDot2I32I16 | Op::VDot2U32U16);
-    let (shape, run) = match inst.op {
+    let (shape, handler) = match inst.op {
         Op::VDot2F32F16 => (Shape::Ternary, unfused::dot2(builder.avx2)?),
         Op::VDot2F32Bf16 => function::handler(inst.op, vector::ROWS)?,
         _ if inst.mods.clamp => saturate::handler(inst.op, builder.avx2, vector::ROWS)?,
@@ -75,7 +81,8 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     }
     let kind = if float && inst.op != Op::VDot2F32Bf16 { Kind::Pair16 } else { Kind::B32 };
     let count = if shape == Shape::Ternary && !dot { 3 } else { 2 };
-    let mut step = place.step(run);
+    let mut step = place.step(handler.run);
+    handler.give(&mut step, inst.op);
     if inst.op == Op::VDot2F32Bf16 {
         step.imm = function::immediate(inst.op, false);
     }

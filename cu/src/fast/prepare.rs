@@ -7,9 +7,10 @@
 //! DPP leaves lanes out: EXEC is without them until the operation is done, and what the program has
 //! of it is in [`Cx::saved`], also for the reference engine, should a handler give up.
 
+use super::block::Place;
 use super::simd::Simd;
 use super::step::{Cx, Flow, Step};
-use super::vector::vectors;
+use super::vector::{low_nan, vectors};
 use vkfd_isa::Operand;
 
 /// A part of a source, and modifiers.
@@ -67,6 +68,8 @@ macro_rules! light {
         }
     };
 }
+
+pub(super) use light;
 
 light!(part, part_body);
 light!(halves, halves_body);
@@ -134,24 +137,15 @@ unsafe fn halves_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     }
 }
 
-/// Makes singles of the halves in the low bits of the row `src[0]`, in the temporary row at `dst`;
-/// gives up if an active one is NaN.
+/// Makes singles of the halves in the low bits of the row `src[0]`, in the temporary row at `dst`.
 #[inline(always)]
 unsafe fn widen_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     let to = std::ptr::with_exposed_provenance_mut::<u32>(step.dst);
-    let exec = cx.exec();
     // SAFETY: the destination is a temporary row, which outlives the step; the source exists.
     unsafe {
         let from = cx.row(step.src[0]);
-        let mut bad = S::splat(0);
         for group in 0..vectors(cx.all) {
-            let half = S::load(from.add(8 * group));
-            let nan = S::gt(S::and(half, S::splat(0x7fff)), S::splat(0x7c00));
-            bad = S::or(bad, S::and(nan, S::lanes((exec >> (8 * group)) as u8)));
-            S::store(to.add(8 * group), S::widen(half));
-        }
-        if S::mask(bad) != 0 {
-            return step.slow(cx);
+            S::store(to.add(8 * group), S::widen(S::load(from.add(8 * group))));
         }
         step.go_on(cx)
     }
@@ -242,6 +236,14 @@ pub(super) const PAD: u8 = 0;
 pub(super) const SEXT: u8 = 1;
 pub(super) const PRESERVE: u8 = 2;
 
+/// A step that clamps the singles in a row, which begins so many bytes from the first one.
+pub(super) fn clamped(at: Place, avx2: bool, row: usize) -> Step {
+    let mut step = at.step(place(avx2));
+    step.dst = row;
+    step.scalar = [CLAMP32, 0, 32, PAD];
+    step
+}
+
 /// Puts the results in the row `dst` where they belong: clamped, `scalar[2]` bits from bit
 /// `scalar[1]` on, and the rest by `scalar[3]`, with the old values in the row `src[0]`.
 #[inline(always)]
@@ -253,18 +255,23 @@ unsafe fn place_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     unsafe {
         let to = cx.row_mut(step.dst);
         let old = cx.row(step.src[0]);
+        let keep = S::splat(if cx.wave.mode.dx10_clamp() { 0 } else { u32::MAX });
         let (from, up) = (S::splat(from.into()), S::splat(32 - u32::from(from) - u32::from(width)));
         for group in 0..vectors(cx.all) {
             let here = S::load(to.add(8 * group));
             let mut value = here;
             if clamp == CLAMP32 {
-                // Negative numbers are zero, whatever is above one is one; there is no NaN.
+                // Negative numbers are zero, whatever is above one is one; of NaNs MODE says which.
+                let nan = S::and(S::unordered(value, value), keep);
                 let positive = S::xor(S::sar(value, S::splat(31)), S::splat(u32::MAX));
-                value = S::min_u(S::and(value, positive), S::splat(0x3f80_0000));
+                let positive = S::xor(S::and(S::unordered(value, value), positive), positive);
+                value = S::or(S::and(value, nan), S::min_u(S::and(value, positive), S::splat(0x3f80_0000)));
             } else if clamp == CLAMP16 {
                 let negative = S::sar(S::shl(value, S::splat(16)), S::splat(31));
-                let positive = S::xor(negative, S::splat(u32::MAX));
-                value = S::min_u(S::and(S::and(value, positive), S::splat(0xffff)), S::splat(0x3c00));
+                let nan = low_nan::<S>(value);
+                let positive = S::xor(S::or(negative, nan), S::splat(u32::MAX));
+                let clamped = S::min_u(S::and(S::and(value, positive), S::splat(0xffff)), S::splat(0x3c00));
+                value = S::or(S::and(S::and(value, S::splat(0xffff)), S::and(nan, keep)), clamped);
             }
             value = S::and(S::shl(value, from), S::splat(mask));
             if rest == SEXT {

@@ -7,8 +7,7 @@
 use super::half::{low, signed};
 use super::ops::{operations, Shape};
 use super::simd::Simd;
-use super::step::Run;
-use super::vector::{binary_run, ternary_run, Binary, Check, Ternary};
+use super::vector::{binary_run, ternary_run, Binary, Check, Handler, Ternary};
 use vkfd_isa::Op;
 
 /// The sum of the products of parts of `bits` bits.
@@ -105,6 +104,6 @@ operations! {
 }
 
 /// The shape and handler of an operation that saturates.
-pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Handler)> {
     plain(op, avx2, kind)
 }

@@ -13,6 +13,11 @@ use crate::reference::memory::{from_half, to_half};
 /// Lanes of a vector.
 pub(super) const WIDTH: usize = 8;
 
+/// What an invalid operation makes.
+pub(super) const INVALID: u32 = 0xffc0_0000;
+/// What is set in a NaN that is handed on.
+pub(super) const QUIET: u32 = 1 << 22;
+
 /// Operations on eight 32-bit words.
 ///
 /// # Safety
@@ -52,6 +57,17 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn shl(a: Self::V, by: Self::V) -> Self::V;
     unsafe fn shr(a: Self::V, by: Self::V) -> Self::V;
     unsafe fn sar(a: Self::V, by: Self::V) -> Self::V;
+    /// Shifts by the whole word: by 32 or more it gives zero.
+    unsafe fn shl_out(a: Self::V, by: Self::V) -> Self::V;
+    unsafe fn shr_out(a: Self::V, by: Self::V) -> Self::V;
+    /// The high words of the products of words without signs.
+    unsafe fn mul_high(a: Self::V, b: Self::V) -> Self::V;
+    /// Singles times two to the power of integers.
+    unsafe fn ldexp(a: Self::V, b: Self::V) -> Self::V;
+    /// Bytes of two words, of which `b` is the low one, by selectors from 0 to 7.
+    unsafe fn bytes(a: Self::V, b: Self::V, select: Self::V) -> Self::V;
+    /// The sum of the products of the halves, which have signs.
+    unsafe fn dot_halves(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn min_i(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn max_i(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn min_u(a: Self::V, b: Self::V) -> Self::V;
@@ -61,6 +77,8 @@ pub(super) trait Simd: Copy + 'static {
     /// All ones where `a > b`, signed.
     unsafe fn gt(a: Self::V, b: Self::V) -> Self::V;
 
+    /// Of operands that are NaN the first one is the result, quieted, here and below; what is
+    /// invalid gives [`INVALID`].
     unsafe fn fadd(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn fsub(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn fmul(a: Self::V, b: Self::V) -> Self::V;
@@ -77,15 +95,27 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn feq(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn fsqrt(a: Self::V) -> Self::V;
     unsafe fn fdiv(a: Self::V, b: Self::V) -> Self::V;
-    /// Singles of the halves in the low 16 bits; what is above is zero. No half is NaN.
+    /// One over the square root; and all ones where it is so near a tie that it may be the other
+    /// number, here and below.
+    unsafe fn rsq(a: Self::V) -> (Self::V, Self::V);
+    /// Two to the power of numbers between -200 and 200.
+    unsafe fn exp2(a: Self::V) -> (Self::V, Self::V);
+    /// The logarithm to base two of positive finite numbers that are not denormal; of others,
+    /// anything.
+    unsafe fn log2(a: Self::V) -> (Self::V, Self::V);
+    /// Singles of the halves in the low 16 bits; what is above is zero. NaNs are quieted.
     unsafe fn widen(a: Self::V) -> Self::V;
-    /// Singles rounded to halves, in the low 16 bits. None is NaN.
+    /// Singles rounded to halves, in the low 16 bits. NaNs are quieted.
     unsafe fn narrow(a: Self::V) -> Self::V;
     unsafe fn floor(a: Self::V) -> Self::V;
     unsafe fn ceil(a: Self::V) -> Self::V;
     unsafe fn trunc(a: Self::V) -> Self::V;
     unsafe fn round_even(a: Self::V) -> Self::V;
     unsafe fn from_signed(a: Self::V) -> Self::V;
+    unsafe fn from_unsigned(a: Self::V) -> Self::V;
+    /// Towards zero; what is beyond all integers is the nearest, NaN is zero.
+    unsafe fn to_signed(a: Self::V) -> Self::V;
+    unsafe fn to_unsigned(a: Self::V) -> Self::V;
 
     /// Word `n` of each of eight pairs of words that lie one after another: a vector for each `n`.
     #[inline(always)]
@@ -195,14 +225,24 @@ fn map2(a: [u32; 8], b: [u32; 8], f: impl Fn(u32, u32) -> u32) -> [u32; 8] {
     std::array::from_fn(|i| f(a[i], b[i]))
 }
 
+/// A result, which if it is NaN is the first of its sources that is, quieted: what the host makes
+/// of NaNs is not known.
+#[inline(always)]
+fn handed_on<const N: usize>(result: f32, sources: [u32; N]) -> u32 {
+    if !result.is_nan() {
+        return result.to_bits();
+    }
+    sources.into_iter().find(|&source| f32::from_bits(source).is_nan()).map_or(INVALID, |nan| nan | QUIET)
+}
+
 #[inline(always)]
 fn float2(a: [u32; 8], b: [u32; 8], f: impl Fn(f32, f32) -> f32) -> [u32; 8] {
-    map2(a, b, |a, b| f(f32::from_bits(a), f32::from_bits(b)).to_bits())
+    map2(a, b, |a, b| handed_on(f(f32::from_bits(a), f32::from_bits(b)), [a, b]))
 }
 
 #[inline(always)]
 fn float(a: [u32; 8], f: impl Fn(f32) -> f32) -> [u32; 8] {
-    a.map(|a| f(f32::from_bits(a)).to_bits())
+    a.map(|a| handed_on(f(f32::from_bits(a)), [a]))
 }
 
 #[inline(always)]
@@ -317,16 +357,19 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn fma(a: [u32; 8], b: [u32; 8], c: [u32; 8]) -> [u32; 8] {
-        let one = |i: usize| f32::from_bits(a[i]).mul_add(f32::from_bits(b[i]), f32::from_bits(c[i])).to_bits();
+        let one = |i: usize| {
+            let sum = f32::from_bits(a[i]).mul_add(f32::from_bits(b[i]), f32::from_bits(c[i]));
+            handed_on(sum, [a[i], b[i], c[i]])
+        };
         std::array::from_fn(one)
     }
     #[inline(always)]
     unsafe fn fmin(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
-        float2(a, b, |a, b| if a < b { a } else { b })
+        map2(a, b, |a, b| if f32::from_bits(a) < f32::from_bits(b) { a } else { b })
     }
     #[inline(always)]
     unsafe fn fmax(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
-        float2(a, b, |a, b| if a > b { a } else { b })
+        map2(a, b, |a, b| if f32::from_bits(a) > f32::from_bits(b) { a } else { b })
     }
     #[inline(always)]
     unsafe fn unordered(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
@@ -350,7 +393,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn widen(a: [u32; 8]) -> [u32; 8] {
-        a.map(|a| from_half(a as u16).to_bits())
+        float(a.map(|a| from_half(a as u16).to_bits()), |a| a)
     }
     #[inline(always)]
     unsafe fn narrow(a: [u32; 8]) -> [u32; 8] {
@@ -379,5 +422,67 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn from_signed(a: [u32; 8]) -> [u32; 8] {
         a.map(|a| (a as i32 as f32).to_bits())
+    }
+    #[inline(always)]
+    unsafe fn from_unsigned(a: [u32; 8]) -> [u32; 8] {
+        a.map(|a| (a as f32).to_bits())
+    }
+    #[inline(always)]
+    unsafe fn to_signed(a: [u32; 8]) -> [u32; 8] {
+        a.map(|a| f32::from_bits(a) as i32 as u32)
+    }
+    #[inline(always)]
+    unsafe fn to_unsigned(a: [u32; 8]) -> [u32; 8] {
+        a.map(|a| f32::from_bits(a) as u32)
+    }
+    #[inline(always)]
+    unsafe fn rsq(a: [u32; 8]) -> ([u32; 8], [u32; 8]) {
+        let root = |a: u32| 1.0 / f64::from(f32::from_bits(a)).sqrt();
+        let open = a.map(|a| if (root(a).to_bits() & 0x1fff_ffff).abs_diff(1 << 28) < 8 { u32::MAX } else { 0 });
+        (a.map(|a| handed_on(root(a) as f32, [a])), open)
+    }
+    #[inline(always)]
+    unsafe fn exp2(a: [u32; 8]) -> ([u32; 8], [u32; 8]) {
+        (a.map(|a| (libm::exp2(f32::from_bits(a).into()) as f32).to_bits()), [0; 8])
+    }
+    #[inline(always)]
+    unsafe fn log2(a: [u32; 8]) -> ([u32; 8], [u32; 8]) {
+        (a.map(|a| (libm::log2(f32::from_bits(a).into()) as f32).to_bits()), [0; 8])
+    }
+    #[inline(always)]
+    unsafe fn shl_out(a: [u32; 8], by: [u32; 8]) -> [u32; 8] {
+        map2(a, by, |a, by| a.checked_shl(by).unwrap_or(0))
+    }
+    #[inline(always)]
+    unsafe fn shr_out(a: [u32; 8], by: [u32; 8]) -> [u32; 8] {
+        map2(a, by, |a, by| a.checked_shr(by).unwrap_or(0))
+    }
+    #[inline(always)]
+    unsafe fn dot_halves(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        let half = |a: u32, up: u32| (a << up) as i32 >> 16;
+        map2(a, b, |a, b| {
+            (half(a, 16).wrapping_mul(half(b, 16))).wrapping_add(half(a, 0).wrapping_mul(half(b, 0))) as u32
+        })
+    }
+    #[inline(always)]
+    unsafe fn mul_high(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, |a, b| ((u64::from(a) * u64::from(b)) >> 32) as u32)
+    }
+    #[inline(always)]
+    unsafe fn ldexp(a: [u32; 8], b: [u32; 8]) -> [u32; 8] {
+        map2(a, b, |a, b| {
+            let power = f64::from_bits(((i64::from((b as i32).clamp(-400, 400)) + 1023) as u64) << 52);
+            handed_on((f64::from(f32::from_bits(a)) * power) as f32, [a])
+        })
+    }
+    #[inline(always)]
+    unsafe fn bytes(a: [u32; 8], b: [u32; 8], select: [u32; 8]) -> [u32; 8] {
+        std::array::from_fn(|i| {
+            let all = u64::from(a[i]) << 32 | u64::from(b[i]);
+            (0..4).fold(0, |word, n| {
+                let at = select[i] >> (8 * n) & 7;
+                word | ((all >> (8 * at)) as u32 & 0xff) << (8 * n)
+            })
+        })
     }
 }

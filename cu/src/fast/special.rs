@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Operations whose ordinary cases are simple: reciprocals, exponentials, conversions of halves,
-//! the steps of a division. What is not ordinary (zeros, infinities, denormals, results near a tie)
-//! is the reference engine's.
+//! the steps of a division. What is not ordinary (a result near a tie, a quotient far from one) is
+//! the reference engine's function's, lane by lane.
 
 use super::block::{Builder, Place};
 use super::ops::Shape;
-use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Step, ROW};
-use super::vector::{pair_run, ternary_run, tiny, unary_run, Check, Ternary, Unary, LEAST};
-use crate::reference;
+use super::rest::flushed;
+use super::simd::{Simd, INVALID, QUIET};
+use super::step::{Cx, Flow, Step, ROW};
+use super::vector::{ternary_run, tiny, unary_run, vectors, Check, Handler, Ternary, Unary, LEAST};
+use crate::reference::{self, Function};
 use vkfd_isa::{Inst, Mods, Op};
 
 const EXPONENT: u32 = 0x7f80_0000;
+const INFINITY: u32 = 0x7f80_0000;
 
 /// The highest bit where an exponent is not from `low` to `high`.
 #[inline(always)]
@@ -23,89 +25,82 @@ unsafe fn beyond<S: Simd>(a: S::V, low: u32, high: u32) -> S::V {
     }
 }
 
-/// Operations with one source: ordinary exponents of the source and the result, whether negative
-/// sources are, and the function.
-macro_rules! ordinary {
-    ($($op:ident $from:literal..=$to:literal $sign:literal |$s:ident, $a:ident| $body:expr;)*) => {
-        $(
-            struct $op;
-            impl Unary for $op {
-                const CHECK: Check = Check::Custom;
-                #[inline(always)]
-                unsafe fn f<$s: Simd>($a: $s::V) -> $s::V {
-                    // SAFETY: the caller's.
-                    unsafe { $body }
-                }
-                #[inline(always)]
-                unsafe fn bad<$s: Simd>($a: $s::V) -> $s::V {
-                    // SAFETY: the caller's.
-                    unsafe {
-                        let bad = beyond::<$s>($a, $from, $to);
-                        let bad = if $sign { bad } else { $s::or(bad, $a) };
-                        $s::or(bad, beyond::<$s>(Self::f::<$s>($a), 1, 254))
-                    }
-                }
-            }
-        )*
-    };
-}
-
-/// One over the square root, to the nearest: NaN if double precision leaves it open which that is.
-#[inline(always)]
-fn rsq(a: u32) -> u32 {
-    let root = 1.0 / f64::from(f32::from_bits(a)).sqrt();
-    let below = root.to_bits() & 0x1fff_ffff;
-    if below.abs_diff(0x1000_0000) < 8 {
-        return u32::MAX;
-    }
-    (root as f32).to_bits()
-}
-
-ordinary! {
-    VRsqF32 1..=254 false |S, a| S::map(a, rsq);
-}
-
 /// A denormal as zero, with its sign.
 #[inline(always)]
 unsafe fn flush<S: Simd>(a: S::V) -> S::V {
     // SAFETY: the caller's.
-    unsafe {
-        let none = S::eq(S::and(a, S::splat(EXPONENT)), S::splat(0));
-        S::select(none, a, S::and(a, S::splat(1 << 31)))
-    }
+    unsafe { flushed::<S>(a, S::splat(u32::MAX)) }
 }
 
-/// Operations with one source that know no denormals: the function, and what has no result.
-macro_rules! flushing {
-    ($($op:ident |$s:ident, $a:ident| $body:expr, $bad:expr;)*) => {
+/// The source where it is NaN, quieted.
+#[inline(always)]
+unsafe fn or_nan<S: Simd>(value: S::V, a: S::V) -> S::V {
+    // SAFETY: the caller's.
+    unsafe { S::select(S::unordered(a, a), value, S::or(a, S::splat(QUIET))) }
+}
+
+/// Operations with one source that know no denormals and no MODE: the results, and where they are
+/// open.
+macro_rules! fixed {
+    ($($op:ident |$s:ident, $a:ident| $body:expr;)*) => {
         $(
             struct $op;
-            impl Unary for $op {
-                const CHECK: Check = Check::Custom;
+            impl $op {
                 #[inline(always)]
-                unsafe fn f<$s: Simd>($a: $s::V) -> $s::V {
+                unsafe fn both<$s: Simd>($a: $s::V) -> ($s::V, $s::V) {
                     // SAFETY: the caller's.
                     unsafe {
                         let $a = flush::<$s>($a);
-                        flush::<$s>($body)
+                        let (value, open) = $body;
+                        (flush::<$s>(value), open)
                     }
+                }
+            }
+            impl Unary for $op {
+                const CHECK: Check = Check::Fixed;
+                #[inline(always)]
+                unsafe fn f<$s: Simd>($a: $s::V) -> $s::V {
+                    // SAFETY: the caller's.
+                    unsafe { Self::both::<$s>($a).0 }
                 }
                 #[inline(always)]
                 unsafe fn bad<$s: Simd>($a: $s::V) -> $s::V {
                     // SAFETY: the caller's.
-                    unsafe { $s::or($s::unordered($a, $a), $bad) }
+                    unsafe { Self::both::<$s>($a).1 }
                 }
             }
         )*
     };
 }
 
-flushing! {
-    VRcpF32 |S, a| S::fdiv(S::splat(0x3f80_0000), a), S::splat(0);
-    VExpF32 |S, a| S::map(a, |a| (libm::exp2(f64::from(f32::from_bits(a))) as f32).to_bits()), S::splat(0);
+fixed! {
+    VRsqF32 |S, a| S::rsq(a);
+    VExpF32 |S, a| {
+        // What is beyond has no other result than these.
+        let near = S::fmax(S::fmin(a, S::splat(200f32.to_bits())), S::splat((-200f32).to_bits()));
+        let (value, open) = S::exp2(near);
+        (or_nan::<S>(value, a), open)
+    };
     VLogF32 |S, a| {
-        S::map(a, |a| (libm::log2(f64::from(f32::from_bits(a))) as f32).to_bits())
-    }, S::flt(flush::<S>(a), S::splat(0));
+        let (value, open) = S::log2(a);
+        let zero = S::feq(a, S::splat(0));
+        let value = S::select(S::feq(a, S::splat(INFINITY)), value, a);
+        let value = S::select(S::flt(a, S::splat(0)), value, S::splat(INVALID));
+        let value = S::select(zero, value, S::splat(1 << 31 | INFINITY));
+        let ordinary = S::and(S::flt(S::splat(0), a), S::flt(a, S::splat(INFINITY)));
+        (or_nan::<S>(value, a), S::and(open, ordinary))
+    };
+}
+
+struct VRcpF32;
+
+impl Unary for VRcpF32 {
+    const CHECK: Check = Check::Quieting;
+    #[inline(always)]
+    unsafe fn f<S: Simd>(a: S::V) -> S::V {
+        // SAFETY: the caller's.
+        unsafe { flush::<S>(S::fdiv(S::splat(0x3f80_0000), flush::<S>(a))) }
+    }
 }
 
 /// Sine or cosine of what is less than 256 turns.
@@ -132,59 +127,69 @@ impl<const COSINE: bool> Unary for Turns<COSINE> {
     }
 }
 
-/// A half's value: NaNs are the reference's.
+/// A half's value.
 struct Widen;
 
 impl Unary for Widen {
-    const CHECK: Check = Check::Custom;
+    const CHECK: Check = Check::Rounded;
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V) -> S::V {
         // SAFETY: the caller's.
         unsafe { S::widen(S::and(a, S::splat(0xffff))) }
     }
-    #[inline(always)]
-    unsafe fn bad<S: Simd>(a: S::V) -> S::V {
-        // SAFETY: the caller's.
-        unsafe { S::gt(S::and(a, S::splat(0x7fff)), S::splat(0x7c00)) }
-    }
 }
 
-/// A half: NaNs are the reference's. What is above it is zero.
+/// A half. What is above it is zero.
 struct Narrow;
 
 impl Unary for Narrow {
-    const CHECK: Check = Check::Custom;
+    const CHECK: Check = Check::Rounded;
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V) -> S::V {
         // SAFETY: the caller's.
         unsafe { S::narrow(a) }
     }
-    #[inline(always)]
-    unsafe fn bad<S: Simd>(a: S::V) -> S::V {
-        // SAFETY: the caller's.
-        unsafe { S::unordered(a, a) }
-    }
 }
-
-/// `v_div_scale` where nothing need be scaled.
-struct Scale;
 
 /// Exponents whose quotient is ordinary.
 const LOW: u32 = 80;
 const HIGH: u32 = 174;
 
-impl Ternary for Scale {
-    const CHECK: Check = Check::Custom;
-    #[inline(always)]
-    unsafe fn f<S: Simd>(a: S::V, _: S::V, _: S::V) -> S::V {
-        a
+/// `v_div_scale`. Nothing is scaled where both exponents are ordinary; other lanes are the
+/// reference engine's function's. The mask of lanes is `scalar[3]`.
+#[inline(always)]
+unsafe fn scale_body<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    // SAFETY: the step's rows and registers exist.
+    unsafe {
+        let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
+        let to = cx.row_mut(step.dst);
+        let odd = S::splat(if cx.plain { 0 } else { LEAST });
+        let mut left = 0;
+        for group in 0..vectors(exec) {
+            let (a, b) = (S::load(rows[0].add(8 * group)), S::load(rows[1].add(8 * group)));
+            let c = S::load(rows[2].add(8 * group));
+            let bad = S::or(S::or(beyond::<S>(b, LOW, HIGH), beyond::<S>(c, LOW, HIGH)), tiny::<S>(a, odd));
+            let bad = S::mask(bad) & (exec >> (8 * group)) as u8;
+            left |= u64::from(bad) << (8 * group);
+            let good = S::lanes((exec >> (8 * group)) as u8 & !bad);
+            S::store(to.add(8 * group), S::select(good, S::load(to.add(8 * group)), a));
+        }
+        let mut mask = 0;
+        while left != 0 {
+            let lane = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let sources = rows.map(|row| row.add(lane).read());
+            let (value, bit) = reference::div_scale32(cx.wave.mode, sources);
+            to.add(lane).write(value);
+            mask |= u64::from(bit) << lane;
+        }
+        cx.set_mask(step.scalar[3], mask);
     }
-    #[inline(always)]
-    unsafe fn bad<S: Simd>(_: S::V, b: S::V, c: S::V) -> S::V {
-        // SAFETY: the caller's.
-        unsafe { S::or(beyond::<S>(b, LOW, HIGH), beyond::<S>(c, LOW, HIGH)) }
-    }
+    step.done(cx)
 }
+
+super::prepare::light!(scale, scale_body);
 
 /// `v_div_fixup` where the quotient is right, but for its sign.
 struct Fixup;
@@ -213,7 +218,7 @@ impl Ternary for Fixup {
 struct Fma;
 
 impl Ternary for Fma {
-    const CHECK: Check = Check::Result;
+    const CHECK: Check = Check::Singles;
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
         // SAFETY: the caller's.
@@ -221,47 +226,28 @@ impl Ternary for Fma {
     }
 }
 
-struct Mul;
-
-impl Ternary for Mul {
-    const CHECK: Check = Check::Result;
-    #[inline(always)]
-    unsafe fn f<S: Simd>(a: S::V, b: S::V, _: S::V) -> S::V {
-        // SAFETY: the caller's.
-        unsafe { S::fmul(a, b) }
+/// Of `v_div_fmas`, the lanes whose bit of VCC is set, which are scaled back: behind the plain
+/// operation, whose sources as they were are in `src`.
+unsafe fn scaled_back(step: &Step, cx: &mut Cx) -> Flow {
+    let mut left = cx.wave.vcc() & cx.exec();
+    let Some(function) = Function::of(Op::VDivFmasF32) else { return step.slow(cx) };
+    // SAFETY: the step's rows exist.
+    unsafe {
+        let rows = step.src.map(|source| cx.row(source));
+        while left != 0 {
+            let lane = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let words = rows.map(|row| row.add(lane).read());
+            let value = function.lane(cx.wave, lane, cx.wave.vcc(), words, false);
+            cx.row_mut(step.dst).add(lane).write(value as u32);
+        }
     }
-}
-
-struct Add;
-
-impl Ternary for Add {
-    const CHECK: Check = Check::Result;
-    #[inline(always)]
-    unsafe fn f<S: Simd>(a: S::V, b: S::V, _: S::V) -> S::V {
-        // SAFETY: the caller's.
-        unsafe { S::fadd(a, b) }
-    }
-}
-
-/// Gives up if an active lane's VCC is set.
-unsafe fn no_vcc(step: &Step, cx: &mut Cx) -> Flow {
-    if cx.wave.vcc() & cx.exec() != 0 {
-        step.slow(cx)
-    } else {
-        step.done(cx)
-    }
-}
-
-/// A mask of no lanes.
-unsafe fn no_lanes(step: &Step, cx: &mut Cx) -> Flow {
-    // SAFETY: the step's registers exist.
-    unsafe { cx.set_mask(step.scalar[3], 0) };
     step.done(cx)
 }
 
 /// The shape and handler of an operation with one source, which is in a scalar register (`kind` 1)
 /// or not (0); `sdwa`: or a part of a register, which is hardly ever an ordinary single.
-pub(super) fn handler(op: Op, avx2: bool, kind: u8, sdwa: bool) -> Option<(Shape, Run)> {
+pub(super) fn handler(op: Op, avx2: bool, kind: u8, sdwa: bool) -> Option<(Shape, Handler)> {
     let run = match op {
         Op::VCvtF32F16 => unary_run::<Widen>(avx2, kind),
         Op::VCvtF16F32 => unary_run::<Narrow>(avx2, kind),
@@ -280,57 +266,42 @@ pub(super) fn handler(op: Op, avx2: bool, kind: u8, sdwa: bool) -> Option<(Shape
 /// Makes steps of these operations.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     let avx2 = builder.avx2;
-    let pair = match inst.op {
-        Op::VPkFmaF32 => pair_run::<Fma>(avx2, 0),
-        Op::VPkMulF32 => pair_run::<Mul>(avx2, 0),
-        Op::VPkAddF32 => pair_run::<Add>(avx2, 0),
-        _ => None,
-    };
-    if let Some(run) = pair {
-        return pairs(builder, inst, place, steps, run);
-    }
-    if inst.mods != Mods::default() {
+    let Mods { neg, abs, .. } = inst.mods;
+    if inst.mods != (Mods { neg, abs, ..Mods::default() }) {
         return None;
     }
-    let (run, count): (Run, usize) = match inst.op {
-        Op::VDivScaleF32 => (ternary_run::<Scale>(avx2, 0)?, 3),
-        Op::VDivFixupF32 => (ternary_run::<Fixup>(avx2, 0)?, 3),
-        Op::VDivFmasF32 => (ternary_run::<Fma>(avx2, 0)?, 3),
-        _ => return None,
-    };
-    if inst.op == Op::VDivFmasF32 {
-        steps.push(place.step(no_vcc));
+    if !matches!(inst.op, Op::VDivScaleF32 | Op::VDivFixupF32 | Op::VDivFmasF32) {
+        return None;
     }
-    let mut step = place.step(run);
-    for index in 0..count {
-        step.src[index] = builder.row_source(inst.src[index], (false, false), index, place, steps)?;
+    let mut step = place.step(scale(avx2));
+    for index in 0..3 {
+        let bit = |mask: u8| mask >> index & 1 == 1;
+        step.src[index] = builder.row_source(inst.src[index], (bit(abs), bit(neg)), index, place, steps)?;
     }
     step.dst = builder.layout.row(inst.dst, 1)? * ROW;
-    steps.push(step);
-    if inst.op == Op::VDivScaleF32 {
-        let mut step = place.step(no_lanes);
-        step.scalar[3] = builder.layout.mask(inst.sdst)?;
-        steps.push(step);
+    match inst.op {
+        Op::VDivScaleF32 => step.scalar[3] = builder.layout.mask(inst.sdst)?,
+        Op::VDivFixupF32 => ternary_run::<Fixup>(avx2, 0)?.give(&mut step, inst.op),
+        _ => {
+            // The destination may be a source, and two steps read it.
+            for index in 0..3 {
+                if step.src[index].in_registers() != Some(step.dst) {
+                    continue;
+                }
+                let mut copy = place.step(super::prepare::keep(avx2));
+                copy.src[0] = step.src[index];
+                (copy.dst, step.src[index]) = builder.constants.temporary(index);
+                steps.push(copy);
+            }
+            // The operation by itself, which has no function for lanes that are left but the one
+            // of FMA.
+            ternary_run::<Fma>(avx2, 0)?.give(&mut step, Op::VFmaF32);
+            let behind = Step { src: step.src, dst: step.dst, ..place.step(scaled_back) };
+            steps.push(step);
+            steps.push(behind);
+            return Some(());
+        }
     }
-    Some(())
-}
-
-/// Operations on pairs of rows, as they are in the plain encoding: low with low, high with high.
-fn pairs(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>, run: Run) -> Option<()> {
-    let count = if inst.op == Op::VPkFmaF32 { 3 } else { 2 };
-    let all = (1 << count) - 1;
-    let plain = Mods { op_sel_hi: inst.mods.op_sel_hi, ..Mods::default() };
-    if inst.mods != plain || inst.mods.op_sel_hi & all != all {
-        return None;
-    }
-    let mut step = place.step(run);
-    for index in 0..count {
-        step.src[index] = super::step::Source::register(builder.layout.row(inst.src[index], 2)? * ROW);
-    }
-    if count == 2 {
-        step.src[2] = step.src[1];
-    }
-    step.dst = builder.layout.row(inst.dst, 2)? * ROW;
     steps.push(step);
     Some(())
 }

@@ -110,6 +110,11 @@ pub(super) struct Step {
     pub(super) next: *const Step,
     /// The handler of this step by itself, where `run` is a chain's.
     pub(super) alone: Run,
+    /// What does the rest of a vector operation, see [`super::rest`]: the number of the operation,
+    /// and which source is in a scalar register, counted from one.
+    pub(super) rest: Run,
+    pub(super) op: u16,
+    pub(super) kind: u8,
     /// Chains that it can be in, see [`super::chain`].
     pub(super) chained: Option<Chained>,
     /// Its part in a sum of 64 bits, see [`super::sum`].
@@ -174,10 +179,13 @@ pub(super) struct Cx<'a> {
     pub(super) all: u64,
     /// EXEC as the program has it, while the steps of one instruction run with fewer lanes (DPP).
     pub(super) saved: Option<u64>,
-    /// MODE has nothing that the host does otherwise: rounds to nearest, keeps denormals.
+    /// MODE has nothing that the host does otherwise: it rounds to nearest, keeps denormals and
+    /// quiets NaNs. Compilers set IEEE for compute kernels; without it, lanes are computed singly.
     pub(super) plain: bool,
     /// Nor has it for halves and doubles; singles may lose denormals.
     pub(super) wide: bool,
+    /// Signalling NaNs become quiet: IEEE is set.
+    pub(super) quiets: bool,
     /// Address of the block.
     pub(super) pc: u64,
     /// Where a jump goes.
@@ -185,8 +193,8 @@ pub(super) struct Cx<'a> {
     /// Why the engine is left.
     pub(super) exit: Exit,
     /// Operations that the reference engine has executed.
-    #[cfg(feature = "sabotage")]
-    pub(super) slow: Vec<vkfd_isa::Op>,
+    #[cfg(debug_assertions)]
+    pub(super) slow: crate::few::Few<vkfd_isa::Op>,
 }
 
 impl<'a> Cx<'a> {
@@ -209,11 +217,12 @@ impl<'a> Cx<'a> {
             saved: None,
             plain: false,
             wide: false,
+            quiets: false,
             pc: 0,
             next: 0,
             exit: Exit::Yield,
-            #[cfg(feature = "sabotage")]
-            slow: Vec::new(),
+            #[cfg(debug_assertions)]
+            slow: crate::few::Few::new(),
         };
         cx.refresh();
         cx
@@ -223,9 +232,10 @@ impl<'a> Cx<'a> {
     pub(super) fn refresh(&mut self) {
         self.rows = self.wave.rows.as_mut_ptr().cast();
         self.scalars = self.wave.scalar.as_mut_ptr();
-        // Round and denormal fields, and FP16_OVFL.
-        self.plain = self.wave.mode.0 & 0x80_00ff == Mode::DEFAULT.0 & 0x80_00ff;
-        self.wide = self.wave.mode.0 & 0x80_00cf == Mode::DEFAULT.0 & 0x80_00cf;
+        // Round and denormal fields, IEEE, and FP16_OVFL.
+        self.plain = self.wave.mode.0 & 0x80_02ff == Mode::DEFAULT.0 & 0x80_02ff;
+        self.wide = self.wave.mode.0 & 0x80_02cf == Mode::DEFAULT.0 & 0x80_02cf;
+        self.quiets = self.wave.mode.ieee();
     }
 
     /// A source row.

@@ -7,9 +7,9 @@
 
 use super::half::single;
 use super::ops::Shape;
+use super::rest::flushed;
 use super::simd::Simd;
-use super::step::Run;
-use super::vector::{ternary_run, tiny, Check, Ternary, LEAST};
+use super::vector::{ternary_run, tiny, Check, Handler, Ternary, LEAST};
 use vkfd_isa::Op;
 
 /// The highest bit where the low half is not zero and has a magnitude of at most the least half
@@ -23,11 +23,25 @@ unsafe fn tiny_half<S: Simd>(a: S::V) -> S::V {
     }
 }
 
+/// The highest bit where a number may have been denormal before it was rounded.
+#[inline(always)]
+unsafe fn least<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe { S::eq(S::and(a, S::splat(0x7fff_ffff)), S::splat(LEAST)) }
+}
+
+#[inline(always)]
+unsafe fn flush<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: as above.
+    unsafe { flushed::<S>(a, S::splat(u32::MAX)) }
+}
+
 /// The product; of legacy operations, zero if a factor is.
 #[inline(always)]
 unsafe fn product<S: Simd, const LEGACY: bool>(a: S::V, b: S::V) -> S::V {
     // SAFETY: as above.
     unsafe {
+        let (a, b) = (flush::<S>(a), flush::<S>(b));
         let product = S::fmul(a, b);
         if !LEGACY {
             return product;
@@ -41,23 +55,18 @@ unsafe fn product<S: Simd, const LEGACY: bool>(a: S::V, b: S::V) -> S::V {
 struct Single<const LEGACY: bool>;
 
 impl<const LEGACY: bool> Ternary for Single<LEGACY> {
-    const CHECK: Check = Check::Custom;
+    const CHECK: Check = Check::Flushing;
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
         // SAFETY: as above.
-        unsafe { S::fadd(product::<S, LEGACY>(a, b), c) }
+        unsafe { flush::<S>(S::fadd(flush::<S>(product::<S, LEGACY>(a, b)), flush::<S>(c))) }
     }
     #[inline(always)]
     unsafe fn bad<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
         // SAFETY: as above.
         unsafe {
             let product = product::<S, LEGACY>(a, b);
-            let sum = S::fadd(product, c);
-            let mut bad = S::unordered(sum, sum);
-            for number in [a, b, c, product, sum] {
-                bad = S::or(bad, tiny::<S>(number, S::splat(LEAST)));
-            }
-            bad
+            S::or(least::<S>(product), least::<S>(S::fadd(flush::<S>(product), flush::<S>(c))))
         }
     }
 }
@@ -80,7 +89,7 @@ impl Half {
 }
 
 impl Ternary for Half {
-    const CHECK: Check = Check::Custom;
+    const CHECK: Check = Check::Flushing;
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
         // SAFETY: as above.
@@ -118,7 +127,7 @@ impl Dot2 {
 }
 
 impl Ternary for Dot2 {
-    const CHECK: Check = Check::Custom;
+    const CHECK: Check = Check::Flushing;
     #[inline(always)]
     unsafe fn f<S: Simd>(a: S::V, b: S::V, c: S::V) -> S::V {
         // SAFETY: as above.
@@ -143,7 +152,7 @@ impl Ternary for Dot2 {
 
 /// The shape and handler of an operation whose source `kind - 1` is in a scalar register (0: none
 /// is).
-pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
+pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Handler)> {
     let run = match op {
         Op::VMacF32 | Op::VMadF32 | Op::VMadmkF32 | Op::VMadakF32 => ternary_run::<Single<false>>(avx2, kind),
         Op::VMadLegacyF32 => ternary_run::<Single<true>>(avx2, kind),
@@ -157,6 +166,6 @@ pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Run)> {
 }
 
 /// The handler of the dot product whose halves can be chosen, with all sources in rows.
-pub(super) fn dot2(avx2: bool) -> Option<Run> {
+pub(super) fn dot2(avx2: bool) -> Option<Handler> {
     ternary_run::<Dot2>(avx2, super::vector::ROWS)
 }

@@ -7,28 +7,69 @@
 //! Floating-point operations leave to the reference engine whatever the host may do otherwise:
 //! another MODE, and NaNs in results (or operands, where the result hides them).
 
+use super::rest::{self, Lost};
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step};
+use vkfd_isa::Op;
 
-/// When a handler gives up.
+/// A handler of an operation, and its second one.
+#[derive(Clone, Copy)]
+pub(super) struct Handler {
+    pub(super) run: Run,
+    rest: Run,
+    /// The source that is in a scalar register, counted from one; 0: none.
+    kind: u8,
+}
+
+impl Handler {
+    /// One that needs no second.
+    pub(super) fn alone(run: Run) -> Handler {
+        Handler { run, rest: run, kind: ROWS }
+    }
+
+    /// Makes a step this handler's, which has the operation's function of a lane for what is left.
+    pub(super) fn give(self, step: &mut Step, op: Op) {
+        (step.run, step.alone, step.rest) = (self.run, self.run, self.rest);
+        (step.kind, step.op) = (self.kind, op as u16);
+    }
+}
+
+/// What a handler does not do itself but leaves to its second one, see [`super::rest`]: which MODE,
+/// and which lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
-    /// Never: integers.
+    /// Nothing: integers, and what MODE and NaNs do not change.
     Never,
-    /// Another MODE than the usual, or an active lane's result is NaN.
-    Result,
-    /// Another MODE, or an active lane's operand is NaN.
+    /// Another MODE than the usual. Sources and result are singles.
+    Singles,
+    /// Another rounding: sources or results are not singles, or are never denormal.
+    Rounded,
+    /// Another MODE; some of the sources are integers.
+    Mixed,
+    /// Another MODE, and NaNs among the sources of a minimum or maximum.
+    Extreme,
+    /// Another MODE, and NaNs among the sources.
     Operands,
-    /// Another MODE, or an active lane is what the operation's `bad` says.
+    /// Another MODE, and what the operation's `bad` says.
     Custom,
-    /// Another MODE, or the half in an active lane's result is NaN.
+    /// Another rounding, and what `bad` says. The operation knows no denormals, whatever MODE says.
+    Flushing,
+    /// A MODE without IEEE.
+    Quieting,
+    /// The same, and what `bad` says.
+    Fixed,
+    /// Of a half: another rounding or no denormals of halves, and a result that is NaN.
     Half,
-    /// Another MODE, or one of the halves in an active lane's result is NaN.
+    /// The same, if the second source is the first.
+    HalfTurned,
+    /// The same of both halves.
     Halves,
-    /// Another MODE, or the low half of an active lane's operand is NaN.
+    /// Of a half, as above, and NaNs among the sources.
     HalfOperands,
-    /// Another MODE, or a half in an active lane's operands is NaN.
-    HalvesOperands,
+    /// The same of a minimum or maximum.
+    HalfExtreme,
+    /// The same of both halves.
+    HalvesExtreme,
 }
 
 /// An operation with one source.
@@ -63,9 +104,20 @@ pub(super) trait Ternary: 'static {
     }
 }
 
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// Integers, or classes of numbers.
+    Bits,
+    /// Singles, whose denormals MODE may lose.
+    Singles,
+    /// Halves.
+    Halves,
+}
+
 /// A comparison: the highest bit of each lane is the result.
 pub(super) trait Compare: 'static {
-    const FLOAT: bool;
+    const OF: Of;
     unsafe fn f<S: Simd>(a: S::V, b: S::V) -> S::V;
 }
 
@@ -88,7 +140,7 @@ impl Choice for ByMask {}
 
 /// The highest bit where the low half is NaN.
 #[inline(always)]
-unsafe fn low_nan<S: Simd>(a: S::V) -> S::V {
+pub(super) unsafe fn low_nan<S: Simd>(a: S::V) -> S::V {
     // SAFETY: the caller's.
     unsafe { S::gt(S::and(a, S::splat(0x7fff)), S::splat(0x7c00)) }
 }
@@ -115,40 +167,78 @@ pub(super) unsafe fn tiny<S: Simd>(a: S::V, limit: S::V) -> S::V {
 pub(super) const LEAST: u32 = 0x80_0000;
 
 impl Check {
-    /// Whether the operands are halves, which the denormals of singles are nothing to.
-    const fn halves(self) -> bool {
-        matches!(self, Check::Half | Check::Halves | Check::HalfOperands | Check::HalvesOperands)
+    /// No lane has to be looked at.
+    const fn sure(self) -> bool {
+        matches!(self, Check::Never | Check::Singles | Check::Rounded | Check::Mixed | Check::Quieting)
     }
-}
 
-/// Whether no active lane of a row is denormal.
-unsafe fn ordinary_row(row: *const u32, exec: u64) -> bool {
-    // SAFETY: the caller's.
-    let row = unsafe { row.cast::<[u32; 64]>().read() };
-    row.into_iter().enumerate().all(|(lane, word)| exec >> lane & 1 == 0 || !is_denormal(word))
-}
+    /// Whether MODE is one that vectors are for, with what the second handler does.
+    #[inline(always)]
+    pub(super) fn by_vectors(self, cx: &Cx) -> bool {
+        match self {
+            Check::Never => true,
+            Check::Quieting | Check::Fixed => cx.quiets,
+            _ => cx.wide,
+        }
+    }
 
-fn is_denormal(word: u32) -> bool {
-    (word & 0x7fff_ffff).wrapping_sub(1) < LEAST - 1
-}
+    /// Whether MODE is one that the handler itself is for.
+    #[inline(always)]
+    fn suits(self, cx: &Cx) -> bool {
+        match self {
+            Check::Never => true,
+            Check::Quieting | Check::Fixed => cx.quiets,
+            Check::Singles | Check::Mixed | Check::Extreme | Check::Operands | Check::Custom => cx.plain,
+            _ => cx.wide,
+        }
+    }
 
-/// Whether MODE does not matter to the `count` operands of a step: it has the usual rounding, and
-/// none is denormal. `kind` is the one in a scalar register.
-#[cold]
-#[inline(never)]
-unsafe fn ordinary(step: &Step, cx: &Cx, check: Check, count: usize, kind: u8) -> bool {
-    let exec = cx.exec();
-    let good = |index: usize| {
-        // SAFETY: the step's rows and registers exist.
+    /// Sources and results are singles, whose denormals MODE may lose.
+    pub(super) const fn flushes(self) -> bool {
+        matches!(self, Check::Singles | Check::Extreme)
+    }
+
+    /// Among the sources or results are others than singles, or such as are to be looked at where
+    /// MODE loses denormals.
+    pub(super) const fn mixed(self) -> bool {
+        matches!(self, Check::Mixed | Check::Operands | Check::Custom)
+    }
+
+    /// There is a function that says which lanes are left.
+    pub(super) const fn custom(self) -> bool {
+        matches!(self, Check::Custom | Check::Flushing | Check::Fixed)
+    }
+
+    /// The highest bit where the sources are not for the operation.
+    #[inline(always)]
+    pub(super) unsafe fn bad<S: Simd, const N: usize>(self, sources: [S::V; N]) -> S::V {
+        // SAFETY: the caller's.
         unsafe {
-            if usize::from(kind) == index + 1 {
-                !is_denormal(cx.scalar(step.scalar[index]))
-            } else {
-                ordinary_row(cx.row(step.src[index]), exec)
+            let mut bad = S::splat(0);
+            for n in 0..N {
+                bad = match self {
+                    Check::Extreme | Check::Operands => S::or(bad, S::unordered(sources[n], sources[n])),
+                    Check::HalfOperands | Check::HalfExtreme => S::or(bad, low_nan::<S>(sources[n])),
+                    Check::HalvesExtreme => S::or(bad, any_nan::<S>(sources[n])),
+                    _ => bad,
+                };
+            }
+            bad
+        }
+    }
+
+    /// The same of a result.
+    #[inline(always)]
+    unsafe fn wrong<S: Simd>(self, value: S::V) -> S::V {
+        // SAFETY: the caller's.
+        unsafe {
+            match self {
+                Check::Half | Check::HalfTurned => low_nan::<S>(value),
+                Check::Halves => any_nan::<S>(value),
+                _ => S::splat(0),
             }
         }
-    };
-    cx.wide && (check.halves() || (0..count).all(good))
+    }
 }
 
 /// No source is in a scalar register.
@@ -170,12 +260,15 @@ pub(super) fn vectors(exec: u64) -> usize {
 /// The vectors of a result, in registers until it is known that they can be stored.
 type Eight<V> = [V; 8];
 
-/// Stores what a step made, or gives up. A macro, for closures are not always inlined, and vectors
-/// are not passed well.
+/// Stores what a step made, or leaves it to the second handler. A macro, for closures are not
+/// always inlined, and vectors are not passed well.
 macro_rules! finish {
-    ($s:ident, $step:ident, $cx:ident, $to:expr, $check:expr, $count:expr, $kind:expr, |$i:ident| $value:expr) => {{
+    ($s:ident, $step:ident, $cx:ident, $to:expr, $check:expr, |$i:ident| $value:expr) => {{
         let (exec, to) = ($cx.exec(), $to);
-        if $check == Check::Never {
+        if !$check.suits($cx) {
+            return ($step.rest)($step, $cx);
+        }
+        if $check.sure() {
             if exec == u64::MAX {
                 for $i in 0..8 {
                     $s::store(to.add(8 * $i), $value.0);
@@ -193,63 +286,41 @@ macro_rules! finish {
             }
             return $step.go_on($cx);
         }
-        let plain = $cx.plain;
-        if !plain && !ordinary($step, $cx, $check, $count, $kind) {
-            return $step.slow($cx);
-        }
         let mut values: Eight<$s::V> = [$s::splat(0); 8];
         let mut bad = $s::splat(0);
-        if exec == u64::MAX && plain {
+        if exec == u64::MAX {
             for $i in 0..8 {
                 let (value, here) = $value;
                 values[$i] = value;
-                if $check != Check::Result {
-                    bad = $s::or(bad, here);
-                }
-            }
-            if $check == Check::Result {
-                for i in 0..4 {
-                    bad = $s::or(bad, $s::unordered(values[2 * i], values[2 * i + 1]));
-                }
+                bad = $s::or(bad, here);
             }
             if $s::mask(bad) != 0 {
-                return $step.slow($cx);
+                return ($step.rest)($step, $cx);
             }
             for i in 0..8 {
                 $s::store(to.add(8 * i), values[i]);
             }
-        } else if exec == LOW && plain {
+        } else if exec == LOW {
             for $i in 0..4 {
                 let (value, here) = $value;
                 values[$i] = value;
-                if $check != Check::Result {
-                    bad = $s::or(bad, here);
-                }
-            }
-            if $check == Check::Result {
-                for i in 0..2 {
-                    bad = $s::or(bad, $s::unordered(values[2 * i], values[2 * i + 1]));
-                }
+                bad = $s::or(bad, here);
             }
             if $s::mask(bad) != 0 {
-                return $step.slow($cx);
+                return ($step.rest)($step, $cx);
             }
             for i in 0..4 {
                 $s::store(to.add(8 * i), values[i]);
             }
         } else {
-            // Results, too, are not denormal where MODE may not keep them.
-            let limit = $s::splat(if plain || $check.halves() { 0 } else { LEAST });
             let vectors = vectors(exec);
             for $i in 0..vectors {
                 let (value, here) = $value;
                 values[$i] = value;
-                let here = if $check == Check::Result { $s::unordered(value, value) } else { here };
-                let here = $s::or(here, tiny::<$s>(value, limit));
                 bad = $s::or(bad, $s::and(here, $s::lanes((exec >> (8 * $i)) as u8)));
             }
             if $s::mask(bad) != 0 {
-                return $step.slow($cx);
+                return ($step.rest)($step, $cx);
             }
             for i in 0..vectors {
                 let mask = $s::lanes((exec >> (8 * i)) as u8);
@@ -260,25 +331,29 @@ macro_rules! finish {
     }};
 }
 
+/// A result with where it is not the handler's.
+macro_rules! lane {
+    ($s:ident, $o:ident, [$($source:ident),*]) => {{
+        let value = $o::f::<$s>($($source),*);
+        let bad = if $o::CHECK.sure() {
+            value
+        } else {
+            $s::or($o::CHECK.wrong::<$s>(value), $o::CHECK.bad::<$s, { [$(stringify!($source)),*].len() }>([$($source),*]))
+        };
+        (value, bad)
+    }};
+}
+
 #[inline(always)]
 unsafe fn unary<S: Simd, O: Unary, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the step's rows and registers exist.
     unsafe {
         let row = cx.row(step.src[0]);
         let scalar = S::splat(if K == 1 { cx.scalar(step.scalar[0]) } else { 0 });
-        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, 1, K, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, |i| {
             let a = if K == 1 { scalar } else { S::load(row.add(8 * i)) };
-            let value = O::f::<S>(a);
-            let bad = match O::CHECK {
-                Check::Operands => S::unordered(a, a),
-                Check::Custom => O::bad::<S>(a),
-                Check::Half => low_nan::<S>(value),
-                Check::Halves => any_nan::<S>(value),
-                Check::HalfOperands => low_nan::<S>(a),
-                Check::HalvesOperands => any_nan::<S>(a),
-                Check::Never | Check::Result => a,
-            };
-            (value, bad)
+            let (value, bad) = lane!(S, O, [a]);
+            (value, if O::CHECK.custom() { O::bad::<S>(a) } else { bad })
         })
     }
 }
@@ -289,19 +364,10 @@ unsafe fn binary<S: Simd, O: Binary, const K: u8>(step: &Step, cx: &mut Cx) -> F
     unsafe {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
-        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, 2, K, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, |i| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
-            let value = O::f::<S>(a, b);
-            let bad = match O::CHECK {
-                Check::Operands => S::unordered(a, b),
-                Check::Half => low_nan::<S>(value),
-                Check::Halves => any_nan::<S>(value),
-                Check::HalfOperands => S::or(low_nan::<S>(a), low_nan::<S>(b)),
-                Check::HalvesOperands => S::or(any_nan::<S>(a), any_nan::<S>(b)),
-                Check::Never | Check::Result | Check::Custom => a,
-            };
-            (value, bad)
+            lane!(S, O, [a, b])
         })
     }
 }
@@ -312,55 +378,13 @@ unsafe fn ternary<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) ->
     unsafe {
         let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
-        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, 3, K, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), O::CHECK, |i| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             let c = if K == 3 { scalar } else { S::load(rows[2].add(8 * i)) };
-            let value = O::f::<S>(a, b, c);
-            let bad = match O::CHECK {
-                Check::Operands => S::or(S::unordered(a, b), S::unordered(c, c)),
-                Check::Custom => O::bad::<S>(a, b, c),
-                Check::Half => low_nan::<S>(value),
-                Check::Halves => any_nan::<S>(value),
-                Check::HalfOperands => S::or(low_nan::<S>(a), S::or(low_nan::<S>(b), low_nan::<S>(c))),
-                Check::HalvesOperands => S::or(any_nan::<S>(a), S::or(any_nan::<S>(b), any_nan::<S>(c))),
-                Check::Never | Check::Result => a,
-            };
-            (value, bad)
+            let (value, bad) = lane!(S, O, [a, b, c]);
+            (value, if O::CHECK.custom() { O::bad::<S>(a, b, c) } else { bad })
         })
-    }
-}
-
-/// An operation on both words of pairs of rows.
-#[inline(always)]
-unsafe fn pair<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
-    let exec = cx.exec();
-    // SAFETY: the step's rows exist, and those that follow them.
-    unsafe {
-        let rows = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
-        let good = |row: &*const u32| ordinary_row(*row, exec) && ordinary_row(row.add(64), exec);
-        if !(cx.plain || cx.wide && rows.iter().all(good)) {
-            return step.slow(cx);
-        }
-        let limit = S::splat(if cx.plain { 0 } else { LEAST });
-        let mut values = [S::splat(0); 16];
-        let mut bad = S::splat(0);
-        for at in 0..16 {
-            let value =
-                O::f::<S>(S::load(rows[0].add(8 * at)), S::load(rows[1].add(8 * at)), S::load(rows[2].add(8 * at)));
-            values[at] = value;
-            let here = S::or(S::unordered(value, value), tiny::<S>(value, limit));
-            bad = S::or(bad, S::and(here, S::lanes((exec >> (8 * (at % 8))) as u8)));
-        }
-        if S::mask(bad) != 0 {
-            return step.slow(cx);
-        }
-        let to = cx.row_mut(step.dst);
-        for at in 0..16 {
-            let mask = S::lanes((exec >> (8 * (at % 8))) as u8);
-            S::store(to.add(8 * at), S::select(mask, S::load(to.add(8 * at)), values[at]));
-        }
-        step.go_on(cx)
     }
 }
 
@@ -369,9 +393,11 @@ unsafe fn pair<S: Simd, O: Ternary, const K: u8>(step: &Step, cx: &mut Cx) -> Fl
 unsafe fn compare<S: Simd, O: Compare, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the step's rows and registers exist.
     unsafe {
-        if O::FLOAT && !cx.plain && !ordinary(step, cx, Check::Operands, 2, K) {
+        if O::OF == Of::Halves && !cx.wide {
             return step.slow(cx);
         }
+        let lost = Lost::of::<S>(cx.wave.mode);
+        let keeps = O::OF != Of::Singles || cx.wave.mode.denorm32_in();
         let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
         let mut mask = 0;
@@ -379,6 +405,7 @@ unsafe fn compare<S: Simd, O: Compare, const K: u8>(step: &Step, cx: &mut Cx) ->
         let mut ask = |i: usize| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
+            let [a, b] = if keeps { [a, b] } else { [lost.source::<S>(a), lost.source::<S>(b)] };
             mask |= u64::from(S::mask(O::f::<S>(a, b))) << (8 * i);
         };
         if exec > LOW {
@@ -436,7 +463,7 @@ unsafe fn choose<S: Simd, O: Choice, const K: u8>(step: &Step, cx: &mut Cx) -> F
         let rows = [cx.row(step.src[0]), cx.row(step.src[1])];
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
         let which = cx.pair(step.scalar[2]);
-        finish!(S, step, cx, cx.row_mut(step.dst), Check::Never, 2, K, |i| {
+        finish!(S, step, cx, cx.row_mut(step.dst), Check::Never, |i| {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             let value = S::select(S::lanes((which >> (8 * i)) as u8), a, b);
@@ -447,9 +474,10 @@ unsafe fn choose<S: Simd, O: Choice, const K: u8>(step: &Step, cx: &mut Cx) -> F
 
 /// A handler for each way to compile it.
 macro_rules! shape {
-    ($name:ident, $generic:ident, $trait:ident, [$($kind:literal),*]) => {
+    ($name:ident, $generic:ident, $trait:ident, $rest:expr, [$($kind:literal),*]) => {
         /// The handler of an operation, if one of its sources is in a scalar register, or none.
-        pub(super) fn $name<O: $trait>(avx2: bool, kind: u8) -> Option<Run> {
+        pub(super) fn $name<O: $trait>(avx2: bool, kind: u8) -> Option<Handler> {
+            let rest: Option<Run> = $rest(avx2);
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma,f16c")]
@@ -458,29 +486,29 @@ macro_rules! shape {
                     unsafe { $generic::<super::avx2::Avx2, O, K>(step, cx) }
                 }
                 if avx2 {
-                    return match kind {
-                        $($kind => Some(wide::<O, $kind>),)*
-                        _ => None,
+                    let run: Run = match kind {
+                        $($kind => wide::<O, $kind>,)*
+                        _ => return None,
                     };
+                    return Some(Handler { run, rest: rest.unwrap_or(run), kind });
                 }
             }
-            let _ = avx2;
             unsafe fn narrow<O: $trait, const K: u8>(step: &Step, cx: &mut Cx) -> Flow {
                 // SAFETY: the caller's.
                 unsafe { $generic::<super::simd::Portable, O, K>(step, cx) }
             }
-            match kind {
-                $($kind => Some(narrow::<O, $kind>),)*
-                _ => None,
-            }
+            let run: Run = match kind {
+                $($kind => narrow::<O, $kind>,)*
+                _ => return None,
+            };
+            Some(Handler { run, rest: rest.unwrap_or(run), kind })
         }
     };
 }
 
-shape!(unary_run, unary, Unary, [0, 1]);
-shape!(binary_run, binary, Binary, [0, 1, 2]);
-shape!(ternary_run, ternary, Ternary, [0, 1, 2, 3]);
-shape!(pair_run, pair, Ternary, [0]);
-shape!(compare_run, compare, Compare, [0, 1, 2]);
-shape!(carry_run, carry, Carry, [0, 1, 2]);
-shape!(choose_run, choose, Choice, [0, 1, 2]);
+shape!(unary_run, unary, Unary, |avx2| Some(rest::unary::<O>(avx2)), [0, 1]);
+shape!(binary_run, binary, Binary, |avx2| Some(rest::binary::<O>(avx2)), [0, 1, 2]);
+shape!(ternary_run, ternary, Ternary, |avx2| Some(rest::ternary::<O>(avx2)), [0, 1, 2, 3]);
+shape!(compare_run, compare, Compare, |_| None, [0, 1, 2]);
+shape!(carry_run, carry, Carry, |_| None, [0, 1, 2]);
+shape!(choose_run, choose, Choice, |_| None, [0, 1, 2]);

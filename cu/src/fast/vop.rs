@@ -7,7 +7,7 @@
 
 use super::block::{Builder, Place};
 use super::prepare::{self, Lanes, Part};
-use super::step::{Run, Source, Step, ROW};
+use super::step::{Source, Step, ROW};
 use super::{chain, function, half, memo, ops, saturate, scalar, special, sum, unfused, vector};
 use crate::reference::{self, Kind};
 use vkfd_isa::{Dpp, DppKind, Extension, Format, Inst, Op, Operand, SdwaSelect, SdwaUnused};
@@ -267,7 +267,8 @@ impl Builder<'_> {
             return None;
         }
         let handler = |kind| if by_lane { function::handler(op, kind) } else { with_vectors(kind) };
-        let (shape, _) = if choose { (ops::Shape::Binary, scalar::slow as Run) } else { handler(vector::ROWS)? };
+        let (shape, _) =
+            if choose { (ops::Shape::Binary, vector::Handler::alone(scalar::slow)) } else { handler(vector::ROWS)? };
         let compare = matches!(shape, ops::Shape::Compare { .. });
         let count = match shape {
             ops::Shape::Unary => 1,
@@ -309,7 +310,7 @@ impl Builder<'_> {
         }
         match shape {
             ops::Shape::Compare { exec } => {
-                step.scalar[3] = self.layout.mask(inst.dst)?;
+                step.scalar[3] = self.layout.answer(inst.dst, exec)?;
                 step.imm = exec.into();
             }
             ops::Shape::Carry { inward } => {
@@ -321,7 +322,7 @@ impl Builder<'_> {
             }
             _ => step.dst = self.layout.row(inst.dst, kinds.dst.words().into())? * ROW,
         }
-        step.run = if choose {
+        let handler = if choose {
             // The half of a dual instruction has VCC.
             let vcc = Operand::Scalar(Operand::VCC);
             step.scalar[2] = self.layout.mask(if inst.format == Format::Vopd { vcc } else { inst.src[2] })?;
@@ -329,7 +330,7 @@ impl Builder<'_> {
         } else {
             handler(kind)?.1
         };
-        step.alone = step.run;
+        handler.give(&mut step, op);
         step.chained = chain::handler(op, avx2, kind);
         step.half = sum::Half::of(op, avx2, kind).filter(|_| !saturates);
         steps.push(step);

@@ -8,12 +8,14 @@
 
 use super::block::{Builder, Place};
 use super::compare64;
+use super::shift64;
 use super::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::{inline_float, Kind};
+use super::vector::LOW;
+use crate::reference::{div_scale64, inline_float, kinds, Function, Kind};
 use vkfd_isa::{Inst, Mods, Op, Operand};
 
-type Lanes = [u64; 64];
-type Words = [u32; 64];
+type Lanes<const L: usize> = [u64; L];
+type Words<const L: usize> = [u32; L];
 
 /// A source in a scalar register has its number in `scalar`; others one of these.
 pub(super) const IN_ROWS: u8 = 255;
@@ -21,6 +23,7 @@ pub(super) const CONSTANT: u8 = 254;
 
 /// An operation on words of 64 bits.
 trait Wide {
+    const OP: Op;
     /// Registers of each source; 0: there is none.
     const SOURCES: [usize; 3];
     /// Registers of the result.
@@ -29,98 +32,163 @@ trait Wide {
     const FLOAT: bool;
     /// The result is a number, too.
     const NUMBER: bool;
+    /// A result that is NaN is the first source that is, or what an invalid operation makes; else
+    /// it is left to the reference engine's function of a lane.
+    const HANDS_ON: bool;
     /// A mask is written with what `f` says.
     const CARRY: bool;
     fn f(a: u64, b: u64, c: u64) -> (u64, bool);
 }
 
 #[inline(always)]
-unsafe fn source<const WORDS: usize>(step: &Step, cx: &Cx, index: usize) -> Lanes {
+unsafe fn source<const WORDS: usize, const L: usize>(step: &Step, cx: &Cx, index: usize) -> Lanes<L> {
     // SAFETY: the step's rows and registers exist.
     unsafe {
         match step.scalar[index] {
             IN_ROWS => {
-                let row = cx.row(step.src[index]).cast::<Words>();
-                let low = row.read();
+                let row = cx.row(step.src[index]);
+                let low = row.cast::<Words<L>>().read();
                 if WORDS == 1 {
                     return low.map(u64::from);
                 }
-                let high = row.add(1).read();
+                let high = row.add(64).cast::<Words<L>>().read();
                 std::array::from_fn(|lane| u64::from(low[lane]) | u64::from(high[lane]) << 32)
             }
-            CONSTANT => [step.imm as u64; 64],
-            n if WORDS == 1 => [cx.scalar(n).into(); 64],
-            n => [cx.pair(n); 64],
+            CONSTANT => [cx.row(step.src[index]).cast::<u64>().read_unaligned(); L],
+            n if WORDS == 1 => [cx.scalar(n).into(); L],
+            n => [cx.pair(n); L],
         }
     }
 }
 
 #[inline(always)]
-unsafe fn operand<O: Wide>(step: &Step, cx: &Cx, index: usize) -> Lanes {
+unsafe fn operand<O: Wide, const L: usize>(step: &Step, cx: &Cx, index: usize) -> Lanes<L> {
     // SAFETY: forwarded.
     unsafe {
         match O::SOURCES[index] {
-            0 => [0; 64],
-            1 => source::<1>(step, cx, index),
-            _ => source::<2>(step, cx, index),
+            0 => [0; L],
+            1 => source::<1, L>(step, cx, index),
+            _ => source::<2, L>(step, cx, index),
         }
     }
 }
 
 #[inline(always)]
 unsafe fn body<O: Wide>(step: &Step, cx: &mut Cx) -> Flow {
-    // Where singles take part, their denormals count.
-    if O::FLOAT && !(if O::SOURCES[0] == 2 && O::RESULT == 2 { cx.wide } else { cx.plain }) {
-        return step.slow(cx);
+    // SAFETY: forwarded.
+    unsafe {
+        if cx.all == LOW {
+            lanes::<O, 32>(step, cx)
+        } else {
+            lanes::<O, 64>(step, cx)
+        }
     }
+}
+
+#[inline(always)]
+unsafe fn lanes<O: Wide, const L: usize>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     // SAFETY: the step's rows and registers exist.
     unsafe {
-        let mut sources = [operand::<O>(step, cx, 0), operand::<O>(step, cx, 1), operand::<O>(step, cx, 2)];
+        let mut sources = [operand::<O, L>(step, cx, 0), operand::<O, L>(step, cx, 1), operand::<O, L>(step, cx, 2)];
         if O::FLOAT && !O::CARRY && step.scalar[3] != 0 {
             for (index, source) in sources.iter_mut().enumerate() {
                 modify(source, O::SOURCES[index] == 1, step.scalar[3] >> index & 1, step.scalar[3] >> (index + 4) & 1);
             }
         }
-        let [a, b, c] = sources;
-        let (mut value, mut carry, mut bad) = ([0u64; 64], 0u64, false);
-        for lane in 0..64 {
+        let [a, b, c] = &sources;
+        let (mut value, mut carry) = ([0u64; L], 0u64);
+        for lane in 0..L {
             let (result, out) = O::f(a[lane], b[lane], c[lane]);
             value[lane] = result;
             carry |= u64::from(out) << lane;
         }
-        if O::NUMBER {
-            for lane in 0..64 {
-                let nan = if O::RESULT == 1 { is_nan32(value[lane]) } else { f64::from_bits(value[lane]).is_nan() };
-                bad |= nan && exec >> lane & 1 != 0;
+        if O::FLOAT {
+            let mut left = 0;
+            if O::NUMBER {
+                for lane in 0..L {
+                    let nan = if O::RESULT == 1 { is_nan32(value[lane]) } else { d(value[lane]).is_nan() };
+                    left |= u64::from(nan) << lane;
+                }
+            }
+            if O::OP == Op::VDivFmasF64 {
+                left |= cx.wave.vcc();
+            }
+            // Where singles take part, their denormals count.
+            let suits = if O::SOURCES[0] == 2 && O::RESULT == 2 { cx.wide } else { cx.plain };
+            if suits && O::HANDS_ON {
+                if left & exec != 0 {
+                    for lane in 0..L {
+                        value[lane] = handed_on(value[lane], [a[lane], b[lane], c[lane]]);
+                    }
+                }
+                left = 0;
+            } else if !suits {
+                left = u64::MAX;
+            }
+            if left & exec != 0 && !by_function::<L>(O::OP, cx, &sources, left & exec, &mut value, &mut carry) {
+                return step.slow(cx);
             }
         }
-        if bad {
-            return step.slow(cx);
-        }
-        let to = cx.row_mut(step.dst).cast::<Words>();
-        if O::RESULT == 1 {
-            let mut low = to.read();
-            for lane in 0..64 {
+        let to = cx.row_mut(step.dst);
+        for word in 0..O::RESULT {
+            let to = to.add(64 * word).cast::<Words<L>>();
+            let mut row = to.read();
+            for lane in 0..L {
                 let mask = ((exec >> lane) as u32 & 1).wrapping_neg();
-                low[lane] ^= (low[lane] ^ value[lane] as u32) & mask;
+                row[lane] ^= (row[lane] ^ (value[lane] >> (32 * word)) as u32) & mask;
             }
-            to.write(low);
-            return step.done(cx);
+            to.write(row);
         }
-        let (mut low, mut high) = (to.read(), to.add(1).read());
-        for lane in 0..64 {
-            let mask = ((exec >> lane) as u32 & 1).wrapping_neg();
-            low[lane] ^= (low[lane] ^ value[lane] as u32) & mask;
-            high[lane] ^= (high[lane] ^ (value[lane] >> 32) as u32) & mask;
-        }
-        to.write(low);
-        to.add(1).write(high);
         if O::CARRY {
             cx.set_mask(step.scalar[3], carry & exec);
         }
     }
     step.done(cx)
+}
+
+/// A result, which if it is NaN is the first of the sources that is, quieted.
+#[inline(always)]
+fn handed_on(value: u64, sources: [u64; 3]) -> u64 {
+    const QUIET: u64 = 1 << 51;
+    let mut nan = 0xfff8 << 48;
+    for source in sources.into_iter().rev() {
+        nan = if d(source).is_nan() { source | QUIET } else { nan };
+    }
+    if d(value).is_nan() {
+        nan
+    } else {
+        value
+    }
+}
+
+/// Computes the lanes of a mask one by one; nothing if there is no function for it.
+#[inline(never)]
+fn by_function<const L: usize>(
+    op: Op,
+    cx: &Cx,
+    sources: &[Lanes<L>; 3],
+    mask: u64,
+    value: &mut Lanes<L>,
+    carry: &mut u64,
+) -> bool {
+    let function = Function::wide(op);
+    if function.is_none() && op != Op::VDivScaleF64 {
+        return false;
+    }
+    let vcc = cx.wave.vcc();
+    for lane in (0..L).filter(|lane| mask >> lane & 1 != 0) {
+        let words = sources.each_ref().map(|source| source[lane]);
+        match &function {
+            Some(function) => value[lane] = function.lane64(cx.wave, lane, vcc, words),
+            None => {
+                let (scaled, bit) = div_scale64(cx.wave.mode, words);
+                value[lane] = scaled;
+                *carry = *carry & !(1 << lane) | u64::from(bit) << lane;
+            }
+        }
+    }
+    true
 }
 
 /// What tells that an operation is not for this engine: a NaN of a result of either size.
@@ -133,7 +201,7 @@ fn is_nan32(bits: u64) -> bool {
 
 /// Absolute value and negation, of numbers of single precision if `short`.
 #[inline(always)]
-fn modify(lanes: &mut Lanes, short: bool, neg: u8, abs: u8) {
+fn modify<const L: usize>(lanes: &mut Lanes<L>, short: bool, neg: u8, abs: u8) {
     let sign: u64 = if short { 1 << 31 } else { 1 << 63 };
     let (keep, turn) = (if abs != 0 { !sign } else { u64::MAX }, if neg != 0 { sign } else { 0 });
     for lane in lanes {
@@ -159,8 +227,8 @@ unsafe fn ask<O: Question>(step: &Step, cx: &mut Cx) -> Flow {
     }
     // SAFETY: the step's rows and registers exist.
     unsafe {
-        let mut a = source::<2>(step, cx, 0);
-        let mut b = if O::SECOND == 1 { source::<1>(step, cx, 1) } else { source::<2>(step, cx, 1) };
+        let mut a = source::<2, 64>(step, cx, 0);
+        let mut b = if O::SECOND == 1 { source::<1, 64>(step, cx, 1) } else { source::<2, 64>(step, cx, 1) };
         if O::FLOAT && step.scalar[2] & !TO_EXEC != 0 {
             modify(&mut a, false, step.scalar[2] & 1, step.scalar[2] >> 4 & 1);
             modify(&mut b, false, step.scalar[2] >> 1 & 1, step.scalar[2] >> 5 & 1);
@@ -205,11 +273,16 @@ macro_rules! operations {
     (@ sources integers) => { false };
     (@ sources $numbers:tt) => { true };
     (@ result numbers) => { true };
+    (@ result exact) => { true };
     (@ result $other:tt) => { false };
+    (@ hands_on exact) => { true };
+    (@ hands_on $other:tt) => { false };
     ($($op:ident $sources:tt $result:literal $float:tt $carry:literal |$a:tt, $b:tt, $c:tt| $body:expr;)*) => {
         $(
             struct $op;
             impl Wide for $op {
+                const OP: Op = Op::$op;
+                const HANDS_ON: bool = operations!(@ hands_on $float);
                 const SOURCES: [usize; 3] = $sources;
                 const RESULT: usize = $result;
                 const FLOAT: bool = operations!(@ sources $float);
@@ -333,9 +406,6 @@ fn rsq(bits: u64) -> u64 {
 }
 
 operations! {
-    VLshlrevB64 [1, 2, 0] 2 integers false |a, b, _| (b << (a & 63), false);
-    VLshrrevB64 [1, 2, 0] 2 integers false |a, b, _| (b >> (a & 63), false);
-    VAshrrevI64 [1, 2, 0] 2 integers false |a, b, _| ((b as i64 >> (a & 63)) as u64, false);
     VMadU64U32 [1, 1, 2] 2 integers true |a, b, c| (a * b).overflowing_add(c);
     VMadI64I32 [1, 1, 2] 2 integers true |a, b, c| {
         let product = i64::from(a as i32) * i64::from(b as i32);
@@ -344,10 +414,10 @@ operations! {
         (sum, carry ^ (product < 0) ^ ((c as i64) < 0))
     };
     VLshlAddU64 [2, 1, 2] 2 integers false |a, b, c| ((a << (b & 7)).wrapping_add(c), false);
-    VFmaF64 [2, 2, 2] 2 numbers false |a, b, c| float(d(a).mul_add(d(b), d(c)));
-    VFmacF64 [2, 2, 2] 2 numbers false |a, b, c| float(d(a).mul_add(d(b), d(c)));
-    VAddF64 [2, 2, 0] 2 numbers false |a, b, _| float(d(a) + d(b));
-    VMulF64 [2, 2, 0] 2 numbers false |a, b, _| float(d(a) * d(b));
+    VFmaF64 [2, 2, 2] 2 exact false |a, b, c| float(d(a).mul_add(d(b), d(c)));
+    VFmacF64 [2, 2, 2] 2 exact false |a, b, c| float(d(a).mul_add(d(b), d(c)));
+    VAddF64 [2, 2, 0] 2 exact false |a, b, _| float(d(a) + d(b));
+    VMulF64 [2, 2, 0] 2 exact false |a, b, _| float(d(a) * d(b));
     VMinF64 [2, 2, 0] 2 numbers false |a, b, _| extreme(a, b, false);
     VMaxF64 [2, 2, 0] 2 numbers false |a, b, _| extreme(a, b, true);
     VLdexpF64 [2, 1, 0] 2 numbers false |a, b, _| {
@@ -361,19 +431,19 @@ operations! {
     VCvtI32F64 [2, 0, 0] 1 measured false |a, _, _| (u64::from(d(a) as i32 as u32), false);
     VCvtU32F64 [2, 0, 0] 1 measured false |a, _, _| (u64::from(d(a) as u32), false);
     VFrexpExpI32F64 [2, 0, 0] 1 measured false |a, _, _| (u64::from(power(a) as u32), false);
-    VFrexpMantF64 [2, 0, 0] 2 numbers false |a, _, _| (fraction(a), false);
-    VFractF64 [2, 0, 0] 2 numbers false |a, _, _| {
+    VFrexpMantF64 [2, 0, 0] 2 exact false |a, _, _| (fraction(a), false);
+    VFractF64 [2, 0, 0] 2 exact false |a, _, _| {
         // What the difference rounds up to one is the largest number below it.
         let rest = d(a) - d(a).floor();
         float(if rest >= 1.0 { f64::from_bits(0x3fef_ffff_ffff_ffff) } else { rest })
     };
     VRsqF64 [2, 0, 0] 2 numbers false |a, _, _| (rsq(a), false);
     VRcpF64 [2, 0, 0] 2 numbers false |a, _, _| float(if exponent(a).wrapping_sub(2) < 2040 { 1.0 / d(a) } else { f64::NAN });
-    VSqrtF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).sqrt());
-    VTruncF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).trunc());
-    VCeilF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).ceil());
-    VFloorF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).floor());
-    VRndneF64 [2, 0, 0] 2 numbers false |a, _, _| float(d(a).round_ties_even());
+    VSqrtF64 [2, 0, 0] 2 exact false |a, _, _| float(d(a).sqrt());
+    VTruncF64 [2, 0, 0] 2 exact false |a, _, _| float(d(a).trunc());
+    VCeilF64 [2, 0, 0] 2 exact false |a, _, _| float(d(a).ceil());
+    VFloorF64 [2, 0, 0] 2 exact false |a, _, _| float(d(a).floor());
+    VRndneF64 [2, 0, 0] 2 exact false |a, _, _| float(d(a).round_ties_even());
     VCvtF64F32 [1, 0, 0] 2 numbers false |a, _, _| float(f64::from(f32::from_bits(a as u32)));
     VCvtF64I32 [1, 0, 0] 2 numbers false |a, _, _| float(f64::from(a as i32));
     VCvtF64U32 [1, 0, 0] 2 numbers false |a, _, _| float(f64::from(a as u32));
@@ -447,14 +517,13 @@ questions! {
     VCmpUF64 VCmpxUF64 true 2 |a, b| d(a).is_nan() || d(b).is_nan();
 }
 
-/// Finds a source; one constant at most.
+/// Finds a source of a kind, which has so many registers.
 fn place_source(
-    builder: &Builder,
+    builder: &mut Builder,
     step: &mut Step,
     index: usize,
     operand: Operand,
-    (words, float): (usize, bool),
-    constant: &mut bool,
+    (words, kind): (usize, Kind),
 ) -> Option<()> {
     let value = match operand {
         Operand::Vgpr(_) | Operand::Agpr(_) => {
@@ -467,30 +536,19 @@ fn place_source(
             return Some(());
         }
         // Of 32 bits it is a word; of 64 it is extended.
-        Operand::Int(value) if words == 1 => i64::from(i32::from(value) as u32),
-        Operand::Int(value) => value.into(),
-        Operand::Literal(value) if words == 1 => value.into(),
-        Operand::Literal(value) if float => (u64::from(value) << 32) as i64,
-        Operand::Float(code) if float || words == 1 => {
-            inline_float(code, if words == 1 { Kind::F32 } else { Kind::F64 }) as i64
-        }
+        Operand::Int(value) if words == 1 => u64::from(i32::from(value) as u32),
+        Operand::Int(value) => i64::from(value) as u64,
+        Operand::Literal(value) => match kind {
+            Kind::F64 => u64::from(value) << 32,
+            Kind::I64 => i64::from(value as i32) as u64,
+            _ => value.into(),
+        },
+        Operand::Float(code) => inline_float(code, kind),
         _ => return None,
     };
-    if *constant && value != step.imm {
-        return None;
-    }
-    *constant = true;
-    step.imm = value;
+    step.src[index] = builder.constants.word64(value);
     step.scalar[index] = CONSTANT;
     Some(())
-}
-
-/// Gives up if an active lane's VCC is set.
-unsafe fn no_vcc(step: &Step, cx: &mut Cx) -> Flow {
-    if cx.wave.vcc() & cx.exec() != 0 {
-        return step.slow(cx);
-    }
-    step.done(cx)
 }
 
 /// Makes steps of these operations.
@@ -499,20 +557,30 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     if inst.mods != (Mods { neg: inst.mods.neg, abs: inst.mods.abs, ..Mods::default() }) {
         return None;
     }
-    let mut constant = false;
     let integers = compare64::handler(inst.op, builder.avx2).map(|(run, exec)| (run, false, 2, exec));
     if let Some((run, float, second, exec)) = integers.or_else(|| question(inst.op, builder.avx2)) {
         if modifiers != 0 && !float {
             return None;
         }
         let mut step = place.step(run);
+        let kinds = kinds(inst.op)?.src;
         for (index, words) in [2, second].into_iter().enumerate() {
-            place_source(builder, &mut step, index, inst.src[index], (words, float && words == 2), &mut constant)?;
+            place_source(builder, &mut step, index, inst.src[index], (words, kinds[index]))?;
         }
         // Classes are no number.
         let modifiers = if second == 1 { modifiers & 0x11 } else { modifiers };
         step.scalar[2] = modifiers | if exec { TO_EXEC } else { 0 };
-        step.scalar[3] = builder.layout.mask(inst.dst)?;
+        step.scalar[3] = builder.layout.answer(inst.dst, exec)?;
+        steps.push(step);
+        return Some(());
+    }
+    if let Some(run) = shift64::handler(inst.op, builder.avx2).filter(|_| modifiers == 0) {
+        let mut step = place.step(run);
+        let kinds = kinds(inst.op)?.src;
+        for (index, words) in [1, 2].into_iter().enumerate() {
+            place_source(builder, &mut step, index, inst.src[index], (words, kinds[index]))?;
+        }
+        step.dst = builder.layout.row(inst.dst, 2)? * ROW;
         steps.push(step);
         return Some(());
     }
@@ -524,14 +592,12 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     if inst.op == Op::VLdexpF64 && modifiers & 0x22 != 0 {
         return None;
     }
-    if inst.op == Op::VDivFmasF64 {
-        steps.push(place.step(no_vcc));
-    }
     let mut step = place.step(run);
+    let kinds = kinds(inst.op)?;
     for (index, words) in sources.into_iter().enumerate().filter(|(_, words)| *words != 0) {
-        let number = float && !matches!((inst.op, index), (Op::VLdexpF64, 1));
-        let number = number && !matches!(inst.op, Op::VCvtF64I32 | Op::VCvtF64U32);
-        place_source(builder, &mut step, index, inst.src[index], (words, number), &mut constant)?;
+        // The operand that a VOP2 has for both is not written.
+        let operand = if kinds.tied && index == 2 { inst.dst } else { inst.src[index] };
+        place_source(builder, &mut step, index, operand, (words, kinds.src[index]))?;
     }
     step.scalar[3] = modifiers;
     step.dst = builder.layout.row(inst.dst, result)? * ROW;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Kernel objects: what a dispatch packet's `kernel_object` points at.
+//! Kernel objects: the targets of a dispatch packet's `kernel_object`.
 //!
 //! Code objects of version 3 and later have descriptors of 64 bytes, those of version 2 an
-//! `amd_kernel_code_t` of 256. What the packet processor needs of them lies at the same offsets in
-//! both, and it asks no more: sizes of LDS and scratch come from the packet. Only the words that a
-//! later version put where the older has other things need a distinction ([`Preload`]).
+//! `amd_kernel_code_t` of 256. The words that the packet processor needs lie at the same offsets in
+//! both. Sizes of LDS and scratch come from the packet. Only words that a later version reused need
+//! a distinction ([`Preload`]).
 
 use super::program::{LaunchError, Program};
 use vkfd_isa::Target;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A launch under way on any number of threads: which work-group runs next.
+//! A launch under way on any number of threads, and the choice of the next work-group.
 //!
-//! Groups start in the order of their numbers. One that does not end in its turn goes to the end of
-//! the resident ones, and as long as there is room, another is started before it comes round again:
-//! so groups that wait for ones not yet started get on, as far as a GPU of [`RESIDENT_WAVES`] would
-//! take them in at once. The mutex guards everything that changes; a thread holds it to take a
-//! group or to give it back, never while one runs.
+//! Groups start in the order of their numbers. A group that does not end in its turn goes to the
+//! end of the resident ones. As long as there is room, another group starts before its next turn.
+//! So groups that wait for groups not yet started make progress, as far as the GPU's [`Units`] have
+//! room for them. All launches under way share this room ([`Residency`]). The mutex guards
+//! everything that changes; a thread holds it to take a group or to give it back, never while one
+//! runs.
 //!
-//! While waves wait for memory, turns are short, so that all groups get to where the memory is.
+//! While waves wait for memory, turns are short, so that all groups reach the same memory.
 //!
-//! Limits: groups beyond what is resident start only when others end, as on hardware.
+//! Limits: groups beyond the resident ones start only when others end, as on hardware.
 
 use super::grid::Launch;
+use super::residency::{Part, Residency};
+use super::units::Units;
 use super::workgroup::{Workgroup, SHORT};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Waves that may have begun and not ended at a time: 64 compute units of 40 waves, as Vega 10 has.
-const RESIDENT_WAVES: u64 = 2560;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Instructions that a wave may execute before another one's turn.
 const BUDGET: u32 = 20_000;
@@ -44,6 +44,8 @@ struct State {
     parked: VecDeque<Box<Workgroup>>,
     /// Groups that threads have.
     running: u64,
+    /// What of the GPU the begun ones have taken.
+    part: Part,
     /// Scratch slots that nobody has.
     slots: Vec<u32>,
     /// The last group taken was a new one.
@@ -58,6 +60,8 @@ pub struct Dispatch {
     launch: Launch,
     groups: u64,
     resident: u64,
+    units: Units,
+    residency: Arc<Residency>,
     stopped: AtomicBool,
     /// Turns that are to be short.
     short: AtomicU32,
@@ -65,10 +69,14 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// Begins a launch that was checked.
-    pub fn new(launch: Launch) -> Dispatch {
+    /// Begins a launch that was checked, on a GPU with these units, of which `residency` has what
+    /// is taken.
+    pub fn new(launch: Launch, units: Units, residency: &Arc<Residency>) -> Dispatch {
         let waves = u64::from(launch.group_waves().max(1));
-        let mut resident = (RESIDENT_WAVES / waves).max(1);
+        let program = &launch.program;
+        let mut resident =
+            units.resident(program.target, program.lanes, launch.group_waves(), program.vgprs, launch.lds);
+        let part = Part::begin(residency, resident);
         let mut slots = Vec::new();
         if let Some(scratch) = launch.scratch {
             resident = resident.min(u64::from(scratch.waves) / waves).max(1);
@@ -78,9 +86,10 @@ impl Dispatch {
         }
         let groups = launch.groups();
         let (parked, next, running, waiting) = (VecDeque::new(), 0, 0, 0);
-        let state = State { next, parked, running, slots, started: false, waiting };
+        let state = State { next, parked, running, part, slots, started: false, waiting };
         let (stopped, short) = (AtomicBool::new(false), AtomicU32::new(0));
-        Dispatch { launch, groups, resident, stopped, short, state: Mutex::new(state) }
+        let (residency, state) = (residency.clone(), Mutex::new(state));
+        Dispatch { launch, groups, resident, units, residency, stopped, short, state }
     }
 
     /// The launch.
@@ -92,16 +101,21 @@ impl Dispatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there is a group to start and scratch for it. Whether the GPU has room is another
+    /// question.
+    fn may_start(&self, state: &State) -> bool {
+        state.next < self.groups && state.running + (state.parked.len() as u64) < self.resident
+    }
+
     /// Takes a group to run.
     pub fn take(&self) -> Next {
         let mut state = self.state();
         if self.is_stopped() {
             return if state.running == 0 { Next::Finished } else { Next::Wait };
         }
-        let begun = state.running + state.parked.len() as u64;
         // While groups wait, one that waits alternates with a new one.
         let resume = state.started && state.waiting > 0 && !state.parked.is_empty();
-        state.started = !resume && state.next < self.groups && begun < self.resident;
+        state.started = !resume && self.may_start(&state) && state.part.take(&self.residency);
         if state.started {
             let number = state.next;
             state.next += 1;
@@ -112,8 +126,8 @@ impl Dispatch {
             };
             let slots = state.slots.split_off(left);
             drop(state);
-            let unit = u32::try_from(number % 64).unwrap_or(0);
-            return Next::Run(Box::new(self.launch.workgroup(number, slots, unit)));
+            let unit = u32::try_from(number % u64::from(self.units.count.max(1))).unwrap_or(0);
+            return Next::Run(Box::new(self.launch.workgroup(number, slots, self.units.place(unit))));
         }
         match state.parked.pop_front() {
             Some(group) => {
@@ -148,7 +162,7 @@ impl Dispatch {
         state.parked.push_back(group);
         state.waiting = if waiting { state.waiting + 1 } else { 0 };
         let begun = state.running + state.parked.len() as u64;
-        let more = state.next < self.groups && begun < self.resident;
+        let more = self.may_start(&state) && state.part.has_room(&self.residency);
         !more && state.waiting >= begun
     }
 
@@ -157,6 +171,7 @@ impl Dispatch {
         let mut state = self.state();
         state.running -= 1;
         state.waiting = 0;
+        state.part.give(&self.residency);
         state.slots.extend(group.into_slots());
     }
 
@@ -183,7 +198,10 @@ impl Dispatch {
             return 0;
         }
         let begun = state.running + state.parked.len() as u64;
-        let room = self.resident.saturating_sub(begun).min(self.groups - state.next);
+        let room = match state.part.has_room(&self.residency) {
+            true => self.resident.saturating_sub(begun).min(self.groups - state.next),
+            false => 0,
+        };
         state.parked.len() + usize::try_from(room).unwrap_or(usize::MAX).min(2)
     }
 
@@ -191,6 +209,15 @@ impl Dispatch {
     pub fn is_finished(&self) -> bool {
         let state = self.state();
         state.running == 0 && (self.is_stopped() || state.parked.is_empty() && state.next >= self.groups)
+    }
+}
+
+impl Drop for Dispatch {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Registers and LDS first, then the room for them.
+        state.parked.clear();
+        state.part.end(&self.residency);
     }
 }
 
@@ -210,9 +237,14 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use vkfd_isa::Target;
 
+    /// Begins a launch on a Vega 10 that does nothing else.
+    fn begin(launch: Launch) -> Dispatch {
+        Dispatch::new(launch, Units::VEGA10, &Arc::default())
+    }
+
     /// Runs all groups of a launch on `threads` threads.
     fn run(launch: Launch, threads: usize, step: impl Fn(&mut Wave) -> Exit + Sync) {
-        let dispatch = Dispatch::new(launch);
+        let dispatch = begin(launch);
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
@@ -360,7 +392,7 @@ mod tests {
 
     #[test]
     fn waves_that_go_through_memory_that_does_not_fit_go_together() {
-        let dispatch = Dispatch::new(launch(Target::Gfx900, [256 * 8, 1, 1], [256, 1, 1]));
+        let dispatch = begin(launch(Target::Gfx900, [256 * 8, 1, 1], [256, 1, 1]));
         let mut pages = Pages(Rc::default());
         let mut swap = Swap(pages.clone(), 0);
         while let Next::Run(mut group) = dispatch.take() {
@@ -383,12 +415,56 @@ mod tests {
         assert!(started.into_inner() < 20);
     }
 
+    /// A launch of one-wave groups that wait for ever, with so many registers.
+    fn waiting(vgprs: u16, residency: &Arc<Residency>) -> (Dispatch, u64) {
+        let mut launch = grid(100_000);
+        launch.program.vgprs = vgprs;
+        launch.scratch = None;
+        let dispatch = Dispatch::new(launch, Units::VEGA10, residency);
+        let mut groups = 0;
+        for _ in 0..10_000 {
+            let Next::Run(group) = dispatch.take() else { panic!("there is always one to run") };
+            if group.waves()[0].rows[0].0[1] == 1 {
+                groups += 1;
+            }
+            let mut group = group;
+            let turn = group.run(
+                &mut Toy(|wave: &mut Wave, _: &mut _| {
+                    wave.rows[0].0[1] = 0;
+                    Exit::Sleep
+                }),
+                &mut Void::default(),
+                1,
+            );
+            assert_eq!(turn, Turn::More { waiting: true });
+            dispatch.park(group, true);
+        }
+        (dispatch, groups)
+    }
+
+    #[test]
+    fn waiting_waves_are_as_many_as_the_gpu_has_registers_for() {
+        let shared = Arc::default();
+        let (first, groups) = waiting(256, &shared);
+        assert_eq!(groups, 256);
+        // Others have a group each while it has all.
+        let others: Vec<_> = (0..3).map(|_| waiting(256, &shared)).collect();
+        assert_eq!(others.iter().map(|(_, groups)| *groups).collect::<Vec<_>>(), [1; 3]);
+        drop(first);
+        assert!(shared.taken() < 0.02, "{}", shared.taken());
+        // Each with a GPU of its own has as many.
+        let (_alone, groups) = waiting(256, &Arc::default());
+        assert_eq!(groups, 256);
+        drop(others);
+        assert!(shared.taken() == 0.0);
+    }
+
     #[test]
     fn a_grid_of_any_size_begins() {
         let mut huge = grid(1);
         huge.sizes = Sizes::new(3, [u32::MAX; 3], [1; 3]).unwrap();
         assert_eq!(huge.groups(), u64::MAX, "more than can be counted");
-        let dispatch = Dispatch::new(huge);
+        let dispatch = begin(huge);
         assert!(matches!(dispatch.take(), Next::Run(_)));
         dispatch.cancel();
         assert!(matches!(dispatch.take(), Next::Wait));

@@ -2,15 +2,15 @@
 //! A launch: a program, the sizes of its grid, its arguments and its scratch, and the state in
 //! which its waves begin.
 //!
-//! Work-items are numbered with the first dimension fastest, over the work-group's actual size:
-//! where the grid is no multiple of the work-group, the last one of a dimension has what remains.
-//! Source: AMDGPUUsage, "Initial Kernel Execution State".
+//! Work-items are numbered with the first dimension fastest, over the work-group's actual size. If
+//! the grid is no multiple of the work-group, the last group of a dimension has the rest. Source:
+//! AMDGPUUsage, "Initial Kernel Execution State".
 
 use super::program::{LaunchError, Program};
 use super::spare;
 use super::workgroup::Workgroup;
-use crate::group::{Apertures, Group};
-use crate::wave::{Row, Wave, LANES};
+use crate::group::{Apertures, Group, Place};
+use crate::wave::{Wave, LANES};
 use vkfd_isa::Operand;
 
 /// Most work-items of a work-group.
@@ -86,7 +86,6 @@ pub struct Scratch {
 pub struct Launch {
     /// The program.
     pub program: Program,
-    /// Sizes.
     pub sizes: Sizes,
     /// Index of the first work-group in each dimension.
     pub start: [u32; 3],
@@ -138,8 +137,9 @@ impl Launch {
         self.waves(self.sizes.group)
     }
 
-    /// Work-group number `number`, with scratch for its waves at `slots`, on compute unit `unit`.
-    pub fn workgroup(&self, number: u64, slots: Vec<u32>, unit: u32) -> Workgroup {
+    /// Work-group number `number`, with scratch for its waves at `slots`, on the compute unit at
+    /// `place`.
+    pub fn workgroup(&self, number: u64, slots: Vec<u32>, place: Place) -> Workgroup {
         let groups = self.sizes.groups().map(u64::from);
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         let (x, rest) = (number % groups[0], number / groups[0]);
@@ -147,7 +147,7 @@ impl Launch {
         let size = self.sizes.of(at);
         let id = [0, 1, 2].map(|axis: usize| self.start[axis].wrapping_add(at[axis]));
         let waves = self.waves(size);
-        let group = Group { lds: vec![0; usize::try_from(self.lds).unwrap_or(0)], apertures: self.apertures, unit };
+        let group = Group { lds: vec![0; usize::try_from(self.lds).unwrap_or(0)], apertures: self.apertures, place };
         let states = (0..waves).map(|index| {
             let slot = slots.get(usize::try_from(index).unwrap_or(usize::MAX)).copied().unwrap_or(0);
             self.wave(id, size, index, waves, slot)
@@ -205,7 +205,7 @@ impl Launch {
         let exec = if count == 64 { u64::MAX } else { (1u64 << count) - 1 };
         let kept = usize::from(self.program.item_ids);
         let packs = self.program.target.packs_work_item_ids();
-        // Row by row, without a branch per lane: an empty kernel's launch is little more than this.
+        // By rows, without a branch per lane: an empty kernel's launch is little more than this.
         let count = usize::try_from(count).unwrap_or(0);
         let [width, height, _] = size;
         if width >= items {
@@ -214,28 +214,32 @@ impl Launch {
                 row.0.iter_mut().take(count).zip(first..).for_each(|(slot, id)| *slot = id);
             }
         } else {
-            let mut ids = [first % width, first / width % height, first / width / height];
-            let mut given = [Row::ZERO; 3];
-            for lane in 0..count.min(LANES) {
-                for axis in 0..3 {
-                    given[axis].0[lane] = ids[axis];
-                }
-                ids[0] += 1;
-                if ids[0] == width {
-                    (ids[0], ids[1]) = (0, ids[1] + 1);
-                    if ids[1] == height {
-                        (ids[1], ids[2]) = (0, ids[2] + 1);
+            // Line by line of the work-group: along it one id goes up, the others stay.
+            let (mut x, mut y, mut z) = (first % width, first / width % height, first / width / height);
+            let mut lane = 0;
+            while lane < count.min(LANES) {
+                let run = usize::try_from(width - x).unwrap_or(LANES).min(count - lane);
+                let lanes = lane..lane + run;
+                let ids = [x, y, z];
+                if packs {
+                    let beside = (1..kept.min(3)).fold(0, |word, axis| word | ids[axis] << (10 * axis));
+                    if let Some(row) = wave.rows.first_mut().filter(|_| kept > 0) {
+                        row.0[lanes].iter_mut().zip(x..).for_each(|(slot, x)| *slot = beside | x);
+                    }
+                } else {
+                    for (axis, row) in wave.rows.iter_mut().enumerate().take(kept.min(3)) {
+                        if axis == 0 {
+                            row.0[lanes.clone()].iter_mut().zip(x..).for_each(|(slot, x)| *slot = x);
+                        } else {
+                            row.0[lanes.clone()].fill(ids[axis]);
+                        }
                     }
                 }
-            }
-            if packs {
-                if let Some(row) = wave.rows.first_mut() {
-                    for (axis, ids) in given.iter().enumerate().take(kept) {
-                        row.0.iter_mut().zip(ids.0).for_each(|(slot, id)| *slot |= id << (10 * axis));
-                    }
+                (x, y) = (0, y + 1);
+                if y == height {
+                    (y, z) = (0, z + 1);
                 }
-            } else {
-                wave.rows.iter_mut().zip(given).take(kept).for_each(|(row, ids)| *row = ids);
+                lane += run;
             }
         }
         wave.set_pair(Operand::EXEC, exec);
@@ -266,12 +270,12 @@ pub(super) mod tests {
     fn a_partial_group_has_what_remains() {
         let launch = launch(Target::Gfx900, [70, 3, 5], [32, 2, 2]);
         assert_eq!((launch.groups(), launch.group_waves()), (3 * 2 * 3, 2));
-        let corner = launch.workgroup(17, vec![3, 5], 0);
+        let corner = launch.workgroup(17, vec![3, 5], Place::default());
         let [wave] = corner.waves() else { panic!() };
         assert_eq!(wave.exec(), 0x3f, "six columns, a row, a layer");
         assert_eq!(wave.rows[0].0[..7], [0, 1, 2, 3, 4, 5, 0]);
         assert_eq!(wave.scalar[..8], [0xaaaa, 0xbbbb, 2, 1, 2, 1 << 31 | 1, 3 * 1024, 0]);
-        let first = launch.workgroup(0, vec![0, 1], 0);
+        let first = launch.workgroup(0, vec![0, 1], Place::default());
         let [_, second] = first.waves() else { panic!() };
         assert_eq!(second.scalar[5], 2);
         let lane = |row: usize| second.rows[row].0[33];
@@ -282,7 +286,7 @@ pub(super) mod tests {
     #[test]
     fn ids_are_packed_where_the_target_packs_them() {
         let launch = launch(Target::Gfx1100, [8, 8, 8], [4, 4, 4]);
-        let group = launch.workgroup(7, vec![2, 3], 0);
+        let group = launch.workgroup(7, vec![2, 3], Place::default());
         let [_, second] = group.waves() else { panic!() };
         assert_eq!((second.rows[0].0[31], second.rows[1].0[31]), (3 | 3 << 10 | 3 << 20, 0));
         assert_eq!(second.flat_scratch, 0x10_0000 + 3 * 1024);

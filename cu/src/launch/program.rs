@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What hardware is told of a program: where it begins, its registers, its modes.
+//! A program's description for the hardware: its address, its registers, its modes.
 //!
-//! Source: the registers COMPUTE_PGM_RSRC1 to 3, whose values stand in every kernel descriptor and
-//! which PM4 sets one by one. Fields without a meaning for a functional GPU (priority, WGP mode,
-//! memory ordering, prefetch) are ignored.
+//! Source: the registers COMPUTE_PGM_RSRC1 to 3. Every kernel descriptor has their values, and PM4
+//! sets them one by one. Fields without a meaning for a functional GPU (priority, WGP mode, memory
+//! ordering, prefetch) are ignored.
 
+use super::units::simd_words;
 use crate::wave::Mode;
 use vkfd_isa::Target;
 
@@ -130,15 +131,9 @@ impl Program {
 
     /// Whether a compute unit has registers for `waves` waves at once.
     pub(super) fn fits(&self, waves: u32) -> bool {
-        // Registers of a SIMD in units of this program's lanes, and the SIMDs that a work-group may
-        // use.
-        let (file, simds) = match self.target {
-            Target::Gfx900 => (256, 4),
-            Target::Gfx90a | Target::Gfx942 => (512, 4),
-            Target::Gfx1030 => (32_768 / u32::from(self.lanes), 4),
-            Target::Gfx1100 => (49_152 / u32::from(self.lanes), 4),
-        };
-        waves.div_ceil(simds) * u32::from(self.vgprs) <= file
+        // A work-group has the SIMDs of a unit of gfx9, or of two units of the others.
+        let file = simd_words(self.target) / u32::from(self.lanes.max(1));
+        waves.div_ceil(4) * u32::from(self.vgprs) <= file
     }
 }
 

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Registers of waves that have ended, which the thread keeps for the next ones: getting aligned
-//! memory and giving it back costs an empty launch more than the rest of its wave.
+//! Registers of ended waves, which the thread keeps for the next ones. Allocating and freeing
+//! aligned memory would cost an empty launch more than the rest of its wave.
+//!
+//! They are kept without a destructor, because to register one a thread waits for the C library's
+//! locks, and a GPU's thread may not. A thread that ends calls [`free_spare`].
 //!
 //! Limits: at most 2 MiB per thread, [`KEPT`] waves of 512 registers.
 
 use crate::wave::Row;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 
 /// Waves whose registers are kept: those of a work-group.
 const KEPT: usize = 16;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Vec<Row>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: ManuallyDrop<RefCell<Vec<Vec<Row>>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
 /// So many rows of zeros.
@@ -25,11 +29,15 @@ pub(super) fn rows(count: usize) -> Vec<Row> {
 
 /// Keeps rows that are not needed any more.
 pub(super) fn keep(rows: Vec<Row>) {
-    // Where the thread ends, they are freed.
     let _ = SPARE.try_with(|spare| {
         let mut spare = spare.borrow_mut();
         if spare.len() < KEPT {
             spare.push(rows);
         }
     });
+}
+
+/// Frees what the calling thread keeps for its next launches. For threads that end.
+pub fn free_spare() {
+    let _ = SPARE.try_with(|spare| spare.take());
 }

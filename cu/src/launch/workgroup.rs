@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A work-group under way: its waves, their barriers, and a turn on a thread.
 //!
-//! A wave runs until it ends, waits, or its budget is used up; then the next one runs. So the waves
-//! of a group that wait for each other get on, and a turn ends after each wave had its budget, so
-//! that groups that wait for each other do, too. Between two runs the gate is left.
+//! A wave runs until it ends, waits, or its budget is used up; then the next one runs. So waves of
+//! a group that wait for each other make progress. A turn ends after each wave had its budget, so
+//! groups that wait for each other make progress, too. Between two runs the thread leaves the gate.
 //!
-//! A wave that had to wait for memory gets past that access and no further in its turn, and the
-//! others not much further ([`SHORT`]). So waves that go through the same memory go together, and
-//! what was brought back serves them all before it goes again: with less memory than the kernel
-//! touches, each wave would else bring all of it back for itself.
+//! A wave that had to wait for memory completes that access and then stops for its turn. The others
+//! run not much further ([`SHORT`]). So waves that traverse the same memory stay together, and each
+//! restored page serves all of them before its eviction. Otherwise, with less memory than the
+//! kernel touches, each wave would fault all of it in for itself.
 //!
-//! After a barrier the waves go side by side for a while, a few instructions each in turn, more
-//! and more the longer the barrier is past. On hardware they do so all the time, and programs rely
-//! on it unawares: in rocSOLVER's inverse iteration and its Jacobi method all waves read LDS after
-//! a barrier, and the first writes there again, with no barrier between, but only after it has
-//! been to memory, or some hundred instructions later.
+//! After a barrier the waves run interleaved for a while, a few instructions each in turn, later
+//! more. Hardware does so all the time, and some programs depend on it. In rocSOLVER's inverse
+//! iteration and its Jacobi method all waves read LDS after a barrier. The first writes there again
+//! without another barrier, but only after a round trip to memory, or some hundred instructions
+//! later.
 
 use super::spare;
 use crate::exit::{Exit, Refusal, Stop};
@@ -26,6 +26,9 @@ use crate::world::World;
 pub trait Engine {
     /// Runs `wave` for about `budget` instructions, within the gate.
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit;
+
+    /// Decodes what the last run asked for ([`Exit::Decode`]), outside of the gate.
+    fn decode(&mut self) {}
 }
 
 /// What a wave did that ends its launch.
@@ -52,7 +55,6 @@ pub enum Turn {
     },
     /// The launch cannot go on.
     Stop {
-        /// Why.
         cause: Cause,
         /// Index of the wave in the group.
         wave: u16,
@@ -104,6 +106,24 @@ enum State {
     Ended,
 }
 
+/// A wave's last sleep: where it was, after how many instructions since the one before, and how
+/// many it has executed since.
+#[derive(Clone, Copy, Debug, Default)]
+struct Doze {
+    last: Option<(u64, u64)>,
+    since: u64,
+}
+
+impl Doze {
+    /// The wave sleeps again. Whether it only waits: it went through the same loop as the time
+    /// before, as far as its length tells. A wave that left its loop has done something that others
+    /// may wait for, as has one that wrote.
+    fn again(&mut self, pc: u64) -> bool {
+        let now = (pc, std::mem::take(&mut self.since));
+        self.last.replace(now).is_none_or(|last| last == now)
+    }
+}
+
 /// A work-group under way.
 #[derive(Debug)]
 pub struct Workgroup {
@@ -112,6 +132,7 @@ pub struct Workgroup {
     group: Group,
     waves: Vec<Wave>,
     states: Vec<State>,
+    dozes: Vec<Doze>,
     slots: Vec<u32>,
     /// A wave had to wait for memory in the last turn.
     missed: bool,
@@ -121,8 +142,8 @@ pub struct Workgroup {
 
 impl Workgroup {
     pub(super) fn new(id: [u32; 3], group: Group, waves: Vec<Wave>, slots: Vec<u32>) -> Workgroup {
-        let states = vec![State::Ready; waves.len()];
-        Workgroup { id, group, waves, states, slots, missed: false, side_by_side: SIDE_BY_SIDE }
+        let (states, dozes) = (vec![State::Ready; waves.len()], vec![Doze::default(); waves.len()]);
+        Workgroup { id, group, waves, states, dozes, slots, missed: false, side_by_side: SIDE_BY_SIDE }
     }
 
     /// Its waves.
@@ -144,43 +165,64 @@ impl Workgroup {
     /// theirs.
     pub fn run<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32) -> Turn {
         let mut gate = Gate(false);
-        let turn = self.turn(engine, world, budget, &mut gate);
+        // Waves that have used up their budget, or sleep, do not run again in this turn. Made and
+        // freed with the gate closed.
+        let mut budgets = vec![budget; self.waves.len()];
+        let turn = self.turn(engine, world, &mut budgets, &mut gate);
         gate.leave(world);
         turn
     }
 
-    fn turn<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32, gate: &mut Gate) -> Turn {
+    fn turn<E: Engine, W: World>(
+        &mut self,
+        engine: &mut E,
+        world: &mut W,
+        budgets: &mut [u32],
+        gate: &mut Gate,
+    ) -> Turn {
         let mut worked = false;
         self.missed = false;
-        // Waves that have used up their budget, or sleep, do not run again in this turn.
-        let mut budgets = vec![budget; self.waves.len()];
         for _ in 0..ROUNDS {
             let mut ran = false;
             // An engine runs whole blocks, so that the first ones are longer than that: to a branch
             // or a wait for memory.
             let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
             self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
-            for ((wave, state), budget) in self.waves.iter_mut().zip(&mut self.states).zip(&mut budgets) {
+            let all = self.waves.iter_mut().zip(&mut self.states).zip(&mut *budgets).zip(&mut self.dozes);
+            for (((wave, state), budget), doze) in all {
                 if *state != State::Ready || *budget == 0 {
                     continue;
                 }
                 ran = true;
                 let stop = |cause, wave: &Wave| Turn::Stop { cause, wave: wave.index, pc: wave.pc };
-                if gate.enter(world).is_err() {
-                    return stop(Cause::World, wave);
-                }
                 if self.missed {
                     *budget = SHORT.min(*budget);
                 }
                 let stretch = stretch.min(*budget);
-                let exit = engine.run(wave, &mut self.group, world, stretch);
-                worked |= exit != Exit::Sleep;
+                let before = world.executed();
+                let mut left = stretch;
+                let exit = loop {
+                    if gate.enter(world).is_err() {
+                        return stop(Cause::World, wave);
+                    }
+                    match engine.run(wave, &mut self.group, world, left) {
+                        Exit::Decode { done } => {
+                            gate.leave(world);
+                            engine.decode();
+                            left = left.saturating_sub(done).max(1);
+                        }
+                        exit => break exit,
+                    }
+                };
+                doze.since += world.executed().saturating_sub(before);
+                let written = world.has_written();
+                worked |= exit != Exit::Sleep || !doze.again(wave.pc) || written;
                 let goes_on = exit == Exit::Yield && stretch < *budget;
                 if !goes_on && !matches!(exit, Exit::Barrier | Exit::End) {
                     gate.leave(world);
                 }
                 match exit {
-                    Exit::Yield => *budget -= stretch,
+                    Exit::Yield | Exit::Decode { .. } => *budget -= stretch,
                     Exit::Sleep => *budget = 0,
                     Exit::Barrier => *state = State::Barrier,
                     Exit::End => *state = State::Ended,
@@ -227,6 +269,7 @@ pub(super) mod tests {
     use super::super::grid::tests::launch;
     use super::*;
     use crate::exit::Miss;
+    use crate::group::Place;
     use crate::world::{Access, Span};
     use vkfd_isa::Target;
 
@@ -243,13 +286,17 @@ pub(super) mod tests {
     #[derive(Default)]
     pub(crate) struct Void {
         open: bool,
+        entered: u32,
         settled: u32,
+        executed: u64,
+        written: bool,
         events: Vec<u32>,
     }
 
     impl World for Void {
         fn enter(&mut self) -> Result<(), Stop> {
             assert!(!std::mem::replace(&mut self.open, true));
+            self.entered += 1;
             Ok(())
         }
         fn leave(&mut self) {
@@ -274,6 +321,18 @@ pub(super) mod tests {
             assert!(!self.open);
             self.events.push(event);
         }
+        fn retired(&mut self, instructions: u64) {
+            self.executed += instructions;
+        }
+        fn executed(&self) -> u64 {
+            self.executed
+        }
+        fn wrote(&mut self) {
+            self.written = true;
+        }
+        fn has_written(&mut self) -> bool {
+            std::mem::take(&mut self.written)
+        }
         fn clock(&self) -> u64 {
             0
         }
@@ -285,9 +344,40 @@ pub(super) mod tests {
 
     /// Runs one group of four waves of 64.
     fn group(step: impl FnMut(&mut Wave, &mut Group) -> Exit) -> (Turn, Void) {
-        let mut group = launch(Target::Gfx900, [256, 1, 1], [256, 1, 1]).workgroup(0, vec![0, 1, 2, 3], 0);
+        let mut group =
+            launch(Target::Gfx900, [256, 1, 1], [256, 1, 1]).workgroup(0, vec![0, 1, 2, 3], Place::default());
         let mut world = Void::default();
         (group.run(&mut Toy(step), &mut world, 1), world)
+    }
+
+    /// Needs code decoded after 30 instructions, and notes its budgets.
+    #[derive(Default)]
+    struct Decoder {
+        decoded: bool,
+        budgets: Vec<u32>,
+    }
+
+    impl Engine for Decoder {
+        fn run<W: World>(&mut self, _: &mut Wave, _: &mut Group, _: &mut W, budget: u32) -> Exit {
+            self.budgets.push(budget);
+            if self.decoded {
+                Exit::End
+            } else {
+                Exit::Decode { done: 30 }
+            }
+        }
+
+        fn decode(&mut self) {
+            self.decoded = true;
+        }
+    }
+
+    #[test]
+    fn code_is_decoded_with_the_gate_closed_and_the_budget_goes_on() {
+        let mut group = launch(Target::Gfx900, [64, 1, 1], [64, 1, 1]).workgroup(0, vec![0], Place::default());
+        let (mut engine, mut world) = (Decoder::default(), Void::default());
+        assert_eq!(group.run(&mut engine, &mut world, 100), Turn::Done);
+        assert_eq!((engine.budgets, world.entered), (vec![100, 70], 2));
     }
 
     #[test]
@@ -320,6 +410,39 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_wave_that_left_its_loop_before_it_sleeps_does_not_wait() {
+        let mut group = launch(Target::Gfx900, [64, 1, 1], [64, 1, 1]).workgroup(0, vec![0], Place::default());
+        let mut world = Void::default();
+        // Instructions of each turn: a loop, something else, the loop again.
+        let waiting = [3, 3, 7, 3, 3].map(|instructions| {
+            world.executed += instructions;
+            let before = world.executed;
+            let turn = group.run(&mut Toy(|_: &mut Wave, _: &mut _| Exit::Sleep), &mut world, 1);
+            assert_eq!(world.executed, before);
+            turn == Turn::More { waiting: true }
+        });
+        assert_eq!(waiting, [true, true, true, true, true], "what others have executed does not count");
+        let mut counting = Counting([3, 3, 7, 3, 3].into_iter());
+        let waiting = [(); 5].map(|()| group.run(&mut counting, &mut world, 1) == Turn::More { waiting: true });
+        assert_eq!(waiting, [false, true, false, false, true]);
+        // The same loop, in which it stores something.
+        world.written = true;
+        let mut counting = Counting([3, 3].into_iter());
+        let waiting = [(); 2].map(|()| group.run(&mut counting, &mut world, 1) == Turn::More { waiting: true });
+        assert_eq!(waiting, [false, true]);
+    }
+
+    /// An engine of a wave that always sleeps, after so many instructions.
+    struct Counting<I>(I);
+
+    impl<I: Iterator<Item = u64>> Engine for Counting<I> {
+        fn run<W: World>(&mut self, _: &mut Wave, _: &mut Group, world: &mut W, _: u32) -> Exit {
+            world.retired(self.0.next().unwrap_or(0));
+            Exit::Sleep
+        }
+    }
+
+    #[test]
     fn after_a_barrier_waves_go_side_by_side() {
         let mut log = Vec::new();
         let mut step = |wave: &mut Wave, _: &mut Group| {
@@ -331,7 +454,7 @@ pub(super) mod tests {
                 _ => Exit::Yield,
             }
         };
-        let mut group = launch(Target::Gfx900, [128, 1, 1], [128, 1, 1]).workgroup(0, vec![0, 1], 0);
+        let mut group = launch(Target::Gfx900, [128, 1, 1], [128, 1, 1]).workgroup(0, vec![0, 1], Place::default());
         let mut world = Void::default();
         let turn = |group: &mut Workgroup, step: &mut _, world: &mut _| group.run(&mut Toy(step), world, 1000);
         assert_eq!(turn(&mut group, &mut step, &mut world), Turn::More { waiting: false });

@@ -8,7 +8,7 @@ use super::operand::{self, check_scalar};
 use super::vector::{finish, placed, Pending, Sources};
 use crate::exit::Exit;
 use crate::group::Group;
-use crate::wave::{Wave, LANES};
+use crate::wave::{Mode, Wave, LANES};
 use vkfd_isa::{Inst, Op};
 
 /// What a lane gives: its value, and its bit in the second destination.
@@ -66,6 +66,20 @@ fn div_scale(f: Format, [value, denominator, numerator]: [i128; 3]) -> Both {
         return (scaled(step), false);
     }
     (same, false)
+}
+
+/// A lane of `v_div_scale_f32`: its value and its bit.
+pub(crate) fn div_scale32(mode: Mode, sources: [u32; 3]) -> (u32, bool) {
+    let fpu = Fpu::new(F32, mode);
+    let (value, bit) = div_scale(F32, sources.map(|source| fpu.input(source.into()).into()));
+    (super::kind::low32(super::kind::low64(value.unsigned_abs())), bit)
+}
+
+/// The same of `v_div_scale_f64`.
+pub(crate) fn div_scale64(mode: Mode, sources: [u64; 3]) -> (u64, bool) {
+    let fpu = Fpu::new(F64, mode);
+    let (value, bit) = div_scale(F64, sources.map(|source| fpu.input(source).into()));
+    (super::kind::low64(value.unsigned_abs()), bit)
 }
 
 fn masked(op: Op) -> Option<Masked> {
@@ -183,7 +197,6 @@ fn run(masked: &Masked, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(
 mod tests {
     use super::super::semantics::{semantics, Env};
     use super::*;
-    use crate::wave::Mode;
     use vkfd_isa::Target;
 
     /// The division that compilers make of these operations.

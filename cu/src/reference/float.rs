@@ -7,9 +7,10 @@
 //! [`Fpu::round`] puts the result together. The host's floating-point unit, and with it its modes,
 //! is not involved.
 //!
-//! NaNs: the first source that is one is the result, quieted. What an invalid operation makes is
-//! the negative quiet NaN, as AMD's text of `v_div_fixup` has it; the sign of the others is not
-//! documented.
+//! NaNs: the first source that is one is the result, quieted if MODE.IEEE is set. Without it a
+//! signalling NaN passes before gfx12, but for conversions to narrower formats
+//! (docs/design/gpu.md). An invalid operation makes the negative quiet NaN, as AMD's text of
+//! `v_div_fixup` has it.
 
 use crate::wave::{Mode, Round};
 
@@ -22,7 +23,6 @@ pub(crate) struct Format {
 
 /// Half precision.
 pub(crate) const F16: Format = Format { exp: 5, man: 10 };
-/// bfloat16.
 pub(crate) const BF16: Format = Format { exp: 8, man: 7 };
 /// Single precision.
 pub(crate) const F32: Format = Format { exp: 8, man: 23 };
@@ -246,38 +246,44 @@ pub(crate) struct Fpu {
     pub(crate) denorm_out: bool,
     /// What overflows becomes the largest finite number (halves only).
     pub(crate) finite: bool,
+    /// Signalling NaNs become quiet.
+    pub(crate) quiets: bool,
 }
 
 impl Fpu {
     /// As MODE has it for the format.
     pub(crate) fn new(format: Format, mode: Mode) -> Fpu {
-        if format == F32 || format == BF16 {
-            Fpu {
-                format,
-                round: mode.round32(),
-                denorm_in: mode.denorm32_in(),
-                denorm_out: mode.denorm32_out(),
-                finite: false,
-            }
+        let (round, denorm_in, denorm_out) = if format == F32 || format == BF16 {
+            (mode.round32(), mode.denorm32_in(), mode.denorm32_out())
         } else {
-            Fpu {
-                format,
-                round: mode.round16_64(),
-                denorm_in: mode.denorm16_64_in(),
-                denorm_out: mode.denorm16_64_out(),
-                finite: format == F16 && mode.fp16_overflow(),
-            }
-        }
+            (mode.round16_64(), mode.denorm16_64_in(), mode.denorm16_64_out())
+        };
+        let finite = format == F16 && mode.fp16_overflow();
+        Fpu { format, round, denorm_in, denorm_out, finite, quiets: mode.ieee() }
     }
 
     /// To nearest with every denormal.
     pub(crate) const fn exact(format: Format) -> Fpu {
-        Fpu { format, round: Round::Nearest, denorm_in: true, denorm_out: true, finite: false }
+        Fpu { format, round: Round::Nearest, denorm_in: true, denorm_out: true, finite: false, quiets: true }
     }
 
     /// The same without denormals.
     pub(crate) const fn flushing(self) -> Fpu {
         Fpu { denorm_in: false, denorm_out: false, ..self }
+    }
+
+    /// The same with signalling NaNs as MODE has them.
+    pub(crate) fn nans_of(self, mode: Mode) -> Fpu {
+        Fpu { quiets: mode.ieee(), ..self }
+    }
+
+    /// A NaN as a result.
+    pub(crate) const fn quiet(self, bits: u64) -> u64 {
+        if self.quiets {
+            self.format.quiet(bits)
+        } else {
+            bits
+        }
     }
 
     /// The same with another rounding.
@@ -344,7 +350,7 @@ impl Fpu {
     }
 
     fn nan<const N: usize>(self, sources: [u64; N]) -> Option<u64> {
-        sources.into_iter().find(|&s| self.format.is_nan(s)).map(|s| self.format.quiet(s))
+        sources.into_iter().find(|&s| self.format.is_nan(s)).map(|s| self.quiet(s))
     }
 
     pub(crate) fn neg(self, a: u64) -> u64 {
@@ -497,7 +503,7 @@ impl Fpu {
         let f = self.format;
         let a = self.input(a);
         if f.is_nan(a) {
-            return f.quiet(a);
+            return self.quiet(a);
         }
         if f.is_infinite(a) {
             return a;
@@ -515,7 +521,7 @@ impl Fpu {
         let f = self.format;
         let a = self.input(a);
         if f.is_nan(a) {
-            return f.quiet(a);
+            return self.quiet(a);
         }
         if f.is_infinite(a) {
             return f.invalid();
@@ -536,7 +542,7 @@ impl Fpu {
         let f = self.format;
         let a = self.input(a);
         if f.is_nan(a) {
-            return f.quiet(a);
+            return self.quiet(a);
         }
         if f.is_infinite(a) {
             return a;
@@ -549,7 +555,7 @@ impl Fpu {
         let f = self.format;
         let a = self.input(a);
         if f.is_nan(a) {
-            return f.quiet(a);
+            return self.quiet(a);
         }
         if f.is_infinite(a) || f.is_zero(a) {
             return a;
@@ -646,7 +652,9 @@ impl Fpu {
         if g.is_nan(bits) {
             let payload = bits & ((1 << g.man) - 1);
             let payload = if f.man >= g.man { payload << (f.man - g.man) } else { payload >> (g.man - f.man) };
-            return f.quiet(f.signed(f.infinity() | payload, g.negative(bits)));
+            // Nothing may be left of a payload.
+            let nan = f.signed(f.infinity() | payload, g.negative(bits));
+            return if f.man < g.man { f.quiet(nan) } else { self.quiet(nan) };
         }
         if g.is_infinite(bits) {
             return f.signed(f.infinity(), g.negative(bits));

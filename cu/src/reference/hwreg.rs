@@ -58,7 +58,7 @@ impl Field {
 
 fn read(register: u32, wave: &Wave, group: &Group, cycles: u64) -> u32 {
     let low = |value: u64| u32::try_from(value & 0xffff_ffff).unwrap_or(0);
-    let index = u32::from(wave.index);
+    let (index, place) = (u32::from(wave.index), group.place);
     match register {
         MODE => wave.mode.0,
         STATUS => {
@@ -67,9 +67,16 @@ fn read(register: u32, wave: &Wave, group: &Group, cycles: u64) -> u32 {
             u32::from(wave.scc) | empty(wave.exec()) << 9 | empty(wave.vcc()) << 10 | 1 << 16
         }
         TRAPSTS => wave.trapsts,
-        // Wave, SIMD, compute unit; engines of 16 units each.
-        HW_ID => (index / 4) & 15 | (index & 3) << 4 | (group.unit & 15) << 8 | (group.unit >> 4 & 3) << 13,
-        HW_ID1 => (index / 4) & 31 | (index & 3) << 8 | (group.unit & 15) << 10 | (group.unit >> 4 & 7) << 18,
+        // Wave, SIMD, unit, array, engine; engines have three bits from gfx908 on.
+        HW_ID => {
+            let engine = if wave.target.is_cdna() { place.engine & 7 } else { place.engine & 3 };
+            (index / 4) & 15 | (index & 3) << 4 | (place.unit & 15) << 8 | (place.array & 1) << 12 | engine << 13
+        }
+        // Wave, SIMD, pair of units, array, engine.
+        HW_ID1 => {
+            let unit = ((place.unit / 2) & 15) << 10 | (place.array & 1) << 16 | (place.engine & 7) << 18;
+            (index / 4) & 31 | (index & 3) << 8 | unit
+        }
         GPR_ALLOC => {
             let rows = u32::try_from(wave.rows.len()).unwrap_or(0);
             ((rows.div_ceil(4).max(1) - 1) & 0x3f) << 8 | ((u32::from(wave.sgprs).div_ceil(16).max(1) - 1) & 15) << 24

@@ -16,6 +16,7 @@ use super::float::{Format, Fpu, Number, BF16, F16, F32, F64};
 use super::kind::{low32, sign_extend};
 use super::operand::{self, row, whole};
 use crate::exit::Exit;
+use crate::few::Few;
 use crate::group::Group;
 use crate::wave::{Row, Wave};
 use vkfd_isa::{Inst, Mods, Op, Operand, Target};
@@ -192,7 +193,7 @@ impl Shape {
 
 /// Rows that a source takes, or a constant in all of them.
 struct Source {
-    rows: Vec<Row>,
+    rows: Few<Row>,
 }
 
 impl Source {
@@ -254,7 +255,7 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
     // CDNA3's double precision has negations where the others permute.
     let negates = double && wave.target == Target::Gfx942;
     let mods = inst.mods;
-    let mut out = vec![Row::ZERO; result_words];
+    let mut out: Few<Row> = Few::filled(Row::ZERO, result_words);
     for at_lane in 0..64 {
         for at in 0..shape.results() {
             let (i, j, block) = shape.place(at_lane, at);
@@ -264,7 +265,7 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
             } else {
                 ((block & !(width - 1)) + usize::from(mods.abid)) & (shape.blocks - 1)
             };
-            let mut terms = Vec::with_capacity(shape.k);
+            let mut terms: Few<(u64, u64)> = Few::new();
             for k in 0..if shape.sparse { shape.k / 2 } else { shape.k } {
                 let (a_bits, k) = match &index {
                     None => {
@@ -279,7 +280,7 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
             }
             let c_bits = c.element(at_lane, at, if double { 64 } else { 32 });
             let negate = |n: u8| negates && mods.blgp >> n & 1 == 1;
-            for (a, b) in &mut terms {
+            for (a, b) in terms.iter_mut() {
                 *a ^= if negate(0) { F64.sign_bit() } else { 0 };
                 *b ^= if negate(1) { F64.sign_bit() } else { 0 };
             }
@@ -294,7 +295,7 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
             }
         }
     }
-    for (n, row) in out.into_iter().enumerate() {
+    for (n, &row) in out.iter().enumerate() {
         if let Some(slot) = wave.rows.get_mut(dst + n) {
             *slot = row;
         }
@@ -313,7 +314,6 @@ fn sparse_element(shape: &Shape, a: &Source, index: &Source, mods: Mods, i: usiz
 pub(crate) struct Sum {
     a: Element,
     b: Element,
-    /// CDNA3.
     fused: bool,
     group: usize,
 }
@@ -367,12 +367,12 @@ impl Sum {
 
     /// CDNA3: the products of a group and the sum so far, aligned to the largest exponent.
     fn aligned(&self, group: &[(u64, u64)], c: u64) -> u64 {
-        let terms: Vec<(Term, Term)> =
+        let terms: Few<(Term, Term)> =
             group.iter().map(|&(a, b)| (Term::new(self.a, a), Term::new(self.b, b))).collect();
         if let Some(special) = special(&terms, c) {
             return special;
         }
-        let products: Vec<Fixed> = terms.iter().map(|&(a, b)| Fixed::product(a, b)).collect();
+        let products: Few<Fixed> = terms.iter().map(|&(a, b)| Fixed::product(a, b)).collect();
         let (sum, exp) = if self.group == 16 {
             // 8-bit elements: even and odd ones apart, then both together.
             let part = |odd: usize| align(products.iter().skip(odd).step_by(2));
@@ -447,6 +447,7 @@ impl Term {
 }
 
 /// A product as significand, bits behind its point, and exponent; zero has the least exponent.
+#[derive(Clone, Copy)]
 struct Fixed {
     negative: bool,
     sig: u128,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The reference engine: what an instruction means, one lane at a time.
 //!
-//! Written from AMD's manuals and in their order, never optimised: who wants to know what an
-//! instruction does reads it here, and the other engine is compared with it. Floating point is
-//! exact integer arithmetic (`float`), so that neither the host's vector width nor its
-//! floating-point modes have a part in results.
+//! Written from AMD's manuals and in their order, never optimised: this is the definition of an
+//! instruction, and the other engine is compared with it. Floating point is exact integer
+//! arithmetic (`float`), so that neither the host's vector width nor its floating-point modes have
+//! a part in results.
 //!
 //! | module | |
 //! |---|---|
@@ -55,11 +55,12 @@ use crate::world::{Access, World};
 use flow::Next;
 use vkfd_isa::{decode_as_hardware, Format, Inst, Op, MAX_WORDS};
 
+pub(crate) use carry::{div_scale32, div_scale64};
 pub(crate) use kind::Kind;
 pub(crate) use matrix::{shape as matrix_shape, Element, Shape as MatrixShape};
 pub(crate) use transcendental::{cosine, sine};
 
-/// Kinds of a vector operation's operands, for who prepares them elsewhere.
+/// Kinds of a vector operation's operands, for callers that prepare them elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kinds {
     pub(crate) dst: Kind,
@@ -99,6 +100,16 @@ impl Function {
         meaning.src.iter().take(meaning.sources()).all(|kind| kind.words() == 1).then_some(Function(meaning))
     }
 
+    /// That of `op`, whatever its sources.
+    pub(crate) fn wide(op: Op) -> Option<Function> {
+        semantics::semantics(op).map(Function)
+    }
+
+    /// As [`Function::lane`], of sources of 64 bits or less.
+    pub(crate) fn lane64(&self, wave: &Wave, lane: usize, vcc: u64, words: [u64; 3]) -> u64 {
+        self.0.lane(&vector::env(wave, lane, vcc), words, false)
+    }
+
     pub(crate) fn sources(&self) -> usize {
         self.0.sources()
     }
@@ -116,11 +127,14 @@ impl Function {
         }
         self.0.lane(&vector::env(wave, lane, vcc), values, clamp)
     }
+}
 
-    /// Whether a result is NaN.
-    pub(crate) fn is_nan(&self, result: u64) -> bool {
-        self.0.dst.format().is_some_and(|format| format.is_nan(result))
-    }
+/// A function of singles, as MODE usually is.
+#[cfg(test)]
+pub(crate) fn single(op: Op, words: [u32; 3]) -> u32 {
+    let env =
+        semantics::Env { mode: crate::wave::Mode::DEFAULT, target: vkfd_isa::Target::Gfx900, lane: 0, vcc: false };
+    semantics::semantics(op).map_or(0, |meaning| kind::low32(meaning.lane(&env, words.map(u64::from), false)))
 }
 
 /// A function of one half, as MODE usually is.

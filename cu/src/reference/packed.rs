@@ -190,6 +190,9 @@ fn mixed(inst: &Inst, mix: Mix, fused: bool, wave: &mut Wave, group: &Group) -> 
     let mut results = [0; LANES];
     for (lane, to) in results.iter_mut().enumerate() {
         let env = env(wave, lane, 0);
+        // The unfused ones know no denormal halves, whatever MODE says: Mesa's issue 6178 and
+        // LLVM's pull request 224911.
+        let f16 = if fused { env.f16() } else { env.f16().flushing() };
         let mut n = 0;
         let [a, b, c] = lane_of(&all, lane).map(|value| {
             let (format, bits) = if is_half(n) {
@@ -200,7 +203,7 @@ fn mixed(inst: &Inst, mix: Mix, fused: bool, wave: &mut Wave, group: &Group) -> 
             // The field that negates high halves elsewhere is the absolute value here.
             let bits = if (mods.abs | mods.neg_hi) >> n & 1 == 1 { format.magnitude(bits) } else { bits };
             let bits = if mods.neg >> n & 1 == 1 { bits ^ format.sign_bit() } else { bits };
-            let wide = if is_half(n) { env.f32().convert(env.f16(), bits) } else { bits };
+            let wide = if is_half(n) { env.f32().convert(f16, bits) } else { bits };
             n += 1;
             wide
         });
@@ -210,7 +213,7 @@ fn mixed(inst: &Inst, mix: Mix, fused: bool, wave: &mut Wave, group: &Group) -> 
         *to = if mix == Mix::Word {
             finish(single, Kind::F32, &clamp, wave.mode)
         } else {
-            let half = finish(env.f16().convert(env.f32(), single), Kind::F16, &clamp, wave.mode);
+            let half = finish(f16.convert(env.f32(), single), Kind::F16, &clamp, wave.mode);
             if mix == Mix::Low {
                 old & 0xffff_0000 | half
             } else {

@@ -28,7 +28,7 @@ pub(crate) fn exp2(fpu: Fpu, a: u64) -> u64 {
     let f = fpu.format;
     let a = fpu.input(a);
     if f.is_nan(a) {
-        return f.quiet(a);
+        return fpu.quiet(a);
     }
     from_double(fpu, libm::exp2(to_double(fpu, a)))
 }
@@ -38,7 +38,7 @@ pub(crate) fn log2(fpu: Fpu, a: u64) -> u64 {
     let f = fpu.format;
     let a = fpu.input(a);
     if f.is_nan(a) {
-        f.quiet(a)
+        fpu.quiet(a)
     } else if f.is_zero(a) {
         f.signed(f.infinity(), true)
     } else if f.negative(a) {
@@ -93,7 +93,7 @@ pub(crate) fn sin(fpu: Fpu, target: Target, a: u64) -> u64 {
     let f = fpu.format;
     let a = fpu.input(a);
     if f.is_nan(a) {
-        return f.quiet(a);
+        return fpu.quiet(a);
     }
     if f.is_infinite(a) {
         return f.invalid();
@@ -113,7 +113,7 @@ pub(crate) fn cos(fpu: Fpu, target: Target, a: u64) -> u64 {
     let f = fpu.format;
     let a = fpu.input(a);
     if f.is_nan(a) {
-        return f.quiet(a);
+        return fpu.quiet(a);
     }
     if f.is_infinite(a) {
         return f.invalid();

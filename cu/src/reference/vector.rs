@@ -46,7 +46,7 @@ fn indexed(inst: &Inst, wave: &Wave) -> Option<Inst> {
     }
     let m0 = wave.scalar.get(usize::from(Operand::M0)).copied().unwrap_or(0);
     let by = u16::try_from(m0 & 0xff).unwrap_or(0);
-    let mut inst = inst.clone();
+    let mut inst = *inst;
     for (n, src) in inst.src.iter_mut().enumerate() {
         if m0 >> (12 + n) & 1 == 1 {
             *src = moved(*src, by);
@@ -89,7 +89,7 @@ pub(crate) fn execute(inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
 fn dual(inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(), Exit> {
     let half = |inst: &Inst| compute(inst, meaning_in_pair(inst.op), wave, group);
     let first = half(inst)?;
-    let second = inst.pair.as_deref().map(half).transpose()?;
+    let second = inst.second().as_ref().map(half).transpose()?;
     first.write(wave);
     if let Some(second) = second {
         second.write(wave);

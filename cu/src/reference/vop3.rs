@@ -131,10 +131,10 @@ fn div_fixup(fpu: Fpu, a: u64, b: u64, c: u64) -> u64 {
     let (a, b, c) = (fpu.input(a), fpu.input(b), fpu.input(c));
     let negative = f.negative(b) != f.negative(c);
     if f.is_nan(c) {
-        return f.quiet(c);
+        return fpu.quiet(c);
     }
     if f.is_nan(b) {
-        return f.quiet(b);
+        return fpu.quiet(b);
     }
     if f.is_zero(b) && f.is_zero(c) || f.is_infinite(b) && f.is_infinite(c) {
         return f.invalid();

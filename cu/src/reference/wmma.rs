@@ -12,6 +12,7 @@ use super::float::{Format, Fpu, BF16, F16, F32};
 use super::kind::{low32, sign_extend, Kind};
 use super::operand::{self, row, whole};
 use crate::exit::Exit;
+use crate::few::Few;
 use crate::group::Group;
 use crate::wave::{Row, Wave};
 use vkfd_isa::{Inst, Op, Operand};
@@ -46,13 +47,13 @@ pub(crate) fn execute(inst: &Inst, wave: &mut Wave, group: &Group) -> Option<Res
     shape(inst.op).map(|(factor, sum)| run(factor, sum, inst, wave, group))
 }
 
-fn read(wave: &Wave, group: &Group, src: Operand, words: usize) -> Result<Vec<Row>, Exit> {
+fn read(wave: &Wave, group: &Group, src: Operand, words: usize) -> Result<Few<Row>, Exit> {
     if matches!(src, Operand::Vgpr(_)) {
         let first = row(wave, src, u16::try_from(words).unwrap_or(u16::MAX))?;
         return Ok((first..first + words).map(|at| whole(wave, at)).collect());
     }
     let value = low32(operand::uniform(wave, group, src, Kind::F32)?);
-    Ok(vec![Row([value; 64]); words])
+    Ok(Few::filled(Row([value; 64]), words))
 }
 
 fn word(rows: &[Row], n: usize, lane: usize) -> u64 {
@@ -81,7 +82,7 @@ fn run(factor: Element, sum: Element, inst: &Inst, wave: &mut Wave, group: &Grou
     let mods = inst.mods;
     // 16-bit results are in the half that the instruction names; the other half stays.
     let high = mods.op_sel & 4 != 0;
-    let mut out: Vec<Row> = (dst..dst + results).map(|at| whole(wave, at)).collect();
+    let mut out: Few<Row> = (dst..dst + results).map(|at| whole(wave, at)).collect();
     for lane in 0..lanes {
         for (n, to) in out.iter_mut().enumerate() {
             let (i, j) = (n * lanes / 16 + lane / 16, lane % 16);
@@ -132,7 +133,7 @@ fn run(factor: Element, sum: Element, inst: &Inst, wave: &mut Wave, group: &Grou
             }
         }
     }
-    for (n, row) in out.into_iter().enumerate() {
+    for (n, &row) in out.iter().enumerate() {
         if let Some(slot) = wave.rows.get_mut(dst + n) {
             *slot = row;
         }

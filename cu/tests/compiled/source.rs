@@ -8,8 +8,8 @@
 //! Four faults of LLVM 19's AMDGPU back end are kept out by `HIDE`, whose value the compiler knows
 //! nothing of, and by `COPY`, whose value has a register of its own:
 //!
-//! - `0 - x` becomes a modifier of whoever uses it, as if it were `-x`, and +0 - +0 is -0
-//!   (`SelectVOP3Mods`);
+//! - `0 - x` becomes a modifier of the instruction that uses it, as if it were `-x`, and +0 - +0 is
+//!   -0 (`SelectVOP3Mods`);
 //! - unsigned division takes a numerator with many sign bits, such as `0xffffffff`, for a small
 //!   one, and divides by floating point (`getDivNumBits`);
 //! - a product that is made a `_Float16` becomes `v_fma_mixlo_f16` with +0 as its addend, which

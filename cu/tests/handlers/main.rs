@@ -12,6 +12,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod emitted;
+mod special;
 mod start;
 mod words;
 

@@ -5,7 +5,7 @@
 use super::APERTURES;
 use object::{Object, ObjectSegment, ObjectSymbol};
 use vkfd_cu::launch::{Descriptor, Engine, Launch, Scratch, Sizes, Turn, DESCRIPTOR_BYTES};
-use vkfd_cu::Flat;
+use vkfd_cu::{Flat, Place};
 use vkfd_isa::Target;
 
 const BASE: u64 = 0x10_0000_0000;
@@ -66,7 +66,7 @@ impl Loaded {
             apertures: APERTURES,
         };
         for number in 0..launch.groups() {
-            let mut group = launch.workgroup(number, vec![0, 1, 2, 3], 0);
+            let mut group = launch.workgroup(number, vec![0, 1, 2, 3], Place::default());
             loop {
                 match group.run(engine, &mut self.world, 1 << 20) {
                     Turn::Done => break,

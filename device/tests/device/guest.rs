@@ -45,7 +45,7 @@ pub struct TestBar {
     memory: OwnedFd,
     base: NonNull<u8>,
     bytes: u64,
-    /// What of the RAM follows the BAR: address and size.
+    /// The part of the RAM behind the BAR: address and size.
     beyond: Option<(PhysAddr, u64)>,
     /// The kernel has been told to keep nothing of the RAM for devices.
     pub all_is_ram: bool,
@@ -187,9 +187,10 @@ impl Interrupts for Sink {
     fn signal_event(&self, _: u32, vmid: Vmid, event_id: u32) {
         self.report(Report::Event(vmid, event_id));
     }
-    fn queue_error(&self, _: u32, _: Vmid, queue: HwQueue, message: &str) {
+    fn queue_stops(&self, _: u32, _: Vmid, queue: HwQueue, message: &str) {
         self.report(Report::Error(queue, message.into()));
     }
+    fn queue_error(&self, _: u32, _: Vmid, _: HwQueue) {}
 }
 
 /// For machines that are busy with other tests.

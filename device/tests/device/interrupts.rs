@@ -19,7 +19,7 @@ fn an_event_arrives_and_a_queue_error_says_why() {
         let mut queue = space.queue(QueueKind::Sdma, 0);
         queue.submit(&[TRAP, 42]);
         assert_eq!(machine.report(), Report::Event(Vmid(7), 42));
-        // No event of the driver's has such a number.
+        // No event of the driver has such a number.
         queue.submit(&[TRAP, 4096]);
         queue.submit(&[TRAP, 4095]);
         assert_eq!(machine.report(), Report::Event(Vmid(7), 4095));

@@ -75,7 +75,7 @@ impl Drop for Client {
     }
 }
 
-/// A queue of a client's.
+/// A queue of a client.
 struct ClientQueue {
     id: u32,
     ring: Arc<dyn DmaMemory>,

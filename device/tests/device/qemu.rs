@@ -162,7 +162,7 @@ fn qemus_ivshmem_carries_all_of_it() {
     let message = [ram.pages(1), ram.pages(1)].into_iter().min().unwrap();
     qemu.bus.bring_up(message, 0xcafe_0001);
 
-    // Both sides of the hole are where QEMU has them.
+    // Both sides of the hole are at QEMU's addresses.
     for _ in 0..2 {
         let at = ram.pages(1);
         ram.store(at, at.0 ^ 0x1111_2222_3333_4444);
@@ -185,7 +185,7 @@ fn qemus_ivshmem_carries_all_of_it() {
     let word = remote.bar().read(remote.bar_offset(vram));
     assert_eq!(word.to_le_bytes(), data[..8]);
 
-    // Interrupts come as messages of the PCI device's.
+    // Interrupts come as the PCI device's messages.
     let (sink, reports) = Sink::new();
     let interrupted = || {
         until("an interrupt", || ram.load(message) & 0xffff_ffff == 0xcafe_0001);

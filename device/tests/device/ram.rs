@@ -82,7 +82,7 @@ impl Ram {
     }
 }
 
-/// Memory of the driver's in the guest's RAM.
+/// Memory of the driver in the guest's RAM.
 pub struct Dma {
     ram: Arc<Ram>,
     pages: Vec<PhysAddr>,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The server's side of things: who may connect, what a guest leaves behind, several GPUs, parts
-//! run by hand.
+//! The server's side: permission to connect, a guest's leftovers, several GPUs, parts run by hand.
 
 use crate::guest::{limits, until, TestBar};
 use crate::machine::{model, Machine, Place, Program};
@@ -133,7 +132,7 @@ fn server_here(options: impl FnOnce() -> Options + Send + 'static, log: &Path) {
 }
 
 /// Has `command`'s process connect to `socket` before it is what it is to be, say so by a byte into
-/// `connected`, and then wait for one from `go`. Whoever spawns it waits as long.
+/// `connected`, and then wait for one from `go`. A thread that spawns it waits as long.
 fn connect_first(command: &mut Command, socket: PathBuf, connected: OwnedFd, go: OwnedFd) {
     // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and
     // takes no lock.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Address kinds. Each is its own type; arithmetic is checked and stays within the kind.
 //!
-//! The driver knows five: CPU virtual ([`CpuVa`]), GPU virtual ([`GpuVa`]), system physical
-//! ([`PhysAddr`], what a page-table entry with the SYSTEM bit holds), fabric ([`FabricAddr`], VRAM
-//! as every GPU of the hive addresses it) and an offset into one GPU's VRAM ([`VramOffset`]).
+//! The driver knows five. They are CPU virtual ([`CpuVa`]), GPU virtual ([`GpuVa`]), system
+//! physical ([`PhysAddr`], in a page-table entry with the SYSTEM bit), fabric ([`FabricAddr`], VRAM
+//! for every GPU of the hive) and an offset into one GPU's VRAM ([`VramOffset`]).
 #![expect(clippy::arithmetic_side_effects, reason = "a span does not wrap, which its constructors check")]
 
 use core::fmt;

@@ -49,7 +49,6 @@ errnos! {
     EACCES = 13;
     /// Bad address.
     EFAULT = 14;
-    /// Busy.
     EBUSY = 16;
     /// Exists already.
     EEXIST = 17;
@@ -57,6 +56,8 @@ errnos! {
     ENODEV = 19;
     /// Invalid argument.
     EINVAL = 22;
+    /// No more files: as many buffers have some as the host allows.
+    EMFILE = 24;
     /// No space: hardware resources are used up.
     ENOSPC = 28;
     /// Unknown command.
@@ -113,7 +114,6 @@ pub struct RangeAt {
 pub struct Error {
     /// What the ioctl returns.
     pub errno: Errno,
-    /// Why.
     pub reason: Reason,
     /// Which range, where one is at fault.
     pub at: Option<RangeAt>,

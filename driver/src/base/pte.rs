@@ -47,7 +47,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The address bits and, for system memory, what marks them as such.
+    /// The address bits and, for system memory, the bit that marks it.
     pub const fn bits(self) -> u64 {
         match self {
             Self::System(at) => (at.0 & ADDRESS) | SYSTEM | SNOOPED,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Buffer objects: what a handle stands for, and how it is mapped to GPUs and unmapped.
+//! Buffer objects: the memory behind a handle, its mapping to GPUs and its unmapping.
 //!
 //! The *reservation* (a lock of rank `Bo`) serialises mapping, unmapping, restore and freeing of
 //! one object; pages are faulted in under it. It guards [`Inner`]. A userptr object's mappings are
@@ -34,7 +34,7 @@ const MAP_STEP: u64 = 8192;
 pub enum Backing {
     /// VRAM of its GPU.
     Vram(Arc<VramMemory>),
-    /// System memory of the driver's: GTT, doorbells, registers.
+    /// System memory of the driver: GTT, doorbells, registers.
     Dma(Arc<dyn DmaMemory>),
     /// The caller's memory.
     Userptr(Arc<Userptr>),
@@ -508,7 +508,7 @@ impl Bo {
         {
             let mut state = object.lock();
             state.no_longer_lacking();
-            // With XNACK on the device asks for what it wants.
+            // With XNACK on the device faults for the pages that it needs.
             if object.process().xnack() {
                 return Ok(());
             }

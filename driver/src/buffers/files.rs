@@ -22,7 +22,7 @@ pub trait Files: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Lets go of buffers whose files have been closed, where the host is not told of that.
+    /// Lets go of buffers whose files have been closed, where the host is not notified of that.
     fn forget_closed(&self) {}
 
     /// What a descriptor of the caller's stands for. EBADF for no file, EINVAL for one that is no

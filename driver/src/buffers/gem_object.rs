@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! DRM's memory objects (GEM): what they are made of, and what a client has noted about them.
+//! DRM's memory objects (GEM): their memory, and a client's notes about them.
 //!
-//! An object is memory of the driver's, VRAM of the file's GPU or system memory, the same as behind
+//! An object is memory of the driver, VRAM of the file's GPU or system memory, the same as behind
 //! KFD's buffer objects: both become the other through a file (dma-buf). The memory goes with the
 //! last that has it.
 
@@ -30,7 +30,6 @@ const FLAGS: u64 =
 /// What an object is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
-    /// Bytes.
     pub bytes: u64,
     /// Of addresses; the object begins at a page.
     pub alignment: u64,
@@ -54,8 +53,8 @@ fn system(limit: &Arc<Limit>, device: &Device, bytes: u64) -> Result<Backing> {
     Ok(Backing::Dma(ChargedDma::charged(device.gpu().alloc_dma(bytes)?, charge)?))
 }
 
-/// Memory for an object. EINVAL for what no object can be. As amdgpu, an object for VRAM alone is
-/// in system memory when VRAM is full.
+/// Memory for an object. EINVAL for a description that no object can have. As amdgpu, an object for
+/// VRAM alone is in system memory when VRAM is full.
 pub(crate) fn allocate(limit: &Arc<Limit>, device: &Arc<Device>, wanted: Wanted) -> Result<(Backing, Wanted)> {
     let bytes = wanted.bytes.checked_next_multiple_of(PAGE).filter(|bytes| *bytes != 0).ok_or(Errno::EINVAL)?;
     let known = wanted.domains & !(DOMAIN_CPU | DOMAIN_GTT | DOMAIN_VRAM) == 0 && wanted.domains != 0;

@@ -58,7 +58,8 @@ impl Process {
     }
 
     /// Makes an object of a file's memory, at a GPU address, as one of the named GPU's. Its handle.
-    /// At address 0 it has none, as KFD has it: ROCR imports what it maps through DRM that way.
+    /// At address 0 it has none, as in KFD: ROCR imports memory that way before it maps it through
+    /// DRM.
     pub(crate) fn import_dmabuf(self: &Arc<Self>, args: &mut abi::ImportDmabufArgs) -> Result {
         let device = self.kfd().device(args.gpu_id)?.clone();
         self.vm(device.index())?;

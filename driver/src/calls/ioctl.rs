@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ioctl entry: which call a command word is, its argument in, its result out.
 //!
-//! As in KFD a command is known by its number, and an argument that is shorter than this driver's
-//! is filled up with zeroes, a longer one cut: old and new clients both work. The one exception is
-//! number 0x28, which is the batch allocation in one form and upstream's profiler in another: there
-//! the whole word counts. The result is copied back also when a call fails, because MAP's and
-//! UNMAP's say how far they came.
+//! As in KFD a command is known by its number. A shorter argument than this driver's is filled up
+//! with zeroes, a longer one cut: old and new clients both work. The one exception is number 0x28,
+//! which is the batch allocation in one form and upstream's profiler in another: there the whole
+//! word counts. The result is copied back also when a call fails, because MAP's and UNMAP's say how
+//! far they came.
 
 use crate::addr::{CpuVa, PAGE};
 use crate::bo::Backing;
@@ -85,6 +85,8 @@ impl Process {
                 }
                 self.set_xnack(a.xnack_enabled != 0)
             }),
+            // As a KFD that was built without SVM answers.
+            Some(c::SVM) if !self.mm().has_svm() => Err(Errno::EPERM.into()),
             Some(c::SVM) => call.svm(),
             Some(c::CREATE_QUEUE) => call.with(|a: &mut queue::CreateQueueArgs| self.create_queue(a)),
             Some(c::DESTROY_QUEUE) => call.with(|a: &mut queue::DestroyQueueArgs| self.destroy_queue(a.queue_id)),
@@ -97,12 +99,19 @@ impl Process {
             Some(c::GET_CLOCK_COUNTERS) => call.with(|a| self.clock_counters(a)),
             Some(c::GET_PROCESS_APERTURES) => call.with(|a| self.apertures(a)),
             Some(c::GET_PROCESS_APERTURES_NEW) => call.with(|a| self.apertures_new(a)),
+            // Checked only: the software GPU has no caches.
             Some(c::SET_MEMORY_POLICY) => call.with(|a| self.set_memory_policy(a)),
+            // Checked only: kernels find scratch by their descriptors.
             Some(c::SET_SCRATCH_BACKING_VA) => call.with(|a| self.set_scratch_backing(a)),
+            // Checked only: a trap ends the queue, no handler runs.
             Some(c::SET_TRAP_HANDLER) => call.with(|a| self.set_trap_handler(a)),
+            // Checked only: memory is not tiled, all words are 0.
             Some(c::GET_TILE_CONFIG) => call.with(|a| self.tile_config(a)),
+            // Checked only: no debugger is there to be announced to.
             Some(c::RUNTIME_ENABLE) => call.with(|a| self.runtime_enable(a)),
+            // Checked only: work-groups run on any thread.
             Some(c::SET_CU_MASK) => call.with(|a| self.set_cu_mask(a)),
+            // Checked only: no waves are saved: EINVAL for any queue.
             Some(c::GET_QUEUE_WAVE_STATE) => call.with(|a: &mut queue::GetQueueWaveStateArgs| self.wave_state(a)),
             Some(c::ALLOC_QUEUE_GWS) => call.with(|a: &mut queue::AllocQueueGwsArgs| self.alloc_gws(a)),
             Some(c::GET_DMABUF_INFO) => call.with(|a| self.dmabuf_info(a)),
@@ -112,7 +121,8 @@ impl Process {
                 a.anon_fd = self.open_smi(a.gpuid)?;
                 Ok(())
             }),
-            // As KFD answers who has no right to checkpoint or to debug: here nobody has.
+            // KFD's answer to callers without the right to checkpoint or to debug: here no caller
+            // has it.
             Some(c::CRIU_OP) => Err(Errno::EACCES.into()),
             Some(
                 c::DBG_TRAP
@@ -149,7 +159,7 @@ impl Process {
             }
             Ok(())
         } else if [vkfd::SET_WINDOWS, vkfd::MEASURE, vkfd::MOVE].into_iter().any(is) {
-            // Before anything is looked at: who may not have them learns no more than that.
+            // Before any argument is read, so that a caller without the right learns nothing else.
             if !self.kfd().options().diagnosis {
                 return Err(Errno::EPERM.into());
             }
@@ -181,7 +191,6 @@ impl Process {
         self.kfd().files().forget_closed();
         let options = self.kfd().options();
         let millis = |d: core::time::Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
-        let xnack = self.kfd().devices().iter().all(|d| d.properties().xnack_capable);
         let (max_windows, window_gap) = match self.window_policy() {
             WindowPolicy::Clustered { gap } => (MAX_WINDOWS as u64, gap),
             WindowPolicy::PerRange => (options.max_ranges.into(), 0),
@@ -195,11 +204,11 @@ impl Process {
                 | vkfd::CAP_READ_ONLY
                 | vkfd::CAP_SNAPSHOT
                 | vkfd::CAP_QUEUES
-                | vkfd::CAP_SVM
-                | if xnack { vkfd::CAP_XNACK } else { 0 }
+                | if self.mm().has_svm() { vkfd::CAP_SVM } else { 0 }
+                | if self.can_xnack() { vkfd::CAP_XNACK } else { 0 }
                 | if options.diagnosis { vkfd::CAP_DIAGNOSIS } else { 0 },
             max_ranges: options.max_ranges.into(),
-            max_bytes: self.kfd().limit().available(),
+            max_bytes: self.registered().available(),
             page_size: PAGE,
             max_windows,
             window_gap,
@@ -264,7 +273,7 @@ impl Process {
             Waited::Unknown => Err(Errno::EINVAL.into()),
             Waited::Destroyed => Err(Errno::EIO.into()),
             Waited::Interrupted(left) => {
-                // Who calls again waits for the rest only.
+                // A caller that repeats the call waits for the rest only.
                 args.timeout = left;
                 Err(Errno::EINTR.into())
             }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! MEASURE: what the host alone takes for the pages of a list of ranges, without an object, an
-//! entry or a commit. With it a benchmark tells what a registration costs on top.
+//! MEASURE: the host's own time for the pages of a list of ranges, without an object, an entry or a
+//! commit. A benchmark subtracts it from a registration's time.
 //!
 //! Faulting goes as for a registration ([`crate::revalidate`]): the same windows, the same order,
 //! the same chunks. An invalidation meanwhile does not matter, because nobody uses the pages. The
 //! bare fault is the kernel's call and nothing of ours, so it stays the same when our faulting gets
 //! faster.
 //!
-//! Only where diagnosis is on ([`crate::kfd::Options`]); what is measured is charged to the memory
+//! Only with diagnosis on ([`crate::kfd::Options`]). The measured memory is charged to the memory
 //! limit meanwhile, and one call at a time pins.
 
 use crate::addr::{index, CpuSpan, CpuVa, PAGE};
@@ -21,8 +21,8 @@ use crate::window::Windows;
 use core::time::Duration;
 use vkfd_uapi::vkfd as abi;
 
-/// Most pages pinned at a time on a machine: with 1,024 references each half of what a page's count
-/// can hold, all of one page.
+/// Most pages pinned at a time on a machine: with 1,024 references each, half of a page's reference
+/// count, if all are of one page.
 const MAX_PINNED: u64 = 1 << 20;
 
 /// Bytes of a chunk.

@@ -12,7 +12,7 @@ use crate::bo::{Backing, Bo, Spec, VramMemory};
 use crate::device::Device;
 use crate::errno::{Errno, Error, Reason, Result};
 use crate::kfd::MAX_GPUS;
-use crate::limit::{Charge, ChargedDma};
+use crate::limit::{Charge, ChargedDma, Limit};
 use crate::offsets::Shown;
 use crate::os::{self, Arc, Time};
 use crate::page_table::VA_END;
@@ -29,7 +29,6 @@ use vkfd_uapi::pod::slice_as_bytes_mut;
 pub struct Request {
     /// First GPU address.
     pub va: u64,
-    /// Bytes.
     pub bytes: u64,
     /// Which GPU.
     pub gpu_id: u32,
@@ -63,7 +62,6 @@ impl Process {
         os::now().after(self.kfd().options().register_deadline)
     }
 
-    /// Allocates.
     pub(crate) fn alloc(self: &Arc<Self>, request: Request) -> Result<Allocated> {
         let Request { va, bytes, gpu_id, flags, ranges } = request;
         let kind = flags & abi::ALLOC_MEM_TYPES;
@@ -77,7 +75,7 @@ impl Process {
         let Some(span) = rounded.and_then(|bytes| GpuSpan::new(GpuVa(va), bytes)) else {
             return refuse(Errno::EINVAL, Reason::Wraps);
         };
-        // Memory of the driver's may have no GPU addresses: what a file of it becomes is mapped.
+        // Memory of the driver may have no GPU addresses; an import of its file can be mapped.
         if va == 0 && !whole || !span.is_whole_pages() {
             return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
         }
@@ -117,10 +115,12 @@ impl Process {
         Ok(())
     }
 
-    /// Enters an object's addresses. EADDRINUSE where they are taken; a failure enters nothing.
+    /// Enters an object's addresses. EADDRINUSE where they are taken, ESRCH when the process has
+    /// ended; a failure enters nothing.
     fn enter(&self, bo: &Arc<Bo>) -> Result {
         let mut inner = self.lock();
         let inner = &mut *inner;
+        inner.check_open()?;
         let (number, span) = (bo.number(), bo.span());
         self.check_svm(inner, span, bo.userptr().map(|o| o.ranges()))?;
         // One without addresses takes none.
@@ -175,7 +175,7 @@ impl Process {
                 (Backing::Vram(memory), mmap_offset)
             }
             abi::ALLOC_MEM_FLAGS_GTT => {
-                let charge = self.charge(span.bytes())?;
+                let charge = self.charge(self.kfd().limit(), span.bytes())?;
                 os::failpoint(FailPoint::Dma)?;
                 let memory = ChargedDma::charged(device.gpu().alloc_dma(span.bytes())?, charge)?;
                 mmap_offset = memory.mmap_offset().unwrap_or_else(|| self.offsets().take(span.bytes()));
@@ -205,10 +205,10 @@ impl Process {
     }
 
     /// Charges `bytes`, also what files that have been closed have had.
-    fn charge(&self, bytes: u64) -> Result<Charge> {
-        self.kfd().limit().charge(bytes).or_else(|_| {
+    fn charge(&self, account: &Arc<Limit>, bytes: u64) -> Result<Charge> {
+        account.charge(bytes).or_else(|_| {
             self.kfd().files().forget_closed();
-            self.kfd().limit().charge(bytes)
+            account.charge(bytes)
         })
     }
 
@@ -219,7 +219,7 @@ impl Process {
         flags: u32,
         ranges: RangeSet,
     ) -> Result<Allocated> {
-        let charge = self.charge(span.bytes())?;
+        let charge = self.charge(self.registered(), span.bytes())?;
         let access = if flags & abi::ALLOC_MEM_FLAGS_WRITABLE != 0 { Access::Write } else { Access::Read };
         let executable = flags & abi::ALLOC_MEM_FLAGS_EXECUTABLE != 0;
         let number = self.reserve_number()?;
@@ -267,7 +267,7 @@ impl Process {
         Ok(())
     }
 
-    /// Copies a list of `gpu_id`s in, once: what it says does not change afterwards. EFAULT before
+    /// Copies a list of `gpu_id`s in, once, so that it does not change afterwards. EFAULT before
     /// anything has happened, EINVAL for more than there can be. Without an allocation, because
     /// UNMAP must not fail for want of memory.
     fn device_ids(&self, array: u64, count: u32) -> Result<[u32; MAX_GPUS]> {
@@ -301,9 +301,12 @@ impl Process {
         Ok(())
     }
 
-    /// VRAM that is left on a GPU. To the page; KFD rounds down to 2 MiB.
+    /// VRAM that is left on a GPU for buffer objects. To the page; KFD rounds down to 2 MiB. SVM
+    /// memory gives way to them, so it does not count as used: KFD, too, subtracts only what
+    /// allocations have reserved (`amdgpu_amdkfd_get_available_memory`), and ranges that migrate
+    /// reserve nothing.
     pub(crate) fn available_memory(&self, gpu_id: u32) -> Result<u64> {
         self.kfd().files().forget_closed();
-        Ok(self.kfd().device(gpu_id)?.vram().available())
+        Ok(self.kfd().device(gpu_id)?.most_room().saturating_mul(PAGE))
     }
 }

@@ -17,11 +17,10 @@ use vkfd_uapi::mmap as abi;
 
 /// Memory to map, in order.
 pub enum Mapped {
-    /// System memory of the driver's, from a byte offset on.
+    /// System memory of the driver, from a byte offset on.
     Dma(Arc<dyn DmaMemory>, u64),
     /// Pieces of a GPU's VRAM.
     Vram {
-        /// Whose.
         gpu_id: u32,
         /// Where, and how many bytes.
         pieces: Vec<(VramOffset, u64)>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The calls of a client: what comes in by ioctl and mmap, checked and handed to the rooms below.
+//! A client's calls by ioctl and mmap, checked and handed to the rooms below.
 
 pub mod batch;
 pub mod dmabuf;

@@ -2,17 +2,17 @@
 //! MOVE: pages to a GPU's memory and back, on request and without any policy. For diagnosis and
 //! tests, and only where that is on ([`crate::kfd::Options`]).
 //!
-//! What is there is evicted like SVM memory when VRAM runs out, and faulted in from there by
-//! whoever has the addresses registered. It is for memory that is in no SVM range: of a range, SVM
-//! itself has to know where its pages are.
+//! What is there is evicted like SVM memory when VRAM runs out, and faulted in from there by a
+//! thread that has the addresses registered. It is for memory that is in no SVM range: of a range,
+//! SVM itself has to know where its pages are.
 //!
 //! Only here memory moves that userptr objects have: SVM ranges and theirs exclude each other
 //! (EADDRINUSE), and SVM's own moves are of ranges. The invalidation asks for a restore, which
-//! would fault in what is moving, and so does who registers, maps or faults just then. All of them
-//! wait, as SVM does for its own moves: an object's `Moving` is raised under its reservation, under
-//! which faults are. Who is asked waits on an object for as long as it is registered or restored;
-//! objects come in the order of their numbers, so that two moves do not wait for each other. An
-//! object that is made meanwhile is not kept, and has its pages where it finds them.
+//! would fault moving pages in, and so would a thread that registers, maps or faults just then. All
+//! of them wait, as SVM does for its own moves: an object's `Moving` is raised under its
+//! reservation, under which faults are. MOVE waits on an object for as long as it is registered or
+//! restored. Objects come in the order of their numbers, so that two moves do not wait for each
+//! other. An object that is made meanwhile is not kept, and has its pages where it finds them.
 
 use crate::addr::{block_start, index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 use crate::address_space::Access;
@@ -95,7 +95,7 @@ impl Process {
         Ok(moved)
     }
 
-    /// Nobody faults in what is about to move, by whatever object or range.
+    /// No thread faults pages in that are about to move, for any object or range.
     fn begin_moves(&self, part: CpuSpan) -> Result<Moves> {
         let mut objects: Vec<Arc<Bo>> = Vec::new();
         let mut result = Ok(());

@@ -4,13 +4,13 @@
 //! Guarded by the process lock, except that a hardware queue is ended without it: that waits for
 //! the queue.
 //!
-//! What a queue uses must be mapped on its GPU when it is made: the ring, both pointers, and a
-//! compute queue's end-of-pipe buffer and save area if it has them. As in KFD it is looked for
-//! among the buffer objects first, and then in SVM memory that the GPU has entries for without a
-//! fault (GPU_ALWAYS_MAPPED): there ROCR has put the save area since 6.1. KFD also wants each to be
-//! a whole object, and only the save area in SVM (since 6.12; before it did not look at all); here
-//! each may be a part of an object, or in SVM, so that runtimes of both times work. Nothing is
-//! saved in the save area, as waves are never saved.
+//! A queue's memory must be mapped on its GPU when the queue is made. That is the ring, both
+//! pointers, and a compute queue's end-of-pipe buffer and save area. As in KFD, the driver looks
+//! for it among the buffer objects first. Then it looks in SVM memory with permanent GPU entries
+//! (GPU_ALWAYS_MAPPED), where ROCR has put the save area since 6.1. KFD also wants each to be a
+//! whole object, and only the save area in SVM (since 6.12; before, it did not check). Here each
+//! may be a part of an object, or in SVM, so that runtimes of both times work. Nothing is saved in
+//! the save area, as waves are never saved.
 
 use crate::addr::{CpuVa, GpuVa};
 use crate::errno::{Errno, Error, Reason, Result};
@@ -26,7 +26,7 @@ use vkfd_uapi::queue as abi;
 /// Bits of a mask of compute units that are looked at.
 const MAX_CU_MASK: u32 = 1024;
 
-/// The checks of what creating and changing a queue have in common; the ring's size as it will be.
+/// The checks that creating and changing a queue have in common; the ring's size as it will be.
 fn check_ring(base: u64, size: u32, percentage: u32, priority: u32) -> Result<u32> {
     // Bits 8 to 15 of the percentage say which die takes PM4.
     if percentage & 0xff > abi::MAX_QUEUE_PERCENTAGE || priority > abi::MAX_QUEUE_PRIORITY {
@@ -232,8 +232,8 @@ impl Process {
         Ok(())
     }
 
-    /// What has been saved of a queue's waves. EFAULT when there is no such queue, EINVAL as where
-    /// waves cannot be saved.
+    /// What has been saved of a queue's waves. EFAULT when there is no such queue, EINVAL as on a
+    /// GPU that cannot save waves.
     pub(crate) fn wave_state(&self, args: &abi::GetQueueWaveStateArgs) -> Result {
         self.lock().queues.queues.get(args.queue_id).ok_or(Errno::EFAULT)?;
         Err(Errno::EINVAL.into())

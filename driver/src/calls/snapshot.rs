@@ -2,9 +2,9 @@
 //! A process's state as its client can read it: counters, objects, ranges, and the entries its GPUs
 //! walk.
 //!
-//! Lists are copied out a step at a time with no lock held over the copy, so that each entry is
-//! true at its time and the list need not be of one moment. O(entries asked for), at most
-//! `MAX_ITEMS`, plus finding where to begin; a call looks at signals between steps.
+//! Lists are copied out a step at a time, with no lock held over the copy. Each entry is true at
+//! its time, and the list need not be of one moment. O(entries asked for), at most `MAX_ITEMS`,
+//! plus finding where to begin; a call looks at signals between steps.
 
 use crate::addr::{CpuVa, GpuVa, PAGE};
 use crate::bo::{Backing, Bo};
@@ -88,8 +88,7 @@ impl Process {
 
     fn snapshot_bos(&self, args: &mut abi::SnapshotArgs) -> Result {
         args.total = self.lock().bos.len() as u64;
-        // The cursor is the table's number, so that walking does not slow down with what came
-        // before.
+        // The cursor is the table's number, so that a walk does not slow down with earlier entries.
         let mut number = args.index;
         let result = self.copy_out(args, |_| {
             let Some((at, bo)) = self.bo_from(number) else { return Ok(None) };

@@ -23,7 +23,6 @@ pub struct Handles<T> {
 }
 
 impl<T> Handles<T> {
-    /// Empty.
     pub const fn new() -> Self {
         Self { slots: Vec::new(), free: END, used: 0 }
     }

@@ -44,13 +44,12 @@ impl<V: Clone + PartialEq> Default for IntervalMap<V> {
 }
 
 impl<V: Clone + PartialEq> IntervalMap<V> {
-    /// Empty.
     pub const fn new() -> Self {
         Self::seeded(0x9e37_79b9)
     }
 
-    /// Empty, with priorities of its own. Whoever can foresee the priorities can choose starts that
-    /// make the tree a list, as deep as it is long: where strangers do, the seed must be
+    /// Empty, with priorities of its own. A caller that foresees the priorities can choose starts
+    /// that make the tree a list, as deep as it is long. If strangers choose them, the seed must be
     /// [`crate::os::random`].
     pub const fn seeded(seed: u32) -> Self {
         // The generator stays at 0.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The order of numbered things by a key, for lists that clients give in any order.
 //!
-//! Mechanism: what differs of the keys and the number go into one word; the words are sorted by
-//! digits of 11 bits, lowest digit first, which compares nothing. Where keys lie so far apart, or
-//! things are so few, that comparing costs less, the words are compared; where a key leaves no room
-//! for the number, the keys are.
+//! Mechanism: the keys' differing bits and the number go into one word; the words are sorted by
+//! digits of 11 bits, lowest digit first, without comparisons. If keys lie so far apart, or things
+//! are so few, that comparing costs less, the words are compared. If a key leaves no room for the
+//! number, the keys are.
 //!
 //! Cost: one look over the list if it is in order already, else O(n) per digit of the keys' spread,
 //! or O(n log n). 16 bytes per thing meanwhile.

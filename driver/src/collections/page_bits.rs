@@ -20,9 +20,7 @@ pub const BLOCK_PAGES: usize = 512;
 pub struct PageBits([u64; WORDS]);
 
 impl PageBits {
-    /// None.
     pub const NONE: Self = Self([0; WORDS]);
-    /// All.
     pub const ALL: Self = Self([u64::MAX; WORDS]);
 
     /// Pages `[first, end)`.

@@ -2,10 +2,10 @@
 //! Memory that goes to and fro: found out, and left in system memory for a while.
 //!
 //! A *bounce* is a page that moves to VRAM again within [`Damping::window`] of its granule's last
-//! move there. After [`Damping::bounces`] in a row faults do not move the granule any more until a
-//! time has passed that doubles with each further bounce; GPUs use it in system memory meanwhile. A
-//! prefetch is an order and goes through, a granule that holds still longer than the window is
-//! forgiven, and what is known of pages goes with their memory.
+//! move there. After [`Damping::bounces`] in a row faults do not move the granule for a time, which
+//! doubles with each further bounce. GPUs use it in system memory meanwhile. A prefetch is an order
+//! and goes through, a granule that holds still longer than the window is forgiven, and what is
+//! known of pages goes with their memory.
 //!
 //! Guarded by the notifier lock ([`crate::svm::window`]).
 #![expect(clippy::arithmetic_side_effects, reason = "a count that is bounded where it is used")]

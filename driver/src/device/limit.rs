@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The system-memory limit: what all processes together may have registered or allocated as GTT
-//! memory.
+//! The system-memory limit of all processes together, for registered and GTT memory.
 //!
 //! As in KFD: RAM less 1/64 of it less 1.5 GiB, counted per byte asked for, also where ranges
-//! overlap.
+//! overlap. A machine may have another limit ([`Options::gtt`](crate::options::Options)).
 //!
-//! Memory of the driver's own is charged as long as it is there, whoever has it by then: the object
-//! that it was allocated for, files of it, objects made of those, the events whose signal page it
-//! is, a client's mapping ([`ChargedDma`]). The client's memory is charged as long as it is
-//! registered.
+//! The registered memory of a process may have an account of its own, if something else bounds that
+//! memory: a guest's is bounded by the guest's RAM. Then GTT memory alone counts against the
+//! machine's.
+//!
+//! The driver's own memory is charged as long as it exists, for any owner. Owners are its object,
+//! files of it, objects made of those, the events on a signal page, and a client's mapping
+//! ([`ChargedDma`]). The client's memory is charged as long as it is registered.
 
 use crate::addr::PhysAddr;
 use crate::errno::{Errno, Error, Reason, Result};
@@ -18,7 +20,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The account.
 pub struct Limit {
-    bytes: u64,
+    bytes: AtomicU64,
     used: AtomicU64,
 }
 
@@ -28,10 +30,10 @@ pub struct Charge {
     bytes: u64,
 }
 
-/// System memory of the driver's, with its charge.
+/// System memory of the driver, with its charge.
 pub struct ChargedDma {
     memory: Arc<dyn DmaMemory>,
-    /// After the memory: what is charged is never less than what there is.
+    /// After the memory: the charge is never less than the memory.
     _charge: Charge,
 }
 
@@ -72,7 +74,17 @@ impl Limit {
 
     /// An account of `bytes`.
     pub const fn new(bytes: u64) -> Self {
-        Self { bytes, used: AtomicU64::new(0) }
+        Self { bytes: AtomicU64::new(bytes), used: AtomicU64::new(0) }
+    }
+
+    /// Bytes that may be charged in all.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// There are `bytes` from now on. Charges beyond them stay.
+    pub fn resize(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Charges `bytes`. ENOMEM (reason `MemoryLimit`) when they do not fit.
@@ -88,11 +100,11 @@ impl Limit {
 
     /// Bytes that can still be charged.
     pub fn available(&self) -> u64 {
-        self.bytes.saturating_sub(self.used())
+        self.bytes().saturating_sub(self.used())
     }
 
     fn take(&self, bytes: u64) -> Result {
-        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.bytes);
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.bytes());
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         taken.map(drop).map_err(|_| Error::new(Errno::ENOMEM, Reason::MemoryLimit))
     }
@@ -147,8 +159,10 @@ mod tests {
         assert!(c.set(41).is_err() && limit.used() == 100);
         c.set(10).unwrap();
         assert_eq!(limit.used(), 70);
+        limit.resize(65);
+        assert!(limit.charge(1).is_err() && limit.available() == 0, "what is charged stays");
         drop((a, c));
-        assert_eq!(limit.used(), 0);
+        assert_eq!((limit.used(), limit.available()), (0, 65));
         assert_eq!(Limit::of_ram(64 << 30), (64 << 30) - (1 << 30) - (3 << 29));
         assert_eq!(Limit::of_ram(1 << 30), 0);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! One GPU as the driver keeps it: the hardware, its VRAM, and who has which VMID.
+//! One GPU as the driver keeps it: the hardware, its VRAM, and the owner of each VMID.
 //!
 //! The VMID table is guarded by a lock of rank `Vram`.
 
@@ -131,7 +131,7 @@ impl Device {
         self.svm_pages
     }
 
-    /// Who reads its events.
+    /// The readers of its events.
     pub const fn smi(&self) -> &smi::Clients {
         &self.smi
     }

@@ -3,16 +3,16 @@
 //!
 //! A [`Granule`] is 2 MiB of a process's addresses. While pages of it are in a GPU's VRAM it has a
 //! *seat* there, in a list by last use: a prefetch, a GPU fault or a restore. Each VRAM page that
-//! was handed to the host knows its seat, so that [`DeviceMemory::released`] finds it, whoever used
-//! the page last.
+//! was handed to the host knows its seat, so that [`DeviceMemory::released`] finds it, for any last
+//! user of the page.
 //!
 //! Where room is needed ([`room`](crate::room)), the `LOT` coldest granules are brought back,
 //! largest first (each costs one call, so the large ones cost less a page). That happens without
-//! any lock of the driver: the process whose memory it is hears of it as of any invalidation.
+//! any lock of the driver: the process whose memory it is learns of it as of any invalidation.
 //!
-//! First by the granule's addresses in the address space that it came from. What is left after that
-//! only others have (a forked child, or the same process elsewhere, after mremap): it is evicted by
-//! place, for which the VRAM pages of a seat are linked.
+//! First by the granule's addresses in the address space that it came from. The rest then belongs
+//! to others (a forked child, or the same process at another address, after mremap). It is evicted
+//! by place, for which the VRAM pages of a seat are linked.
 //!
 //! The lock (rank `Vram`) guards the list and the pages' seats: 16 bytes a VRAM page, made with the
 //! first migration.
@@ -451,7 +451,7 @@ impl Device {
         let started = Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger };
         self.smi().send(self.id(), &granule.who, started, true);
         let result = granule.bring_back(granule.span);
-        // A process that has gone has no memory to bring back; what is left here of it others use.
+        // An ended process has no memory to bring back; its remaining pages have other users.
         let moved = result.as_ref().map_or(0, |moved| *moved) + self.evict_from_others(granule).unwrap_or(0);
         let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
         self.smi().send(self.id(), &granule.who, Event::MigrateEnd { start, pages, from, to, trigger, error }, true);
@@ -461,7 +461,7 @@ impl Device {
         moved
     }
 
-    /// Evicts what of a granule is still here, by place. How many pages moved.
+    /// Evicts the pages of a granule that are still here, by place. How many pages moved.
     fn evict_from_others(&self, granule: &Granule) -> Result<u64> {
         if !granule.is_on(self.index()) {
             return Ok(0);
@@ -512,7 +512,7 @@ impl DeviceMemory for Device {
     }
 
     fn released(&self, at: VramOffset, pages: u64) {
-        // Before they leave: who sees that they are gone sees that they came back.
+        // Before they leave, so that a thread that sees them gone also sees that they came back.
         self.residency().state.lock().released += pages;
         if self.residency().leave(at, pages) {
             self.vram().give_back_run(at, pages);

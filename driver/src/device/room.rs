@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Room in a GPU's VRAM: SVM memory gives way to any process's buffer objects, to page tables, and
-//! to other SVM memory, of which there may be a limit of its own.
+//! to other SVM memory. SVM may have a limit of its own.
 //!
 //! The coldest granules go first ([`residency`](crate::residency)), until there is room. Each is
 //! tried once a call, so a call ends. No lock is held meanwhile. Pages that are taken for SVM
@@ -66,8 +66,9 @@ impl Device {
     }
 
     /// Calls `f`, which needs `pages` pages of VRAM at most, and again as long as that fails for
-    /// want of VRAM and SVM memory can give way. Who makes room may find it taken by others who do
-    /// the same: EINTR for a thread that is being killed, and not for ever. Called without locks.
+    /// want of VRAM and SVM memory can give way. A thread that makes room may find it taken by
+    /// other threads that do the same: EINTR for a thread that is being killed, and not for ever.
+    /// Called without locks.
     pub(crate) fn with_room<R>(&self, pages: u64, f: impl FnMut() -> Result<R>) -> Result<R> {
         // It may need less than that, so less is worth making room for.
         self.try_with_room(f, || self.make_room(pages.min(self.most_room())))
@@ -84,14 +85,14 @@ impl Device {
     }
 
     /// Pages of VRAM that would be free if all SVM memory were evicted.
-    fn most_room(&self) -> u64 {
+    pub(crate) fn most_room(&self) -> u64 {
         let (evictable, _) = self.residency().hosted();
         (self.vram().available() / PAGE).saturating_add(evictable)
     }
 
     /// Evicts SVM memory until `pages` pages of VRAM are free or none is left to evict: whether
-    /// anything came back. Nothing is evicted for what there could not be even then: the rest is
-    /// what objects have, and page tables. Called without locks.
+    /// anything came back. Nothing is evicted for an allocation that could not succeed even then:
+    /// objects and page tables have the rest. Called without locks.
     pub fn make_room(&self, pages: u64) -> Result<bool> {
         match pages > self.most_room() {
             true => Ok(false),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SMI events: what happened to a GPU's memory, as lines of text that a client reads from a file.
+//! SMI events: changes of a GPU's memory, as lines of text that a client reads from a file.
 //!
 //! SMI_EVENTS gives a client a file of the host's ([`EventStream`]) for one GPU: to it the client
-//! writes which events it wants, and from it reads lines in KFD's format. It hears of its own
+//! writes which events it wants, and from it reads lines in KFD's format. It learns of its own
 //! process; a line that finds no room is lost, whole, as in KFD.
 //!
 //! Events are sent from invalidations, that is in memory reclaim: nothing is allocated then, and
@@ -24,7 +24,7 @@ use vkfd_uapi::smi as abi;
 /// At most so many files of a GPU.
 const MAX_CLIENTS: usize = 64;
 
-/// Something that clients may hear of. Addresses are page numbers, sizes in pages, locations
+/// Something that clients may learn of. Addresses are page numbers, sizes in pages, locations
 /// `gpu_id`s or 0 for system memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
@@ -203,7 +203,6 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// None.
     pub fn new() -> Result<Self> {
         Ok(Self { list: Mutex::new(Rank::Smi, Vec::new())?, count: AtomicU64::new(0) })
     }
@@ -269,7 +268,8 @@ impl Clients {
         }
     }
 
-    /// Tells all who want to know. `blockable` as of an invalidation; elsewhere true.
+    /// Sends the event to all readers that asked for it. `blockable` as of an invalidation;
+    /// elsewhere true.
     pub fn send(&self, gpu_id: u32, who: &Who, event: Event, blockable: bool) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A GPU's VRAM: a buddy allocator in pages.
 //!
-//! Mechanism: free blocks of 2^k pages, aligned to their size, on doubly linked lists threaded
-//! through an array with one link a page; taking and giving back a block is O(log pages). Memory: 9
-//! bytes a VRAM page. An allocation that is no power of two is several blocks, largest first, so a
-//! big buffer keeps the alignment that 2 MiB entries need.
+//! Mechanism: free blocks of 2^k pages, aligned to their size, are on doubly linked lists. The
+//! lists are threaded through an array with one link a page. Taking and giving back a block is
+//! O(log pages). Memory: 9 bytes a VRAM page. An allocation that is no power of two is several
+//! blocks, largest first, so a big buffer keeps the alignment that 2 MiB entries need.
 //!
 //! One process never sees another's data. Buffers and page tables are wiped when they come back.
-//! Pages that SVM memory was in come back as they are and their blocks are *used*: they are wiped
-//! when they are handed out, except to what overwrites them all, which is again a migration. A used
-//! block makes what it merges with used. The lock (rank `Vram`) guards the lists; wiping happens
-//! outside of it.
+//! Pages of SVM memory come back as they are, and their blocks are *used*. They are wiped when they
+//! are handed out, except to a migration, which overwrites them all. A used block makes what it
+//! merges with used. The lock (rank `Vram`) guards the lists; wiping happens outside of it.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -54,7 +53,6 @@ impl VramBlock {
 /// What is in VRAM that is handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contents {
-    /// Zeros.
     Zero,
     /// Whatever: the caller overwrites it before any client can see it.
     Any,

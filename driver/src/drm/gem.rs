@@ -3,18 +3,17 @@
 //! the GPU.
 //!
 //! Objects are the file's, by handle. GPU addresses are those of the process that the file was
-//! bound to with ACQUIRE_VM: a mapping is a buffer object of that process without a KFD handle, so
-//! that KFD's rules and DRM's hold for all of its address space together. Runtimes map memory so
-//! that they have allocated without addresses (HIP's virtual memory), or were given by others
-//! (dma-buf).
+//! bound to with ACQUIRE_VM. A mapping is a buffer object of that process without a KFD handle. So
+//! KFD's rules and DRM's hold for all of its address space together. Runtimes map memory so that
+//! they have allocated without addresses (HIP's virtual memory), or were given by others (dma-buf).
 //!
 //! The lock of rank `Gem` guards handles and mappings. What the CPU can map is in a table of its
 //! own, which is read with the address space's lock held ([`crate::mmap`]).
 //!
 //! Limits: GPU addresses only once the file is bound (EINVAL before), for whole mappings (no CLEAR,
-//! no REPLACE, no partially resident memory: EOPNOTSUPP); a file's buffer is looked for among all
-//! objects when it is imported; nothing is submitted through render nodes, so nothing is ever
-//! waited for; no userptr objects here, KFD has those.
+//! no REPLACE, no partially resident memory: EOPNOTSUPP). An import looks for a file's buffer among
+//! all objects. Nothing is submitted through render nodes, so nothing is ever waited for. There are
+//! no userptr objects here; KFD has those.
 
 use super::Argument;
 use crate::addr::{GpuSpan, GpuVa, PAGE};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An open render node: what libdrm asks it, who drives it and what the device is, and DRM's memory
-//! objects (`gem`, `object`). Rendering is not offered: EOPNOTSUPP.
+//! An open render node: libdrm's questions about driver and device, and DRM's memory objects
+//! (`gem`, `object`). Rendering is not offered: EOPNOTSUPP.
 //!
 //! The structures are those of `drm.h` and `amdgpu_drm.h`, written by their offsets: most of their
 //! fields say nothing about a GPU without graphics and are 0.
@@ -57,7 +57,7 @@ const INTERFACE: [u32; 3] = [3, 49, 0];
 /// The longest structure: `struct drm_amdgpu_info_device`.
 const MOST: usize = 384;
 
-/// Who makes a call: its memory, with EFAULT for what cannot be accessed.
+/// The caller's memory, with EFAULT for addresses that cannot be accessed.
 pub trait Caller {
     /// Reads what is at `from`.
     ///
@@ -72,7 +72,7 @@ pub trait Caller {
     fn write(&self, to: CpuVa, from: &[u8]) -> Result;
 }
 
-/// A structure of the caller's.
+/// A structure of the caller.
 struct Argument<'a> {
     caller: &'a dyn Caller,
     at: u64,
@@ -166,8 +166,8 @@ impl RenderFile {
     /// An ioctl. `bound` is the process that the file was bound to.
     ///
     /// # Errors
-    /// ENOTTY for what is not DRM's, EOPNOTSUPP for what is not here, EINVAL for an unknown
-    /// question, ENOENT for an unknown object, EFAULT.
+    /// ENOTTY for a command that is not DRM's, EOPNOTSUPP for one that is not offered, EINVAL for
+    /// an unknown question, ENOENT for an unknown object, EFAULT.
     pub fn ioctl(&self, caller: &dyn Caller, bound: Option<&Arc<Process>>, command: u32, argument: CpuVa) -> Result {
         let command = Command(command);
         if command.kind() != TYPE {
@@ -261,18 +261,26 @@ fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
 
 /// `struct drm_amdgpu_info_device`.
 fn device_information(model: &Model) -> Fields {
-    Fields::new(MOST)
+    // A word of `cu_bitmap` for each array; engines from the fourth on follow the arrays of the
+    // first.
+    let arrays = (0..model.engines).flat_map(|engine| (0..model.arrays).map(move |array| (engine, array)));
+    let words = arrays.map(|(engine, array)| {
+        let column = array.saturating_add((engine / 4).saturating_mul(model.arrays));
+        let at = (engine % 4).saturating_mul(16).saturating_add(column.saturating_mul(4)).saturating_add(56);
+        (at, u32::MAX.checked_shr(u32::BITS.saturating_sub(model.units_of(engine, array))).unwrap_or(0))
+    });
+    words
+        .fold(Fields::new(MOST), |fields, (at, word)| fields.u32(usize::try_from(at).unwrap_or(MOST), word))
         .u32(0, model.device_id)
         .u32(8, model.external_revision)
         .u32(12, model.revision)
         .u32(16, model.family)
-        .u32(20, 1)
-        .u32(24, 1)
+        .u32(20, model.engines)
+        .u32(24, model.arrays)
         .u32(28, 100_000)
         .u64(32, u64::from(model.clock_mhz) * 1000)
         .u64(40, u64::from(model.memory_mhz) * 1000)
         .u32(48, model.units)
-        .u32(56, u32::MAX.checked_shr(u32::BITS.saturating_sub(model.units)).unwrap_or(0))
         // Where DRM's own objects may be: below what the driver gives out to KFD's clients.
         .u64(144, 1 << 21)
         .u64(152, 1 << 47)
@@ -281,5 +289,5 @@ fn device_information(model: &Model) -> Fields {
         .u32(168, 4096)
         .u32(180, model.memory_bits)
         .u32(240, model.wave_size)
-        .u32(248, model.units)
+        .u32(248, model.array_units())
 }

@@ -7,9 +7,9 @@
 //!
 //! Two steps, so that an invalidation never allocates. [`PageTable::reserve`] makes every table
 //! that a span of addresses needs, down to the last level, and returns [`Leaves`]: where the span's
-//! entries are. Whoever owns the span then writes and clears entries through its `Leaves` alone, as
-//! often as it likes, without a walk and without the tree's lock; a whole 2 MiB block becomes one
-//! huge entry and goes back to small ones without an allocation, because its last-level table
+//! entries are. A thread that owns the span then writes and clears entries through its `Leaves`
+//! alone, as often as it likes, without a walk and without the tree's lock. A whole 2 MiB block
+//! becomes one huge entry, and small ones again without an allocation, because its last-level table
 //! stays. [`PageTable::detach`] and [`PageTable::reap`] take the tables away again, with a TLB
 //! flush between, so that no walker still reads a table that is someone else's page by then.
 //!
@@ -317,9 +317,9 @@ impl Leaves {
         }
     }
 
-    /// Makes sure that nothing that maps more than a page reaches over page `page` of the span from
-    /// below: a huge entry becomes small ones, a fragment two sides of smaller ones. Every page
-    /// stays mapped to what it was throughout. At most 512 entries.
+    /// Makes sure that no larger entry reaches over page `page` of the span from below. A huge
+    /// entry becomes small ones, a fragment two sides of smaller ones. Every page keeps its mapping
+    /// throughout. At most 512 entries.
     fn split_at(&self, gpu: &dyn Gpu, page: u64) {
         let at = self.span.start().0 % BLOCK / PAGE + page;
         let within = at % HUGE_PAGES;
@@ -344,16 +344,16 @@ impl Leaves {
         write_run(gpu, leaf.ptb, within, start + size - within, first + (within - start) * PAGE);
     }
 
-    /// As [`clear`](Self::clear), for any pages: what reached over the ends stays mapped outside of
-    /// them. Needs a flush.
+    /// As [`clear`](Self::clear), for any pages: larger entries stay mapped outside of the span.
+    /// Needs a flush.
     pub fn clear_part(&self, gpu: &dyn Gpu, first: u64, count: u64) {
         self.split_at(gpu, first);
         self.split_at(gpu, first + count);
         self.clear(gpu, first, count);
     }
 
-    /// As [`write`](Self::write), for any pages: what reached over the ends stays mapped outside of
-    /// them. `entry(i)` is page i's entry without a fragment.
+    /// As [`write`](Self::write), for any pages: larger entries stay mapped outside of the span.
+    /// `entry(i)` is page i's entry without a fragment.
     pub fn write_part(&self, gpu: &dyn Gpu, first: u64, count: u64, entry: impl Fn(u64) -> u64) {
         self.split_at(gpu, first);
         self.split_at(gpu, first + count);
@@ -393,8 +393,8 @@ impl Leaves {
         self.write_runs(gpu, first, count, entry, run);
     }
 
-    /// [`Leaves::write`] of pages as they were faulted in. What `entry` makes of a page depends on
-    /// nothing but where it is and whether it is writable.
+    /// [`Leaves::write`] of pages as they were faulted in. `entry`'s result depends only on the
+    /// page's place and on whether it is writable.
     pub fn write_pages(&self, gpu: &dyn Gpu, first: u64, pages: &[Page], entry: impl Fn(Page) -> u64) {
         let at = |i: u64| pages[index(i)];
         let run = |i, most| Page::run(&pages[index(i)..index(i + most)]);

@@ -29,8 +29,8 @@ pub struct Vm {
     vmid: Vmid,
     table: Mutex<PageTable>,
     doorbells: Arc<dyn DmaMemory>,
-    /// The page that MMIO_REMAP maps (the HDP flush registers). Nothing follows from what is
-    /// written there, and nobody else sees it.
+    /// The page that MMIO_REMAP maps (the HDP flush registers). Writes to it have no effect, and no
+    /// other process sees them.
     mmio: Arc<dyn DmaMemory>,
     flushes: AtomicU64,
     skip_flush: bool,

@@ -50,7 +50,7 @@ impl Kfd {
         for (index, gpu) in gpus.into_iter().enumerate() {
             devices.push(os::arc(Device::new(index, gpu, options.device_memory, options.svm_vram)?)?)?;
         }
-        let limit = os::arc(Limit::new(Limit::of_ram(options.ram)))?;
+        let limit = os::arc(Limit::new(options.gtt.unwrap_or(Limit::of_ram(options.ram))))?;
         os::arc(Self {
             devices,
             options,
@@ -116,9 +116,14 @@ impl Interrupts for Kfd {
         }
     }
 
-    fn queue_error(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue, message: &str) {
-        if let Some((gpu, process)) = self.owner(gpu_id, vmid) {
+    fn queue_stops(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue, message: &str) {
+        if self.owner(gpu_id, vmid).is_some() {
             os::warn(format_args!("gpu {gpu_id:#x}: queue {} stopped: {message}", queue.0));
+        }
+    }
+
+    fn queue_error(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue) {
+        if let Some((gpu, process)) = self.owner(gpu_id, vmid) {
             process.queue_error(gpu, gpu_id, queue);
         }
     }

@@ -25,6 +25,9 @@ pub struct Options {
     pub max_ranges: u32,
     /// Bytes of RAM; the system-memory limit follows from it.
     pub ram: u64,
+    /// Bytes of system memory that all processes together may have as GTT memory and registered;
+    /// `None`: what KFD allows on a machine with that RAM.
+    pub gtt: Option<u64>,
     /// What the GPUs' memory is to SVM memory that moves there.
     pub device_memory: device_memory::Kind,
     /// Bytes of each GPU's VRAM that SVM memory may have; `None`: all. What is then oversubscribed
@@ -62,6 +65,7 @@ impl Default for Options {
             looks: 6,
             max_ranges: 1 << 20,
             ram: 16 << 30,
+            gtt: None,
             device_memory: device_memory::Kind::default(),
             svm_vram: None,
             damping: Damping::default(),

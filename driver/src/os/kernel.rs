@@ -3,8 +3,8 @@
 //!
 //! Locks are `struct mutex`, with one lockdep class a rank, so that a sanitizer kernel checks the
 //! order of [`crate::lock_rank`] on every acquisition. [`System`] is the part that exists once a
-//! module: the workqueue, and what lockdep is told of reclaim. It is made before anything else of
-//! the driver and dropped last.
+//! module: the workqueue, and lockdep's knowledge of reclaim. It is made before anything else
+//! of the driver and dropped last.
 //!
 //! Limits: delays are rounded up to the kernel's tick.
 
@@ -38,7 +38,7 @@ unsafe extern "C" {
 }
 
 /// All of the driver's memory is held for some client: charged to its memory cgroup, and a failure
-/// is the client's to know, not the log's.
+/// goes to the client, not to the log.
 fn gfp() -> Flags {
     GFP_KERNEL_ACCOUNT | __GFP_NOWARN
 }
@@ -94,7 +94,6 @@ impl<T> Vec<T> {
         Ok(())
     }
 
-    /// Appends.
     pub fn push(&mut self, value: T) -> Result {
         self.reserve(1)?;
         self.push_reserved(value);
@@ -268,7 +267,6 @@ impl Time {
     }
 }
 
-/// Now.
 pub fn now() -> Time {
     // SAFETY: no preconditions. The monotonic clock does not go below 0.
     Time(unsafe { bindings::ktime_get() }.unsigned_abs())
@@ -281,7 +279,6 @@ pub fn since_boot() -> u64 {
     unsafe { bindings::ktime_get_with_offset(bindings::tk_offsets_TK_OFFS_BOOT) }.unsigned_abs()
 }
 
-/// Sleeps.
 pub fn sleep(d: Duration) {
     fsleep(Delta::from_micros(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)));
 }
@@ -296,8 +293,8 @@ pub fn process() -> (u32, [u8; 16]) {
     let task = kernel::current!();
     let leader = task.group_leader();
     let mut name = [0; 16];
-    // SAFETY: the task is there as long as the caller. Whoever changes the name meanwhile may leave
-    // a mixture of both, which is a name, too.
+    // SAFETY: the task is there as long as the caller. A thread that changes the name meanwhile may
+    // leave a mixture of both, which is a name, too.
     let comm = unsafe { (*leader.as_ptr()).comm };
     for (to, from) in name[..15].iter_mut().zip(comm) {
         *to = from as u8;
@@ -305,7 +302,7 @@ pub fn process() -> (u32, [u8; 16]) {
     (leader.pid().unsigned_abs(), name)
 }
 
-/// Whether this thread is being killed: what it waits for will not matter to anyone.
+/// Whether this thread is being killed: the result of its wait does not matter.
 pub fn killed() -> bool {
     // SAFETY: looks at the current task only.
     unsafe { vkfd_fatal_signal_pending() }
@@ -357,9 +354,9 @@ static QUEUE: AtomicPtr<bindings::workqueue_struct> = AtomicPtr::new(ptr::null_m
 pub struct System(());
 
 impl System {
-    /// Makes the workqueue, and shows lockdep which locks reclaim may take: from then on an
-    /// allocation under one of them is reported the first time it happens, not when reclaim happens
-    /// to meet it. There is one at a time.
+    /// Makes the workqueue, and shows lockdep the locks that reclaim may take. From then on,
+    /// lockdep reports an allocation under one of them at the first time, not only when reclaim
+    /// meets it. There is one at a time.
     pub fn new() -> Result<Self> {
         // Unbound, because restores run for long; freezable, because nothing may run on the GPU
         // while the system sleeps.
@@ -471,7 +468,7 @@ impl<T: Send + Sync + 'static> Work<T> {
         unsafe { bindings::mod_delayed_work_on(cpu, queue, work, jiffies(delay)) };
     }
 
-    /// Cancels what is due, waits for what runs, and lets nothing be scheduled any more.
+    /// Cancels scheduled work, waits for running work, and refuses new work.
     pub fn stop(&self) {
         {
             let mut timer = self.0.timer.lock();

@@ -20,6 +20,7 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
+use std::boxed::Box;
 use std::sync::{OnceLock, PoisonError, TryLockError};
 
 pub use std::sync::Arc;
@@ -67,7 +68,6 @@ impl<T> Vec<T> {
         Ok(())
     }
 
-    /// Appends.
     pub fn push(&mut self, value: T) -> Result {
         self.reserve(1)?;
         self.0.push(value);
@@ -152,6 +152,18 @@ prim::thread_local! {
 
 struct Held(Rank);
 
+/// What is called, in debug builds, when a thread takes a lock under which it must not allocate,
+/// and when it has given it back.
+type Reclaim = (fn(), fn());
+
+static RECLAIM: OnceLock<Reclaim> = OnceLock::new();
+
+/// Says what is called when a thread takes a lock under which it must not allocate, and when it has
+/// given it back. Debug builds only. The first call counts.
+pub fn set_reclaim(begin: fn(), end: fn()) {
+    let _ = RECLAIM.set((begin, end));
+}
+
 impl Held {
     #[track_caller]
     fn enter(rank: Rank) -> Self {
@@ -162,6 +174,9 @@ impl Held {
                 held[*n] = Some(rank);
                 *n += 1;
             });
+            if let (true, Some((begin, _))) = (rank >= lock_rank::RECLAIM, RECLAIM.get()) {
+                begin();
+            }
         }
         Self(rank)
     }
@@ -178,6 +193,9 @@ impl Drop for Held {
                     *n -= 1;
                 }
             });
+            if let (true, Some((_, end))) = (self.0 >= lock_rank::RECLAIM, RECLAIM.get()) {
+                end();
+            }
         }
     }
 }
@@ -281,14 +299,12 @@ impl Time {
     }
 }
 
-/// Now.
 pub fn now() -> Time {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = START.get_or_init(Instant::now);
     Time(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Sleeps.
 pub fn sleep(d: Duration) {
     debug_assert!(!in_reclaim(), "sleeping in reclaim");
     thread::sleep(d);
@@ -331,8 +347,8 @@ pub fn process() -> (u32, [u8; 16]) {
     (std::process::id(), name)
 }
 
-/// Whether this thread is being killed: what it waits for will not matter to anyone. In a process
-/// of one's own such a thread does not run any more, so it is only when a test says so
+/// Whether this thread is being killed: the result of its wait does not matter. In a process of
+/// one's own such a thread does not run any more, so it is only when a test says so
 /// ([`fault_injection::kill_after`]).
 pub fn killed() -> bool {
     KILL.with(|kill| match kill.get() {
@@ -419,6 +435,47 @@ pub mod fault_injection {
     }
 }
 
+/// A thread that the host has made for a [`Work`].
+pub trait HostThread: Send {
+    /// Whether the caller is this thread.
+    fn is_current(&self) -> bool;
+    /// Waits for its end.
+    fn join(self: Box<Self>);
+}
+
+/// Starts a thread of a name that runs a function; `None` when there can be no more threads.
+pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> Option<Box<dyn HostThread>>;
+
+static SPAWN: OnceLock<Spawn> = OnceLock::new();
+
+/// Says how threads are made, instead of by the standard library, whose threads take locks of the C
+/// library's. The first call counts.
+pub fn set_spawn(spawn: Spawn) {
+    let _ = SPAWN.set(spawn);
+}
+
+impl HostThread for thread::JoinHandle<()> {
+    fn is_current(&self) -> bool {
+        self.thread().id() == thread::current().id()
+    }
+
+    fn join(self: Box<Self>) {
+        let _ = thread::JoinHandle::join(*self);
+    }
+}
+
+/// Starts a thread as the host says.
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<Box<dyn HostThread>> {
+    let thread = match SPAWN.get() {
+        Some(spawn) => spawn(name, Box::new(run)),
+        None => match thread::Builder::new().name(name.into()).spawn(run) {
+            Ok(thread) => Some(Box::new(thread) as Box<dyn HostThread>),
+            Err(_) => None,
+        },
+    };
+    thread.ok_or_else(|| Errno::ENOMEM.into())
+}
+
 struct Timer {
     due: Option<Instant>,
     stop: bool,
@@ -437,7 +494,7 @@ struct WorkState<T> {
 /// time.
 pub struct Work<T: Send + Sync + 'static> {
     state: Arc<WorkState<T>>,
-    thread: prim::Mutex<Option<thread::JoinHandle<()>>>,
+    thread: prim::Mutex<Option<Box<dyn HostThread>>>,
 }
 
 impl<T: Send + Sync + 'static> Work<T> {
@@ -450,8 +507,7 @@ impl<T: Send + Sync + 'static> Work<T> {
             target: prim::Mutex::new(None),
         });
         let worker = state.clone();
-        let thread =
-            thread::Builder::new().name(name.into()).spawn(move || worker.serve(run)).map_err(|_| Errno::ENOMEM)?;
+        let thread = spawn(name, move || worker.serve(run))?;
         Ok(Self { state, thread: prim::Mutex::new(Some(thread)) })
     }
 
@@ -478,7 +534,7 @@ impl<T: Send + Sync + 'static> Work<T> {
         }
     }
 
-    /// Cancels what is due, waits for what runs, and lets nothing be scheduled any more.
+    /// Cancels scheduled work, waits for running work, and refuses new work.
     pub fn stop(&self) {
         {
             let mut timer = self.state.lock();
@@ -488,8 +544,8 @@ impl<T: Send + Sync + 'static> Work<T> {
         self.state.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join();
+            if !thread.is_current() {
+                thread.join();
             }
         }
         *self.state.target.lock().unwrap_or_else(PoisonError::into_inner) = None;

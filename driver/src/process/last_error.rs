@@ -27,7 +27,6 @@ struct Table {
 pub struct LastErrors(Mutex<Table>);
 
 impl LastErrors {
-    /// Empty.
     pub fn new() -> Result<Self> {
         // Not an array: too large for a kernel's stack.
         let entries = Vec::filled(None, THREADS)?;

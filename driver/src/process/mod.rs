@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A process: what one open of the device owns, and the worker that restores it.
+//! A process: the owner of everything that one open of the device gets, and its restore worker.
 //!
 //! The lock of rank `Process` guards [`Inner`]: the handle table, the reservations of GPU
 //! addresses, and queues. It is never held while pages are faulted in: an object is entered under
@@ -25,11 +25,12 @@ use crate::handle::Handles;
 use crate::interval::IntervalMap;
 use crate::kfd::Kfd;
 use crate::last_error::LastErrors;
+use crate::limit::Limit;
 use crate::lock_rank::Rank;
 use crate::offsets::{Offsets, Shown};
 use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
 use crate::queue::Queues;
-use crate::sabotage::Switches;
+use crate::sabotage::{Switch, Switches};
 use crate::smi::{Event, Who};
 use crate::svm::Svm;
 use crate::vm::{Vm, DOORBELL_BYTES};
@@ -54,6 +55,8 @@ pub struct Inner {
     pub(crate) queues: Queues,
     /// How ranges registered from now on share notifiers.
     pub(crate) windows: WindowPolicy,
+    /// The process has ended: nothing enters its tables any more.
+    pub(crate) released: bool,
     /// The runtime has announced itself.
     pub(crate) runtime_enabled: bool,
     /// Handle of the object that the client brought for the signal page. It stays as long as the
@@ -61,11 +64,23 @@ pub struct Inner {
     pub(crate) signal_page: Option<u64>,
 }
 
+impl Inner {
+    /// ESRCH once the process has ended.
+    pub(crate) fn check_open(&self) -> Result {
+        match self.released {
+            true => Err(Errno::ESRCH.into()),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A process.
 pub struct Process {
     kfd: Arc<Kfd>,
     number: u64,
     mm: Arc<dyn AddressSpace>,
+    /// The account of memory that it registers.
+    registered: Arc<Limit>,
     inner: Mutex<Inner>,
     offsets: Offsets,
     eviction: Eviction,
@@ -89,7 +104,7 @@ pub struct Process {
 
 impl Process {
     /// A process without VMs.
-    pub fn new(kfd: &Arc<Kfd>, number: u64, mm: Arc<dyn AddressSpace>) -> Result<Arc<Self>> {
+    pub fn new(kfd: &Arc<Kfd>, number: u64, mm: Arc<dyn AddressSpace>, registered: Arc<Limit>) -> Result<Arc<Self>> {
         let gpus = kfd.devices().len();
         let mut vms = Vec::with_capacity(gpus)?;
         for _ in 0..gpus {
@@ -102,6 +117,7 @@ impl Process {
             cpu_hulls: IntervalMap::seeded(crate::os::random()),
             queues: Queues::new(gpus)?,
             windows: kfd.options().windows,
+            released: false,
             runtime_enabled: false,
             signal_page: None,
         };
@@ -110,6 +126,7 @@ impl Process {
             kfd: kfd.clone(),
             number,
             mm,
+            registered,
             inner: Mutex::new(Rank::Process, inner)?,
             offsets: Offsets::new()?,
             eviction: Eviction::new()?,
@@ -149,6 +166,11 @@ impl Process {
         &self.mm
     }
 
+    /// The account of memory that it registers.
+    pub(crate) const fn registered(&self) -> &Arc<Limit> {
+        &self.registered
+    }
+
     /// Which user's it is.
     pub fn user(&self) -> u32 {
         self.mm.user()
@@ -159,19 +181,19 @@ impl Process {
         &self.svm
     }
 
-    /// Who it is, for events.
+    /// Its identity, for events.
     pub fn who(&self) -> Who {
         Who { process: self.number, pid: self.pid, name: self.name }
     }
 
-    /// Tells who reads a GPU's events.
+    /// Sends an event to the readers of a GPU's events.
     pub(crate) fn tell(&self, gpu_id: u32, event: Event) {
         if let Ok(device) = self.kfd.device(gpu_id) {
             device.smi().send(gpu_id, &self.who(), event, true);
         }
     }
 
-    /// Tells who reads the events of some GPUs, by GPU number. Allowed in reclaim.
+    /// Sends an event to the readers of some GPUs' events, by GPU number. Allowed in reclaim.
     pub(crate) fn tell_gpus(&self, gpus: u32, event: Event, blockable: bool) {
         for device in self.kfd.devices().iter().filter(|device| gpus >> device.index() & 1 != 0) {
             device.smi().send(device.id(), &self.who(), event, blockable);
@@ -280,6 +302,7 @@ impl Process {
 
     fn make_vm(self: &Arc<Self>, device: &Arc<Device>) -> Result {
         let mut inner = self.lock();
+        inner.check_open()?;
         let slot = inner.vms.get_mut(device.index()).ok_or(Errno::EINVAL)?;
         if slot.is_none() {
             let vm = Vm::new(self.as_owner()?, device, self.xnack(), self.sabotage())?;
@@ -297,10 +320,17 @@ impl Process {
         Ok(())
     }
 
-    /// Turns retry of page faults on or off. EPERM if a GPU cannot, EBUSY while there are queues,
-    /// ENOMEM where SVM memory, which all counts when it is off, is beyond the limit.
+    /// Whether it may turn retry of page faults on: all GPUs can, and there is SVM memory, from
+    /// which retries are served.
+    pub(crate) fn can_xnack(&self) -> bool {
+        self.mm.has_svm() && self.kfd.devices().iter().all(|d| d.properties().xnack_capable)
+    }
+
+    /// Turns retry of page faults on or off. EPERM if a GPU cannot or there is no SVM memory, EBUSY
+    /// while there are queues, ENOMEM where SVM memory, which all counts when it is off, is beyond
+    /// the limit.
     pub fn set_xnack(self: &Arc<Self>, on: bool) -> Result {
-        if on && !self.kfd.devices().iter().all(|d| d.properties().xnack_capable) {
+        if on && !self.can_xnack() {
             return Err(Errno::EPERM.into());
         }
         // What was unmapped does not count.
@@ -354,9 +384,9 @@ impl Process {
         self.fault_work.schedule(self, Duration::ZERO);
     }
 
-    /// One run of the restore: every object that waits now, then the queues go on unless something
-    /// is left; then it runs again, after a pause that doubles up to the limit. O(invalid ranges
-    /// and their pages).
+    /// One run of the restore: every object that waits now. Then the queues go on, unless something
+    /// is left; in that case it runs again, after a pause that doubles up to the limit. O(invalid
+    /// ranges and their pages).
     fn run_restore(self: &Arc<Self>) {
         self.counters.restore_runs.add(1);
         let waiting = self.eviction.lock().waiting();
@@ -400,7 +430,7 @@ impl Process {
         self.schedule_restore();
     }
 
-    /// The object that `take` takes off a list of the eviction's.
+    /// The object that `take` takes off one of the eviction's lists.
     fn listed(&self, take: fn(&mut crate::eviction::State) -> Option<u32>) -> Option<Arc<Bo>> {
         // Both locks at once: an object leaves the list before its number is free for another.
         let inner = self.lock();
@@ -413,11 +443,10 @@ impl Process {
         self.look.schedule(self, RESTORE_PAUSE.saturating_mul(2 << looks));
     }
 
-    /// One look for memory that a restore did not find, with the queues running. Whoever takes
-    /// memory anew where some was registered tells nobody, and a GPU without XNACK cannot ask: with
-    /// XNACK nothing is done. The
-    /// last look gives up: what comes back later is found where KFD finds it, too, at the next
-    /// invalidation or MAP. O(gone ranges).
+    /// One look for memory that a restore did not find, with the queues running. A thread that
+    /// takes memory anew where some was registered tells nobody, and a GPU without XNACK cannot
+    /// ask: with XNACK nothing is done. The last look gives up: what comes back later is found
+    /// where KFD finds it, too, at the next invalidation or MAP. O(gone ranges).
     fn run_look(self: &Arc<Self>) {
         let lacking = self.eviction.lock().lacking();
         let is_last = self.looks.load(Ordering::Relaxed) >= self.kfd.options().looks;
@@ -433,16 +462,20 @@ impl Process {
     }
 
     /// Ends the process: queues, mappings, objects, VMs, all of it. Nothing of it runs any more
-    /// when this returns.
+    /// when this returns. A render file that lives on may be in a call meanwhile: an object that
+    /// the call has entered ends here, and a later one is refused (ESRCH).
     pub fn release(&self) {
         self.restore.stop();
         self.look.stop();
-        // Served is what has begun, and no more.
+        // Only requests that had begun are served.
         self.faults.close();
         self.fault_work.stop();
         self.events.close();
         self.kfd.devices().iter().for_each(|device| device.smi().forget(self.number));
-        let queues = core::mem::take(&mut self.lock().queues);
+        let mut inner = self.lock();
+        inner.released = !self.sabotage().has(Switch::EnterReleased);
+        let queues = core::mem::take(&mut inner.queues);
+        drop(inner);
         queues.destroy_all();
         // From number to number, not from the first again each time: O(objects). Once more from the
         // first at the end, to be sure.
@@ -465,7 +498,8 @@ impl Process {
         }
         self.svm.release();
         self.offsets.clear();
-        drop(self.eviction.lock().take_vms());
+        let evicted = self.eviction.lock().take_vms();
+        drop(evicted); // without the lock
         let mut vms = Vec::new();
         let mut inner = self.lock();
         core::mem::swap(&mut inner.vms, &mut vms);

@@ -23,7 +23,7 @@ pub enum Shown {
     Object(Arc<Bo>),
     /// A VM's doorbells, or its registers.
     Page(Arc<dyn DmaMemory>),
-    /// An object of a render file's.
+    /// A render file's object.
     Gem(Arc<GemObject>),
 }
 
@@ -48,7 +48,6 @@ struct Table {
 pub struct Offsets(Mutex<Table>);
 
 impl Offsets {
-    /// Nothing.
     pub fn new() -> Result<Self> {
         Self::beginning_at(FIRST_OFFSET)
     }

@@ -10,6 +10,7 @@ use crate::errno::Result;
 use crate::eviction::{self, Eviction};
 use crate::gpu::{HwQueue, PageFault};
 use crate::kfd::Kfd;
+use crate::limit::Limit;
 use crate::os::{self, Arc};
 use crate::sabotage::Switches;
 use crate::smi::{Event, Who};
@@ -21,7 +22,13 @@ use crate::vmid_owner::VmidOwner;
 impl Kfd {
     /// A process opens the device: an object with no VM yet.
     pub fn open(self: &Arc<Self>, mm: Arc<dyn AddressSpace>) -> Result<Arc<Process>> {
-        Process::new(self, self.next_process(), mm)
+        self.open_accounted(mm, self.limit().clone())
+    }
+
+    /// As [`open`](Self::open), for a process whose registered memory counts in `registered` and
+    /// not against the machine's limit.
+    pub fn open_accounted(self: &Arc<Self>, mm: Arc<dyn AddressSpace>, registered: Arc<Limit>) -> Result<Arc<Process>> {
+        Process::new(self, self.next_process(), mm, registered)
     }
 }
 

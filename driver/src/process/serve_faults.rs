@@ -18,7 +18,7 @@ impl Process {
     pub fn gpu_fault(self: &Arc<Self>, gpu: usize, fault: PageFault) {
         self.counters().gpu_faults.add(1);
         if !fault.retry {
-            // Before the event: whoever it wakes asks which queue it was.
+            // Before the event: the woken thread asks which queue it was.
             self.queue_stopped(gpu, fault.queue, Some(fault));
             self.report_fault(gpu, &fault);
             self.tell_gpus(1 << gpu, Event::VmFault, true);
@@ -93,17 +93,6 @@ impl Process {
     fn report_fault(&self, gpu: usize, fault: &PageFault) {
         let Some(device) = self.kfd().devices().get(gpu) else { return };
         let denied = fault.reason == FaultReason::Permission;
-        self.events().memory_exception(MemoryExceptionData {
-            failure: MemoryExceptionFailure {
-                not_present: u32::from(!denied),
-                read_only: u32::from(denied && fault.write),
-                no_execute: u32::from(fault.executes()),
-                imprecise: 0,
-            },
-            va: fault.va.0,
-            gpu_id: device.id(),
-            error_type: MEM_ERR_NO_RAS,
-        });
         let why = match fault.reason {
             FaultReason::NotPresent => "nothing is mapped there",
             FaultReason::Permission => "the mapping does not allow it",
@@ -115,6 +104,18 @@ impl Process {
             false if fault.executes() => "execution",
             false => "read",
         };
+        // The event wakes a client, which may end the process before another line is written.
         os::warn(format_args!("gpu {:#x}: page fault: {access} at {}: {why}", device.id(), fault.va));
+        self.events().memory_exception(MemoryExceptionData {
+            failure: MemoryExceptionFailure {
+                not_present: u32::from(!denied),
+                read_only: u32::from(denied && fault.write),
+                no_execute: u32::from(fault.executes()),
+                imprecise: 0,
+            },
+            va: fault.va.0,
+            gpu_id: device.id(),
+            error_type: MEM_ERR_NO_RAS,
+        });
     }
 }

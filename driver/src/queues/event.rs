@@ -7,8 +7,8 @@
 //! The page is the client's if it brought one (libhsakmt allocates GTT memory for it), otherwise
 //! the driver's own. Other events have numbers from [`FIRST_OTHER`] on and no slot.
 //!
-//! A lock of rank `Event` guards the table; one condition wakes all waiters, who look at their own
-//! events.
+//! A lock of rank `Event` guards the table; one condition wakes all waiters, and each checks its
+//! own events.
 
 use crate::errno::{Errno, Result};
 use crate::gpu::{DmaMemory, Gpu};
@@ -151,8 +151,8 @@ impl Events {
         Ok((number, true))
     }
 
-    /// Takes memory of the client's for the signal page. EINVAL if there is one already, or if it
-    /// is too small.
+    /// Takes memory of the client for the signal page. EINVAL if there is one already, or if it is
+    /// too small.
     pub fn bring_page(&self, page: &Arc<dyn DmaMemory>) -> Result {
         let mut table = self.table.lock();
         if table.page.is_some() || page.bytes() < PAGE_BYTES {
@@ -223,7 +223,7 @@ impl Events {
         self.changed.notify_all();
     }
 
-    /// A GPU access faulted for good: all memory events are signalled with where and why.
+    /// A GPU access faulted for good: all memory events are signalled with its address and reason.
     pub fn memory_exception(&self, data: abi::MemoryExceptionData) {
         self.exception(abi::EVENT_MEMORY, data.into());
     }
@@ -334,14 +334,14 @@ impl Events {
         let page = table.page.take();
         drop(table);
         self.changed.notify_all();
-        // Without the lock: it may be the last who has it.
+        // Without the lock: this may be the last reference.
         drop(page);
     }
 }
 
 impl Event {
     fn signal(&mut self) {
-        // Who waits already sees that the age has changed.
+        // A thread that waits already sees the changed age.
         self.signaled = !self.auto_reset || self.waiters == 0;
         self.age = self.age.wrapping_add(1);
     }
@@ -369,7 +369,7 @@ impl Event {
                 _ => {}
             },
             Waited::Complete => {}
-            // Not delivered: it stays for the next who waits.
+            // Not delivered: it stays for the next waiter.
             _ => self.signaled |= known.came,
         }
     }
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(page.read_u64(u64::from(b) * 8), u64::MAX);
     }
 
-    /// As KFD: an auto-reset event's signal goes to all who wait, and not to who comes later. A
+    /// As KFD: an auto-reset event's signal goes to all waiting threads, and not to later ones. A
     /// client's threads wait for each other's events too; one that signalled and waits again must
     /// not take the signal from the other.
     #[test]

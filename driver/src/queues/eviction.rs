@@ -2,10 +2,10 @@
 //! Whether a process's queues run, and which of its objects wait for a restore (XNACK off).
 //!
 //! The first invalidation of mapped memory stops all queues of the process on all its GPUs and
-//! schedules the restore; stopped queues are the barrier, the page tables stay as they are. Each
-//! invalidated object is on the waiting list once. The restore worker empties the list and lets the
-//! queues go on when it finds it empty, under the same lock: so an invalidation is either seen by
-//! that look, or stops the queues again.
+//! schedules the restore. Stopped queues are the barrier; the page tables stay as they are. Each
+//! invalidated object is on the waiting list once. The restore worker empties the list, and resumes
+//! the queues when it finds the list empty, under the same lock. So either the worker sees an
+//! invalidation, or the invalidation stops the queues again.
 //!
 //! Objects with ranges that had no memory at their restore are on a second list, once each, as long
 //! as the driver goes on looking for that memory. Their queues run.
@@ -53,7 +53,7 @@ impl Eviction {
 
     /// Makes sure that `objects` can wait, or lack memory, at once.
     pub fn make_room(&self, objects: usize) -> Result {
-        // Allocated outside of the lock; what is replaced is freed outside of it, too.
+        // Allocated outside of the lock; the replaced list is freed outside of it, too.
         if self.lock().lacking.capacity() >= objects {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Eviction {
     }
 }
 
-/// Makes `list` the larger of the two, with what is in it; `other` is then to be freed.
+/// Makes `list` the larger of the two, with its contents; the caller frees `other`.
 fn move_to(list: &mut Vec<u32>, other: &mut Vec<u32>) {
     if list.capacity() < other.capacity() {
         for number in list.iter() {

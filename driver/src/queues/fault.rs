@@ -22,7 +22,6 @@ struct Waiting {
 pub struct Faults(Mutex<Waiting>);
 
 impl Faults {
-    /// None.
     pub fn new() -> Result<Self> {
         Ok(Self(Mutex::new(Rank::Event, Waiting { list: Vec::new(), next: 0, closed: false })?))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Queues, what stops and restarts them, events, and faults that wait to be served.
+//! Queues, their eviction and restart, events, and faults that wait to be served.
 
 pub mod event;
 pub mod eviction;

@@ -136,7 +136,7 @@ pub trait Watch: Send + Sync {
     /// The interval.
     fn span(&self) -> CpuSpan;
 
-    /// Waits until no invalidation that this watch was told of is under way; then the current
+    /// Waits until no invalidation that this watch was notified of is under way; then the current
     /// sequence.
     fn read_begin(&self) -> Seq;
 
@@ -144,8 +144,8 @@ pub trait Watch: Send + Sync {
     fn read_retry(&self, seq: Seq) -> bool;
 
     /// What is mapped in `span`, a part of the interval, is of interest from now on, also what was
-    /// mapped there after the watch was made: its changes are told. For hosts that are told of
-    /// changes mapping by mapping. O(mappings), sleeps. ENOMEM.
+    /// mapped there after the watch was made: its changes are told. For hosts that are notified
+    /// of changes mapping by mapping. O(mappings), sleeps. ENOMEM.
     fn listen(&self, _span: CpuSpan) -> Result {
         Ok(())
     }
@@ -154,12 +154,12 @@ pub trait Watch: Send + Sync {
     fn as_any(&self) -> &dyn core::any::Any;
 }
 
-/// Who is told of invalidations.
+/// The receiver of invalidations.
 pub trait Invalidate: Send + Sync {
     /// Pages of `span`, which lies within the watched interval, are about to change or go. May run
     /// in memory reclaim: no allocation, no freeing, no sleeping on anything but the notifier
-    /// locks, and not even on these when `blockable` is false: then, if it would have to wait, it
-    /// returns false, has done nothing, and the host gives the invalidation up.
+    /// locks. If `blockable` is false, it does not sleep on these either. Then, if it would have to
+    /// wait, it returns false without any change, and the host abandons the invalidation.
     fn invalidate(&self, span: CpuSpan, blockable: bool) -> bool;
 
     /// As [`invalidate`](Self::invalidate), where pages move between system memory and a GPU's. A
@@ -212,13 +212,13 @@ pub trait AddressSpace: Send + Sync {
         Migration::default()
     }
 
-    /// Moves pages of `span` from system memory into a GPU's memory, contents and all, so that
-    /// nothing of what was in a place is left: page `i` to `places[i]`, where it then is for the
-    /// CPU, too. Watches are told as of any change. `places` is as long as the span; an entry is
-    /// set to `None` when the page has moved there: the place is the host's from then on, until it
-    /// says [`DeviceMemory::released`]. What is still `Some` afterwards did not move (no memory
-    /// there, of a kind that cannot move, pinned, on a device already, changing just now) and is
-    /// the caller's as before. How many moved; EOPNOTSUPP where nothing can, ESRCH when the address
+    /// Moves pages of `span` from system memory into a GPU's memory, with their contents, over all
+    /// older contents of a place: page `i` to `places[i]`, where it then is for the CPU, too.
+    /// Watches are told as of any change. `places` is as long as the span; an entry is set to
+    /// `None` when the page has moved there. From then on the place is the host's, until
+    /// [`DeviceMemory::released`]. A place that is still `Some` is the caller's as before. Its page
+    /// did not move: no memory there, of a kind that cannot move, pinned, on a device already, or
+    /// changing just now. How many moved; EOPNOTSUPP where nothing can, ESRCH when the address
     /// space has gone. Sleeps; called without locks. O(pages).
     fn migrate_to_device(
         &self,
@@ -231,18 +231,18 @@ pub trait AddressSpace: Send + Sync {
     }
 
     /// Moves the pages of `span` that are in any GPU's memory back into system memory. How many
-    /// moved; what cannot (no memory left, changing just now) stays where it is, whole. Sleeps;
-    /// called without locks. O(pages).
+    /// moved; other pages (no memory left, changing just now) stay in place, whole. Sleeps; called
+    /// without locks. O(pages).
     fn migrate_to_system(&self, span: CpuSpan) -> Result<u64> {
         let _ = span;
         Ok(0)
     }
 
-    /// Moves what is at `places` of a GPU's memory back into system memory, whoever has it mapped
-    /// and at whatever address: forked children, also when this address space has gone. Which
-    /// places those are may have changed since the caller looked. How many pages moved; what cannot
-    /// stays. A host in which `migrate_to_system` finds everything has nothing to do. Sleeps;
-    /// called without locks. O(places).
+    /// Moves the pages at `places` of a GPU's memory back into system memory, for any owner and at
+    /// any address: forked children, also when this address space has gone. Which places those are
+    /// may have changed since the caller looked. How many pages moved; others stay. A host in which
+    /// `migrate_to_system` finds everything has nothing to do. Sleeps; called without locks.
+    /// O(places).
     fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
         let _ = (device, places);
         Ok(0)
@@ -289,7 +289,14 @@ pub trait AddressSpace: Send + Sync {
         0
     }
 
-    /// Which user's it is: what there is little of is shared between users ([`crate::share`]).
+    /// Whether devices may use memory of it that no call has registered: SVM memory, and with it
+    /// retry of page faults. If not, the driver refuses SVM calls and XNACK (EPERM), and serves no
+    /// fault outside of buffer objects. Never changes.
+    fn has_svm(&self) -> bool {
+        true
+    }
+
+    /// Its user: scarce resources are shared between users ([`crate::share`]).
     fn user(&self) -> u32 {
         0
     }

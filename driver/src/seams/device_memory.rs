@@ -7,10 +7,10 @@
 //! when the CPU touches it. (MEMORY_DEVICE_COHERENT and MEMORY_DEVICE_PRIVATE are Linux's words for
 //! the two.)
 //!
-//! Who has a page of VRAM: the driver takes it from its allocator and offers it in
-//! `migrate_to_device`. If a page moves there the host has it, through any number of forks and
-//! mappings, and gives it back by [`DeviceMemory::released`] when the last use has gone: moved
-//! back, unmapped, or the process exited. Faulting a span tells what is where at the moment
+//! The owner of a page of VRAM: the driver takes it from its allocator and offers it in
+//! `migrate_to_device`. If a page moves there, the host owns it, through any number of forks and
+//! mappings. The host gives it back by [`DeviceMemory::released`] when the last use has gone: moved
+//! back, unmapped, or the process exited. Faulting a span returns the pages' present places
 //! ([`crate::address_space::Page::target`]).
 
 use crate::addr::VramOffset;
@@ -55,7 +55,7 @@ pub trait DeviceMemory: Send + Sync {
     /// `pages` pages of private memory from `at` on have moved back to system memory because the
     /// CPU touched them. For the record, and before they are [`released`](Self::released). Called
     /// from a context that may sleep, perhaps with the host's lock of the address space, and with
-    /// no lock of the driver's.
+    /// no lock of the driver.
     fn came_back(&self, at: VramOffset, pages: u64) {
         let _ = (at, pages);
     }

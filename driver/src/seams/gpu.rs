@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The seam to the device: what hardware does for the driver, and what it tells it.
+//! The seam to the device: the driver's requests to the hardware, and the hardware's reports.
 //!
 //! Everything here is a register access or a short handshake. [`Gpu::suspend`] and
-//! [`Gpu::flush_tlb`] are called from invalidations, that is in memory reclaim: they wait for
-//! accesses in flight (bounded by one chunk), and neither allocate nor take a lock that an access
+//! [`Gpu::flush_tlb`] are called from invalidations, that is in memory reclaim. They wait for
+//! accesses in flight (bounded by one chunk). They neither allocate nor take a lock that an access
 //! holds.
 
 use crate::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset};
@@ -15,8 +15,8 @@ use crate::os::Arc;
 /// VMs that had the number before.
 ///
 /// A device works with numbers. It reports with the generation that the queue was made with,
-/// because a report may be under way for longer than its process lives: what came late is nobody's,
-/// and not the next owner's. Generations come again after 2^24 VMs with the same number.
+/// because a report may outlive its process. A late report belongs to no process, and not to the
+/// next owner. Generations come again after 2^24 VMs with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Vmid(pub u32);
 
@@ -57,7 +57,6 @@ pub enum QueueKind {
 pub struct QueueSpec {
     /// Address space.
     pub vmid: Vmid,
-    /// Packets.
     pub kind: QueueKind,
     /// Ring buffer.
     pub ring: GpuVa,
@@ -86,7 +85,7 @@ pub struct GpuProperties {
     pub vmids: u32,
     /// Target version in `topology` form: major*10000 + minor*100 + stepping (gfx900 = 90000).
     pub gfx_target_version: u32,
-    /// What user space is told of its parts.
+    /// The description of its parts for user space.
     pub model: Model,
     /// Whether it can retry page faults.
     pub xnack_capable: bool,
@@ -110,7 +109,6 @@ pub enum FaultReason {
 /// A GPU page fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageFault {
-    /// Whose.
     pub vmid: Vmid,
     /// By which queue.
     pub queue: HwQueue,
@@ -118,14 +116,13 @@ pub struct PageFault {
     pub va: GpuVa,
     /// Whether it was a write.
     pub write: bool,
-    /// Why.
     pub reason: FaultReason,
     /// The queue waits for [`Gpu::fault_done`]; otherwise it has halted.
     pub retry: bool,
 }
 
 impl PageFault {
-    /// Whether it was to execute: what has an entry at all may be read.
+    /// Whether it was a fetch: every page with an entry may be read.
     pub fn executes(&self) -> bool {
         !self.write && self.reason == FaultReason::Permission
     }
@@ -209,6 +206,10 @@ pub trait Interrupts: Send + Sync {
     fn page_fault(&self, gpu_id: u32, fault: PageFault);
     /// A packet asked to signal an event.
     fn signal_event(&self, gpu_id: u32, vmid: Vmid, event_id: u32);
+    /// A queue is about to stop on something it cannot execute. This is the report for a reader;
+    /// it comes before [`page_fault`](Self::page_fault) and [`queue_error`](Self::queue_error),
+    /// because a client that these wake may end its process, and the driver in it.
+    fn queue_stops(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue, message: &str);
     /// A queue stopped on something it cannot execute.
-    fn queue_error(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue, message: &str);
+    fn queue_error(&self, gpu_id: u32, vmid: Vmid, queue: HwQueue);
 }

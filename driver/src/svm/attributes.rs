@@ -38,8 +38,8 @@ impl Attributes {
         }
     }
 
-    /// What memory of a kind has that a fault finds and nobody set anything for: malloc's heap and
-    /// the first stack stay in system memory, where the CPU uses them all the time.
+    /// The attributes of faulted memory without a range, by its kind: malloc's heap and the first
+    /// stack stay in system memory, where the CPU uses them all the time.
     pub const fn found(heap_or_stack: bool) -> Self {
         let preferred = if heap_or_stack { abi::SVM_LOCATION_SYSMEM } else { abi::SVM_LOCATION_UNDEFINED };
         Self { preferred, ..Self::unset(true) }

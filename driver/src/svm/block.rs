@@ -10,14 +10,14 @@
 //! note their pages in the block as *forgotten*, and these are passed over: otherwise an entry
 //! would be left where the next buffer object may be.
 //!
-//! A block is live from when a window's table takes it in until it takes it out ([`super::table`]),
-//! which waits for nobody: a reservation is held as long as a page takes. Whoever still has the
-//! block then finds no state by it, so whatever it was about to do comes to nothing, and there may
-//! be another block at its addresses, with a reservation of its own.
+//! A block is live while a window's table has it ([`super::table`]). Its removal waits for no
+//! thread, because a thread may hold a reservation as long as a page fault takes. A thread that
+//! still has the block then finds no state by it, so its work has no effect. There may be another
+//! block at its addresses, with a reservation of its own.
 //!
-//! While pages are being moved to a GPU ([`Moving`]) nothing is faulted in: a fault is the CPU's to
-//! the host, and would bring back what a moment later nobody would have to bring back, or put a
-//! page where the move has none to take along.
+//! While pages are being moved to a GPU ([`Moving`]) nothing is faulted in: to the host, a fault is
+//! the CPU's. It would bring pages back that just moved, or put a page there after the move has
+//! passed it.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -114,9 +114,9 @@ impl Block {
         self.state(|_| reserved)
     }
 
-    /// Keeps its pages from being faulted in; waits for who is at it, and until `deadline` for
-    /// those who move it to a GPU. `None` once it has ended. The reservation must not be held;
-    /// blocks of one move in ascending order.
+    /// Keeps its pages from being faulted in; waits for a thread that works on it, and until
+    /// `deadline` for threads that move it to a GPU. `None` once it has ended. The reservation must
+    /// not be held; blocks of one move in ascending order.
     pub fn begin_move(self: &Arc<Self>, deadline: Time) -> Option<Moving> {
         loop {
             self.await_moves(deadline);
@@ -152,7 +152,7 @@ impl Block {
         }
     }
 
-    /// Calls `f` with what is known of it, under the notifier lock. `None` once it has ended.
+    /// Calls `f` with its state, under the notifier lock. `None` once it has ended.
     pub fn state<R>(&self, f: impl FnOnce(&mut BlockState) -> R) -> Option<R> {
         self.of(&mut self.window.lock()).map(f)
     }
@@ -174,9 +174,9 @@ impl Block {
         Ok(())
     }
 
-    /// Brings `touched` pages in line with the attributes: access that was lost ends now, what is
-    /// missing is looked at again with the next [`fetch`](Self::fetch), and gets new entries if it
-    /// has `changed`. Page tables are there already. Other pages are other calls'.
+    /// Brings `touched` pages in line with the attributes: lost access ends now. Missing pages are
+    /// looked up again with the next [`fetch`](Self::fetch), and get new entries if they have
+    /// `changed`. Page tables are there already. Other pages are other calls'.
     pub fn update(&self, _: &Reserved<'_>, view: &View, touched: PageBits, changed: bool) {
         let changed = if changed { touched } else { PageBits::NONE };
         let mut state = self.window.lock();

@@ -2,9 +2,10 @@
 //! What is known of a block's pages, and its entries on each GPU.
 //!
 //! Of each page a block knows whether it is *valid* (faulted in, and not invalidated since) or
-//! *missing*, and on each GPU whether there is an *entry*, whether that is *current*, and whether
-//! it is *wanted*: wanted entries must be right as long as the process's queues run (XNACK off, or
-//! ALWAYS_MAPPED). [`BlockState::check`] is what holds whenever nobody has the notifier lock:
+//! *missing*. On each GPU it knows whether there is an *entry*, whether that is *current*, and
+//! whether it is *wanted*. Wanted entries must be right while the process's queues run (XNACK off,
+//! or ALWAYS_MAPPED). [`BlockState::check`] has the invariants that hold whenever no thread has the
+//! notifier lock:
 //!
 //! 1. Every entry in a page table of the block's addresses is one of [`Map::entries`]: an
 //!    invalidation finds it.
@@ -75,8 +76,8 @@ pub struct BlockState {
     pub missing: PageBits,
     /// Invalidated since the fault under way began.
     pub moved: PageBits,
-    /// Of no range any more since who holds the reservation looked at the ranges: whatever it saw
-    /// there, these get no entries.
+    /// Pages that have left the ranges since the reservation's holder read them: these get no
+    /// entries.
     pub forgotten: PageBits,
     /// How it goes to and fro.
     pub bounces: Bounces,
@@ -103,7 +104,7 @@ impl BlockState {
         self.maps.iter().fold(PageBits::NONE, |bits, map| bits | map.wanted)
     }
 
-    /// Of these, what is not valid or has no right entry, and can have.
+    /// Of these, the pages that are not valid or lack a right entry, and can have one.
     pub fn outstanding(&self) -> PageBits {
         let lacks = |map: &Map| map.wanted & !(self.missing | (self.valid & map.current));
         self.maps.iter().fold(PageBits::NONE, |bits, map| bits | lacks(map))
@@ -145,7 +146,7 @@ impl BlockState {
         }
     }
 
-    /// What of the invariant above does not hold, as far as it is about this alone. O(GPUs).
+    /// The violated part of the invariant above, as far as it is about this alone. O(GPUs).
     pub fn wrong(&self) -> Option<&'static str> {
         self.maps.iter().find_map(|map| {
             let none = [

@@ -14,9 +14,9 @@
 //! an invalidation costs only the pages it hits. The order of the first two steps is that of
 //! [`crate::revalidate`], for the same reason.
 //!
-//! Only pages that are asked for are looked at, and only what these lack is an error: what is the
-//! matter with other memory of the same block is for those who ask for that. Entries are written
-//! for all that is valid and wanted.
+//! Only requested pages are looked at, and only their failures are errors. Failures of other memory
+//! in the same block belong to the callers that request it. Entries are written for all pages that
+//! are valid and wanted.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -123,7 +123,8 @@ impl<'a> Pass<'a> {
         Fetched { left, error: first.map(errno) }
     }
 
-    /// Faults in what is neither valid nor missing, and writes entries. What is left.
+    /// Faults pages in that are neither valid nor missing, and writes entries. The pages that are
+    /// left.
     fn run(&mut self, _: &Reserved<'_>) -> Result<PageBits> {
         let block = self.block;
         let todo = block.state(|b| {
@@ -263,7 +264,7 @@ impl<'a> Pass<'a> {
         for map in maps.iter_mut() {
             let gpu = map.vm.gpu_index();
             let allowed = self.want.view.allowed(gpu);
-            // Access that was lost since: whoever takes it away is still to come here.
+            // Access that was lost since: a thread that takes it away is still to come here.
             map.wanted &= allowed;
             let extra = self.want.extra.get(gpu).copied().unwrap_or_default();
             let wanted = (map.wanted | extra) & allowed & !forgotten;

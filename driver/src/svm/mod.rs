@@ -66,7 +66,8 @@ pub struct Svm {
     counters: Arc<Counters>,
     /// What is to be looked after, noted by invalidations.
     pub(crate) notes: AtomicU32,
-    /// Held while what was noted is dropped: who finds nothing noted must find it dropped.
+    /// Held while noted ranges are dropped: a thread that finds nothing noted must find them
+    /// dropped.
     pub(crate) sweep: Mutex<()>,
 }
 
@@ -79,7 +80,6 @@ impl Svm {
     /// Ranges have gone, and their blocks and windows perhaps with them.
     pub const UNUSED: u32 = 2;
 
-    /// None.
     pub fn new(limit: &Arc<Limit>) -> Result<Self> {
         let inner = Inner { ranges: SvmRanges::new(), charge: Charge::none(limit), windows: Vec::new(), ended: false };
         Ok(Self {
@@ -125,8 +125,8 @@ impl Svm {
         self.inner.lock().drop_span(&self.counters, span)
     }
 
-    /// Drops the ranges of what a window has noted first at or above `from`. Which that is. ENOMEM
-    /// leaves it noted.
+    /// Drops the ranges of the first pages that a window has noted at or above `from`. Which that
+    /// is. ENOMEM leaves it noted.
     pub(crate) fn drop_noted(&self, window: &Arc<Window>, from: CpuVa) -> Result<Option<CpuSpan>> {
         let mut inner = self.inner.lock();
         // Of one that has ended: there may be ranges again, and another window for them.
@@ -144,8 +144,8 @@ impl Svm {
         self.look(block, |block| block.window().dropped(block))
     }
 
-    /// As [`view`](Self::view), for who maps the block by it: what leaves the ranges from now on is
-    /// noted in the block, and gets no entries.
+    /// As [`view`](Self::view), for a thread that maps the block by it: what leaves the ranges from
+    /// now on is noted in the block, and gets no entries.
     pub(crate) fn view_to_map(&self, block: &Block, _: &Reserved<'_>) -> Result<View> {
         self.look(block, |block| block.window().begin_look(block))
     }
@@ -165,7 +165,7 @@ impl Svm {
         Ok(view)
     }
 
-    /// XNACK is about to be switched: what the ranges are charged changes. ENOMEM, and nothing has
+    /// XNACK is about to be switched, which changes the ranges' charge. ENOMEM, and nothing has
     /// changed, when they do not fit.
     pub(crate) fn switch_charge(&self, xnack: bool) -> Result {
         self.inner.lock().settle_charge(xnack)

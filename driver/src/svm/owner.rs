@@ -13,7 +13,7 @@ pub trait SvmOwner: UserptrOwner {
     /// Its CPU memory, to keep.
     fn mm_arc(&self) -> &Arc<dyn AddressSpace>;
 
-    /// Who it is, for events.
+    /// Its identity, for events.
     fn who(&self) -> Who;
 
     /// Sends an event to the readers of some GPUs, by GPU number. Allowed in reclaim.

@@ -24,7 +24,6 @@ pub struct Range {
 pub struct SvmRanges(Vec<Range>);
 
 impl SvmRanges {
-    /// None.
     pub const fn new() -> Self {
         Self(Vec::new())
     }

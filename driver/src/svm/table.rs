@@ -9,10 +9,9 @@
 //!   there is no entry.
 //! * **Entries are of ranges.** A range leaves under the lock of rank `Svm`, and under the same
 //!   hold its entries are cleared and the block notes that these pages get none.
-//! * **What was unmapped is of no range**, from the invalidation on: it is noted to be dropped,
-//!   whoever looks at the ranges leaves out what is noted, and dropping it takes the note away
-//!   under the same hold. So what is mapped there next gets no entries by what was said of other
-//!   memory.
+//! * **What was unmapped is of no range**, from the invalidation on: it is noted to be dropped. A
+//!   thread that reads the ranges leaves out noted pages, and dropping them removes the note under
+//!   the same hold. So the next mapping there gets no entries by other memory's attributes.
 //! * A block is made where a range is, and ends where none is, both under that lock; a window
 //!   likewise. So of two blocks of the same addresses one has ended, with all its entries cleared,
 //!   before the other is made.
@@ -96,8 +95,8 @@ impl Inner {
         let (Ok(at) | Err(at)) = self.position(base);
         self.windows.reserve(1)?;
         if let Some(watched) = watched.take() {
-            // Nobody has looked here yet, and whoever comes next would take it for what is to be
-            // dropped of ranges that are made now.
+            // No thread has looked here yet, and the next one would drop these pages from ranges
+            // that are made now.
             watched.window.forget_drops();
             self.windows.push_reserved(watched);
             self.windows[at..].rotate_right(1);

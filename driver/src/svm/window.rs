@@ -3,15 +3,15 @@
 //! what an invalidation changes there.
 //!
 //! SVM ranges are small or large, split and merge; their notifiers do neither. A window is made
-//! with the first range in it and goes with the last, so there are as many notifiers as 512 MiB of
-//! addresses in use, however many ranges. It is made of *blocks* of 2 MiB, each with its own page
-//! tables on each GPU that uses it, reserved when it is first mapped there: so any pages of it can
-//! be written and cleared later, on any GPU, without an allocation and without a sleeping lock.
+//! with the first range in it and goes with the last. So the number of notifiers is that of the 512
+//! MiB regions in use, for any number of ranges. It is made of *blocks* of 2 MiB, each with its own
+//! page tables on each GPU that uses it, reserved when it is first mapped there. So any of its
+//! pages can be written and cleared later, without an allocation and without a sleeping lock.
 //!
-//! The window's table has, by address, each [`Block`] together with what is known of it
-//! ([`BlockState`]), and it is the only place that has either: a block is live as long as it is in
-//! there, and its state is found by the block itself. Whoever kept a block that has ended finds
-//! nothing by it, also when there is another at its addresses.
+//! The window's table has, by address, each [`Block`] with its state ([`BlockState`]), and nothing
+//! else has either. A block is live as long as it is in the table, and its state is found by the
+//! block itself. A thread that kept a block that has ended finds nothing by it, also when there is
+//! another at its addresses.
 //!
 //! An invalidation of wanted pages stops the queues and asks for a restore; entries of others are
 //! cleared and the TLB is flushed. Entries of memory that is unmapped are cleared in any case, and
@@ -128,7 +128,7 @@ impl Window {
     pub fn add(&self, block: &Arc<Block>, state: BlockState) -> Result {
         let mut live = Some(Live { block: block.clone(), state });
         let wanted = self.lock().live.len() + 1;
-        // Allocated outside of the lock; what is replaced is freed outside of it, too.
+        // Allocated outside of the lock; the replaced table is freed outside of it, too.
         let mut bigger = if self.lock().live.capacity() < wanted {
             Vec::with_capacity(wanted.next_power_of_two())?
         } else {
@@ -140,9 +140,9 @@ impl Window {
         added
     }
 
-    /// The end of a block: nobody finds anything of it any more. Its entries are cleared, its page
-    /// tables are the caller's to give back. `None` if it has ended before. The caller holds the
-    /// lock of all windows.
+    /// The end of a block: no thread finds its state any more. Its entries are cleared, and the
+    /// caller gives its page tables back. `None` if it has ended before. The caller holds the lock
+    /// of all windows.
     pub fn take(&self, block: &Block) -> Option<BlockState> {
         let mut state = self.lock();
         state.of(block)?.clear();
@@ -158,9 +158,9 @@ impl Window {
         Some(taken)
     }
 
-    /// Whoever has a block's reservation is about to look at its ranges: what leaves from now on is
-    /// noted in the block. Pages of it whose ranges have to be dropped still, and are none any
-    /// more. The caller holds the lock of all windows.
+    /// A thread that has a block's reservation is about to look at its ranges: what leaves from now
+    /// on is noted in the block. Pages of it whose ranges have to be dropped still, and are none
+    /// any more. The caller holds the lock of all windows.
     pub fn begin_look(&self, block: &Block) -> PageBits {
         let mut state = self.lock();
         if let Some(known) = block.of(&mut state) {
@@ -169,7 +169,7 @@ impl Window {
         state.dropped(block)
     }
 
-    /// As [`begin_look`](Self::begin_look), for who maps nothing by it.
+    /// As [`begin_look`](Self::begin_look), for a thread that maps nothing by it.
     pub fn dropped(&self, block: &Block) -> PageBits {
         self.lock().dropped(block)
     }
@@ -331,12 +331,13 @@ impl State {
         core::ptr::eq(Arc::as_ptr(&live.block), block).then_some(&mut live.state)
     }
 
-    /// What is known of whatever block has a number. Not to be asked for by who has a block.
+    /// What is known of whatever block has a number. Not to be asked for by a thread that has a
+    /// block.
     pub fn of_slot(&mut self, slot: usize) -> Option<&mut BlockState> {
         self.at(slot).map(|live| &mut live.state)
     }
 
-    /// `bigger` is empty, or takes the place of what is too small and holds that afterwards.
+    /// `bigger` is empty, or replaces the table that is too small and holds that afterwards.
     /// Nothing is freed here.
     fn add(&mut self, slot: usize, live: &mut Option<Live>, bigger: &mut Vec<Live>) -> Result {
         if self.slots.get(slot) != Some(&EMPTY) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The topology that user space reads in sysfs, `/sys/devices/virtual/kfd/kfd/topology`: a node for
-//! the processors and one for each GPU, with their memory banks, caches and links, in KFD's files
-//! and form.
+//! the processors and one for each GPU. The nodes have memory banks, caches and links, in KFD's
+//! files and form.
 //!
 //! [`Machine::render`] walks through the directories and gives each file's text to a [`Sink`]:
 //! kobjects in the kernel, files of a private directory for `vkfd run`. Nothing is allocated here;
-//! what a sink cannot take is its own error.
+//! a sink returns its own errors.
 //!
 //! The keys, their order and the meaning of their numbers are KFD's (`kfd_topology.c`,
 //! `kfd_crat.h`).

@@ -32,8 +32,8 @@ const GWS: u64 = 64;
 /// KFD numbers the SIMDs of GPUs from here on.
 const FIRST_SIMD: u64 = 0x8000_0000;
 const SIMDS_APART: u64 = 0x1000;
-/// Bytes of `sibling_map` that say whose a cache is.
-const SIBLINGS: u32 = 32;
+/// Bits of `sibling_map` that say whose a cache is.
+const SIBLINGS: u32 = 256;
 
 /// A number by itself.
 pub(super) struct Line(pub(super) u64);
@@ -171,9 +171,9 @@ impl Display for Node<'_> {
                 ("gds_size_in_kb", model.gds_kib.into()),
                 ("num_gws", GWS),
                 ("wave_front_size", model.wave_size.into()),
-                ("array_count", 1),
-                ("simd_arrays_per_engine", 1),
-                ("cu_per_simd_array", model.units.into()),
+                ("array_count", model.all_arrays().into()),
+                ("simd_arrays_per_engine", model.arrays.into()),
+                ("cu_per_simd_array", model.array_units().into()),
                 ("simd_per_cu", model.simd_per_unit.into()),
                 ("max_slots_scratch_cu", model.scratch_slots.into()),
                 ("gfx_target_version", gpu.properties.gfx_target_version.into()),
@@ -247,10 +247,14 @@ impl Display for Cache<'_> {
                 number -= copies;
                 continue;
             }
+            let (together, first) = match cache.sharing {
+                Sharing::Units(together) => (together.min(model.units - number * together), number * together),
+                Sharing::Gpu => (model.units, 0),
+            };
             lines(
                 f,
                 &[
-                    ("processor_id_low", self.node.first_simd() + u64::from(number * model.simd_per_unit)),
+                    ("processor_id_low", self.node.first_simd() + u64::from(first * model.simd_per_unit)),
                     ("level", cache.level.into()),
                     ("size", cache.kib.into()),
                     ("cache_line_size", cache.line.into()),
@@ -261,9 +265,8 @@ impl Display for Cache<'_> {
                 ],
             )?;
             write!(f, "sibling_map ")?;
-            let shared = if cache.sharing == Sharing::Unit { 1 } else { model.units };
             for unit in 0..SIBLINGS {
-                write!(f, "{}{}", if unit == 0 { "" } else { "," }, u32::from(unit < shared))?;
+                write!(f, "{}{}", if unit == 0 { "" } else { "," }, u32::from(unit < together))?;
             }
             return writeln!(f);
         }

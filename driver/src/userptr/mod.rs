@@ -3,10 +3,10 @@
 //! range. No page is pinned.
 //!
 //! Each range has a *generation*, raised by every invalidation that touches it, and a *status*.
-//! Pages are faulted in without a lock and used only if the range's generation is what it was
-//! before (see [`crate::revalidate`]). Validity is therefore a matter of each range: an
-//! invalidation next door costs nothing, one inside costs one range, and there is no sequence
-//! number of the whole batch that could keep a registration from ever finishing.
+//! Pages are faulted in without a lock and used only if the range's generation has not changed (see
+//! [`crate::revalidate`]). So each range has its own validity: an invalidation beside it costs
+//! nothing, one inside costs one range. The whole batch has no sequence number that could keep a
+//! registration from ever finishing.
 //!
 //! Invalid ranges are linked into a list through an array, so that the callback allocates nothing
 //! and a restore visits only them.
@@ -98,12 +98,12 @@ pub struct State {
 /// The notifier lock, held.
 pub type Guard<'a> = MutexGuard<'a, State>;
 
-/// The object's reservation ([`crate::bo`]), as far as userptr must know that it is held: whoever
-/// has a reference to it holds that lock.
+/// The object's reservation ([`crate::bo`]), as far as userptr must know that it is held: a thread
+/// that has a reference to it holds that lock.
 pub struct Reservation(());
 
 impl Reservation {
-    /// For what the lock guards.
+    /// For the data that the lock guards.
     pub(crate) const fn new() -> Self {
         Self(())
     }
@@ -496,8 +496,8 @@ impl State {
         self.relist_missing(false);
     }
 
-    /// [`retry_missing`](Self::retry_missing) of a driver that looks by itself: to clients they are
-    /// what they were until there is more to say.
+    /// [`retry_missing`](Self::retry_missing) of a driver that looks by itself: clients see the old
+    /// state until there is a new one.
     pub fn look_for_missing(&mut self) {
         self.relist_missing(true);
     }
@@ -558,7 +558,6 @@ impl State {
 pub struct InvalidList(u32);
 
 impl InvalidList {
-    /// None.
     pub const fn empty() -> Self {
         Self(NIL)
     }

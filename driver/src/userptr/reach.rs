@@ -2,11 +2,11 @@
 //! How much of a userptr object a GPU's fault brings (XNACK on).
 //!
 //! A fault costs more than a page, so the pages around it are brought along: a block of up to 2 MiB
-//! of the GPU's addresses. With less memory than is registered this can do harm: what a block takes
-//! from the system is what other waves are at work on, and nothing gets on while all is brought
-//! again and again. So a fault in a block that was brought lately, which has gone again since,
-//! halves the next one, down to a page, and any other fault doubles it. Memory that is gone through
-//! in order comes in large blocks however little fits.
+//! of the GPU's addresses. With less memory than is registered this can do harm: the blocks evict
+//! each other's pages, which other waves are using, and the kernel thrashes. So a fault in a block
+//! that was brought lately, which has gone again since, halves the next one, down to a page, and
+//! any other fault doubles it. Memory that is gone through in order comes in large blocks however
+//! little fits.
 //!
 //! Guarded by the object's notifier lock. O(1).
 

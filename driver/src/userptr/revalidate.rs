@@ -16,8 +16,8 @@
 //! is waited for, one whose callback runs later moves the generation. The other way round, one that
 //! runs in between would be missed by both.
 //!
-//! While an object's memory is being moved to a GPU (`calls::move_pages`) nothing is faulted in: a
-//! fault would put a page where the move has none to take along, or bring a private one back.
+//! While an object's memory is being moved to a GPU (`calls::move_pages`) nothing is faulted in. A
+//! fault would put a page there after the move has passed it, or bring a private page back.
 //!
 //! A range of more than a chunk goes piece by piece under one generation. The caller holds the
 //! object's reservation (rank `Bo`), so no two revalidations of an object run at once. O(pages of
@@ -145,8 +145,8 @@ pub fn pass(object: &Userptr, _: &Reservation, windows: &Windows, missing: Missi
     Ok(())
 }
 
-/// `range` and the others in `block`: what the device wants next. Of a range that is longer than a
-/// block can be there is enough with the one.
+/// `range` and the others in `block`: the device will want them next. A range that is longer than
+/// any block is enough by itself.
 fn neighbours(object: &Userptr, range: usize, block: Block) -> impl Iterator<Item = usize> + Clone + '_ {
     let ranges = object.ranges();
     let base = object.va().0 / PAGE;
@@ -264,7 +264,7 @@ impl<'a> Pass<'a> {
     }
 
     /// A range that the device waits for, with its neighbours that are watched together with it.
-    /// They stay on the object's list, whose readers pass over what has become valid.
+    /// They stay on the object's list, and its readers skip ranges that have become valid.
     fn run_around(&mut self, range: usize, block: Block) -> Result {
         let (object, windows) = (self.object, self.windows);
         let watch_of = |range| windows.of(range, object.ranges().span(range).start());

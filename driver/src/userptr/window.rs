@@ -2,10 +2,10 @@
 //! Windows: the interval notifiers of one userptr object.
 //!
 //! Thousands of notifiers make every invalidation of the process walk thousands of tree nodes, and
-//! each costs a registration. So ranges that lie near each other share one: sorted by CPU address,
-//! a gap above the threshold starts a new window, and the threshold doubles until there are at most
-//! [`MAX_WINDOWS`]. What the window's callback hears of the gaps it filters with the range index.
-//! `PerRange` gives each range a notifier of its own, to compare with.
+//! each costs a registration. So ranges that lie near each other share one. In the order of CPU
+//! addresses, a gap above the threshold starts a new window. The threshold doubles until there are
+//! at most [`MAX_WINDOWS`]. What the window's callback learns of the gaps it filters with the range
+//! index. `PerRange` gives each range a notifier of its own, to compare with.
 #![expect(clippy::indexing_slicing, reason = "there is a window for each range")]
 
 use crate::addr::{CpuSpan, CpuVa};
@@ -21,10 +21,7 @@ pub const MAX_WINDOWS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowPolicy {
     /// A gap of more than `gap` bytes separates two windows.
-    Clustered {
-        /// Bytes.
-        gap: u64,
-    },
+    Clustered { gap: u64 },
     /// One notifier per range.
     PerRange,
 }
@@ -43,7 +40,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Registers the notifiers of `ranges`; `client` hears of invalidations from the first one on.
+    /// Registers the notifiers of `ranges`; `client` learns of invalidations from the first one on.
     /// On failure none is left.
     pub fn new(
         mm: &dyn AddressSpace,
@@ -78,7 +75,6 @@ impl Windows {
         self.watches.len()
     }
 
-    /// Never.
     pub fn is_empty(&self) -> bool {
         self.watches.is_empty()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! System memory of the driver's.
+//! System memory of the driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use vkfd_driver::addr::{PhysAddr, PAGE};

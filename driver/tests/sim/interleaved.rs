@@ -73,7 +73,7 @@ impl Accesses {
     }
 }
 
-/// A thread of the client's, with memory of its own, that knows what must hold for it.
+/// A thread of the client, with memory of its own, that knows what must hold for it.
 pub trait Owner {
     /// Does something, and looks.
     fn act(&mut self, rig: &Rig);

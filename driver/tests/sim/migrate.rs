@@ -37,7 +37,7 @@ impl SimMm {
         let first = span.start().0 / PAGE;
         let mut moved = 0;
         let hook = self.before_move.lock().unwrap().clone();
-        // Told of, as Linux does before it looks what there is to move.
+        // Notified of, as Linux does before it looks what there is to move.
         if let Some(hook) = hook {
             self.notify(first, span.pages(), true);
             hook(self, &[span]);
@@ -86,7 +86,7 @@ impl SimMm {
         moved
     }
 
-    /// Pages at `places`, whoever has them. What is on its way there stays.
+    /// Pages at `places`, whichever owner has them. What is on its way there stays.
     pub(super) fn move_out_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> u64 {
         let here = |page: &CpuPage| {
             let at = page.device.as_ref().filter(|(other, _)| other.gpu_id() == device.gpu_id());

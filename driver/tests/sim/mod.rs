@@ -66,6 +66,8 @@ pub struct SimMm {
     flight: Mutex<Vec<CpuSpan>>,
     /// Called after pages were faulted and before the driver gets them.
     after_fault: Mutex<Option<Arc<Hook>>>,
+    /// Called when a call next waits for what the driver is told afterwards.
+    at_settle: Mutex<Option<Box<dyn FnOnce() + Send + Sync>>>,
     /// Called before the next watch is there.
     before_watch: Mutex<Option<OnceHook>>,
     /// Called after each question whether memory is mapped, with the answer, before the driver gets
@@ -73,7 +75,7 @@ pub struct SimMm {
     after_look: Mutex<Option<Arc<LookHook>>>,
     /// Called after pages have moved to system memory.
     after_move_out: Mutex<Option<OnceHook>>,
-    /// Called while pages are about to move to a GPU: told of, and not moved yet.
+    /// Called while pages are about to move to a GPU: reported, and not moved yet.
     before_move: Mutex<Option<Arc<Hook>>>,
     /// Faults that shall end with this error, by page.
     pub faults: Mutex<BTreeMap<u64, Errno>>,
@@ -84,7 +86,7 @@ pub struct SimMm {
     pub seams: Mutex<BTreeSet<u64>>,
     /// Pages of malloc's heap.
     pub heap: Mutex<std::ops::Range<u64>>,
-    /// What memory holds, by frame; whoever reaches a frame reads and writes this.
+    /// What memory holds, by frame; a thread that reaches a frame reads and writes this.
     pub data: Mutex<BTreeMap<u64, u64>>,
     /// Pages that will not move.
     pub pinned: Mutex<BTreeSet<u64>>,
@@ -247,6 +249,11 @@ impl SimMm {
         self.pages.lock().unwrap().values().any(|p| p.frame == frame)
     }
 
+    /// Runs `hook` when a call next waits for what the driver is told afterwards.
+    pub fn at_settle(&self, hook: impl FnOnce() + Send + Sync + 'static) {
+        *self.at_settle.lock().unwrap() = Some(Box::new(hook));
+    }
+
     /// Runs `hook` before the next watch is there.
     pub fn before_watch(&self, hook: impl FnOnce(&SimMm) + Send + Sync + 'static) {
         *self.before_watch.lock().unwrap() = Some(Box::new(hook));
@@ -372,6 +379,13 @@ impl AddressSpace for Mm {
 
     fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
         Ok(self.0.move_out_places(device, places))
+    }
+
+    fn settle(&self) {
+        let hook = self.0.at_settle.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
     }
 
     fn mapped(&self, span: CpuSpan) -> bool {

@@ -19,7 +19,6 @@ pub enum GpuError {
     BadRing {
         /// GPU address.
         va: u64,
-        /// Size.
         bytes: u64,
     },
     /// A read or write pointer is not aligned to 8 bytes.

@@ -7,7 +7,6 @@ use std::fmt;
 /// What an access wanted to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read.
     Read,
     /// Write, or an atomic operation.
     Write,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Sleeping on a word of this process until somebody changes it: no lock, and nothing to allocate.
-//! Elsewhere than on Linux, who waits sleeps for a moment and looks again.
+//! On other systems than Linux, a waiting thread sleeps for a moment and looks again.
 
 use std::sync::atomic::AtomicU32;
 
@@ -18,7 +18,7 @@ pub(crate) fn wait(word: &AtomicU32, value: u32) {
     }
 }
 
-/// Wakes all who wait for `word`.
+/// Wakes all threads that wait for `word`.
 pub(crate) fn wake(word: &AtomicU32) {
     #[cfg(target_os = "linux")]
     // SAFETY: the word lives as long as the reference.

@@ -8,6 +8,12 @@ use crate::queue_error::QueueError;
 /// Interrupts to the driver. Called from queue threads, outside any access and with no GPU lock
 /// held; any method of the GPU may be called from within.
 pub trait Interrupts: Send + Sync {
+    /// A queue met an error and is about to halt. This call comes before
+    /// [`Interrupts::page_fault`] and [`Interrupts::queue_error`], which wake the client: the
+    /// client may end the process at once, and the message is written before that.
+    fn queue_stops(&self, vmid: Vmid, queue: QueueId, error: &QueueError) {
+        let _ = (vmid, queue, error);
+    }
     /// A page fault. Unless `fault.retry`, [`Interrupts::queue_error`] follows.
     fn page_fault(&self, fault: PageFault);
     /// A queue signalled an event.

@@ -87,6 +87,12 @@ pub enum QueueError {
         /// Size of the ring.
         ring_bytes: u64,
     },
+    /// A thread of the GPU panicked: vkfd is at fault, not the client. Other queues go on.
+    #[error("a thread of the GPU panicked, which is a bug of vkfd: {message}")]
+    Panicked {
+        /// What the panic said.
+        message: String,
+    },
     /// The doorbell's memory is gone.
     #[error("the doorbell cannot be read: {0}")]
     DoorbellLost(raw::Faulted),
@@ -154,6 +160,14 @@ pub enum KernelError {
     /// A register that the wave does not have.
     #[error("a register beyond those that the kernel asked for")]
     Register,
+    /// An atomic operation on floating-point numbers in the host's memory, on a strict GPU.
+    #[error("{name} at GPU address {va:#x}, in the host's memory: hardware does nothing there (strict)")]
+    HostAtomic {
+        /// The operation.
+        name: String,
+        /// GPU address.
+        va: u64,
+    },
     /// An access outside of LDS or scratch, or one that is not aligned.
     #[error("memory aperture violation at {0:#x}")]
     Aperture(u64),

@@ -7,13 +7,13 @@
 //! launch is checked and run; why it failed becomes a [`QueueError`] with the kernel's name.
 
 use crate::access::Port;
-use crate::config::Config;
 use crate::counters::count;
 use crate::engine::Engine;
 use crate::hsa_queue::HsaQueue;
 use crate::pool::{Failed, Failure};
-use crate::profile::KernelId;
+use crate::profile::{mnemonic, KernelId};
 use crate::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
+use crate::shared::Shared;
 use crate::symbol;
 use crate::worker;
 use std::time::Instant;
@@ -53,7 +53,7 @@ pub(crate) struct Compute {
 /// Kernel objects of which a queue remembers which kernel they are.
 const KNOWN: usize = 16;
 
-/// A kernel object that was launched: where it is, what it was, and which kernel that is.
+/// A launched kernel object: its address, its contents, and its kernel.
 #[derive(Clone, Copy)]
 struct Known {
     object: u64,
@@ -62,8 +62,8 @@ struct Known {
 }
 
 impl Compute {
-    pub(crate) fn new(config: &Config) -> Compute {
-        Compute { target: config.target, engine: Engine::new(config.target, config.reference), known: [None; KNOWN] }
+    pub(crate) fn new(shared: &Shared) -> Compute {
+        Compute { target: shared.config.target, engine: Engine::new(shared), known: [None; KNOWN] }
     }
 
     /// The target, if its machine code can be executed.
@@ -182,13 +182,13 @@ impl Compute {
         if let Some(known) = self.known[slot].filter(|known| known.object == object && known.bytes == *bytes) {
             return Ok(known.kernel);
         }
-        let key = (port.shared.index, port.control.vmid.0, object, *bytes);
-        let known = port.shared.config.profile.kernel(&key);
+        let (space, key) = ((port.shared.index, port.control.vmid.0), (object, *bytes));
+        let known = port.shared.config.profile.kernel(space, &key);
         let kernel = match known {
             Some(kernel) => kernel,
             None => {
                 let name = symbol::name(port, object)?.unwrap_or_else(|| format!("(at GPU address {object:#x})"));
-                port.shared.config.profile.add_object(key, name)
+                port.shared.config.profile.add_object(space, key, &name)
             }
         };
         self.known[slot] = Some(Known { object, bytes: *bytes, kernel });
@@ -239,6 +239,7 @@ fn explained(port: &mut Port, object: u64, entry: u64, failed: Failed) -> Result
             Refusal::Illegal { word } => KernelError::Illegal(word),
             Refusal::Unsupported(op) => KernelError::Unsupported(format!("{op:?}")),
             Refusal::Register => KernelError::Register,
+            Refusal::HostAtomic { op, va } => KernelError::HostAtomic { name: mnemonic(op), va },
             Refusal::Aperture { va } => KernelError::Aperture(va),
         },
         // A world that stops says why.

@@ -5,9 +5,9 @@
 //! A launch begins with an invalidation of the instruction cache, as a packet's acquire fence asks
 //! for: code that was written before is seen.
 
+use crate::shared::Shared;
 use vkfd_cu::reference::Reference;
 use vkfd_cu::{fast, Exit, Group, Wave, World};
-use vkfd_isa::Target;
 use vkfd_sabotage::LiveSwitches;
 
 enum Kind {
@@ -23,11 +23,20 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// An engine for code of `target`; the reference engine if that is asked for.
-    pub(crate) fn new(target: Option<Target>, reference: bool) -> Engine {
-        let kind = match target {
-            Some(target) if !reference => Kind::Fast(Box::new(fast::Engine::new(target))),
-            _ => Kind::Reference(Reference),
+    /// An engine for the GPU's code; the reference engine if that is asked for.
+    pub(crate) fn new(shared: &Shared) -> Engine {
+        let kind = match shared.config.target {
+            Some(target) if !shared.config.reference => {
+                let mut engine = Box::new(fast::Engine::sharing(target, &shared.code));
+                // It runs inside of accesses, where nothing is allocated.
+                engine.defer_decoding();
+                Kind::Fast(engine)
+            }
+            target => {
+                // Makes the decoder's tables now.
+                target.map(|target| vkfd_isa::decode_as_hardware(target, &[0]));
+                Kind::Reference(Reference)
+            }
         };
         Engine { kind, launch: 0 }
     }
@@ -54,6 +63,12 @@ impl vkfd_cu::launch::Engine for Engine {
         match &mut self.kind {
             Kind::Fast(engine) => engine.run(wave, group, world, budget),
             Kind::Reference(engine) => engine.run(wave, group, world, budget),
+        }
+    }
+
+    fn decode(&mut self) {
+        if let Kind::Fast(engine) = &mut self.kind {
+            engine.decode();
         }
     }
 }

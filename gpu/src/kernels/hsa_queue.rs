@@ -7,10 +7,10 @@
 //!
 //! # Scratch
 //!
-//! A queue begins without scratch. A packet that needs more than the structure describes makes
-//! firmware set a bit in the structure's signal and wait; the runtime allocates, describes it in
-//! the structure, and sets the signal to zero; firmware reads the structure again. Memory that the
-//! runtime wants back after one launch is told by another bit when the launch is over.
+//! A queue begins without scratch. If a packet needs more than the structure describes, firmware
+//! sets a bit in the structure's signal and waits. The runtime allocates, describes the memory in
+//! the structure, and sets the signal to zero. Then firmware reads the structure again. Memory that
+//! the runtime wants back after one launch is told by another bit when the launch is over.
 
 use crate::access::Port;
 use crate::queue_error::Stop;

@@ -32,7 +32,7 @@ pub(crate) fn complete(port: &mut Port, signal: u64, start: u64, end: u64) -> Re
 }
 
 /// Sets the signal at `signal` to `value` and signals its event, as far as it is mapped: for a
-/// queue that has failed and may not fail once more over telling so.
+/// queue that has failed, and whose report must not fail again.
 pub(crate) fn raise(port: &mut Port, signal: u64, value: u64) -> Result<(), Stop> {
     let at = |offset| signal.wrapping_add(offset);
     let mut words = [[0; 8]; 2];

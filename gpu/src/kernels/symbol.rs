@@ -28,8 +28,8 @@ const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const SYMBOL_BYTES: u64 = 24;
 
-/// The name of what is at `at`: a kernel descriptor's (without its `.kd`) or a function's. `None`
-/// when it cannot be found.
+/// The name of the symbol at `at`: a kernel descriptor's (without its `.kd`) or a function's.
+/// `None` when it cannot be found.
 pub(crate) fn name(port: &mut Port, at: u64) -> Result<Option<String>, Stop> {
     let mut base = at & !(PAGE - 1);
     let lowest = base.saturating_sub(REACH);

@@ -7,10 +7,12 @@
 //! and a queue runs its groups in a fixed order.
 
 use crate::access::Port;
+use crate::contain::contain;
 use crate::control::Control;
 use crate::engine::Engine;
 use crate::lock::lock;
 use crate::pool::{self, Failed, Failure, Job};
+use crate::queue_error::Stop;
 use crate::shared::Shared;
 use crate::signal_mask::SignalMask;
 use crate::tally::Tally;
@@ -18,9 +20,11 @@ use crate::world::{Halt, Surroundings};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
-use vkfd_cu::launch::{Dispatch, Launch, Next, Turn, Workgroup};
+use vkfd_cu::launch::{free_spare, Dispatch, Launch, Next, Turn, Workgroup};
+use vkfd_rt::thread::Thread;
+use vkfd_sabotage::Switch;
 
 /// How long a queue's thread works on a launch before it asks for help.
 const ALONE: Duration = Duration::from_micros(20);
@@ -53,11 +57,23 @@ impl Job {
 
     /// Runs `group` for a turn. Whether all groups only wait.
     fn turn(&self, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
-        engine.sabotage(&port.shared.sabotage);
-        let mut world = Surroundings::new(port, &self.dispatch, patient);
-        engine.begin(self.number);
-        let turn = group.run(engine, &mut world, self.dispatch.budget());
-        let (halt, mut tally) = (world.halt.take(), std::mem::take(&mut world.tally));
+        let ran = contain(port, |port| {
+            engine.sabotage(&port.shared.sabotage);
+            let mut world = Surroundings::new(port, &self.dispatch, patient);
+            engine.begin(self.number);
+            let turn = group.run(engine, &mut world, self.dispatch.budget());
+            (group, turn, world.halt.take(), std::mem::take(&mut world.tally))
+        });
+        let (group, turn, halt, mut tally) = match ran {
+            Ok(ran) => ran,
+            Err(error) => {
+                *engine = Engine::new(&port.shared);
+                let failure = Failure::Stop(Stop::Error(error));
+                self.fail(port, Failed { failure, group: [0; 3], wave: 0, pc: 0 });
+                self.tell(port);
+                return false;
+            }
+        };
         if turn == Turn::Done {
             (tally.groups, tally.waves) = (1, group.waves().len() as u64);
         }
@@ -78,14 +94,24 @@ impl Job {
                     Some(Halt::Stop(stop)) => Failure::Stop(stop),
                     _ => Failure::Wave(cause),
                 };
-                self.note(Failed { failure, group: group.id, wave, pc });
-                // The other threads hear of it now and not at the end of their turns.
-                let port = &*port;
-                self.dispatch.stop();
-                port.shared.slots.want_queue(self.control.id);
+                self.fail(port, Failed { failure, group: group.id, wave, pc });
                 false
             }
         };
+        self.tell(port);
+        waits
+    }
+
+    /// Ends the launch because of one of its groups, which does not go on.
+    fn fail(&self, port: &Port, failed: Failed) {
+        self.note(failed);
+        // The other threads hear of it now and not at the end of their turns.
+        self.dispatch.stop();
+        port.shared.slots.want_queue(self.control.id);
+    }
+
+    /// Tells the threads that wait for it that a group was given back.
+    fn tell(&self, port: &Port) {
         let awaited = {
             let mut returned = lock(&self.returned);
             returned.times += 1;
@@ -98,7 +124,25 @@ impl Job {
         if self.published.load(Relaxed) && self.dispatch.idle_groups() > 1 {
             port.shared.pool.wake();
         }
-        waits
+    }
+}
+
+/// A launch that workers may know of; when its thread leaves it, also by a panic, they start no
+/// more of its groups.
+struct Listed<'a> {
+    shared: &'a Shared,
+    job: &'a Arc<Job>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        if self.job.published.load(Relaxed) {
+            self.shared.pool.withdraw(self.job);
+        }
+        if std::thread::panicking() {
+            self.job.dispatch.cancel();
+            self.shared.slots.want_queue(self.job.control.id);
+        }
     }
 }
 
@@ -106,19 +150,21 @@ impl Job {
 /// when no thread has any of it.
 pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: Instant) -> (Result<(), Failed>, Tally) {
     let shared = port.shared.clone();
+    let lone = shared.sabotage.has(Switch::LoneLaunches);
+    let residency = if lone { Arc::default() } else { shared.residency.clone() };
     // A single group is this thread's.
     let mut alone = !shared.pool.has_workers() || launch.groups() <= 1;
     let job = Arc::new(Job {
         number: shared.pool.number_of_launch(),
         control: port.control.clone(),
-        dispatch: Dispatch::new(launch),
+        dispatch: Dispatch::new(launch, shared.config.units, &residency),
         published: AtomicBool::new(false),
         failed: Mutex::default(),
         tally: Mutex::default(),
         returned: Mutex::default(),
         changed: Condvar::new(),
     });
-    let mut published = false;
+    let listed = Listed { shared: &shared, job: &job };
     let mut pause = Pause::default();
     loop {
         let returned = lock(&job.returned).times;
@@ -141,25 +187,26 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
             }
         }
         if !alone && begun.elapsed() > ALONE && job.dispatch.idle_groups() > 1 {
-            (alone, published) = (true, true);
+            alone = true;
             shared.pool.publish(&job, |number| start(&shared, number));
         }
     }
-    if published {
-        shared.pool.withdraw(&job);
-    }
+    drop(listed);
     let tally = std::mem::take(&mut *lock(&job.tally));
     let failed = lock(&job.failed).take();
     (failed.map_or(Ok(()), Err), tally)
 }
 
 /// Starts worker number `number`.
-fn start(shared: &Arc<Shared>, number: usize) -> io::Result<JoinHandle<()>> {
+fn start(shared: &Arc<Shared>, number: usize) -> io::Result<Thread> {
     let shared = shared.clone();
     let name = format!("gpu{}-cu-{number}", shared.index);
     // Restored when it is dropped.
     let _mask = SignalMask::block_asynchronous();
-    thread::Builder::new().name(name).spawn(move || work(&shared))
+    vkfd_rt::thread::spawn(&name, move || {
+        work(&shared);
+        free_spare();
+    })
 }
 
 /// A worker.
@@ -167,13 +214,13 @@ fn work(shared: &Arc<Shared>) {
     let Some(slot) = shared.slots.claim_worker() else { return };
     let idle = Control::nowhere();
     let mut port = Port::new(shared.clone(), idle.clone(), slot);
-    let mut engine = Engine::new(shared.config.target, shared.config.reference);
+    let mut engine = Engine::new(shared);
     let mut pause = Pause::default();
     while let Some((job, group)) = shared.pool.next() {
         pool::serve(Some((shared.index, job.control.id)));
         port.bind(&job.control);
         let waits = job.turn(group, &mut port, &mut engine, false);
-        // Nothing of a queue's is kept when its launch is over.
+        // No part of a queue is kept when its launch is over.
         port.bind(&idle);
         pool::serve(None);
         drop(job);

@@ -4,18 +4,18 @@
 //!
 //! This is `vkfd_cu`'s [`World`] on a [`Port`]: every translation goes through the port's TLB and
 //! the page tables behind it, an access is open while an engine runs, and faults are settled as any
-//! queue's. An access stays open over many instructions; whoever waits for it wants the slot, which
-//! engines ask.
+//! queue's. An access stays open over many instructions; a thread that waits for it wants the slot,
+//! which engines ask.
 
-use crate::access::Port;
+use crate::access::{Port, PANIC_IN_KERNEL, PANIC_IN_WORKER};
 use crate::clock::{clock, cycles};
 use crate::fault::{Access, FaultReason};
 use crate::queue_error::Stop;
-use crate::tally::Tally;
+use crate::tally::{Counts, Tally};
 use crate::vmid::Epoch;
 use std::time::Duration;
 use vkfd_cu::launch::Dispatch;
-use vkfd_cu::{Miss, Span, World};
+use vkfd_cu::{Detour, Miss, Span, World};
 use vkfd_isa::Op;
 
 /// How long a thread that could work for other queues waits for a suspended VMID.
@@ -44,11 +44,27 @@ pub(crate) struct Surroundings<'a> {
     /// Why the last call said stop.
     pub(crate) halt: Option<Halt>,
     pub(crate) tally: Tally,
+    /// A wave has written.
+    written: bool,
+    /// What of `tally` was counted in the access under way, where nothing is allocated.
+    inexact: Counts<Op>,
+    detours: Counts<(Op, Detour)>,
 }
 
 impl<'a> Surroundings<'a> {
     pub(crate) fn new(port: &'a mut Port, dispatch: &'a Dispatch, patient: bool) -> Surroundings<'a> {
-        Surroundings { port, dispatch, patient, epoch: None, lost: (0, 0), halt: None, tally: Tally::default() }
+        Surroundings {
+            port,
+            dispatch,
+            patient,
+            epoch: None,
+            lost: (0, 0),
+            halt: None,
+            tally: Tally::default(),
+            inexact: Counts::new(Op::ALL[0]),
+            detours: Counts::new((Op::ALL[0], Detour::NoHandler)),
+            written: false,
+        }
     }
 
     fn halt(&mut self, halt: Halt) -> vkfd_cu::Stop {
@@ -78,6 +94,7 @@ impl World for Surroundings<'_> {
         match self.port.enter_within(patience) {
             Ok(Some(epoch)) => {
                 self.epoch = Some(epoch);
+                self.port.provoked(if self.patient { PANIC_IN_KERNEL } else { PANIC_IN_WORKER });
                 Ok(())
             }
             Ok(None) => Err(self.halt(Halt::Closed)),
@@ -88,10 +105,12 @@ impl World for Surroundings<'_> {
     fn leave(&mut self) {
         self.epoch = None;
         self.port.leave();
+        self.inexact.move_to(&mut self.tally.inexact);
+        self.detours.move_to(&mut self.tally.detours);
     }
 
     fn wanted(&self) -> bool {
-        self.port.wanted()
+        self.port.wanted() || self.inexact.is_half_full() || self.detours.is_half_full()
     }
 
     fn opening(&self) -> Option<u64> {
@@ -108,6 +127,14 @@ impl World for Surroundings<'_> {
                 Err(miss(u32::try_from(number).unwrap_or(0)))
             }
         }
+    }
+
+    fn strict(&self) -> bool {
+        self.port.shared.config.strict
+    }
+
+    fn is_host(&mut self, va: u64) -> bool {
+        self.epoch.is_some_and(|epoch| self.port.is_host(epoch, va))
     }
 
     fn settle(&mut self, miss: &Miss) -> Result<(), vkfd_cu::Stop> {
@@ -141,6 +168,18 @@ impl World for Surroundings<'_> {
         self.tally.instructions += instructions;
     }
 
+    fn executed(&self) -> u64 {
+        self.tally.instructions
+    }
+
+    fn wrote(&mut self) {
+        self.written = true;
+    }
+
+    fn has_written(&mut self) -> bool {
+        std::mem::take(&mut self.written)
+    }
+
     fn moved(&mut self, bytes: u64) {
         self.tally.bytes += bytes;
     }
@@ -157,7 +196,11 @@ impl World for Surroundings<'_> {
         self.port.vmid().gws.passed(resource, ticket)
     }
 
+    fn detour(&mut self, op: Op, why: Detour) {
+        self.detours.add((op, why));
+    }
+
     fn inexact(&mut self, op: Op) {
-        *self.tally.inexact.entry(op).or_insert(0) += 1;
+        self.inexact.add(op);
     }
 }

@@ -37,18 +37,18 @@ pub trait Bus: Send + Sync {
     /// Host pointer to `pa` and the number of contiguous bytes from there (1 to `max`).
     ///
     /// Runs within an access: it must be quick and must not call back into the GPU, where
-    /// suspending would wait for this very access. Likewise, whoever serves a host page fault on
-    /// the memory returned here must not suspend or flush before the fault is served. The span is
-    /// used until the access ends, which [`Gpu::suspend`](crate::Gpu::suspend) and
+    /// suspending would wait for this very access. Likewise, a thread that serves a host page fault
+    /// on the memory returned here must not suspend or flush before the fault is served. The span
+    /// is used until the access ends, which [`Gpu::suspend`](crate::Gpu::suspend) and
     /// [`Gpu::flush_tlb`](crate::Gpu::flush_tlb) wait for.
     ///
     /// # Errors
     /// [`BusError`], which faults the access.
     fn resolve(&self, pa: PhysAddr, max: usize, write: bool) -> Result<HostSpan, BusError>;
 
-    /// An access is about to begin. Returns when the page tables are as all changes of memory have
-    /// it that were over by now, for who asked the GPU for the access may have made them. Runs
-    /// outside any access, each time: it must be quick where nothing is changing.
+    /// An access is about to begin. Returns when the page tables reflect all changes of memory that
+    /// were over by now, because the requester of the access may have made them. Runs outside any
+    /// access, each time: it must be quick where nothing is changing.
     fn settle(&self) {}
 
     /// `pa` will be resolved soon: a chance to fetch what that reads. A hint; it does nothing else.

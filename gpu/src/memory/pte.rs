@@ -66,7 +66,6 @@ pub const MTYPE_SHIFT: u32 = 57;
 pub enum Level {
     /// The root.
     Pdb2,
-    /// Second.
     Pdb1,
     /// Its entries are tables or 2 MiB pages.
     Pdb0,

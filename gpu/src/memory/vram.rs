@@ -2,14 +2,13 @@
 //! VRAM: one GPU's own memory, a memfd mapped shared.
 //!
 //! The host maps the same file for CPU access, and queue threads of every GPU in the fabric touch
-//! it at the same time; so there are no references into it, only copies and word accesses. Every
+//! it at the same time. So there are no references into it, only copies and word accesses. Every
 //! offset is checked against the size. The memfd is sealed against resizing; memory is allocated as
 //! it is touched, and a machine that has none left shows as [`VramError::Unbacked`].
 
-use crate::raw::{self, Faulted};
-use std::fs::File;
+use crate::raw::{self, memory_file, Faulted};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 /// Smallest unit in which VRAM is sized, in bytes.
@@ -23,7 +22,6 @@ pub enum VramError {
     OutOfRange {
         /// First byte.
         offset: u64,
-        /// Bytes.
         len: u64,
         /// The VRAM's size in bytes.
         size: u64,
@@ -65,22 +63,7 @@ impl Vram {
     /// # Errors
     /// [`VramError::Size`] or [`VramError::Os`].
     pub fn create(size: u64) -> Result<Vram, VramError> {
-        // SAFETY: a constant C string; the result is checked before it is owned.
-        let fd = unsafe {
-            let fd = libc::memfd_create(c"vkfd-vram".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            if fd < 0 {
-                return Err(io::Error::last_os_error().into());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
-        let file = File::from(fd);
-        file.set_len(size)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: an fcntl on an owned descriptor.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
-        Vram::from_fd(file.into(), size)
+        Vram::from_fd(memory_file::sealed(c"vkfd-vram", size)?.into(), size)
     }
 
     /// VRAM in the first `size` bytes of a shared memory file that exists already.
@@ -100,16 +83,10 @@ impl Vram {
         let len = usize::try_from(size).ok().filter(|_| size != 0 && size % VRAM_GRANULE == 0);
         let len = len.ok_or(VramError::Size(size))?;
         let file_offset = libc::off_t::try_from(start).map_err(|_| VramError::Size(start))?;
-        // SAFETY: a new mapping at an address the kernel chooses.
-        let base = unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-            libc::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), file_offset)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error().into());
-        }
-        let base = NonNull::new(base.cast()).ok_or(VramError::Size(size))?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let base = vkfd_rt::reserve::map(0, len, protection, flags, fd.as_raw_fd(), file_offset)?;
+        let base = NonNull::new(base).ok_or(VramError::Size(size))?;
         Ok(Vram { fd, start: file_offset, base, len, size })
     }
 
@@ -260,5 +237,6 @@ impl Drop for Vram {
     fn drop(&mut self) {
         // SAFETY: unmaps exactly what `from_fd` mapped; the last user is gone.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        vkfd_rt::reserve::forget(self.base.as_ptr().expose_provenance() as u64);
     }
 }

@@ -9,15 +9,15 @@
 //!
 //! Packets run one after the other, so the barrier bit always holds, and all memory is coherent, so
 //! fences do nothing. A packet becomes INVALID and the read index moves on before its signal is
-//! decremented: who waits for the signal may free the ring.
+//! decremented: a thread that waits for the signal may free the ring.
 
 use crate::access::Port;
 use crate::clock::clock;
 use crate::compute::{self, Compute};
-use crate::config::Config;
 use crate::hsa_queue::HsaQueue;
 use crate::pm4::Pm4;
 use crate::queue_error::{KernelError, QueueError, Stop};
+use crate::shared::Shared;
 use crate::signal;
 use vkfd_cu::launch::LaunchError;
 
@@ -74,8 +74,8 @@ impl Packet {
 }
 
 impl Aql {
-    pub(crate) fn new(config: &Config) -> Aql {
-        let (pm4, compute) = (Pm4::new(config.family), Compute::new(config));
+    pub(crate) fn new(shared: &Shared) -> Aql {
+        let (pm4, compute) = (Pm4::new(shared.config.family), Compute::new(shared));
         Aql { rptr: 0, limit: 0, doorbell: u64::MAX, pm4, compute }
     }
 
@@ -97,11 +97,13 @@ impl Aql {
             QueueError::Kernel { cause, .. } => match cause {
                 KernelError::Fault(_) => return Ok(()),
                 KernelError::Illegal(_) | KernelError::Unsupported(_) | KernelError::Register => ILLEGAL_INSTRUCTION,
-                KernelError::Aperture(_) => APERTURE_VIOLATION,
+                KernelError::Aperture(_) | KernelError::HostAtomic { .. } => APERTURE_VIOLATION,
                 KernelError::Trap { .. } => TRAP,
             },
             QueueError::BadPacket { .. } | QueueError::BadDoorbell { .. } => INVALID_PACKET,
             QueueError::Unaligned { .. } => APERTURE_VIOLATION,
+            // Nobody else tells the runtime that its packets are never done.
+            QueueError::Panicked { .. } => INVALID_CODE,
             QueueError::Fault(_) | QueueError::DoorbellLost(_) => return Ok(()),
         };
         let Some(queue) = HsaQueue::peek(port)? else { return Ok(()) };

@@ -2,7 +2,7 @@
 //! The PM4 packet processor: compute queues of PM4, and the indirect buffers of AQL vendor packets.
 //!
 //! Packets are those of `soc15d.h` (gfx9) and `nvd.h` (gfx10 and later). Implemented: NOP,
-//! INDIRECT_BUFFER (nested twice, chained), WRITE_DATA, COPY_DATA, WAIT_REG_MEM, RELEASE_MEM;
+//! INDIRECT_BUFFER (nested twice, chained), WRITE_DATA, COPY_DATA, WAIT_REG_MEM, RELEASE_MEM.
 //! SET_SH_REG and SET_UCONFIG_REG are written down ([`registers`](crate::registers)); ACQUIRE_MEM,
 //! PFP_SYNC_ME and EVENT_WRITE of events without data do nothing, as there are no caches and no
 //! work is ever outstanding. DISPATCH_DIRECT and DISPATCH_INDIRECT launch what the registers

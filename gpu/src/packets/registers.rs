@@ -23,7 +23,7 @@ pub(crate) mod compute {
     pub(crate) const NUM_THREAD: u32 = 0x207;
     /// Address of scratch, in units of 256 bytes, two halves.
     pub(crate) const SCRATCH_BASE: u32 = 0x210;
-    /// What hardware is told of the program; the third lies elsewhere.
+    /// The hardware's words about the program; the third lies elsewhere.
     pub(crate) const RSRC1: u32 = 0x212;
     pub(crate) const RSRC2: u32 = 0x213;
     pub(crate) const TMPRING_SIZE: u32 = 0x218;

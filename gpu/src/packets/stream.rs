@@ -15,7 +15,7 @@ pub(crate) struct Stream {
     pub(crate) va: u64,
     /// Position of the packet, in bytes.
     pub(crate) pos: u64,
-    /// End of what was submitted, in bytes.
+    /// End of the submitted packets, in bytes.
     pub(crate) end: u64,
     /// Size of the ring, at which positions wrap; `None` in an indirect buffer.
     pub(crate) wrap: Option<u64>,

@@ -30,6 +30,12 @@ pub(crate) const CHUNK: usize = 256 << 10;
 /// Pieces of a copy that are translated before they are copied.
 const PIECES: usize = 16;
 
+/// Values of [`Switch::Panic`]: in a packet processor, in a kernel on its queue's own thread, in a
+/// kernel on a worker.
+const PANIC_IN_PACKET: u64 = 1;
+pub(crate) const PANIC_IN_KERNEL: u64 = 2;
+pub(crate) const PANIC_IN_WORKER: u64 = 3;
+
 /// How often the same bytes may be lost in a row before the access faults.
 const MAX_LOST: u32 = 1000;
 
@@ -168,7 +174,13 @@ impl Port {
         self.shared.bus.settle();
         self.slot.begin();
         match self.vmid().open() {
-            Some(epoch) if self.control.enabled.load(SeqCst) => Ok(Some(epoch)),
+            Some(epoch) if self.control.enabled.load(SeqCst) => {
+                if self.shared.sabotage.has(Switch::AllocateInAccess) {
+                    // More than what a thread of the C library's keeps for itself.
+                    drop(std::hint::black_box(vec![0u8; 64 << 10]));
+                }
+                Ok(Some(epoch))
+            }
             _ => {
                 self.slot.end();
                 Ok(None)
@@ -197,6 +209,22 @@ impl Port {
                 count(cell, std::mem::take(tally));
             }
         }
+    }
+
+    /// Ends the access that a panic left open, if one did.
+    pub(crate) fn abandon(&mut self) {
+        if self.shared.sabotage.has(Switch::OpenSlot) {
+            self.slot.forget_access();
+        } else {
+            self.slot.close();
+        }
+        (self.hits, self.walks) = (0, 0);
+        self.ended += 1;
+    }
+
+    /// Panics within an access, if that is provoked in this place.
+    pub(crate) fn provoked(&self, place: u64) {
+        assert!(self.shared.sabotage.value(Switch::Panic) != Some(place), "provoked");
     }
 
     fn translate(&mut self, epoch: Epoch, side: Side) -> Result<Translation, Miss> {
@@ -304,6 +332,12 @@ impl Port {
         }
     }
 
+    /// Whether `va` is in the host's memory. Only within an access.
+    pub(crate) fn is_host(&mut self, epoch: Epoch, va: u64) -> bool {
+        let found = self.block(epoch, Side { va, access: Access::Read }, 1);
+        matches!(found, Ok((Target::System(_), _)))
+    }
+
     /// Deals with a fault, outside of any access.
     pub(crate) fn settle_fault(&mut self, va: u64, access: Access, reason: FaultReason) -> Result<(), Stop> {
         self.fault(Side { va, access }, reason)
@@ -334,6 +368,7 @@ impl Port {
         let mut lost = 0;
         loop {
             let epoch = self.enter()?;
+            self.provoked(PANIC_IN_PACKET);
             let outcome =
                 self.locate(epoch, side, max).and_then(|place| op(place.span).map_err(|_| Miss::Lost(place.target)));
             self.leave();

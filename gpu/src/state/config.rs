@@ -3,6 +3,7 @@
 
 use crate::profile::Profile;
 use std::sync::Arc;
+use vkfd_cu::launch::Units;
 use vkfd_isa::Target;
 
 /// Packet format generation.
@@ -32,6 +33,10 @@ pub struct Config {
     pub target: Option<Target>,
     /// Kernels run on the reference engine, which says what instructions mean and is slow.
     pub reference: bool,
+    /// What hardware does not do, and the engine could, ends a kernel.
+    pub strict: bool,
+    /// Its compute units.
+    pub units: Units,
     /// The shaders' clock, in MHz.
     pub shader_mhz: u32,
     /// Threads that run a kernel, the queue's own included; 0 for as many as there are processors.
@@ -52,6 +57,8 @@ impl Default for Config {
             family: Family::Gfx9,
             target: Some(Target::Gfx900),
             reference: false,
+            strict: false,
+            units: Units::VEGA10,
             shader_mhz: 1600,
             threads: 0,
             profile: Arc::new(Profile::new(None)),

@@ -5,6 +5,7 @@
 pub(crate) mod access;
 pub(crate) mod bell;
 pub(crate) mod config;
+pub(crate) mod contain;
 pub(crate) mod control;
 pub(crate) mod gws;
 pub(crate) mod pool;

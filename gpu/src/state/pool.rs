@@ -19,8 +19,8 @@ use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use vkfd_cu::launch::{Cause, Dispatch, Next, Workgroup};
+use vkfd_rt::thread::Thread;
 
 thread_local! {
     /// The queue for which this thread works at the moment, with its GPU's index.
@@ -91,7 +91,7 @@ pub(crate) struct Pool {
     most: usize,
     list: Mutex<List>,
     wake: Condvar,
-    workers: Mutex<Vec<JoinHandle<()>>>,
+    workers: Mutex<Vec<Thread>>,
     /// Launches so far.
     launches: AtomicU64,
 }
@@ -106,7 +106,7 @@ impl Pool {
 
     /// Puts a launch on the list. `start` makes the worker of a number, where there are not all
     /// yet.
-    pub(crate) fn publish(&self, job: &Arc<Job>, start: impl Fn(usize) -> io::Result<JoinHandle<()>>) {
+    pub(crate) fn publish(&self, job: &Arc<Job>, start: impl Fn(usize) -> io::Result<Thread>) {
         job.published.store(true, Relaxed);
         lock(&self.list).jobs.push(job.clone());
         {
@@ -131,7 +131,7 @@ impl Pool {
         self.wake.notify_all();
         let workers = std::mem::take(&mut *lock(&self.workers));
         for worker in workers {
-            if worker.thread().id() != thread::current().id() && worker.join().is_err() {
+            if !worker.is_current() && worker.join() {
                 tracing::error!("compute thread panicked");
             }
         }

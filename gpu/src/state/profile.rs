@@ -4,7 +4,12 @@
 //!
 //! One [`Profile`] may serve several GPUs. Threads count for themselves while a kernel runs and add
 //! up when it has ended; only then is the mutex taken. The kernel's name is looked up once for each
-//! kernel object; after that queues know the kernel by its number.
+//! kernel object; after that queues know the kernel by its number. Nothing is searched in a row
+//! under the mutex.
+//!
+//! What clients can make grow is bounded: [`MOST_KERNELS`] names, beyond which costs are added up
+//! under one name for all, and [`MOST_OBJECTS`] kernel objects of an address space, which are
+//! forgotten together, and when the address space ends: their names are looked up again.
 //!
 //! With a path, the sums are written there, for whoever started the process ([`Report`] reads
 //! them): when a kernel ends, at most every [`PAUSE`], and when [`Profile::write`] is called at the
@@ -16,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use vkfd_cu::launch::DESCRIPTOR_BYTES;
 use vkfd_cu::{fidelity, Fidelity};
@@ -25,10 +30,16 @@ use vkfd_isa::{Op, Target};
 /// Time between two writes while kernels run.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Kernels that have a name of their own in the sums. A name has some 200 bytes at most.
+const MOST_KERNELS: usize = 1 << 13;
+/// The name of all others.
+const OTHERS: &str = "(other kernels)";
+/// Kernel objects of an address space that are known by their number.
+const MOST_OBJECTS: usize = 1 << 12;
+
 /// What a kernel has cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCost {
-    /// Launches.
     pub launches: u64,
     /// Work-groups that have ended.
     pub groups: u64,
@@ -68,7 +79,16 @@ pub struct Report {
     pub approximate: BTreeMap<String, (u64, String)>,
     /// Operations that ended a kernel because they are missing.
     pub missing: BTreeMap<String, u64>,
+    /// Wave instructions that the reference engine executed for the fast one: by kernel, operation
+    /// and reason ([`vkfd_cu::Detour::name`]). At most [`DETOURS`] entries; later ones are counted
+    /// for [`OTHER_DETOURS`].
+    pub detours: BTreeMap<(String, String, String), u64>,
 }
+
+/// Entries of [`Report::detours`].
+pub const DETOURS: usize = 4096;
+/// The kernel and operation of detours that have no entry of their own.
+pub const OTHER_DETOURS: &str = "(others)";
 
 impl Report {
     /// Adds another one's sums.
@@ -82,6 +102,16 @@ impl Report {
         for (name, times) in &other.missing {
             *self.missing.entry(name.clone()).or_default() += times;
         }
+        for ((kernel, op, why), times) in &other.detours {
+            self.add_detour(kernel, op, why, *times);
+        }
+    }
+
+    fn add_detour(&mut self, kernel: &str, op: &str, why: &str, times: u64) {
+        let key = (kernel.to_owned(), op.to_owned(), why.to_owned());
+        let full = self.detours.len() >= DETOURS && !self.detours.contains_key(&key);
+        let key = if full { (OTHER_DETOURS.to_owned(), OTHER_DETOURS.to_owned(), why.to_owned()) } else { key };
+        *self.detours.entry(key).or_default() += times;
     }
 }
 
@@ -95,6 +125,9 @@ impl fmt::Display for Report {
         }
         for (name, (times, why)) in &self.approximate {
             writeln!(f, "approximate\t{name}\t{times}\t{why}")?;
+        }
+        for ((kernel, op, why), times) in &self.detours {
+            writeln!(f, "detour\t{kernel}\t{op}\t{why}\t{times}")?;
         }
         self.missing.iter().try_for_each(|(name, times)| writeln!(f, "missing\t{name}\t{times}"))
     }
@@ -122,6 +155,7 @@ impl FromStr for Report {
                 ["approximate", name, times, why] => {
                     report.approximate.insert(name.into(), (number(times)?, why.into()));
                 }
+                ["detour", kernel, op, why, times] => report.add_detour(kernel, op, why, number(times)?),
                 ["missing", name, times] => {
                     report.missing.insert(name.into(), number(times)?);
                 }
@@ -132,8 +166,11 @@ impl FromStr for Report {
     }
 }
 
-/// A kernel object: GPU, VMID, address, bytes.
-pub(crate) type Object = (usize, u32, u64, [u8; DESCRIPTOR_BYTES]);
+/// An address space: GPU, VMID.
+pub(crate) type Space = (usize, u32);
+
+/// A kernel object in an address space: where it is, and its bytes.
+pub(crate) type Object = (u64, [u8; DESCRIPTOR_BYTES]);
 
 /// The number of a kernel, by its name: several objects may have the same.
 #[derive(Clone, Copy, Debug)]
@@ -141,8 +178,9 @@ pub(crate) struct KernelId(usize);
 
 #[derive(Debug, Default)]
 struct State {
-    objects: HashMap<Object, KernelId>,
-    kernels: Vec<(String, KernelCost)>,
+    objects: HashMap<Space, HashMap<Object, KernelId>>,
+    numbers: HashMap<Arc<str>, KernelId>,
+    kernels: Vec<(Arc<str>, KernelCost)>,
     /// Everything but the kernels.
     rest: Report,
     written: Option<Instant>,
@@ -150,7 +188,20 @@ struct State {
 
 impl State {
     fn report(&self) -> Report {
-        Report { kernels: self.kernels.iter().cloned().collect(), ..self.rest.clone() }
+        let kernels = self.kernels.iter().map(|(name, cost)| (name.to_string(), *cost)).collect();
+        Report { kernels, ..self.rest.clone() }
+    }
+
+    /// The number of the kernel of this name.
+    fn number(&mut self, name: &str) -> KernelId {
+        let name = if self.kernels.len() < MOST_KERNELS || self.numbers.contains_key(name) { name } else { OTHERS };
+        if let Some(&kernel) = self.numbers.get(name) {
+            return kernel;
+        }
+        let (name, kernel) = (Arc::<str>::from(name), KernelId(self.kernels.len()));
+        self.kernels.push((name.clone(), KernelCost::default()));
+        self.numbers.insert(name, kernel);
+        kernel
     }
 }
 
@@ -160,12 +211,15 @@ pub struct Profile {
     path: Option<PathBuf>,
     process: u32,
     state: Mutex<State>,
+    /// Held while the file is written, so that the last one written has the last sums. Before
+    /// `state`.
+    writing: Mutex<()>,
 }
 
 impl Profile {
     /// Sums that are also written to `path`, if there is one.
     pub fn new(path: Option<PathBuf>) -> Profile {
-        Profile { path, process: std::process::id(), state: Mutex::default() }
+        Profile { path, process: std::process::id(), state: Mutex::default(), writing: Mutex::default() }
     }
 
     /// The sums so far.
@@ -176,33 +230,48 @@ impl Profile {
     /// Writes the sums. Nothing happens without a path, or in a forked child. Errors are for
     /// nobody: the program has no part in this.
     pub fn write(&self) {
-        let mut state = lock(&self.state);
         if let Some(path) = self.path.as_ref().filter(|_| std::process::id() == self.process) {
-            state.written = Some(Instant::now());
+            let _writing = lock(&self.writing);
+            let report = {
+                let mut state = lock(&self.state);
+                state.written = Some(Instant::now());
+                state.report()
+            };
             // Whole or not at all.
-            let text = state.report().to_string();
             let new = path.with_extension("new");
-            if std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path)).is_err() {
+            if std::fs::write(&new, report.to_string()).and_then(|()| std::fs::rename(&new, path)).is_err() {
                 tracing::warn!(path = %path.display(), "the profile cannot be written");
             }
         }
     }
 
+    /// Kernel objects that are known by their number, of all address spaces.
+    pub fn objects(&self) -> usize {
+        lock(&self.state).objects.values().map(HashMap::len).sum()
+    }
+
     /// The kernel of an object that was seen before.
-    pub(crate) fn kernel(&self, object: &Object) -> Option<KernelId> {
-        lock(&self.state).objects.get(object).copied()
+    pub(crate) fn kernel(&self, space: Space, object: &Object) -> Option<KernelId> {
+        lock(&self.state).objects.get(&space)?.get(object).copied()
     }
 
     /// The kernel of an object that was not, of this name.
-    pub(crate) fn add_object(&self, object: Object, name: String) -> KernelId {
+    pub(crate) fn add_object(&self, space: Space, object: Object, name: &str) -> KernelId {
         let mut state = lock(&self.state);
-        let known = state.kernels.iter().position(|(other, _)| *other == name);
-        let kernel = KernelId(known.unwrap_or(state.kernels.len()));
-        if known.is_none() {
-            state.kernels.push((name, KernelCost::default()));
+        let kernel = state.number(name);
+        let objects = state.objects.entry(space).or_default();
+        if objects.len() >= MOST_OBJECTS {
+            // They are found again by their names.
+            objects.clear();
         }
-        state.objects.insert(object, kernel);
+        objects.insert(object, kernel);
         kernel
+    }
+
+    /// An address space has ended, or another one has begun in its place: its kernel objects are no
+    /// more.
+    pub(crate) fn forget(&self, space: Space) {
+        lock(&self.state).objects.remove(&space);
     }
 
     /// Adds a launch.
@@ -217,8 +286,12 @@ impl Profile {
                 bytes: tally.bytes,
                 nanoseconds: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
             };
-            if let Some((_, sum)) = state.kernels.get_mut(kernel.0) {
+            let State { kernels, rest, .. } = &mut *state;
+            if let Some((name, sum)) = kernels.get_mut(kernel.0) {
                 sum.add(&cost);
+                for (&(op, why), &times) in &tally.detours {
+                    rest.add_detour(name, &mnemonic(op), why.name(), times);
+                }
             }
             for (&op, times) in &tally.inexact {
                 let entry = state.rest.approximate.entry(mnemonic(op)).or_insert_with(|| match fidelity(op, target) {
@@ -249,6 +322,34 @@ pub(crate) fn mnemonic(op: Op) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vkfd_cu::Detour;
+
+    fn object(address: u64) -> Object {
+        (address, [0; DESCRIPTOR_BYTES])
+    }
+
+    #[test]
+    fn many_kernels_are_bounded_and_none_is_lost() {
+        let profile = Profile::new(None);
+        let tally = Tally { instructions: 1, ..Tally::default() };
+        let count = 3 * MOST_KERNELS as u64;
+        for address in 0..count {
+            assert!(profile.kernel((0, 1), &object(address)).is_none());
+            let kernel = profile.add_object((0, 1), object(address), &format!("kernel {address}"));
+            profile.add(kernel, Target::Gfx900, &tally, Duration::ZERO);
+            assert!(profile.objects() <= MOST_OBJECTS);
+        }
+        let report = profile.report();
+        assert_eq!(report.kernels.len(), MOST_KERNELS + 1);
+        assert_eq!(report.kernels.values().map(|cost| cost.instructions).sum::<u64>(), count);
+        assert_eq!(report.kernels[OTHERS].instructions, count - MOST_KERNELS as u64);
+        // A name that is known keeps its number, whatever object has it.
+        let again = profile.add_object((0, 2), object(0), "kernel 7");
+        profile.add(again, Target::Gfx900, &tally, Duration::ZERO);
+        assert_eq!(profile.report().kernels["kernel 7"].instructions, 2);
+        profile.forget((0, 1));
+        assert_eq!(profile.objects(), 1, "the other address space's");
+    }
 
     #[test]
     fn what_is_written_is_read() {
@@ -257,13 +358,27 @@ mod tests {
         report.kernels.insert("void f<int>(int *)".into(), cost);
         report.approximate.insert("v_rcp_f32".into(), (7, "for a reason".into()));
         report.missing.insert("image_sample".into(), 1);
+        report.add_detour("k", "v_add_f32", "value", 3);
         let mut read: Report = report.to_string().parse().unwrap();
         assert_eq!(read, report);
         read.add(&report);
         assert_eq!(read.kernels["void f<int>(int *)"].instructions, 8);
         assert_eq!((read.approximate["v_rcp_f32"].0, read.missing["image_sample"]), (14, 2));
-        for bad in ["kernel\tx\t1", "kernel\tx\t1\t2\t3\t4\t5\tsix", "what", "missing\tx"] {
+        assert_eq!(read.detours[&("k".into(), "v_add_f32".into(), "value".into())], 6);
+        for bad in
+            ["kernel\tx\t1", "kernel\tx\t1\t2\t3\t4\t5\tsix", "what", "missing\tx", "detour\tk\tv_add_f32\tvalue"]
+        {
             assert!(bad.parse::<Report>().is_err(), "{bad}");
         }
+    }
+    #[test]
+    fn detours_are_bounded() {
+        let mut report = Report::default();
+        for index in 0..2 * DETOURS {
+            report.add_detour(&format!("k{index}"), "v_add_f32", "value", 1);
+        }
+        assert!(report.detours.len() <= DETOURS + Detour::ALL.len());
+        assert_eq!(report.detours.values().sum::<u64>(), 2 * DETOURS as u64);
+        assert!(report.detours.contains_key(&(OTHER_DETOURS.into(), OTHER_DETOURS.into(), "value".into())));
     }
 }

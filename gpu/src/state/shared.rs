@@ -12,6 +12,8 @@ use crate::interrupts::Interrupts;
 use crate::pool::Pool;
 use crate::vmid::{Slots, VmidState};
 use std::sync::Arc;
+use vkfd_cu::fast::CodeBudget;
+use vkfd_cu::launch::Residency;
 use vkfd_sabotage::LiveSwitches;
 
 /// The part of a GPU that its queue threads use.
@@ -27,6 +29,10 @@ pub(crate) struct Shared {
     pub(crate) counters: CounterCells,
     pub(crate) bell: Bell,
     pub(crate) pool: Pool,
+    /// What launches have taken of the compute units.
+    pub(crate) residency: Arc<Residency>,
+    /// The bytes of decoded code of all threads' engines.
+    pub(crate) code: Arc<CodeBudget>,
     pub(crate) sabotage: LiveSwitches,
 }
 

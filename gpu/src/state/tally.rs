@@ -2,7 +2,51 @@
 //! What threads that run a kernel have counted.
 
 use std::collections::BTreeMap;
+use vkfd_cu::Detour;
 use vkfd_isa::Op;
+
+/// Keys that are counted in one access: as many as a block of an engine may have, and once more,
+/// because the access ends when half are in use.
+const COUNTED: usize = 128;
+
+/// Counts by key, without allocation.
+pub(crate) struct Counts<K> {
+    counts: [(K, u64); COUNTED],
+    /// The first so many are in use.
+    used: usize,
+}
+
+impl<K: Copy + Ord> Counts<K> {
+    /// None yet; `any` is a key.
+    pub(crate) fn new(any: K) -> Counts<K> {
+        Counts { counts: [(any, 0); COUNTED], used: 0 }
+    }
+
+    /// Counts a key once more.
+    pub(crate) fn add(&mut self, key: K) {
+        let (known, rest) = self.counts.split_at_mut(self.used);
+        match (known.iter_mut().find(|(known, _)| *known == key), rest.first_mut()) {
+            (Some((_, times)), _) => *times += 1,
+            (None, Some(free)) => {
+                *free = (key, 1);
+                self.used += 1;
+            }
+            (None, None) => debug_assert!(false, "an access ends before there are so many"),
+        }
+    }
+
+    /// The access is to end.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.used >= COUNTED / 2
+    }
+
+    /// Adds all to a map, which allocates, and begins anew.
+    pub(crate) fn move_to(&mut self, sums: &mut BTreeMap<K, u64>) {
+        for (key, times) in self.counts.iter().take(std::mem::take(&mut self.used)) {
+            *sums.entry(*key).or_insert(0) += times;
+        }
+    }
+}
 
 /// What a thread has counted.
 #[derive(Debug, Default)]
@@ -16,12 +60,14 @@ pub(crate) struct Tally {
     pub(crate) waves: u64,
     /// Operations executed that only approximate hardware's, and how often.
     pub(crate) inexact: BTreeMap<Op, u64>,
+    /// Instructions that the reference engine executed, and why.
+    pub(crate) detours: BTreeMap<(Op, Detour), u64>,
 }
 
 impl Tally {
     /// Adds another thread's.
     pub(crate) fn add(&mut self, other: Tally) {
-        let Tally { instructions, bytes, groups, waves, inexact } = other;
+        let Tally { instructions, bytes, groups, waves, inexact, detours } = other;
         self.instructions += instructions;
         self.bytes += bytes;
         self.groups += groups;
@@ -29,5 +75,25 @@ impl Tally {
         for (op, times) in inexact {
             *self.inexact.entry(op).or_insert(0) += times;
         }
+        for (detour, times) in detours {
+            *self.detours.entry(detour).or_insert(0) += times;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_added_once() {
+        let (mut counts, mut sums) = (Counts::new('a'), BTreeMap::from([('b', 1)]));
+        "abab".chars().for_each(|key| counts.add(key));
+        for _ in 0..2 {
+            counts.move_to(&mut sums);
+            assert_eq!(sums, BTreeMap::from([('a', 2), ('b', 3)]));
+        }
+        ('a'..).take(COUNTED / 2).for_each(|key| counts.add(key));
+        assert!(counts.is_half_full());
     }
 }

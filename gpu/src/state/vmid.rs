@@ -38,6 +38,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use vkfd_rt::section;
 
 /// Number of threads besides the queues' own that run kernels.
 pub(crate) const MAX_WORKERS: usize = 256;
@@ -352,11 +353,13 @@ impl SlotClaim {
         // Before the word: who sees it odd sets this afterwards.
         slot.wanted.store(false, Relaxed);
         slot.word.fetch_add(1, SeqCst);
+        section::enter("a GPU's access");
     }
 
     /// Marks the end of an access.
     pub(crate) fn end(&self) {
         self.slot().end();
+        section::leave();
     }
 
     /// Whether the access in flight is to end soon.
@@ -367,9 +370,21 @@ impl SlotClaim {
     /// Ends an access that a panic left open: nobody may wait for it forever. Only for the slot's
     /// own thread.
     pub(crate) fn close(&self) {
-        if self.slot().word.load(SeqCst) % 2 == 1 {
+        if self.is_open() {
             self.end();
         }
+    }
+
+    /// Leaves an access that a panic left open as it is, for a control. The thread goes on outside
+    /// of it.
+    pub(crate) fn forget_access(&self) {
+        if self.is_open() {
+            section::leave();
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.slot().word.load(SeqCst) % 2 == 1
     }
 }
 

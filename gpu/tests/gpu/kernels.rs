@@ -24,9 +24,9 @@ pub enum Kernel {
 }
 
 const BYTES: &[u8] = include_bytes!("kernels/gfx900.bin");
-const SLOT: u64 = 512;
+pub const SLOT: u64 = 512;
 /// Offsets in system memory: code, descriptors behind it, arguments, signals.
-const CODE: u64 = 0x40000;
+pub const CODE: u64 = 0x40000;
 const DESCRIPTORS: u64 = CODE + 0x4000;
 const KERNARGS: u64 = 0x50000;
 const SIGNALS: u64 = 0x58000;
@@ -432,7 +432,7 @@ fn a_flush_that_does_nothing_is_noticed_by_kernels() {
 fn retry_faults_of_several_threads_are_answered() {
     let rig = rig(4, true);
     let weak = rig.weak();
-    // Whoever faults gets its page, of those that the storm takes away.
+    // A thread that faults gets its page, of those that the storm takes away.
     let slots: Vec<u64> = (0..16).map(|page| rig.slot(VA + DATA + page * 4096, pte::Level::Ptb)).collect();
     let entries: Vec<u64> = slots.iter().map(|&slot| rig.gpu.vram().read_u64(slot).unwrap()).collect();
     let (given, kept) = (slots.clone(), entries);

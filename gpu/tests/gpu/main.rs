@@ -3,11 +3,19 @@
 
 mod access;
 mod aql;
+mod bounds;
 mod code_objects;
 mod garbage;
 mod kernels;
+mod panics;
 mod pm4;
 mod queues;
 mod rig;
 mod sdma;
+mod section;
+mod strict;
 mod translation;
+
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);

@@ -45,6 +45,8 @@ pub struct Host {
     pub stale: Mutex<HashSet<u64>>,
     pub on_lost: Hook<u64>,
     pub on_fault: Hook<PageFault>,
+    /// What queues were about to stop on.
+    stops: Mutex<Vec<QueueError>>,
     events: Mutex<Sender<Event>>,
 }
 
@@ -66,6 +68,7 @@ impl Host {
             stale: Mutex::default(),
             on_lost: Mutex::default(),
             on_fault: Mutex::default(),
+            stops: Mutex::default(),
             events: Mutex::new(events),
         }
     }
@@ -113,8 +116,25 @@ impl Bus for Host {
     }
 }
 
+fn is_of(error: &QueueError, fault: &PageFault) -> bool {
+    match error {
+        QueueError::Fault(of) | QueueError::Kernel { cause: KernelError::Fault(of), .. } => of == fault,
+        _ => false,
+    }
+}
+
 impl Interrupts for Host {
+    fn queue_stops(&self, vmid: Vmid, _queue: QueueId, error: &QueueError) {
+        assert_eq!(vmid, VMID);
+        self.stops.lock().unwrap().push(error.clone());
+    }
+
     fn page_fault(&self, fault: PageFault) {
+        // Whoever this wakes may end the process.
+        assert!(
+            fault.retry || self.stops.lock().unwrap().iter().any(|stop| is_of(stop, &fault)),
+            "{fault:?}: unannounced"
+        );
         if let Some(hook) = &*self.on_fault.lock().unwrap() {
             hook(fault);
         }
@@ -128,6 +148,7 @@ impl Interrupts for Host {
 
     fn queue_error(&self, vmid: Vmid, _queue: QueueId, error: QueueError) {
         assert_eq!(vmid, VMID);
+        assert!(self.stops.lock().unwrap().contains(&error), "{error}: unannounced");
         self.send(Event::Error(error));
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The mover of a process's memory: started with the first page that moves, and what the memory
-//! asks of it.
+//! The mover of a process's memory, which starts with the first page that moves, and the memory's
+//! requests to it.
 
 use super::Mover;
 use crate::mm::elsewhere::{EachPart, Elsewhere};

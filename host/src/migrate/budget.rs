@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How many mappings moving may use: what vm.max_map_count allows less a sixteenth of it (4,095 by
-//! default), which stays for the program.
+//! The number of mappings that moving may use: the rest stays for the program ([`mapping_count`]).
 
 use super::places::CAPACITY;
-use super::vma::Mappings;
+use crate::mapping_count;
 use std::time::{Duration, Instant};
 
 /// How long a count of the process's mappings is believed.
 const FRESH: Duration = Duration::from_millis(50);
-
-/// Mappings that a process may have.
-pub(crate) fn max_map_count() -> Option<u64> {
-    std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
-}
 
 /// The budget.
 pub(super) struct Budget {
@@ -24,8 +18,7 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn new() -> Self {
-        let limit = max_map_count().unwrap_or(65_530);
-        Self { limit: limit - limit / 16, count: 0, counted: None }
+        Self { limit: mapping_count::limit(), count: 0, counted: None }
     }
 
     /// How many more mappings there may be, counting them if that is not known well enough for
@@ -33,7 +26,7 @@ impl Budget {
     pub(super) fn left(&mut self, wanted: u64, runs: usize) -> u64 {
         let fresh = self.counted.is_some_and(|at| at.elapsed() < FRESH);
         if !fresh || self.count + wanted > self.limit {
-            self.count = Mappings::count();
+            self.count = mapping_count::count();
             self.counted = Some(Instant::now());
         }
         // Runs are limited, too; a change of one may leave two more.

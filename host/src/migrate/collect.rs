@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The collector: the thread that reads the mover's descriptor.
 //!
-//! Whoever changes a registered mapping sleeps until its event was read, the worker included, and
-//! goes on as soon as it *was* read, before anybody has dealt with it. For a discard that is too
-//! early: its caller may then look at memory that must be zero and is not yet. So before every read
-//! the collector *seals* all coherent memory: who touches a page that is not in the page tables
-//! waits, and a discard takes just those entries away. The worker unseals what no discard is
-//! pending for.
+//! A thread that changes a registered mapping, the worker included, sleeps until its event was
+//! read. It continues as soon as the event *was* read, before any thread has processed it. For a
+//! discard that is too early: its caller may read memory that must be zero and is not yet. So
+//! before every read the collector *seals* all coherent memory. A thread that touches a page
+//! without an entry then waits, and a discard removes just those entries. The worker unseals memory
+//! without a pending discard.
 //!
 //! The thread touches only memory that never moves: its stack, the mover's own, its own static
-//! data. It neither allocates nor takes a lock under which anybody does.
+//! data. It neither allocates nor takes a lock under which another thread does.
 
 use super::descriptor::Mode;
 use super::ring::Change;

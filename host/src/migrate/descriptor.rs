@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The userfaultfd descriptor for moving pages, and its calls.
 //!
-//! There is one besides that of [`crate::uffd`], whose write protection is asynchronous and
-//! therefore blocks nobody. Memory that moves or has moved is registered with it. Missing pages
-//! make whoever touches them wait, and every change of the mappings by anyone is announced. As long
-//! as an announcement is unread, all calls that fill or move pages of registered memory fail with
-//! EAGAIN.
+//! It exists besides that of [`crate::uffd`], whose write protection is asynchronous and therefore
+//! blocks no thread. Memory that moves or has moved is registered with it. A thread that touches a
+//! missing page waits, and every change of the mappings raises an event. As long as an event is
+//! unread, all calls that fill or move pages of registered memory fail with EAGAIN.
 //!
 //! Nothing here allocates.
 
@@ -29,9 +28,9 @@ const FEATURES: u32 = EVENTS
 /// What touching registered memory does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
-    /// Who touches a page that does not exist waits.
+    /// A thread that touches a missing page waits.
     Missing,
-    /// Who touches a page that is not in the page tables and that the file has waits. Shared memory
+    /// A thread that touches a page of the file without a page-table entry waits. Shared memory
     /// only. Neither more nor less than [`Mode::Missing`], because a registration for less than
     /// there is is ignored.
     Sealed,
@@ -109,8 +108,8 @@ impl Descriptor {
     }
 
     fn call<T>(self, request: u32, argument: &mut T) -> Result<(), i32> {
-        // SAFETY: each caller passes the structure that the request takes, and answers for what the
-        // request does to the memory it names.
+        // SAFETY: each caller passes the structure that the request takes, and answers for the
+        // request's effect on the memory it names.
         match unsafe { libc::ioctl(self.fd, request.into(), std::ptr::from_mut(argument)) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),

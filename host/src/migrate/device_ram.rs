@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A GPU's memory as the worker needs it: a file, and where it is mapped.
+//! A GPU's memory for the worker: a file, and its mapping.
 
 use super::vma::FileId;
 use crate::device::HostGpu;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the client does to mappings whose pages are on a device, as the ring tells it: the table of
-//! runs follows.
+//! The client's changes to mappings with pages on a device, from the ring's events: the table of
+//! runs follows them.
 //!
-//! For coherent runs the truth is the kernel's: a run is what is mapped to its place in VRAM.
-//! Private runs are mappings like any other, so there the events are the truth.
+//! For coherent runs the kernel's mappings decide: a run is the part that is mapped to its place in
+//! VRAM. Private runs are mappings like any other, so there the events decide.
 
 use super::device_ram::Window;
 use super::places::{Run, CAPACITY};
@@ -90,7 +90,7 @@ impl Worker {
         let Some(window) = self.window(piece.memory) else { return };
         let vram = window.mapped(window.offset(piece.at), piece.span.bytes());
         let target = std::ptr::with_exposed_provenance_mut(index(vram.start().0));
-        // SAFETY: VRAM is only accessed raw, and these pages are the client's, who discards them.
+        // SAFETY: VRAM is only accessed raw, and these pages are the client's, which discards them.
         let _ = unsafe { vkfd_gpu::raw::fill(target, 0, index(vram.bytes())) };
     }
 

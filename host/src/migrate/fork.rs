@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! fork: the child is to have private copies, and mappings of VRAM would be shared with it. So
-//! everything moves back before, and nothing moves to a device until the fork is over.
+//! fork: the child must have private copies, but it would share mappings of VRAM. So everything
+//! moves back before a fork, and nothing moves to a device until the fork is over.
 
 use crate::mm::Mm;
 use crate::uffd::everything;

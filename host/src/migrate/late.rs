@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Discards that were told of and may still come.
+//! Reported discards that may still take effect.
 //!
-//! The kernel tells of a discard before it makes it, and whoever makes it goes on as soon as the
-//! event was read. Contents that move to a device between the two would outlive their discard: it
-//! finds an empty mapping then. So nothing moves there from where a discard may still come.
-//! Interposed calls announce themselves: what was announced is over when all interposed calls are
-//! that had begun. Of others nobody says when they are over: after [`GRACE`] they are taken to be.
-//! A thread that has woken up needs some microseconds; more when it is held up just there. Many
-//! come from the C library, which discards the stack of a thread that ends: often the same ones,
-//! and next to each other.
+//! The kernel reports a discard before it discards, and the discarding thread continues once the
+//! event was read. Contents that move to a device in between would outlive their discard, which
+//! finds an empty mapping. So nothing moves to a device from addresses with a pending discard.
+//!
+//! Interposed calls announce themselves: an announced discard is over when all interposed calls are
+//! over that had begun. For other calls there is no such sign: after [`GRACE`] they count as over.
+//! A thread that has woken up needs some microseconds, and more if it is delayed just there. Many
+//! discards come from the C library, which discards the stack of an ending thread: often the same
+//! ones, and adjacent.
 //!
 //! The lock is a leaf. The threads that read events take it, and nothing is allocated under it.
 
@@ -24,14 +25,14 @@ const ANNOUNCED: usize = 64;
 /// near to each other are noted as one.
 const OTHERS: usize = 256;
 
-/// From where the first begins to where the last ends.
+/// From the beginning of the first to the end of the last.
 fn hull(one: CpuSpan, other: CpuSpan) -> CpuSpan {
     CpuSpan::between(one.start().min(other.start()), one.end().max(other.end()))
 }
 
 struct State {
     announced: [Option<CpuSpan>; ANNOUNCED],
-    /// Unannounced ones, and when they were told of last.
+    /// Unannounced ones, and the time of their last report.
     others: [Option<(CpuSpan, Instant)>; OTHERS],
 }
 
@@ -59,7 +60,7 @@ impl LateDiscards {
         Announced { late: self, place }
     }
 
-    /// The discard of `gone` was told of. O(1).
+    /// The discard of `gone` was reported. O(1).
     pub(crate) fn expect(&self, gone: CpuSpan) {
         let now = Instant::now();
         let mut state = self.state();

@@ -2,79 +2,79 @@
 //! Data that moves between system memory and a GPU's:
 //! [`vkfd_driver::address_space::AddressSpace::migrate_to_device`] and back.
 //!
-//! A GPU's memory is a memfd. *Coherent*: the client's private anonymous pages are replaced by a
-//! shared mapping of that file, which the CPU, system calls and other processes then use in place.
-//! *Private*: the client's mapping stays and is emptied; who touches it waits until the worker has
-//! brought its 2 MiB back.
+//! A GPU's memory is a memfd. *Coherent*: a shared mapping of that file replaces the client's
+//! private anonymous pages; the CPU, system calls and other processes then use it in place.
+//! *Private*: the client's mapping stays, empty. A thread that touches it waits until the worker
+//! has brought its 2 MiB back.
 //!
 //! # How no write is lost
 //!
-//! Pages are **taken out** of the client's memory before they are copied (`UFFDIO_MOVE`, which is
-//! atomic page by page and refuses pages that are pinned for I/O). From then on whoever touches
-//! them, reading or writing, waits in the kernel: the mapping is registered for missing pages. The
-//! copy is made of pages that nobody can reach. Then the mapping of the VRAM file replaces the
-//! emptied one (mremap of a mapping made and registered elsewhere, so that it is never unwatched),
-//! still without page-table entries and *sealed*: accesses go on waiting. Only when every change of
-//! mappings that began before has been looked at are those let go who wait. So between taking out
-//! and letting go an access cannot see anything, a change by others (munmap, mremap, mprotect,
-//! madvise; through libc or not) is known before anyone can tell the difference, and until then the
-//! pages taken out are kept, so that everything can be given back. What is between two places and
-//! is moved by mremap meanwhile is given to where it went; what is moved *into* the span meanwhile
-//! makes the step be given up. Whoever changes a mapping sleeps until the collector has read of it,
-//! so steps that must come wholly before or after any change run with nothing unread and nothing
-//! being read (`Mover::undisturbed`): taking out, giving back, filling, and ending a registration.
-//! Back to system memory it is the same with an empty anonymous mapping, filled when nobody reaches
-//! the VRAM pages any more.
+//! | step | worker | a client thread that touches the pages |
+//! | --- | --- | --- |
+//! | take out | moves pages out of the client's memory (`UFFDIO_MOVE`, atomic for each page; it refuses pages pinned for I/O) | waits in the kernel: the mapping is registered for missing pages |
+//! | copy | copies pages that no thread can reach | waits |
+//! | replace | puts a prepared mapping of the VRAM file there by mremap: registered, *sealed*, without page-table entries | waits |
+//! | release | wakes the waiting threads, after it has processed every earlier change of mappings | continues |
+//!
+//! Between taking out and release an access sees nothing. The worker keeps the old pages until
+//! then, and can give everything back. A change by another thread (munmap, mremap, mprotect,
+//! madvise; through libc or not) is known before any thread can notice the move. If mremap moves a
+//! page that is in transit, its data goes to the new address. If mremap moves something into the
+//! span, the step is abandoned.
+//!
+//! A thread that changes a mapping sleeps until the collector has read the event. Four steps must
+//! come wholly before or after any change: taking out, giving back, filling, and ending a
+//! registration. They run while no event is unread or being read (`Mover::undisturbed`). The way
+//! back to system memory is the same with an empty anonymous mapping, which is filled once no
+//! thread reaches the VRAM pages.
 //!
 //! # Threads and locks
 //!
-//! | thread | does |
+//! | thread | work |
 //! | --- | --- |
-//! | collector (`collect`) | reads the descriptor, at once and always, into the ring; beside the worker while much moves (`together`) |
-//! | worker (`worker`) | everything else, one thing at a time: moves, what the ring says, telling the driver what was released |
+//! | collector (`collect`) | reads the descriptor, at once and always, into the ring; on the worker's processor while much moves (`together`) |
+//! | worker (`worker`) | everything else, one thing at a time: moves, the ring's events, reports of released pages to the driver |
 //! | helper (`shared_copy`) | copies as well, while the worker copies or takes the next pages out |
 //!
-//! Whoever wants pages moved asks the worker and waits. The worker waits for no lock under which
-//! others touch pages that can move: the mm's registration it asks for again and again, and works
-//! meanwhile (`Worker::registering`); the driver's are safe because no thread's stack moves
-//! (`threads`). Between taking out and letting go the worker touches only its stack and memory that
-//! never moves: what it must not wait for is a page that it moves itself. So malloc's heap, which
-//! the driver lives in, is not moved at all.
+//! A thread that wants pages moved asks the worker and waits. The worker waits for no lock under
+//! which another thread touches pages that can move. It tries the mm's registration lock again and
+//! again, and works meanwhile (`Worker::registering`). The driver's locks are safe because no
+//! thread's stack moves (`threads`). Between taking out and release the worker touches only its
+//! stack and memory that never moves, because it must not wait for a page that it moves itself. The
+//! driver lives in malloc's heap, so that heap does not move at all.
 //!
-//! `hold` is read-locked by the interposed calls around a change of mappings and write-locked by
-//! the worker around the replacement. `places` guards the runs and, together with `reading`, that
-//! what the collector sealed is not unsealed too early. Order: the mm's registration, hold, places;
-//! the lock in `late` is a leaf. Driver callbacks run without any of them.
+//! `hold` is read-locked by the interposed calls around a change of mappings, and write-locked by
+//! the worker around the replacement. `places` guards the runs. Together with `reading` it also
+//! keeps pages that the collector sealed from being unsealed too early. Order: the mm's
+//! registration, hold, places; the lock in `late` is a leaf. Driver callbacks run without any of
+//! them.
 //!
 //! # Limits
 //!
-//! - Private anonymous memory that is readable and writable is moved; shared and file mappings,
-//!   locked or pinned pages, malloc's heap and the first thread's stack stay where they are. Advice
-//!   given before (huge pages, dump, fork) and protection keys do not come along.
-//! - Who waits on a futex that is not private (of a process-shared mutex, say) while its page moves
-//!   to coherent memory or back may not be woken: what it waits by changes. Joining threads is such
-//!   waiting, so threads' descriptors stay where they are, and their stacks with them (`threads`).
-//! - A driver's own data in memory that goes to a GPU, because the program has it in one mapping
-//!   with its own, may have driver and worker wait for each other.
-//! - Each run of pages is a mapping, two where it splits one. Moving stops short of
-//!   vm.max_map_count, see `budget`.
-//! - Changes that bypass libc are seen by their events. One window is left, which the kernel has no
-//!   call to close, because mremap replaces whatever is at its target: between `swap`'s last look
-//!   at a mapping (a query) and the mremap over it. If in that time one call without libc's symbol
-//!   takes the mapping away *and* another puts a new one at the same place, the new one is
-//!   replaced; if it only unmaps, something stays mapped where the program has nothing. Interposed
-//!   calls are excluded for that time. A move alone is found, and its contents follow.
-//! - mremap, without libc's symbol, of memory that migration has cut into several mappings may be
-//!   refused (EFAULT).
-//! - For a second after a discard without libc's symbol its pages stay where they are.
-//! - Growing a moved mapping by mremap without libc's symbol is refused by the kernel or shows the
-//!   VRAM's next pages. A fork without libc's handlers (`_Fork`, raw clone) shares coherent pages
-//!   with the child. MADV_FREE without libc's symbol is refused.
+//! - Private anonymous memory that is readable and writable moves. Shared and file mappings, locked
+//!   or pinned pages, malloc's heap and the first thread's stack stay. Earlier advice (huge pages,
+//!   dump, fork) and protection keys are lost.
+//! - A thread may wait on a futex that is not private, for example of a process-shared mutex. If
+//!   the futex's page moves to coherent memory or back, it may not be woken, because its key
+//!   changes. Joining a thread is such a wait, so threads' descriptors and stacks stay (`threads`).
+//! - A driver's own data may share a mapping with memory that goes to a GPU. Then driver and worker
+//!   may wait for each other.
+//! - Each run of pages is a mapping, two if it splits one. Moving stops short of vm.max_map_count,
+//!   see `budget`.
+//! - Changes that bypass libc are seen by their events. One window is left between `swap`'s last
+//!   check of a mapping (a query) and the mremap over it; the kernel has no call to close it. If
+//!   one raw call removes the mapping then *and* another puts a new one there, the new one is
+//!   replaced. If the raw call only unmaps, something stays mapped where the program has nothing.
+//!   Interposed calls are excluded for that time. A mere move is found, and its contents follow.
+//! - A raw mremap of memory that migration has cut into several mappings may be refused (EFAULT).
+//! - For a second after a raw discard its pages stay in place.
+//! - A raw mremap that grows a moved mapping is refused by the kernel, or shows the VRAM's next
+//!   pages. A fork without libc's handlers (`_Fork`, raw clone) shares coherent pages with the
+//!   child. A raw MADV_FREE is refused.
 //! - I/O in flight into pages on the device (`O_DIRECT`, registered buffers) is not seen when they
 //!   move back.
-//! - Without the privilege for it (CAP_SYS_PTRACE or vm.unprivileged_userfaultfd) only user mode
-//!   can wait: a system call that touches pages that are just moving, or are private on a device,
-//!   fails with EFAULT.
+//! - Without CAP_SYS_PTRACE or vm.unprivileged_userfaultfd only user mode can wait. A system call
+//!   that touches pages in transit, or private pages on a device, then fails with EFAULT.
 
 mod attached;
 mod budget;
@@ -121,22 +121,20 @@ use vkfd_driver::device_memory::DeviceMemory;
 use vkfd_driver::errno::Errno;
 use vma::Mappings;
 
-pub(crate) use budget::max_map_count;
-
 /// Whether this system lets memory move: then, whether system calls wait for it.
 pub(crate) fn can_move() -> io::Result<bool> {
     Descriptor::probe()
 }
 
-/// How long the worker stays awake for the next request, and who made a small one for its answer:
-/// about as long as moving 2 MiB takes. To be woken up takes a good part of that where an idle
-/// processor has to be.
+/// How long the worker stays awake for the next request, and the requester of a small one for its
+/// answer: about as long as moving 2 MiB takes. To be woken up takes a good part of that where an
+/// idle processor has to be.
 const AWAKE: Duration = Duration::from_micros(500);
 
 /// Events after which whatever had begun has been read, unless many threads sleep in it.
 const UNREAD: u64 = 256;
 
-/// A request for as many bytes is moved by two threads together, for which whoever made it leaves
+/// A request for as many bytes is moved by two threads together, and the requesting thread leaves
 /// them a processor.
 const LARGE: u64 = 128 << 10;
 
@@ -258,16 +256,18 @@ impl Mover {
         // A thread that starts protects its stack's guard, which is a change of mappings as any: it
         // would wait for a replacement, and that for the collector. So all run before anything
         // moves.
-        std::thread::Builder::new().name("vkfd-collect".into()).spawn(move || {
+        vkfd_rt::thread::spawn("vkfd-collect", move || {
             mover.together.begun();
             mover.begun();
+            // Whoever changes a mapping that has moved sleeps until the collector has read of it.
+            vkfd_rt::section::enter("the collector of events");
             collect::collect(mover);
         })?;
-        std::thread::Builder::new().name("vkfd-copy".into()).spawn(move || {
+        vkfd_rt::thread::spawn("vkfd-copy", move || {
             mover.begun();
             mover.copy.help_for_ever();
         })?;
-        std::thread::Builder::new().name("vkfd-move".into()).spawn(move || {
+        vkfd_rt::thread::spawn("vkfd-move", move || {
             mover.begun();
             worker::Worker::new(mm, mover, stash, threads).run();
         })?;
@@ -277,7 +277,7 @@ impl Mover {
         Ok(mover)
     }
 
-    /// A thread of the mover's has begun. Not told by a channel, whose end frees: the collector
+    /// One of the mover's threads has begun. Not told by a channel, whose end frees: the collector
     /// must not from here on.
     fn begun(&self) {
         self.keep_stack();
@@ -338,7 +338,7 @@ impl Mover {
         let mut moved = placed.moved;
         if !placed.shared.is_empty() {
             // Shared with a child until they are written to: have them copied as a write would. Not
-            // by the worker, who must wait for no page.
+            // by the worker, which must wait for no page.
             for span in &placed.shared {
                 let _ = sys::madvise(span.start().0, span.bytes(), libc::MADV_POPULATE_WRITE);
             }
@@ -395,8 +395,8 @@ impl Mover {
         self.ring.settle();
     }
 
-    /// Waits until the driver was told of the changes of all calls that have returned. Their events
-    /// were read, so they are being passed on, or in the ring, or dealt with.
+    /// Waits until the driver was notified of the changes of all calls that have returned. Their
+    /// events were read, so they are being passed on, or in the ring, or dealt with.
     pub(crate) fn settle_told(&self) {
         while self.reading.load(Ordering::SeqCst) {
             std::thread::yield_now();
@@ -405,9 +405,9 @@ impl Mover {
     }
 
     /// Runs `f` with the runs while no change that has begun is unread, and none that begins is
-    /// read: whoever makes one sleeps until `f` is over. What `f` does through the descriptor thus
-    /// comes before any such change, or fails with EAGAIN. Does not allocate; `f` must change no
-    /// registered mapping, or it waits for itself.
+    /// read: a thread that makes one sleeps until `f` is over. What `f` does through the descriptor
+    /// thus comes before any such change, or fails with EAGAIN. Does not allocate; `f` must change
+    /// no registered mapping, or it waits for itself.
     fn undisturbed<R>(&self, f: impl FnOnce(&mut places::Runs<'_>) -> R) -> R {
         loop {
             let mut runs = self.places.lock();

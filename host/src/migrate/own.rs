@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which memory is the host's own: it never moves, and is watched for nobody.
+//! The host's own memory: it never moves, and the host watches it for no process.
 //!
-//! It may be in one mapping with the client's, a stack just below it for example. The lock is a
-//! leaf.
+//! It may be in one mapping with the client's memory, for example a stack just below it. The lock
+//! is a leaf.
 
+use crate::uffd::outside_of_heap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vkfd_driver::addr::CpuSpan;
 
@@ -41,7 +42,7 @@ impl OwnMemory {
             let next = pieces.iter().flatten().filter(|own| own.overlaps(rest)).min_by_key(|own| own.start());
             let end = next.map_or(span.end(), |own| own.start().max(at));
             if end > at {
-                f(CpuSpan::between(at, end));
+                outside_of_heap(CpuSpan::between(at, end), &mut f);
             }
             at = next.map_or(span.end(), |own| own.end());
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which CPU pages are in which GPU's memory: a sorted array of runs, in memory of its own, of a
-//! fixed capacity.
+//! The CPU pages in each GPU's memory: a sorted array of runs, in memory of its own, of a fixed
+//! capacity.
 //!
-//! Only the worker changes it. Its lock is taken by everyone who looks, among them the collector,
-//! so nothing is allocated and nothing that may wait is touched under it.
+//! Only the worker changes it. Every reader takes its lock, among them the collector. So nothing is
+//! allocated under it, and no thread touches memory under it that may wait.
 
 use crate::table::Table;
 use std::io;
@@ -28,7 +28,7 @@ pub(super) struct Run {
     pub(super) memory: u32,
     /// The CPU uses it in place.
     pub(super) coherent: bool,
-    /// Who touches it and has no page-table entry waits.
+    /// A thread that touches it without a page-table entry waits.
     pub(super) sealed: bool,
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the collector has read and the worker has not dealt with yet: changes of mappings, and
-//! accesses that wait.
+//! Events that the collector has read and the worker has not processed yet: changes of mappings,
+//! and accesses that wait.
 //!
-//! One producer, one consumer, a fixed place in memory. The worker may look at entries before it
-//! handles them, and strike its own ones out.
+//! One producer, one consumer, a fixed place in memory. The worker may read entries before it
+//! processes them, and strike its own ones out.
 
 use crate::sys;
 use crate::table::Table;
@@ -12,7 +12,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vkfd_driver::addr::{index, CpuSpan, CpuVa};
 
-/// Entries. Whoever causes one sleeps until it is read, so there are about as many as threads.
+/// Entries. A thread that causes one sleeps until it is read, so there are about as many as
+/// threads.
 const ENTRIES: usize = 1 << 14;
 const WORDS: usize = 4;
 
@@ -79,8 +80,8 @@ pub(super) enum Fate {
     Here,
     /// Nobody wants them any more.
     Discarded,
-    /// Its mapping has gone: by the client, before or after it was replaced, or by the worker, who
-    /// replaced it.
+    /// Its mapping has gone: by the client, before or after it was replaced, or by the worker,
+    /// which replaced it.
     Unmapped,
     /// Its mapping is there now, before or after it was replaced.
     Moved(CpuVa),
@@ -154,7 +155,7 @@ impl Ring {
         self.slot(position)[0].store(0, Ordering::Release);
     }
 
-    /// What is struck from now on, the driver is only being told of; the worker only.
+    /// What is struck from now on, the driver is only being notified of; the worker only.
     pub(super) fn begin_telling(&self) {
         self.telling.store(true, Ordering::SeqCst);
     }
@@ -207,9 +208,9 @@ impl Ring {
 
     /// Strikes what the worker itself caused since `since`, when it moved its mapping at `staged`
     /// over what was in `span`. That unmapped what was there: all at once, or what the client's
-    /// changes just before had left of it. Such an unmap of the client's looks the same and is
-    /// taken for the worker's, since the mapping that is there now is the same either way: it stays
-    /// where the client has none any more.
+    /// changes just before had left of it. An unmap by the client looks the same and counts as the
+    /// worker's, since the present mapping is the same either way. It stays, although the client
+    /// has none any more.
     pub(super) fn strike_own(&self, since: u64, staged: CpuSpan, span: CpuSpan) {
         let entries = since..self.produced();
         let whole = entries.clone().find(|at| self.get(*at) == Change::Unmap(span));
@@ -259,8 +260,8 @@ impl Ring {
         }
     }
 
-    /// Waits until the driver was told of every change that has been read by now. Others that come
-    /// meanwhile are not waited for, nor is an access that waits for its page.
+    /// Waits until the driver was notified of every change that has been read by now. Others that
+    /// come meanwhile are not waited for, nor is an access that waits for its page.
     pub(super) fn settle_told(&self) {
         let until = self.produced();
         loop {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A copy that two threads make, because one processor alone does not use what memory can do: the
-//! worker, who needs it, and a helper, who is awake while much moves.
+//! A copy by two threads, because one processor alone does not use the memory's bandwidth: the
+//! worker, which needs the copy, and a helper, which is awake while much moves.
 //!
-//! Steps are claimed one by one. The ticket counts the copies begun and the steps claimed of the
-//! last, so nobody claims a step of a copy that is over, and what the copy is about does not change
+//! Threads claim steps one by one. The ticket counts the copies begun and the claimed steps of the
+//! last. So no thread claims a step of a finished copy, and the copy's parameters do not change
 //! before all claimed steps are done.
 //!
-//! Limit: a step that was claimed is waited for, also when its processor does something else
-//! meanwhile.
+//! Limit: the worker waits for a claimed step, even while its processor runs other threads.
 
 use crate::sys;
 use crate::uffd::block_signals;
@@ -94,7 +93,7 @@ impl SharedCopy {
     }
 
     /// Copies what is left of the first `bytes`, none of which are fewer than were offered, and
-    /// waits for who copies. False when something could not be touched.
+    /// waits for the copying thread. False when something could not be touched.
     pub(super) fn end(&self, bytes: u64) -> bool {
         let steps = bytes / STEP;
         self.steps.store(steps, Ordering::SeqCst);

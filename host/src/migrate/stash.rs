@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Pages of the host's own between two places: taken from the client while they are copied to a
-//! GPU, and kept a while to be given to the client again when pages come back, because the kernel's
-//! allocating and freeing costs more than the copy.
+//! The host's own pages between two places. Pages taken from the client stay here while they are
+//! copied to a GPU, and for a while longer. The client gets them again when pages come back,
+//! because the kernel's allocating and freeing costs more than the copy.
 //!
 //! One area of anonymous memory, divided into slots of 2 MiB. A slot is registered with the mover's
 //! descriptor only while pages are moved into it. Only the worker touches it.

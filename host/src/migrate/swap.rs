@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Replacing a mapping of the client's by another.
+//! Replacing a mapping of the client by another.
 //!
-//! The replacement is made and registered elsewhere and moved over the client's by mremap, so that
-//! at its final place it is never unregistered: no change of it goes unseen and no access finds it
+//! The replacement is made and registered elsewhere, and mremap moves it over the client's. So at
+//! its final place it is never unregistered: no change of it goes unseen and no access finds it
 //! early. Nothing here touches the heap.
 
 use super::descriptor::Mode;
@@ -13,7 +13,7 @@ use crate::sys;
 use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 use vkfd_sabotage::Switch;
 
-/// A mapping that is to replace one of the client's.
+/// A mapping that will replace a mapping of the client.
 #[derive(Debug)]
 pub(super) struct Staged {
     span: CpuSpan,
@@ -51,7 +51,7 @@ impl Mover {
         Some(span)
     }
 
-    /// An empty mapping: who touches it waits.
+    /// An empty mapping: a thread that touches it waits.
     pub(super) fn stage_empty(&self, bytes: u64, prot: i32) -> Result<Staged, i32> {
         if prot == STANDING && bytes <= self.empty.bytes() {
             let at = self.empty.start();

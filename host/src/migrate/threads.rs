@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where threads have their stacks, and the C library what it knows of each of them, which never
-//! goes to a GPU.
+//! The places of threads' stacks, and of the C library's descriptor of each thread, which never go
+//! to a GPU.
 //!
-//! A thread that works for the driver has the driver's locks while it touches its stack. If that
-//! had moved it would wait for the worker; and the worker, which tells the driver of what moves,
-//! would wait for the lock. Nobody would ever go on. So no thread's stack moves, the client's
-//! neither: they all call the driver.
+//! A thread that works for the driver has the driver's locks while it touches its stack. If the
+//! stack had moved, the thread would wait for the worker. The worker, which reports moves to the
+//! driver, would wait for the lock: a deadlock. So no thread's stack moves, not even the client's:
+//! they all call the driver.
 //!
-//! The C library's descriptor of a thread is at the upper end of its stack. Who joins a thread
-//! waits on a word there, which the kernel clears and wakes when the thread has ended. That futex
-//! is not a private one, so what it is waited on by is the page: of anonymous memory the address,
-//! of a mapping of VRAM the file. Who began to wait before the page moved would not be found after
-//! it. The other futexes that threads wait on are private, that is of the address whatever is
-//! behind it.
+//! The C library's descriptor of a thread is at the upper end of its stack. A joining thread waits
+//! on a word there, which the kernel clears and wakes at the thread's end. That futex is not
+//! private, so the kernel identifies it by its page: of anonymous memory by the address, of a
+//! mapping of VRAM by the file. A thread that began to wait before the move would not be found
+//! after it. The other futexes that threads wait on are private: their address alone identifies
+//! them.
 //!
-//! Limits: a thread that starts while memory moves is seen by the next move only, and the stack
-//! that it has may be in memory that went to a GPU when it was nobody's. Below a stack whose
-//! creator gave it no guard, up to [`STACK`] of other memory in the same mapping stay, too.
+//! Limits: only the next move sees a thread that starts while memory moves. Its stack may be in
+//! memory that went to a GPU when no thread used it. Below a stack without a guard, up to [`STACK`]
+//! of other memory in the same mapping stay, too.
 
 use super::vma::Mappings;
 use crate::sys;
@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn every_thread_has_a_descriptor_where_its_thread_pointer_is() {
         let threads = &mut Threads::open().unwrap();
-        // In turn one and three threads, so that who comes is another's successor, and all at the
-        // same number.
+        // In turn one and three threads, so that each new thread is another's successor, and all at
+        // the same number.
         for round in 0..20 {
             let there = Barrier::new(round % 2 * 2 + 2);
             let own_pages = std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! From system memory to a GPU's.
 //!
-//! In chunks, which the driver is told of in one invalidation each, and these in pieces of at most
-//! 2 MiB: what waits, waits for one piece.
+//! The worker moves chunks, with one invalidation each, in pieces of at most 2 MiB. A waiting
+//! thread waits for one piece.
 
 use super::descriptor::Mode;
 use super::device_ram::{DeviceRam, Window};
@@ -215,7 +215,7 @@ impl Worker {
         let mut at = part.start();
         while let Some((piece, place)) = offers.piece(at, part.end()) {
             self.drain();
-            // Announced discards that were told of are over then; what is told of from now on is
+            // Announced discards that were reported are over then; those reported from now on are
             // pending.
             drop(self.mover.replacing());
             let piece = match self.mover.late.clear_part(piece) {
@@ -375,7 +375,7 @@ impl Worker {
                     if bytes < portion.bytes() {
                         return false;
                     }
-                    // A hole in the slot would have who copies wait for the worker.
+                    // A hole in the slot would have the copying thread wait for the worker.
                     if full {
                         mover.copy.offer(taken);
                     }
@@ -519,9 +519,9 @@ impl Worker {
         true
     }
 
-    /// Waits until the watches' descriptor has told of what had begun before. The reader may wait
-    /// for a GPU, and that for a page, so the worker goes on working. False when there is no end to
-    /// it.
+    /// Waits until the watches' descriptor has reported every change that had begun before. The
+    /// reader may wait for a GPU, and that for a page, so the worker goes on working. False when
+    /// there is no end to it.
     fn hear_others(&mut self) -> bool {
         (0..PATIENCE).any(|_| {
             self.mm.is_heard() || {
@@ -561,7 +561,7 @@ impl Worker {
                     return false;
                 }
                 let _ = mover.descriptor.unregister(part);
-                // Moved there just before: whoever did it sleeps still, and finds it registered.
+                // Moved there just before: the moving thread still sleeps, and finds it registered.
                 let changing = mover.descriptor.is_changing(mover.probe);
                 if changing {
                     mover.register_mapped(part);

@@ -2,9 +2,9 @@
 //! From a GPU's memory back to system memory: on request, when the CPU touches private pages, and
 //! when their contents were discarded.
 //!
-//! Coherent pages: an empty mapping replaces that of VRAM; then nobody reaches the VRAM pages any
-//! more, and their contents go into the empty mapping, where whoever touches it waits until then.
-//! Private pages: the client's mapping is empty already.
+//! Coherent pages: an empty mapping replaces that of VRAM. Then no thread reaches the VRAM pages,
+//! and their contents go into the empty mapping. A thread that touches it waits until then. Private
+//! pages: the client's mapping is empty already.
 
 use super::device_ram::{identity, Window};
 use super::places::Run;
@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// As [`Worker::move_to_system`] for memory that the driver has been told of.
+    /// As [`Worker::move_to_system`] for memory that was reported to the driver.
     pub(super) fn chunk_to_system(&mut self, chunk: CpuSpan) -> u64 {
         let mut moved = 0;
         let mut at = chunk.start();

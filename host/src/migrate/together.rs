@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The collector beside the worker, on the same processor, while much moves.
+//! The collector on the worker's processor, while much moves.
 //!
-//! The worker sleeps in each change of mappings until the collector has read of it. On one
-//! processor that is two turns; on two of them one is woken up for it and then the other, which
-//! takes several times as long where a processor without work is halted, as in a virtual machine.
+//! The worker sleeps in each change of mappings until the collector has read the event. On one
+//! processor that is two switches. On two processors each is woken for it in turn, which takes
+//! several times as long if an idle processor is halted, as in a virtual machine.
 //!
-//! Limit: the collector has the worker's affinity after that, not one that somebody gave it alone.
+//! Limit: the collector has the worker's affinity after that, not one of its own.
 
 use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity, CpuSet, Pid};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Who is to be beside whom.
+/// The two threads that share a processor.
 pub(super) struct Together {
     /// The collector's thread number.
     collector: AtomicI32,

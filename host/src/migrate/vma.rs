@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which mapping is where, asked of the kernel (`PROCMAP_QUERY`, Linux 6.11), and how many there
-//! are. A query does not allocate.
+//! The kernel's list of mappings (`PROCMAP_QUERY`, Linux 6.11). A query does not
+//! allocate.
 
 use crate::pagemap::{Pagemap, NO_REGION};
 use linux_raw_sys::general as raw;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::os::fd::AsRawFd;
 use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
 use vkfd_driver::address_space::Mapping;
@@ -202,12 +202,5 @@ impl Mappings {
             fits
         });
         prot.filter(|_| end >= span.end())
-    }
-
-    /// How many there are. Reads them all, and allocates.
-    pub(super) fn count() -> u64 {
-        File::open("/proc/self/maps")
-            .map(|maps| BufReader::with_capacity(1 << 16, maps).split(b'\n').count() as u64)
-            .unwrap_or(0)
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The worker: the one thread that moves pages, deals with what the collector has read, and tells
-//! the driver what was released.
+//! The worker: the one thread that moves pages, processes the collector's events, and reports
+//! released pages to the driver.
 
 use super::budget::Budget;
 use super::device_ram::{DeviceRam, Window};
@@ -46,7 +46,7 @@ struct Released {
 }
 
 impl Mover {
-    /// Waits until the driver knows what has come back because somebody touched it who goes on
+    /// Waits until the driver knows the pages that came back for a touching thread, which continues
     /// already. Without locks of the driver.
     pub(crate) fn settle_released(&self) {
         while self.untold.load(Ordering::SeqCst) {
@@ -125,7 +125,7 @@ impl Worker {
             if job.is_some() {
                 last = Instant::now();
             } else if last.elapsed() < AWAKE {
-                // Who has been answered may ask for the next piece.
+                // A thread that has its answer may ask for the next piece.
                 super::relax();
                 continue;
             }
@@ -135,7 +135,7 @@ impl Worker {
                     let placed = self.move_to_device(span, memory, places);
                     self.drain();
                     self.tell_released();
-                    // Whoever asked waits for this, so it is received.
+                    // The asking thread waits for this, so it is received.
                     let _ = done.send(placed);
                 }
                 Some(Job::ToSystem { span, done }) => {
@@ -289,7 +289,7 @@ impl Worker {
         for (_, _, span) in self.sealed.drain(..) {
             // So that there is no event of it.
             let _ = self.mover.descriptor.unregister(span);
-            // SAFETY: a mapping of the worker's, which nobody refers to.
+            // SAFETY: one of the worker's mappings, without a reference to it.
             unsafe { sys::unmap(span.start().0, span.bytes()) };
             self.mover.own.remove(span);
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the process's memory asks of the one who has moved pages of it to GPUs.
+//! The requests of the process's memory to the mover of its pages to GPUs.
 
 use std::any::Any;
 use vkfd_driver::addr::{CpuSpan, FabricAddr};
 use vkfd_driver::address_space::Access;
 use vkfd_driver::errno::Errno;
 
-/// Whoever has moved pages to GPUs. The memory is below and knows it as this.
+/// The mover of pages to GPUs. The memory is below it and knows it as this.
 pub(crate) trait Elsewhere: Send + Sync {
     /// Waits until the changes of all calls that have returned were told to the driver.
     fn settle(&self);
@@ -43,7 +43,6 @@ pub(crate) trait Elsewhere: Send + Sync {
     /// Pages of `span` are about to be discarded.
     fn expect_discard(&self, span: CpuSpan);
 
-    /// Itself.
     fn as_any(&self) -> &dyn Any;
 }
 

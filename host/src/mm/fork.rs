@@ -10,28 +10,32 @@
 use super::{Invalidation, Mm};
 use crate::uffd::everything;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::Once;
 
 thread_local! {
-    /// The invalidation around this thread's fork.
-    static AROUND: RefCell<Option<Invalidation<'static>>> = const { RefCell::new(None) };
+    /// The invalidation around this thread's fork. Without a destructor, because to register one
+    /// takes the loader's lock and malloc's.
+    static AROUND: ManuallyDrop<RefCell<Option<Invalidation<'static>>>> =
+        const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
 extern "C" fn prepare() {
     if let Some(mm) = Mm::current() {
         if mm.is_watched(everything()) {
-            AROUND.with_borrow_mut(|around| *around = Some(mm.invalidation(everything())));
+            let around = mm.invalidation(everything());
+            AROUND.with(|place| *place.borrow_mut() = Some(around));
         }
     }
 }
 
 extern "C" fn parent() {
-    AROUND.with_borrow_mut(|around| *around = None);
+    AROUND.with(|place| *place.borrow_mut() = None);
 }
 
 extern "C" fn child() {
     // Forgotten, not dropped: ending it would take a lock.
-    AROUND.with_borrow_mut(|around| std::mem::forget(around.take()));
+    AROUND.with(|place| std::mem::forget(place.borrow_mut().take()));
 }
 
 /// Installs the handlers, once.

@@ -3,14 +3,14 @@
 //! watches', what is on a GPU or on its way with the mover's ([`super::elsewhere`]). Memory whose
 //! last watch has ended stays registered for a while.
 //!
-//! Lock `registration` guards all of it. Who has it may touch pages that the mover's worker is to
-//! bring, so the worker never waits for it: what it calls here says `None` when somebody else has
-//! the lock, and the worker does its other work and asks again.
+//! Lock `registration` guards all of it. A thread that has it may touch pages that the mover's
+//! worker must bring back, so the worker never waits for it. The worker's calls return `None` when
+//! another thread has the lock. The worker then does its other work and tries again.
 
 use super::told::{Goes, Told};
 use super::{By, Mm};
-use crate::sabotage;
 use crate::uffd::Uffd;
+use crate::{mapping_count, sabotage};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -36,8 +36,8 @@ pub(super) struct Registration {
 }
 
 /// Events of memory go from one descriptor to the other, and from neither in between. Until it is
-/// dropped [`Mm::settle`] waits: whoever has unmapped something meanwhile goes on when it was told
-/// of.
+/// dropped [`Mm::settle`] waits: a thread that has unmapped something meanwhile goes on when it was
+/// reported.
 struct Handing<'a>(&'a Mm);
 
 impl<'a> Handing<'a> {
@@ -109,20 +109,18 @@ impl Mm {
     /// be: a fault tries again. With `registration` held.
     fn register_part(&self, told: &Told, span: CpuSpan) -> Result<(), Errno> {
         let Some(uffd) = &self.uffd else { return Ok(()) };
-        let mut registered = Ok(true);
+        // The mapping that it is cut out of has two more neighbours then.
+        let mut registered = if mapping_count::take(2) { Ok(true) } else { Err(Errno::ENOMEM) };
         self.each_unmoved(span, |part| {
-            registered = match (registered, uffd.register(part)) {
-                (Ok(all), Ok(done)) => Ok(all && done),
-                (Err(errno), _) | (_, Err(errno)) => Err(errno),
-            };
+            registered = registered.and_then(|all| Ok(uffd.register(part)? && all));
         });
         if registered != Ok(true) {
             told.mark_unregistered();
         }
         if registered.is_err() {
             tracing::warn!(
-                "vm.max_map_count is reached: memory that is watched separately takes up to two mappings. Register it as a batch, or \
-                 raise the limit (sysctl vm.max_map_count)"
+                "vm.max_map_count is nearly reached, and the rest stays for the program: memory that is watched separately takes up to \
+                 two mappings. Register it as a batch, or raise the limit (sysctl vm.max_map_count)"
             );
         }
         registered.map(drop)
@@ -139,9 +137,9 @@ impl Mm {
         });
     }
 
-    /// Tells of the parts of `span` that are not mapped: nothing else did if they went while its
-    /// events went from one descriptor to another. Without `registration`, which who is told may
-    /// wait for.
+    /// Reports the parts of `span` that are not mapped: nothing else did if they went while its
+    /// events went from one descriptor to another. Without `registration`, because a notified
+    /// thread may wait for it.
     fn tell_of_holes(&self, span: CpuSpan) {
         let Some(mover) = self.elsewhere().filter(|_| self.is_watched(span)) else { return };
         if sabotage::has(Switch::ForgetWhatWent) {
@@ -169,7 +167,7 @@ impl Mm {
         }
     }
 
-    /// Memory of `span` has gone from where it was, or moved: its registration for events is lost.
+    /// Memory of `span` has gone from its addresses, or moved: its registration for events is lost.
     pub(crate) fn registration_lost(&self, span: CpuSpan) {
         self.tree().overlapping(span.start().0, span.end().0, &mut |_, _, told| {
             told.mark_unregistered();
@@ -199,7 +197,7 @@ impl Mm {
         Some(done)
     }
 
-    /// Whether the watches' descriptor has told of all changes that had begun before memory was
+    /// Whether the watches' descriptor has notified of all changes that had begun before memory was
     /// handed over.
     pub(crate) fn is_heard(&self) -> bool {
         self.uffd.as_ref().is_none_or(Uffd::is_quiet)
@@ -240,13 +238,11 @@ impl Mm {
     }
 
     pub(super) fn serve_tidy(&'static self) -> std::io::Result<()> {
-        std::thread::Builder::new()
-            .name("vkfd-tidy".into())
-            .spawn(move || loop {
-                std::thread::sleep(LINGER);
-                self.tidy();
-            })
-            .map(drop)
+        let tidy = move || loop {
+            std::thread::sleep(LINGER);
+            self.tidy();
+        };
+        vkfd_rt::thread::spawn("vkfd-tidy", tidy).map(drop)
     }
 
     /// Ends the registration of memory that nothing has watched for [`LINGER`]. Unregistering walks

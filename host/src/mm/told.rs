@@ -58,9 +58,9 @@ impl Told {
         CpuSpan::between(own.start().max(span.start()), own.end().min(span.end()))
     }
 
-    /// Tells the driver of the part of `span` that is watched: many watches of one client that a
-    /// large span hits must not each make it look at all of it. User-space invalidations may always
-    /// block, so they are never refused.
+    /// Notifies the driver of the watched parts of `span`. A large span may hit many watches of one
+    /// client, and each must not make it look at all of the span. User-space invalidations may
+    /// always block, so they are never refused.
     pub(crate) fn tell(&self, span: CpuSpan, goes: Goes) {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         match goes {

@@ -5,23 +5,24 @@
 //! Mechanism: the ioctl PAGEMAP_SCAN of `/proc/self/pagemap` (Linux 6.7) names the runs of present
 //! pages of an interval, PROCMAP_QUERY of `/proc/self/maps` (6.11) the mapping of an address. The
 //! pieces of a batch are looked at in the order of their addresses, those that lie near each other
-//! in one call. A piece counts as there only if private anonymous memory, or shared memory without
-//! a file system (memfd, shared anonymous: a guest's RAM), with the permission wanted is behind
-//! every page of it. Writing to a page of a file system may have to find room first, and can fail.
-//! That a page may still be shared by copy-on-write does not matter on this host: the GPU reaches
-//! it through its CPU address.
+//! in one call. A piece counts as present only if every page of it has memory with the wanted
+//! permission. The memory must be private anonymous, or shared without a file system (memfd, shared
+//! anonymous: a guest's RAM). Writing to a page of a file system may have to find room first, and
+//! can fail. That a page may still be shared by copy-on-write does not matter on this host: the GPU
+//! reaches it through its CPU address.
 //!
 //! Limits: on an older kernel, or without /proc, nothing counts as there, and everything is
 //! populated.
 
-use super::{Batch, BATCH};
+use super::Batch;
 use crate::pagemap::{Pagemap, NO_REGION};
 use linux_raw_sys::general::{page_region, PAGE_IS_PFNZERO, PAGE_IS_PRESENT};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use vkfd_driver::addr::PAGE;
 use vkfd_driver::address_space::Access;
+use vkfd_gpu::raw::memory_file;
 
 /// `struct procmap_query` of linux/fs.h.
 #[repr(C)]
@@ -58,7 +59,9 @@ const PROCMAP_QUERY: libc::Ioctl = iowr::<MapQuery>(b'f', 17);
 /// Pieces with at most so much between them are looked at together.
 const NEAR: u64 = 64 * PAGE;
 
-/// Asks.
+/// Most runs of present pages that one call is asked for: 3 KiB of the caller's stack.
+const REGIONS: usize = 128;
+
 pub(super) struct Present {
     pagemap: Pagemap,
     maps: File,
@@ -80,20 +83,21 @@ impl Present {
     /// Takes the pieces out of `batch` that need no populating. O(p log p) for p pieces, O(p) if
     /// they are in order, plus a few nanoseconds a page.
     pub(super) fn skip_present(&self, batch: &mut Batch, access: Access) {
+        let Batch { pieces: all, first_span, sorted: pieces, there, .. } = batch;
         // Start, end, and which piece it is: in the order of their addresses.
-        let mut pieces = [(0_u64, 0_u64, 0_u16); BATCH];
-        let pieces = &mut pieces[..batch.len];
-        for ((slot, piece), at) in pieces.iter_mut().zip(&batch.pieces).zip(0..) {
+        pieces.clear();
+        pieces.extend(all.iter().zip(0..).map(|(piece, at)| {
             let start = piece.iov_base.addr() as u64;
-            *slot = (start, start + piece.iov_len as u64, at);
-        }
+            (start, start + piece.iov_len as u64, at)
+        }));
         if !pieces.is_sorted() {
             pieces.sort_unstable();
         }
-        let mut there = [false; BATCH];
-        let mut regions = [NO_REGION; 256];
+        there.clear();
+        there.resize(all.len(), false);
+        let mut regions = [NO_REGION; REGIONS];
         let mut allowed = (0, 0);
-        let mut left = &*pieces;
+        let mut left = &pieces[..];
         while let Some((start, first_end, _)) = left.first() {
             let mut end = *first_end;
             let near = left[1..].iter().take_while(|(from, to, _)| {
@@ -103,8 +107,8 @@ impl Present {
             });
             let (cluster, others) = left.split_at(1 + near.count());
             left = others;
-            // Each scan answers for what it came past; a piece that goes on behind that is asked
-            // for again from its start. One with more runs than fit is not all there.
+            // Each scan answers for the addresses that it passed; a piece that goes on behind that
+            // is asked for again from its start. One with more runs than fit is not all there.
             let (mut at, mut next) = (*start, 0);
             while next < cluster.len() {
                 let Some((mut found, until)) = self.scan(at, end, access, &mut regions) else { return };
@@ -122,14 +126,13 @@ impl Present {
             }
         }
         let mut kept = 0;
-        for (at, there) in there.iter().enumerate().take(batch.len) {
-            if !there {
-                batch.pieces[kept] = batch.pieces[at];
-                batch.first_span[kept] = batch.first_span[at];
-                kept += 1;
-            }
+        for at in (0..all.len()).filter(|at| !there[*at]) {
+            all[kept] = all[at];
+            first_span[kept] = first_span[at];
+            kept += 1;
         }
-        batch.len = kept;
+        all.truncate(kept);
+        first_span.truncate(kept);
     }
 
     /// Whether `[from, to)` lies in private anonymous or shared memory that allows the access.
@@ -174,12 +177,6 @@ impl Present {
 
 /// The device that a file of shared memory is on.
 fn shared_memory() -> Option<(u32, u32)> {
-    // SAFETY: a C string.
-    let fd = unsafe { libc::memfd_create(c"vkfd-device".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return None;
-    }
-    // SAFETY: memfd_create gave a descriptor that nobody else has.
-    let device = File::from(unsafe { OwnedFd::from_raw_fd(fd) }).metadata().ok()?.dev();
+    let device = memory_file::sealed(c"vkfd-device", 0).ok()?.metadata().ok()?.dev();
     Some((libc::major(device), libc::minor(device)))
 }

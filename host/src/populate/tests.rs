@@ -88,17 +88,23 @@ fn a_kernel_without_batches_is_asked_once() {
     assert_eq!(populate.batched.load(Ordering::Relaxed), before);
 }
 
+fn gathered(spans: &[CpuSpan]) -> Batch {
+    let mut batch = Batch::with_room(spans.len().min(BATCH)).unwrap();
+    batch.gather(spans);
+    batch
+}
+
 #[test]
 fn spans_that_touch_are_one_piece_and_pieces_are_bounded() {
     let span = |page: u64, pages: u64| CpuSpan::new(CpuVa(page * PAGE), pages * PAGE).unwrap();
-    let batch = Batch::gather(&[span(1, 2), span(3, 1), span(5, 1), span(4, 1)]);
-    assert_eq!((batch.len, batch.spans), (3, 4));
+    let batch = gathered(&[span(1, 2), span(3, 1), span(5, 1), span(4, 1)]);
+    assert_eq!((batch.pieces.len(), batch.spans), (3, 4));
     assert_eq!(batch.first_span[..3], [0, 2, 3]);
     assert_eq!(batch.pieces[0].iov_len, index(3 * PAGE));
     let half = PIECE / PAGE / 2;
-    assert_eq!(Batch::gather(&[span(1, half), span(1 + half, half), span(1 + 2 * half, 1)]).len, 2);
+    assert_eq!(gathered(&[span(1, half), span(1 + half, half), span(1 + 2 * half, 1)]).pieces.len(), 2);
     let many: Vec<CpuSpan> = (0..2000).map(|i| span(2 * i, 1)).collect();
-    assert_eq!(Batch::gather(&many).spans, BATCH);
+    assert_eq!(gathered(&many).spans, BATCH);
 }
 
 #[test]
@@ -110,9 +116,9 @@ fn what_is_there_is_left_out_and_nothing_else() {
     let area = Area::new(600);
     let spans: Vec<CpuSpan> = area.spans().into_iter().rev().collect();
     let left = |access| {
-        let mut batch = Batch::gather(&spans);
+        let mut batch = gathered(&spans);
         present.skip_present(&mut batch, access);
-        batch.first_span[..batch.len].to_vec()
+        batch.first_span
     };
     let all: Vec<usize> = (0..600).collect();
     assert_eq!(left(Access::Read), all);
@@ -144,9 +150,9 @@ fn a_piece_is_there_only_as_a_whole() {
     let span = |page: u64, pages: u64| CpuSpan::new(CpuVa(area.at + page * PAGE), pages * PAGE).unwrap();
     let spans =
         [span(0, 1), span(2, 2), span(5, 1), span(6, 1100), span(1106, 1), span(1108, 1), span(1108, 1), span(1109, 1)];
-    let mut batch = Batch::gather(&spans);
+    let mut batch = gathered(&spans);
     present.skip_present(&mut batch, Access::Write);
-    assert_eq!(batch.first_span[..batch.len], [1, 2, 6]);
+    assert_eq!(batch.first_span[..], [1, 2, 6]);
 }
 
 /// A file of one page, mapped.
@@ -166,9 +172,9 @@ fn shared_memory_that_is_there_is_left_out_and_files_are_not() {
         return;
     };
     let left = |spans: &[CpuSpan], access| {
-        let mut batch = Batch::gather(spans);
+        let mut batch = gathered(spans);
         present.skip_present(&mut batch, access);
-        batch.first_span[..batch.len].to_vec()
+        batch.first_span
     };
     let area = Area::with(300, libc::MAP_SHARED);
     let spans = area.spans();

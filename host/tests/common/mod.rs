@@ -10,12 +10,15 @@ use vkfd_host::frame::Resolved;
 use vkfd_host::mm::Mm;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, Source};
+use vkfd_rt::section;
 
 pub const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// One test at a time: a fork invalidates the memory of all. What the host warns of is shown.
+/// One test at a time: a fork invalidates the memory of all. What the host warns of is shown. Where
+/// the allocator checks it, nothing is allocated under the driver's locks that the reader takes.
 pub fn serial() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
+    vkfd_driver::os::set_reclaim(|| section::enter("a lock of the driver's"), section::leave);
     let warnings = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);
     let _ = warnings.try_init();
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -84,7 +87,7 @@ impl Invalidate for Counter {
 }
 
 /// A mapping. Where no place is given it is far from everything the kernel places by itself, so
-/// that nothing of another thread's comes to lie in a hole that a test makes.
+/// that no other thread's mapping fills a hole that a test makes.
 pub struct Area {
     pub at: u64,
     pub bytes: u64,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the migration tests share: a GPU's memory to move to, and who has which page of it.
+//! What the migration tests share: a GPU's memory to move to, and the owner of each page of
+//! it.
 #![allow(dead_code, missing_docs)] // each test file uses a part
 
 use super::common::{Area, Counter};

@@ -41,7 +41,7 @@ pub fn library(input: TokenStream) -> TokenStream {
     }
 }
 
-/// What the compiler was told of a dependency, if that is something to link.
+/// The compiler's arguments for a dependency, if that is something to link.
 fn rlib(arguments: impl Iterator<Item = String>, name: &str) -> Option<String> {
     // Too many arguments for a command line are in a file.
     let arguments = arguments.flat_map(|argument| match argument.strip_prefix('@').map(std::fs::read_to_string) {

@@ -12,7 +12,7 @@ macro_rules! attributes {
             $(#[$doc])*
             ///
             /// # Safety
-            /// As for the function of libc's.
+            /// As for libc's function.
             #[no_mangle]
             pub unsafe extern "C" fn $name(path: *const c_char $(, $argument: $kind)*) -> $result {
                 // SAFETY: forwarded to the caller.

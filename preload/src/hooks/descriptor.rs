@@ -2,6 +2,7 @@
 //! Functions that take a descriptor. mmap is among the mapping calls of [`vkfd_host::interpose`].
 
 use super::done;
+use crate::device::OpenFile;
 use crate::{real, table};
 use libc::{c_int, c_uint, c_ulong, c_void};
 
@@ -41,6 +42,9 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     // Otherwise they are closed at exec.
     if flags & CLOSE_RANGE_CLOEXEC == 0 {
         table::forget_range(first, last);
+        if first > last {
+            vkfd_host::interpose::note_hook();
+        }
     }
     // SAFETY: forwarded to the caller.
     unsafe { real::close_range()(first, last, flags) }
@@ -59,12 +63,10 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { close_range(first, c_uint::MAX, 0) };
 }
 
-/// What `fd` is has another descriptor, if the call did not fail.
-fn duplicated(fd: c_int, copy: c_int) -> c_int {
-    if copy >= 0 && copy != fd {
-        if let Some(file) = table::get(fd) {
-            table::duplicated(file, copy);
-        }
+/// What `fd` is, a device's `file`, has another descriptor, if the call did not fail.
+fn duplicated(file: Option<&'static OpenFile>, fd: c_int, copy: c_int) -> c_int {
+    if let Some(file) = file.filter(|_| copy >= 0 && copy != fd) {
+        table::duplicated(file, copy);
     }
     copy
 }
@@ -75,8 +77,9 @@ fn duplicated(fd: c_int, copy: c_int) -> c_int {
 /// As for dup.
 #[no_mangle]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    let file = table::get(fd);
     // SAFETY: forwarded to the caller.
-    duplicated(fd, unsafe { real::dup()(fd) })
+    duplicated(file, fd, unsafe { real::dup()(fd) })
 }
 
 /// Before `to` becomes a duplicate of `fd`, what it was is closed.
@@ -94,11 +97,12 @@ fn replaced(fd: c_int, to: c_int) {
 /// As for dup2.
 #[no_mangle]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    let file = table::get(fd);
     if table::get(to).is_some() {
         replaced(fd, to);
     }
     // SAFETY: forwarded to the caller.
-    duplicated(fd, unsafe { real::dup2()(fd, to) })
+    duplicated(file, fd, unsafe { real::dup2()(fd, to) })
 }
 
 /// dup3(2).
@@ -107,11 +111,12 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// As for dup3.
 #[no_mangle]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    let file = table::get(fd);
     if table::get(to).is_some() {
         replaced(fd, to);
     }
     // SAFETY: forwarded to the caller.
-    duplicated(fd, unsafe { real::dup3()(fd, to, flags) })
+    duplicated(file, fd, unsafe { real::dup3()(fd, to, flags) })
 }
 
 /// fcntl(2).
@@ -120,10 +125,11 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 /// As for fcntl.
 #[no_mangle]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    let file = table::get(fd);
     // SAFETY: forwarded to the caller.
     let result = unsafe { real::fcntl()(fd, command, argument) };
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(file, fd, result),
         _ => result,
     }
 }

@@ -6,6 +6,8 @@
 
 mod attribute;
 mod descriptor;
+mod exec;
+mod lock;
 mod path;
 mod signal;
 mod status;
@@ -26,6 +28,13 @@ fn done(result: Result<c_int, c_int>) -> c_int {
 extern "C" fn start() {
     vkfd_host::per_process::watch_forks();
     vkfd_host::interpose::set_mapper(crate::device::map);
+    // Found out now, because it takes the loader's lock, which a call may not wait for.
+    vkfd_host::interpose::interposed();
+    if crate::setting::get().is_some() {
+        // Before the program has handlers of its own.
+        vkfd_gpu::raw::install();
+    }
+    crate::reach::look_up();
     crate::device::find_inherited();
 }
 

@@ -6,6 +6,7 @@ use crate::redirect::{self, Path};
 use crate::{device, real, table};
 use libc::{c_char, c_int, c_void, size_t, ssize_t, AT_FDCWD};
 use std::ffi::CStr;
+use vkfd_gpu::raw;
 
 /// open(2).
 ///
@@ -177,8 +178,8 @@ pub unsafe extern "C" fn readlinkat(directory: c_int, path: *const c_char, to: *
         if let Some(file) = redirect::own_descriptor(path).and_then(table::get) {
             let shown = file.device().path();
             let fits = room.min(shown.len());
-            std::ptr::copy_nonoverlapping(shown.as_ptr(), to.cast(), fits);
-            return ssize_t::try_from(fits).unwrap_or(-1);
+            let copied = raw::copy(to.cast(), shown.as_ptr(), fits).map_err(|_| libc::EFAULT);
+            return ssize_t::try_from(done(copied.map(|()| c_int::try_from(fits).unwrap_or(-1)))).unwrap_or(-1);
         }
         real::readlinkat()(directory, Path::new_at(directory, path).as_ptr(), to, room)
     }

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! sigaction and signal for SIGSEGV and SIGBUS: once the GPU has a handler for its accesses to
-//! memory that may go, it keeps its place, and the program's gets the faults that are the
-//! program's.
+//! memory that may go, that handler stays first. The program's handler gets the program's own
+//! faults.
 
 use crate::real;
 use libc::c_int;
+
+/// A call with no signal's number may ask whether it gets here.
+fn note_question(signal: c_int) {
+    if signal < 0 {
+        vkfd_host::interpose::note_hook();
+    }
+}
 
 /// sigaction(2).
 ///
@@ -12,6 +19,7 @@ use libc::c_int;
 /// As for sigaction.
 #[no_mangle]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    note_question(signal);
     // SAFETY: null or valid, promised by the caller.
     unsafe {
         match vkfd_gpu::raw::chain(signal, new.as_ref().copied()) {
@@ -32,6 +40,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
 /// As for signal.
 #[no_mangle]
 pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+    note_question(signal);
     // SAFETY: zero is a valid structure: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     (action.sa_sigaction, action.sa_flags) = (handler, libc::SA_RESTART);

@@ -48,7 +48,7 @@ macro_rules! transfers {
             $(#[$doc])*
             ///
             /// # Safety
-            /// As for the function of libc's.
+            /// As for libc's function.
             #[no_mangle]
             pub unsafe extern "C" fn $name($fd: c_int $(, $argument: $kind)*) -> $result {
                 match table::get($fd) {

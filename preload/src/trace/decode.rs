@@ -19,7 +19,7 @@ pub(super) fn name(device: Device, command: u32) -> String {
             let known = c::name(Command(command)).or_else(|| vkfd::name(Command(command)));
             known.map_or_else(|| format!("KFD_{number:#x}"), Into::into)
         }
-        Device::Render(_) => match number {
+        Device::Render(_) | Device::Card(_) => match number {
             0x00 => "DRM_VERSION".into(),
             0x05 => "DRM_GET_CLIENT".into(),
             0x09 => "DRM_GEM_CLOSE".into(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory that the kernel compacts all the time: it moves pages, the tests' among them, to have
-//! what is free in one piece. Whoever moves pages himself meets pages that are just being moved.
+//! what is free in one piece. A thread that moves pages itself meets pages that are just being
+//! moved.
 //!
 //! Needs the privilege to ask for it (`/proc/sys/vm/compact_memory`).
 

@@ -2,7 +2,7 @@
 //! Random sequences on a real machine in this process, through the client library, on real memory:
 //! the flat model holds each CPU page's content and mapping, each buffer's list of ranges. What a
 //! GPU reads is compared with it page by page, what a GPU writes shows in it, in every alias, and
-//! an access to what is gone must fault.
+//! an access to lost memory must fault.
 //!
 //! What the notification source may or may not show (a protection, a mapping that came back) makes
 //! a range *unsure* until it is mapped again: an access to it may fault, but if it does not, it
@@ -29,11 +29,10 @@ pub type Piece = (u64, u64);
 pub enum Op {
     /// The CPU writes.
     Write(Piece, u64),
-    /// munmap.
     Unmap(Piece),
     /// mmap where nothing is.
     MapAgain(Piece),
-    /// mmap over what is there.
+    /// mmap over existing memory.
     Replace(Piece),
     /// mremap elsewhere.
     Remap(Piece),
@@ -63,7 +62,6 @@ pub enum Op {
     Vram(u64),
 }
 
-/// Sequences.
 pub fn ops() -> impl Strategy<Value = Vec<Op>> {
     let piece = (0..PAGES, 1..6_u64);
     let buffer = 0..MOST_BUFFERS;

@@ -56,7 +56,6 @@ pub struct Report {
     pub written: u64,
     /// Pages that moved to a GPU.
     pub pages_in: u64,
-    /// Evictions.
     pub evictions: u64,
     /// Writes that were not there any more, or reads of something else: how many.
     pub lost: u64,
@@ -124,7 +123,7 @@ struct Found {
 }
 
 impl Found {
-    /// What was written must be what is seen.
+    /// Readers must see the written data.
     fn look(&mut self, seen: u64, written: u64, who: impl FnOnce() -> String) {
         if seen != written {
             self.lost += 1;
@@ -206,11 +205,12 @@ impl Mover<'_> {
         self.prefetch(first, all - first, None)
     }
 
-    /// Buffer objects take what is free and more.
+    /// A buffer object takes the free memory and half of the memory that the SVM ranges use. Both
+    /// count as available.
     fn evict(&self) -> Result<()> {
         let (client, gpu) = (self.world.client(), self.world.gpu(0));
         self.prefetch(0, self.memory.pages(), Some(0))?;
-        let bytes = (client.available_vram(gpu)? + BYTES / 2) >> 21 << 21;
+        let bytes = client.available_vram(gpu)?.saturating_sub(BYTES / 2) >> 21 << 21;
         match client.alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(gpu, bytes) }) {
             Ok(buffer) => Ok(buffer.free()?),
             // Private memory comes back as fast as the writers touch it: then there is nothing to

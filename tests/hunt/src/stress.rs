@@ -12,8 +12,8 @@
 //! The machines are of this process, or, where `VKFD_DEVICE` names a KFD, the one machine is the
 //! system's.
 //!
-//! Lock: the process of a `Place` is replaced by the thread that closes a process; whoever works in
-//! it holds a clone, so a process ends with the last of its users.
+//! Lock: the process of a `Place` is replaced by the thread that closes a process; a thread that
+//! works in it holds a clone, so a process ends with the last of its users.
 
 mod svm;
 
@@ -43,7 +43,6 @@ const GUESTS_PATIENCE: Duration = Duration::from_secs(300);
 pub struct Plan {
     /// How long.
     pub time: Duration,
-    /// Threads.
     pub threads: usize,
     /// Machines, where they are of this process.
     pub machines: usize,
@@ -60,13 +59,11 @@ pub struct Plan {
 /// What was done.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Operations.
     pub operations: u64,
     /// Failures, each with the last operations of its thread.
     pub failures: Vec<String>,
 }
 
-/// SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -209,7 +206,7 @@ fn hosts(plan: Plan) -> Result<Vec<Arc<Host>>> {
     (0..plan.machines.max(1)).map(machine).collect()
 }
 
-/// What of each GPU's memory is free.
+/// The free part of each GPU's memory.
 fn free_vram(host: &Host) -> Result<Vec<u64>> {
     let client = host.open(false).map_err(said)?;
     client.gpus().iter().map(|gpu| Ok(client.available_vram(gpu.id)?)).collect()

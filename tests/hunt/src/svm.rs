@@ -2,7 +2,7 @@
 //! Random SVM sequences on a real machine in this process: memory goes to a GPU and back, is
 //! written and read on both sides, unmapped, mapped again, discarded and copied by a fork, under a
 //! VRAM that is too small for it. The flat model holds each page's content, and whether the GPU may
-//! use it. Whoever reads must see what was written last, wherever the page is.
+//! use it. A thread that reads must see what was written last, wherever the page is.
 //!
 //! [`run_together`] does that from several threads of one process at once, each with stripes of the
 //! same memory, so that every block is of all of them: what one does to its stripes, moves of whole
@@ -49,11 +49,10 @@ pub enum Op {
     ToGpu(Piece),
     /// Prefetch to system memory.
     ToSystem(Piece),
-    /// munmap.
     Unmap(Piece),
     /// mmap where nothing is.
     MapAgain(Piece),
-    /// mmap over what is there.
+    /// mmap over existing memory.
     Replace(Piece),
     /// MADV_DONTNEED.
     Discard(Piece),
@@ -67,7 +66,6 @@ pub enum Op {
     Fork,
 }
 
-/// Sequences.
 pub fn ops() -> impl Strategy<Value = Vec<Op>> {
     let piece = prop_oneof![3 => (0..PAGES, 1..80_u64), 2 => (0..PAGES, 300..1100_u64), 1 => Just((0, PAGES))];
     let written = (piece.clone(), any::<u64>());
@@ -389,8 +387,8 @@ impl<'a> Live<'a> {
             }
             Op::Fork => self.fork()?,
         }
-        // Whoever waits for nothing may use memory before the driver has heard of a change of it;
-        // that is another test's.
+        // A thread that waits for nothing may use memory before the driver has learned of a change
+        // of it; that is another test's.
         self.world.told();
         Ok(())
     }

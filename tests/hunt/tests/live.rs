@@ -10,7 +10,7 @@ use vkfd_hunt::live::{ops, run};
 #[test]
 fn a_machine_does_what_the_flat_model_says() {
     check(80, &(prop::bool::weighted(0.3), ops()), |(xnack, ops)| run(*xnack, Switches::NONE, ops));
-    // A driver that hears of nothing is found out.
+    // A driver that learns of nothing is found out.
     let deaf = Switches::from(Switch::Invalidation);
     let found = hunt(40, 1, &ops(), |ops| run(false, deaf, ops));
     let why = found.expect_err("nobody noticed that invalidations are ignored");

@@ -35,8 +35,8 @@ fn nothing_fails_under_stress() {
     assert!(report.operations > 0);
 }
 
-/// Calls that look at what others have in the same 2 MiB fail for it, and pages that nobody was
-/// told of are found.
+/// Calls that look at others' memory in the same 2 MiB fail for it, and pages that nobody was
+/// notified of are found.
 #[test]
 fn what_is_broken_is_found_under_stress() {
     let _alone = alone();

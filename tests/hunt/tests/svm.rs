@@ -19,7 +19,7 @@ fn memory_is_what_the_flat_model_says_wherever_it_is() {
         None => eprintln!("SKIPPED: this host moves no memory to GPUs, so only system memory was looked at"),
         Some(pages) => assert!(pages > 10_000, "hardly anything moved: {pages} pages"),
     }
-    // A driver that hears of nothing is found out.
+    // A driver that learns of nothing is found out.
     let deaf = Shape { sabotage: Switches::from(Switch::Invalidation), ..shape };
     let found = hunt(40, 1, &ops(), |ops| run(deaf, ops).map(drop));
     let why = found.expect_err("nobody noticed that invalidations are ignored");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Work of a GPU that goes on in a thread beside what a scenario does.
+//! Work of a GPU that continues in a thread beside a scenario.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

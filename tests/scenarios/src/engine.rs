@@ -103,7 +103,7 @@ impl Engine {
         self.copies.submit()?.wait(LIMIT)
     }
 
-    /// Adds up 64-bit words, wrapping, with a kernel of the client library's.
+    /// Adds up 64-bit words, wrapping, with one of the client library's kernels.
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ impl Host {
         std::env::var_os("VKFD_DEVICE").map(|path| Self::Device(path.into()))
     }
 
-    /// Opens it: a process of the driver's.
+    /// Opens it: a process of the driver.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Host {
         })
     }
 
-    /// Waits until the driver has been told of every change that was made by calls which have
+    /// Waits until the driver has been notified of every change that was made by calls which have
     /// returned. A kernel's is told before the change is made.
     pub fn told(&self) {
         if let Self::InProcess(machine) = self {

@@ -67,7 +67,7 @@ pub(crate) fn available(client: &Client, gpu: GpuId) -> Result<u64, Errno> {
     raw::ioctl(client, command::AVAILABLE_MEMORY, &mut args).map(|()| args.available)
 }
 
-/// What a process has, without what has happened to it.
+/// A process's objects, without its history.
 pub(crate) fn holdings(info: &ProcessInfo) -> [(&'static str, u64); 11] {
     [
         ("BOs", info.bos),

@@ -5,7 +5,7 @@
 //! differs from every other's of the same seed, and from the same page's of another seed.
 //!
 //! Lock: `owned` guards the list of addresses that are still this value's; what was unmapped
-//! belongs to whoever maps it next.
+//! belongs to its next owner.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -46,7 +46,7 @@ pub enum Layout {
     Gaps,
 }
 
-/// Mapped memory. What of it is still there is unmapped on drop.
+/// Mapped memory. Its remaining parts are unmapped on drop.
 #[derive(Debug)]
 pub struct Memory {
     start: *mut u8,
@@ -289,7 +289,7 @@ impl Memory {
         self.place(range)
     }
 
-    /// Maps anew over what is there, in one call: zeroes, or what the file has.
+    /// Maps anew over the old mapping, in one call: zeroes, or what the file has.
     ///
     /// # Errors
     ///

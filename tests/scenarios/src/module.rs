@@ -40,7 +40,7 @@ pub(crate) fn with_options(options: &str) -> Result<(), Stop> {
 }
 
 /// Loads the module with the environment's options alone again, if scenarios have loaded it with
-/// others: who comes after this process takes it for that.
+/// others: programs after this process expect that.
 ///
 /// # Errors
 ///

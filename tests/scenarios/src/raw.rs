@@ -174,7 +174,6 @@ pub(crate) fn alloc(
     ioctl(client, command::ALLOC_MEMORY_OF_GPU, &mut args).map(|()| args)
 }
 
-/// FREE.
 pub(crate) fn free(client: &Client, handle: u64) -> Result<(), Errno> {
     ioctl(client, command::FREE_MEMORY_OF_GPU, &mut FreeMemoryOfGpuArgs { handle })
 }

@@ -26,7 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// What a scenario needs.
 #[derive(Clone, Copy, Debug)]
 pub struct WorldSpec {
-    /// GPUs.
     pub gpus: u32,
     /// VRAM of each, in bytes.
     pub vram_bytes: u64,
@@ -79,7 +78,7 @@ impl WorldSpec {
         options.extend(self.ram.map(|bytes| format!("ram={bytes}")));
         options.extend(self.register_deadline.map(|d| format!("register_deadline_ms={}", d.as_millis())));
         options.extend((self.device_memory == device_memory::Kind::Private).then(|| "memory=2".to_owned()));
-        // Whoever runs the suite has loaded the module with it on.
+        // The suite's runner has loaded the module with it on.
         options.extend((!self.diagnosis).then(|| "diagnosis=0".to_owned()));
         (self.sabotage == Switches::NONE).then(|| options.join(" "))
     }
@@ -106,18 +105,15 @@ impl WorldSpec {
     }
 }
 
-/// A change of CPU mappings that a driver is told of, or not.
+/// A change of CPU mappings that a driver is notified of, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// munmap, and mmap over a mapping.
     Unmap,
-    /// mremap.
     Remap,
     /// MADV_DONTNEED and its kin.
     Discard,
-    /// mprotect.
     Protect,
-    /// fork.
     Fork,
     /// MADV_PAGEOUT.
     Pageout,
@@ -188,7 +184,7 @@ impl World {
         self.client.gpus()[i].id
     }
 
-    /// Skips the scenario when the driver is not told of such a change.
+    /// Skips the scenario when the driver is not notified of such a change.
     ///
     /// # Errors
     ///
@@ -211,7 +207,7 @@ impl World {
         Err(Stop::Skip(format!("the notification source ({}) does not show {change:?}", machine.memory().source())))
     }
 
-    /// Whether the driver is told of changes to mappings of files; a kernel's is.
+    /// Whether the driver is notified of changes to mappings of files; a kernel's is.
     #[must_use]
     pub fn sees_files(&self) -> bool {
         match &self.host {
@@ -227,7 +223,7 @@ impl World {
         matches!(self.host, Host::InProcess(_))
     }
 
-    /// Waits until the driver has been told of every change that was made by calls which have
+    /// Waits until the driver has been notified of every change that was made by calls which have
     /// returned.
     pub fn told(&self) {
         self.host.told();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Scenarios that need to be told of a change that nothing shows when there is no notification
+/// Scenarios that need to be notified of a change that nothing shows when there is no notification
 /// source.
 const NEED_NOTIFICATION: &[&str] = &[
     "coherence_unmap_one_of_many",

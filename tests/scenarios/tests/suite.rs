@@ -8,6 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use libtest_mimic::{Arguments, Completion, Trial};
 use vkfd_scenarios::{Scenario, Stop};
 
+/// No thread allocates while the event reader waits for it.
+#[global_allocator]
+static HEAP: vkfd_rt::section::Checked<std::alloc::System> = vkfd_rt::section::Checked(std::alloc::System);
+
 /// Name and reason of each.
 static SKIPPED: Mutex<Vec<(&str, String)>> = Mutex::new(Vec::new());
 

@@ -12,7 +12,7 @@ use crate::protocol::PAGE;
 /// Bytes of the ring.
 const RING_BYTES: u64 = 1 << 16;
 
-/// A copy queue of the guest's.
+/// A copy queue of the guest.
 pub struct Copies {
     ring: u64,
     ring_va: u64,
@@ -59,14 +59,19 @@ impl Copies {
         }
         let fence = halves(self.fence_va);
         packets.extend([5, fence[0], fence[1], self.number]);
-        for word in packets {
-            guest.window.half(self.ring + self.written % RING_BYTES).store(word, Ordering::Relaxed);
+        self.send(guest, &packets);
+        let fence = guest.window.half(self.fence);
+        wait(limit, || fence.load(Ordering::Acquire) == self.number)
+    }
+
+    /// Puts words into the ring, whatever they are, and rings.
+    pub fn send(&mut self, guest: &Guest, words: &[u32]) {
+        for word in words {
+            guest.window.half(self.ring + self.written % RING_BYTES).store(*word, Ordering::Relaxed);
             self.written += 4;
         }
         guest.window.word(self.pointers).store(self.written, Ordering::Release);
         guest.window.word(self.doorbell).store(self.written, Ordering::Release);
-        let fence = guest.window.half(self.fence);
-        wait(limit, || fence.load(Ordering::Acquire) == self.number)
     }
 
     /// Where the ring is for the GPU.

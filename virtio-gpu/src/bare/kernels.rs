@@ -15,14 +15,14 @@ use crate::protocol::PAGE;
 const RING_BYTES: u64 = 1 << 16;
 const PACKET_BYTES: u64 = 64;
 
-// What is where in the page beside the ring: the queue's pointers, a signal, arguments, a result.
+// The layout of the page beside the ring: the queue's pointers, a signal, arguments, a result.
 const READ_POINTER: u64 = 0x80;
 const SIGNAL: u64 = 0x100;
 const ARGUMENTS: u64 = 0x200;
 const ARGUMENT_BYTES: u64 = 0x100;
 const RESULT: u64 = 0x800;
 
-/// A queue of kernels of the guest's.
+/// A queue of kernels of the guest.
 pub struct Kernels {
     ring: u64,
     control: u64,
@@ -60,8 +60,8 @@ impl Kernels {
         done.then(|| guest.window.word(self.control + RESULT).load(Ordering::Acquire))
     }
 
-    /// Dispatches what a kernel is made of; whether it is done in time.
-    fn run(&mut self, guest: &Guest, kernel: &Kernel, limit: Duration) -> bool {
+    /// Dispatches what a kernel is made of, with any addresses; whether it is done in time.
+    pub fn run(&mut self, guest: &Guest, kernel: &Kernel, limit: Duration) -> bool {
         let signal = guest.window.word(self.control + SIGNAL + 8);
         // `amd_signal_t`: a user signal with the value 1.
         guest.window.word(self.control + SIGNAL).store(1, Ordering::Relaxed);

@@ -119,7 +119,7 @@ impl Library {
         address
     }
 
-    /// A resource of the library's goes. After the doorbells have gone, the next queue has new
+    /// One of the library's resources goes. After the doorbells have gone, the next queue has new
     /// ones.
     ///
     /// # Panics

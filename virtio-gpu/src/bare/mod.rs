@@ -6,28 +6,32 @@
 //! | --- | --- |
 //! | [`Guest`] | a guest's kernel: memory, the window, commands to a device |
 //! | [`Library`] | a library in it: a context of capset 8, its requests and answers |
+//! | [`Forwarded`] | a context whose calls are forwarded: any call |
 //! | [`Copies`] | a queue of copies, which the guest fills and rings itself |
 //! | [`Kernels`] | a queue of AQL packets, and kernels on it |
 //! | [`Mapped`] | a mapped file |
 //!
-//! Whoever uses it wants to know at once when the device answers wrongly: what cannot fail on a
-//! sound device asserts, and panics. Where a caller wants to see the answer, it is the result.
+//! Its users want to know at once when the device answers wrongly: what cannot fail on
+//! a sound device asserts, and panics. Where a caller wants to see the answer, it is the result.
 
 mod copies;
+mod forwarded;
 mod kernels;
 mod library;
 mod mapped;
 
 use std::fs::File;
-use std::sync::{mpsc, PoisonError};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use vkfd_raw::memory_file;
+
 pub use self::copies::Copies;
+pub use self::forwarded::{Brought, Forwarded};
 pub use self::kernels::Kernels;
 pub use self::library::Library;
 pub use self::mapped::Mapped;
 use crate::device::ram::Part;
-use crate::device::window::Window;
 use crate::device::{Device, Options};
 use crate::protocol::blob::{Run, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
 use crate::protocol::control::{Command, ErrorCode, Header, FLAG_FENCE, FLAG_RING};
@@ -75,8 +79,7 @@ impl Guest {
     /// When there is no such device, or not so much memory.
     #[must_use]
     pub fn with_ram(options: Options, bytes: u64) -> Self {
-        let memory = Window::new(bytes).unwrap();
-        let file = memory.file().try_clone().unwrap();
+        let file = memory_file::sealed(c"vkfd-guest-ram", bytes).unwrap();
         Self::of(Device::new(options).unwrap(), &options, file, bytes)
     }
 
@@ -94,10 +97,7 @@ impl Guest {
     fn of(device: Device, options: &Options, file: File, bytes: u64) -> Self {
         let part = Part { address: RAM_AT, bytes, file: &file, offset: 0 };
         let ram = Mapped::new(&file, bytes);
-        {
-            let mut table = device.ram().write().unwrap_or_else(PoisonError::into_inner);
-            *table = table.replaced(&[part], device.window().file()).unwrap();
-        }
+        device.ram().replace(&[part], device.window().file()).unwrap();
         let window = Mapped::new(device.window().file(), device.window().bytes());
         let target = options.machine.target.version();
         Self { device, ram, file, window, target, next_resource: 1, next_offset: 0 }
@@ -157,6 +157,12 @@ impl Guest {
             OK => Ok(resource),
             error => Err(error),
         }
+    }
+
+    /// Forgets all that it has made, as when it is switched off and on.
+    pub fn restart(&mut self) {
+        self.device.reset();
+        (self.next_resource, self.next_offset) = (1, 0);
     }
 
     /// A resource goes.

@@ -5,7 +5,7 @@
 //! done, too. So an answer that is ready waits until all that were asked before on its ring have
 //! been given. Rings do not wait for each other; what names no ring has one of its own.
 //!
-//! Lock: `rings`; a leaf. Answers are given without it, but in order: who gives them holds the
+//! Lock: `rings`; a leaf. Answers are given without it, but in order: the giving thread holds the
 //! ring's `giving` mark.
 
 use std::collections::{HashMap, VecDeque};
@@ -34,20 +34,35 @@ struct Order {
     giving: bool,
 }
 
+/// Most answers that are due, of all rings. A virtqueue has room for 1,024; only a program at a
+/// socket can ask for more before the first is answered.
+pub const MAX_DUE: usize = 4096;
+
+#[derive(Default)]
+struct Rings {
+    last: u64,
+    due: usize,
+    orders: HashMap<Ring, Order>,
+}
+
 /// All rings.
 #[derive(Default)]
 pub struct Fences {
-    rings: Mutex<(u64, HashMap<Ring, Order>)>,
+    rings: Mutex<Rings>,
 }
 
 impl Fences {
-    /// Notes that an answer will come.
-    pub fn enter(&self, ring: Ring) -> Ticket {
+    /// Notes that an answer will come. `None` where [`MAX_DUE`] are due.
+    pub fn enter(&self, ring: Ring) -> Option<Ticket> {
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        rings.0 += 1;
-        let number = rings.0;
-        rings.1.entry(ring).or_default().entries.push_back(Entry { number, answer: None });
-        Ticket { ring, number }
+        if rings.due >= MAX_DUE {
+            return None;
+        }
+        rings.due += 1;
+        rings.last += 1;
+        let number = rings.last;
+        rings.orders.entry(ring).or_default().entries.push_back(Entry { number, answer: None });
+        Some(Ticket { ring, number })
     }
 
     /// The answer is ready. Gives it, and those behind it, unless one before it is missing.
@@ -55,7 +70,8 @@ impl Fences {
         let mut answer = Some((bytes, reply));
         loop {
             let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(order) = rings.1.get_mut(&ticket.ring) else { return };
+            let rings_now = &mut *rings;
+            let Some(order) = rings_now.orders.get_mut(&ticket.ring) else { return };
             if let Some(answer) = answer.take() {
                 let Some(entry) = order.entries.iter_mut().find(|entry| entry.number == ticket.number) else { return };
                 entry.answer = Some(answer);
@@ -69,11 +85,12 @@ impl Fences {
             let Some((bytes, reply)) = ready else {
                 order.giving = false;
                 if order.entries.is_empty() {
-                    rings.1.remove(&ticket.ring);
+                    rings_now.orders.remove(&ticket.ring);
                 }
                 return;
             };
             order.entries.pop_front();
+            rings_now.due -= 1;
             drop(rings);
             reply(&bytes);
         }
@@ -81,7 +98,10 @@ impl Fences {
 
     /// Forgets all: nobody waits any more.
     pub fn reset(&self) {
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner).1.clear();
+        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        rings.due = 0;
+        let orders = std::mem::take(&mut rings.orders);
+        drop((rings, orders));
     }
 }
 
@@ -91,6 +111,25 @@ mod tests {
     use std::sync::{mpsc, Arc};
 
     #[test]
+    fn there_is_an_end_to_what_is_due() {
+        let fences = Fences::default();
+        let nothing = || -> Reply { Box::new(|_: &[u8]| ()) };
+        let first = fences.enter(Some((1, 0))).unwrap();
+        let mut others = Vec::new();
+        while let Some(ticket) = fences.enter(Some((1, others.len().to_le_bytes()[0]))) {
+            others.push(ticket);
+        }
+        assert_eq!(others.len() + 1, MAX_DUE);
+        // Those of the first's ring wait for it.
+        others.into_iter().for_each(|ticket| fences.done(ticket, vec![], nothing()));
+        assert!(fences.enter(None).is_some());
+        fences.done(first, vec![], nothing());
+        assert_eq!(fences.rings.lock().unwrap().due, 1);
+        fences.reset();
+        assert_eq!(fences.rings.lock().unwrap().due, 0);
+    }
+
+    #[test]
     fn a_ring_answers_in_order_and_waits_for_no_other() {
         let fences = Arc::new(Fences::default());
         let (sender, receiver) = mpsc::channel();
@@ -98,8 +137,9 @@ mod tests {
             let sender = sender.clone();
             Box::new(move |bytes: &[u8]| sender.send((n, bytes.to_vec())).unwrap())
         };
-        let [a, b] = [fences.enter(Some((1, 0))), fences.enter(Some((1, 0)))];
-        let [other, unnamed] = [fences.enter(Some((1, 1))), fences.enter(None)];
+        let enter = |ring| fences.enter(ring).unwrap();
+        let [a, b] = [enter(Some((1, 0))), enter(Some((1, 0)))];
+        let [other, unnamed] = [enter(Some((1, 1))), enter(None)];
         fences.done(b, vec![2], reply(2));
         assert!(receiver.try_recv().is_err(), "the one before it is not done");
         fences.done(other, vec![3], reply(3));
@@ -107,6 +147,6 @@ mod tests {
         assert_eq!([receiver.try_recv().unwrap().0, receiver.try_recv().unwrap().0], [3, 4]);
         fences.done(a, vec![1], reply(1));
         assert_eq!([receiver.try_recv().unwrap(), receiver.try_recv().unwrap()], [(1, vec![1]), (2, vec![2])]);
-        assert!(fences.rings.lock().unwrap().1.is_empty());
+        assert!(fences.rings.lock().unwrap().orders.is_empty());
     }
 }

@@ -2,8 +2,8 @@
 //! What a process that shares its machine with others has besides: a socket for files, and the
 //! names under which processes offer memory to each other (libhsakmt's IPC handles).
 //!
-//! A name is 128 random bits: whoever has it may import the memory. It stands for the memory as
-//! long as the object that it was made for is there; what was imported stays.
+//! A name is 128 random bits: a process that has it may import the memory. It stands for the memory
+//! as long as the object that it was made for is there; what was imported stays.
 
 use std::collections::HashMap;
 use std::io;

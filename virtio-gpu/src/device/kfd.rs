@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! KFD's calls that the client library does not wrap in the form that a context needs: memory at an
-//! address of the context's, queues whose rings are the guest's, events by number.
+//! KFD's calls in the form that a context needs, which the client library does not wrap. They are
+//! memory at an address of the context, queues with the guest's rings, and events by number.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use vkfd_client::{Client, ClientError, Embedded, Errno, GpuId, Machine, MmapFile, Transport};
+use vkfd_client::{Client, ClientError, Embedded, Errno, GpuId, MmapFile, Transport};
 use vkfd_uapi::event::{
     CreateEventArgs, DestroyEventArgs, EventData, ResetEventArgs, SetEventArgs, WaitEventsArgs, WAIT_RESULT_COMPLETE,
 };
@@ -29,13 +29,11 @@ pub struct Kfd {
 }
 
 impl Kfd {
-    /// A new process on the machine; `opened` gets to know of it.
+    /// Of a process that was opened for it.
     ///
     /// # Errors
-    /// What opening failed with.
-    pub fn open(machine: &Machine, opened: impl FnOnce(Weak<Embedded>)) -> std::result::Result<Self, ClientError> {
-        let file = Arc::new(Embedded::open(machine)?);
-        opened(Arc::downgrade(&file));
+    /// The errors of the first calls.
+    pub fn new(file: Arc<Embedded>) -> std::result::Result<Self, ClientError> {
         Ok(Self { client: Client::with_transport(file.clone())?, file })
     }
 
@@ -88,7 +86,6 @@ impl Kfd {
         self.call(command::UNMAP_MEMORY_FROM_GPU, &mut args)
     }
 
-    /// Frees.
     pub fn free(&self, handle: u64) -> Result<()> {
         self.call(command::FREE_MEMORY_OF_GPU, &mut FreeMemoryOfGpuArgs { handle })
     }
@@ -162,7 +159,7 @@ fn count<T>(list: &[T]) -> u32 {
     u32::try_from(list.len()).unwrap_or(u32::MAX)
 }
 
-/// A mapped doorbell of the driver's.
+/// A mapped doorbell of the driver.
 #[derive(Debug)]
 pub struct Doorbell {
     page: NonNull<std::ffi::c_void>,

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`window`] | the host-visible window |
 //! | [`ram`] | the guest's memory |
+//! | [`gtt`] | how much memory of the host's a guest has besides |
 //! | `space` | addresses that a context gives out |
 //! | `fences` | answers in the order that a ring's fences want |
 //! | `hsakmt` | contexts of capset 8 |
@@ -14,15 +15,16 @@
 //! | `relay` | doorbells that the guest writes in the window, carried on to the driver's |
 //! | [`register`] | the ways of registering scattered memory |
 //!
-//! Commands are executed one after the other by whoever calls [`Device::execute`]; a context's wait
-//! for an event alone goes on without the device, and its answer comes later. A guest that says
-//! something wrong gets an error for it, and everything else goes on.
+//! Commands are executed one after the other by a thread that calls [`Device::execute`]; a
+//! context's wait for an event alone goes on without the device, and its answer comes later. A
+//! guest that says something wrong gets an error for it, and everything else goes on.
 //!
 //! Bounds: [`MAX_CONTEXTS`], [`MAX_RESOURCES`], [`MAX_RUNS`] for a device; the window's size for
 //! all memory that the guest maps; what KFD allows for the rest.
 
 mod fences;
 mod forward;
+pub mod gtt;
 mod hsakmt;
 mod joined;
 mod kfd;
@@ -35,17 +37,18 @@ mod topology;
 pub mod window;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use vkfd_client::{Embedded, Machine};
-use vkfd_host::{Description, HostError};
+use vkfd_client::{ClientError, Confined, Embedded, Machine};
+use vkfd_host::{Description, Grants, HostError};
 use vkfd_sabotage::{Switch, Switches};
 
 use self::fences::Fences;
 use self::forward::Forward;
+use self::gtt::Gtt;
 use self::hsakmt::Hsakmt;
 pub use self::joined::{Handles, Joined};
-use self::ram::{GuestMemory, Ram};
+use self::ram::{GuestMemory, RamTable};
 use self::register::Method;
 use self::topology::Topology;
 use self::window::{Place, Refused, Window};
@@ -67,6 +70,9 @@ pub struct Options {
     pub machine: Description,
     /// Bytes of the host-visible window.
     pub window: u64,
+    /// Bytes of system memory that the host gives beyond the window; `None`: see [`gtt`], and for a
+    /// shared machine what KFD allows.
+    pub gtt: Option<u64>,
     /// How scattered memory is registered.
     pub method: Method,
     /// What is broken on purpose.
@@ -75,7 +81,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { machine: Description::default(), window: 4 << 30, method: Method::Batch, sabotage: Switches::NONE }
+        let (machine, method, sabotage) = (Description::default(), Method::Batch, Switches::NONE);
+        Self { machine, window: 4 << 30, gtt: None, method, sabotage }
     }
 }
 
@@ -121,7 +128,8 @@ struct Resource {
 
 /// What contexts share.
 struct Shared {
-    machine: Arc<Machine>,
+    /// Its processes have the guest's memory and the window, and nothing else of this process.
+    machine: Confined,
     /// What a process has besides whose machine is others', too.
     joined: Option<Joined>,
     /// KFD processes that were opened; ended ones are forgotten at the next.
@@ -130,11 +138,23 @@ struct Shared {
     options: Options,
 }
 
+impl Shared {
+    /// A KFD process, for a context.
+    fn open(&self) -> Result<Arc<Embedded>, ClientError> {
+        let process = Arc::new(Embedded::open_confined(&self.machine)?);
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        processes.retain(|process| process.strong_count() > 0);
+        processes.push(Arc::downgrade(&process));
+        Ok(process)
+    }
+}
+
 /// A virtio-gpu of a guest.
 pub struct Device {
+    machine: Arc<Machine>,
     shared: Arc<Shared>,
     window: Arc<Window>,
-    ram: Arc<RwLock<Ram>>,
+    ram: Arc<RamTable>,
     contexts: HashMap<u32, Box<dyn Context>>,
     resources: HashMap<u32, Resource>,
     runs: usize,
@@ -150,7 +170,9 @@ impl Device {
         let mut machine = options.machine.options();
         // Nobody maps a device file: what the guest maps is the window.
         machine.device_file = false;
-        Self::on(Arc::new(Machine::new(&machine)?), None, options)
+        let machine = Arc::new(Machine::new(&machine)?);
+        let gtt = Gtt::new(machine.driver().limit().clone(), options.gtt);
+        Self::make(machine, None, Some(gtt), options)
     }
 
     /// A device on a machine that others have, too, for a process that joins them.
@@ -158,15 +180,27 @@ impl Device {
     /// # Errors
     /// [`HostError`].
     pub fn on(machine: Arc<Machine>, joined: Option<Joined>, options: Options) -> Result<Self, HostError> {
+        Self::make(machine, joined, None, options)
+    }
+
+    fn make(
+        machine: Arc<Machine>,
+        joined: Option<Joined>,
+        gtt: Option<Gtt>,
+        options: Options,
+    ) -> Result<Self, HostError> {
         if options.window == 0 || options.window % PAGE != 0 {
             return Err(HostError::Option("the window has whole pages".into()));
         }
         let topology = Topology::new(&options.machine);
-        let window = Window::new(options.window).map_err(|e| HostError::AddressSpace(e.to_string()))?;
+        let grants = Arc::new(Grants::default());
+        let window = Window::new(options.window, &grants).map_err(|e| HostError::DeviceFile(e.to_string()))?;
+        let confined = Confined::new(machine.clone(), grants.clone(), options.sabotage);
         Ok(Self {
-            shared: Arc::new(Shared { machine, joined, processes: Mutex::default(), topology, options }),
+            machine,
+            shared: Arc::new(Shared { machine: confined, joined, processes: Mutex::default(), topology, options }),
             window,
-            ram: Arc::default(),
+            ram: Arc::new(RamTable::new(grants, gtt)),
             contexts: HashMap::new(),
             resources: HashMap::new(),
             runs: 0,
@@ -180,13 +214,13 @@ impl Device {
     }
 
     /// The guest's memory, which the VMM may change at any time.
-    pub fn ram(&self) -> &Arc<RwLock<Ram>> {
+    pub fn ram(&self) -> &Arc<RamTable> {
         &self.ram
     }
 
     /// The machine behind it, to inspect it.
     pub fn machine(&self) -> &Arc<Machine> {
-        &self.shared.machine
+        &self.machine
     }
 
     /// Contexts and resources that there are.
@@ -217,10 +251,16 @@ impl Device {
         let Ok(header) = Header::decode(bytes) else {
             return reply(&Answer::Error(ErrorCode::Unspecified).encode(&Header::default()));
         };
-        let timeline = (header.flags & FLAG_FENCE != 0).then(|| {
+        let timeline = if header.flags & FLAG_FENCE == 0 {
+            None
+        } else {
             let ring = (header.flags & FLAG_RING != 0).then_some((header.context, header.ring));
-            self.fences.enter(ring)
-        });
+            match self.fences.enter(ring) {
+                // Too many are due: this one is not done.
+                None => return reply(&Answer::Error(ErrorCode::OutOfMemory).encode(&header)),
+                due => due,
+            }
+        };
         let fences = self.fences.clone();
         let finish = move |answer: Answer| {
             let bytes = answer.encode(&header);
@@ -383,10 +423,10 @@ impl Device {
         let mappable = memory == blob::MEM_HOST3D && flags & blob::FLAG_MAPPABLE != 0;
         match memory {
             blob::MEM_HOST3D => self.context(context)?.claim(resource, id, size)?,
-            // Guest memory that no context is told of: a kernel's dumb buffer.
+            // Guest memory that no context knows: a kernel's dumb buffer.
             blob::MEM_GUEST if context == 0 => {}
             blob::MEM_GUEST | blob::MEM_HOST3D_GUEST => {
-                let ram = self.ram.read().unwrap_or_else(PoisonError::into_inner);
+                let ram = self.ram.read();
                 ram.give_back(runs);
                 let found = ram.find(runs);
                 drop(ram);

@@ -13,10 +13,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use vkfd_client::UserptrRange;
+use vkfd_host::{Grant, Grants};
 
+use super::gtt::Gtt;
 use super::taken::Spans;
 use super::window::{map, size};
 use crate::protocol::blob::Run;
@@ -44,6 +46,7 @@ pub(super) struct Mapping {
     pub(super) file: File,
     /// What is not mapped of it: see `taken`.
     pub(super) taken: Mutex<Spans>,
+    grant: Grant,
 }
 
 // SAFETY: the mapping makes no reference to its memory.
@@ -53,6 +56,7 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.grant.end();
         // SAFETY: `Ram` made this mapping, and its last user is gone.
         unsafe { libc::munmap(self.at.as_ptr(), size(self.bytes)) };
     }
@@ -69,10 +73,16 @@ pub(super) struct Region {
 /// The guest's memory at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Ram {
+    grants: Arc<Grants>,
     pub(super) regions: Vec<Region>,
 }
 
 impl Ram {
+    /// A guest without memory. Memory that it gets is granted to its processes.
+    pub fn new(grants: Arc<Grants>) -> Self {
+        Self { grants, regions: Vec::new() }
+    }
+
     /// The memory of `parts`, with the mappings of `self` where they are of the same files. A part
     /// of the file `apart` is none of the guest's own.
     ///
@@ -80,7 +90,7 @@ impl Ram {
     /// The system's, and InvalidInput for a part that its file has not.
     pub fn replaced(&self, parts: &[Part<'_>], apart: &File) -> io::Result<Self> {
         let apart = identity(apart)?.0;
-        let mut new = Self::default();
+        let mut new = Self::new(self.grants.clone());
         for part in parts {
             let (identity, length) = identity(part.file)?;
             if identity == apart {
@@ -93,23 +103,33 @@ impl Ram {
             let mapping = known.clone().find(|mapping| mapping.identity == identity && mapping.bytes == length);
             let mapping = match mapping {
                 Some(mapping) => mapping.clone(),
-                None => Arc::new(Mapping {
-                    identity,
-                    at: map(part.file, length)?,
-                    bytes: length,
-                    file: part.file.try_clone()?,
-                    taken: Mutex::default(),
-                }),
+                None => {
+                    let file = part.file.try_clone()?;
+                    let at = map(part.file, length)?;
+                    let grant = self.grants.grant(at.as_ptr().expose_provenance() as u64, length);
+                    Arc::new(Mapping { identity, at, bytes: length, file, taken: Mutex::default(), grant })
+                }
             };
             new.regions.push(Region { address: part.address, bytes: part.bytes, mapping, offset: part.offset });
         }
         Ok(new)
     }
 
+    /// How much there is.
+    pub fn bytes(&self) -> u64 {
+        self.regions.iter().fold(0, |sum, region| region.bytes.saturating_add(sum))
+    }
+
     /// Where the runs are here, in their order; `None` when one of them is not wholly the guest's
     /// memory.
     pub fn find(&self, runs: &[Run]) -> Option<GuestMemory> {
-        let mut memory = GuestMemory { ranges: Vec::with_capacity(runs.len()), bytes: 0, mappings: Vec::new() };
+        let mut memory = GuestMemory {
+            grants: self.grants.clone(),
+            ranges: Vec::with_capacity(runs.len()),
+            offsets: Vec::with_capacity(runs.len()),
+            bytes: 0,
+            mappings: Vec::new(),
+        };
         for run in runs {
             let (mut address, end) = (run.address, run.address.checked_add(run.bytes)?);
             // One run in two regions that touch is two ranges.
@@ -120,6 +140,7 @@ impl Ram {
                 let bytes = (end - address).min(region.bytes - skip);
                 let start = region.mapping.at.as_ptr().expose_provenance() as u64 + region.offset + skip;
                 memory.ranges.push(UserptrRange { start, size: bytes });
+                memory.offsets.push(memory.bytes);
                 memory.bytes += bytes;
                 if !memory.mappings.iter().any(|known| Arc::ptr_eq(known, &region.mapping)) {
                     memory.mappings.push(region.mapping.clone());
@@ -131,6 +152,38 @@ impl Ram {
     }
 }
 
+/// The guest's memory as it is now, which the VMM may change at any time.
+pub struct RamTable {
+    ram: RwLock<Ram>,
+    /// The limit that follows from its size, if the machine is the guest's alone.
+    gtt: Option<Gtt>,
+}
+
+impl RamTable {
+    /// A guest without memory.
+    pub fn new(grants: Arc<Grants>, gtt: Option<Gtt>) -> Self {
+        Self { ram: RwLock::new(Ram::new(grants)), gtt }
+    }
+
+    /// As it is now.
+    pub fn read(&self) -> RwLockReadGuard<'_, Ram> {
+        self.ram.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The guest's memory is `parts` from now on; see [`Ram::replaced`].
+    ///
+    /// # Errors
+    /// As there; then it is as before.
+    pub fn replace(&self, parts: &[Part<'_>], apart: &File) -> io::Result<()> {
+        let mut ram = self.ram.write().unwrap_or_else(PoisonError::into_inner);
+        *ram = ram.replaced(parts, apart)?;
+        if let Some(gtt) = &self.gtt {
+            gtt.guest_has(ram.bytes());
+        }
+        Ok(())
+    }
+}
+
 fn identity(file: &File) -> io::Result<((u64, u64), u64)> {
     let data = file.metadata()?;
     Ok(((data.dev(), data.ino()), data.len()))
@@ -139,7 +192,10 @@ fn identity(file: &File) -> io::Result<((u64, u64), u64)> {
 /// Memory of the guest by its addresses in this process, which stay valid as long as this lives.
 #[derive(Debug)]
 pub struct GuestMemory {
+    grants: Arc<Grants>,
     ranges: Vec<UserptrRange>,
+    /// The offset in the memory at which each range begins.
+    offsets: Vec<u64>,
     bytes: u64,
     mappings: Vec<Arc<Mapping>>,
 }
@@ -150,9 +206,24 @@ impl GuestMemory {
         &self.ranges
     }
 
+    /// The ranges of `[start, end)` of it. O(log ranges) for the first.
+    pub fn part(&self, start: u64, end: u64) -> impl Iterator<Item = UserptrRange> + '_ {
+        let first = self.offsets.partition_point(|offset| *offset <= start).saturating_sub(1);
+        let ranges = self.offsets.iter().zip(&self.ranges).skip(first);
+        ranges.take_while(move |(offset, _)| **offset < end).filter_map(move |(offset, range)| {
+            let (from, to) = (start.max(*offset), end.min(offset + range.size));
+            (from < to).then(|| UserptrRange { start: range.start + (from - offset), size: to - from })
+        })
+    }
+
     /// Their sum.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// To grant what the same memory is mapped at besides.
+    pub(super) fn grants(&self) -> &Arc<Grants> {
+        &self.grants
     }
 
     /// To break the list on purpose.
@@ -163,12 +234,12 @@ impl GuestMemory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::window::Window;
     use super::*;
     use crate::protocol::PAGE;
+    use vkfd_raw::memory_file;
 
     fn file(pages: u64) -> File {
-        Window::new(pages * PAGE).unwrap().file().try_clone().unwrap()
+        memory_file::sealed(c"file", pages * PAGE).unwrap()
     }
 
     #[test]
@@ -192,8 +263,28 @@ mod tests {
         // Cut where the regions touch, without a gap.
         assert_eq!(after.ranges().iter().map(|r| r.size).collect::<Vec<_>>(), [PAGE, PAGE]);
         assert_eq!(after.ranges()[0].start + PAGE, after.ranges()[1].start);
-        // The window is no memory of the guest's.
+        // The window is no memory of the guest.
         assert!(second.find(&[Run { address: 100 * PAGE, bytes: PAGE }]).is_none());
+    }
+
+    #[test]
+    fn a_part_has_the_ranges_that_are_in_it() {
+        let (ram, window) = (file(64), file(1));
+        let all = Part { address: 0, bytes: 64 * PAGE, file: &ram, offset: 0 };
+        let table = Ram::default().replaced(&[all], &window).unwrap();
+        let run = |first: u64, pages: u64| Run { address: first * PAGE, bytes: pages * PAGE };
+        let memory = table.find(&[run(40, 3), run(2, 1), run(10, 2), run(50, 4)]).unwrap();
+        let pages: Vec<u64> =
+            memory.ranges().iter().flat_map(|r| (0..r.size / PAGE).map(|n| r.start + n * PAGE)).collect();
+        for start in 0..10 {
+            for end in start + 1..=10 {
+                let part: Vec<_> = memory.part(start * PAGE, end * PAGE).collect();
+                let found: Vec<u64> =
+                    part.iter().flat_map(|r| (0..r.size / PAGE).map(|n| r.start + n * PAGE)).collect();
+                assert_eq!(found, pages[usize::try_from(start).unwrap()..usize::try_from(end).unwrap()]);
+                assert!(part.len() <= 4);
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | [`Method::PerRange`] | one for each run, and one more to map it | what the batch form was made against |
 //! | [`Method::Remap`] | one, after an `mremap` for each run into one range | a mapping for each run; the system allows 65,530 of them to a process (`vm.max_map_count`) |
 //!
-//! The last is what virglrenderer does with a KFD that has no batch form.
+//! virglrenderer does the last with a KFD that has no batch form.
 
 use std::ffi::c_void;
 use std::io;
@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use vkfd_client::{Buffer, Client, ClientError, Errno, GpuVa, RegisterOptions, Strategy, UserptrRange};
+use vkfd_host::Grant;
 use vkfd_sabotage::{Switch, Switches};
 
 use super::ram::GuestMemory;
@@ -92,6 +93,7 @@ impl Registration {
 struct Linear {
     at: NonNull<c_void>,
     bytes: u64,
+    grant: Grant,
 }
 
 // SAFETY: the range makes no reference to its memory.
@@ -114,7 +116,8 @@ impl Linear {
             )
         };
         let at = NonNull::new(at).filter(|at| at.as_ptr() != libc::MAP_FAILED).ok_or_else(io::Error::last_os_error)?;
-        let linear = Self { at, bytes: memory.bytes() };
+        let grant = memory.grants().grant_again(at.as_ptr().expose_provenance() as u64, memory.bytes());
+        let linear = Self { at, bytes: memory.bytes(), grant };
         let mut offset = 0;
         for range in memory.ranges() {
             let from = std::ptr::with_exposed_provenance_mut::<c_void>(size(range.start));
@@ -139,6 +142,7 @@ impl Linear {
 
 impl Drop for Linear {
     fn drop(&mut self) {
+        self.grant.end();
         // SAFETY: all of the range is this object's own, and the driver has let go of it.
         unsafe { libc::munmap(self.at.as_ptr(), size(self.bytes)) };
     }

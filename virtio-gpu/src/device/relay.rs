@@ -152,7 +152,7 @@ fn run(state: &State, file: &Embedded) {
 }
 
 impl Door {
-    /// Carries on what the guest has written. Whether it had.
+    /// Relays the guest's writes. Whether it had.
     fn look(&mut self) -> bool {
         let Some(word) = self.page.as_ref().and_then(|page| page.word(self.at)) else { return false };
         let value = word.load(Ordering::Acquire);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The addresses that a context gives out: a range of the guest process's, which its library
+//! The addresses that a context gives out: a range of the guest's process, which its library
 //! reserves at the beginning. An address there is the same for the GPU.
 
 use std::collections::BTreeMap;

@@ -3,10 +3,10 @@
 //! by notes before the program goes on.
 //!
 //! Mechanism: registrations are of this process's mapping of the file that has the other's memory.
-//! What the other's program does to its mapping is done to this one, so that the driver's notifiers
-//! find it as a change of any client's, and no GPU reaches what the program has unmapped: behind
-//! the address is nothing any more. The pages stay the file's. When the program uses the same part
-//! of the file for other memory, it is mapped here again.
+//! The server repeats the program's change of its mapping on this one. So the driver's notifiers
+//! find it like any client's change, and no GPU reaches memory that the program has unmapped. The
+//! pages stay in the file. When the program uses the same part of the file for other memory, it is
+//! mapped here again.
 //!
 //! `Mapping::taken` guards what is not mapped, and is held over the change of the mapping; a leaf,
 //! apart from the notifiers.
@@ -19,6 +19,10 @@ use super::window::size;
 use crate::protocol::blob::Run;
 use crate::protocol::forward::joined::{Happens, Note};
 use crate::protocol::PAGE;
+
+/// Most spans of a process that are not mapped here. An unmap beyond them is refused
+/// (ENOMEM): the GPU has the pages as they were, as after an unmap that no hook sees.
+const MAX_SPANS: usize = 4096;
 
 /// Spans that do not touch, in order.
 #[derive(Debug, Default)]
@@ -36,7 +40,7 @@ impl Spans {
         self.0.insert(place, (start, end));
     }
 
-    /// Takes `[start, end)` away. What of it was there.
+    /// Takes `[start, end)` away. The parts of it that were there.
     fn take(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut left = Vec::with_capacity(self.0.len() + 1);
@@ -53,7 +57,7 @@ impl Spans {
         found
     }
 
-    /// What of `[start, end)` is not there.
+    /// The parts of `[start, end)` that are not there.
     fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;
@@ -86,6 +90,9 @@ impl Mapping {
         let whole = note.offset % PAGE == 0 && note.bytes % PAGE == 0 && note.bytes != 0;
         let end = note.offset.checked_add(note.bytes).filter(|end| whole && *end <= self.bytes).ok_or(libc::EINVAL)?;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if note.happens == Happens::Unmap && taken.0.len() >= MAX_SPANS {
+            return Err(libc::ENOMEM);
+        }
         for (start, end) in taken.gaps(note.offset, end) {
             let (at, bytes) = (self.place(start), size(end - start));
             // SAFETY: within this object's mapping, of which there are no references; accesses of
@@ -137,13 +144,13 @@ impl Ram {
     /// Does to this process's mapping what a note says of the other's.
     ///
     /// # Errors
-    /// EINVAL for what is none of its memory, or the system's.
+    /// EINVAL for memory that is not its own, or the system's error.
     pub fn note(&self, note: &Note) -> Result<(), i32> {
         let region = self.regions.first().ok_or(libc::EINVAL)?;
         region.mapping.note(note)
     }
 
-    /// What of these runs was unmapped is other memory from now on.
+    /// Unmapped parts of these runs are other memory from now on.
     pub fn give_back(&self, runs: &[Run]) {
         for run in runs {
             let inside = |region: &&super::ram::Region| run.address.wrapping_sub(region.address) < region.bytes;

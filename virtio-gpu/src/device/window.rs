@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The host-visible window: all host memory that the guest maps.
 //!
-//! Mechanism: one file, mapped here as a whole and by the VMM as a whole, once. The guest's kernel
-//! chooses where in the window a resource is; [`Window::bind`] gives that part to the resource and
-//! nothing is mapped anywhere. (A mapping for each resource is a memory region for each to vhost,
-//! of which there are few, and moves the guest's RAM here every time.)
+//! Mechanism: one file, mapped here as a whole and by the VMM as a whole, once. Its size is sealed,
+//! so that no VMM and no program can cut it short under the accesses of this process. The guest's
+//! kernel chooses where in the window a resource is; [`Window::bind`] gives that part to the
+//! resource and nothing is mapped anywhere. (A mapping for each resource is a memory region for
+//! each to vhost, of which there are few, and moves the guest's RAM here every time.)
 //!
 //! So memory that the guest maps has its place from MAP_BLOB on, not from its allocation. A part
 //! that is given back is emptied: what comes there next finds zeroes.
@@ -15,10 +16,13 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use vkfd_host::{Grant, Grants};
+use vkfd_raw::memory_file;
 
 use crate::protocol::PAGE;
 
@@ -28,6 +32,7 @@ pub struct Window {
     file: File,
     at: NonNull<c_void>,
     bytes: u64,
+    grant: Grant,
     bound: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -46,21 +51,15 @@ pub enum Refused {
 }
 
 impl Window {
-    /// A window of `bytes` (whole pages).
+    /// A window of `bytes` (whole pages), which is granted to the guest's processes.
     ///
     /// # Errors
     /// The system's.
-    pub fn new(bytes: u64) -> io::Result<Arc<Self>> {
-        // SAFETY: the name is a C string.
-        let fd = unsafe { libc::memfd_create(c"vkfd-window".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create gave a descriptor that nobody else owns.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(bytes)?;
+    pub fn new(bytes: u64, grants: &Arc<Grants>) -> io::Result<Arc<Self>> {
+        let file = memory_file::sealed(c"vkfd-window", bytes)?;
         let at = map(&file, bytes)?;
-        Ok(Arc::new(Self { file, at, bytes, bound: Mutex::default() }))
+        let grant = grants.grant(at.as_ptr().expose_provenance() as u64, bytes);
+        Ok(Arc::new(Self { file, at, bytes, grant, bound: Mutex::default() }))
     }
 
     /// The file that the VMM maps.
@@ -99,6 +98,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        self.grant.end();
         // SAFETY: the mapping is the window's own and no place is left.
         unsafe { libc::munmap(self.at.as_ptr(), size(self.bytes)) };
     }
@@ -157,8 +157,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let (Ok(offset), Ok(bytes)) = (i64::try_from(self.offset), i64::try_from(self.bytes)) else { return };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: no pointers; what is emptied belongs to this place alone, and who used it is
-        // gone.
+        // SAFETY: no pointers; the emptied part belongs to this place alone, and its user has gone.
         if unsafe { libc::fallocate(self.window.file.as_raw_fd(), mode, offset, bytes) } != 0 {
             tracing::error!("the window cannot be emptied at {offset:#x}: {}", io::Error::last_os_error());
             // It stays taken: nobody may see what is in it.
@@ -202,7 +201,7 @@ mod tests {
 
     #[test]
     fn parts_do_not_overlap_and_come_back_empty() {
-        let window = Window::new(16 * PAGE).unwrap();
+        let window = Window::new(16 * PAGE, &Arc::default()).unwrap();
         let place = window.bind(4 * PAGE, 4 * PAGE).unwrap();
         place.word(8).unwrap().store(7, Ordering::Relaxed);
         for (offset, bytes) in [(3, 2), (4, 4), (5, 1), (7, 2), (0, 16)] {
@@ -221,7 +220,7 @@ mod tests {
 
     #[test]
     fn nothing_outside_is_given() {
-        let window = Window::new(16 * PAGE).unwrap();
+        let window = Window::new(16 * PAGE, &Arc::default()).unwrap();
         for (offset, bytes) in
             [(16 * PAGE, PAGE), (15 * PAGE, 2 * PAGE), (0, 0), (1, PAGE), (0, 1), (u64::MAX - 4095, PAGE)]
         {

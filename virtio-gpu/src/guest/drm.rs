@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The guest kernel's virtio-gpu, by its render node: the ioctls of `virtgpu_drm.h`.
 //!
-//! A mapping of a blob is known by its offset: DRM gives every object a range of offsets of its own
-//! in the node's file, and `/proc/self/maps` shows them, whatever a program did with the mapping
-//! meanwhile.
+//! A mapping of a blob is known by its offset. DRM gives every object a range of offsets of its own
+//! in the node's file, and `/proc/self/maps` shows them, also after a program's changes of the
+//! mapping.
 //!
 //! Lock: `blobs`, a leaf.
 

@@ -82,7 +82,7 @@ extern "C" fn child() {
     }
 }
 
-/// Puts a private copy in the place of a mapping.
+/// Replaces a mapping by a private copy.
 ///
 /// # Safety
 /// Nobody uses it meanwhile.

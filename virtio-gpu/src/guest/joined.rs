@@ -14,11 +14,12 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::loopback::{receive, retry, send, HELLO_BYTES};
+use super::file_message::{receive, send};
+use super::loopback::{retry, HELLO_BYTES};
 use super::{map_file, size};
 use crate::protocol::forward::joined::{Happens, Note, NOTED_BYTES};
 
@@ -109,7 +110,7 @@ impl Joined {
         &self.device
     }
 
-    /// The socket for files. Whoever has it makes one call about a file.
+    /// The socket for files. The thread that holds it makes one call about a file.
     pub fn files(&self) -> MutexGuard<'_, UnixStream> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -180,8 +181,8 @@ impl Joined {
         self.notes().spans.retain(|span| span.resource != resource);
     }
 
-    /// Whether the memory at `address` that is at `offset` of the file is where it was registered,
-    /// and has not been moved there.
+    /// Whether the memory at `address` that is at `offset` of the file is still at its registered
+    /// address, and has not been moved there.
     pub(super) fn is_in_place(&self, address: u64, offset: u64) -> bool {
         let is =
             |span: &Span| span.start <= address && address < span.end && span.offset + (address - span.start) == offset;
@@ -251,9 +252,18 @@ impl Joined {
     /// Sends a file before the call that takes it.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's; EBADF for a number that is no descriptor.
     pub fn send_file(files: &UnixStream, fd: i32) -> io::Result<()> {
-        send(files, &[0; 8], Some(fd))
+        // The program's number: it may be closed meanwhile, or never have been open.
+        // SAFETY: the call takes and gives numbers; the new descriptor is nobody else's.
+        let file = unsafe {
+            let again = libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0);
+            match i32::try_from(again) {
+                Ok(again) if again >= 0 => OwnedFd::from_raw_fd(again),
+                _ => return Err(io::Error::last_os_error()),
+            }
+        };
+        send(files, &[0; 8], file.as_fd())
     }
 
     /// Receives the file that a call has given.

@@ -7,7 +7,7 @@
 //!
 //! The first message each way carries a file: the guest's memory there, the window back. From then
 //! on a message is a length, a tag, and a command of the control queue or its answer. Answers come
-//! in any order; whoever waits reads for all.
+//! in any order; a thread that waits reads for all.
 //!
 //! Locks: `inner` guards the allocations, `answers` what was read; both are leaves. One thread at a
 //! time reads from the socket.
@@ -15,13 +15,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use vkfd_raw::memory_file;
+
+use super::file_message::{receive, send};
 use super::joined::Joined;
 use super::{identity, map_file, size, Blob, FileId, Found, Transport};
 use crate::protocol::blob::{Run, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
@@ -31,8 +34,8 @@ use crate::protocol::{capset, put32, put64, u32_at, u64_at, PAGE};
 
 /// How the first message of each side begins.
 pub const HELLO: u64 = u64::from_le_bytes(*b"vkfdloop");
-/// How the answer begins of who shares a machine with others: three more follow, with the machine's
-/// file and the sockets for files and notes.
+/// The beginning of the answer of a host that shares a machine: three more follow, with the
+/// machine's file and the sockets for files and notes.
 pub const JOINED_HELLO: u64 = u64::from_le_bytes(*b"vkfdjoin");
 /// Bytes of the first message: [`HELLO`], and the size of the file that comes with it.
 pub const HELLO_BYTES: usize = 16;
@@ -60,37 +63,6 @@ pub(super) fn retry(mut call: impl FnMut() -> isize) -> isize {
     }
 }
 
-/// Writes bytes with a file, or without.
-///
-/// # Errors
-/// The system's.
-pub fn send(socket: &UnixStream, bytes: &[u8], file: Option<RawFd>) -> io::Result<()> {
-    let mut control = [0_u64; 4];
-    let parts = [IoSlice::new(bytes)];
-    // SAFETY: zero is a valid structure; its pointers are to the locals above, of the sizes that it
-    // says.
-    let sent = unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = parts.as_ptr().cast_mut().cast();
-        message.msg_iovlen = 1;
-        if let Some(fd) = file {
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(4) as usize;
-            let head = libc::CMSG_FIRSTHDR(&raw const message);
-            (*head).cmsg_level = libc::SOL_SOCKET;
-            (*head).cmsg_type = libc::SCM_RIGHTS;
-            (*head).cmsg_len = libc::CMSG_LEN(4) as usize;
-            libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
-        }
-        retry(|| libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL))
-    };
-    match usize::try_from(sent) {
-        Ok(sent) if sent == bytes.len() => Ok(()),
-        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Writes bytes; a socket that has ended is an error and no signal.
 fn send_all(socket: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -105,39 +77,6 @@ fn send_all(socket: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads as many bytes, and the file that came with them.
-///
-/// # Errors
-/// The system's, UnexpectedEof and InvalidData.
-pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<File> {
-    let length = bytes.len();
-    let mut control = [0_u64; 4];
-    let mut parts = [IoSliceMut::new(bytes)];
-    // SAFETY: zero is a valid structure; its pointers are to the locals above, of the sizes that it
-    // says. A descriptor that came is nobody else's.
-    let (read, file) = unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = parts.as_mut_ptr().cast();
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
-        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL;
-        let read = retry(|| libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags));
-        let head = if read > 0 { libc::CMSG_FIRSTHDR(&raw const message) } else { std::ptr::null_mut() };
-        let is_file = head
-            .as_ref()
-            .is_some_and(|head| head.cmsg_type == libc::SCM_RIGHTS && head.cmsg_len == libc::CMSG_LEN(4) as usize);
-        let file = is_file.then(|| File::from_raw_fd(libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned()));
-        (read, file)
-    };
-    match usize::try_from(read) {
-        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(read) if read == length => file.ok_or_else(|| io::ErrorKind::InvalidData.into()),
-        Ok(_) => Err(io::ErrorKind::InvalidData.into()),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
-}
-
 /// The first message.
 #[must_use]
 pub fn hello(bytes: u64) -> [u8; HELLO_BYTES] {
@@ -147,7 +86,7 @@ pub fn hello(bytes: u64) -> [u8; HELLO_BYTES] {
     hello
 }
 
-/// The first message of who shares a machine.
+/// The first message of a host that shares a machine.
 #[must_use]
 pub fn joined_hello(bytes: u64) -> [u8; HELLO_BYTES] {
     let mut hello = hello(bytes);
@@ -257,26 +196,15 @@ impl Connection {
     /// # Errors
     /// As there.
     pub fn over(socket: UnixStream) -> io::Result<Self> {
-        // SAFETY: a C string; the descriptor is checked before it is owned.
-        let ram = unsafe {
-            let fd = libc::memfd_create(c"vkfd-guest-ram".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from(OwnedFd::from_raw_fd(fd))
-        };
-        ram.set_len(RAM_BYTES)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: a call on an owned descriptor. Who needs them looks.
-        unsafe { libc::syscall(libc::SYS_fcntl, ram.as_raw_fd(), libc::F_ADD_SEALS, seals) };
-        send(&socket, &hello(RAM_BYTES), Some(ram.as_raw_fd()))?;
+        let ram = memory_file::sealed(c"vkfd-guest-ram", RAM_BYTES)?;
+        send(&socket, &hello(RAM_BYTES), ram.as_fd())?;
         let mut back = [0; HELLO_BYTES];
         let window = receive(&socket, &mut back)?;
         let joined = match u64_at(&back, 0) {
             Ok(JOINED_HELLO) => Some(Arc::new(Joined::receive(&socket, ram.try_clone()?)?)),
             _ => None,
         };
-        // Who is alone is given scattered pages, for tests.
+        // A guest without other processes gets scattered pages, for tests.
         let stride = if joined.is_some() { 1 } else { STRIDE };
         let (ram_id, window_id) = (identity(ram.as_raw_fd())?, identity(window.as_raw_fd())?);
         super::fork::add(ram_id);

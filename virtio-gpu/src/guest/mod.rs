@@ -4,6 +4,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`drm`] | the guest kernel's virtio-gpu, by a render node |
+//! | [`file_message`] | messages that carry a file |
 //! | [`fork`] | what a forked child has of registered memory |
 //! | [`joined`] | what a process that shares its machine has besides (`vkfd serve`) |
 //! | [`loopback`] | the device itself, by a socket, without a virtual machine: for tests, and to try programs |
@@ -14,6 +15,7 @@
 //! function of that name.
 
 pub mod drm;
+pub mod file_message;
 pub mod fork;
 pub mod forward;
 pub mod joined;

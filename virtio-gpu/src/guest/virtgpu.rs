@@ -52,7 +52,6 @@ pub struct Blob {
     pub handle: u32,
     /// Answer: the host's number.
     pub resource: u32,
-    /// Bytes.
     pub size: u64,
     /// Not used.
     pub pad: u32,

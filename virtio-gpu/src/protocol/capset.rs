@@ -10,9 +10,9 @@ use super::{put, put32, u32_at, Malformed};
 /// Contexts that speak libhsakmt's protocol.
 pub const HSAKMT: u32 = 8;
 
-/// Contexts that speak KFD's ioctls. Numbers are given out from 1 upwards (rutabaga's go up to 9),
-/// so 30 is the one that is farthest from all of them and still below Linux's shift; what the set
-/// says begins with [`MAGIC`], so that another's set of this number is not taken for it.
+/// Contexts that speak KFD's ioctls. Numbers are given out from 1 upwards (rutabaga's go up to 9).
+/// 30 is the farthest from all of them that is still below Linux's shift. The set begins with
+/// [`MAGIC`], which tells it from another set of this number.
 pub const KFD: u32 = 30;
 
 /// All, in the order of their indices.

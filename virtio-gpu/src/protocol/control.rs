@@ -76,10 +76,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
     /// Frees a resource.
-    Unref {
-        /// Which.
-        resource: u32,
-    },
+    Unref { resource: u32 },
     /// Asks for the number of a capability set.
     CapsetInfo {
         /// Its index.
@@ -100,7 +97,6 @@ pub enum Command<'a> {
         flags: u32,
         /// By which the context knows it.
         id: u64,
-        /// Bytes.
         size: u64,
         /// Guest memory that it is made of.
         runs: Vec<blob::Run>,
@@ -113,32 +109,18 @@ pub enum Command<'a> {
     /// Ends a context.
     DestroyContext,
     /// Lets the context use a resource.
-    Attach {
-        /// Which.
-        resource: u32,
-    },
+    Attach { resource: u32 },
     /// Takes it from the context.
-    Detach {
-        /// Which.
-        resource: u32,
-    },
+    Detach { resource: u32 },
     /// For the context.
     Submit {
         /// What it makes of it.
         payload: &'a [u8],
     },
     /// Puts a resource into the host-visible window.
-    Map {
-        /// Which.
-        resource: u32,
-        /// Where.
-        offset: u64,
-    },
+    Map { resource: u32, offset: u64 },
     /// Takes it out again.
-    Unmap {
-        /// Which.
-        resource: u32,
-    },
+    Unmap { resource: u32 },
 }
 
 impl Header {
@@ -277,22 +259,17 @@ impl<'a> Command<'a> {
 /// What the device answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done.
     Done,
     /// A capability set's number, largest version and size.
     CapsetInfo {
-        /// Number.
         id: u32,
         /// Largest version.
         version: u32,
-        /// Bytes.
         size: u32,
     },
     /// A capability set.
     Capset(Vec<u8>),
-    /// Mapped.
     Mapped,
-    /// Refused.
     Error(ErrorCode),
 }
 

@@ -9,9 +9,9 @@
 //! | [`hsakmt`] | the protocol inside of a context of capset 8 (AMD's libhsakmt) |
 //! | [`forward`] | the protocol inside of a context of vkfd's own capset: KFD's ioctls |
 //!
-//! All numbers are little-endian. A decoder is given a private copy of what the guest wrote, so
-//! nothing changes while it is looked at; whatever the bytes are, it returns a value or an error,
-//! and never reads past the copy.
+//! All numbers are little-endian. A decoder gets a private copy of the guest's bytes, so nothing
+//! changes while it reads. For any bytes it returns a value or an error, and never reads past the
+//! copy.
 
 pub mod blob;
 pub mod capset;

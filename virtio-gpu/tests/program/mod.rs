@@ -111,7 +111,7 @@ pub fn client(options: Options) -> Result<(Client, Host), ClientError> {
     Ok((Client::with_transport(Arc::new(way))?, host))
 }
 
-/// Anonymous memory of the test's.
+/// The test's anonymous memory.
 pub struct Memory(pub NonNull<u64>, pub u64);
 
 impl Memory {

@@ -71,10 +71,7 @@ pub enum Record {
         release: String,
     },
     /// The guest could not be set up; nothing follows.
-    Broken {
-        /// Why.
-        error: String,
-    },
+    Broken { error: String },
     /// A module was loaded, or not.
     Loaded {
         /// Its name.
@@ -100,7 +97,6 @@ pub enum Record {
     Ended {
         /// Its name.
         program: String,
-        /// How.
         ending: Ending,
         /// How long it ran.
         seconds: f64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! That guest and GPU see the same memory, whoever writes it.
+//! That guest and GPU see the same memory, whichever writes it.
 
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -131,7 +131,7 @@ fn kernels(bench: &mut Bench, aql: &mut AqlQueue) -> Result<()> {
 }
 
 /// Two processes at once see each its own memory, and not the other's. (In one process there cannot
-/// be two: each has the same addresses of the host's.)
+/// be two: each has the same addresses of the host.)
 fn two_contexts(first: &mut Bench) -> Result<()> {
     let buffer = Buffer::new(PEER_BYTES)?;
     buffer.fill(11);

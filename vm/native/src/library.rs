@@ -408,7 +408,7 @@ impl Session {
     }
 }
 
-/// Memory of the host's.
+/// Memory of the host.
 pub struct Allocation {
     /// For GPU and CPU.
     pub address: u64,
@@ -429,7 +429,6 @@ impl Allocation {
 pub struct Registered {
     /// For the GPU.
     pub address: u64,
-    /// Bytes.
     pub bytes: u64,
     /// The blob.
     pub gem: Gem,

@@ -37,7 +37,7 @@ struct Cli {
 enum LayoutName {
     /// July 2025
     Y2025,
-    /// 2026
+    /// The year 2026
     Y2026,
 }
 

@@ -106,7 +106,7 @@ fn refusal(what: &str, result: io::Result<Gem>, errno: i32) -> Result<()> {
     }
 }
 
-/// The limit of locked memory holds for one who may not pass it.
+/// The limit of locked memory holds for a user that may not exceed it.
 fn limited(bench: &Bench, before: u64) -> Result<()> {
     let buffer = Buffer::new(BYTES)?;
     buffer.fill(4);

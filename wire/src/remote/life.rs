@@ -9,9 +9,9 @@
 //!    +--------- ended --------------- |
 //! ```
 //!
-//! Sequentially consistent throughout. A thread that changes what the driver wants of an address
-//! space does so first and looks here afterwards; a replay announces itself here first and reads
-//! what is wanted afterwards. So one of the two tells the device.
+//! Sequentially consistent throughout. A thread that changes the driver's state of an address space
+//! does so first and looks here afterwards. A replay announces itself here first and reads that
+//! state afterwards. So one of the two sends it to the device.
 
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -24,7 +24,6 @@ pub(super) enum Phase {
     Dying,
     /// Address spaces: it is being told about them.
     Replaying,
-    /// Everything.
     Live,
 }
 

@@ -83,7 +83,6 @@ impl Mailboxes {
     }
 }
 
-/// Nanoseconds.
 pub(super) fn nanoseconds(d: Duration) -> u64 {
     d.as_secs().saturating_mul(1_000_000_000).saturating_add(d.subsec_nanos().into())
 }
@@ -204,7 +203,7 @@ impl<B: Bar> Remote<B> {
     /// Waits while somebody has the device of `epoch` killed.
     pub(super) fn wait_dying(&self, epoch: u64) {
         let mut patience = Patience::new();
-        // Whoever does it takes at most half as long.
+        // A process that does it takes at most half as long.
         let limit = self.limits().reset * 2;
         while self.life.now() == (epoch, Phase::Dying) && !patience.exceeds(limit) {
             patience.turn(self.bar());

@@ -7,7 +7,7 @@
 //!
 //! The host calls [`Remote::service`] when the PCI device interrupts, and also once a second or so
 //! after [`Remote::check`], since a device that dies may do so silently. Both may sleep as far as
-//! the driver's interrupt handling does, and run on a thread of the host's.
+//! the driver's interrupt handling does, and run on a thread of the host.
 //!
 //! What a lost device means: calls with a result fail with ENODEV; suspending and flushing succeed
 //! at once, for nothing is in flight; each queue is reported as stopped. The device process that
@@ -105,7 +105,7 @@ pub struct Remote<B: Bar> {
     /// By VMID: its [`VmidState`].
     vmids: Vec<AtomicU64>,
     queues: Queues,
-    /// Interrupts taken in this epoch. Only whoever services touches it.
+    /// Interrupts taken in this epoch. Only the servicing thread touches it.
     seen: AtomicU64,
     /// Calls of [`Remote::service`] that have not been answered.
     wanted: AtomicU64,
@@ -294,7 +294,7 @@ impl<B: Bar> Remote<B> {
     }
 
     /// Takes the device process `epoch` over, from [`Phase::Lost`]. Only in [`Remote::new`] and by
-    /// whoever services.
+    /// a thread that services.
     fn attach(&self, epoch: u64) -> Result {
         let probe = self.bar.alloc_dma(PAGE)?;
         // Any value that is not there by chance.

@@ -12,7 +12,7 @@ use crate::interrupt::{self, Interrupt};
 use crate::layout;
 use crate::Condition;
 use core::sync::atomic::Ordering::SeqCst;
-use vkfd_driver::gpu::{Interrupts, Vmid};
+use vkfd_driver::gpu::{HwQueue, Interrupts, Vmid};
 use vkfd_driver::os;
 
 impl<B: Bar> Remote<B> {
@@ -26,7 +26,7 @@ impl<B: Bar> Remote<B> {
     }
 
     /// Hands interrupts on to `driver`, reports the queues of a device that was lost, and takes a
-    /// new one over. No lock of the driver's may be held. Calls at the same time are one call.
+    /// new one over. No lock of the driver may be held. Calls at the same time are one call.
     pub fn service(&self, driver: &dyn Interrupts) -> Condition {
         if self.wanted.fetch_add(1, SeqCst) != 0 {
             return self.condition();
@@ -47,7 +47,7 @@ impl<B: Bar> Remote<B> {
             self.is_reachable(epoch);
         }
         if let (epoch, Phase::Dying) = self.life.now() {
-            // Whoever has it killed does not come back to report it.
+            // The killing thread does not come back to report it.
             self.wait_dying(epoch);
         }
         let (epoch, Phase::Lost) = self.life.now() else { return };
@@ -87,7 +87,12 @@ impl<B: Bar> Remote<B> {
                 self.id()
             ));
         }
-        self.queues.end(epoch, |vmid, queue| driver.queue_error(self.id(), vmid, queue, "the device was lost"));
+        self.queues.end(epoch, |vmid, queue| self.queue_error(driver, vmid, queue, "the device was lost"));
+    }
+
+    fn queue_error(&self, driver: &dyn Interrupts, vmid: Vmid, queue: HwQueue, message: &str) {
+        driver.queue_stops(self.id(), vmid, queue, message);
+        driver.queue_error(self.id(), vmid, queue);
     }
 
     fn serve_interrupts(&self, epoch: u64, driver: &dyn Interrupts) {
@@ -123,7 +128,7 @@ impl<B: Bar> Remote<B> {
                 Interrupt::Fault(fault) if known(fault.vmid) => driver.page_fault(self.id(), fault),
                 Interrupt::Event { vmid, event } if known(vmid) => driver.signal_event(self.id(), vmid, event),
                 Interrupt::Error { vmid, queue, message } if known(vmid) => {
-                    driver.queue_error(self.id(), vmid, queue, message.as_str());
+                    self.queue_error(driver, vmid, queue, message.as_str());
                 }
                 _ => return false,
             }

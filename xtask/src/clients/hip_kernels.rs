@@ -43,7 +43,7 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     for (what, words) in [
         ("assert", &["Device-side assertion `n == 3 && \"three\"' failed"][..]),
         ("trap", &["trap 2 (abort"]),
-        // The runtime hears of it, too, and may end the program before the GPU has said its own
+        // The runtime learns of it, too, and may end the program before the GPU has said its own
         // words.
         ("fault", &["page fault: Write of GPU address 0x1000", "Memory access fault by GPU node-1"]),
     ] {

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 
 use super::packages;
 use super::source::Source;
-use crate::tree;
+use crate::cargo::{self, Build};
 
 /// A client that takes longer hangs. Machines may be slow and busy.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -21,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// See the module.
 pub(crate) struct Stand {
     vkfd: PathBuf,
-    broken: PathBuf,
     work: PathBuf,
 }
 
@@ -52,12 +51,10 @@ impl Stand {
     /// Installs packages, builds.
     pub(crate) fn new(packages: &[&str]) -> Result<Self> {
         packages::install(packages)?;
-        let target = target_directory()?;
-        let work = target.join("clients");
+        let work = cargo::target()?.join("clients");
         fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
-        build(&target, &["--package", "vkfd"])?;
-        let broken = broken_library(&target)?;
-        Ok(Self { vkfd: target.join("release/vkfd"), broken, work })
+        // The controls break it.
+        Ok(Self { vkfd: cargo::program(Build::Checked, "vkfd", "vkfd")?, work })
     }
 
     /// Compiles a client of the tree.
@@ -73,27 +70,8 @@ impl Stand {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Ran> {
-        self.run_with(None, options, program, arguments, environment)
-    }
-
-    /// As `run`, with a part of the driver or its GPU broken: what `VKFD_SABOTAGE` names.
-    pub(crate) fn broken(&self, sabotage: &str, options: &[&str], program: &Path, arguments: &[&str]) -> Result<Ran> {
-        self.run_with(Some(&self.broken), options, program, arguments, &[("VKFD_SABOTAGE", sabotage)])
-    }
-
-    fn run_with(
-        &self,
-        library: Option<&Path>,
-        options: &[&str],
-        program: &Path,
-        arguments: &[&str],
-        environment: &[(&str, &str)],
-    ) -> Result<Ran> {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=10", &PATIENCE.as_secs().to_string()]).arg(&self.vkfd).arg("run").args(options);
-        if let Some(library) = library {
-            command.arg("--preload").arg(library);
-        }
         command.arg("--").arg(program).args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
         let output = command.output().context("run timeout (coreutils)")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -103,6 +81,11 @@ impl Stand {
             stdout: text(&output.stdout),
             stderr: text(&output.stderr),
         })
+    }
+
+    /// As `run`, with a part of the driver or its GPU broken: what `VKFD_SABOTAGE` names.
+    pub(crate) fn broken(&self, sabotage: &str, options: &[&str], program: &Path, arguments: &[&str]) -> Result<Ran> {
+        self.run(options, program, arguments, &[("VKFD_SABOTAGE", sabotage)])
     }
 }
 
@@ -140,28 +123,4 @@ impl Drop for Server {
         }
         let _ = self.child.wait();
     }
-}
-
-/// The library that can be told to be wrong, built if need be.
-pub(crate) fn broken_library(target: &Path) -> Result<PathBuf> {
-    // In a directory of its own: what is built with a feature would replace what is built without.
-    let broken = target.join("clients/sabotage");
-    build(&broken, &["--package", "vkfd-preload", "--features", "sabotage"])?;
-    Ok(broken.join("release/libvkfd_preload.so"))
-}
-
-/// Cargo's target directory, absolute.
-pub(crate) fn target_directory() -> Result<PathBuf> {
-    let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    Ok(std::path::absolute(named.unwrap_or_else(|| tree::root().join("target")))?)
-}
-
-/// Builds packages, for release.
-pub(crate) fn build(target: &Path, what: &[&str]) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--release", "--locked", "--quiet"]).args(what).arg("--target-dir").arg(target);
-    let status = command.current_dir(tree::root()).status().context("run cargo")?;
-    ensure!(status.success(), "{command:?} failed");
-    Ok(())
 }

@@ -83,7 +83,6 @@ impl Archive {
         self.tar.append_data(&mut header, path, data).with_context(|| format!("put {path} into an archive"))
     }
 
-    /// Compressed.
     pub(super) fn finish(self) -> Result<Vec<u8>> {
         gzip(&self.tar.into_inner()?)
     }

@@ -39,8 +39,8 @@ fn output(command: &mut Command) -> Result<Option<Output>> {
     }
 }
 
-/// What a program has of the switches that break it on purpose: their names, and who reads them.
-/// The library that it loads into others is in it.
+/// What a program has of the switches that break it on purpose: their names, and their
+/// parser. The library that it loads into others is in it.
 fn sabotage_in(program: &[u8]) -> Vec<&'static str> {
     let text = String::from_utf8_lossy(program);
     let names = Switch::ALL.iter().map(|switch| switch.name());

@@ -22,7 +22,6 @@ pub(super) struct Entry {
 }
 
 pub(super) enum What {
-    /// Bytes.
     Data(Vec<u8>),
     /// Bytes that can be run.
     Program(Vec<u8>),

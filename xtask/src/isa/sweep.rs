@@ -26,7 +26,6 @@ pub struct Args {
     seed: u64,
 }
 
-/// Compares.
 pub fn run(args: &Args) -> Result<Verdict> {
     let mut sweep = Command::new("cargo");
     sweep.current_dir(tree::root()).args(["run", "--quiet", "--locked", "--package", "vkfd-isa", "--example", "sweep"]);

@@ -3,7 +3,7 @@
 //!
 //! Mechanism: [`page`] reads a markdown file into its headings, links and names of files. What they
 //! name must exist in the tree. [`promises`] does the same for the tests that SPECIFICATION.md
-//! names, and writes where they are at its end. Addresses on the web are not looked at.
+//! names. Addresses on the web are not looked at.
 
 mod page;
 mod promises;
@@ -21,14 +21,13 @@ use page::Page;
 ///
 /// A finding is, in a .md file: a relative link to a file that is not there, or to a heading that a
 /// page does not have; in backticks, a path of the tree that is not there (not in CHANGELOG.md,
-/// which tells of the past); a line of more than 100 characters outside of tables and code (not in
-/// pages that a task writes). In SPECIFICATION.md also: a test or a test's file that is not there,
-/// and links to them that are not up to date.
+/// which reports the past); a line of more than 100 characters outside of tables and code (not in
+/// pages that a task writes). In SPECIFICATION.md also: a test or a test's file that is not there.
 ///
 /// Exit status: 0 clean, 1 findings, 2 cannot check (no git).
 #[derive(clap::Args)]
 pub struct Args {
-    /// Wrap long lines, and make the names of tests in SPECIFICATION.md links to their files
+    /// Wrap long lines
     #[arg(long)]
     write: bool,
 }
@@ -122,8 +121,6 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let files = tree::files()?;
     let tests = promises::Tests::read(&files, read)?;
     if args.write {
-        // What becomes a link is longer.
-        write(PROMISES, &tests.link(&wrap::wrap(&read(PROMISES)?, WIDTH)).text)?;
         for file in &pages_of(&files) {
             let text = read(file)?;
             if !generated(&text) {
@@ -131,12 +128,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
             }
         }
     }
-    let promises = read(PROMISES)?;
-    let promised = tests.link(&promises);
+    let promised = tests.check(&read(PROMISES)?);
     let mut findings = promised.findings;
-    if promised.text != promises {
-        findings.push(format!("{PROMISES}: its links to tests are not up to date: `cargo xtask links --write`"));
-    }
     let mut pages = BTreeMap::new();
     for file in pages_of(&files) {
         let text = read(&file)?;

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The tests that SPECIFICATION.md names, and where they are.
+//! The tests that SPECIFICATION.md names.
 //!
 //! Mechanism: a word in backticks names a test if it is a scenario's name, `file.rs`, or
 //! `file.rs::name`; either may end or begin with a star. Scenarios are found in the sources of the
-//! suite, other tests as functions and modules in a file of that name; where several files have it,
-//! the crate decides that the text named last (`T: driver: ...`). Each name becomes a link, whose
-//! target is in a list at the end of the page.
+//! suite, other tests as functions and modules in a file of that name. A name without a test is a
+//! finding. The page has no links to the files: `git grep NAME` finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-
-/// Begins the list at the end.
-const LIST: &str = "<!-- Where the tests are: written by `cargo xtask links --write`. -->";
 
 /// What is in one file.
 #[derive(Default)]
@@ -24,20 +20,19 @@ struct Source {
 /// What tests there are.
 pub(super) struct Tests {
     sources: BTreeMap<String, Source>,
-    /// Scenarios, and the file of each.
-    scenarios: BTreeMap<String, String>,
+    scenarios: BTreeSet<String>,
 }
 
-/// SPECIFICATION.md with links.
+/// What the page names.
 pub(super) struct Promised {
-    pub(super) text: String,
     pub(super) findings: Vec<String>,
+    /// The number of different names.
     pub(super) named: usize,
 }
 
 impl Tests {
     pub(super) fn read(files: &[String], read: impl Fn(&str) -> Result<String>) -> Result<Self> {
-        let mut tests = Self { sources: BTreeMap::new(), scenarios: BTreeMap::new() };
+        let mut tests = Self { sources: BTreeMap::new(), scenarios: BTreeSet::new() };
         for file in files.iter().filter(|file| file.ends_with(".rs") && !file.contains("/tables/")) {
             tests.enter(file, &read(file)?);
         }
@@ -60,32 +55,28 @@ impl Tests {
             // `name: "NAME",` in full, or `scenarios! { NAME: function, "about"; }` with the
             // module's prefix.
             if let Some((full, _)) = line.strip_prefix("name: \"").and_then(|rest| rest.split_once('"')) {
-                self.scenarios.insert(full.to_owned(), file.to_owned());
+                self.scenarios.insert(full.to_owned());
                 continue;
             }
             let entry = name(line);
             if line[entry.len()..].starts_with(':') {
                 if let Some(prefix) = prefix {
-                    self.scenarios.insert(format!("{prefix}{entry}"), file.to_owned());
+                    self.scenarios.insert(format!("{prefix}{entry}"));
                 }
             }
         }
         self.sources.insert(file.to_owned(), source);
     }
 
-    /// The file of what a word names: `None` if it names no test, an error if it names one that is
-    /// not there.
-    fn find(&self, word: &str, package: &str) -> Option<Result<String, String>> {
+    /// Whether the test that a word names is there: `None` if it names no test, an error with the
+    /// finding if there is none.
+    fn find(&self, word: &str) -> Option<Result<(), String>> {
         let (file, name) = word.split_once("::").unwrap_or((word, ""));
         if file.ends_with(".rs") {
             let ends = |path: &&String| path.as_str() == file || path.ends_with(&format!("/{file}"));
-            let has = |path: &&String| name.is_empty() || self.sources[*path].names.iter().any(|n| fits(name, n));
-            let all: Vec<_> = self.sources.keys().filter(ends).filter(has).collect();
-            // A crate's tests before its sources, the crate that was named before all others.
-            let order =
-                |path: &&&String| (!path.starts_with(&format!("{package}/")), !path.contains("tests/"), path.len());
-            let found = all.iter().min_by_key(order).map(|path| (*path).clone());
-            return Some(found.ok_or_else(|| format!("there is no test {word}")));
+            let has = |path: &String| name.is_empty() || self.sources[path].names.iter().any(|n| fits(name, n));
+            let found = self.sources.keys().filter(ends).any(has);
+            return Some(if found { Ok(()) } else { Err(format!("there is no test {word}")) });
         }
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '*');
         if !word.chars().all(plain)
@@ -93,63 +84,31 @@ impl Tests {
         {
             return None;
         }
-        let found = self.scenarios.iter().find(|(name, _)| fits(word, name)).map(|(_, file)| file.clone());
-        Some(found.ok_or_else(|| format!("there is no scenario {word}")))
+        let found = self.scenarios.iter().any(|name| fits(word, name));
+        Some(if found { Ok(()) } else { Err(format!("there is no scenario {word}")) })
     }
 
-    /// Makes the tests that a page names links.
-    pub(super) fn link(&self, page: &str) -> Promised {
-        let body = page.split(LIST).next().unwrap_or_default().trim_end();
-        let mut list = BTreeMap::new();
+    /// Looks for the tests that a page names.
+    pub(super) fn check(&self, page: &str) -> Promised {
+        let mut named = BTreeSet::new();
         let mut findings = Vec::new();
-        let mut text = String::new();
-        let mut package = String::new();
         let mut line = 1_usize;
-        // Whether the code before was made a link, whose bracket is still in the text if it was one
-        // already.
-        let mut linked = false;
-        for (n, part) in body.split('`').enumerate() {
+        for (n, part) in page.split('`').enumerate() {
             let number = line;
             line += part.matches('\n').count();
             if n % 2 == 0 {
-                package = last_package(part).unwrap_or(package);
-                let closed = part.strip_prefix(']').filter(|rest| linked && !rest.starts_with('('));
-                text.push_str(closed.unwrap_or(part));
                 continue;
             }
-            linked = false;
-            match self.find(part, &package) {
-                None => text.push_str(&format!("`{part}`")),
-                Some(Err(finding)) => {
-                    findings.push(format!("{}:{number}: {finding}", super::PROMISES));
-                    text.push_str(&format!("`{part}`"));
+            match self.find(part) {
+                None => {}
+                Some(Ok(())) => {
+                    named.insert(part);
                 }
-                Some(Ok(file)) => {
-                    let known = list.entry(part.to_owned()).or_insert_with(|| file.clone());
-                    if *known != file {
-                        findings.push(format!("{}:{number}: {part} is in {known} and in {file}", super::PROMISES));
-                    }
-                    if text.ends_with('[') {
-                        text.pop();
-                    }
-                    text.push_str(&format!("[`{part}`]"));
-                    linked = true;
-                }
+                Some(Err(finding)) => findings.push(format!("{}:{number}: {finding}", super::PROMISES)),
             }
         }
-        text.push_str(&format!("\n\n{LIST}\n\n"));
-        text.extend(list.iter().map(|(name, file)| format!("[`{name}`]: {file}\n")));
-        Promised { text, findings, named: list.len() }
+        Promised { findings, named: named.len() }
     }
-}
-
-/// The directory of the last package that a text names, as in `T: driver:`.
-fn last_package(text: &str) -> Option<String> {
-    let words = text.split_whitespace().rev().filter_map(|word| word.strip_suffix([':', ',']));
-    let plain = |word: &&str| word.len() > 1 && word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-    let word = words.into_iter().find(plain)?;
-    // A package is called after its directory.
-    Some(word.strip_prefix("vkfd-").unwrap_or(word).to_owned())
 }
 
 /// Whether a name is one that a word with stars means.
@@ -168,7 +127,7 @@ mod tests {
     use super::*;
 
     fn tests() -> Tests {
-        let mut tests = Tests { sources: BTreeMap::new(), scenarios: BTreeMap::new() };
+        let mut tests = Tests { sources: BTreeMap::new(), scenarios: BTreeSet::new() };
         tests.enter("driver/tests/svm.rs", "#[test]\nfn faults_bring_pages() {}\npub(crate) mod planted {\n");
         tests.enter("hunt/tests/svm.rs", "fn threads_share_blocks() {}\n");
         tests.enter("tests/scenarios/src/kernel/kill.rs", "concat!(\"kernel_\", x)\n    reaped: f, \"about\";\n");
@@ -177,28 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn names_become_links_once() {
-        let page = "T: driver: `svm.rs::faults_*`, `cargo x`. S: `kernel_reaped`,\n`batch_checks_come_*`.\n";
-        let linked = tests().link(page);
-        assert!(linked.findings.is_empty(), "{:?}", linked.findings);
-        let body = "T: driver: [`svm.rs::faults_*`], `cargo x`. S: [`kernel_reaped`],\n[`batch_checks_come_*`].\n\n";
-        let list =
-            "[`batch_checks_come_*`]: tests/scenarios/src/abi/batch.rs\n[`kernel_reaped`]: tests/scenarios/src/kernel/kill.rs\n\
-                    [`svm.rs::faults_*`]: driver/tests/svm.rs\n";
-        assert_eq!(linked.text, format!("{body}{LIST}\n\n{list}"));
-        assert_eq!(tests().link(&linked.text).text, linked.text);
-    }
-
-    #[test]
-    fn the_crate_that_was_named_has_the_file() {
-        let list = |page: &str| tests().link(page).text.lines().last().map(str::to_owned);
-        assert_eq!(list("T: hunt: `svm.rs`").as_deref(), Some("[`svm.rs`]: hunt/tests/svm.rs"));
-        assert_eq!(list("T: driver: `svm.rs`").as_deref(), Some("[`svm.rs`]: driver/tests/svm.rs"));
+    fn names_are_counted_once() {
+        let page =
+            "T: driver: `svm.rs::faults_*`, `cargo x`. S: `kernel_reaped`,\n`batch_checks_come_*`, `kernel_reaped`.\n";
+        let promised = tests().check(page);
+        assert!(promised.findings.is_empty(), "{:?}", promised.findings);
+        assert_eq!(promised.named, 3);
     }
 
     #[test]
     fn tests_that_are_not_there_are_found() {
-        let findings = |page: &str| tests().link(page).findings;
+        let findings = |page: &str| tests().check(page).findings;
         assert_eq!(findings("\n`svm.rs::no_test`"), ["SPECIFICATION.md:2: there is no test svm.rs::no_test"]);
         assert_eq!(findings("`kernel_killed_*`"), ["SPECIFICATION.md:1: there is no scenario kernel_killed_*"]);
         assert_eq!(

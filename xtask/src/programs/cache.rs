@@ -2,7 +2,8 @@
 //! What is kept between runs: `~/.cache/vkfd/programs`.
 //!
 //! Mechanism: a directory is complete when its stamp, a file written last, says what made it. One
-//! that was made otherwise, or not to its end, is made anew.
+//! that was made otherwise, or not to its end, is made anew. A lock beside it has two runs make it
+//! one after the other: the second finds it made.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+
+use crate::{cache, lock};
 
 const STAMP: &str = ".made";
 
@@ -20,8 +23,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new() -> Result<Cache> {
-        let home = std::env::var_os("HOME").context("there is no $HOME to keep programs in")?;
-        Ok(Cache { root: Path::new(&home).join(".cache/vkfd/programs") })
+        Ok(Cache { root: cache::root()?.join("programs") })
     }
 
     /// Where sources are looked for if nobody says where.
@@ -44,21 +46,30 @@ impl Cache {
         self.root.join("roots").join(suite)
     }
 
-    /// A virtual environment of Python's.
+    /// A Python virtual environment.
     pub(crate) fn environment(&self, name: &str) -> PathBuf {
         self.root.join("python").join(name)
     }
 
     /// Where a program is compiled to.
     pub(crate) fn built(&self, suite: &str, target: &str, unit: &str) -> PathBuf {
-        self.root.join("built").join(suite).join(target).join(unit)
+        let suite = self.root.join("built").join(suite);
+        cache::used(&suite);
+        suite.join(target).join(unit)
     }
 }
 
 /// Makes `directory` unless it was made as `how` says.
 pub(crate) fn once(directory: &Path, how: &str, make: impl FnOnce() -> Result<()>) -> Result<()> {
     let stamp = directory.join(STAMP);
-    if fs::read_to_string(&stamp).is_ok_and(|made| made == how) {
+    let is_made = || fs::read_to_string(&stamp).is_ok_and(|made| made == how);
+    if is_made() {
+        return Ok(());
+    }
+    let name = directory.file_name().context("a directory without a name")?;
+    let locks = directory.with_file_name(".locks").join(name);
+    let _lock = lock::hold(&locks, "cargo xtask programs")?;
+    if is_made() {
         return Ok(());
     }
     if directory.exists() {
@@ -81,6 +92,24 @@ pub(crate) fn words(commands: &[Command]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_at_once_make_it_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (at, made) = (directory.path().join("made"), std::sync::atomic::AtomicUsize::new(0));
+        let make = || {
+            made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            // The others come to the lock meanwhile, or find it made: both are right.
+            std::thread::yield_now();
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| once(&at, "one", make).expect("made"));
+            }
+        });
+        assert_eq!(made.into_inner(), 1);
+    }
 
     #[test]
     fn what_was_not_finished_is_made_again() {

@@ -2,8 +2,9 @@
 //! Negative controls: programs of the suites on a machine that is broken on purpose must not end as
 //! on a sound one.
 //!
-//! Mechanism: each program that a suite names for a sabotage runs with the library of the controls,
-//! first with nothing broken (then all is as expected), then broken: some case must end otherwise.
+//! Mechanism: each program that a suite names for a sabotage runs on a machine
+//! that can be broken, first with nothing broken (then all is as expected), then broken: some case
+//! must end otherwise.
 //! Each kind of damage has to be noticed by three suites at least, unless suites are left out.
 //!
 //! Limits: programs of others seldom change memory that a GPU has. Ignored invalidations are
@@ -30,7 +31,7 @@ use crate::Verdict;
 /// So many suites notice each kind of damage.
 const WITNESSES: usize = 3;
 
-/// A sabotage without what it is limited to: any broken operation is one kind.
+/// A sabotage without its limits: any broken operation is one kind.
 fn kind(sabotage: &str) -> &str {
     sabotage.split('=').next().unwrap_or(sabotage)
 }
@@ -39,13 +40,13 @@ fn list(names: &BTreeSet<&str>) -> String {
     names.iter().copied().collect::<Vec<_>>().join(", ")
 }
 
-pub(crate) fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>, library: Option<&Path>) -> Result<Verdict> {
-    let sound = Machine::broken("", vkfd, library)?;
+pub(crate) fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>) -> Result<Verdict> {
+    let sound = Machine::broken("", vkfd)?;
     let mut findings = Vec::new();
     let mut noticed: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for Ready { suite, found, .. } in ready {
         for &Control { sabotage, unit, target, memory } in suite.controls() {
-            let broken = Machine::broken(sabotage, vkfd, library)?;
+            let broken = Machine::broken(sabotage, vkfd)?;
             let expectations = Expectations::read(suite.name())?.at(Place::Process, memory);
             let otherwise = |machine| {
                 let (suite, patience, seen_memory) = (*suite, Duration::MAX, AtomicUsize::new(0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The verdicts of a program of the OpenCL CTS: from its JSON, which it writes at its end, or from
-//! what it printed, if it had no end.
+//! its output, if it had no end.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,13 @@ enum Word {
     Skip,
 }
 
-/// The tests that a program has, from what it prints with `--list`.
+/// The tests that a program has, from its output with `--list`.
 pub(crate) fn listed(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.strip_prefix('\t')).filter(|name| !name.is_empty() && !name.contains(' '))
 }
 
-/// Tests with their outcome, from the JSON of a program that came to its end; why they ended so is
-/// in what it printed.
+/// Tests with their outcome, from the JSON of a program that came to its end; the reasons are in
+/// its output.
 pub(crate) fn of_json(json: &str, printed: &str) -> Result<BTreeMap<String, Outcome>> {
     let program: Program = serde_json::from_str(json).context("read an OpenCL CTS program's JSON")?;
     let mut said: BTreeMap<String, String> = BTreeMap::new();
@@ -61,7 +61,7 @@ pub(crate) fn of_lines(printed: &str, is_test: impl Fn(&str) -> bool) -> Vec<(St
     tests(printed, is_test).into_iter().map(outcome).collect()
 }
 
-/// Tests with what they printed and how they ended. `NAME...` stands on a line of its own when one
+/// Tests with their output and their outcome. `NAME...` stands on a line of its own when one
 /// begins, and `NAME passed`, or the like, on one when it has ended.
 fn tests(printed: &str, is_test: impl Fn(&str) -> bool) -> Vec<(String, String, Option<Word>)> {
     let mut tests: Vec<(String, String, Option<Word>)> = Vec::new();

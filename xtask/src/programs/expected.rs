@@ -126,7 +126,7 @@ pub(crate) enum Expected<'a> {
     LeftOut(&'a str),
 }
 
-/// How what was seen stands to what was expected.
+/// The relation of an outcome to the expectation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
     AsExpected,
@@ -156,7 +156,7 @@ impl Expectations {
         Ok(read)
     }
 
-    /// Without what holds elsewhere only.
+    /// Without the entries for other places.
     pub(crate) fn at(mut self, place: Place, memory: Memory) -> Expectations {
         let here = |at: Option<Place>, with: Option<Memory>| {
             at.is_none_or(|at| at == place) && with.is_none_or(|with| with == memory)

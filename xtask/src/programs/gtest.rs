@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The verdicts of a GoogleTest program: from its JSON, which it writes at its end, or from what it
-//! printed, if it had no end.
+//! The verdicts of a GoogleTest program: from its JSON, which it writes at its end, or from its
+//! output, if it had no end.
 
 use std::collections::BTreeMap;
 

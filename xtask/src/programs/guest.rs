@@ -140,8 +140,8 @@ fn gpus(options: &[&str]) -> u32 {
     number.and_then(|number| number.parse().ok()).unwrap_or(1)
 }
 
-/// As `timeout` and the shell tell it: 124 and 137 for what had to be ended, 128 and a signal's
-/// number for what one ended.
+/// As `timeout` and the shell tell it: 124 and 137 for a program that had to be ended, 128 and a
+/// signal's number for one that a signal ended.
 fn ran(Ended { code, stdout, stderr }: Ended) -> Ran {
     let hung = matches!(code, None | Some(124 | 137));
     Ran { code: code.filter(|code| *code < 128), stdout, stderr, hung }

@@ -182,7 +182,7 @@ impl Suite for HipCatch {
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
         let options = self.options(unit.name);
-        // Who forks has no runtime before that: their cases run one at a time.
+        // A program that forks has no runtime before that: their cases run one at a time.
         let sharing = SHARING.iter().any(|start| unit.name.starts_with(start));
         let run = |more: &[String]| {
             let more = more.iter().map(String::as_str);

@@ -128,7 +128,7 @@ pub(crate) fn read(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether a file has test cases, rather than what others use. Some have them by a macro.
+/// Whether a file has test cases, and not only helpers of other files. Some have them by a macro.
 pub(crate) fn has_cases(text: &str) -> bool {
     ["TEST_CASE", "_TEST_DEF(", "_TEST_DEF_IMPL("].iter().any(|macro_| text.contains(macro_))
 }
@@ -222,7 +222,7 @@ fn with_headers(file: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The compiler with what all files want.
+/// The compiler with the options of all files.
 fn compiler(source: &Path, target: &str) -> Command {
     let mut command = Command::new("hipcc");
     let catch = source.join("catch");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What programs are run on: a built `vkfd`, sound or with a library that can be broken, and a time
-//! limit; or a guest.
+//! What programs are run on: a built `vkfd`, sound or broken on purpose, and a time limit; or a
+//! guest.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -9,13 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 use rustix::process::{kill_process, Pid, Signal};
 
 use super::guest::Guest;
-use super::root::{Root, LIBRARY};
+use super::root::Root;
 use super::suite::Unit;
-use crate::clients::stand;
+use crate::cargo::{self, Build};
 
 /// See the module.
 pub(crate) enum Machine {
@@ -26,8 +26,8 @@ pub(crate) enum Machine {
 /// The command that runs a program on a machine of its own.
 pub(crate) struct Vkfd {
     vkfd: PathBuf,
-    /// The library that can be broken, and what is.
-    broken: Option<(PathBuf, String)>,
+    /// What `VKFD_SABOTAGE` names.
+    broken: Option<String>,
 }
 
 /// How many machines have been served: each has a name of its own.
@@ -77,26 +77,21 @@ impl Ran {
 impl Machine {
     /// The tree's own vkfd, built if need be, or the one that is named.
     pub(crate) fn sound(vkfd: Option<&Path>) -> Result<Machine> {
-        let vkfd = match vkfd {
-            Some(vkfd) => vkfd.into(),
-            None => {
-                let target = stand::target_directory()?;
-                stand::build(&target, &["--package", "vkfd"])?;
-                target.join("release/vkfd")
-            }
-        };
-        Ok(Machine::Here(Vkfd { vkfd, broken: None }))
+        Machine::of(Build::of_checks()?, vkfd, None)
     }
 
-    /// With the library of the controls, the tree's own or the one that is named; nothing is broken
-    /// if `sabotage` is empty.
-    pub(crate) fn broken(sabotage: &str, vkfd: Option<&Path>, library: Option<&Path>) -> Result<Machine> {
-        let Machine::Here(Vkfd { vkfd, .. }) = Machine::sound(vkfd)? else { bail!("a guest is not broken here") };
-        let library = match library {
-            Some(library) => library.into(),
-            None => stand::broken_library(&stand::target_directory()?)?,
+    /// One that can be broken, the tree's own or the one that is named; nothing is if `sabotage` is
+    /// empty.
+    pub(crate) fn broken(sabotage: &str, vkfd: Option<&Path>) -> Result<Machine> {
+        Machine::of(Build::Checked, vkfd, Some(sabotage.into()))
+    }
+
+    fn of(build: Build, vkfd: Option<&Path>, broken: Option<String>) -> Result<Machine> {
+        let vkfd = match vkfd {
+            Some(vkfd) => vkfd.into(),
+            None => cargo::program(build, "vkfd", "vkfd")?,
         };
-        Ok(Machine::Here(Vkfd { vkfd, broken: Some((library, sabotage.into())) }))
+        Ok(Machine::Here(Vkfd { vkfd, broken }))
     }
 
     /// Runs a program in the directory that it was compiled to.
@@ -150,8 +145,7 @@ pub(crate) fn environment(unit: &Unit<'_>) -> impl Iterator<Item = (&'static str
 impl Vkfd {
     fn run(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
         let mut vkfd = Command::new(&self.vkfd);
-        let library = self.broken.as_ref().map(|(library, _)| library.as_path());
-        vkfd.args(self.words(unit, options, library)).arg("--").arg(unit.at.join("program")).args(arguments);
+        vkfd.args(words(unit, options)).arg("--").arg(unit.at.join("program")).args(arguments);
         self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
     }
 
@@ -167,9 +161,6 @@ impl Vkfd {
         ensure!(!line.is_empty(), "vkfd serve {name} ended at once");
         let mut vkfd = Command::new(&self.vkfd);
         vkfd.args(["run", "--shared", &name]);
-        if let Some((library, _)) = &self.broken {
-            vkfd.arg("--preload").arg(library);
-        }
         vkfd.arg("--").arg(unit.at.join("program")).args(arguments);
         self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
     }
@@ -183,19 +174,9 @@ impl Vkfd {
         arguments: &[&str],
         patience: Duration,
     ) -> Result<Ran> {
-        let library = self.broken.as_ref().map(|(library, _)| library.as_path());
-        let mut vkfd = Root::at(root).enter(&self.vkfd, library, unit.at, unit.source);
-        let library = library.map(|_| Path::new(LIBRARY));
-        vkfd.args(self.words(unit, options, library)).arg("--").arg(program).args(arguments);
+        let mut vkfd = Root::at(root).enter(&self.vkfd, unit.at, unit.source);
+        vkfd.args(words(unit, options)).arg("--").arg(program).args(arguments);
         self.end(vkfd.envs(environment(unit)), patience)
-    }
-
-    /// What `vkfd` is asked for.
-    fn words(&self, unit: &Unit<'_>, options: &[&str], library: Option<&Path>) -> Vec<OsString> {
-        let mut words: Vec<OsString> = ["run", "--target", unit.target].map(Into::into).into();
-        words.extend(options.iter().map(Into::into));
-        words.extend(library.into_iter().flat_map(|library| ["--preload".into(), library.into()]));
-        words
     }
 
     /// Runs it to its end, or for as long as it may take.
@@ -208,7 +189,7 @@ impl Vkfd {
                 None => command.env_remove(name),
             };
         }
-        if let Some((_, sabotage)) = &self.broken {
+        if let Some(sabotage) = &self.broken {
             command.env("VKFD_SABOTAGE", sabotage);
         }
         if let Some(directory) = vkfd.get_current_dir() {
@@ -217,8 +198,15 @@ impl Vkfd {
         let output = command.stdin(Stdio::null()).output().context("run timeout (coreutils)")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = output.status.code();
-        // 124 is timeout's own for what it had to end, 137 for what would not end then.
+        // 124 is timeout's own for a program that it had to end, 137 for one that would not end
+        // then.
         let hung = matches!(code, Some(124 | 137));
         Ok(Ran { code, stdout: text(&output.stdout), stderr: text(&output.stderr), hung })
     }
+}
+
+/// What `vkfd` is asked for.
+fn words(unit: &Unit<'_>, options: &[&str]) -> Vec<OsString> {
+    let words = ["run", "--target", unit.target].into_iter().chain(options.iter().copied());
+    words.map(OsString::from).collect()
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::machine::Ran;
 use crate::{tree, venv};
 
-/// What managed memory may have of a GPU's: as much as the largest block that moves at a time. For
+/// What managed memory may have of a GPU: as much as the largest block that moves at a time. For
 /// `vkfd run`, and for the module.
 const LITTLE: &str = "2M";
 const LITTLE_OF_MODULE: &str = "svm_vram=2097152";
@@ -27,7 +27,7 @@ pub(crate) enum Memory {
     Device,
     /// Host memory in scattered pieces of 4 to 64 KiB, each allocation registered by one call
     Batch,
-    /// Managed memory, which may have too little of the GPU's, with XNACK on
+    /// Managed memory, which may have too little of the GPU, with XNACK on
     Oversubscribed,
 }
 

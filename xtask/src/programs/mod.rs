@@ -9,7 +9,7 @@
 //! ([`controls`]).
 //!
 //! Limits: only programs that the expectation file names are run, unless `--only` asks for others.
-//! Debian 12 is what the packages come from, and Debian 13, in a root of its own ([`root`]).
+//! The packages come from Debian 12 and from Debian 13, in a root of its own ([`root`]).
 
 mod cache;
 mod catch;
@@ -25,11 +25,13 @@ mod hip_catch;
 mod hip_catch_build;
 mod hip_samples;
 mod iree;
+mod kfdtest;
 mod machine;
 mod memory;
 mod opencl_cts;
 mod pytest;
 mod report;
+mod results;
 mod rocm_examples;
 mod rocm_libraries;
 mod root;
@@ -64,7 +66,7 @@ use crate::clients::packages;
 use crate::vm::others::Like;
 use crate::Verdict;
 
-/// Run test programs that others wrote under `vkfd run`, and compare with what is expected
+/// Run test programs that others wrote under `vkfd run`, and compare with the expectations
 ///
 /// Installs Debian packages that are missing (as root), takes the suites' sources from `--sources`
 /// or from Debian, compiles the programs that xtask/programs/SUITE.toml names, runs each on a
@@ -121,15 +123,19 @@ pub struct Args {
     /// What the programs' device memory is; for suites of packages of a newer Debian
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     memory: Memory,
+    /// Print docs/results.md and the table of README.md, made from xtask/programs/results.toml; run
+    /// nothing
+    #[arg(long, conflicts_with_all = ["list", "controls", "propose", "json"])]
+    table: bool,
+    /// With --table, write both
+    #[arg(long, requires = "table")]
+    write: bool,
     /// Run the negative controls instead: machines that are broken must be noticed
     #[arg(long, conflicts_with_all = ["only", "short", "shard", "list", "propose", "json", "guest", "memory"])]
     controls: bool,
     /// A vkfd that is built already
     #[arg(long, value_name = "FILE", hide = true)]
     vkfd: Option<PathBuf>,
-    /// For the controls, a library that can be broken and is built already
-    #[arg(long, value_name = "FILE", hide = true, requires = "vkfd")]
-    library: Option<PathBuf>,
 }
 
 const SUITES: &[&dyn Suite] = &[
@@ -137,6 +143,7 @@ const SUITES: &[&dyn Suite] = &[
     &hip_samples::HipSamples,
     &hip_catch::HipCatch,
     &gcc_torture::GccTorture,
+    &kfdtest::Kfdtest,
     &runtimes::Runtimes,
     &opencl_cts::OpenclCts,
     &rocm_libraries::ROCRAND,
@@ -161,14 +168,27 @@ const SUITES: &[&dyn Suite] = &[
     &iree::Iree,
 ];
 
-/// A suite with what it needs.
+/// A suite with its sources and expectations.
 struct Ready {
     suite: &'static dyn Suite,
     found: Unpacked,
     expectations: Expectations,
 }
 
+/// What is wrong with docs/results.md and the table of README.md.
+pub(crate) fn check_results() -> Result<Vec<String>> {
+    results::check(false)
+}
+
 pub fn run(args: &Args) -> Result<Verdict> {
+    if args.table {
+        if args.write {
+            results::check(true)?;
+        } else {
+            print!("{}", results::text()?);
+        }
+        return Ok(Verdict::Clean("docs/results.md and the table of README.md".into()));
+    }
     for name in &args.suites {
         let names: Vec<_> = SUITES.iter().map(|suite| suite.name()).collect();
         ensure!(names.contains(&name.as_str()), "{name:?} is none of {}", names.join(", "));
@@ -189,7 +209,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             println!("{}: left out: it has no programs for a guest", suite.name());
             continue;
         }
-        if matches!(source, Source::Debian { .. }) {
+        if matches!(source, Source::Debian { .. } | Source::Upstream { .. }) {
             // What unpacks it is among them.
             packages::install(suite.packages())?;
         }
@@ -224,7 +244,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let wanted =
             ready.iter().flat_map(|ready| ready.suite.controls()).flat_map(|control| control.memory.packages());
         packages::install(&wanted.copied().collect::<Vec<_>>())?;
-        return controls::run(&ready, &cache, args.vkfd.as_deref(), args.library.as_deref());
+        return controls::run(&ready, &cache, args.vkfd.as_deref());
     }
     let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;
     let mut report = Report::default();

@@ -42,7 +42,7 @@ struct Program {
 }
 
 /// Conversions that are tested, `DESTINATION_SOURCE`, of about 1,000: the program takes their names
-/// in the place of its test's.
+/// instead of its test's.
 const CONVERSIONS: &[&str] = &[
     "-w",
     "-1",

@@ -63,7 +63,7 @@ fn words(outcome: &Outcome) -> (&'static str, &str) {
     }
 }
 
-/// On what programs ran.
+/// The machine on which programs ran.
 pub(crate) fn place(target: &str, in_guest: bool, memory: Memory) -> String {
     let words = [Some(target), in_guest.then_some("guest"), memory.name()];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")

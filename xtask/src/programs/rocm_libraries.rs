@@ -309,7 +309,7 @@ impl RocmLibrary {
         machine.run_in_root(unit, &program, self.options(unit.name), arguments, self.patience())
     }
 
-    /// Runs a GoogleTest program without what is left out and what has ended.
+    /// Runs a GoogleTest program without the tests that are left out or have ended.
     fn google(&self, machine: &Machine, unit: &Unit<'_>, ended: &BTreeMap<String, Outcome>) -> Result<(Ran, Shown)> {
         let mut without = filter(self.wanted, unit.left_out.iter().copied().chain(ended.keys().map(String::as_str)));
         if without.len() > LONGEST {
@@ -343,7 +343,7 @@ impl RocmLibrary {
         Ok((ran, shown))
     }
 
-    /// Runs each of a program's tests, without what is left out, in a process of its own.
+    /// Runs each of a program's tests in a process of its own, but for those left out.
     fn alone(&self, machine: &Machine, unit: &Unit<'_>) -> Result<BTreeMap<String, Outcome>> {
         let listed = self.start(machine, unit, &["--gtest_list_tests"])?;
         let mut cases = BTreeMap::new();
@@ -363,7 +363,7 @@ impl RocmLibrary {
         Ok(cases)
     }
 
-    /// Runs a program of Thrust's without what is left out and what has ended.
+    /// Runs one of Thrust's programs without the tests that are left out or have ended.
     fn thrust(&self, machine: &Machine, unit: &Unit<'_>, ended: &BTreeMap<String, Outcome>) -> Result<(Ran, Shown)> {
         let mut arguments = vec!["--sizes=small", "--verbose"];
         let listed;

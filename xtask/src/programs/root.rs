@@ -5,10 +5,10 @@
 //! Mechanism: apt gets the packages with all that they need from the archive that the machine uses
 //! anyway ([`crate::apt`]). They are unpacked and not configured: the programs here need libraries
 //! in the places where the loader looks, and no more. A file in dpkg's form says what is unpacked,
-//! so that apt gets the next ones without what is there. What a package needs and no suite has is
-//! said to be there; a suite of tests brings something in its place. A program is started in a
-//! mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd`, a directory to
-//! work in and the source that the program is, if it is not compiled.
+//! so that apt gets the next ones without packages that are there. What a package needs and no
+//! suite has is said to be there; a suite of tests brings something in its place. A program is
+//! started in a mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd`, a
+//! directory to work in and the source that the program is, if it is not compiled.
 //!
 //! Limits: a user that is not root needs user namespaces.
 
@@ -23,7 +23,7 @@ use super::cache::Cache;
 use crate::apt::{quiet, Apt};
 use crate::lock;
 
-/// Where apt looks for what a suite lacks: Debian's experimental holds changes to sid.
+/// Where apt looks for a suite's missing packages: Debian's experimental holds changes to sid.
 const BELOW: &[(&str, &str)] = &[("experimental", "sid")];
 /// Packages, with their versions, that others need and no suite has.
 const ABSENT: &[(&str, &str, &str)] = &[("experimental", "libamd-smi26", "7.2.4")];
@@ -34,24 +34,21 @@ const DATED: &[&str] = &["experimental", "sid"];
 pub(crate) const WORK: &str = "/work";
 /// Where the suite's source is.
 pub(crate) const SOURCE: &str = "/source";
-/// Where the library that can be broken is.
-pub(crate) const LIBRARY: &str = "/library.so";
 /// What the machine gives a program in the root, each an empty place in it.
 const DIRECTORIES: &[&str] = &["proc", "sys", "dev", "tmp", "work", "source"];
-const FILES: &[&str] = &["vkfd", "library.so"];
+const FILES: &[&str] = &["vkfd"];
 /// Directories that a Debian has as links.
 const LINKS: &[&str] = &["bin", "lib", "lib64", "sbin"];
 
-/// Makes the places, and becomes the program: root, vkfd, library, working directory and
-/// source come first. A root that is older than this has no place for a source.
+/// Makes the places, and becomes the program: root, vkfd, working directory and source come
+/// first. A root that is older than this has no place for a source.
 const ENTER: &str = r#"
 set -e
-root=$1 vkfd=$2 library=$3 work=$4 source=$5
-shift 5
+root=$1 vkfd=$2 work=$3 source=$4
+shift 4
 for directory in proc sys dev; do mount --rbind /$directory "$root/$directory"; done
 mount -t tmpfs tmp "$root/tmp"
 mount --bind "$vkfd" "$root/vkfd"
-mount --bind "$library" "$root/library.so"
 mount --bind "$work" "$root/work"
 mkdir -p "$root/source"
 mount --bind "$source" "$root/source"
@@ -70,6 +67,9 @@ impl Root {
         let at = cache.root_of(suite);
         let status = read(&at.join("status"))?;
         let has_all = packages.iter().all(|package| is_unpacked(&status, package));
+        if has_all {
+            crate::cache::used(&at);
+        }
         Ok(has_all.then(|| Root { tree: at.join("tree") }))
     }
 
@@ -123,14 +123,14 @@ impl Root {
         Root { tree: tree.into() }
     }
 
-    /// `vkfd` in the root; its arguments are to follow. A library is at [`LIBRARY`].
-    pub(crate) fn enter(&self, vkfd: &Path, library: Option<&Path>, work: &Path, source: &Path) -> Command {
+    /// `vkfd` in the root; its arguments are to follow.
+    pub(crate) fn enter(&self, vkfd: &Path, work: &Path, source: &Path) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private"]);
         if !rustix::process::geteuid().is_root() {
             command.arg("--map-root-user");
         }
-        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.tree).arg(vkfd).arg(library.unwrap_or(vkfd));
+        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.tree).arg(vkfd);
         command.arg(work).arg(source);
         // Cargo's is for this machine's programs, and a home of the machine is not in the root.
         command.env_remove("LD_LIBRARY_PATH").env("HOME", "/tmp");

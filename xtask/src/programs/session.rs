@@ -124,7 +124,7 @@ impl Session<'_> {
     }
 
     /// If they run in a guest: compiles the programs, boots, and runs them there; and once more, as
-    /// long as what they wrote asks for it. What was wrong with the guests.
+    /// long as their output asks for it. What was wrong with the guests.
     fn boot(&self, units: &[String], shared: &Path) -> Result<Vec<String>> {
         let Machine::Guest(guest) = self.machine else { return Ok(Vec::new()) };
         let mut findings = Vec::new();
@@ -176,7 +176,7 @@ fn tell(suite: &str, target: &str, cases: &[Case], expected: &Expectations) {
     }
 }
 
-/// Compiles into a directory, once. The inner error is what the compiler said.
+/// Compiles into a directory, once. The inner error has the compiler's output.
 fn compile(at: &Path, commands: impl Fn(&Path) -> Result<Vec<Command>>) -> Result<Result<(), String>> {
     let how = words(&commands(at)?);
     let mut said = None;

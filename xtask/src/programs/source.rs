@@ -12,6 +12,7 @@ use anyhow::{ensure, Context, Result};
 
 use super::cache::{once, Cache};
 use super::root::Root;
+use crate::apt::Apt;
 use crate::venv;
 
 /// See the module.
@@ -19,11 +20,13 @@ use crate::venv;
 pub(crate) enum Source {
     /// `NAME.tar.xz` (with a directory NAME in it) or a directory NAME among the user's sources.
     Git { name: &'static str, repository: &'static str, commit: &'static str },
-    /// A source package of Debian, and what of it is wanted: an archive within its upstream
+    /// A source package of Debian, and the wanted part of it: an archive within its upstream
     /// archive, and a directory within that.
     Debian { package: &'static str, upstream: &'static str, inner: &'static str, directory: &'static str },
+    /// The upstream archive of a source package of a newer Debian suite, and a directory of it.
+    Upstream { suite: &'static str, package: &'static str, archive: &'static str, directory: &'static str },
     /// Packages of a newer Debian suite, with all that they need, in a root of their own. They are
-    /// large: they are fetched for those alone who name what they want.
+    /// large: a run fetches them only for a named suite.
     Root { suite: &'static str, packages: &'static [&'static str] },
     /// A repository as [`Source::Git`], of which the programs run in a root as [`Source::Root`].
     GitInRoot {
@@ -91,6 +94,19 @@ impl Source {
                     let inner = to.join(inner);
                     run(Command::new("tar").arg("-xf").arg(&inner).arg("-C").arg(&to).arg(directory))?;
                     fs::remove_file(&inner).with_context(|| format!("remove {}", inner.display()))
+                })?;
+                Ok(Found::plain(to.join(directory)))
+            }
+            Source::Upstream { suite, package, archive, directory } => {
+                let to = cache.unpacked(package);
+                once(&to, &format!("{archive} {directory}"), || {
+                    println!("fetching the source of {package}");
+                    let fetched = to.join("apt");
+                    let apt = Apt::new(fetched.clone(), &[suite])?.of_any_date().with_sources()?;
+                    apt.run("apt-get", &["update"])?;
+                    let archive = apt.archive_of_source(package, archive)?;
+                    run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&to).arg(directory))?;
+                    fs::remove_dir_all(&fetched).with_context(|| format!("remove {}", fetched.display()))
                 })?;
                 Ok(Found::plain(to.join(directory)))
             }

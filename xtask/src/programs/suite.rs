@@ -108,7 +108,7 @@ pub(crate) trait Suite: Sync {
     /// Debian packages.
     fn packages(&self) -> &'static [&'static str];
     fn source(&self) -> Source;
-    /// The first is what a short run looks at.
+    /// A short run uses the first.
     fn targets(&self) -> &'static [&'static str];
     /// No program is begun after so long.
     fn budget(&self) -> Duration;

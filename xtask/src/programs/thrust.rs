@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The verdicts of a program of Thrust's own test framework, from what it prints with `--verbose`.
+//! The verdicts of a program of Thrust's own test framework, from its output with `--verbose`.
 //!
 //! Mechanism: `Running NAME...` stands on a line of its own when a test begins, and `[PASS]`,
 //! `[FAILURE]`, `[KNOWN FAILURE]` or `[ERROR]` after it when it has ended. Why tests failed stands

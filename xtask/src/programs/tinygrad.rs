@@ -123,7 +123,7 @@ struct Shown {
 }
 
 impl Tinygrad {
-    /// Runs the program, and again for what it did not come to.
+    /// Runs the program, and again for its remaining tests.
     fn all(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Shown> {
         let mut ended = BTreeMap::new();
         let mut kernels = Duration::ZERO;

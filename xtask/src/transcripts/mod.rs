@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
 
+use crate::cargo::{self, Build};
 use crate::clients::packages;
 use crate::{tree, Verdict};
 use block::Block;
@@ -33,6 +34,9 @@ pub struct Args {
     /// Put the numbers of this run into the pages
     #[arg(long)]
     write: bool,
+    /// Leave out what needs packages of the distribution
+    #[arg(long)]
+    without_packages: bool,
     /// Only these pages: all by default
     pages: Vec<String>,
 }
@@ -53,6 +57,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         // From the last to the first, as a block's length may change.
         for block in block::read(&text).iter().rev() {
+            if args.without_packages && !block.packages.is_empty() {
+                continue;
+            }
             commands += block.steps.len();
             match stage.play(block)? {
                 Ok(new) => drop(lines.splice(block.first..block.end, new)),
@@ -73,20 +80,26 @@ pub fn run(args: &Args) -> Result<Verdict> {
 struct Stage {
     directory: PathBuf,
     path: std::ffi::OsString,
+    /// Where the workspace's examples are, if they are built as checks have it.
+    examples: Option<PathBuf>,
 }
 
 impl Stage {
     fn new() -> Result<Self> {
-        let target = std::path::absolute(tree::target())?;
         // Below the root, where cargo finds the workspace.
         let directory = tree::root().join("target/transcripts");
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--release", "--locked", "--quiet", "--package", "vkfd"]).current_dir(tree::root());
-        ensure!(build.status().context("run cargo")?.success(), "{build:?} failed");
+        let build = Build::of_checks()?;
+        let vkfd = cargo::program(build, "vkfd", "vkfd")?;
+        let programs = vkfd.parent().context("a program without a directory")?;
+        let examples = (build == Build::Checked).then(|| programs.join("examples"));
+        if examples.is_some() {
+            let mut build = cargo::cargo();
+            build.args(["build", "--workspace", "--examples", "--locked", "--quiet"]);
+            ensure!(build.status().context("run cargo")?.success(), "{build:?} failed");
+        }
         let old = env::var_os("PATH").unwrap_or_default();
-        let path = env::join_paths([target.join("release")].into_iter().chain(env::split_paths(&old)))?;
-        Ok(Self { directory, path })
+        let path = env::join_paths([programs.to_path_buf()].into_iter().chain(env::split_paths(&old)))?;
+        Ok(Self { directory, path, examples })
     }
 
     /// The tree's directories by links, and nothing else.
@@ -110,7 +123,7 @@ impl Stage {
         let mut lines = Vec::new();
         for step in &block.steps {
             println!("$ {}", step.command);
-            let ran = self.shell(&step.command, &self.directory)?;
+            let ran = self.shell(&self.built(&step.command), &self.directory)?;
             let text = String::from_utf8_lossy(&ran.stdout).into_owned();
             if !ran.status.success() {
                 return Ok(Err(format!("`{}` fails ({}):\n{text}", step.command, ran.status)));
@@ -124,6 +137,15 @@ impl Stage {
             }
         }
         Ok(Ok(lines))
+    }
+
+    /// A command as it runs here: an example of the workspace is built already.
+    fn built(&self, command: &str) -> String {
+        let words: Vec<_> = command.split(' ').collect();
+        match (&self.examples, &words[..]) {
+            (Some(examples), ["cargo", "run", .., "--example", name]) => examples.join(name).display().to_string(),
+            _ => command.to_owned(),
+        }
     }
 
     fn shell(&self, command: &str, directory: &Path) -> Result<std::process::Output> {

@@ -48,7 +48,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Verdict> {
     let flavor = args.flavor.flavor();
-    let mut parts = Parts::build(flavor, Module::Vkfd, &[VKFD])?;
+    let mut parts = Parts::to_measure(flavor, Module::Vkfd, &[VKFD])?;
     if args.count {
         parts.acceleration = Acceleration::Counted;
     }

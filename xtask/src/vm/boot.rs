@@ -129,7 +129,7 @@ impl Boot<'_> {
     }
 }
 
-/// A virtual machine's run, by what came of it.
+/// A virtual machine's run, by its result.
 pub struct Watched {
     end: End,
     records: Vec<Record>,

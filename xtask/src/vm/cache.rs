@@ -15,7 +15,6 @@
 //!   accelerator                what the probe for KVM found out, see probe.rs
 //! ```
 
-use std::env;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,13 +34,7 @@ pub struct Cache {
 impl Cache {
     /// The cache of this user, which may not exist yet.
     pub fn open() -> Result<Self> {
-        let base = match (env::var_os("VKFD_CACHE"), env::var_os("HOME")) {
-            (Some(cache), _) => std::path::absolute(cache).context("make VKFD_CACHE absolute")?,
-            (None, Some(home)) => PathBuf::from(home).join(".cache/vkfd"),
-            (None, None) => {
-                anyhow::bail!("neither HOME nor VKFD_CACHE is set: set VKFD_CACHE to a directory with 5 GB of room")
-            }
-        };
+        let base = crate::cache::root()?;
         // kbuild takes paths through make and shells.
         let text = base.to_string_lossy();
         let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
@@ -127,6 +120,7 @@ pub fn mark(directory: &Path, key: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::env;
 
     #[test]
     fn a_result_is_made_for_its_key_only_and_only_when_marked() {

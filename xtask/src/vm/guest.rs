@@ -13,9 +13,10 @@ use super::device::{Target, Wanted};
 use super::initrd::Initrd;
 use super::kernel::Kernel;
 use super::module::{self, Module};
-use super::programs::{Binary, Programs, GPU, INIT, SABOTAGED_GPU};
+use super::programs::{Binary, Programs, GPU, INIT};
 use super::qemu::Acceleration;
 use super::{accelerator, Flavor};
+use crate::cargo::Build;
 
 /// Time for the guest to boot, load and unload, without its programs. It takes seconds; a busy host
 /// may take minutes.
@@ -56,7 +57,7 @@ pub struct Size {
     #[arg(skip)]
     sabotage: Option<&'static str>,
 
-    /// The GPUs' memory is memory of the guest's that its kernel is told not to use (`memmap=`),
+    /// The GPUs' memory is memory of the guest that its kernel is told not to use (`memmap=`),
     /// instead of being in their BARs
     #[arg(long)]
     special_memory: bool,
@@ -84,6 +85,15 @@ impl Parts {
     /// Builds the module and `binaries` (the guest's first process and, for the driver, the GPU by
     /// itself).
     pub fn build(flavor: Flavor, module: Module, binaries: &[Binary]) -> Result<Self> {
+        Self::built(Build::of_checks()?, flavor, module, binaries)
+    }
+
+    /// The same with programs that are fit to be measured.
+    pub fn to_measure(flavor: Flavor, module: Module, binaries: &[Binary]) -> Result<Self> {
+        Self::built(Build::Released, flavor, module, binaries)
+    }
+
+    fn built(build: Build, flavor: Flavor, module: Module, binaries: &[Binary]) -> Result<Self> {
         let cache = Cache::open()?;
         let kernel = Kernel::find(&cache, flavor)?;
         let mut binaries = binaries.to_vec();
@@ -92,7 +102,7 @@ impl Parts {
             binaries.push(GPU);
         }
         let module_file = module::build(&kernel, module)?;
-        let programs = Programs::build(&binaries)?;
+        let programs = Programs::build(build, &binaries)?;
         let acceleration = accelerator::choose(&cache, &kernel, programs.path(INIT)?)?;
         Ok(Self { kernel, acceleration, programs, shares: Vec::new(), module, module_file })
     }
@@ -117,7 +127,7 @@ impl Parts {
             return Ok(None);
         }
         Ok(Some(Wanted {
-            program: self.programs.path(if size.sabotage.is_some() { SABOTAGED_GPU } else { GPU })?.into(),
+            program: self.programs.path(GPU)?.into(),
             sabotage: size.sabotage,
             count: size.gpus,
             vram_mib: size.vram,
@@ -177,7 +187,7 @@ impl Size {
         Self { memory: 4096, gpus, target, ..Self::default() }
     }
 
-    /// With GPUs that are wrong on purpose; [`SABOTAGED_GPU`] was built.
+    /// With GPUs that are wrong on purpose.
     pub fn sabotaged(self, what: &'static str) -> Self {
         Self { sabotage: Some(what), ..self }
     }
@@ -193,7 +203,7 @@ impl Size {
         room && self.target == USUAL.target && self.sabotage.is_none() && !self.special_memory
     }
 
-    /// What the kernel must be told of it.
+    /// The kernel's command line for it.
     pub fn kernel_words(self) -> String {
         match self.special_memory && self.gpus > 0 {
             true => format!("memmap={}M${SPECIAL_MEMORY_MIB}M", u64::from(self.gpus) * self.vram),

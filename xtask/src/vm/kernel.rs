@@ -50,6 +50,9 @@ impl Kernel {
             "the {} kernel was built with another configuration or patch, or other compilers: {setup}",
             flavor.name()
         );
+        for entry in [&build, &source.directory] {
+            crate::cache::used(entry);
+        }
         Ok(Self { flavor, source, build, tools })
     }
 

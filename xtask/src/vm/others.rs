@@ -6,7 +6,7 @@
 //! program names and those that it loads by itself. A root with programs that have a C library of
 //! their own is shown to the guest ([`shown`]), with the suite's source in it if programs read
 //! that, and such a program is started in it. Each runs under `timeout`, and a line of the shell's
-//! says how it ended, so that a program that fails is no fault of the guest's.
+//! says how it ended, so that a program that fails is no fault of the guest.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use vkfd_guest::REPORT_PORT;
+use vkfd_raw::memory_file;
 
 use super::guest::Share;
 
@@ -63,9 +63,8 @@ pub struct Ram {
 
 impl Ram {
     pub fn new(mib: u64) -> Result<Self> {
-        let file = memfd_create("vkfd-guest-ram", MemfdFlags::CLOEXEC).context("make the guest's memory")?;
-        ftruncate(&file, mib << 20).context("set the size of the guest's memory")?;
-        Ok(Self { file, mib })
+        let file = memory_file::sealed(c"vkfd-guest-ram", mib << 20).context("make the guest's memory")?;
+        Ok(Self { file: file.into(), mib })
     }
 
     /// A path by which processes of this user can open it.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A tree of this machine's, shown to a guest: programs are started in it, with their own
-//! libraries.
+//! A tree of this machine, shown to a guest: programs are started in it, with their own libraries.
 //!
 //! Mechanism: the guest mounts it (9p, read-only), puts its own /proc, /sys, /dev and /tmp over
 //! those places in it, and starts a program in it by `chroot`. A share can be mounted once, so the

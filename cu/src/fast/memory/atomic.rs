@@ -5,12 +5,15 @@
 //! words. Should memory vanish between two lanes, those that are done are noted in the wave, and
 //! the reference engine goes on with the others.
 
+use super::aperture::is_in_one;
 use super::buffer::{address, Addressing};
-use super::global::{in_aperture, NO_BASE};
+use super::global::NO_BASE;
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::memory::{atomic_memory, combine32, combine64, ds_atomic, kind, AtomicOp, Kind};
+use crate::reference::memory::{
+    atomic_changes as changes, atomic_memory, combine32, combine64, ds_atomic, kind, AtomicOp, Kind,
+};
 use vkfd_isa::{Format, Inst, Op, Operand};
 
 /// All operations, to be named by a number.
@@ -79,6 +82,9 @@ unsafe fn give<const WIDE: bool>(step: &Step, cx: &Cx, lane: usize, old: u64) {
 unsafe fn global<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     let (bytes, op) = (if WIDE { 8 } else { 4 }, OPERATIONS[usize::from(step.scalar[1]) % OPERATIONS.len()]);
+    if op.is_float() && cx.world.strict() {
+        return step.slow(cx);
+    }
     // SAFETY: the step's rows and registers exist.
     unsafe {
         let with_base = step.scalar[0] != NO_BASE;
@@ -90,11 +96,13 @@ unsafe fn global<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
             rest &= rest - 1;
             let va =
                 if with_base { value::<false>(cx, step.src[0], lane) } else { value::<true>(cx, step.src[0], lane) };
+            // The aperture is the address register's, whatever the offset.
+            let aside = step.scalar[2] != 0 && is_in_one(cx, va);
             let va = base.wrapping_add(va);
-            if va % bytes != 0 || step.scalar[2] != 0 && in_aperture(cx, va) {
+            if va % bytes != 0 || aside {
                 return step.slow(cx);
             }
-            let Some(page) = cx.cache.page(cx.world, va & !(PAGE - 1), true) else { return step.slow(cx) };
+            let Some(page) = cx.cache.atomic_page(cx.world, va & !(PAGE - 1)) else { return step.slow(cx) };
             places[lane] = (page.wrapping_add((va % PAGE) as usize), va);
         }
         apply::<WIDE>(step, cx, op, &places, |cx, lane| {
@@ -121,8 +129,11 @@ unsafe fn apply<const WIDE: bool>(
         let (a, b) = operands(cx, lane);
         // SAFETY: aligned bytes of a span while the gate is open; the step's rows exist.
         unsafe {
-            match atomic_memory(op, WIDE, ptr, va, a, b) {
-                Ok(old) => give::<WIDE>(step, cx, lane, old),
+            match atomic_memory(cx.wave.target, (op, WIDE), ptr, va, [a, b]) {
+                Ok(old) => {
+                    cx.cache.wrote |= changes(op, WIDE, old, [a, b]);
+                    give::<WIDE>(step, cx, lane, old);
+                }
                 Err(_) => {
                     cx.wave.done = exec & !rest;
                     return step.slow(cx);
@@ -140,6 +151,9 @@ unsafe fn apply<const WIDE: bool>(
 unsafe fn buffer<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     let (bytes, op) = (if WIDE { 8 } else { 4 }, OPERATIONS[usize::from(step.scalar[3]) % OPERATIONS.len()]);
+    if op.is_float() && cx.world.strict() {
+        return step.slow(cx);
+    }
     // SAFETY: the step's rows and registers exist.
     unsafe {
         let addressing = Addressing::of(step, cx);
@@ -156,7 +170,7 @@ unsafe fn buffer<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
             if va % bytes != 0 {
                 return step.slow(cx);
             }
-            let Some(page) = cx.cache.page(cx.world, va & !(PAGE - 1), true) else { return step.slow(cx) };
+            let Some(page) = cx.cache.atomic_page(cx.world, va & !(PAGE - 1)) else { return step.slow(cx) };
             places[lane] = (page.wrapping_add((va % PAGE) as usize), va);
         }
         let size = if WIDE { 2 } else { 1 };
@@ -205,6 +219,19 @@ unsafe fn local<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
         }
         let lds = cx.group.lds.as_mut_ptr();
         let mut rest = exec;
+        // Histograms: no match for each lane.
+        if !WIDE && op == AtomicOp::Add {
+            let operands = cx.row(step.src[1]);
+            while rest != 0 {
+                let lane = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                let at = lds.add(places[lane]).cast::<u32>();
+                let old = at.read_unaligned();
+                at.write_unaligned(old.wrapping_add(operands.add(lane).read()));
+                give::<false>(step, cx, lane, old.into());
+            }
+            return step.done(cx);
+        }
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
             rest &= rest - 1;

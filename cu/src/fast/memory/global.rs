@@ -5,12 +5,14 @@
 //! after all of them have been translated, those in FLAT's apertures where LDS and scratch have
 //! them. What crosses pages within a word is the reference engine's.
 
+use super::aperture::{self, is_in_one};
 use super::{both, Words};
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::reference::memory::{kept, kind, private, scratch_base, Extend, Kind};
+use crate::fast::vector::{vectors, LOW};
+use crate::reference::memory::{kept, kind, Extend, Kind};
 use vkfd_isa::{Format, Inst, Operand};
 use vkfd_raw as raw;
 
@@ -56,15 +58,16 @@ impl Addresses {
             let start = at(first).wrapping_sub(bytes.wrapping_mul(first as u32));
             let wraps = at(last) < at(first);
             let (mut apart, mut differ, mut other) = (S::splat(0), S::splat(0), S::splat(0));
-            if exec == u64::MAX {
+            let groups = vectors(cx.all);
+            if exec == cx.all {
                 let mut expected = S::add(S::splat(start), S::steps(bytes));
-                for group in 0..8 {
+                for group in 0..groups {
                     apart = S::or(apart, S::xor(S::load(row.add(8 * group)), expected));
                     expected = S::add(expected, S::splat(8 * bytes));
                 }
                 if !with_base {
                     let first = S::splat(*row.add(64));
-                    for group in 0..8 {
+                    for group in 0..groups {
                         other = S::or(other, S::xor(S::load(row.add(64 + 8 * group)), first));
                     }
                 }
@@ -72,7 +75,7 @@ impl Addresses {
                     return Addresses { low, high, base, shape: Shape::Line };
                 }
             }
-            for group in 0..8 {
+            for group in 0..groups {
                 let lanes = S::lanes((exec >> (8 * group)) as u8);
                 let here = S::load(row.add(8 * group));
                 let expected = S::add(S::splat(start.wrapping_add(bytes * 8 * group as u32)), S::steps(bytes));
@@ -106,6 +109,12 @@ impl Addresses {
         }
     }
 
+    /// Whether FLAT's access at `va` is one of an aperture: the address without the offset decides.
+    #[inline(always)]
+    fn is_aside(&self, cx: &Cx, va: u64) -> bool {
+        is_in_one(cx, va.wrapping_sub(self.base))
+    }
+
     /// Host pointers of the active lanes, and how many they are.
     #[inline(always)]
     fn pointers(
@@ -118,22 +127,26 @@ impl Addresses {
         out: &mut [*mut u8; 64],
     ) -> Option<usize> {
         // All lanes in one page: one translation.
-        if exec == u64::MAX {
+        if exec == cx.all {
+            let lanes = if exec == LOW { 32 } else { 64 };
             let mut vas = [0u64; 64];
             let (mut differ, mut furthest) = (0, 0);
-            for lane in 0..64 {
+            for lane in 0..lanes {
                 vas[lane] = self.va(lane);
             }
-            for lane in 0..64 {
+            for lane in 0..lanes {
                 differ |= vas[lane] ^ vas[0];
                 furthest = furthest.max(vas[lane] % PAGE);
             }
-            if differ < PAGE && furthest + bytes <= PAGE && !(flat && in_aperture(cx, vas[0])) {
-                let host = cx.cache.page(cx.world, vas[0] & !(PAGE - 1), write)?;
-                for lane in 0..64 {
+            let page = vas[0] & !(PAGE - 1);
+            // Addresses within a page: an aperture's border can only be at its ends.
+            let aside = flat && [page, page + PAGE - 1].into_iter().any(|va| self.is_aside(cx, va));
+            if differ < PAGE && furthest + bytes <= PAGE && !aside {
+                let host = cx.cache.page(cx.world, page, write)?;
+                for lane in 0..lanes {
                     out[lane] = host.wrapping_add((vas[lane] % PAGE) as usize);
                 }
-                return Some(64);
+                return Some(lanes);
             }
         }
         let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
@@ -143,12 +156,12 @@ impl Addresses {
             rest &= rest - 1;
             let va = self.va(lane);
             let page = va & !(PAGE - 1);
+            if flat && self.is_aside(cx, va) {
+                *out.get_mut(count)? = aperture::host(cx, (va.wrapping_sub(self.base), va), lane, bytes, write)?;
+                count += 1;
+                continue;
+            }
             if page != last {
-                if flat && in_aperture(cx, va) {
-                    *out.get_mut(count)? = place_in_aperture(cx, va, lane, bytes, write)?;
-                    count += 1;
-                    continue;
-                }
                 host = cx.cache.page(cx.world, page, write)?;
                 last = page;
             }
@@ -160,31 +173,6 @@ impl Addresses {
         }
         Some(count)
     }
-}
-
-#[inline(always)]
-pub(super) fn in_aperture(cx: &Cx, va: u64) -> bool {
-    let high = (va >> 32) as u32;
-    high == cx.group.apertures.shared || high == cx.group.apertures.private
-}
-
-/// The host pointer of a lane's bytes in one of FLAT's apertures: in LDS, or within a dword of
-/// scratch.
-#[cold]
-fn place_in_aperture(cx: &mut Cx, va: u64, lane: usize, bytes: u64, write: bool) -> Option<*mut u8> {
-    let low = va as u32;
-    if (va >> 32) as u32 == cx.group.apertures.shared {
-        let inside = u64::from(low) + bytes <= cx.group.lds.len() as u64;
-        return inside.then(|| cx.group.lds.as_mut_ptr().wrapping_add(low as usize));
-    }
-    if u64::from(low % 4) + bytes > 4 {
-        return None;
-    }
-    let at = private(scratch_base(cx.wave), cx.wave.lanes, lane, low);
-    if at % PAGE + bytes > PAGE {
-        return None;
-    }
-    cx.cache.page(cx.world, at, write)
 }
 
 /// Reads or writes `len` bytes of memory from `va` on, by pages.
@@ -242,7 +230,7 @@ unsafe fn pass<S: Simd>(step: &Step, cx: &mut Cx, va: u64, local: *const u8, len
     // SAFETY: a span of the world while the gate is open, and a buffer of the caller's.
     unsafe { S::copy_lines_past(host, local, len / 64).ok()? };
     cx.cache.past = true;
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     {
         cx.cache.passed += len as u64;
     }
@@ -270,7 +258,7 @@ fn expect(step: &Step, cx: &mut Cx, va: u64, len: usize, write: bool) {
     let (last, stride) = step.last.get();
     let now = va.wrapping_sub(last);
     step.last.set((va, now));
-    if now != stride || now.wrapping_add(PAGE) <= 2 * PAGE || len < 256 {
+    if now != stride || now.wrapping_add(PAGE) <= 2 * PAGE || len < 64 {
         return;
     }
     let next = va.wrapping_add(now);
@@ -306,7 +294,7 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
         let data = data.as_mut_ptr().cast::<[u32; N]>();
         if FLAT && addresses.shape != Shape::Anyhow {
             let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];
-            if ends.into_iter().any(|va| in_aperture(cx, va)) {
+            if ends.into_iter().any(|va| addresses.is_aside(cx, va)) {
                 addresses.shape = Shape::Anyhow;
             }
         }
@@ -322,7 +310,7 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
             // Lanes between them that are not active are read, too: in pages in which active ones
             // are.
             Shape::Line => {
-                if exec != u64::MAX {
+                if exec != cx.all {
                     data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
                 }
                 let to = data.add(first).cast();
@@ -345,7 +333,7 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
             return step.slow(cx);
         }
         let to = cx.row_mut(step.dst);
-        for group in 0..8 {
+        for group in 0..vectors(cx.all) {
             let mask = (exec >> (8 * group)) as u8;
             let from = data.add(8 * group).cast::<u32>().cast_const();
             let mut words = [S::splat(0); N];
@@ -362,7 +350,7 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
             for word in 0..N {
                 let to = to.add(64 * word + 8 * group);
                 let new =
-                    if exec == u64::MAX { words[word] } else { S::select(S::lanes(mask), S::load(to), words[word]) };
+                    if exec == cx.all { words[word] } else { S::select(S::lanes(mask), S::load(to), words[word]) };
                 S::store(to, new);
             }
         }
@@ -388,8 +376,8 @@ fn words_of<const N: usize>(
         rest &= rest - 1;
         for word in 0..N as u64 {
             let at = va.wrapping_add(4 * word);
-            *pointers.get_mut(count)? = if flat && in_aperture(cx, at) {
-                place_in_aperture(cx, at, lane, 4, write)?
+            *pointers.get_mut(count)? = if flat && addresses.is_aside(cx, va) {
+                aperture::host(cx, (va.wrapping_sub(addresses.base), at), lane, 4, write)?
             } else if at % PAGE > PAGE - 4 {
                 return None;
             } else {
@@ -472,7 +460,7 @@ unsafe fn gather<const N: usize>(
             raw::load_each(to, all.get(..count)?, pieces(N).0).ok()?;
         }
     }
-    if exec == u64::MAX {
+    if exec == u64::MAX || exec == LOW {
         *data = loaded;
         return Some(());
     }
@@ -501,7 +489,7 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
         // No lane between them is left out.
         if addresses.shape == Shape::Line
             && exec.count_ones() as usize == lanes
-            && !(FLAT && ends.into_iter().any(|va| in_aperture(cx, va)))
+            && !(FLAT && ends.into_iter().any(|va| addresses.is_aside(cx, va)))
         {
             let va = ends[0];
             let done = if N == 1 {
@@ -510,7 +498,7 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
             } else {
                 let mut data = Buffer::<N>::uninit();
                 let data = data.as_mut_ptr().cast::<[u32; N]>();
-                for group in 0..8 {
+                for group in 0..vectors(cx.all) {
                     let from = rows.cast::<u32>().add(8 * group);
                     let to = data.add(8 * group).cast::<u32>();
                     match N {

@@ -6,6 +6,7 @@ use super::{both, merge, Words};
 use crate::fast::block::{Builder, Place};
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::fast::vector::vectors;
 use crate::reference::memory::{ds_kind, kept, Extend, Kind};
 use vkfd_isa::{Inst, Op};
 
@@ -17,9 +18,9 @@ unsafe fn addresses<S: Simd>(step: &Step, cx: &Cx, exec: u64, offset: u32, bytes
     unsafe {
         let row = cx.row(step.src[0]);
         let mut most = S::splat(0);
-        for group in 0..8 {
+        for group in 0..vectors(cx.all) {
             let mut here = S::add(S::load(row.add(8 * group)), S::splat(offset));
-            if exec != u64::MAX {
+            if exec != cx.all {
                 here = S::and(here, S::lanes((exec >> (8 * group)) as u8));
             }
             most = S::max_u(most, here);

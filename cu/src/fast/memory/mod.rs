@@ -5,6 +5,7 @@
 //! | module | |
 //! |---|---|
 //! | `global` | GLOBAL and FLAT: lanes side by side in memory, all at one address, or anywhere |
+//! | `aperture` | where LDS and scratch are among FLAT's addresses |
 //! | `local` | LDS |
 //! | `atomic` | atomic operations |
 //! | `exchange` | permutes and swizzles |
@@ -12,6 +13,7 @@
 //! | `scratch` | SCRATCH |
 //! | `uniform` | SMEM |
 
+mod aperture;
 mod atomic;
 mod buffer;
 mod exchange;
@@ -23,6 +25,7 @@ mod uniform;
 use super::block::{Builder, Place};
 use super::simd::Simd;
 use super::step::{Cx, Step};
+use super::vector::vectors;
 use crate::reference::memory::{kind, Kind};
 use vkfd_isa::{Format, Inst, Op};
 
@@ -81,9 +84,9 @@ unsafe fn merge<S: Simd>(cx: &Cx, offset: usize, value: &Words, exec: u64) {
     let (to, from) = (cx.row_mut(offset), value.as_ptr());
     // SAFETY: the row exists; nothing refers to it.
     unsafe {
-        for i in 0..8 {
+        for i in 0..vectors(cx.all) {
             let mut new = S::load(from.add(8 * i));
-            if exec != u64::MAX {
+            if exec != cx.all {
                 new = S::select(S::lanes((exec >> (8 * i)) as u8), S::load(to.add(8 * i)), new);
             }
             S::store(to.add(8 * i), new);

@@ -12,10 +12,11 @@ use super::plan::{lost, Lane, Place};
 use super::small::{add32, add64, add_bfloat, add_half, flush};
 use super::{double, rows, set_word, word};
 use crate::exit::{Exit, Refusal};
+use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::{Access, World};
-use vkfd_isa::{Inst, Operand};
+use vkfd_isa::{Inst, Operand, Target};
 use vkfd_raw as raw;
 
 /// The new value of a 32-bit word. `denormals`: of floating-point sums they are kept.
@@ -98,7 +99,7 @@ pub(crate) fn combine64(op: AtomicOp, old: u64, a: u64, b: u64) -> u64 {
 }
 
 /// A 32-bit atomic operation on the host's word; the old value.
-fn memory32(op: AtomicOp, ptr: *mut u32, a: u32, b: u32) -> Result<u32, raw::Faulted> {
+fn memory32(op: AtomicOp, ptr: *mut u32, a: u32, b: u32, denormals: bool) -> Result<u32, raw::Faulted> {
     // SAFETY: an aligned word of a span while the gate is held; no reference to it exists (World).
     unsafe {
         match op {
@@ -106,7 +107,7 @@ fn memory32(op: AtomicOp, ptr: *mut u32, a: u32, b: u32) -> Result<u32, raw::Fau
             AtomicOp::Cmpswap => raw::compare_exchange_u32(ptr, b, a),
             AtomicOp::Add => raw::atomic_add_u32(ptr, a),
             AtomicOp::Sub => raw::atomic_add_u32(ptr, a.wrapping_neg()),
-            _ => raw::atomic_update_u32(ptr, |old| combine32(op, old, a, b, false)),
+            _ => raw::atomic_update_u32(ptr, |old| combine32(op, old, a, b, denormals)),
         }
     }
 }
@@ -125,12 +126,36 @@ fn memory64(op: AtomicOp, ptr: *mut u64, a: u64, b: u64) -> Result<u64, raw::Fau
     }
 }
 
-/// An atomic operation on the host's bytes, on 64 bits if `wide`; the old value. The miss has the
-/// address `va`.
-pub(crate) fn memory(op: AtomicOp, wide: bool, ptr: *mut u8, va: u64, a: u64, b: u64) -> Result<u64, Exit> {
-    let old =
-        if wide { memory64(op, ptr.cast(), a, b) } else { memory32(op, ptr.cast(), a as u32, b as u32).map(u64::from) };
+/// Whether sums of singles in memory keep denormals: from gfx940 on, and LLVM relies on it; it
+/// makes a loop of the others' where they matter.
+fn keeps_denormals(target: Target) -> bool {
+    target == Target::Gfx942
+}
+
+/// An atomic operation of a target on the host's bytes, on 64 bits if `wide`; the old value. The
+/// miss has the address `va`.
+pub(crate) fn memory(
+    target: Target,
+    (op, wide): (AtomicOp, bool),
+    ptr: *mut u8,
+    va: u64,
+    [a, b]: [u64; 2],
+) -> Result<u64, Exit> {
+    let old = if wide {
+        memory64(op, ptr.cast(), a, b)
+    } else {
+        memory32(op, ptr.cast(), a as u32, b as u32, keeps_denormals(target)).map(u64::from)
+    };
     old.map_err(|_| lost(va, Access::Write))
+}
+
+/// Whether an operation has left another value than it has found.
+pub(crate) fn changes(op: AtomicOp, wide: bool, old: u64, [a, b]: [u64; 2]) -> bool {
+    if wide {
+        combine64(op, old, a, b) != old
+    } else {
+        combine32(op, old as u32, a as u32, b as u32, true) != old as u32
+    }
 }
 
 /// An atomic operation on LDS; the old value. Beyond its end nothing is done, and zero returned.
@@ -210,7 +235,7 @@ pub(super) fn execute<W: World>(
 ) -> Result<(), Exit> {
     let registers = registers(inst, wave, op, wide)?;
     let mask = if wide { 7 } else { 3 };
-    let mut hosts = Vec::with_capacity(lanes.len());
+    let mut hosts: Few<_> = Few::new();
     for lane in lanes.iter().filter(|lane| wave.done >> lane.lane & 1 == 0) {
         let place = lane.places[0];
         let ptr = match place {
@@ -220,16 +245,28 @@ pub(super) fn execute<W: World>(
                     va: u64::from(group.apertures.shared) << 32 | u64::from(at),
                 }));
             }
-            Place::Memory(va) => world.translate(va, Access::Write).map_err(Exit::Miss)?.ptr,
+            Place::Memory(va) => {
+                let ptr = world.translate(va, Access::Write).map_err(Exit::Miss)?.ptr;
+                if op.is_float() && world.strict() && world.is_host(va) {
+                    return Err(Exit::Refused(Refusal::HostAtomic { op: inst.op, va }));
+                }
+                ptr
+            }
             Place::Lds(_) | Place::Nowhere => std::ptr::null_mut(),
         };
         hosts.push((lane.lane, place, ptr));
     }
     world.moved(hosts.len() as u64 * if wide { 8 } else { 4 });
-    for (lane, place, ptr) in hosts {
+    for &(lane, place, ptr) in hosts.iter() {
         let (a, b) = registers.operands(wave, lane);
         let old = match place {
-            Place::Memory(va) => memory(op, wide, ptr, va, a, b)?,
+            Place::Memory(va) => {
+                let old = memory(wave.target, (op, wide), ptr, va, [a, b])?;
+                if changes(op, wide, old, [a, b]) {
+                    world.wrote();
+                }
+                old
+            }
             Place::Lds(at) => {
                 let denormals = wave.mode.denorm32_in() && wave.mode.denorm32_out();
                 local(op, wide, group, at, a, b, denormals)

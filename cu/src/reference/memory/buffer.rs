@@ -7,6 +7,7 @@ use super::kind::{kept, Half};
 use super::plan::{Lane, Place, Plan};
 use super::{kind, lanes, rows, scalar, set_word, transfer, unsupported, word, Kind, REGISTER};
 use crate::exit::Exit;
+use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::{Access, World};
@@ -33,7 +34,7 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group,
         Kind::FromLds => {
             let lanes = places(inst, wave, &buffer, 4)?;
             let base = (scalar(wave, Operand::Scalar(Operand::M0))? & 0xffff).wrapping_add(inst.memory.offset as u32);
-            let data: Vec<[u8; 16]> = lanes
+            let data: Few<[u8; 16]> = lanes
                 .iter()
                 .map(|lane| {
                     let at = base.wrapping_add(4 * lane.lane as u32) as usize;
@@ -55,7 +56,7 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group,
 }
 
 /// The places of each lane's bytes, in range by units.
-fn places(inst: &Inst, wave: &Wave, buffer: &Buffer, unit: u32) -> Result<Vec<Lane>, Exit> {
+fn places(inst: &Inst, wave: &Wave, buffer: &Buffer, unit: u32) -> Result<Few<Lane>, Exit> {
     let memory = &inst.memory;
     let count = usize::from(memory.idxen) + usize::from(memory.offen);
     let row = if count == 0 { 0 } else { rows(wave, memory.vaddr, count)? };
@@ -93,7 +94,7 @@ fn load_format<W: World>(
     let lanes = places(inst, wave, buffer, (bytes as u32).max(1))?;
     let data = Plan::new(world, &lanes, bytes, Access::Read)?.read(group, lanes.len())?;
     let kept = kept(wave.target);
-    for (lane, data) in lanes.iter().zip(&data) {
+    for (lane, data) in lanes.iter().zip(data.iter()) {
         let inside = bytes != 0 && lane.places[0] != Place::Nowhere;
         let values = format.filter(|_| inside).map_or([0; 4], |format| format.unpack(data, select));
         for channel in 0..usize::from(channels) {
@@ -130,7 +131,7 @@ fn store_format<W: World>(
     let Some(format) = format else { return Ok(()) };
     let bytes = format.bytes_of(4);
     let lanes = places(inst, wave, buffer, bytes as u32)?;
-    let data: Vec<[u8; 16]> = lanes
+    let data: Few<[u8; 16]> = lanes
         .iter()
         .map(|lane| {
             let mut values = [0; 4];

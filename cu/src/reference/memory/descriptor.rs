@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Buffer descriptors: address, size, and what of an access is in range.
+//! Buffer descriptors: address, size, and the part of an access in range.
 //!
 //! What NUM_RECORDS counts differs. On gfx9, an access with an index register and a stride is
 //! checked by its index, any other by its bytes, the scalar offset included. From gfx10 on,

@@ -9,6 +9,7 @@ use super::kind::{ds_atomic, ds_kind, ds_source2, AtomicOp};
 use super::plan::{Lane, Place, Plan};
 use super::{exchange, lanes, rows, scalar, set_word, unsupported, word, Extend, Kind};
 use crate::exit::{Exit, Refusal};
+use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::{Access, Span, World};
@@ -88,7 +89,7 @@ pub(super) fn execute(inst: &Inst, wave: &mut Wave, group: &mut Group) -> Result
         Op::DsReadAddtidB32 | Op::DsWriteAddtidB32 => {
             let base = (scalar(wave, Operand::Scalar(Operand::M0))? & 0xffff).wrapping_add(inst.memory.offset as u32);
             let place = |lane| Lane::contiguous(lane, Place::Lds(base.wrapping_add(4 * lane as u32)));
-            let places: Vec<_> = lanes(wave.exec()).map(place).collect();
+            let places: Few<_> = lanes(wave.exec()).map(place).collect();
             return if inst.op == Op::DsReadAddtidB32 {
                 super::load(inst, wave, group, &mut Nothing, &places, (4, Extend::Zero))
             } else {
@@ -105,12 +106,12 @@ pub(super) fn execute(inst: &Inst, wave: &mut Wave, group: &mut Group) -> Result
     match ds_kind(inst.op) {
         Some(Kind::Load { bytes, extend }) => {
             let place = |lane| Lane::contiguous(lane, Place::Lds(at(wave, lane)));
-            let places: Vec<_> = lanes(wave.exec()).map(place).collect();
+            let places: Few<_> = lanes(wave.exec()).map(place).collect();
             return super::load(inst, wave, group, &mut Nothing, &places, (bytes, extend));
         }
         Some(Kind::Store { bytes, high }) => {
             let place = |lane| Lane::contiguous(lane, Place::Lds(at(wave, lane)));
-            let places: Vec<_> = lanes(wave.exec()).map(place).collect();
+            let places: Few<_> = lanes(wave.exec()).map(place).collect();
             return super::store(inst, wave, group, &mut Nothing, &places, (bytes, high));
         }
         _ => {}
@@ -186,14 +187,14 @@ fn pair(inst: &Inst, wave: &mut Wave, group: &mut Group, bytes: u8, unit: u32) -
         };
         Lane { lane, places: std::array::from_fn(byte) }
     };
-    let places: Vec<_> = lanes(wave.exec()).map(place).collect();
+    let places: Few<_> = lanes(wave.exec()).map(place).collect();
     let is_read = matches!(inst.op, Op::DsRead2B32 | Op::DsRead2st64B32 | Op::DsRead2B64 | Op::DsRead2st64B64);
     let is_write = matches!(inst.op, Op::DsWrite2B32 | Op::DsWrite2st64B32 | Op::DsWrite2B64 | Op::DsWrite2st64B64);
     if is_read {
         return super::load(inst, wave, group, &mut Nothing, &places, (bytes * 2, Extend::Zero));
     }
     let sources = [rows(wave, inst.memory.data, count)?, rows(wave, inst.memory.data2, count)?];
-    let data: Vec<[u8; 16]> = places
+    let data: Few<[u8; 16]> = places
         .iter()
         .map(|lane| {
             let mut data = [0; 16];
@@ -209,7 +210,7 @@ fn pair(inst: &Inst, wave: &mut Wave, group: &mut Group, bytes: u8, unit: u32) -
     }
     // Exchanges: lane by lane, for lanes may share words.
     let dst = rows(wave, inst.dst, 2 * count)?;
-    for (lane, data) in places.iter().zip(&data) {
+    for (lane, data) in places.iter().zip(data.iter()) {
         let one = std::slice::from_ref(lane);
         let plan = Plan::new(&mut Nothing, one, 2 * size, Access::Write)?;
         let old = plan.read(group, 1)?;

@@ -2,7 +2,8 @@
 //! Exchanges between lanes that are DS instructions: permute, bpermute, swizzle. No LDS is
 //! involved.
 //!
-//! RDNA exchanges within halves of 32 lanes. Inactive lanes give nothing: who asks them gets zero.
+//! RDNA exchanges within halves of 32 lanes. Inactive lanes give nothing: a lane that asks them
+//! gets zero.
 
 use super::{rows, set_word, word};
 use crate::exit::Exit;

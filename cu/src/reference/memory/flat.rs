@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! FLAT, GLOBAL and SCRATCH: the places of each lane's bytes.
 //!
-//! A FLAT address in one of the two apertures is LDS or scratch, lane by lane. Scratch is
-//! interleaved: the dwords at one private address are beside each other for all lanes of the wave,
-//! and FLAT_SCRATCH is where the wave's begins.
+//! A FLAT address in one of the two apertures is LDS or scratch, lane by lane. The address register
+//! decides, without the offset, as on hardware (ROCm's issue 4389): with the offset alone in an
+//! aperture, the access is one of memory that is not there. Scratch is interleaved: the dwords at
+//! one private address are beside each other for all lanes of the wave, and FLAT_SCRATCH is where
+//! the wave's begins.
 
 use super::plan::{Lane, Place};
 use super::{double, kind, lanes, rows, scalar, scalar_pair, transfer, unsupported, word};
 use crate::exit::Exit;
+use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::World;
@@ -44,12 +47,13 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group,
     transfer(kind, inst, wave, group, world, &places)
 }
 
-fn flat(inst: &Inst, wave: &Wave, group: &Group) -> Result<Vec<Lane>, Exit> {
+fn flat(inst: &Inst, wave: &Wave, group: &Group) -> Result<Few<Lane>, Exit> {
     let row = rows(wave, inst.memory.vaddr, 2)?;
     let offset = i64::from(inst.memory.offset) as u64;
     let place = |lane| {
-        let va = double(wave, row, lane).wrapping_add(offset);
-        match (va >> 32) as u32 {
+        let address = double(wave, row, lane);
+        let va = address.wrapping_add(offset);
+        match (address >> 32) as u32 {
             high if high == group.apertures.shared => Lane::contiguous(lane, Place::Lds(va as u32)),
             high if high == group.apertures.private => scratch_lane(wave, lane, va as u32),
             _ => Lane::contiguous(lane, Place::Memory(va)),
@@ -62,7 +66,7 @@ fn has_base(operand: Operand) -> bool {
     !matches!(operand, Operand::None | Operand::Scalar(Operand::NULL))
 }
 
-fn global(inst: &Inst, wave: &Wave) -> Result<Vec<Lane>, Exit> {
+fn global(inst: &Inst, wave: &Wave) -> Result<Few<Lane>, Exit> {
     let offset = i64::from(inst.memory.offset) as u64;
     let start = |lane, va: u64| Lane::contiguous(lane, Place::Memory(va));
     let base = scalar_pair(wave, inst.memory.base)?.wrapping_add(offset);
@@ -79,7 +83,7 @@ fn global(inst: &Inst, wave: &Wave) -> Result<Vec<Lane>, Exit> {
     }
 }
 
-fn scratch(inst: &Inst, wave: &Wave) -> Result<Vec<Lane>, Exit> {
+fn scratch(inst: &Inst, wave: &Wave) -> Result<Few<Lane>, Exit> {
     let base = if has_base(inst.memory.base) { scalar(wave, inst.memory.base)? } else { 0 };
     let base = base.wrapping_add(inst.memory.offset as u32);
     let row = match inst.memory.vaddr {

@@ -94,6 +94,12 @@ pub(crate) enum AtomicOp {
 }
 
 impl AtomicOp {
+    /// Whether the operation is one of floating-point numbers.
+    pub(crate) fn is_float(self) -> bool {
+        use AtomicOp::{Fadd, Fcmpswap, Fmax, Fmin, PkAddBf16, PkAddF16};
+        matches!(self, Fadd | Fmin | Fmax | Fcmpswap | PkAddF16 | PkAddBf16)
+    }
+
     /// Whether there is a second operand.
     pub(crate) fn has_second(self) -> bool {
         matches!(self, AtomicOp::Cmpswap | AtomicOp::Fcmpswap | AtomicOp::Mskor | AtomicOp::Wrap)
@@ -103,16 +109,31 @@ impl AtomicOp {
 /// What an operation does to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Load.
-    Load { bytes: u8, extend: Extend },
+    Load {
+        bytes: u8,
+        extend: Extend,
+    },
     /// Store; `high`: of the high half.
-    Store { bytes: u8, high: bool },
+    Store {
+        bytes: u8,
+        high: bool,
+    },
     /// Atomic operation on 32 or (`wide`) 64 bits.
-    Atomic { op: AtomicOp, wide: bool },
+    Atomic {
+        op: AtomicOp,
+        wide: bool,
+    },
     /// Load or store with conversion from or to the buffer's format.
-    Format { store: bool, channels: u8, half: Half },
+    Format {
+        store: bool,
+        channels: u8,
+        half: Half,
+    },
     /// Load into LDS.
-    ToLds { bytes: u8, extend: Extend },
+    ToLds {
+        bytes: u8,
+        extend: Extend,
+    },
     /// Store from LDS.
     FromLds,
     /// Control of caches that there are not.

@@ -32,7 +32,7 @@ mod plan;
 mod small;
 mod smem;
 
-pub(crate) use atomic::{combine32, combine64, memory as atomic_memory};
+pub(crate) use atomic::{changes as atomic_changes, combine32, combine64, memory as atomic_memory};
 pub(crate) use descriptor::{Buffer, Offsets};
 pub(crate) use exchange::swizzle;
 pub(crate) use flat::{private, scratch_base};
@@ -40,6 +40,7 @@ pub(crate) use kind::{ds_atomic, ds_kind, kept, kind, AtomicOp, Extend, Kind};
 pub(crate) use small::{from_half, to_half};
 
 use crate::exit::{Exit, Refusal};
+use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::{Access, World};
@@ -146,7 +147,7 @@ fn load<W: World>(
     let row = rows(wave, inst.dst, words(bytes) + status)?;
     let data = Plan::new(world, lanes, usize::from(bytes), Access::Read)?.read(group, lanes.len())?;
     let kept = kind::kept(wave.target);
-    for (lane, data) in lanes.iter().zip(&data) {
+    for (lane, data) in lanes.iter().zip(data.iter()) {
         for (index, piece) in data.chunks_exact(4).take(words(bytes)).enumerate() {
             let value = u32::from_le_bytes([piece[0], piece[1], piece[2], piece[3]]);
             let value = extend.apply(value, bytes, kept & word(wave, row + index, lane.lane));
@@ -170,7 +171,7 @@ fn store<W: World>(
     (bytes, high): (u8, bool),
 ) -> Result<(), Exit> {
     let row = rows(wave, inst.memory.data, words(bytes))?;
-    let data: Vec<[u8; 16]> = lanes
+    let data: Few<[u8; 16]> = lanes
         .iter()
         .map(|lane| {
             let mut data = [0; 16];
@@ -195,7 +196,7 @@ fn load_to_lds<W: World>(
 ) -> Result<(), Exit> {
     let data = Plan::new(world, lanes, usize::from(bytes), Access::Read)?.read(group, lanes.len())?;
     let base = scalar(wave, Operand::Scalar(Operand::M0))? & 0xffff;
-    for (lane, data) in lanes.iter().zip(&data) {
+    for (lane, data) in lanes.iter().zip(data.iter()) {
         for (index, piece) in data.chunks_exact(4).take(words(bytes)).enumerate() {
             let value = extend.apply(u32::from_le_bytes([piece[0], piece[1], piece[2], piece[3]]), bytes, 0);
             let lane = (lane.lane * words(bytes) + index) as u32 * 4;

@@ -7,6 +7,7 @@
 //! word is never torn.
 
 use crate::exit::{Exit, Miss};
+use crate::few::Few;
 use crate::group::Group;
 use crate::world::{Access, World};
 use vkfd_raw as raw;
@@ -34,6 +35,7 @@ impl Place {
 }
 
 /// An active lane and where its bytes lie.
+#[derive(Clone, Copy)]
 pub(super) struct Lane {
     pub(super) lane: usize,
     pub(super) places: [Place; 16],
@@ -54,6 +56,7 @@ enum Host {
 }
 
 /// Bytes `at..at + len` of the lane with an index.
+#[derive(Clone, Copy)]
 struct Run {
     lane: usize,
     at: usize,
@@ -63,7 +66,8 @@ struct Run {
 
 /// A translated access.
 pub(super) struct Plan {
-    runs: Vec<Run>,
+    /// At most one for each byte.
+    runs: Few<Run, { 64 * 16 }>,
     access: Access,
 }
 
@@ -75,7 +79,7 @@ pub(super) fn lost(va: u64, access: Access) -> Exit {
 impl Plan {
     /// Translates the first `bytes` of every lane.
     pub(super) fn new<W: World>(world: &mut W, lanes: &[Lane], bytes: usize, access: Access) -> Result<Plan, Exit> {
-        let mut runs = Vec::with_capacity(lanes.len());
+        let mut runs = Few::new();
         for (index, lane) in lanes.iter().enumerate() {
             let mut at = 0;
             while let Some(&place) = lane.places.get(at).filter(|_| at < bytes) {
@@ -94,13 +98,16 @@ impl Plan {
             }
         }
         world.moved(bytes as u64 * lanes.len() as u64);
+        if access == Access::Write && runs.iter().any(|run| matches!(run.host, Host::Memory { .. })) {
+            world.wrote();
+        }
         Ok(Plan { runs, access })
     }
 
     /// The bytes of every lane; zeros where there is nothing.
-    pub(super) fn read(&self, group: &Group, lanes: usize) -> Result<Vec<[u8; 16]>, Exit> {
-        let mut data = vec![[0; 16]; lanes];
-        for run in &self.runs {
+    pub(super) fn read(&self, group: &Group, lanes: usize) -> Result<Few<[u8; 16]>, Exit> {
+        let mut data = Few::filled([0; 16], lanes);
+        for run in self.runs.iter() {
             let Some(bytes) = data.get_mut(run.lane).and_then(|lane| lane.get_mut(run.at..run.at + run.len)) else {
                 continue;
             };
@@ -119,7 +126,7 @@ impl Plan {
     /// Writes the bytes of every lane, in the order of the lanes. A lost page leaves some written:
     /// writing again is the same.
     pub(super) fn write(&self, group: &mut Group, data: &[[u8; 16]]) -> Result<(), Exit> {
-        for run in &self.runs {
+        for run in self.runs.iter() {
             let Some(bytes) = data.get(run.lane).and_then(|lane| lane.get(run.at..run.at + run.len)) else {
                 continue;
             };

@@ -10,6 +10,7 @@ use super::kind::AtomicOp;
 use super::plan::{lost, pieces, read, write};
 use super::{scalar, scalar_pair, unsupported, REGISTER};
 use crate::exit::Exit;
+use crate::few::Few;
 use crate::wave::Wave;
 use crate::world::{Access, World};
 use vkfd_isa::{Inst, Op, Operand};
@@ -164,9 +165,9 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, world: &mut W) -> 
             check(wave, inst.dst, count)?;
             let inside = count.min(usize::try_from(limit / 4).unwrap_or(usize::MAX));
             let mut bytes = [0; 64];
-            let mut parts = Vec::new();
+            let mut parts: Few<_> = Few::new();
             pieces(world, va, inside * 4, Access::Read, |at, va, ptr, len| parts.push((at, va, ptr, len)))?;
-            for (at, va, ptr, len) in parts {
+            for &(at, va, ptr, len) in parts.iter() {
                 let slot = bytes.get_mut(at..at + len).unwrap_or_default();
                 read(ptr, slot).map_err(|_| lost(va, Access::Read))?;
             }
@@ -178,13 +179,13 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, world: &mut W) -> 
         }
         What::Store(count) => {
             let inside = usize::from(count).min(usize::try_from(limit / 4).unwrap_or(usize::MAX));
-            let mut bytes = Vec::new();
+            let mut bytes: Few<u8> = Few::new();
             for index in 0..count {
-                bytes.extend(source(wave, inst, index)?.to_le_bytes());
+                source(wave, inst, index)?.to_le_bytes().into_iter().for_each(|byte| bytes.push(byte));
             }
-            let mut parts = Vec::new();
+            let mut parts: Few<_> = Few::new();
             pieces(world, va, inside * 4, Access::Write, |at, va, ptr, len| parts.push((at, va, ptr, len)))?;
-            for (at, va, ptr, len) in parts {
+            for &(at, va, ptr, len) in parts.iter() {
                 write(ptr, bytes.get(at..at + len).unwrap_or_default()).map_err(|_| lost(va, Access::Write))?;
             }
             Ok(())
@@ -206,7 +207,7 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, world: &mut W) -> 
                 0
             } else {
                 let ptr = world.translate(va, Access::Write).map_err(Exit::Miss)?.ptr;
-                memory(op, wide, ptr, va, a, b)?
+                memory(wave.target, (op, wide), ptr, va, [a, b])?
             };
             if inst.memory.glc {
                 let words = [old as u32, (old >> 32) as u32];

@@ -25,7 +25,6 @@ use crate::vm::Vm;
 /// What does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flaw {
-    /// What.
     pub what: &'static str,
     /// At which address.
     pub at: u64,
@@ -36,7 +35,7 @@ pub struct Flaw {
 }
 
 impl Process {
-    /// Looks for an entry that nobody knows of, and for what is known and is not so.
+    /// Looks for an entry without an owner, and for recorded state that is wrong.
     pub fn audit_svm(&self) -> Option<Flaw> {
         // Until the end: there is no VM that it does not have.
         let objects = self.lock();

@@ -136,7 +136,7 @@ impl Process {
         Ok(())
     }
 
-    /// Moves the ranges of `span` to where they were prefetched to.
+    /// Moves the ranges of `span` to their prefetch locations.
     fn svm_prefetch(self: &Arc<Self>, span: CpuSpan) -> Result {
         let mut at = span.start().0;
         while at < span.end().0 {
@@ -160,10 +160,10 @@ impl Process {
         Ok(())
     }
 
-    /// Brings what is mapped of `span` in line with the attributes: all that must be valid is when
-    /// this returns, unless it will not hold still; then the queues are stopped and the restore
-    /// goes on. `changed`: entries are to be written anew. `eager`: also map what was prefetched or
-    /// is used in place, which a fault would do otherwise.
+    /// Brings what is mapped of `span` in line with the attributes. All pages that must be valid
+    /// are valid when this returns, unless they keep changing. Then the queues are stopped, and the
+    /// restore continues. `changed`: entries are to be written anew. `eager`: also map what was
+    /// prefetched or is used in place, which a fault would do otherwise.
     pub(super) fn svm_apply(self: &Arc<Self>, span: CpuSpan, vms: &Vms, changed: bool, eager: bool) -> Result {
         let mut result = Ok(());
         let mut at = block_start(span.start().0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! GPU page faults on SVM memory (XNACK on): a range for what nobody registered, a place for the
+//! GPU page faults on SVM memory (XNACK on): a range for unregistered memory, a place for the
 //! granule, entries for the GPU.
 //!
 //! Where a granule goes follows KFD: to the preferred location, else to the GPU that may have it
@@ -41,7 +41,7 @@ impl Process {
     /// Serves a fault of GPU number `gpu` where no buffer object is: whether the device is to try
     /// again.
     pub(crate) fn svm_fault(self: &Arc<Self>, gpu: usize, fault: &PageFault, deadline: Time) -> Result<bool> {
-        if !self.xnack() {
+        if !self.xnack() || !self.mm().has_svm() {
             return Ok(false);
         }
         let at = page_start(fault.va.0);
@@ -69,9 +69,9 @@ impl Process {
     /// The range at `at`; made if there is none and memory is. `None` where there is no memory, or
     /// something else has the address.
     ///
-    /// As KFD makes it: the part of the mapping in the 2 MiB around, between the ranges that there
-    /// are; where that meets a buffer or a userptr, the page alone. So what a client registers
-    /// later meets as little as possible that it never named.
+    /// As KFD makes it: the part of the mapping in the 2 MiB around, between the existing ranges;
+    /// if that meets a buffer or a userptr, the page alone. So a client's later registration meets
+    /// as few ranges as possible that it never named.
     fn svm_range_at(self: &Arc<Self>, at: u64) -> Result<Option<Range>> {
         let find = || self.svm().inner.lock().ranges.within(at, at.saturating_add(PAGE)).first().copied();
         if let Some(range) = find() {
@@ -106,9 +106,9 @@ impl Process {
     /// Makes a range of memory that nobody registered: the mapping's at `at`, within a part of its
     /// 2 MiB. False where there is none, or something else has its addresses.
     ///
-    /// Others may unmap parts of that mapping meanwhile and map memory of theirs there. So the look
-    /// is made while a window listens and nobody takes its notes, and again if anything was
-    /// unmapped before the range is there; what is unmapped later is dropped from it. (KFD holds
+    /// Others may unmap parts of that mapping meanwhile and map memory of theirs there. So the
+    /// lookup runs while a window listens and no thread takes its notes. It runs again if anything
+    /// was unmapped before the range is there. Later unmaps are dropped from the range. (KFD holds
     /// the lock of all mappings.)
     fn svm_create(self: &Arc<Self>, at: u64, within: CpuSpan) -> Result<bool> {
         for _ in 0..LOOKS {
@@ -135,8 +135,7 @@ impl Process {
         Ok(false)
     }
 
-    /// Brings a granule to where it should be. Whether pages moved; where that fails it is used
-    /// where it is.
+    /// Brings a granule to its best place. Whether pages moved; if that fails, it is used in place.
     fn svm_place(
         self: &Arc<Self>,
         granule: CpuSpan,
@@ -248,7 +247,8 @@ impl Process {
         let there = block.state(|b| !b.missing.has(page) && (!write || !b.valid.has(page) || b.is_writable(page)));
         drop(reserved);
         self.svm_touch(block);
-        // It was unmapped just now: what is there next is looked at when the device asks again.
+        // It was unmapped just now: the next mapping there is looked up when the device faults
+        // again.
         let gone = !view.known.has(page);
         Ok(gone || (there.unwrap_or(true) && pages.has(page)))
     }

@@ -3,11 +3,11 @@
 //! in one call to the host.
 //!
 //! The driver takes VRAM from its allocator (aligned blocks, so that a whole granule can be one
-//! page-table entry), notes which granule it is for, and offers it; the host moves what it can, and
-//! what did not move goes back. Nothing is locked meanwhile, only faulting in what moves waits, and
-//! other moves of the same block to a GPU do: whoever uses the memory hears of it as of any
-//! invalidation, and finds out where it is by faulting. So a migration that fails half way leaves
-//! some pages here and some there, each whole.
+//! page-table entry), notes which granule it is for, and offers it. The host moves the pages that
+//! it can, and unused VRAM goes back. Nothing is locked meanwhile. Only faults of the moving pages
+//! wait, and other moves of the same block to a GPU. A user of the memory gets an invalidation for
+//! the move, and finds the new place by faulting. So a migration that fails half way leaves some
+//! pages here and some there, each whole.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -153,7 +153,7 @@ impl Process {
         let (mut at, end) = (span.start().0, span.end().0);
         let mut moved = 0;
         while at < end {
-            // What has moved is reported as what it is: no failure.
+            // Pages that have moved are reported as moved, without a failure.
             if moved > 0 && os::killed() {
                 break;
             }
@@ -231,7 +231,7 @@ impl Process {
         // mutex.
         block.await_moves(self.deadline());
         let missing = || own & !device.residency().pages(block.granule());
-        // From one GPU to another by way of system memory; what is there already stays.
+        // From one GPU to another by way of system memory; pages that are already there stay.
         for other in self.kfd().devices().iter().filter(|other| other.index() != device.index()) {
             if svm_bring_back(&block, missing(), other.residency().pages(block.granule()))? {
                 *from = other.id();
@@ -256,8 +256,8 @@ impl Process {
         Ok(Some(Offer { block, own, pages: PageBits::NONE, first, first_page, room, moving: None }))
     }
 
-    /// From here on nobody faults in what is to move, or moves it. Gives each page that is still
-    /// not there a place.
+    /// From here on no other thread faults the moving pages in, or moves them. Gives each page that
+    /// is still not there a place.
     fn svm_enter_offer(&self, offer: &mut Offer, device: &Device, places: &mut [Option<VramOffset>]) -> Result {
         let Some(moving) = offer.block.begin_move(self.deadline()) else { return Ok(()) };
         let granule = offer.block.granule();

@@ -33,8 +33,8 @@ impl Process {
         Vec::with_capacity(self.gpu_count())
     }
 
-    /// The VMs there are now. Who makes one later looks at the ranges after that, so this is called
-    /// after they have changed.
+    /// The VMs there are now. A thread that makes one later looks at the ranges after that, so this
+    /// is called after they have changed.
     fn svm_vms(&self, room: &mut Vms) {
         room.clear();
         for vm in self.lock().vms.iter() {
@@ -57,7 +57,7 @@ impl Process {
     }
 }
 
-/// KFD's SVM errors for what a call says of an address.
+/// KFD's SVM errors for a call's attributes of an address.
 fn not_mapped() -> Error {
     Error::new(Errno::EFAULT, Reason::NotMapped)
 }

@@ -103,8 +103,8 @@ impl Process {
         }
     }
 
-    /// As [`svm_sweep`](Self::svm_sweep), for who wants to know what is in `span`: what could not
-    /// be dropped elsewhere is not its affair.
+    /// As [`svm_sweep`](Self::svm_sweep), for a caller that asks about `span`: ranges elsewhere
+    /// that could not be dropped do not matter to it.
     pub(super) fn svm_sweep_in(self: &Arc<Self>, span: CpuSpan) -> Result {
         let swept = self.svm_sweep();
         match swept {
@@ -125,7 +125,7 @@ impl Process {
     }
 
     /// Ranges have just been made in `span`, which was mapped a moment ago. What was unmapped
-    /// before they were there, when nobody listened or what was told of had been dealt with
+    /// before they were there, when nobody listened or what was reported had been dealt with
     /// already, is not a range's. O(mappings) where all is mapped.
     pub(super) fn svm_confirm(&self, span: CpuSpan) -> Result {
         for base in windows_of(span) {
@@ -133,7 +133,7 @@ impl Process {
             let watch = self.svm().inner.lock().window(base).map(|watched| watched.watch.clone());
             if let Some(watch) = watch {
                 watch.listen(watch.span().overlap(span))?;
-                // Some hosts tell of an unmap before it is done.
+                // Some hosts report an unmap before it is done.
                 watch.read_begin();
             }
         }
@@ -157,7 +157,7 @@ impl Process {
         Ok(())
     }
 
-    /// A GPU has got a VM, or XNACK was switched: what must be mapped has changed.
+    /// A GPU has got a VM, or XNACK was switched: other pages must be mapped now.
     pub(crate) fn svm_reapply(self: &Arc<Self>) {
         let Ok(mut vms) = self.svm_room_for_vms() else { return };
         self.svm_vms(&mut vms);

@@ -25,7 +25,7 @@ struct Args {
     /// How long, in seconds; 10 when neither is given.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Threads.
+    /// Number of threads
     #[arg(long, default_value_t = 8)]
     threads: usize,
     /// Machines, of two GPUs each; one, the system's, with VKFD_DEVICE.

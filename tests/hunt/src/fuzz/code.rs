@@ -8,7 +8,7 @@ use arbitrary::{Result, Unstructured};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::launch::{self, Descriptor, Launch, Scratch, Sizes, Turn, DESCRIPTOR_BYTES};
 use vkfd_cu::reference::Reference;
-use vkfd_cu::{Apertures, Exit, Group, Mode, Row, Wave, World};
+use vkfd_cu::{Apertures, Exit, Group, Mode, Place, Row, Wave, World};
 use vkfd_isa::{encodings, Encoding, Operand, Target};
 use vkfd_kernels::Image;
 
@@ -167,7 +167,7 @@ pub fn machine_code(data: &[u8]) {
         for fast in [false, true] {
             bench.world.load(&code, &memory);
             let mut wave = start.clone();
-            let mut group = Group { lds: vec![0; 1024], apertures: APERTURES, unit: 0 };
+            let mut group = Group { lds: vec![0; 1024], apertures: APERTURES, place: Place::default() };
             let exit = if fast {
                 let engine = &mut bench.fast[target as usize];
                 engine.invalidate();
@@ -256,7 +256,7 @@ pub fn kernel_descriptors(data: &[u8]) {
 
 fn run_group<E: launch::Engine>(launch: &Launch, number: u64, engine: &mut E, world: &mut Bounded) {
     let waves = launch.group_waves();
-    let mut group = launch.workgroup(number, (0..waves).collect(), 0);
+    let mut group = launch.workgroup(number, (0..waves).collect(), Place::default());
     for _ in 0..TURNS {
         match group.run(engine, world, BUDGET) {
             Turn::More { .. } => {}

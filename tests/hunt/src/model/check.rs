@@ -43,7 +43,6 @@ impl World {
         }
     }
 
-    /// Everything.
     pub(super) fn check(&self) -> Verdict {
         self.check_numbers()?;
         self.check_ranges()?;
@@ -86,7 +85,7 @@ impl World {
         Ok(())
     }
 
-    /// The driver's own word for each range of what is mapped.
+    /// The driver's own state of each mapped range.
     fn check_ranges(&self) -> Verdict {
         for object in self.objects.iter().filter(|o| o.is_mapped()) {
             let Kind::Userptr { ranges, .. } = &object.kind else { continue };
@@ -161,7 +160,7 @@ impl World {
 enum Wanted {
     Nothing,
     Frame(u64, bool),
-    /// Memory of the driver's, a page that no other address has.
+    /// Memory of the driver, a page that no other address has.
     Own {
         system: bool,
     },

@@ -27,25 +27,14 @@ pub type Piece = (u64, u64);
 pub enum Op {
     /// Maps pages.
     Mmap {
-        /// Which.
         piece: Piece,
         /// Whether the CPU may write.
         writable: bool,
     },
     /// Changes pages.
-    Change {
-        /// How.
-        change: Change,
-        /// Which.
-        piece: Piece,
-    },
+    Change { change: Change, piece: Piece },
     /// Moves pages.
-    Mremap {
-        /// From.
-        piece: Piece,
-        /// To.
-        to: u64,
-    },
+    Mremap { piece: Piece, to: u64 },
     /// Tells the driver of nothing, which may not block.
     Hint {
         /// Which pages.
@@ -66,38 +55,27 @@ pub enum Op {
     Alloc {
         /// Where on the GPU.
         slot: u64,
-        /// Pages.
         pages: u64,
-        /// VRAM.
         vram: bool,
     },
     /// Maps an object.
     Map {
-        /// Which.
         object: usize,
         /// On which GPU.
         gpu: usize,
     },
     /// Unmaps an object.
     Unmap {
-        /// Which.
         object: usize,
         /// On which GPU.
         gpu: usize,
     },
     /// Frees an object, or tries to.
-    Free {
-        /// Which.
-        object: usize,
-    },
+    Free { object: usize },
     /// Uses a handle that is none any more.
-    Stale {
-        /// Which.
-        handle: usize,
-    },
+    Stale { handle: usize },
     /// A GPU faults on an object and wants to retry (XNACK on).
     Fault {
-        /// Which.
         object: usize,
         /// On which GPU.
         gpu: usize,
@@ -107,16 +85,12 @@ pub enum Op {
         write: bool,
     },
     /// Turns XNACK on or off.
-    Xnack {
-        /// On.
-        on: bool,
-    },
+    Xnack { on: bool },
 }
 
 /// What goes wrong during a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Trouble {
-    /// Nothing.
     None,
     /// The n-th fallible operation of the call fails.
     Fail(u64),
@@ -126,7 +100,6 @@ pub enum Trouble {
     Race {
         /// Fault calls to let pass.
         skip: u32,
-        /// How.
         change: Change,
         /// Which pages.
         piece: Piece,
@@ -151,11 +124,9 @@ pub struct Shape {
     pub pages: u64,
     /// Pages between two slots of the GPUs' address window.
     pub slot_pages: u64,
-    /// Slots.
     pub slots: u64,
     /// Most pages of a range.
     pub longest: u64,
-    /// GPUs.
     pub gpus: u32,
     /// One notifier per range.
     pub per_range: bool,
@@ -176,7 +147,7 @@ impl Shape {
         Self { pages: 2560, slot_pages: 256, slots: 16, longest: 1300, gpus: 1, ..Self::default() }
     }
 
-    /// Ranges longer than what is faulted in at a time.
+    /// Ranges longer than one step of faulting in.
     #[must_use]
     pub fn long() -> Self {
         Self { pages: 40_000, slot_pages: 128, slots: 64, longest: 36_000, gpus: 1, ..Self::default() }

@@ -2,8 +2,8 @@
 //! Runs a sequence on a simulated machine and on the model.
 //!
 //! What depends on whether the restore worker has come along already is avoided: a change that the
-//! driver is not told of (a fresh mapping), a switch of XNACK, and a failure on purpose wait for it
-//! first.
+//! driver is not notified of (a fresh mapping), a switch of XNACK, and a failure on purpose wait
+//! for it first.
 
 use std::thread;
 use std::time::Instant;
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits for the restore; the model looks again at what is invalid and mapped.
+    /// Waits for the restore; the model looks again at invalid mapped ranges.
     pub fn settle(&mut self) -> Verdict {
         ensure!(self.rig.settle(), "the queues stay stopped: {:?}", self.rig.info());
         self.rig.memory.arm(None);
@@ -195,7 +195,7 @@ impl World {
         !raced.is_empty()
     }
 
-    /// The driver was told of a change.
+    /// The driver was notified of a change.
     fn told(&mut self, first: u64, count: u64) {
         for object in &mut self.objects {
             object.invalidate(first, count);

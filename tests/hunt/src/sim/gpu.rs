@@ -22,7 +22,6 @@ pub enum Seen {
     Suspended,
     /// A fault.
     Nothing,
-    /// Memory.
     Memory {
         /// The frame, or the page of the fabric.
         frame: u64,
@@ -195,7 +194,7 @@ impl Gpu for Device {
     }
 }
 
-/// Memory of the driver's: only what was written takes room.
+/// Memory of the driver: only what was written takes room.
 struct SimDma {
     bytes: u64,
     words: Mutex<HashMap<u64, u64>>,

@@ -38,10 +38,7 @@ pub enum Change {
     /// They get other frames, as by a discard or a migration.
     Renew,
     /// They become writable or not.
-    Protect {
-        /// Which.
-        writable: bool,
-    },
+    Protect { writable: bool },
     /// Nothing; the driver is told all the same.
     Nothing,
 }
@@ -55,7 +52,6 @@ pub struct Race {
     pub change: Change,
     /// First page.
     pub first: u64,
-    /// Pages.
     pub count: u64,
 }
 
@@ -202,7 +198,7 @@ impl SimMemory {
         self.changed.notify_all();
     }
 
-    /// Tells the watchers. Whether all agreed; each is told of the part it watches.
+    /// Tells the watchers. Whether all agreed; each is notified of the part it watches.
     pub fn notify(&self, first: u64, count: u64, blockable: bool) -> bool {
         self.sequence.fetch_add(1, Ordering::SeqCst);
         let span = CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE));
@@ -304,7 +300,6 @@ impl SimMemory {
 /// What an access to a page comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allowed {
-    /// Allowed.
     Fine,
     /// Nothing is mapped.
     Missing,

@@ -61,7 +61,6 @@ pub enum Form {
 pub struct Rig {
     /// CPU memory.
     pub memory: Arc<SimMemory>,
-    /// GPUs.
     pub gpus: Vec<Arc<SimGpu>>,
     /// The driver.
     pub kfd: Arc<Kfd>,

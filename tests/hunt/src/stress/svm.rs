@@ -27,7 +27,7 @@ const STRIPES: u64 = 24;
 /// mapping with it, of which a GPU's fault would make a range.
 pub(super) struct Area {
     memory: Memory,
-    /// Stripes that something else of the program's has got the addresses of.
+    /// Stripes that something else of the program has got the addresses of.
     lost: Mutex<BTreeSet<u64>>,
     /// Calls about all of it that have begun.
     begun: AtomicU64,

@@ -215,7 +215,7 @@ fn forked() -> Result<(), Stop> {
         let refused = requests.iter().all(|r| r.send(world.client()) == Err(Errno::BADF))
             && raw::last_error(world.client()) == Err(Errno::BADF)
             && raw::free(world.client(), 1) == Err(Errno::BADF);
-        // SAFETY: ends the child without running anything of the parent's.
+        // SAFETY: ends the child without running anything of the parent.
         unsafe { libc::_exit(i32::from(!refused)) };
     }
     ensure!(child > 0, "fork: {}", std::io::Error::last_os_error());

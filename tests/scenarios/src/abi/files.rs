@@ -106,7 +106,7 @@ fn dmabuf() -> Result<(), Stop> {
         ensure_eq!(runtime.call(command::GET_DMABUF_INFO, &mut info), Ok(()));
         ensure_eq!((info.size, info.gpu_id, info.flags & kind), (4 * PAGE, runtime.gpu, kind));
         ensure_eq!(file.metadata()?.len(), 4 * PAGE);
-        // As libdrm asks for the size of what it imports.
+        // As libdrm asks for an import's size.
         ensure_eq!((&file).seek(SeekFrom::End(0))?, 4 * PAGE);
         ensure_eq!((&file).seek(SeekFrom::Start(0))?, 0);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The interface: which call a command word is, what is refused, with which error, in which order.
+//! The interface: the call of a command word, the refused arguments, their errors, and the order of
+//! checks.
 
 mod batch;
 mod commands;

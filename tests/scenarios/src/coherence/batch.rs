@@ -52,7 +52,7 @@ impl Batch {
         ranges: Vec<UserptrRange>,
         options: &RegisterOptions,
     ) -> Result<Self, Stop> {
-        // SAFETY: no reference to the memory is ever made, and whoever writes it does so by
+        // SAFETY: no reference to the memory is ever made, and a thread that writes it does so by
         // volatile accesses.
         let buffer = unsafe { client.register_ranges(&ranges, options)? };
         let range_pages = ranges.first().map_or(1, |range| range.size / PAGE);

@@ -88,7 +88,7 @@ fn expect_write_fault(world: &World, batch: &Batch, range: usize) -> Result<(), 
     batch.compare(range, &batch.memory.read(batch.offset(range), batch.range_bytes()), FIRST)
 }
 
-/// A driver that is not told of mprotect must still not let the GPU write, nor crash.
+/// A driver that is not notified of mprotect must still not let the GPU write, nor crash.
 pub(super) fn protect_found_by_access() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     const HIT: usize = 2;
@@ -104,7 +104,8 @@ pub(super) fn protect_found_by_access() -> Result<(), Stop> {
     batch.expect_all_but(&world, &[HIT], FIRST)
 }
 
-/// Whatever a driver is told of, the GPU must see what the CPU sees, and fault where nothing is.
+/// Whatever a driver is notified of, the GPU must see what the CPU sees, and fault where nothing
+/// is.
 pub(super) fn found_by_access() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     let batch = Batch::new(&world, 16)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Invalidations at the same time as everything else. Legal at any time is what the CPU could have
-//! seen; at the end, exactly that.
+//! Invalidations at the same time as everything else. At any time, the GPU may see every value that
+//! the CPU could have seen; at the end, exactly the CPU's.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

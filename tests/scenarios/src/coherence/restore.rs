@@ -132,8 +132,8 @@ pub(super) fn two_gpus() -> Result<(), Stop> {
     on(1, 4, 2)
 }
 
-/// Two process objects over the same memory: each hears of it, and only whoever has it mapped
-/// stops.
+/// Two process objects over the same memory: each learns of it, and only the process that has
+/// it mapped stops.
 pub(super) fn two_processes() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     world.sees(Seen::Discard)?;

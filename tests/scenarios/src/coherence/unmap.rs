@@ -148,7 +148,7 @@ pub(super) fn mremap_away() -> Result<(), Stop> {
     batch.expect_all_but(&world, &[MOVED], FIRST)
 }
 
-/// A file becomes shorter than what is registered of it.
+/// A file becomes shorter than its registered part.
 pub(super) fn truncated_file() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     const RANGES: u64 = 8;

@@ -3,8 +3,8 @@
 //!
 //! Reclaim decides by statistics of the cgroup that are up to two seconds old, which is long for
 //! one that small: with a picture from before the last thousand pages it finds nothing to take, and
-//! kills. Whoever reads `memory.stat` brings them up to date, which a thread does all the time:
-//! rests that grow with the load were seen to have a client killed.
+//! kills. A thread that reads `memory.stat` brings them up to date, which a thread does all the
+//! time: rests that grow with the load were seen to have a client killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How old its statistics may get.
 const REFRESH: Duration = Duration::from_millis(20);
 
-/// A cgroup. Whoever is still in it is killed on drop.
+/// A cgroup. Processes that are still in it are killed on drop.
 pub(crate) struct Cgroup {
     path: PathBuf,
     /// Ends the thread that refreshes when it is dropped.

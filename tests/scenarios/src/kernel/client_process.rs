@@ -166,7 +166,7 @@ pub fn run_role() -> Option<ExitCode> {
         Err(Stop::Skip(reason)) => (format!("skipped {reason}"), ExitCode::SUCCESS),
         Err(Stop::Fail(error)) => (format!("failed {}", format!("{error:#}").replace('\n', " ")), ExitCode::FAILURE),
     };
-    // Whoever does not hear it finds out by the status.
+    // A process that misses it finds out by the status.
     let _ = scenario.say(&word);
     Some(status)
 }

@@ -2,7 +2,11 @@
 //! What only a forked child still has of a GPU's memory: the driver evicts it like any other when
 //! it needs the room.
 //!
-//! The child looks at its memory only afterwards: looking would bring private pages back.
+//! The child looks at its memory only afterwards: looking would bring private pages back. So would
+//! the parent's driver: fork protects the memory from writes, and with XNACK off a restore maps it
+//! for the GPU to write, which takes private pages from both processes. On an idle machine the
+//! parent had let go before the restore came. With XNACK on, nothing is mapped that no GPU asks
+//! for.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -47,7 +51,8 @@ fn prefetched(world: &World) -> Result<Memory, Stop> {
 /// Takes so much VRAM that next to nothing is left for anyone else's.
 fn take_all(world: &World) -> Result<Buffer, Stop> {
     let gpu = world.gpu(0);
-    let room = available(world.client(), gpu)? + PAGES * PAGE - HUGE / 4;
+    // SVM memory counts as available.
+    let room = available(world.client(), gpu)? - HUGE / 4;
     // Its page tables are in VRAM, too.
     let bytes = room - room / HUGE * PAGE;
     Ok(world.client().alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(gpu, bytes) })?)
@@ -61,7 +66,7 @@ pub(super) fn left_to_a_child() -> Result<(), Stop> {
             if (kind, way) == (Kind::Private, Way::Writes) {
                 continue;
             }
-            let world = World::new(spec(kind)?)?;
+            let world = World::new(WorldSpec { xnack: kind == Kind::Private, ..spec(kind)? })?;
             let memory = prefetched(&world)?;
             let child = |_| memory.find_wrong(0..PAGES, 1).is_none();
             // SAFETY: looking at memory neither allocates nor locks.
@@ -137,7 +142,7 @@ pub(super) fn closing_parent_role(scenario: &mut Scenario) -> Result<(), Stop> {
 }
 
 fn parent(scenario: &mut Scenario, close: bool) -> Result<(), Stop> {
-    let world = World::new(WorldSpec::default())?;
+    let world = World::new(WorldSpec { xnack: true, ..WorldSpec::default() })?;
     let memory = prefetched(&world)?;
     let own = std::process::id();
     // SAFETY: the child makes system calls and looks at memory, which neither allocates nor locks.

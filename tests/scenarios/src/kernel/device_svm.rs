@@ -3,7 +3,7 @@
 //! and evicted when it gets tight.
 //!
 //! The GPU has them at the CPU's addresses. What others do with pages there is in
-//! [`super::device_users`]; here it is who moves them, and when.
+//! [`super::device_users`]; this module has their moves.
 
 use std::fs;
 use std::ops::Range;
@@ -239,8 +239,8 @@ pub(super) fn hugetlbfs() -> Result<(), Stop> {
     Ok(())
 }
 
-/// A client's mappings of the device (VRAM, which has no pages of the process's there, and GTT,
-/// which are the driver's) are no SVM memory.
+/// A client's mappings of the device (VRAM, which has no pages of the process there, and GTT, which
+/// are the driver's) are no SVM memory.
 pub(super) fn mappings_of_the_device() -> Result<(), Stop> {
     let world = World::new(spec(Kind::Coherent)?)?;
     for options in [AllocOptions::vram(world.gpu(0), HUGE), AllocOptions::gtt(HUGE)] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Others that use pages in a GPU's memory: children, devices that do I/O, other processes, pipes;
-//! and whoever takes the pages away.
+//! and a thread that takes the pages away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -213,7 +213,7 @@ pub(super) fn held_by_a_pipe() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Who pins memory for long (a device without page faults) gets it in system memory.
+/// A device that pins memory for long (without page faults) gets it in system memory.
 pub(super) fn pinned_for_long() -> Result<(), Stop> {
     for kind in BOTH {
         let (world, memory) = moved(kind, PAGES)?;

@@ -194,7 +194,7 @@ pub(super) fn of_a_parent_role(_: &mut Scenario) -> Result<(), Stop> {
             if let Err(Stop::Fail(error)) = &result {
                 eprintln!("the forked client: {error:#}");
             }
-            // SAFETY: ends this process; nothing of the parent's is flushed or dropped.
+            // SAFETY: ends this process; no state of the parent is flushed or dropped.
             unsafe { libc::_exit(i32::from(result.is_err())) }
         }
         child => {

@@ -3,7 +3,7 @@
 //! work, and for want of memory.
 //!
 //! Afterwards nothing of them is left (what may be registered, and VRAM), another client's work has
-//! gone on, and their pages belong to whoever gets them next.
+//! gone on, and their pages belong to their next owner.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -53,7 +53,7 @@ fn room(world: &World) -> Result<(u64, u64), Stop> {
     Ok((client.caps().max_bytes, available(&client, world.gpu(0))?))
 }
 
-/// Memory that whoever was killed has given back does not change under its new owner.
+/// Memory that a killed process has given back does not change under its new owner.
 fn expect_stillness() -> Result<(), Stop> {
     let memory = Memory::anonymous(2 * RANGES * PAGES * PAGE)?;
     memory.fill(5);

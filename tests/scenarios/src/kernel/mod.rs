@@ -7,7 +7,7 @@
 //! | `swap` | memory pressure; half of what is registered fits |
 //! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
-//! | `hostile` | clients without rights, that ask for what they must not get |
+//! | `hostile` | clients without rights, and their forbidden requests |
 //! | `kill` | a client is killed, by a signal or for want of memory |
 //! | `device_pages`, `device_users`, `device_children`, `device_svm`, `device_rdma` | pages are in a GPU's memory |
 //! | `mapping` | a client's mapping of VRAM fails |
@@ -18,7 +18,7 @@
 //!
 //! Each first shows that the kernel has done what the scenario is about (a page in swap or on
 //! another node cannot be pinned), then that GPU and CPU see the same, byte by byte and both ways.
-//! They need root and a KFD that `VKFD_DEVICE` names, and are no part of what runs without.
+//! They need root and a KFD that `VKFD_DEVICE` names, and are no part of the runs without.
 
 mod cgroup;
 mod change;

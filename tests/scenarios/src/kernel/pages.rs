@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the kernel says of pages: where they are, who shares them, and what it has done with them.
+//! The kernel's information about pages: their places, their sharers, and its work on them.
 //!
 //! Page frame numbers are shown to root only.
 
@@ -67,7 +67,7 @@ pub(crate) fn smaps(memory: &Memory, field: &str) -> Result<u64, Stop> {
     Ok(sum)
 }
 
-/// What of this process is in swap, in bytes, as `/proc/self/status` says.
+/// The part of this process in swap, in bytes, as `/proc/self/status` says.
 pub(crate) fn vm_swap() -> Result<u64, Stop> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmSwap:"));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! An RDMA device without hardware: soft-RoCE (rxe) on a network device without a wire.
 //!
-//! Both are made once and stay until the computer is switched off: whoever comes next finds them.
+//! Both are made once and stay until the computer is switched off: the next test finds
+//! them.
 
 use std::fs;
 use std::io;

@@ -92,7 +92,7 @@ pub(super) fn under_pressure_role(scenario: &mut Scenario, work: Work) -> Result
     scenario.await_order("end")
 }
 
-/// Half of what is registered fits. With XNACK on the GPU takes it page by page.
+/// Half of the registered memory fits. With XNACK on the GPU takes it page by page.
 pub(super) fn half_fits() -> Result<(), Stop> {
     // Skipped where the GPU cannot.
     drop(World::new(WorldSpec { xnack: true, ..super::world_spec()? })?);

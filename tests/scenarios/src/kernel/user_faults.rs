@@ -2,8 +2,8 @@
 //! Memory whose page faults a thread of the process serves (userfaultfd): a GPU gets from it what a
 //! processor would.
 //!
-//! Whoever calls waits for that thread, and can be killed meanwhile. What the driver does on its
-//! own, for a fault of the GPU's, waits for nobody: such an access fails.
+//! A calling thread waits for that thread, and can be killed meanwhile. What the driver does on
+//! its own, for a fault of the GPU, waits for nobody: such an access fails.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -77,7 +77,7 @@ fn served_when(
                 while !open.load(Ordering::SeqCst) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                // Before who waits can go on.
+                // Before the waiting thread can continue.
                 count.fetch_add(1, Ordering::SeqCst);
                 request(&fd, COPY, [at, bytes.as_ptr().expose_provenance() as u64, PAGE, 0, 0])?;
             }

@@ -138,7 +138,7 @@ impl Events {
         }
     }
 
-    /// Waits for migrations that together moved `pages` pages, for a reason: each told of twice,
+    /// Waits for migrations that together moved `pages` pages, for a reason: each reported twice,
     /// before and after, and without an error.
     fn until_moved(&mut self, what: &str, trigger: u32, from: u32, to: u32, pages: u64) -> Result<(), Stop> {
         self.until(what, |seen| {
@@ -180,7 +180,7 @@ fn requests(svm: &Svm, kind: Kind, events: &mut Events) -> Result<(), Stop> {
     svm.prefetch(0, pages, Some(0))?;
     events.until_moved("a prefetch", MIGRATE_TRIGGER_PREFETCH, 0, gpu, pages)?;
     if kind == Kind::Private {
-        // Few, because a kernel has them back, and tells of it, one at a time, and has no room for
+        // Few, because a kernel has them back, and reports it, one at a time, and has no room for
         // more lines than a few hundred.
         svm.cpu_expects(0, 16, 1)?;
         events.until_moved("the CPU's touch", MIGRATE_TRIGGER_PAGEFAULT_CPU, gpu, 0, 16)?;
@@ -188,7 +188,8 @@ fn requests(svm: &Svm, kind: Kind, events: &mut Events) -> Result<(), Stop> {
     }
     svm.settle()?;
     events.forget()?;
-    let bytes = (available(client, svm.world.gpu(0))? + GRANULE) / GRANULE * GRANULE;
+    // What is available has the room of SVM memory in it, a granule at least.
+    let bytes = available(client, svm.world.gpu(0))? / GRANULE * GRANULE;
     let buffer = client.alloc(&AllocOptions { cpu_map: false, ..AllocOptions::vram(svm.world.gpu(0), bytes) })?;
     events.until_moved("an eviction for a buffer", MIGRATE_TRIGGER_TTM_EVICTION, gpu, 0, GRANULE / PAGE)?;
     drop(buffer);
@@ -234,7 +235,7 @@ fn faults(svm: &Svm, kind: Kind, events: &mut Events) -> Result<(), Stop> {
     }
     svm.world.sees(Seen::Unmap)?;
     events.forget()?;
-    // All of it: where Linux cuts a mapping in two, it tells of the 2 MiB around as changed first,
+    // All of it: where Linux cuts a mapping in two, it reports the 2 MiB around as changed first,
     // and nothing is left to unmap.
     svm.memory.unmap(0, svm.memory.bytes())?;
     svm.world.told();

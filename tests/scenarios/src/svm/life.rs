@@ -289,7 +289,7 @@ fn writers(kind: Kind) -> Result<(), Stop> {
             counts.push(count.map_err(|lost| anyhow::anyhow!("a write was lost: {lost}"))?);
         }
         moved?;
-        // What the GPU sees at the end is what was counted.
+        // At the end, the GPU sees the counted value.
         let bytes = svm.world.read_gpu(svm.va(0), GRANULE)?;
         for (thread, count) in counts.into_iter().enumerate() {
             for page in bytes.chunks_exact(usize::try_from(PAGE)?) {

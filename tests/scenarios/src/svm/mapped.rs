@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory of every kind at its own addresses; who may use it, and how.
+//! Memory of every kind at its own addresses, and the permission to use it.
 
 use std::cell::UnsafeCell;
 
@@ -85,7 +85,7 @@ fn unregistered() -> Result<(), Stop> {
     svm.expect(0, 0, 1024, 2)?;
     svm.cpu_expects(0, 1024, 2)?;
     ensure!(svm.world.client().svm()?.unregistered >= 1, "no range was made");
-    // A hole is a hole, once the driver was told of it.
+    // A hole is a hole, once the driver was notified of it.
     if svm.world.sees(crate::Seen::Unmap).is_ok() {
         svm.memory.unmap(512 * 4096, 4096)?;
         svm.world.told();
@@ -96,7 +96,7 @@ fn unregistered() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Memory of the program's that is accessed by pointers only.
+/// Memory of the program that is accessed by pointers only.
 struct Cell(UnsafeCell<[u64; WORDS]>);
 
 // SAFETY: a scenario alone uses it, and scenarios run one after the other.

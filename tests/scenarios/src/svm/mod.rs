@@ -13,7 +13,7 @@
 //! | [`compute`] | a kernel at work on memory that moves |
 //! | `huge` | huge pages: whole, empty, given up, unmapped and moved in parts |
 //! | `repeat` | the same again and again: memory that comes and goes, goes there and half back |
-//! | `event` | what SMI events tell of all this |
+//! | `event` | the SMI events for all this |
 //! | `pressure` | more than VRAM: eviction by faults, prefetches and buffer objects |
 //!
 //! Those from `place` on, and some before, run twice, with coherent and with private memory, and

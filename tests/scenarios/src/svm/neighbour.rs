@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Two threads with memory of their own in one 2 MiB: what one of them unmaps is nothing to what
-//! the other registers.
+//! Two threads with memory of their own in one 2 MiB: an unmap by one of them does not affect the
+//! other's registrations.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};

@@ -192,7 +192,7 @@ fn beyond() -> Result<(), Stop> {
             }
         }
     }
-    // Whoever serves faults and calls is still there.
+    // A thread that serves faults and calls is still there.
     let memory = Memory::anonymous(PAGE)?;
     memory.fill(1);
     let seen = world.with_engine(0, |engine| engine.read(GpuVa(memory.whole().start), PAGE))?;

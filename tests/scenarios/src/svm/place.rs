@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where memory is: prefetch, faults, locations; and who moves it by using it, which with coherent
-//! memory is nobody.
+//! Where memory is: prefetch, faults, locations; and moves by use, which coherent memory does not
+//! have.
 
 use vkfd_client::{Location, SvmAccess, SvmSet, PAGE};
 use vkfd_driver::device_memory::Kind;
@@ -196,7 +196,7 @@ fn failing(kind: Kind) -> Result<(), Stop> {
             svm.cpu_expects(first, PAGES, point)?;
             svm.prefetch(0, all, None)?;
             svm.cpu_expects(first, PAGES, point)?;
-            // What the CPU has touched the driver may hear of a moment later.
+            // What the CPU has touched the driver may learn of a moment later.
             svm.world.until("all of it is back", |_| svm.in_vram().is_ok_and(|left| left == 0))?;
             if !reached {
                 break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! More memory than VRAM: who needs room takes the coldest.
+//! More memory than VRAM: a call that needs room evicts the coldest.
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};

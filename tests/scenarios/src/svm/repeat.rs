@@ -39,7 +39,7 @@ fn half_back(kind: Kind) -> Result<(), Stop> {
         svm.prefetch(0, PAGES, Some(0))?;
         ensure_eq!(svm.in_vram()?, PAGES);
         svm.expect(0, 0, PAGES, seed)?;
-        // Private memory comes back to who reads it, coherent memory on request.
+        // Private memory comes back to a thread that reads it, coherent memory on request.
         svm.cpu_expects(0, PAGES / 2, seed)?;
         if kind == Kind::Coherent {
             ensure_eq!(svm.in_vram()?, PAGES, "what has moved by reading");

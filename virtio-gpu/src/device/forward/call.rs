@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An ioctl of the guest's, made here.
+//! An ioctl of the guest, made here.
 //!
-//! The argument and its arrays lie in memory of this process as long as the call runs; all pointers
+//! The argument and its arrays lie in this process's memory as long as the call runs. All pointers
 //! in the argument are replaced by theirs, or by null, and the guest's come back afterwards. So the
-//! driver reads and writes what the message brought and nothing else.
+//! driver reads and writes the message's data and nothing else.
 
 use std::ffi::c_void;
 

@@ -2,7 +2,7 @@
 //! Calls of a process that shares its machine with others: files that it is given and brings, names
 //! for memory, places in the machine's file.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use vkfd_uapi::command as c;
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ExportDmabufArgs, GetDmabufInfoArgs, ImportDmabufArgs};
@@ -12,7 +12,7 @@ use super::super::joined::Name;
 use super::call::Call;
 use super::memory::{kfd, MAX_OBJECTS};
 use super::Forward;
-use crate::guest::loopback::{receive, send};
+use crate::guest::file_message::{receive, send};
 use crate::protocol::forward::joined::{carries, Carries, IPC_EXPORT, IPC_IMPORT, MAX_PLACES, PLACES, PLACE_BYTES};
 use crate::protocol::{put32, put64, u32_at, u64_at};
 
@@ -64,7 +64,7 @@ impl Forward {
         // SAFETY: the driver gave the descriptor to the caller, which is this function.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         let socket = &self.shared.joined.as_ref().ok_or(libc::ENOTTY)?.files;
-        send(socket, &[0; 8], Some(file.as_raw_fd())).map_err(|_| libc::ENOMEM)
+        send(socket, &[0; 8], file.as_fd()).map_err(|_| libc::ENOMEM)
     }
 
     /// A call about a file that the process has sent before. EBADF when there is none.
@@ -132,7 +132,6 @@ impl Forward {
         Ok(())
     }
 
-    /// PLACES.
     fn places(&mut self, call: &mut Call) -> Result<(), i32> {
         let argument = &call.request().argument;
         let (offset, bytes, room) = (long(argument, 0), long(argument, 8), word(argument, 28));

@@ -27,7 +27,7 @@ use super::super::window::Place;
 use super::call::Call;
 use super::{Forward, Object};
 use crate::protocol::forward::Piece;
-use crate::protocol::PAGE;
+use crate::protocol::{index, PAGE};
 
 /// Most objects of a context.
 pub(super) const MAX_OBJECTS: usize = 65_536;
@@ -38,6 +38,15 @@ pub enum Owner {
     Window(Arc<Place>),
     #[allow(dead_code)]
     Guest(Arc<GuestMemory>),
+}
+
+/// The memory that a call brings.
+struct Brought {
+    ranges: Vec<UserptrRange>,
+    /// In order, each once.
+    resources: Vec<u32>,
+    /// The object that keeps each resource's memory.
+    owners: Vec<Owner>,
 }
 
 /// An allocation.
@@ -52,6 +61,7 @@ pub struct Bo {
     pub(super) offer: Option<Box<Offer>>,
     /// The GPUs that it is mapped on.
     mapped: Vec<u32>,
+    /// In order, each once.
     resources: Vec<u32>,
     /// Bytes of VRAM that the guest thinks it has.
     vram: u64,
@@ -92,39 +102,49 @@ impl Bo {
 }
 
 impl Forward {
-    /// Where pieces are, in order, and who keeps them there. EINVAL for what is not whole pages of
-    /// the context's memory.
-    fn ranges(&self, pieces: &[Piece], bytes: u64) -> Result<(Vec<UserptrRange>, Vec<Owner>), i32> {
-        let (mut ranges, mut owners) = (Vec::new(), Vec::new());
-        let mut total = 0_u64;
+    /// The ranges of pieces, in order, and the objects that keep them there. EINVAL for pieces that
+    /// are not whole pages of the context's memory, another sum than `bytes`, or more ranges than
+    /// KFD takes. O(pieces log runs + ranges).
+    fn ranges(&self, pieces: &[Piece], bytes: u64) -> Result<Brought, i32> {
+        // First of all: no piece is less than a page, so this bounds the list by what is asked for.
+        let sum = pieces.iter().try_fold(0_u64, |sum, piece| sum.checked_add(piece.bytes));
+        if sum != Some(bytes) {
+            return Err(libc::EINVAL);
+        }
+        let most = self.file.file().process().kfd().options().max_ranges;
+        let mut ranges = Vec::new();
+        let mut push = |range| {
+            if ranges.len() >= index(most) {
+                return Err(libc::EINVAL);
+            }
+            ranges.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+            ranges.push(range);
+            Ok(())
+        };
         for piece in pieces {
             let whole = piece.bytes != 0 && piece.bytes % PAGE == 0 && piece.offset % PAGE == 0;
             let end = piece.offset.checked_add(piece.bytes).filter(|_| whole).ok_or(libc::EINVAL)?;
             match self.objects.get(&piece.resource) {
                 Some(Object::Memory(Some(place))) if end <= place.bytes() => {
                     let start = place.start().as_ptr().expose_provenance() as u64 + piece.offset;
-                    ranges.push(UserptrRange { start, size: piece.bytes });
-                    owners.push(Owner::Window(place.clone()));
+                    push(UserptrRange { start, size: piece.bytes })?;
                 }
                 Some(Object::Guest(memory)) if end <= memory.bytes() => {
-                    let mut at = 0;
-                    for range in memory.ranges() {
-                        let (first, last) = (piece.offset.max(at), end.min(at + range.size));
-                        if first < last {
-                            ranges.push(UserptrRange { start: range.start + (first - at), size: last - first });
-                        }
-                        at += range.size;
-                    }
-                    owners.push(Owner::Guest(memory.clone()));
+                    memory.part(piece.offset, end).try_for_each(&mut push)?;
                 }
                 _ => return Err(libc::EINVAL),
             }
-            total = total.checked_add(piece.bytes).ok_or(libc::EINVAL)?;
         }
-        if total != bytes {
-            return Err(libc::EINVAL);
-        }
-        Ok((ranges, owners))
+        let mut resources: Vec<u32> = pieces.iter().map(|piece| piece.resource).collect();
+        resources.sort_unstable();
+        resources.dedup();
+        let owner = |resource: &u32| match self.objects.get(resource) {
+            Some(Object::Memory(Some(place))) => Some(Owner::Window(place.clone())),
+            Some(Object::Guest(memory)) => Some(Owner::Guest(memory.clone())),
+            _ => None,
+        };
+        let owners = resources.iter().filter_map(owner).collect();
+        Ok(Brought { ranges, resources, owners })
     }
 
     /// ALLOC_MEMORY_OF_GPU.
@@ -145,10 +165,7 @@ impl Forward {
             self.bo(made.handle, &asked, vec![], vec![])
         } else {
             let bytes = asked.size.checked_next_multiple_of(PAGE).ok_or(libc::EINVAL)?;
-            let (ranges, owners) = self.ranges(&pieces, bytes)?;
-            let mut resources: Vec<u32> = pieces.iter().map(|piece| piece.resource).collect();
-            resources.sort_unstable();
-            resources.dedup();
+            let Brought { ranges, resources, owners } = self.ranges(&pieces, bytes)?;
             let vram = if asked.flags & ALLOC_MEM_FLAGS_VRAM == 0 { 0 } else { bytes };
             if vram > self.vram_left(asked.gpu_id)? {
                 return Err(libc::ENOMEM);
@@ -281,8 +298,12 @@ impl Forward {
 
     /// Ends the registrations that use a resource.
     pub(super) fn end_users(&mut self, resource: u32) {
-        let users: Vec<u64> =
-            self.bos.iter().filter(|(_, bo)| bo.resources.contains(&resource)).map(|(handle, _)| *handle).collect();
+        let users: Vec<u64> = self
+            .bos
+            .iter()
+            .filter(|(_, bo)| bo.resources.binary_search(&resource).is_ok())
+            .map(|(handle, _)| *handle)
+            .collect();
         for handle in users {
             if let Some(Err(bo)) = self.bos.remove(&handle).map(|bo| bo.end(&self.file)) {
                 // Its memory stays as long as the context.

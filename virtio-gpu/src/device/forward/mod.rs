@@ -17,8 +17,10 @@
 //! | CREATE_EVENT | the memory for slots becomes KFD's own |
 //! | CREATE_QUEUE, DESTROY_QUEUE | the queue's doorbell is relayed |
 //! | WAIT_EVENTS | done by a thread of its own |
-//! | SET_XNACK_MODE | turning it on is refused: the GPU would fetch any page of this process (EPERM) |
 //! | ACQUIRE_VM | which render node it is was the guest's to check |
+//!
+//! The process that calls are made in has the memory that the device granted it, and no other of
+//! this process's ([`vkfd_host::grants`]). KFD therefore refuses SVM and XNACK by itself.
 //!
 //! A process of the guest that ends takes all of it along.
 
@@ -29,7 +31,7 @@ mod wait;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use vkfd_client::{ClientError, Embedded, Transport};
 use vkfd_driver::gpu::Gpu;
@@ -38,7 +40,7 @@ use vkfd_uapi::batch::ALLOC_MEMORY_OF_GPU_BATCH;
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::CreateEventArgs;
 use vkfd_uapi::pod::Pod;
-use vkfd_uapi::process::{AcquireVmArgs, SetXnackModeArgs};
+use vkfd_uapi::process::AcquireVmArgs;
 use vkfd_uapi::queue::{CreateQueueArgs, DestroyQueueArgs};
 
 use self::call::Call;
@@ -93,11 +95,7 @@ enum Done {
 
 impl Forward {
     pub fn new(shared: Arc<Shared>) -> Result<Self, ClientError> {
-        let file = Arc::new(Embedded::open(&shared.machine)?);
-        let mut processes = shared.processes.lock().unwrap_or_else(PoisonError::into_inner);
-        processes.retain(|process| process.strong_count() > 0);
-        processes.push(Arc::downgrade(&file));
-        drop(processes);
+        let file = shared.open()?;
         Ok(Self {
             objects: HashMap::new(),
             bos: HashMap::new(),
@@ -139,9 +137,6 @@ impl Forward {
             File::Kfd if is(c::DESTROY_QUEUE) => self.destroy_queue(call),
             File::Kfd if is(c::WAIT_EVENTS) => {
                 return self.waits.enter().map_or(Done::Now(Err(libc::ENOMEM)), Done::Wait);
-            }
-            File::Kfd if is(c::SET_XNACK_MODE) && call.argument::<SetXnackModeArgs>().xnack_enabled > 0 => {
-                Err(libc::EPERM)
             }
             File::Kfd => {
                 if is(c::ACQUIRE_VM) {

@@ -49,7 +49,6 @@ impl Drop for Waiting {
 }
 
 impl Waiting {
-    /// Waits.
     pub fn run(self, file: &Embedded, call: &mut Call) -> Result<(), i32> {
         let asked: WaitEventsArgs = call.argument();
         let began = Instant::now();

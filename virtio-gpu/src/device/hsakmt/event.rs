@@ -2,7 +2,7 @@
 //! Events and waits.
 //!
 //! A signal event has a slot in a page that the GPU writes; the page is the driver's memory at an
-//! address of the context's. The guest knows an event by KFD's own number, which KFD checks. A wait
+//! address of the context. The guest knows an event by KFD's own number, which KFD checks. A wait
 //! goes on in slices on a thread of its own, so that the context's end is noticed.
 
 use std::collections::HashSet;

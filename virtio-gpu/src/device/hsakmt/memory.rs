@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory that the host allocates for the guest, and the guest's own.
 //!
-//! Allocated memory that the guest can map is a part of the window, so to KFD it is memory of this
-//! process, registered at the address that the guest was given; it exists from MAP_BLOB on. Memory
-//! that the guest cannot map is VRAM or system memory of KFD's.
+//! Allocated memory that the guest can map is a part of the window. So to KFD it is this process's
+//! memory, registered at the guest's address; it exists from MAP_BLOB on. Memory that the guest
+//! cannot map is VRAM or system memory of KFD.
 
 use std::sync::Arc;
 

@@ -20,7 +20,7 @@ mod queue;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use vkfd_client::{ClientError, Errno, GpuId};
 
@@ -114,11 +114,7 @@ pub struct Hsakmt {
 
 impl Hsakmt {
     pub fn new(shared: Arc<Shared>) -> Result<Self, ClientError> {
-        let kfd = Kfd::open(&shared.machine, |process| {
-            let mut processes = shared.processes.lock().unwrap_or_else(PoisonError::into_inner);
-            processes.retain(|process| process.strong_count() > 0);
-            processes.push(process);
-        })?;
+        let kfd = Kfd::new(shared.open()?)?;
         Ok(Self {
             objects: HashMap::new(),
             unclaimed: HashMap::new(),
@@ -205,8 +201,8 @@ fn respond(responses: Option<&Place>, head: &Head, answer: &Answer) {
         }
     }
     if let Some(sequence) = place.half(shared::SEQUENCE) {
-        // A wait ends beside later requests of other rings: who looks for theirs must not see the
-        // number go back.
+        // A wait ends beside later requests of other rings: a thread that looks for those must not
+        // see the number go back.
         let later = |old: u32| old == 0 || head.sequence.wrapping_sub(old) < 1 << 31;
         let _ = sequence.fetch_update(Ordering::Release, Ordering::Relaxed, |old| later(old).then_some(head.sequence));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Queues: rings in memory of the guest's, driven by the driver's own queue.
+//! Queues: rings in memory of the guest, driven by the driver's own queue.
 //!
 //! The guest's library puts packets into the ring and writes a doorbell; nothing of a submission
 //! comes through the device. Where the guest keeps the pointers (AQL), the GPU uses them where they

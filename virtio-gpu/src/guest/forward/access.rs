@@ -9,7 +9,7 @@ use std::ffi::c_void;
 /// Reads.
 ///
 /// # Safety
-/// Who else writes there has only racy contents to fear.
+/// Another writer there risks only racy contents.
 pub unsafe fn read(from: *const c_void, to: &mut [u8]) -> Result<(), i32> {
     if from.is_null() && !to.is_empty() {
         return Err(libc::EFAULT);

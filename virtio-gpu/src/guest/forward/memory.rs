@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Allocations, and the program's own memory as blobs.
 //!
-//! Memory that the program maps is a blob of the host's. Memory that it registers (USERPTR) has to
-//! become a blob of the guest's, and a stock kernel makes no blob of pages that are there. So a
-//! blob is made, gets the contents, and is mapped over the program's range: same addresses, same
-//! contents, pages of the guest's that the host knows as a scatter list. They stay when the
+//! Memory that the program maps is a blob of the host. Memory that it registers (USERPTR) has to
+//! become a blob of the guest, and a stock kernel makes no blob of pages that are there. So a blob
+//! is made, gets the contents, and is mapped over the program's range: same addresses, same
+//! contents, pages of the guest that the host knows as a scatter list. They stay when the
 //! registration ends, as long as the program maps them; what it registers again has its blob
 //! already.
 //!
@@ -54,7 +54,7 @@ struct Object {
     uses: Vec<u32>,
 }
 
-/// Guest memory that was put in the place of the program's.
+/// Guest memory that replaced the program's.
 struct Replaced {
     blob: Blob,
     users: usize,
@@ -178,7 +178,7 @@ impl Process {
         }
     }
 
-    /// Memory of the program's.
+    /// Memory of the program.
     ///
     /// # Safety
     /// Its pages are replaced.
@@ -359,8 +359,8 @@ impl Memory {
         });
     }
 
-    /// Gives all of it up. What was put in the place of the program's memory stays there: its
-    /// contents are the program's, and the host forgets it with the context.
+    /// Gives all of it up. The memory that replaced the program's stays there: its contents are the
+    /// program's, and the host forgets it with the context.
     pub(super) fn clear(&mut self, transport: &dyn Transport) {
         let objects = self.objects.drain().filter_map(|(_, object)| object.blob);
         let others = self.doorbells.drain().map(|(_, blob)| blob).chain(self.registers.take());
@@ -413,15 +413,11 @@ unsafe fn replace_safely(transport: &dyn Transport, start: u64, end: u64, protec
         // SAFETY: forwarded to the caller.
         return unsafe { replace(transport, start, end, protection) };
     }
-    std::thread::scope(|scope| {
-        let other = std::thread::Builder::new().name("vkfd-replace".into());
-        // SAFETY: forwarded to the caller, who waits.
-        let other = other.spawn_scoped(scope, || unsafe { replace(transport, start, end, protection) })?;
-        other.join().unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
-    })
+    // SAFETY: forwarded to the caller, who waits.
+    vkfd_rt::thread::elsewhere("vkfd-replace", || unsafe { replace(transport, start, end, protection) })?
 }
 
-/// Puts a blob with the same contents in the place of `[start, end)`.
+/// Replaces `[start, end)` by a blob with the same contents.
 ///
 /// # Safety
 /// As for mmap with MAP_FIXED there.
@@ -455,8 +451,7 @@ unsafe fn replace(transport: &dyn Transport, start: u64, end: u64, protection: i
 }
 
 /// Has every page of a new mapping be there. Linux's virtio-gpu finds the page of a fault by its
-/// distance from where the mapping begins, which is another place once a program has unmapped a
-/// part of it.
+/// distance from the mapping's start, which changes once a program has unmapped a part of it.
 ///
 /// # Safety
 /// The range is mapped readable.

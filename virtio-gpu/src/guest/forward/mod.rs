@@ -322,7 +322,7 @@ impl Drop for Process {
 /// Reads the program's memory.
 ///
 /// # Errors
-/// EFAULT for what is none.
+/// EFAULT for other memory.
 ///
 /// # Safety
 /// `to` is no part of it. What others write there gives racy contents.
@@ -331,7 +331,7 @@ pub unsafe fn read(from: *const c_void, to: &mut [u8]) -> Result<(), i32> {
     unsafe { access::read(from, to) }
 }
 
-/// An address of the program's.
+/// An address of the program.
 fn address(value: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(size(value))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is different where the machine is shared with other processes: memory of the machine's is
-//! in its file, files of memory can be made and taken, and the machine's process may end.
+//! The differences on a machine that is shared with other processes. The machine's memory is in its
+//! file, files of memory can be made and taken, and the machine's process may end.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, IntoRawFd};

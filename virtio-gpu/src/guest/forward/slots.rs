@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Who has which slot of the response memory, and with it the ring of the same number.
+//! The owner of each slot of the response memory, and with it the ring of the same number.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -28,7 +28,8 @@ impl Slot<'_> {
         self.number
     }
 
-    /// Never gives it back: somebody may still write there. One is always left for who comes next.
+    /// Never gives it back: somebody may still write there. One is always left for the next
+    /// caller.
     pub fn leave(mut self) {
         self.leave = self.number % FOR_WAITS != 0;
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which calls there are, and where their arguments point.
 //!
-//! The list is of what is offered: a call that is not in it is refused by both sides, so that no
-//! pointer of a guest's ever reaches the host's driver. Sizes and places of KFD's structures come
-//! from the crate `vkfd-uapi`; those of DRM's are by their numbers in `drm.h` and `amdgpu_drm.h`.
+//! The list has the offered calls. Both sides refuse a call that is not in it, so no guest pointer
+//! ever reaches the host's driver. Sizes and places of KFD's structures come from the crate
+//! `vkfd-uapi`; DRM's structures are described by their numbers in `drm.h` and `amdgpu_drm.h`.
 
 use std::mem::{offset_of, size_of};
 
@@ -40,7 +40,6 @@ pub enum Way {
     In,
     /// The call writes it.
     Out,
-    /// Both.
     Both,
 }
 
@@ -63,7 +62,6 @@ impl Way {
 pub struct Array {
     /// Where in the argument its pointer is.
     pub pointer: usize,
-    /// Bytes.
     pub bytes: usize,
     /// Which way it goes.
     pub way: Way,
@@ -132,7 +130,7 @@ const KFD: &[Shape] = &[
             ),
         ],
     },
-    // Addresses of the GPU's, which the driver does not read.
+    // Addresses of the GPU, which the driver does not read.
     plain(c::SET_TRAP_HANDLER),
     Shape {
         command: c::GET_PROCESS_APERTURES_NEW,

@@ -96,11 +96,9 @@ pub enum Happens {
 /// A note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Note {
-    /// What.
     pub happens: Happens,
     /// Where in the file of the process's memory, whole pages.
     pub offset: u64,
-    /// Bytes.
     pub bytes: u64,
 }
 

@@ -81,7 +81,7 @@ impl BlobKind {
 pub enum File {
     /// `/dev/kfd`.
     Kfd,
-    /// The render node of GPU number so and so.
+    /// The render node of the GPU with this number.
     Render(u32),
     /// `/dev/kfd`, by a process that shares its machine with others: the calls of [`joined`].
     Joined,
@@ -94,7 +94,6 @@ pub struct Piece {
     pub resource: u32,
     /// Where in it.
     pub offset: u64,
-    /// Bytes.
     pub bytes: u64,
 }
 

@@ -46,7 +46,6 @@ pub enum Event {
     Reset(u32),
     /// Whether one is signalled; takes the signal.
     QueryState(u32),
-    /// Waits.
     Wait {
         /// For these.
         events: Vec<u32>,
@@ -59,11 +58,9 @@ pub enum Event {
     SetTrap {
         /// Of this node.
         node: u32,
-        /// Code.
         code: u64,
         /// Its bytes.
         code_bytes: u64,
-        /// Memory.
         buffer: u64,
         /// Its bytes.
         buffer_bytes: u64,

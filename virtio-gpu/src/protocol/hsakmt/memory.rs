@@ -85,7 +85,6 @@ pub enum Memory {
         node: u32,
         /// [`flags`].
         flags: u32,
-        /// Bytes.
         bytes: u64,
         /// Where it should be, with [`flags::FIXED_ADDRESS`].
         address: u64,
@@ -98,33 +97,26 @@ pub enum Memory {
     MapToNodes {
         /// The host's address of the memory.
         address: u64,
-        /// Bytes.
         bytes: u64,
         /// The resource, where the library knows it.
         resource: u32,
         /// The nodes.
         nodes: Vec<u32>,
     },
-    /// Frees.
     Free {
-        /// Address.
         address: u64,
     },
     /// Unmaps from all nodes.
     Unmap {
-        /// Address.
         address: u64,
     },
     /// How much a node has left.
     Available {
-        /// Which.
         node: u32,
     },
     /// Maps on all nodes.
     Map {
-        /// Address.
         address: u64,
-        /// Bytes.
         bytes: u64,
         /// Scratch memory, for which an object is to be made.
         scratch: bool,
@@ -133,7 +125,6 @@ pub enum Memory {
     Register {
         /// What [`Memory::MapUserptr`] returned.
         address: u64,
-        /// Bytes.
         bytes: u64,
         /// [`flags`].
         flags: u32,
@@ -142,7 +133,6 @@ pub enum Memory {
     },
     /// The end of that.
     Deregister {
-        /// Address.
         address: u64,
         /// The resource, or 0.
         resource: u32,

@@ -34,7 +34,6 @@ const GRAPHICS: u32 = 6;
 /// A request's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// Which.
     pub command: u32,
     /// Bytes, head included.
     pub length: u32,

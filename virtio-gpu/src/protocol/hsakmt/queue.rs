@@ -13,7 +13,6 @@ pub const BODY_BYTES: usize = 88;
 pub mod kind {
     /// Compute, PM4 packets.
     pub const COMPUTE: u32 = 1;
-    /// Copies.
     pub const SDMA: u32 = 2;
     /// Copies between GPUs.
     pub const SDMA_XGMI: u32 = 5;

@@ -4,7 +4,6 @@
 
 /// All well.
 pub const SUCCESS: i32 = 0;
-/// Failed.
 pub const ERROR: i32 = 1;
 /// A parameter makes no sense.
 pub const INVALID_PARAMETER: i32 = 3;

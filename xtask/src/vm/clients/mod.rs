@@ -24,7 +24,6 @@ use super::boot::Outcome;
 use super::device::Target;
 use super::guest::{self, Parts, Size};
 use super::module::Module;
-use super::programs::SABOTAGED_GPU;
 use super::progress::minutes;
 use super::{shown, verdict, FlavorArgs};
 use crate::clients::{self, packages};
@@ -138,7 +137,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     clients.retain(|client| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, client.name)));
     ensure!(!clients.is_empty(), "there is no such client on these targets");
     let flavor = args.flavor.flavor();
-    let mut parts = Parts::build(flavor, Module::Vkfd, &[SABOTAGED_GPU])?;
+    let mut parts = Parts::build(flavor, Module::Vkfd, &[])?;
     parts.shares.push(shown::machine());
     let mut findings = Vec::new();
     for &target in targets {
@@ -206,7 +205,7 @@ fn sound(parts: &Parts, clients: &[Client], target: Target) -> Result<Vec<String
     Ok(findings)
 }
 
-/// Who does not notice a GPU that is broken.
+/// The clients that do not notice a broken GPU.
 fn control(parts: &Parts, clients: &[Client], target: Target, sabotage: &'static str) -> Result<Vec<String>> {
     println!("control: {}, {sabotage}", target.name());
     let mine: Vec<_> = clients

@@ -14,6 +14,7 @@ use vkfd_guest::Record;
 
 use super::machine::{Machine, Wanted};
 use super::suite;
+use crate::cargo::Build;
 use crate::Verdict;
 
 /// Measure registration in three ways, of memory in few pieces and in many
@@ -92,7 +93,7 @@ struct Row {
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
-    let machine = if args.userptr { Machine::patched()? } else { Machine::new(false)? };
+    let machine = if args.userptr { Machine::patched()? } else { Machine::new(Build::Released)? };
     let total: u64 = args.pages.iter().sum();
     // Seven times the scattered memory, both buffers and their copies, and the guest itself.
     let memory_mib = ((total * 4096 * 10) >> 20) + 640;
@@ -105,13 +106,12 @@ pub fn run(args: &Args) -> Result<Verdict> {
             name: &format!("bench-{way}"),
             memory_mib,
             device: &["--register", way],
-            sabotaged: false,
             commands: &[(&command, 1200)],
             more: None,
         };
         let ran = machine.boot(&wanted, |_, _| true)?;
         let found = suite::findings(&ran).into_iter().map(|finding| format!("{way}: {finding}"));
-        // Both take a mapping or a notifier of the host's for each piece.
+        // Both take a mapping or a notifier of the host for each piece.
         if way != WAYS[0] && args.pages.iter().any(|pages| *pages >= MAPPINGS) {
             found.for_each(|refused| println!("as it must with {MAPPINGS} mappings: {refused}"));
         } else {

@@ -15,6 +15,7 @@ use vkfd_sabotage::Switch;
 use super::super::initrd::Initrd;
 use super::machine::{Machine, Ran, Wanted};
 use super::{controls, suite};
+use crate::cargo::Build;
 use crate::clients::{hip, hip_kernels, packages, rocminfo, rocr};
 use crate::{tree, Verdict};
 
@@ -78,12 +79,11 @@ pub fn run(args: &Args) -> Result<Verdict> {
 fn boot(
     name: &str,
     device: &[&str],
-    sabotaged: bool,
     programs: &[std::path::PathBuf],
     clients: &[(&str, u64)],
 ) -> Result<(Ran, Vec<String>)> {
-    let machine = Machine::new(sabotaged)?;
-    let [vkfd, library] = machine.run(sabotaged)?;
+    let machine = Machine::new(Build::Checked)?;
+    let [vkfd, library] = machine.run()?;
     let more = |initrd: &mut Initrd| -> Result<()> {
         initrd.add_program(&vkfd)?;
         initrd.add_library(&library)?;
@@ -96,7 +96,7 @@ fn boot(
     let commands: Vec<(String, u64)> =
         clients.iter().map(|(client, seconds)| (command(client, &library), *seconds)).collect();
     let words: Vec<(&str, u64)> = commands.iter().map(|(command, seconds)| (command.as_str(), *seconds)).collect();
-    let wanted = Wanted { name, memory_mib: MEMORY_MIB, device, sabotaged, commands: &words, more: Some(&more) };
+    let wanted = Wanted { name, memory_mib: MEMORY_MIB, device, commands: &words, more: Some(&more) };
     let ran = machine.boot(&wanted, |record, _| {
         suite::show(record);
         true
@@ -106,7 +106,7 @@ fn boot(
 
 fn sound(programs: &[std::path::PathBuf]) -> Result<Vec<String>> {
     let clients = CLIENTS.map(|(client, seconds, _)| (client, seconds));
-    let (ran, commands) = boot("clients", &[], false, programs, &clients)?;
+    let (ran, commands) = boot("clients", &[], programs, &clients)?;
     let mut findings = suite::findings(&ran);
     for ((client, _, right), command) in CLIENTS.iter().zip(&commands) {
         let said = suite::output(&ran, command);
@@ -122,7 +122,7 @@ fn control(programs: &[std::path::PathBuf]) -> Result<Vec<String>> {
     for (switch, sign) in CONTROLS {
         let what = switch.name();
         let name = format!("clients-{what}");
-        let (ran, commands) = boot(&name, &["--sabotage", what], true, programs, &[(FEW_COPIES, 900)])?;
+        let (ran, commands) = boot(&name, &["--sabotage", what], programs, &[(FEW_COPIES, 900)])?;
         let failed = commands.iter().all(|command| suite::ending(&ran, command) != Some(&Ending::Status(0)));
         let said = format!(
             "{}\n{}",

@@ -7,6 +7,7 @@ use vkfd_sabotage::Switch;
 
 use super::machine::{Machine, Ran, Wanted};
 use super::suite;
+use crate::cargo::Build;
 use crate::Verdict;
 
 /// What is broken, and what the guest says then.
@@ -23,7 +24,7 @@ const CONTROLS: [(Switch, &str); 6] = [
 const COMMAND: &str = "vkfd-native --patience 10 check --mib 4";
 
 pub fn run() -> Result<Verdict> {
-    let machine = Machine::new(true)?;
+    let machine = Machine::new(Build::Checked)?;
     let mut findings = Vec::new();
     for (switch, sign) in CONTROLS {
         let what = switch.name();
@@ -31,7 +32,6 @@ pub fn run() -> Result<Verdict> {
             name: what,
             memory_mib: 768,
             device: &["--sabotage", what],
-            sabotaged: true,
             commands: &[(COMMAND, 120)],
             more: None,
         };

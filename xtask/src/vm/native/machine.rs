@@ -21,9 +21,10 @@ use super::super::boot::{watch, Directory, Outcome};
 use super::super::cache::Cache;
 use super::super::initrd::Initrd;
 use super::super::kernel::Kernel;
-use super::super::programs::{Binary, Programs, INIT, NATIVE, VKFD, VKFD_SABOTAGED};
+use super::super::programs::{Programs, INIT, NATIVE, VKFD};
 use super::super::Flavor;
 use super::parts::{self, Parts, DEVICE, MODULES};
+use crate::cargo::Build;
 use crate::Verdict;
 
 /// Time for the guest to boot and end; it takes 20 s on an idle machine.
@@ -49,7 +50,7 @@ const NOTHING_LEFT: &str = "nothing of the guest is left";
 /// What boots are made of.
 pub struct Machine {
     pub parts: Parts,
-    /// The tree's kernel, with userptr blobs, in the place of the distribution's.
+    /// The tree's kernel, with userptr blobs, instead of the distribution's.
     patched: Option<Kernel>,
     programs: Programs,
 }
@@ -64,8 +65,6 @@ pub struct Wanted<'a> {
     pub memory_mib: u64,
     /// More words for `vkfd virtio-gpu`.
     pub device: &'a [&'a str],
-    /// Whether the device is one that can be broken.
-    pub sabotaged: bool,
     /// Shell commands, each with its seconds.
     pub commands: &'a [(&'a str, u64)],
     /// What else goes into the guest's file system.
@@ -123,17 +122,16 @@ pub struct Ran {
 
 impl Machine {
     /// Gets the parts and builds the programs.
-    pub fn new(sabotaged: bool) -> Result<Self> {
+    pub fn new(build: Build) -> Result<Self> {
         let parts = parts::get()?;
-        let device: Binary = if sabotaged { VKFD_SABOTAGED } else { VKFD };
-        let programs = Programs::build(&[INIT, NATIVE, device])?;
+        let programs = Programs::build(build, &[INIT, NATIVE, VKFD])?;
         Ok(Self { parts, patched: None, programs })
     }
 
     /// The same with the tree's kernel, whose virtio-gpu makes blobs of a program's own memory.
     pub fn patched() -> Result<Self> {
         let kernel = Kernel::find(&Cache::open()?, Flavor::Plain)?;
-        Ok(Self { patched: Some(kernel), ..Self::new(false)? })
+        Ok(Self { patched: Some(kernel), ..Self::new(Build::of_checks()?)? })
     }
 
     /// What QEMU boots.
@@ -187,8 +185,8 @@ impl Machine {
     }
 
     /// `vkfd` and the library that it loads into programs.
-    pub fn run(&self, sabotaged: bool) -> Result<[PathBuf; 2]> {
-        let program = self.programs.path(if sabotaged { VKFD_SABOTAGED } else { VKFD })?;
+    pub fn run(&self) -> Result<[PathBuf; 2]> {
+        let program = self.programs.path(VKFD)?;
         let library = program.with_file_name("deps").join("libvkfd_preload.so");
         ensure!(library.is_file(), "there is no {}", library.display());
         Ok([program.into(), library])
@@ -228,7 +226,7 @@ impl Machine {
     }
 
     fn device(&self, wanted: &Wanted<'_>, directory: &Path) -> Result<Device> {
-        let program = self.programs.path(if wanted.sabotaged { VKFD_SABOTAGED } else { VKFD })?;
+        let program = self.programs.path(VKFD)?;
         let socket = directory.join("gpu");
         ensure!(socket.as_os_str().len() < 100, "{}: too long for a socket", socket.display());
         if socket.exists() {
@@ -316,13 +314,13 @@ impl Drop for Device {
 /// A guest by hand.
 pub fn shell() -> Result<Verdict> {
     ensure!(std::io::stdin().is_terminal(), "a shell needs a terminal; `cargo xtask vm native check` does without");
-    let machine = Machine::new(false)?;
+    let machine = Machine::new(Build::of_checks()?)?;
     let directory = Directory::at(super::directory("shell")?)?;
     let (initrd, mut job) = machine.guest()?;
     job.shell = true;
     let archive = directory.path().join("initrd.cpio");
     initrd.write(&job, &archive)?;
-    let wanted = Wanted { name: "shell", memory_mib: 2048, device: &[], sabotaged: false, commands: &[], more: None };
+    let wanted = Wanted { name: "shell", memory_mib: 2048, device: &[], commands: &[], more: None };
     let device = machine.device(&wanted, directory.path())?;
     let mut command = machine.command(&archive, &device.socket, wanted.memory_mib);
     command.args(["-append", &kernel_words("quiet"), "-serial", "mon:stdio"]);

@@ -7,6 +7,7 @@ use vkfd_guest::{Ending, Record};
 use super::super::progress::minutes;
 use super::super::{verdict, Flavor};
 use super::machine::{Machine, Ran, Wanted};
+use crate::cargo::Build;
 use crate::Verdict;
 
 /// Programs of the guest, each with its seconds. Killed programs are followed by one that has all
@@ -26,16 +27,9 @@ const COMMANDS: [(&str, u64); 7] = [
 const PIECES: u64 = 10_000;
 
 pub fn run() -> Result<Verdict> {
-    let machine = Machine::new(false)?;
+    let machine = Machine::new(Build::of_checks()?)?;
     println!("Linux {} in QEMU {}", machine.parts.kernel_version, machine.parts.qemu_version);
-    let wanted = Wanted {
-        name: "check",
-        memory_mib: 1536,
-        device: &["--gpus", "2"],
-        sabotaged: false,
-        commands: &COMMANDS,
-        more: None,
-    };
+    let wanted = Wanted { name: "check", memory_mib: 1536, device: &["--gpus", "2"], commands: &COMMANDS, more: None };
     let (_, most, mut findings) = checked(&machine, &wanted)?;
     findings.extend(killed(&machine)?);
     findings.extend(device_killed(&machine)?);
@@ -64,8 +58,7 @@ pub fn userptr() -> Result<Verdict> {
     let machine = Machine::patched()?;
     println!("the tree's kernel in QEMU {}", machine.parts.qemu_version);
     let commands = &USERPTR_COMMANDS;
-    let wanted =
-        Wanted { name: "userptr", memory_mib: 1536, device: &["--gpus", "2"], sabotaged: false, commands, more: None };
+    let wanted = Wanted { name: "userptr", memory_mib: 1536, device: &["--gpus", "2"], commands, more: None };
     let (ran, most, mut findings) = checked(&machine, &wanted)?;
     if !output(&ran, USERPTR_COMMANDS[0].0).contains(USERPTR) {
         findings.push("memory was not registered as userptr".into());
@@ -110,8 +103,7 @@ fn alone(log: &str) -> Option<String> {
 /// QEMU is killed while the guest holds registrations: what is wrong with what the device has left.
 fn killed(machine: &Machine) -> Result<Vec<String>> {
     let commands = [("vkfd-native hold & vkfd-native hold", 300)];
-    let wanted =
-        Wanted { name: "killed", memory_mib: 768, device: &[], sabotaged: false, commands: &commands, more: None };
+    let wanted = Wanted { name: "killed", memory_mib: 768, device: &[], commands: &commands, more: None };
     let mut holding = 0;
     let ran = machine.boot(&wanted, |record, _| {
         holding += u32::from(holds(record));
@@ -131,8 +123,7 @@ fn device_killed(machine: &Machine) -> Result<Vec<String>> {
     const ALIVE: &str = "the guest goes on";
     let command = format!("vkfd-native hold & sleep 5; kill -9 $!; echo {ALIVE}");
     let commands = [(command.as_str(), 300)];
-    let wanted =
-        Wanted { name: "device", memory_mib: 768, device: &[], sabotaged: false, commands: &commands, more: None };
+    let wanted = Wanted { name: "device", memory_mib: 768, device: &[], commands: &commands, more: None };
     let mut findings = Vec::new();
     let mut killed = false;
     let ran = machine.boot(&wanted, |record, host| {
@@ -159,8 +150,7 @@ fn device_killed(machine: &Machine) -> Result<Vec<String>> {
 fn balloon(machine: &Machine) -> Result<Vec<String>> {
     const MIB: u64 = 768;
     let commands = [("vkfd-native hold --balloons 2", 400)];
-    let wanted =
-        Wanted { name: "balloon", memory_mib: MIB, device: &[], sabotaged: false, commands: &commands, more: None };
+    let wanted = Wanted { name: "balloon", memory_mib: MIB, device: &[], commands: &commands, more: None };
     let mut findings = Vec::new();
     let ran = machine.boot(&wanted, |record, host| {
         let Record::Output { line, .. } = record else { return true };

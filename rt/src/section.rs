@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Sections that the event reader waits for: a GPU's access in flight, and the reader's own rounds.
+//!
+//! So is the time for which a thread has a lock of the driver's that the reader takes, too.
+//!
+//! A thread in a section takes no lock of the C library's: it neither allocates nor frees nor
+//! prints. Debug builds check that: [`Checked`] around the global allocator and [`forbid`] where
+//! something is printed end the process with a message and a backtrace. In release builds nothing
+//! is left of it.
+//!
+//! Where a program of ours has [`crate::heap::Heap`], allocating in a section would do no harm. It
+//! is checked all the same, because the client library lives in programs with allocators of their
+//! own.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+
+thread_local! {
+    /// In how many sections this thread is, one in the other, and the name of the first.
+    static INSIDE: Cell<(u32, &'static str)> = const { Cell::new((0, "")) };
+}
+
+/// This thread enters a section, which `name` is the name of.
+#[inline]
+pub fn enter(name: &'static str) {
+    if cfg!(debug_assertions) {
+        let (depth, outer) = INSIDE.get();
+        INSIDE.set((depth + 1, if depth == 0 { name } else { outer }));
+    }
+}
+
+/// This thread leaves the section that it entered last.
+#[inline]
+pub fn leave() {
+    if cfg!(debug_assertions) {
+        let (depth, name) = INSIDE.get();
+        INSIDE.set((depth.saturating_sub(1), name));
+    }
+}
+
+/// The section that this thread is in. Debug builds only.
+#[inline]
+pub fn inside() -> Option<&'static str> {
+    if !cfg!(debug_assertions) {
+        return None;
+    }
+    let (depth, name) = INSIDE.get();
+    (depth != 0).then_some(name)
+}
+
+/// Ends the process if this thread is in a section: `what` may not be done there.
+#[inline]
+pub fn forbid(what: &str) {
+    if let Some(name) = inside() {
+        found(what, name);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn found(what: &str, name: &str) {
+    // A panic is a fault of its own, and its message has to be made.
+    if std::thread::panicking() {
+        return;
+    }
+    // The backtrace allocates.
+    INSIDE.set((0, ""));
+    let backtrace = std::backtrace::Backtrace::force_capture();
+    let said = format!("vkfd: {what} inside {name}, which the event reader waits for\n{backtrace}\n");
+    // Not by the standard library, from which a test's harness keeps what is written.
+    // SAFETY: writes what the string has.
+    unsafe { libc::write(libc::STDERR_FILENO, said.as_ptr().cast(), said.len()) };
+    std::process::abort();
+}
+
+/// A global allocator that may not be called in a section.
+pub struct Checked<A>(pub A);
+
+// SAFETY: all is passed on.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Checked<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        forbid("an allocation");
+        // SAFETY: forwarded to the caller.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        forbid("an allocation");
+        // SAFETY: forwarded to the caller.
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        forbid("freeing memory");
+        // SAFETY: forwarded to the caller.
+        unsafe { self.0.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        forbid("an allocation");
+        // SAFETY: forwarded to the caller.
+        unsafe { self.0.realloc(at, layout, bytes) }
+    }
+}

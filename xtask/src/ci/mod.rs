@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `cargo xtask ci` and `cargo xtask check`: whether a change is good.
+//!
+//! Mechanism: xtask/ci.toml ([`table`]) has rings of checks, and which part of the tree each
+//! guards. Every ring runs at each change, in its short form or, where its part has changed
+//! ([`changes`]), in its long one; with `--all`, in its longest. A step is shell commands with a
+//! time limit. At the end a table says what each step took and had compiled ([`times`]).
+
+mod changes;
+mod table;
+mod times;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{ensure, Context, Result};
+
+use self::table::{Form, Planned, Scope, Table};
+use self::times::{Compiler, Row};
+use crate::{cache, cargo, tree, Verdict};
+
+/// The ring that needs neither root nor a network.
+const CHECK: &str = "check";
+/// A step that does not end when it is told to is killed after so many seconds.
+const KILL: &str = "30";
+
+/// Decide whether a change is good: rings of checks by what has changed
+///
+/// xtask/ci.toml names the rings, what each guards and what it runs. What has changed is decided
+/// against the last commit that `--all` has passed on here; its name is in ~/.cache/vkfd/ci. Every
+/// ring runs in its short form, and in its long one where a file has changed that it guards. Where
+/// no such commit is known, all run in their short form. A file that no ring guards concerns all.
+///
+/// It stops at the first step that fails. Some steps install packages (as root) and fetch others.
+/// At the end is a table: seconds, processor time, the compiler's part of that, crates compiled.
+///
+/// Exit status: 0 all passed, 1 a step failed, 2 cannot run.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask ci --plan --changed cu/src/lib.rs   which rings would a change there run?\n  \
+                        cargo xtask ci --ring guest --form long         one ring, as after a change of linux/"
+)]
+pub struct Args {
+    /// Everything in its longest form; if it passes, the commit is recorded
+    #[arg(long)]
+    all: bool,
+    /// Take these files or directories for what has changed
+    #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "all")]
+    changed: Vec<String>,
+    /// Only this ring; can be repeated
+    #[arg(long = "ring", value_name = "NAME")]
+    rings: Vec<String>,
+    /// This form of each ring, whatever has changed
+    #[arg(long, value_enum, conflicts_with_all = ["all", "changed"])]
+    form: Option<Form>,
+    /// Go on after a step that failed
+    #[arg(long)]
+    keep_going: bool,
+    /// Say what would run, and run nothing
+    #[arg(long)]
+    plan: bool,
+}
+
+/// Check the tree: formatting, lints, the tree's rules, pages, all tests, transcripts
+///
+/// What needs neither root nor a network nor packages; on two processors some minutes when the last
+/// build is there. It is the ring `check` of xtask/ci.toml. `bash .ci/run` runs it first.
+///
+/// Exit status: 0 all passed, 1 a step failed, 2 cannot run.
+#[derive(clap::Args)]
+pub struct CheckArgs {
+    /// Go on after a step that failed
+    #[arg(long)]
+    keep_going: bool,
+}
+
+impl clap::ValueEnum for Form {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Form::Short, Form::Long, Form::All]
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()))
+    }
+}
+
+pub fn check(args: &CheckArgs) -> Result<Verdict> {
+    let table = Table::read()?;
+    let mut plan = table.plan(&Scope::Form(Form::Short));
+    plan.retain(|planned| planned.ring.name == CHECK);
+    ensure!(!plan.is_empty(), "xtask/ci.toml has no ring {CHECK:?}");
+    Ok(run_plan(&plan, args.keep_going)?.verdict())
+}
+
+pub fn run(args: &Args) -> Result<Verdict> {
+    let table = Table::read()?;
+    for name in &args.rings {
+        ensure!(table.rings.iter().any(|ring| ring.name == *name), "{name:?} is no ring of xtask/ci.toml");
+    }
+    let (scope, why) = scope(args)?;
+    println!("{why}");
+    let mut plan = table.plan(&scope);
+    plan.retain(|planned| args.rings.is_empty() || args.rings.contains(&planned.ring.name));
+    for ring in &table.rings {
+        let mine = plan.iter().filter(|planned| planned.ring.name == ring.name && planned.step.when.is_none());
+        if let Some(form) = mine.map(|planned| planned.form).max() {
+            println!("  {:<9} {:<5} {}", ring.name, form.name(), ring.about);
+        }
+    }
+    if args.plan {
+        for Planned { ring, step, form, command } in &plan {
+            println!("{}: {} ({})\n    {}", ring.name, step.name, form.name(), command.trim().replace('\n', "\n    "));
+        }
+        return Ok(Verdict::Clean(format!("{} steps", plan.len())));
+    }
+    let ran = run_plan(&plan, args.keep_going)?;
+    if args.all && args.rings.is_empty() && ran.failed().is_empty() {
+        println!("{}", changes::passed()?);
+    }
+    Ok(ran.verdict())
+}
+
+/// What decides on the forms, and why that.
+fn scope(args: &Args) -> Result<(Scope, String)> {
+    if args.all {
+        return Ok((Scope::Form(Form::All), "everything is checked".into()));
+    }
+    if let Some(form) = args.form {
+        return Ok((Scope::Form(form), format!("each ring has its form {:?}", form.name())));
+    }
+    if !args.changed.is_empty() {
+        let why = format!("as if {} had changed", args.changed.join(", "));
+        return Ok((Scope::Changed(args.changed.clone()), why));
+    }
+    let Some(commit) = changes::last_passed()? else {
+        let why = "no commit is known that everything passed on: all rings, in their short form";
+        return Ok((Scope::Form(Form::Short), why.into()));
+    };
+    let files = changes::since(&commit)?;
+    let why = format!("{} files have changed since {commit}, on which everything passed", files.len());
+    Ok((Scope::Changed(files), why))
+}
+
+/// What came of a run.
+struct Ran(Vec<Row>);
+
+impl Ran {
+    fn failed(&self) -> Vec<String> {
+        self.0.iter().filter(|row| row.failed).map(|row| format!("{} failed", row.name)).collect()
+    }
+
+    fn verdict(&self) -> Verdict {
+        match self.failed() {
+            failed if failed.is_empty() => Verdict::Clean(format!("{} steps passed", self.0.len())),
+            failed => Verdict::Findings(failed),
+        }
+    }
+}
+
+fn run_plan(plan: &[Planned<'_>], keep_going: bool) -> Result<Ran> {
+    cache::used(&cargo::target()?);
+    let directory = cargo::target()?.join("ci");
+    let compiler = Compiler::new(&directory)?;
+    // `cargo xtask` would have cargo look at the whole tree once more, and steps build this program
+    // anew, which takes it away from under its name.
+    let this = directory.join("xtask");
+    let copied = directory.join(format!("xtask-{}", std::process::id()));
+    fs::copy(std::env::current_exe().context("find this program")?, &copied).context("copy this program")?;
+    fs::rename(&copied, &this).context("copy this program")?;
+    let mut rows = Vec::new();
+    for planned in plan {
+        let name = format!("{}: {} ({})", planned.ring.name, planned.step.name, planned.form.name());
+        println!("\n== {name}");
+        let row = times::measured(&name, &compiler, || run_step(planned, &compiler, &this))?;
+        let failed = row.failed;
+        rows.push(row);
+        if failed && !keep_going {
+            break;
+        }
+    }
+    println!("\n== what it took (CONTRIBUTING.md says how to read this)\n{}", times::table(&rows));
+    Ok(Ran(rows))
+}
+
+/// Whether a step passed. `this` is what `cargo xtask` would run.
+fn run_step(planned: &Planned<'_>, compiler: &Compiler, this: &Path) -> Result<bool> {
+    let Planned { step, command, .. } = planned;
+    // With this program its steps end, too; `timeout` has a group of its own with them.
+    let mut limited = Command::new("setpriv");
+    limited.args(["--pdeathsig", "TERM", "timeout", &format!("--kill-after={KILL}"), &format!("{}m", step.minutes)]);
+    let command = command.replace("cargo xtask ", "\"$XTASK\" ");
+    limited.args(["bash", "-euo", "pipefail", "-c", &command]).env("XTASK", this);
+    limited.current_dir(tree::root()).env("CARGO_TARGET_DIR", cargo::target()?).stdin(Stdio::null());
+    compiler.watch(&mut limited)?;
+    let status = limited.status().context("run setpriv (util-linux) and timeout (coreutils)")?;
+    if matches!(status.code(), Some(124 | 137)) {
+        println!("{} has not ended in {} minutes", step.name, step.minutes);
+    }
+    Ok(status.success())
+}
