@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! An earlier run of the same benchmark, to compare with: what it printed with `--json`.
+//! An earlier run of the same benchmark, to compare with. Its output with `--json` is the file.
 //!
 //! Mechanism: both runs are taken as JSON. A target is known by its text, a measurement by all of
 //! its fields that are no spread. Of targets all are shown; of measurements those whose quartiles
@@ -45,7 +45,7 @@ pub struct Comparison {
 /// One figure in both runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
-    /// Of what.
+    /// The thing that was measured.
     pub what: String,
     pub before: Spread,
     pub now: Spread,

@@ -3,7 +3,7 @@
 //! as the program sees it.
 //!
 //! Buffers of all numbers of ranges exist at once; each round discards one page in each of them,
-//! and one in memory that is not registered, and lets the restore finish before the next.
+//! and one in memory that is not registered. The restore ends before the next round begins.
 
 use anyhow::{Context, Result};
 use vkfd_client::{UserptrRange, PAGE};

@@ -4,9 +4,8 @@
 //! Every hundredth range is discarded; in the contiguous memory the piece in the same place. The
 //! second computation waits for the restore and reads pages that are new.
 //!
-//! Where the driver can pin pages, the job is also done by a batch whose pages are pinned as well
-//! when it is registered and let go when it is freed, which is what the first version of the series
-//! did.
+//! If the driver can pin pages, the job is also done by a batch with pinned pages. They are pinned
+//! at registration and released when the batch is freed, as in the first version of the series.
 
 use std::time::{Duration, Instant};
 

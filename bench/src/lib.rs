@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd bench`: the cost of the driver's work, beside other ways to do the job. `userptr` is about
-//! registering scattered memory, in one call and in one call per range; [`migrate`] about memory
-//! that moves to a GPU and back, or is used there in place; [`compute`] about what the GPU
-//! executes; [`native`] about a virtual machine's memory.
+//! `vkfd bench`: the cost of the driver's work, beside other ways to do the job. `userptr`
+//! registers scattered memory, in one call and in one call per range. [`migrate`] measures memory
+//! that moves to a GPU and back, or is used there in place. [`compute`] measures the code that the
+//! GPU executes, and [`native`] a virtual machine's memory.
 //!
 //! Everything runs in this process, on the software GPU (or, with `--device`, on another KFD): what
 //! is measured is the driver's work and the host's, not silicon. The machine may have other work,
@@ -62,12 +62,13 @@ use crate::run::Options;
 /// memcpy to a bounce buffer, mremap into a contiguous window. All take turns in every round. Each
 /// ratio is of two times of the same round, and the median of the rounds counts.
 ///
-/// With --json the output is one object: schema (2), version, date, host (cpu, cores, kernel,
-/// memory_bytes, transparent_huge_pages, max_map_count, load, notification_source), parameters,
-/// targets (what, bound, measured, met), scores (subject, spread), parts (what, batch, contiguous,
-/// ratio), measurements (section, label, ranges, bytes, touched, subject, operation, seconds,
-/// relative_to_contiguous), doubts (section, why), footprints (ranges, pages, driver_bytes,
-/// allowed_bytes), ranges_invalidated_per_call, left_out (what, why), and with --baseline
+/// With --json the output is one object: schema (2), version, date, host, parameters. The host has
+/// cpu, cores, kernel, memory_bytes, transparent_huge_pages, max_map_count, load and
+/// notification_source. The lists are targets (what, bound, measured, met), scores (subject,
+/// spread), parts (what, batch, contiguous, ratio), doubts (section, why), left_out (what, why).
+/// Two more are footprints (ranges, pages, driver_bytes, allowed_bytes) and measurements. A
+/// measurement has section, label, ranges, bytes, touched, subject, operation, seconds and
+/// relative_to_contiguous. A number is ranges_invalidated_per_call. With --baseline there is
 /// comparison (file, date, differences, targets, measurements, compared). A spread is median, q1,
 /// q3 (quartiles) and the number of samples; times are in seconds.
 ///

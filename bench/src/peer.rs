@@ -2,9 +2,9 @@
 //! What else the machine has for the same ranges: io_uring's registered buffers, copies into a
 //! bounce buffer, and mremap.
 //!
-//! Limits: io_uring takes 16,384 buffers a ring (more take more rings), counts them against
-//! RLIMIT_MEMLOCK, and is refused by some containers; mremap needs two mappings a range, and the
-//! kernel allows a process `vm.max_map_count` of them.
+//! Limits: io_uring takes 16,384 buffers a ring, and more need more rings. The buffers count
+//! against RLIMIT_MEMLOCK, and some containers refuse io_uring. mremap needs two mappings a range,
+//! and the kernel allows a process `vm.max_map_count` of them.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The drivers under test: two machines in this process, one whose ranges share notifiers and one
-//! with a notifier per range, and for each strategy a client of its own, so that none carries the
-//! objects of another. Or the KFD of a device file, which chooses itself how ranges share
+//! with a notifier per range. Each strategy has a client of its own, and none carries the objects
+//! of another. The other form is the KFD of a device file, which chooses itself how ranges share
 //! notifiers.
 
 use std::path::{Path, PathBuf};

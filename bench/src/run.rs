@@ -105,8 +105,8 @@ impl Options {
         self.memory.unwrap_or_else(budget::compute)
     }
 
-    /// How a report of a run with these options begins; `source` is where notifications of changed
-    /// mappings come from.
+    /// How a report of a run with these options begins; `source` names the source of notifications
+    /// of changed mappings.
     pub(crate) fn head(&self, budget: u64, source: String) -> Head {
         Head {
             schema: SCHEMA,

@@ -54,8 +54,8 @@ impl Spread {
     }
 }
 
-/// Times in seconds by what was measured and what was done, a sample a round. A round that was left
-/// out is a gap.
+/// Times in seconds for each subject and operation, a sample a round. A round that was left out is
+/// a gap.
 #[derive(Clone, Debug)]
 pub struct Samples<Cell = (Subject, Operation)> {
     cells: BTreeMap<Cell, BTreeMap<usize, f64>>,

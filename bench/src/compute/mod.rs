@@ -40,15 +40,16 @@ use machine::Machine;
 ///
 /// One thread runs kernels of machine code: chains of FMAs of 64 and 32 lanes, a mix of
 /// instructions, products of matrices by matrix instructions. Then kernels are launched on a GPU in
-/// this process, with all its threads: filling and copying 192 MiB, a product of matrices through
-/// LDS, an empty kernel, filling scattered ranges; and the GPU is suspended meanwhile. Yardsticks
-/// are the host's AVX2 FMAs, memset, memcpy and naive code on one thread, the reference engine, a
-/// barrier packet and one contiguous range, in the same rounds.
+/// this process, with all its threads. They fill and copy 192 MiB, multiply matrices through LDS,
+/// do nothing, or fill scattered ranges. The GPU is suspended meanwhile. The yardsticks run in the
+/// same rounds: the host's AVX2 FMAs, memset, memcpy and naive code on one thread, the reference
+/// engine, a barrier packet, one contiguous range.
 ///
-/// With --json the output is one object: schema (2), version, host and parameters as of
-/// `vkfd bench userptr`, targets (what, bound, measured, met), left_out (what, why), measurements
-/// (what, unit, per_second, yardstick, yardstick_per_second), suspending (samples, median, p90,
-/// p99, longest; microseconds), published (what, value, source).
+/// With --json the output is one object: schema (2), and version, host and parameters as of `vkfd
+/// bench userptr`. It has four lists: targets (what, bound, measured, met), left_out (what, why),
+/// measurements, and published (what, value, source). A measurement has what, unit, per_second,
+/// yardstick and yardstick_per_second. The object suspending has samples, median, p90, p99 and
+/// longest, in microseconds.
 ///
 /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
 #[derive(clap::Args, Clone, Debug)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How long a page fault takes: from a kernel's launch to its end, where it reads one word, and the
-//! driver has to map the page, or to move memory first; and the CPU's first touch of memory that is
-//! on the GPU.
+//! How long a page fault takes, from the start to the end of a kernel that reads one word. The
+//! driver has to map the page, or to move memory first. A second measurement is the CPU's first
+//! touch of memory that is on the GPU.
 //!
 //! XNACK is on. Each fault is on memory that no GPU has seen before, so that nothing rests because
 //! it went to and fro. One sample is the mean of several faults.

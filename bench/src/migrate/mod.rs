@@ -37,11 +37,12 @@ use rig::Rig;
 /// same accesses to system memory. All take turns in every round; each ratio is of two times of the
 /// same round, and the median of the rounds counts.
 ///
-/// With --json the output is one object: schema (2), version, date, host and parameters as of
-/// `vkfd bench userptr`, targets (what, bound, measured, met), left_out (what, why), measurements
-/// (section, step, memory, granule, percent, bytes, seconds, relative_to_yardstick),
-/// oversubscription (memory, passes, bytes, evictions, pages_in, pages_out, bounces, damped). A
-/// spread is median, q1, q3 (quartiles) and the number of samples; times are in seconds.
+/// With --json the output is one object: schema (2), and version, date, host and parameters as of
+/// `vkfd bench userptr`. Its lists are targets (what, bound, measured, met), left_out (what, why),
+/// measurements and oversubscription. A measurement has section, step, memory, granule, percent,
+/// bytes, seconds and relative_to_yardstick. A line of oversubscription has memory, passes, bytes,
+/// evictions, pages_in, pages_out, bounces and damped. A spread is median, q1, q3 (quartiles) and
+/// the number of samples; times are in seconds.
 ///
 /// Moving memory in this process needs userfaultfd and Linux 6.11; without, nothing is measured,
 /// and the report says so.

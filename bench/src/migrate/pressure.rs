@@ -4,9 +4,9 @@
 //!
 //! *Eviction:* the room is full of SVM memory, and a buffer object of half its size is allocated;
 //! the same with the room free is the yardstick. XNACK is off. *Oversubscription:* XNACK is on, and
-//! kernels go over a working set of twice the room, by page faults, against one that fits; the
-//! driver's counters tell how much moved, and how much was left where it was because it went to and
-//! fro.
+//! kernels read a working set of twice the room, by page faults. The yardstick is a working set
+//! that fits. The driver's counters report the bytes that moved, and those that stayed because they
+//! had bounced.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::spread::Samples;
 
 /// Bytes of VRAM that are left.
 const ROOM: u64 = 64 << 20;
-/// Bytes of a page table's or a queue's share, generously.
+/// Bytes that page tables and queues take beside the memory, generously.
 const BESIDE: u64 = 4 << 20;
 /// Bytes that a buffer object's allocation makes way for.
 const EVICTED: u64 = ROOM / 2;

@@ -34,9 +34,9 @@ pub struct Measurement {
     pub bytes: u64,
     /// The time.
     pub seconds: Spread,
-    /// The time relative to the yardstick's in the same round: memcpy of the same bytes in the same
-    /// pieces (transfer), an access without a fault or a touch of new memory (fault), the same read
-    /// in system memory (touch), an allocation with free room (pressure).
+    /// The time relative to the yardstick's in the same round. Transfers have memcpy of the same
+    /// bytes in the same pieces; faults have an access without a fault, or a touch of new memory.
+    /// Touches have the same read in system memory; pressure has an allocation with free room.
     pub relative_to_yardstick: Option<Spread>,
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The CPU reads k percent of a buffer that is on a GPU: in place where memory is coherent, by
-//! having it moved back where it is private; and in system memory, where nothing has to happen.
+//! The CPU reads k percent of a buffer that is on a GPU: it reads coherent memory in place, and
+//! private memory is moved back for it. The yardstick is the same read in system memory.
 //!
-//! Before each sample all of the buffer is on the GPU, newly moved there where memory is coherent,
-//! so that the CPU's page tables have nothing of it but what moving puts there. A page that is read
-//! is read as a whole.
+//! Before each sample all of the buffer is on the GPU. Coherent memory has newly moved there, and
+//! the CPU's page tables have only the entries that the move makes. A page that is read is read as
+//! a whole.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is measured: in which way a buffer is registered, by what the GPU passes over it, and which
-//! stage of the job.
+//! What is measured: the way in which a buffer is registered, the GPU's pass over it, and the stage
+//! of the job.
 
 use serde::Serialize;
 

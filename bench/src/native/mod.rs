@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd bench native`: what it costs a virtual machine to let a GPU use its memory, without the
-//! virtual machine: the device of `vkfd virtio-gpu` in this process, and guests that are here, too.
+//! `vkfd bench native`: the cost for a virtual machine of letting a GPU use its memory, measured
+//! without the virtual machine. The device of `vkfd virtio-gpu` and its guests are in this process.
 //!
 //! | module | |
 //! |---|---|
@@ -34,24 +34,24 @@ use rig::{List, Rig};
 /// Measure what a virtual machine's buffer costs: register, map, one pass of the GPU, free
 ///
 /// A guest's buffer is one range to the guest and thousands of pieces to the host. The device of
-/// `vkfd virtio-gpu` runs in this process, and so do its guests, whose memory is a file: there is
-/// no virtual machine, and what is measured is the host's work. Buffers have 1 to 65,536 pages,
-/// which are no neighbours and in an order without a pattern. They are registered by batch, by one
-/// call per range, and by mremap into one range; 100 is the same job with a buffer in one piece.
-/// All take turns in every round. A pass is a kernel that adds all words up, dispatched by the
-/// guest, or a copy by SDMA; beside it, a plain copy of the same pieces by the processor. What each
-/// pass has found is checked: a wrong sum or copy ends the run.
+/// `vkfd virtio-gpu` runs in this process, and so do its guests, whose memory is a file. Without a
+/// virtual machine, the host's work is measured alone. Buffers have 1 to 65,536 pages, which are no
+/// neighbours and in an order without a pattern. They are registered by batch, by one call per
+/// range, and by mremap into one range; 100 is the same job with a buffer in one piece. All take
+/// turns in every round. A pass is a kernel of the guest that adds all words up, or a copy by SDMA,
+/// or a plain copy of the same pieces by the processor. The result of each pass is checked: a wrong
+/// sum or copy ends the run.
 ///
 /// Times are of the processor, not of the clock: what this process and all threads of its GPU have
 /// used. Other programs disturb them less.
 ///
-/// With --json the output is one object: schema (2), version, date, host and parameters as of
-/// `vkfd bench userptr`, targets (what, bound, measured, met), left_out (what, why), jobs (pages,
-/// pieces, way, pass, percent), registrations (pages, relative_to_local), measurements (pages,
-/// pieces, way, pass, stage, seconds, relative_to_not_scattered), published (what, way, percent,
-/// source). Ways are not_scattered, batch, per_range, mremap and local, passes kernel, copy and
-/// processor. A spread is median, q1, q3 (quartiles) and the number of samples; times are in
-/// seconds.
+/// With --json the output is one object: schema (2), and version, date, host and parameters as of
+/// `vkfd bench userptr`. Its lists are targets (what, bound, measured, met), left_out (what, why),
+/// jobs (pages, pieces, way, pass, percent), registrations (pages, relative_to_local),
+/// measurements, and published (what, way, percent, source). A measurement has pages, pieces, way,
+/// pass, stage, seconds and relative_to_not_scattered. Ways are not_scattered, batch, per_range,
+/// mremap and local, passes kernel, copy and processor. A spread is median, q1, q3 (quartiles) and
+/// the number of samples; times are in seconds.
 ///
 /// --device is refused: there the guests are the kernel's own.
 ///
@@ -63,7 +63,7 @@ pub struct Args {
     options: Options,
 }
 
-/// Pages of the buffers, and of the quick run's.
+/// Pages of the buffers, in a full run and in a quick one.
 const SIZES: [u64; 6] = [1, 16, 256, 4096, 16_384, 65_536];
 const QUICK: [u64; 4] = [1, 256, 4096, 16_384];
 /// The one that the targets are of.

@@ -42,7 +42,7 @@ const PIECES: Axis<'_> = Axis {
     binary: true,
 };
 
-/// A line of what there is for each size.
+/// A line of the table, with a cell for each size.
 fn line(
     report: &Report,
     name: &str,

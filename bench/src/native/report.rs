@@ -51,11 +51,11 @@ pub struct Registration {
 /// What the authors of batch registration have published.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Published {
-    /// Of what.
+    /// The pass or stage.
     pub what: &'static str,
     /// How it was registered.
     pub way: Way,
-    /// From where to where, with a buffer that is not scattered, or bare metal, as 100.
+    /// The lowest and the highest percentage; 100 is a buffer that is not scattered, or bare metal.
     pub percent: [f64; 2],
     pub source: &'static str,
 }

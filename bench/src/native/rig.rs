@@ -29,8 +29,8 @@ const WORDS: u64 = PAGE / 8;
 /// Memory for rings, code and responses, beside the copies' target.
 const BESIDE: u64 = 16 << 20;
 
-/// How many times a buffer's bytes are in use at most: the guests' memory has it scattered, with as
-/// much between, and in one piece; each guest has a copy, and this process one.
+/// How many times a buffer's bytes are in use at most. The guests' memory has the buffer scattered,
+/// with as much between, and in one piece. Each guest has a copy, and this process one.
 const TIMES: u64 = 3 + 3 + 1;
 
 /// Bytes of memory that buffers of `pages` need.
@@ -52,8 +52,8 @@ impl List {
         self.pages * PAGE
     }
 
-    /// How often its job is done for one sample: a small one is shorter than what a thread of the
-    /// GPU takes to fall asleep.
+    /// How often its job is done for one sample: a small job ends before a thread of the GPU falls
+    /// asleep.
     pub fn times(&self) -> u32 {
         u32::try_from(1024 / self.pages).unwrap_or(0).clamp(1, 32)
     }
