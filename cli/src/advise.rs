@@ -2,9 +2,9 @@
 //! `vkfd advise FILE`: runs of many single registrations in a trace, and what one batch each would
 //! have cost.
 //!
-//! A run is what one thread registered range by range with the same flags for the same GPU, without
-//! long pauses, and without anything of it freed in between. The parts of a run would be one
-//! contiguous GPU range in a batch; whether the program can use them so, it has to know.
+//! A run is a series of registrations by one thread, range by range, with the same flags for the
+//! same GPU. It has no long pauses, and nothing of it is freed in between. The parts of a run would
+//! be one contiguous GPU range in a batch; only the program knows whether it can use them so.
 
 mod trace;
 

@@ -2,7 +2,7 @@
 //! Work for one GPU, and the comparison of its results with the CPU's.
 //!
 //! On vkfd checksums are computed by kernels of its GPU. Elsewhere this program has no kernels:
-//! there the copy engine brings the memory out, and the copy's checksum counts as what the GPU saw.
+//! there the copy engine copies the memory out, and the copy's checksum counts as the GPU's view.
 
 use anyhow::{bail, Result};
 use serde_json::{json, Value};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// Columns of text: lines that are longer are hard to read, and in less there is no room for what
-/// lines begin with.
+/// Columns of text. Longer lines are hard to read, and fewer columns have no room for the labels at
+/// the start of lines.
 const WIDEST: usize = 100;
 const NARROWEST: usize = 40;
 

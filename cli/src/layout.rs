@@ -106,7 +106,7 @@ fn longest_gap(gaps: &[u64], bytes: u64, budget: u64) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// Sizes, order by address, neighbours and the absence of overlaps are what they were.
+    /// Sizes, order by address, neighbours and the absence of overlaps have not changed.
     fn check(list: &Scatter, layout: &Layout) {
         let mut order: Vec<usize> = (0..list.pieces.len()).collect();
         order.sort_by_key(|&i| list.pieces[i].start);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The log of commands that serve others until they are stopped: on stderr, as much of it as
-//! VKFD_LOG says, and of each kind of line no more than [`LogRate`] admits.
+//! The log of commands that serve others until they are stopped: on stderr, at the level that
+//! VKFD_LOG names. [`LogRate`] limits each kind of line.
 
 use std::io::{self, IsTerminal};
 use tracing_subscriber::filter::{dynamic_filter_fn, FilterExt, LevelFilter};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd`: shows and checks what the driver does, in this process or on a device.
 //!
-//! Exit codes: 0 all checks held, 1 one did not, 2 wrong usage or a system that lacks something; of
-//! `run` the program's, or 125 to 127.
+//! Exit codes: 0 all checks held, 1 one did not, 2 wrong usage or a system that lacks something.
+//! `run` has its program's exit code, or 125 to 127.
 
 mod advise;
 mod demo;
@@ -32,7 +32,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// What a thread of the driver's or a GPU's allocates shares no lock with the C library.
+/// Allocations by threads of the driver and the GPUs share no lock with the C library.
 #[global_allocator]
 static HEAP: vkfd_rt::section::Checked<vkfd_rt::heap::Heap> = vkfd_rt::section::Checked(vkfd_rt::heap::Heap);
 

@@ -146,8 +146,8 @@ impl Mapping {
         check(unsafe { libc::munmap(at, size(bytes)?) })
     }
 
-    /// Maps new memory at a hole (`over` false; fails if somebody else has mapped something there)
-    /// or over what is there.
+    /// Maps new memory at a hole, or with `over` over the mappings there. Without `over` it fails
+    /// if somebody else has mapped something there.
     ///
     /// # Errors
     ///

@@ -2,9 +2,9 @@
 //! What a command reports: steps with their checks, as text while they happen or as one JSON
 //! document at the end.
 //!
-//! A step has a description, checks, and numbers. It is `ok` when all its checks held, `FAILED`
-//! when one did not or it could not be finished, and `skipped` with a reason when this system
-//! cannot do or show it.
+//! A step has a description, checks, and numbers. It is `ok` when all its checks held. It is
+//! `FAILED` when one did not or the step could not be finished, and `skipped` with a reason when
+//! this system cannot do or show it.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::LazyLock;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `vkfd run -- PROGRAM ARGUMENTS`: a program on a machine of its own.
 //!
-//! Mechanism: a private directory with KFD's and DRM's files in `/sys`, `/dev` and `/proc`; then
-//! the program, with the library that leads these paths there and has the machine (the crate
+//! Mechanism: a private directory has KFD's and DRM's files in `/sys`, `/dev` and `/proc`. The
+//! program runs with a library that leads these paths there and has the machine (the crate
 //! `vkfd-preload`). This process waits for it, passes signals on to it, and removes the directory.
 
 mod directory;
@@ -130,7 +130,7 @@ pub fn granules(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A GPU's memory: whole 2 MiB, up to what has room in the machine.
+/// A GPU's memory: whole 2 MiB, as far as the machine has room.
 fn vram(text: &str) -> Result<u64, String> {
     room(size::parse(text)?)
 }

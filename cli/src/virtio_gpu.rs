@@ -32,8 +32,8 @@ pub struct VirtioGpuArgs {
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = granules)]
     window: u64,
     /// Most system memory that the host gives the guest beyond the window. Without it: as much as
-    /// the guest has memory of its own, and at most a quarter of the host's. Memory of the guest's
-    /// own that its programs register does not count
+    /// the guest has memory of its own, and at most a quarter of the host's memory. The guest's own
+    /// memory that its programs register does not count
     #[arg(long, value_name = "SIZE", value_parser = granules)]
     gtt: Option<u64>,
     /// End when the VMM disconnects. Otherwise wait for the next one, which finds a fresh machine

@@ -91,7 +91,7 @@ fn a_word_that_is_no_instruction_is_named_with_its_place_in_the_file() {
             .flat_map(|line| line["words"].as_array().unwrap())
             .flat_map(|word| u32::try_from(word.as_u64().unwrap()).unwrap().to_le_bytes())
             .collect();
-        // The code of the kernel, found by what it is, not by what the program says.
+        // The code of the kernel, found by its words and not by the offset in the output.
         let at = bytes.windows(words.len()).position(|window| window == words).unwrap();
         let first = 4 * fill["instructions"][0]["words"].as_array().unwrap().len();
         bytes[at + first..at + first + 4].fill(0xff);
@@ -130,7 +130,7 @@ fn files_that_are_no_code_objects_are_refused_by_name() {
     assert!(refusal(b"").contains("neither a code object"));
     assert!(refusal(b"kernel void f() {}\n").contains("neither a code object"));
     let own = fs::read(env!("CARGO_BIN_EXE_vkfd")).unwrap();
-    // A program of the host, without what is in its data.
+    // A program of the host, without its data.
     assert!(refusal(&own[..64]).contains("neither a code object"));
     assert!(refusal(b"CCOB\x02\0\0\0").contains("compressed"));
     assert!(refusal(b"__CLANG_OFFLOAD_BUNDLE__\xff\xff\xff\xff\xff\xff\xff\x7f").contains("byte 0x0"));

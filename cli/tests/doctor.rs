@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `vkfd doctor`: it tells where `vkfd run` works from where it does not.
+//! `vkfd doctor`: it tells systems on which `vkfd run` works from others.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn where_run_works_it_says_so() {
     {
         assert!(check(&document, name)["found"].as_str().is_some_and(|found| !found.is_empty()), "{name}");
     }
-    // What it says of userfaultfd is what the machine has.
+    // The report of userfaultfd and the machine's source of notifications agree.
     let machine = check(&document, "machine")["found"].as_str().unwrap();
     let permitted = check(&document, "userfaultfd")["found"].as_str().unwrap().starts_with("permitted");
     assert_eq!(machine.contains("kernel's userfaultfd"), permitted, "{document:#}");

@@ -70,8 +70,8 @@ fn programs_of_the_system_read_the_topology() {
         let read = run(options, &["cat", &format!("{nodes}/1/name")]);
         assert_eq!(out(&read).trim(), name, "{}", err(&read));
     }
-    // libdrm tells GPUs apart by the primary node that is beside the render node; without one all
-    // are the same to it, and the thunk of ROCm 6 acquires one GPU's VM with another's file.
+    // libdrm tells GPUs apart by the primary node beside the render node. Without one all GPUs are
+    // the same to it, and ROCm 6's thunk acquires one GPU's VM with another's file.
     for gpu in 0..3 {
         let nodes = format!("/sys/dev/char/226:{}/device/drm", 128 + gpu);
         let listed = run(&["--gpus", "3"], &["ls", &nodes]);

@@ -34,8 +34,8 @@ pub enum What {
     Other,
 }
 
-/// The calls in order. What is no line of a trace is an error that says which; a last line that was
-/// cut, with its program or by a full disk, is reported and left out.
+/// The calls in order. A line without a trace's form is an error with its number. A last line that
+/// was cut, because its program ended or a disk was full, is reported and left out.
 pub fn read(mut from: impl BufRead) -> impl Iterator<Item = Result<Call>> {
     let mut number = 0;
     std::iter::from_fn(move || loop {

@@ -344,7 +344,7 @@ impl<'a> Buffer<'a> {
             self.client.prefetch(self.range(), Location::Gpu(self.gpu()))?;
         }
         let before = self.counters()?;
-        // The free memory, and half of the buffer's: SVM memory counts as available.
+        // The free memory without half of the buffer, because SVM memory counts as available.
         let wanted = self.client.available_vram(self.gpu())?.saturating_sub(self.bytes / 2) / SEGMENT * SEGMENT;
         let options = AllocOptions { cpu_map: false, ..AllocOptions::vram(self.gpu(), wanted) };
         let start = Instant::now();

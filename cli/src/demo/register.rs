@@ -19,8 +19,8 @@ pub fn run(scene: &mut Scene<'_>, report: &mut Report<'_>) -> Result<bool> {
     let registered = report.step("register", "Registering all ranges", |step| {
         let list = scene.guest.userptr_ranges();
         let start = Instant::now();
-        // SAFETY: the buffer's memory is only copied to and from, never referred to, and not while
-        // the GPU works on it, except for the changes of mappings that the demo is about.
+        // SAFETY: the buffer's memory is only copied to and from, and nothing refers to it. Nothing
+        // copies while the GPU works on it, except for the changes of mappings that the demo shows.
         let buffer = unsafe {
             scene.client().register_ranges(&list, &RegisterOptions { map: false, ..RegisterOptions::default() })?
         };

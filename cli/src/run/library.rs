@@ -44,7 +44,7 @@ pub struct Library {
     _held: Option<File>,
 }
 
-/// The library: the file that is named, or one with what this program has inside, in the cache or
+/// The library: the file that is named, or a copy of the one inside this program, in the cache or
 /// in `private`.
 pub fn find(named: Option<&Path>, private: &Path) -> Result<Library> {
     if let Some(named) = named.map(Path::to_owned).or_else(|| std::env::var_os(VARIABLE).map(Into::into)) {

@@ -119,8 +119,8 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     }
     discovery::render(gpu.properties.gfx_target_version, &mut Files { at: root.at.join(&pci) })?;
     root.link(&format!("{pci}/subsystem"), "../../../bus/pci")?;
-    // The primary node too, as on a machine without a display: libdrm tells GPUs apart by it, and
-    // AMD's monitoring library counts them by their links `cardN`, for ever where there is none.
+    // The primary node too, as on a machine without a display: libdrm tells GPUs apart by it. AMD's
+    // monitoring library counts them by their links `cardN`, and loops for ever without one.
     for (node, minor) in [(format!("card{index}"), index), (node, minor)] {
         let (below, number) = (format!("../../devices/vkfd/{slot}/drm/{node}"), format!("{DRM_MAJOR}:{minor}"));
         root.write(&format!("{pci}/drm/{node}/dev"), &format!("{number}\n"))?;
