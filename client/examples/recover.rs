@@ -15,7 +15,7 @@ const PAGE_BYTES: usize = 4096;
 const LOST: usize = 43;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Maps pages; over what is there, if an address is given.
+/// Maps pages. With an address they replace the mappings there.
 fn map(at: u64, bytes: usize) -> u64 {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let fixed = if at == 0 { 0 } else { libc::MAP_FIXED };

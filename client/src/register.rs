@@ -214,7 +214,7 @@ pub(crate) fn check(ranges: &[UserptrRange]) -> std::result::Result<u64, RangeEr
         return Err(range_error(i, (CpuVa(range.start), range.size), fault, Errno::INVAL));
     }
     if total == 0 {
-        // The list is empty: the position after its end is what is missing.
+        // The list is empty: the position after its end is missing.
         return Err(range_error(0, (CpuVa(0), 0), RangeFault::ZeroOrUnaligned, Errno::INVAL));
     }
     Ok(total)

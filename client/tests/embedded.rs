@@ -277,8 +277,8 @@ fn read_only_registration_is_enforced_by_the_gpu() {
     assert!(matches!(error, ClientError::GpuFault { va: at, .. } if at == va), "{error:?}");
 }
 
-/// SVM memory is watched 512 MiB at a time, and what is mapped there later must be as well: a part
-/// of it that is unmapped is no SVM memory any more.
+/// SVM memory is watched 512 MiB at a time, and so are later mappings in it. A part that is
+/// unmapped is no SVM memory any more.
 #[test]
 fn svm_memory_that_is_mapped_beside_other_svm_memory_is_watched_too() {
     const BYTES: usize = 16 << 12;

@@ -165,16 +165,18 @@ int vkfd_fill(vkfd_client *client, uint32_t gpu, uint64_t dst, uint32_t word, ui
 int vkfd_free(vkfd_buffer *buffer);
 
 /*
- * Loads a code object: the ELF file that a compiler makes for that GPU's processor, for instance
- *   clang -x cl -target amdgcn-amd-amdhsa -mcpu=gfx900 -nogpulib -O2 -o triple.gfx900.co triple.cl
- * It must stay loaded until what was launched of it is done. NULL is ignored when freeing.
+ * Loads a code object: the ELF file that a compiler makes for that GPU's processor. An example:
+ *
+ *     clang -x cl -target amdgcn-amd-amdhsa -mcpu=gfx900 -nogpulib -O2 -o triple.gfx900.co triple.cl
+ *
+ * It must stay loaded until its launches are done. NULL is ignored when freeing.
  */
 int vkfd_code_load(vkfd_client *client, uint32_t gpu, const void *file, size_t bytes, vkfd_code **out);
 void vkfd_code_free(vkfd_code *code);
 
 /*
- * A compute queue of a GPU. One that met a page fault or an instruction that the GPU does not execute has stopped for good: free it and make
- * another; other queues and all buffers are as they were. NULL is ignored when freeing.
+ * A compute queue of a GPU. A page fault, or an instruction that the GPU does not execute, stops the queue for good:
+ * free it and make another. Other queues and all buffers are as they were. NULL is ignored when freeing.
  */
 int vkfd_queue_new(vkfd_client *client, uint32_t gpu, vkfd_queue **out);
 void vkfd_queue_free(vkfd_queue *queue);

@@ -111,8 +111,8 @@ pub unsafe extern "C" fn vkfd_queue_free(queue: *mut VkfdQueue) {
 ///
 /// # Safety
 ///
-/// The handles are null or came from this library and are not freed; `kernel` is null or a C
-/// string; `launch` is null or has `size` bytes, with `args_bytes` bytes at `args`; `out` is null
+/// The handles are null or came from this library and are not freed. `kernel` is null or a C
+/// string. `launch` is null or has `size` bytes, with `args_bytes` bytes at `args`. `out` is null
 /// or can be written.
 #[no_mangle]
 pub unsafe extern "C" fn vkfd_launch(
