@@ -62,8 +62,8 @@ pub fn chain(signal: libc::c_int, new: Option<libc::sigaction>) -> Option<libc::
 /// [`Faulted`], with the exact number of bytes copied, when either side cannot be touched.
 ///
 /// # Safety
-/// Both regions may be unmapped or change under the copy, but no part of them may be memory that
-/// Rust holds a reference to, other than `dst` exclusively or `src` shared by the caller.
+/// Both regions may be unmapped or change under the copy. No Rust reference may exist to a part of
+/// them, other than the caller's: exclusive to `dst`, shared to `src`.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Faulted> {
     // SAFETY: forwarded to the caller.
     unsafe { arch::copy(dst, src, len) }
@@ -402,8 +402,8 @@ pub unsafe fn copy_lines_avx(dst: *mut u8, src: *const u8, lines: usize) -> Resu
     unsafe { arch::copy_lines_avx(dst, src, lines) }
 }
 
-/// [`copy_lines_avx`] past the caches: for what is not read again soon, and not in them already.
-/// What is stored afterwards may be seen before these lines, until [`fence_stores`] was called.
+/// [`copy_lines_avx`] past the caches, for lines that are not read again soon and are not cached.
+/// Later stores may be seen before these lines, until [`fence_stores`] was called.
 ///
 /// # Errors
 /// As for [`copy_lines`].

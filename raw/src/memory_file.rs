@@ -11,8 +11,8 @@
 //! **The file-size limit.** The kernel takes a memfd's size for a file's: beyond RLIMIT_FSIZE it
 //! raises SIGXFSZ, which ends the process, although no memory is taken yet. Batch systems set such
 //! limits. The memory of a file that has its size may be touched, so only the moment of sizing
-//! matters. Limits belong to a process. A child that shares this process's descriptors and memory,
-//! but has limits of its own, raises its own soft limit to the hard limit (and beyond it, with the
+//! matters. Limits belong to a process. A child shares this process's descriptors and memory, but
+//! has limits of its own. It raises its soft limit to the hard limit (and beyond it, with the
 //! privilege), sizes the file and ends. No other thread of the program sees another limit or signal
 //! mask. The child sends no signal when it ends, and the program's calls of wait do not see it. If
 //! the hard limit is too low, the error names it.
@@ -202,8 +202,8 @@ impl Drop for Signals {
     }
 }
 
-/// Runs `write`, which writes to an ordinary file of the user's, and may meet the limit: that is an
-/// error then, and no signal.
+/// Runs `write`, which writes to one of the user's ordinary files and may meet the limit. The limit
+/// is an error then, and no signal.
 pub fn without_size_signal<R>(write: impl FnOnce() -> R) -> R {
     let (mut size, mut pending) = (MaybeUninit::uninit(), MaybeUninit::zeroed());
     // SAFETY: the set is filled in before it is used; the other is valid as zeros.

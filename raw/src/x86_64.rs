@@ -2,15 +2,15 @@
 //! The marked access routines and the signal handler behind [`raw`](super).
 //!
 //! Each routine returns a value in RAX and a status in RDX. RDX is zero while it runs; the handler
-//! sets it when it resumes the routine at the fix-up. Each region has a fix-up: `words` returns at
-//! once; `bulk`, `body`, `spill`, `set` and `run` return what is left of the count in RCX (string
-//! instructions keep it exact); `small` (eight bytes per step) goes on in `bulk`, which then stops
-//! at the exact byte.
+//! sets it when it resumes the routine at the fix-up. Each region has a fix-up. `words` returns at
+//! once. `bulk`, `body`, `spill`, `set` and `run` return the rest of the count in RCX, which string
+//! instructions keep exact. `small` (eight bytes per step) goes on in `bulk`, which then stops at
+//! the exact byte.
 //!
-//! A long copy loads its first 64 bytes (`head`) before the string instruction (`body`), which then
-//! finds the translation of the source at hand, and stores them after it (`tail`): about a tenth
-//! faster for pieces of 16 KiB. If a head faults, `bulk` does it all; if a tail faults, `spill`
-//! finds the exact byte.
+//! A long copy loads its first 64 bytes (`head`) before the string instruction (`body`), and stores
+//! them after it (`tail`). The string instruction then finds the source's translation in the TLB.
+//! Pieces of 16 KiB are about a tenth faster by this. If a head faults, `bulk` does it all; if a
+//! tail faults, `spill` finds the exact byte.
 //!
 //! `past` stores past the caches, 64 bytes per step; what is left, also after a fault, is for
 //! `bulk`.
@@ -555,9 +555,9 @@ fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     if action == libc::SIG_IGN && !from_kernel {
         return;
     }
-    // SAFETY: the previous action is called the way it was installed; restoring the default action
-    // and returning repeats the faulting instruction, which then kills the process as it would have
-    // without this handler.
+    // SAFETY: the previous action is called the way it was installed. After the default action is
+    // restored, returning repeats the faulting instruction. It then kills the process as it would
+    // have without this handler.
     unsafe {
         if action == libc::SIG_DFL || action == libc::SIG_IGN {
             // From here on this handler is out of the way, also where sigaction is interposed.

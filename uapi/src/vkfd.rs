@@ -245,7 +245,7 @@ pod! {
     pub struct SnapshotArgs {
         /// In: `SNAPSHOT_*`.
         pub op: u32,
-        /// In: where to start (`SNAPSHOT_BOS`, `SNAPSHOT_RANGES`), or the GPU's index
+        /// In: the first index (`SNAPSHOT_BOS`, `SNAPSHOT_RANGES`), or the GPU's index
         /// (`SNAPSHOT_PAGES`).
         pub index: u32,
         /// In: the BO's handle (`SNAPSHOT_RANGES`), or the GPU address (`SNAPSHOT_PAGES`,
