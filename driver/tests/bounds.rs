@@ -96,7 +96,7 @@ fn snapshots_have_a_most_and_give_way() {
     };
     assert_eq!(pages(4096, VA), (Ok(()), 4096));
     assert_eq!(pages((1 << 20) + 1, VA), (Err(Errno::EINVAL), 0));
-    // There is an end of what tables can say, and of numbers.
+    // Page tables end at 1 << 47, and numbers end too.
     assert_eq!(pages(4096, (1 << 47) - 3 * PAGE), (Ok(()), 3));
     assert_eq!(pages(4096, u64::MAX), (Ok(()), 0));
     let (result, reached) = kill_after(3, || pages(4096, VA));
@@ -143,7 +143,7 @@ fn a_large_reservation_is_one_miss() {
     assert_eq!(result, Err(Errno::EPERM));
     assert!(calls_made <= 8, "{calls_made} calls for {pages} pages");
     assert!(memory < 64 << 10, "{memory} bytes");
-    // What is behind it is mapped all the same, and so is what is between.
+    // The memory before and behind the hole is mapped all the same.
     let hole = AT + 100..AT + 100 + 10 * 512;
     let (result, calls_made, _) = calls(AT, pages + 512, hole.clone());
     assert_eq!(result, Err(Errno::EPERM));
@@ -153,7 +153,7 @@ fn a_large_reservation_is_one_miss() {
     rig.check_svm(0, hole.end, pages + 512 - 10 * 512 - 100);
 }
 
-/// A call on what a rig has.
+/// A call on a rig's objects.
 type Call = fn(&Rig) -> Result<(), Errno>;
 
 /// Whatever a call is about, it ends when its thread is killed; the process can be ended then, and

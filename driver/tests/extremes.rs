@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Every command with every field of its argument at the ends of its type, alone and in pairs,
-//! beside plausible values: nothing panics (in a kernel that is built with overflow checks a panic
-//! is its end), each call ends soon, and when the process has gone nothing is left.
+//! beside plausible values. Nothing panics: a panic ends a kernel that is built with overflow
+//! checks. Each call ends soon, and when the process has gone nothing is left.
 //!
 //! Two walks: one over all fields and pairs of fields, always the same, and one by chance ([`RUNS`]
 //! calls; `SEED` and `RUNS` in the environment).
@@ -115,7 +115,7 @@ impl Stage {
     }
 }
 
-/// The ends of types and of what the driver tells apart.
+/// The ends of types, and the values at which the driver's behaviour changes.
 fn edges(lists: u64) -> Vec<u64> {
     let va_end = 1 << 47;
     let powers = [12, 21, 30, 31, 32, 39, 47, 48, 63].map(|bit| 1u64 << bit);

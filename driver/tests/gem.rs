@@ -106,7 +106,7 @@ impl<'a> Node<'a> {
         self.va(handle, 2, va, 0, PAGE)
     }
 
-    /// The frames of what the CPU maps of it.
+    /// The frames of the object's pages that the CPU maps.
     fn frames(&self, handle: u32, bytes: u64) -> Vec<u64> {
         let words = self.call(MMAP, &[handle]).unwrap();
         let offset = u64::from(words[0]) | u64::from(words[1]) << 32;
@@ -200,7 +200,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
 fn memory_becomes_kfds_and_drms_through_a_file() {
     let rig = Rig::new(Options::default());
     let node = Node::new(&rig);
-    // From DRM to KFD, with what was noted.
+    // From DRM to KFD, with the noted metadata.
     let object = node.create(PAGE, VRAM, 1).unwrap();
     let frame = node.frames(object, PAGE)[0];
     let mut noted = vec![object, 1, 7, 0, 9, 0, 6];

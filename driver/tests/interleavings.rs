@@ -29,8 +29,8 @@ fn rig(options: Options) -> Arc<Rig> {
     Arc::new(rig)
 }
 
-/// The GPU accesses all pages; with `faults` it asks for what is not there, and does not wait for
-/// the answer.
+/// The GPU accesses all pages; with `faults` it raises a fault for a missing page, and does not
+/// wait for the answer.
 fn gpu(rig: &Arc<Rig>, faults: bool) -> Accesses {
     Accesses::start(
         rig,

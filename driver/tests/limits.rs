@@ -105,7 +105,7 @@ fn svm_memory_is_charged_with_xnack_off() {
     assert_eq!(limit.used(), 48 * MIB);
     assert_eq!(set(AT + 8192, 16384), Err(Errno::ENOMEM));
     assert_eq!(limit.used(), 48 * MIB);
-    // With XNACK on the device asks for what it needs: nothing has to be there.
+    // With XNACK on the device faults in the pages that it needs: nothing is charged.
     let xnack = |on| rig.call(c::SET_XNACK_MODE.0, &mut SetXnackModeArgs { xnack_enabled: on });
     xnack(1).unwrap();
     assert_eq!(limit.used(), 0);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Userptr objects of several threads under shuttle, as [`svm_block_interleavings`] has it for SVM:
-//! each thread registers, maps, unmaps and frees objects on memory of its own as chance has it,
-//! while memory of the same 2 MiB is moved to the GPU and back by MOVE, evicted, replaced, unmapped
-//! and restored. A call about memory that is there succeeds, and what is mapped is what the CPU
-//! has, or the queues are stopped until it is.
+//! Userptr objects of several threads under shuttle, as [`svm_block_interleavings`] does for SVM.
+//! Each thread registers, maps, unmaps and frees objects on its own memory in a random order.
+//! Meanwhile memory of the same 2 MiB is moved to the GPU and back by MOVE, evicted, replaced,
+//! unmapped and restored. A call about existing memory succeeds. The GPU maps the CPU's pages, or
+//! the queues are stopped until it does.
 //!
 //! Built only with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
 #![cfg(vkfd_shuttle)]

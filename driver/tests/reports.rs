@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the driver reports of a fault is written before the client is woken: a client that ends its
-//! process on a fault, as ROCR does, would end the driver in it too. A process of its own, because
+//! The driver writes its report of a fault before it wakes the client. A client that ends its
+//! process on a fault, as ROCR does, would end the driver in it too. A separate process, because
 //! the driver's log is set once.
 
 mod sim;

@@ -263,7 +263,7 @@ fn faults_bring_memory_that_nobody_registered() {
     assert_eq!(rig.info().evictions, 0);
 }
 
-/// As KFD has it: of one mapping, and beside what is a buffer's or a userptr's the page alone.
+/// As in KFD: pages of one mapping, and beside a buffer's or a userptr's memory the page alone.
 #[test]
 fn a_fault_takes_as_little_as_it_can_of_what_nobody_registered() {
     let rig = xnack_rig();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SVM memory of several threads in one 2 MiB under shuttle: each sets, unmaps, maps again, faults,
-//! moves and evicts as chance has it, while a GPU accesses all of it. Each thread knows what must
-//! hold for its own pages, whatever the others do: a call about memory that is there succeeds, and
-//! then the memory is mapped; what was unmapped is not reached. The driver's audit finds entries
-//! that nobody knows of ([`Rig::audit`], after each call).
+//! SVM memory of several threads in one 2 MiB under shuttle. Each thread sets, unmaps, maps again,
+//! faults, moves and evicts in a random order, while a GPU accesses all of it. Each thread checks
+//! its own pages, whatever the others do. A call about existing memory succeeds, and the memory is
+//! mapped afterwards. Unmapped memory is not reached. The driver's audit finds entries without an
+//! owner ([`Rig::audit`], after each call).
 //!
 //! Built only with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
 #![cfg(vkfd_shuttle)]
@@ -56,7 +56,8 @@ fn reached(rig: &Rig, first: u64, pages: u64) {
     }
 }
 
-/// The GPU accesses all pages of all; with `faults` it asks, now and then, for what is not there.
+/// The GPU accesses all pages of all; with `faults` it raises a fault for a missing page now and
+/// then.
 fn gpu(rig: &Arc<Rig>, faults: bool) -> Accesses {
     let at = |turn: u64| (OWN[usize::try_from(turn).unwrap_or(0) % OWN.len()] + turn % PAGES) * 4096;
     Accesses::start(rig, 0, at, move |rig, va| {
@@ -190,7 +191,7 @@ fn registered_beside_an_unmap(options: Options) {
     rig.mm.map(first, PAGES, true);
     rig.mm.map(other, PAGES, true);
     access(&rig, first, PAGES).unwrap();
-    // At any time, or when the call has looked for what was unmapped and makes the next window.
+    // At any time, or after the call has looked for unmapped memory, when it makes the next window.
     let unmap = match other == OWN[2] {
         false => Some(with(&rig, move |rig| rig.mm.unmap(first, PAGES))),
         true => {

@@ -70,7 +70,7 @@ fn a_block_ends_under_a_restore(options: Options, others: bool) {
     let (begun, go_on) = hold_the_next_fault(&rig);
     rig.mm.renew(BLOCK, 1);
     begun.recv().unwrap();
-    // While the call makes the next window, hence after it has looked for what was unmapped.
+    // While the call makes the next window, hence after it has looked for unmapped memory.
     rig.mm.before_watch(|mm| {
         mm.unmap(BLOCK, 8);
         std::thread::sleep(Duration::from_millis(100));
@@ -237,9 +237,9 @@ fn a_gpu_that_gets_a_vm_late_has_what_is_registered_just_then() {
     rig.check_svm(1, AT, 8);
 }
 
-/// A call names memory of two owners. One of them unmaps his after the call has found it mapped;
-/// the call finds the hole, and before it deals with it the memory is mapped again and registered:
-/// that is not what has gone.
+/// A call names memory of two owners. One of them unmaps his after the call has found it mapped,
+/// and the call finds the hole. Before the call handles the hole, the memory is mapped again and
+/// registered. The call must not drop the new registration.
 #[test]
 fn what_is_registered_again_beside_a_call_that_found_it_unmapped_stays() {
     const OTHERS: u64 = AT + 2;

@@ -30,7 +30,7 @@ fn what_only_a_forked_child_has_is_evicted_where_it_is() {
     assert_eq!(rig.mm.device_pages(), 502);
     assert_eq!(device.residency().hosted().0, 1024, "the child's are still there");
     let free = device.vram().available() / 4096;
-    // More than there is without what the child has.
+    // More than is free without the child's pages.
     assert!(device.make_room(free + 1000).unwrap());
     assert_eq!(device.residency().hosted().0, 0);
     assert!(device.residency().is_empty());

@@ -2,9 +2,9 @@
 //! SVM under shuttle: invalidations, migrations, faults, evictions, unmaps and the end of the
 //! process in interleavings that a scheduler chose and can repeat.
 //!
-//! GPU threads access all the time, and one counts up a number in memory that moves: an access that
-//! reaches a frame which is no page's any more, and a count that is lost, are the failures that all
-//! of it is about. Built only with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
+//! GPU threads access all the time, and one counts up a number in memory that moves. Two failures
+//! are looked for: an access to a frame that no page has any more, and a lost count. Built only
+//! with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
 #![cfg(vkfd_shuttle)]
 
 mod sim;
@@ -29,7 +29,7 @@ fn rig(options: Options, gpus: u32, vram: u64) -> Arc<Rig> {
     Arc::new(rig)
 }
 
-/// GPU `number` accesses all pages; with `faults` it asks for what is not there.
+/// GPU `number` accesses all pages; with `faults` it raises a fault for a missing page.
 fn gpu(rig: &Arc<Rig>, number: usize, faults: bool) -> Accesses {
     let at = move |turn: u64| (AT + (number as u64 + turn) % PAGES) * 4096;
     Accesses::start(rig, number, at, move |rig, va| {

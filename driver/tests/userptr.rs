@@ -331,7 +331,7 @@ fn a_restore_that_cannot_finish_pauses_longer_and_longer() {
 #[test]
 fn a_restore_outruns_invalidations_that_come_as_it_works() {
     let (rig, list, _) = mapped(scattered(256));
-    // The longer a pass, the more of what it faulted in is hit meanwhile.
+    // Each pass loses half of the spans that it has faulted in.
     rig.mm.after_fault(|mm, spans| {
         for span in &spans[..spans.len() / 2] {
             mm.renew(span.start().0 / 4096, 1);
@@ -502,7 +502,7 @@ fn a_process_can_choose_how_its_ranges_share_notifiers() {
 #[test]
 fn measuring_faults_the_pages_and_leaves_nothing() {
     use vkfd_uapi::vkfd::{MeasureArgs, MEASURE, MEASURE_FAULT, MEASURE_FAULT_BARE, MEASURE_PIN};
-    // One of them longer than what is faulted in at a time.
+    // One range is longer than the span that is faulted in at a time.
     let mut list = scattered(50);
     list.push((10_000, 40_000));
     let rig = rig_with(&list);

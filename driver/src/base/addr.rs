@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Address kinds. Each is its own type; arithmetic is checked and stays within the kind.
 //!
-//! The driver knows five. They are CPU virtual ([`CpuVa`]), GPU virtual ([`GpuVa`]), system
-//! physical ([`PhysAddr`], in a page-table entry with the SYSTEM bit), fabric ([`FabricAddr`], VRAM
-//! for every GPU of the hive) and an offset into one GPU's VRAM ([`VramOffset`]).
+//! The driver knows five. Two are virtual: the CPU's ([`CpuVa`]) and the GPU's ([`GpuVa`]). A
+//! system physical address ([`PhysAddr`]) has the SYSTEM bit in a page-table entry. A fabric
+//! address ([`FabricAddr`]) is VRAM for every GPU of the hive, and [`VramOffset`] is an offset into
+//! one GPU's VRAM.
 #![expect(clippy::arithmetic_side_effects, reason = "a span does not wrap, which its constructors check")]
 
 use core::fmt;

@@ -57,9 +57,9 @@ impl Process {
         Ok(())
     }
 
-    /// Makes an object of a file's memory, at a GPU address, as one of the named GPU's. Its handle.
-    /// At address 0 it has none, as in KFD: ROCR imports memory that way before it maps it through
-    /// DRM.
+    /// Makes an object of a file's memory for the named GPU, at a GPU address, and returns its
+    /// handle. At address 0 the object has none, as in KFD: ROCR imports memory that way before it
+    /// maps it through DRM.
     pub(crate) fn import_dmabuf(self: &Arc<Self>, args: &mut abi::ImportDmabufArgs) -> Result {
         let device = self.kfd().device(args.gpu_id)?.clone();
         self.vm(device.index())?;

@@ -2,9 +2,9 @@
 //! The order of numbered things by a key, for lists that clients give in any order.
 //!
 //! Mechanism: the keys' differing bits and the number go into one word; the words are sorted by
-//! digits of 11 bits, lowest digit first, without comparisons. If keys lie so far apart, or things
-//! are so few, that comparing costs less, the words are compared. If a key leaves no room for the
-//! number, the keys are.
+//! digits of 11 bits, lowest digit first, without comparisons. The words are compared if that costs
+//! less: for a few things, or for keys that lie far apart. If a key leaves no room for the number,
+//! the keys are compared.
 //!
 //! Cost: one look over the list if it is in order already, else O(n) per digit of the keys' spread,
 //! or O(n log n). 16 bytes per thing meanwhile.
@@ -64,7 +64,7 @@ pub fn by_key(count: usize, key: impl Fn(usize) -> u64) -> Result<Vec<u32>> {
     Ok(order)
 }
 
-/// Sorts words whose numbers ascend by `digits` digits of what is above the number.
+/// Sorts words whose numbers ascend, by the lowest `digits` digits above the number.
 fn by_digits(words: &mut Vec<u64>, digits: u32) -> Result {
     let mut next = Vec::filled(0u64, words.len())?;
     let mut places = Vec::filled(0u32, DIGITS)?;

@@ -213,9 +213,8 @@ impl RenderFile {
     }
 }
 
-/// What there is to submit to, by kind: graphics (0), compute (1) and copies (2) are there once
-/// each, as a block of the GPU, without a ring that a render node could submit to; video (3 to 8)
-/// is not.
+/// An engine, by its kind. Graphics (0), compute (1) and copies (2) exist once each, as a block of
+/// the GPU without a ring for render nodes. Video (3 to 8) does not exist.
 fn engine(kfd: &Kfd, index: usize, query: u32, kind: u32) -> Result<Fields> {
     let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
     let there = match kind {

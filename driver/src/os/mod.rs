@@ -9,7 +9,7 @@
 //! | [`Mutex`], [`Condvar`] | sleeping locks with a rank |
 //! | [`Work`] | a function run later on a thread of the host, at most once at a time |
 //! | [`now`], [`sleep`] | a monotonic clock |
-//! | [`thread_id`], [`killed`] | who is calling, and whether it is being killed |
+//! | [`thread_id`], [`killed`] | the calling thread, and whether it is being killed |
 //! | [`interrupted`] | EINTR if so, and a breath for others: in every loop whose length a client chooses |
 //! | [`random`] | numbers that clients cannot foresee, where clients are strangers |
 //! | [`failpoint`] | where a test makes an allocation or a host call fail |

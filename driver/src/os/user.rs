@@ -347,9 +347,8 @@ pub fn process() -> (u32, [u8; 16]) {
     (std::process::id(), name)
 }
 
-/// Whether this thread is being killed: the result of its wait does not matter. In a process of
-/// one's own such a thread does not run any more, so it is only when a test says so
-/// ([`fault_injection::kill_after`]).
+/// Whether this thread is being killed: the result of its wait does not matter. In user space such
+/// a thread does not run any more. So only a test makes it true ([`fault_injection::kill_after`]).
 pub fn killed() -> bool {
     KILL.with(|kill| match kill.get() {
         None => false,
@@ -448,8 +447,8 @@ pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> Option<Box<dyn HostThread
 
 static SPAWN: OnceLock<Spawn> = OnceLock::new();
 
-/// Says how threads are made, instead of by the standard library, whose threads take locks of the C
-/// library's. The first call counts.
+/// Sets the way in which threads are made. The standard library's threads take the C library's
+/// locks. The first call counts.
 pub fn set_spawn(spawn: Spawn) {
     let _ = SPAWN.set(spawn);
 }

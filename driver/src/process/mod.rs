@@ -327,8 +327,8 @@ impl Process {
     }
 
     /// Turns retry of page faults on or off. EPERM if a GPU cannot or there is no SVM memory, EBUSY
-    /// while there are queues, ENOMEM where SVM memory, which all counts when it is off, is beyond
-    /// the limit.
+    /// while there are queues. ENOMEM if the SVM memory exceeds the limit, because all of it counts
+    /// while retry is off.
     pub fn set_xnack(self: &Arc<Self>, on: bool) -> Result {
         if on && !self.can_xnack() {
             return Err(Errno::EPERM.into());

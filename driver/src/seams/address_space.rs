@@ -212,14 +212,14 @@ pub trait AddressSpace: Send + Sync {
         Migration::default()
     }
 
-    /// Moves pages of `span` from system memory into a GPU's memory, with their contents, over all
-    /// older contents of a place: page `i` to `places[i]`, where it then is for the CPU, too.
-    /// Watches are told as of any change. `places` is as long as the span; an entry is set to
-    /// `None` when the page has moved there. From then on the place is the host's, until
-    /// [`DeviceMemory::released`]. A place that is still `Some` is the caller's as before. Its page
-    /// did not move: no memory there, of a kind that cannot move, pinned, on a device already, or
-    /// changing just now. How many moved; EOPNOTSUPP where nothing can, ESRCH when the address
-    /// space has gone. Sleeps; called without locks. O(pages).
+    /// Moves pages of `span` from system memory into a GPU's memory: page `i` to `places[i]`. The
+    /// page's contents replace the place's older contents, and the CPU then reaches the page there,
+    /// too. Watches are notified as of any change. `places` is as long as the span; an entry is set
+    /// to `None` when the page has moved there. From then on the host owns the place, until
+    /// [`DeviceMemory::released`]. A place that is still `Some` belongs to the caller as before.
+    /// Its page did not move: no memory there, of a kind that cannot move, pinned, on a device
+    /// already, or changing just now. Returns the number of moved pages; EOPNOTSUPP where nothing
+    /// can, ESRCH when the address space has gone. Sleeps; called without locks. O(pages).
     fn migrate_to_device(
         &self,
         span: CpuSpan,

@@ -3,10 +3,10 @@
 //!
 //! What all of SVM rests on, and [`crate::process::Process::audit_svm`] checks:
 //!
-//! * **A range has a window, and an entry has a live block.** Whatever is in a page table at the
-//!   addresses of an SVM range is an entry of the block in the window's table, whose notifier is
-//!   registered: no invalidation misses it. Where there is neither a buffer object nor a live block
-//!   there is no entry.
+//! * **A range has a window, and an entry has a live block.** A page-table entry at the address of
+//!   an SVM range belongs to the block in the window's table. That block's notifier is registered,
+//!   and no invalidation misses the entry. An address with neither a buffer object nor a live block
+//!   has no entry.
 //! * **Entries are of ranges.** A range leaves under the lock of rank `Svm`, and under the same
 //!   hold its entries are cleared and the block notes that these pages get none.
 //! * **What was unmapped is of no range**, from the invalidation on: it is noted to be dropped. A

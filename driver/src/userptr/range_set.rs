@@ -2,10 +2,10 @@
 //! The ranges of one userptr object: immutable, validated, indexed in both directions.
 //!
 //! Array order with prefix sums answers "which range is at this GPU offset" by binary search. A
-//! second order by CPU address with the highest end of each subtree (an implicit interval tree over
-//! the sorted array: the middle element is the root of its stretch) answers "which ranges does this
-//! CPU interval touch" in O(log n + hits); ranges may overlap, repeat and come in any order. 28
-//! bytes per range.
+//! second order, by CPU address, has the highest end of each subtree. It is an implicit interval
+//! tree over the sorted array: the middle element is the root of its stretch. It answers "which
+//! ranges does this CPU interval touch" in O(log n + hits). Ranges may overlap, repeat and come in
+//! any order. 28 bytes per range.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,

@@ -19,7 +19,7 @@ pub fn check(body: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(body, runs());
 }
 
-/// As [`check`], for what is broken on purpose: it is found sooner or later.
+/// As [`check`], for a mechanism that is broken on purpose: the failure is found sooner or later.
 pub fn until_found(body: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(body, runs().max(10_000));
 }
@@ -37,7 +37,8 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// GPU `number` accesses `at(0)`, `at(1)` and so on; `missing` is called for what has no entry.
+    /// GPU `number` accesses `at(0)`, `at(1)` and so on; `missing` is called for an address without
+    /// an entry.
     pub fn start(
         rig: &Arc<Rig>,
         number: usize,

@@ -66,7 +66,7 @@ pub struct SimMm {
     flight: Mutex<Vec<CpuSpan>>,
     /// Called after pages were faulted and before the driver gets them.
     after_fault: Mutex<Option<Arc<Hook>>>,
-    /// Called when a call next waits for what the driver is told afterwards.
+    /// Called when a call next waits for late notifications.
     at_settle: Mutex<Option<Box<dyn FnOnce() + Send + Sync>>>,
     /// Called before the next watch is there.
     before_watch: Mutex<Option<OnceHook>>,
@@ -232,7 +232,7 @@ impl SimMm {
         });
     }
 
-    /// EFAULT for what is not the caller's, as far as that is known.
+    /// EFAULT for memory that is known not to be the caller's.
     fn check_caller(&self, at: CpuVa, bytes: usize) -> Result {
         let inside = match &*self.caller.lock().unwrap() {
             Some(caller) => at.0 >= caller.start && at.0.checked_add(bytes as u64).is_some_and(|end| end <= caller.end),
@@ -249,7 +249,7 @@ impl SimMm {
         self.pages.lock().unwrap().values().any(|p| p.frame == frame)
     }
 
-    /// Runs `hook` when a call next waits for what the driver is told afterwards.
+    /// Runs `hook` when a call next waits for late notifications.
     pub fn at_settle(&self, hook: impl FnOnce() + Send + Sync + 'static) {
         *self.at_settle.lock().unwrap() = Some(Box::new(hook));
     }
@@ -429,7 +429,7 @@ impl AddressSpace for Mm {
     }
 }
 
-/// A GPU: VRAM to walk, and a record of what it was told.
+/// A GPU: VRAM to walk, and a record of the calls that it got.
 pub struct SimGpu {
     properties: GpuProperties,
     vram: Vec<AtomicU64>,
