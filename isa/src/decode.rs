@@ -2,8 +2,8 @@
 //! From words to an [`Inst`].
 //!
 //! Mechanism: a tree per target, built at the first use, finds the records that fixed bits leave
-//! possible (mostly one); the first whose bits and operands are right is the instruction. Its shape
-//! says where the operands are. A literal follows the words that the record has.
+//! possible (mostly one). The first record with matching bits and operands is the instruction. Its
+//! shape gives the operands' places. A literal follows the record's words.
 //!
 //! Limits: which operands the hardware would reject beyond the assembler's rules is not known here.
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Instructions as text, in the form that `llvm-mc` prints.
 //!
-//! Mechanism: a shape's template names the operands; each is printed from the decoded [`Inst`], so
-//! that what is read here is what executes. Fields that only unexecuted encodings have (images,
+//! Mechanism: a shape's template names the operands; each is printed from the decoded [`Inst`],
+//! which is also what the engines execute. Fields that only unexecuted encodings have (images,
 //! exports, interpolation) are taken from the words.
 //!
 //! Limits: gfx10 and later are printed for waves of 32 lanes. Comments that `llvm-mc` adds about

@@ -70,7 +70,7 @@ fn halves(word: u32) -> u8 {
     ((word & halves_of(word)) >> 11).to_le_bytes()[0]
 }
 
-/// What the tables refuse, without what they do not know.
+/// Decodes words that the tables refuse again, without the bits that the tables do not know.
 #[cold]
 fn again(target: Target, words: &[u32], error: DecodeError) -> Result<Inst, DecodeError> {
     let Some(&first) = words.first() else { return Err(error) };

@@ -175,8 +175,8 @@ pub struct Memory {
 /// A decoded instruction.
 ///
 /// Which fields are used follows from the format. An operation's implicit operands (VCC, SCC, EXEC,
-/// M0) are not listed, except where the encoding could name something else: a carry's VCC of VOP2
-/// is in `sdst` and `src[2]`, VOPC's VCC in `dst`.
+/// M0) are not listed, unless the encoding could name something else. VOP2's VCC of a carry is in
+/// `sdst` and `src[2]`, VOPC's VCC in `dst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inst {
     /// The operation.
@@ -209,9 +209,7 @@ pub struct Inst {
 pub struct Half {
     /// The operation.
     pub op: Op,
-    /// Destination.
     pub dst: Operand,
-    /// Sources.
     pub src: [Operand; 3],
 }
 

@@ -8,9 +8,9 @@ pub enum Operand {
     /// The instruction has no such operand, or it is `off`.
     #[default]
     None,
-    /// A scalar register by its number in one numbering for all targets: 0 to 105 SGPRs (of which
-    /// gfx9 has FLAT_SCRATCH at 102 and XNACK_MASK at 104), then the constants in [`Operand`]'s
-    /// associated items.
+    /// A scalar register by its number, in one numbering for all targets. 0 to 105 are SGPRs; gfx9
+    /// has FLAT_SCRATCH at 102 and XNACK_MASK at 104. [`Operand`]'s associated constants are the
+    /// numbers above them.
     Scalar(u8),
     /// A vector register.
     Vgpr(u16),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The form of the generated tables.
 //!
-//! A [`Record`] is one encoding of an operation: the bits that it fixes and what it is. A [`Shape`]
-//! is what records share: where the operands are, and the assembler's template.
+//! A [`Record`] is one encoding of an operation: the bits that it fixes and what it is. Records
+//! share a [`Shape`]: the operands' places, and the assembler's template.
 
 use crate::inst::Format;
 use crate::tables::records::RECORDS;

@@ -154,7 +154,7 @@ const REFUSALS: [(&str, &str); 36] = [
     ("invalid dim; must be MSAA type", "the dimension of images is a rule of the assembler"),
 ];
 
-/// Why `llvm-mc` does not assemble what it has printed itself, by what it says.
+/// Why `llvm-mc` does not assemble its own output, by its message.
 pub fn refused(reason: &str) -> Option<&'static str> {
     if reason.starts_with("image ") && reason.contains(" size does not match ") {
         return Some("how many registers an image instruction has is a rule of the assembler");

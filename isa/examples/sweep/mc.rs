@@ -2,9 +2,9 @@
 //! What `llvm-mc` says of words.
 //!
 //! Mechanism: the words of one instruction are a line in brackets, which `llvm-mc` decodes as a
-//! whole, and a marker follows (an `s_nop` with a number); what stands before a marker in the
-//! output is the line's instructions. A batch on which `llvm-mc` crashes is halved until the line
-//! that crashes it is alone.
+//! whole. A marker follows (an `s_nop` with a number). The output before a marker has the line's
+//! instructions. A batch on which `llvm-mc` crashes is halved until the line that crashes it is
+//! alone.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
