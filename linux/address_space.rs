@@ -120,7 +120,7 @@ pub(crate) struct ProcessMemory {
     /// Whose it is, as the system as a whole numbers users: containers have others of the same
     /// number.
     uid: u32,
-    /// What of it can be a GPU's.
+    /// Its pages that a GPU's memory can hold.
     memories: Arc<Memories>,
     /// From the first watch on.
     quiet: SetOnce<Arc<IntervalNotifier<Quiet>>>,

@@ -33,7 +33,7 @@ const SHARED: u32 = 2;
 const DOORBELL: usize = 12;
 const REGISTER_BYTES: u64 = 16;
 
-/// In the answer of `region_intersects`: none of it is what was asked for (`REGION_DISJOINT`).
+/// `region_intersects` found no resource of the requested kind (`REGION_DISJOINT`).
 const DISJOINT: c_int = 1;
 
 /// Turns of waiting for a few nanoseconds each.
@@ -67,7 +67,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Maps memory that is not the kernel's to allocate, cached. EBUSY if some of it is.
+    /// Maps memory that the kernel does not allocate from, cached. EBUSY if it allocates from some
+    /// of it.
     fn map(phys: u64, bytes: u64) -> KernelResult<Self> {
         let (ram, any) = (bindings::IORESOURCE_SYSTEM_RAM as usize, bindings::IORES_DESC_NONE as usize);
         // SAFETY: only looks the range up.
@@ -115,7 +116,7 @@ impl PciBar {
         Ok(Self { registers: registers.cast(), shared: shared.cast(), bytes, phys, memory: None })
     }
 
-    /// The physical address of what is at `at`, which is inside.
+    /// The physical address of offset `at`, which is inside.
     pub(crate) fn phys(&self, at: u64) -> u64 {
         match &self.memory {
             Some(memory) if at >= self.bytes => memory.phys + (at - self.bytes),

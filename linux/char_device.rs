@@ -219,9 +219,9 @@ impl<T: CharDevice> Registration<T> {
     /// What `file` is, if it is a file of this device.
     pub(crate) fn of<'a>(&self, file: &'a LocalFile) -> Option<&'a T> {
         let file = file.as_ptr();
-        // SAFETY: an open file has an inode. Whose type is that of a character device and whose
-        // number is ours was opened by `Vtable::<T>`, and has its private data as long as it is
-        // open; `file` holds it open.
+        // SAFETY: an open file has an inode. A file with a character device's type and our number
+        // was opened by `Vtable::<T>`. It has its private data as long as it is open, and `file`
+        // holds it open.
         unsafe {
             let inode = (*file).f_inode;
             let character = u32::from((*inode).i_mode) & bindings::S_IFMT == bindings::S_IFCHR;
@@ -263,9 +263,9 @@ impl<T: CharDevice> Vtable<T> {
     ///
     /// Called by the kernel, for an inode with the number of a `Registration<T>`.
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: the inode has the `cdev` that was found by its number, which is that of a
-        // registration; the registration is not dropped before the module, which the file holds by
-        // now.
+        // SAFETY: the inode has the `cdev` that was found by its number, and the number is a
+        // registration's. The registration is not dropped before the module, which the file holds
+        // by now.
         let registration = unsafe {
             let inner: *mut Opaque<bindings::cdev> = vkfd_inode_cdev(inode).cast();
             &*kernel::container_of!(inner, Registration<T>, cdev)

@@ -2,9 +2,9 @@
 //! A device's memory as pages that processes can have: `ZONE_DEVICE`.
 //!
 //! A [`PageMap`] gives each page of such memory a page structure, for as long as it exists. The
-//! pages are not the kernel's to allocate: the driver takes one ([`PageMap::take`]), has a
-//! process's page moved there ([`crate::migrate`]), and is told when the last use has gone
-//! ([`Operations::freed`]). There are two kinds, see [`Kind`].
+//! kernel does not allocate these pages. The driver takes one ([`PageMap::take`]) and has a
+//! process's page moved there ([`crate::migrate`]). The kernel calls [`Operations::freed`] when the
+//! last use has gone. There are two kinds, see [`Kind`].
 //!
 //! Dropping a map waits for the last page: move them out before ([`crate::migrate::evict`]).
 //!
@@ -274,7 +274,7 @@ impl<T: Operations> PageMap<T> {
 
     /// # Safety
     ///
-    /// The page is one of a `Self`'s, and in use.
+    /// The page belongs to a `Self`, and is in use.
     unsafe fn of<'a>(pgmap: *mut bindings::dev_pagemap, page: *mut bindings::page) -> (&'a Self, usize) {
         // SAFETY: `OPS` is for maps that are the `inner` of a `Self` only, which is not dropped
         // before its pages are free.

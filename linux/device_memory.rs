@@ -42,7 +42,7 @@ pub(crate) const CHUNK: usize = 512;
 
 /// Between two tries to move out what somebody holds.
 const PAUSE: Delta = Delta::from_millis(10);
-/// After so many of them the log says why it takes so long.
+/// Tries until the log gives the reason of the delay.
 const TRIES_UNTIL_WARNING: u32 = 200;
 
 /// What the pages' owner is known by.

@@ -71,7 +71,7 @@ impl Pfn {
         self.0 & FRAME_MASK
     }
 
-    /// Whether it is in a device's memory, of any driver's; of a valid one.
+    /// Whether a valid page is in a device's memory, whichever driver has the device.
     pub(crate) fn is_device(self) -> bool {
         // SAFETY: HMM tells pages that have page structures only. It may be another page by now,
         // but is one of the same memory.

@@ -131,7 +131,7 @@ enum Kept {
         /// Never looked at.
         _memory: Arc<VramMemory>,
     },
-    /// The memory, with its charge. Its pages have references of the area's as well.
+    /// The memory, with its charge. The area holds references to its pages as well.
     Dma {
         /// Never looked at.
         _memory: Arc<dyn DmaMemory>,

@@ -79,7 +79,7 @@ pub enum Command {
     RemoveQueue { queue: HwQueue },
     /// Zeroes VRAM.
     Clear {
-        /// From where.
+        /// The first byte.
         at: VramOffset,
         bytes: u64,
     },

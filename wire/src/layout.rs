@@ -42,9 +42,8 @@ pub const INTERRUPTS: u64 = 0x118;
 pub const GPU_ID: u64 = 0x180;
 /// Where in the BAR its VRAM begins, a multiple of 2 MiB.
 pub const VRAM_AT: u64 = 0x188;
-/// Where in the guest's physical memory its VRAM begins, a multiple of 2 MiB: memory that the
-/// machine keeps for the GPU, and that the guest must not use as its own. 0: the VRAM is in the
-/// BAR.
+/// The guest's physical address at which its VRAM begins, a multiple of 2 MiB. The machine keeps
+/// this memory for the GPU, and the guest must not allocate from it. 0: the VRAM is in the BAR.
 pub const VRAM_PHYS: u64 = 0x1c0;
 /// Bytes of VRAM, a multiple of 2 MiB.
 pub const VRAM_BYTES: u64 = 0x190;

@@ -2,8 +2,8 @@
 //! What a module has left allocated after its unloading.
 //!
 //! Mechanism: the kernel counts allocations by the line of source that made them (/proc/allocinfo).
-//! Nothing in the guest's kernel is written in Rust but the modules under test, so what the Rust
-//! helpers have allocated belongs to them; what their C files allocate directly the kernel reports
+//! In the guest's kernel only the modules under test are written in Rust, and so all allocations of
+//! the Rust helpers belong to them. Their C files' direct allocations are reported by the kernel
 //! itself at unloading. Both are exact: there is no noise to filter.
 
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the kernel does to memory by itself, at times of its own: switched off.
 //!
-//! Scenarios count invalidations and look at what is huge; they have the kernel do all of this, and
-//! no more, when they want it.
+//! Scenarios count invalidations and look at huge pages. They ask the kernel for each of these
+//! changes when they want it, and no other change may happen.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Running one program: its output, its time limit, and its end.
 //!
-//! Mechanism: a thread an output forwards lines as they come; the caller polls for the end, because
-//! as the first process it also has to collect children that others left behind. A program is a
+//! Mechanism: a thread an output forwards lines as they come. The caller polls for the end: as the
+//! first process it also has to collect children that other processes left behind. A program is a
 //! process group of its own, which is killed as a whole.
 
 use std::fs;

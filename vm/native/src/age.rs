@@ -31,7 +31,7 @@ impl Aged {
     /// Makes at least `bytes` of free memory of each kind that is scattered.
     pub fn new(bytes: u64) -> Result<Self> {
         let pages = usize::try_from(bytes)?.div_ceil(PAGE);
-        // Some of what becomes free is used up otherwise.
+        // Some of the memory that becomes free is used up otherwise.
         let count = ((pages + pages / 8) * EVERY).div_ceil(PIPE_PAGES).next_multiple_of(EVERY);
         let limit = libc::rlimit { rlim_cur: 2 * count as u64 + 256, rlim_max: 2 * count as u64 + 256 };
         // SAFETY: the structure is whole.

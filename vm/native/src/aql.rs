@@ -12,7 +12,7 @@ use vkfd_virtio_gpu::protocol::hsakmt::queue::{kind, Create};
 use crate::drm::Gem;
 use crate::library::{halves, poll, ring_doorbell, Allocation, Session, RING_BYTES};
 
-// What is where in the page beside the ring: the queue's pointers, a signal, arguments, a kernel's
+// Offsets in the page beside the ring: the queue's pointers, a signal, arguments, a kernel's
 // operands.
 const READ_POINTER: u64 = 0x80;
 const SIGNAL: u64 = 0x100;

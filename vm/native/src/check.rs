@@ -46,7 +46,7 @@ impl Bench {
         Ok(Self { session, queue, copy })
     }
 
-    /// CRC of what the GPU sees at `address`.
+    /// CRC of the memory at `address`, as the GPU reads it.
     pub fn gpu_crc(&mut self, address: u64, bytes: u64) -> Result<u32> {
         self.queue.copy(self.copy.address, address, bytes, None)?;
         let at = std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(usize::try_from(self.copy.address)?));

@@ -124,7 +124,7 @@ impl Node {
         let hint = std::ptr::with_exposed_provenance_mut(usize::try_from(at.unwrap_or(0))?);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let (size, offset) = (usize::try_from(size)?, i64::try_from(args[0])?);
-        // SAFETY: what is at a fixed address is the caller's to replace.
+        // SAFETY: the caller may replace the mapping at a fixed address.
         let mapped =
             unsafe { libc::mmap(hint, size, protection, libc::MAP_SHARED | fixed, self.file.as_raw_fd(), offset) };
         ensure!(mapped != libc::MAP_FAILED, "mmap of a blob: {}", std::io::Error::last_os_error());

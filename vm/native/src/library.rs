@@ -2,10 +2,10 @@
 //! What AMD's library does for a program, in its order: opening, memory, registration, queues,
 //! events.
 //!
-//! Registration of a program's own memory needs a kernel with the userptr patches. On others it is
-//! stood in for: a blob of guest memory gets the contents and is mapped over the program's range,
-//! so that address and contents are the same, and the host gets the scatter list of real pages of
-//! the guest.
+//! Registration of a program's own memory needs a kernel with the userptr patches. Other kernels
+//! need a substitute. A blob of guest memory gets the contents and is mapped over the program's
+//! range, and address and contents stay the same. The host gets the scatter list of the guest's
+//! real pages.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -92,7 +92,7 @@ fn reserve(at: Option<u64>, bytes: u64) -> Result<NonNull<c_void>> {
     let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
     let hint = std::ptr::with_exposed_provenance_mut(size(at.unwrap_or(0)));
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
-    // SAFETY: what is at a fixed address is the caller's to replace.
+    // SAFETY: the caller may replace the mapping at a fixed address.
     let mapped = unsafe { libc::mmap(hint, size(bytes), libc::PROT_NONE, flags, -1, 0) };
     ensure!(mapped != libc::MAP_FAILED, "reserve {bytes:#x} bytes: {}", std::io::Error::last_os_error());
     NonNull::new(mapped).context("mmap gave the null page")

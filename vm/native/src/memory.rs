@@ -88,7 +88,7 @@ pub fn crc(at: NonNull<u8>, bytes: usize) -> u32 {
     let mut part = vec![0; 1 << 16];
     for start in (0..bytes).step_by(part.len()) {
         let length = part.len().min(bytes - start);
-        // SAFETY: inside of what the caller has mapped.
+        // SAFETY: inside the caller's mapping.
         unsafe { std::ptr::copy_nonoverlapping(at.add(start).as_ptr(), part.as_mut_ptr(), length) };
         hasher.update(&part[..length]);
     }

@@ -5,9 +5,9 @@
 //! address space the wanted state is kept here ([`VmidState`]), so that a new device process can be
 //! told it. There are no locks: calls come from memory reclaim.
 //!
-//! The host calls [`Remote::service`] when the PCI device interrupts, and also once a second or so
-//! after [`Remote::check`], since a device that dies may do so silently. Both may sleep as far as
-//! the driver's interrupt handling does, and run on a thread of the host.
+//! The host calls [`Remote::service`] when the PCI device interrupts, and also about once a second
+//! after [`Remote::check`], since a device may die silently. Both may sleep as far as the driver's
+//! interrupt handling does, and run on a thread of the host.
 //!
 //! What a lost device means: calls with a result fail with ENODEV; suspending and flushing succeed
 //! at once, for nothing is in flight; each queue is reported as stopped. The device process that
