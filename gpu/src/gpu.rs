@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The GPU: address spaces, queues, and the driver's handles to them.
 //!
-//! [`Shared`] is what queue threads use; the [`Gpu`] owns the threads and ends them when it is
-//! dropped. One mutex guards the table of queues. It is never held while a callback runs or a
-//! thread is joined.
+//! Queue threads use [`Shared`]; the [`Gpu`] owns the threads and ends them when it is dropped. One
+//! mutex guards the table of queues. It is never held while a callback runs or a thread is joined.
 
 use crate::bell::Bell;
 use crate::bus::Bus;

@@ -11,7 +11,7 @@ pub fn clock() -> u64 {
     seconds * CLOCK_HZ + nanoseconds / (1_000_000_000 / CLOCK_HZ)
 }
 
-/// Cycles of a clock of `mhz`, counted from where [`clock`] is.
+/// Cycles of a clock of `mhz`, since the same moment as [`clock`]'s.
 pub fn cycles(mhz: u32) -> u64 {
     let (seconds, nanoseconds) = now();
     u64::from(mhz) * (seconds * 1_000_000 + nanoseconds / 1000) + u64::from(mhz) * (nanoseconds % 1000) / 1000

@@ -105,7 +105,7 @@ impl Job {
     /// Ends the launch because of one of its groups, which does not go on.
     fn fail(&self, port: &Port, failed: Failed) {
         self.note(failed);
-        // The other threads hear of it now and not at the end of their turns.
+        // The other threads notice it now and not at the end of their turns.
         self.dispatch.stop();
         port.shared.slots.want_queue(self.control.id);
     }

@@ -3,9 +3,9 @@
 //! one thread.
 //!
 //! This is `vkfd_cu`'s [`World`] on a [`Port`]: every translation goes through the port's TLB and
-//! the page tables behind it, an access is open while an engine runs, and faults are settled as any
-//! queue's. An access stays open over many instructions; a thread that waits for it wants the slot,
-//! which engines ask.
+//! the page tables behind it. An access is open while an engine runs, over many instructions. A
+//! thread that waits for its end marks the slot as wanted, and engines look at that mark. Faults
+//! are settled as those of any queue.
 
 use crate::access::{Port, PANIC_IN_KERNEL, PANIC_IN_WORKER};
 use crate::clock::{clock, cycles};
@@ -46,7 +46,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) tally: Tally,
     /// A wave has written.
     written: bool,
-    /// What of `tally` was counted in the access under way, where nothing is allocated.
+    /// Counts of the access under way, in which nothing is allocated. `tally` gets them later.
     inexact: Counts<Op>,
     detours: Counts<(Op, Detour)>,
 }

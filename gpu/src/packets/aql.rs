@@ -7,9 +7,9 @@
 //! runtime whose queue has halted learns it from the queue's structure (`amd_queue_t`), as the
 //! firmware tells it: see [`Aql::failed`].
 //!
-//! Packets run one after the other, so the barrier bit always holds, and all memory is coherent, so
-//! fences do nothing. A packet becomes INVALID and the read index moves on before its signal is
-//! decremented: a thread that waits for the signal may free the ring.
+//! Packets run one after the other, which makes the barrier bit always hold. All memory is
+//! coherent, and fences do nothing. A packet becomes INVALID and the read index moves on before its
+//! signal is decremented: a thread that waits for the signal may free the ring.
 
 use crate::access::Port;
 use crate::clock::clock;

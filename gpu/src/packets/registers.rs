@@ -15,7 +15,7 @@ pub(crate) const USER_CONFIG: Range<u32> = 0xc000..0x1_0000;
 /// Address of the compute shader's first instruction, in units of 256 bytes: low and high half.
 const PROGRAM: [u32; 2] = [SHADER.start + 0x20c, SHADER.start + 0x20d];
 
-/// Registers of a compute launch, from the begin of the shader's.
+/// Registers of a compute launch, as offsets into [`SHADER`].
 pub(crate) mod compute {
     /// First work-group in each dimension.
     pub(crate) const START: u32 = 0x204;
@@ -54,7 +54,7 @@ impl Registers {
         self.0.get(&number).copied().unwrap_or(0)
     }
 
-    /// What one of the shader's was set to, counted from their begin.
+    /// The value of a shader register, by its offset into [`SHADER`].
     pub(crate) fn shader(&self, number: u32) -> u32 {
         self.get(SHADER.start + number)
     }

@@ -7,9 +7,9 @@
 //! memory, COND_EXE, ATOMIC, CONST_FILL, TIMESTAMP, and GCR_REQ from gfx10 on. Everything else
 //! halts the queue, register accesses included: there are no registers.
 //!
-//! Where the generations differ: the count of a linear copy has 22 bits on gfx9 and gfx10, and 30
-//! on MI200 and gfx11; all 30 are used, as the rest was reserved. A poll never gives up, whatever
-//! its retry count.
+//! A difference of generations: the count of a linear copy has 22 bits on gfx9 and gfx10, and 30 on
+//! MI200 and gfx11. All 30 are used, because the other eight were reserved. A poll never gives up,
+//! whatever its retry count.
 
 use crate::access::Port;
 use crate::clock::clock;

@@ -2,9 +2,9 @@
 //! How idle queues wait: they poll their doorbells, first spinning, then sleeping longer and
 //! longer.
 //!
-//! A doorbell is plain shared memory, so nothing wakes a sleeper but time, unless whoever wrote it
-//! also calls [`Gpu::ring`](crate::Gpu::ring). The mutex guards nothing; it orders going to sleep
-//! against ringing.
+//! A doorbell is plain shared memory. A sleeper wakes by time alone, unless the thread that wrote
+//! it also calls [`Gpu::ring`](crate::Gpu::ring). The mutex guards nothing; it orders going to
+//! sleep against ringing.
 
 use crate::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Global wave sync resources of an address space: barriers between work-groups.
 //!
-//! As in AMD's description of `ds_gws_barrier`: whoever arrives at a counter of zero sets it to the
-//! value that it brings, and lets all go that wait; others count down. The mutex guards the
+//! As in AMD's description of `ds_gws_barrier`: a wave that arrives at a counter of zero sets it to
+//! its own value, and releases all waiting waves. Other waves count down. The mutex guards the
 //! resources and is held for a few instructions.
 
 use crate::lock::lock;

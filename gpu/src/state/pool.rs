@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The launches that workers help with, and the workers: compute units, as it were.
 //!
-//! A queue's own thread puts a large launch on a list, from which the GPU's workers help: each
-//! takes a group of the next launch on the list, runs it for a turn, gives it back (`worker`). So
-//! several queues share the workers evenly. Workers start when first needed and sleep while the
+//! A queue's own thread puts a large launch on a list, and the GPU's workers help. Each worker
+//! takes a group of the next launch on the list, runs it for a turn and gives it back (`worker`).
+//! So several queues share the workers evenly. Workers start when first needed and sleep while the
 //! list has nothing for them.
 //!
 //! The mutex of the list guards it; a worker holds it to choose a launch, and nobody takes another

@@ -7,13 +7,14 @@
 //! kernel object; after that queues know the kernel by its number. Nothing is searched in a row
 //! under the mutex.
 //!
-//! What clients can make grow is bounded: [`MOST_KERNELS`] names, beyond which costs are added up
-//! under one name for all, and [`MOST_OBJECTS`] kernel objects of an address space, which are
-//! forgotten together, and when the address space ends: their names are looked up again.
+//! Two bounds limit the memory that clients can fill. Beyond [`MOST_KERNELS`] names, costs are
+//! added up under one name. Beyond [`MOST_OBJECTS`] kernel objects of an address space, all its
+//! objects are forgotten together, and their names are looked up again. They are also forgotten
+//! when the address space ends.
 //!
-//! With a path, the sums are written there, for whoever started the process ([`Report`] reads
-//! them): when a kernel ends, at most every [`PAUSE`], and when [`Profile::write`] is called at the
-//! end. A forked child writes nothing.
+//! With a path, the sums are written there for the parent process, which reads them by [`Report`].
+//! They are written when a kernel ends, at most every [`PAUSE`], and when [`Profile::write`] is
+//! called at the end. A forked child writes nothing.
 
 use crate::lock::lock;
 use crate::tally::Tally;
@@ -133,7 +134,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A line that is none of a report's.
+/// A line without a report's form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no line of a profile")]
 pub struct BadReport(String);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The TLB: a queue's cache of translations.
 //!
-//! Each queue thread owns one, so it needs no lock. It is four-way set-associative, with a table of
-//! its own for blocks of 2 MiB. Entries carry the VMID's flush epoch at the time of the walk and
-//! are good for exactly that epoch: only a flush makes them go away (or many other translations),
-//! so a driver that changes an entry and forgets to flush sees the old page used, as on hardware.
+//! Each queue thread owns a TLB, which needs no lock. It is four-way set-associative, with a
+//! separate table for blocks of 2 MiB. Entries carry the VMID's flush epoch at the time of the walk
+//! and are good for exactly that epoch. Only a flush or many other translations remove them. If a
+//! driver changes an entry and forgets to flush, the old page is used, as on hardware.
 //!
-//! The last few translations are looked at first, whatever the address: a run of pages is in the
-//! table under the 16 KiB only in which it was first asked for.
+//! The last few translations are looked at first, whatever the address. The table has a run of
+//! pages only under the 16 KiB of its first lookup.
 //!
 //! Besides translations it caches where the last-level tables are, under the same rule: a walk in 2
 //! MiB that were walked lately reads one word instead of four.
@@ -20,8 +20,8 @@ use crate::walk::{Translation, Walked};
 const WAYS: usize = 4;
 /// Translations looked at first.
 const RECENT: usize = 4;
-/// Pages, as a power of two, that are looked up in one set: neighbours that are one translation are
-/// found under each of their addresses, and a set has a way for each where they are not.
+/// Pages, as a power of two, that are looked up in one set. Neighbours that are one translation are
+/// found under each of their addresses. A set has a way for each neighbour otherwise.
 const NEAR: u32 = 2;
 /// Last-level tables remembered, one a set.
 const TABLES: usize = 64;

@@ -15,15 +15,15 @@
 //! its odd word was seen and waited for. Either way, when they return, no access is in flight that
 //! began with an older gate.
 //!
-//! Both are called from memory reclaim: they take no lock, allocate nothing, and wait for at most
-//! one chunk per queue, or the instructions up to where a kernel's thread looks. They want all
-//! slots before they wait for the first, spin for as long as a running thread needs, and then sleep
-//! on the word, which whoever ends a wanted access wakes. Sleeping matters when threads outnumber
-//! processors: who yields instead may be chosen again and again before the thread that it waits
-//! for.
+//! Both are called from memory reclaim: they take no lock and allocate nothing. They wait for at
+//! most one chunk per queue, or until a kernel's thread next looks at its slot. They mark all slots
+//! as wanted before they wait for the first, and spin for as long as a running thread needs. Then
+//! they sleep on the word, and the thread that ends a wanted access wakes them. Sleeping matters
+//! when threads outnumber processors: the scheduler may run a yielding thread again and again
+//! before the thread that it waits for.
 //!
 //! A queue's own thread has a slot of the first [`MAX_QUEUES`]; threads that run kernels for any
-//! queue have the others, and move them from one queue to the next between accesses.
+//! queue have the others. They move them from one queue to the next between accesses.
 //!
 //! The mutex of a VMID guards its pending retry faults and orders parking against waking; resuming
 //! and answering faults take it, suspending and flushing do not.
@@ -65,7 +65,7 @@ struct PendingFault {
 
 const SUSPENDED: u64 = 1;
 const EPOCH: u64 = 2;
-/// Where in an epoch its VMID is; what counts below never gets there.
+/// The bits of an epoch from here on are its VMID; the count below never reaches them.
 const VMID_SHIFT: u32 = 56;
 const NO_ROOT: u64 = u64::MAX;
 
@@ -121,7 +121,7 @@ impl VmidState {
         slots.drain(vmid);
     }
 
-    /// Opens the gate and wakes whoever waits for it.
+    /// Opens the gate and wakes the threads that wait for it.
     pub(crate) fn resume(&self) {
         self.gate.fetch_and(!SUSPENDED, SeqCst);
         self.wake_all();
@@ -140,7 +140,7 @@ impl VmidState {
         self.wake.notify_all();
     }
 
-    /// Parks until `blocked` is false. Whoever makes it false calls [`VmidState::wake_all`]
+    /// Parks until `blocked` is false. The thread that makes it false calls [`VmidState::wake_all`]
     /// afterwards.
     pub(crate) fn park_while(&self, blocked: impl Fn() -> bool) {
         self.park_while_within(None, blocked);
@@ -198,8 +198,8 @@ const SPINS: u32 = 100;
 struct Slot {
     /// Odd while an access is in flight; grows by one at its begin and its end.
     word: AtomicU32,
-    /// The access in flight is to end soon. Set by whoever waits for that; may be set too often,
-    /// never too rarely.
+    /// The access in flight is to end soon. A thread that waits for the end sets it; it may be set
+    /// too often, never too rarely.
     wanted: AtomicBool,
     /// Whose accesses these are. Changes only while none is in flight.
     vmid: AtomicU32,
@@ -321,8 +321,8 @@ impl Slot {
     /// Ends the access in flight.
     fn end(&self) {
         self.word.fetch_add(1, SeqCst);
-        // Whoever wants it did so before it looked at the word the last time: either it is seen
-        // here, or the new word there.
+        // A waiting thread sets `wanted` before it looks at the word the last time. Either the mark
+        // is seen here, or the new word there.
         if self.wanted.load(SeqCst) {
             futex::wake(&self.word);
         }
@@ -350,7 +350,7 @@ impl SlotClaim {
     /// Marks the begin of an access.
     pub(crate) fn begin(&self) {
         let slot = self.slot();
-        // Before the word: who sees it odd sets this afterwards.
+        // Before the word: a thread that sees the word odd sets the mark afterwards.
         slot.wanted.store(false, Relaxed);
         slot.word.fetch_add(1, SeqCst);
         section::enter("a GPU's access");

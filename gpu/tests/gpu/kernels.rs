@@ -361,7 +361,8 @@ fn churned(before: &[u8], rounds: u32) -> Vec<u32> {
     words(before).into_iter().map(churn).collect()
 }
 
-/// Churns 16,384 words while `storm` goes on; what memory has afterwards, and what it should.
+/// Churns 16,384 words while `storm` goes on. Returns the words in memory afterwards, and the right
+/// ones.
 fn churn(rig: &Rig, rounds: u32, mut storm: impl FnMut(u64)) -> (Vec<u32>, Vec<u32>) {
     let mut queue = rig.queue(QueueKind::Aql);
     let before = noise(9, 0x10000);

@@ -143,7 +143,7 @@ fn registers_are_written_down_and_data_copied() {
     for (register, to) in [(0xc011, 48), (0xc012, 52)] {
         queue.submit(&packet(0x40, &[5 << 8, register, 0, out + to, high]));
     }
-    // Comparing one with what it is; and the HDP flush, a write between two waits.
+    // A wait for a register's present value; and the HDP flush, a write between two waits.
     queue.submit(&packet(0x3c, &[3, 0xc010, 0, 99, u32::MAX, 4]));
     queue.submit(&packet(0x3c, &[3 | 1 << 6, 0x3f, 0x40, 1, 1, 4]));
     queue.wait();

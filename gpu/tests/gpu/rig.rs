@@ -130,7 +130,7 @@ impl Interrupts for Host {
     }
 
     fn page_fault(&self, fault: PageFault) {
-        // Whoever this wakes may end the process.
+        // A client that this wakes may end the process.
         assert!(
             fault.retry || self.stops.lock().unwrap().iter().any(|stop| is_of(stop, &fault)),
             "{fault:?}: unannounced"
