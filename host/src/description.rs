@@ -12,8 +12,8 @@ use std::str::FromStr;
 
 /// The variable that has a [`Description`].
 pub const MACHINE_VARIABLE: &str = "VKFD_MACHINE";
-/// The variable that has the private directory's path: below it is what a program finds in `/sys`,
-/// `/dev` and `/proc`.
+/// The variable that has the private directory's path. Below it are the files that a program finds
+/// in `/sys`, `/dev` and `/proc`.
 pub const DIRECTORY_VARIABLE: &str = "VKFD_DIRECTORY";
 /// The file in it that has a byte once the program has asked for something of the machine.
 pub const USED_FILE: &str = "used";

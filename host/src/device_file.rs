@@ -10,16 +10,16 @@
 //!
 //! | from | what |
 //! | --- | --- |
-//! | 0 | the driver's own counting offsets, for what is not contiguous in the file: mapped by the driver only |
+//! | 0 | the driver's own counting offsets, for objects that are not contiguous in the file: mapped by the driver only |
 //! | 8 TiB | VRAM, 512 GiB of room a GPU |
 //! | 24 TiB | doorbells, each process's on a GPU at a multiple of 4 GiB |
 //! | 32 TiB | DMA memory |
 //!
-//! Older libhsakmt takes the lower 32 bits of a queue's doorbell offset for the place of the
-//! doorbell, whatever the size of its page: hence the 4 GiB, which are address space only. A place
-//! of doorbells is used again after 2,047 others were. A place of DMA memory is used once. Given
-//! back it is a hole, so that a mapping a client still has shows zeroes and never another object.
-//! That ends after 32 TiB of allocations, with ENOMEM.
+//! Older libhsakmt takes the lower 32 bits of a queue's doorbell offset for the doorbell's place,
+//! whatever the size of its page. This is the reason for the 4 GiB, which are address space only. A
+//! place of doorbells is used again after 2,047 others were. A place of DMA memory is used once.
+//! After its release it is a hole, and a mapping that a client still has shows zeroes and never
+//! another object. That ends after 32 TiB of allocations, with ENOMEM.
 
 use std::ffi::CString;
 use std::fs::File;

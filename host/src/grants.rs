@@ -77,7 +77,7 @@ impl Grants {
         Grant { grants: self.clone(), start, counted, ended: false }
     }
 
-    /// The account of what its processes register.
+    /// The account of the memory that its processes register.
     pub const fn registered(&self) -> &Arc<Limit> {
         &self.registered
     }
@@ -138,7 +138,7 @@ impl AddressSpace for GrantedMemory {
         self.memory.write(to, from)
     }
 
-    // Watching tells nothing of what is in memory, and one watch may span ranges that are apart.
+    // A watch shows no contents of memory, and one watch may span ranges that are apart.
     fn watch(&self, span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Arc<dyn Watch>> {
         self.memory.watch(span, client)
     }

@@ -7,9 +7,9 @@
 //! raw system call), end. A library that does not want that does not turn the feature on; whether
 //! the hooks are in effect is found out at run time ([`interposed`]).
 //!
-//! Together with userfaultfd the hooks announce only changes without an event: mprotect,
-//! `MADV_PAGEOUT`, and that memory is unmapped which cannot be registered there, such as a file
-//! that is mapped shared and read-only.
+//! Together with userfaultfd the hooks announce only changes without an event. These are mprotect,
+//! `MADV_PAGEOUT`, and unmapping of memory that cannot be registered there, such as a file that is
+//! mapped shared and read-only.
 //!
 //! A hook entered while its thread is inside another one does just the system call: callbacks
 //! change no watched mappings. Signals wait meanwhile.
@@ -60,8 +60,8 @@ pub enum Change {
 pub trait Witness: Sync {
     /// Before the system call. What it returns is for `after`.
     fn before(&self, change: Change, start: u64, end: u64) -> bool;
-    /// After it, if `before` was true; for [`Change::Move`], `kept` is the end of what stayed where
-    /// it was (`start`: nothing did).
+    /// After it, if `before` was true. For [`Change::Move`], `kept` is the end of the part that has
+    /// not moved (`start`: all has moved).
     fn after(&self, change: Change, start: u64, end: u64, done: bool, kept: u64);
 }
 
@@ -85,9 +85,10 @@ mod hooks {
         static INSIDE: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// This thread is inside a hook, until it is dropped. Signals wait until then: a handler that
-    /// changes mappings would be taken for a callback, and its change would not be announced; nor
-    /// could it be, with locks of the driver's held below it. Faults are not held back.
+    /// This thread is inside a hook, until it is dropped. Signals wait until then. A handler that
+    /// changes mappings would be taken for a callback, and its change would not be announced. It
+    /// could not be announced either, because the interrupted code may hold the driver's locks.
+    /// Faults are not held back.
     struct Inside(SignalSet);
 
     /// As the kernel has it: a bit for each signal.
@@ -235,7 +236,8 @@ mod hooks {
         unsafe { *libc::__errno_location() = value }
     }
 
-    /// The whole pages of an argument pair; `None` for what the kernel will refuse or ignore.
+    /// The whole pages of an argument pair; `None` for a pair that the kernel will refuse or
+    /// ignore.
     fn pages(at: *mut c_void, bytes: size_t) -> Option<CpuSpan> {
         let at = at.expose_provenance() as u64;
         let end = at.checked_add(bytes as u64)?.checked_next_multiple_of(PAGE)?;

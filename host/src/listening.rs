@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Sockets that servers listen at, by path: the one way to make them and to remove them.
 //!
-//! People name the path, and mistake it. So nothing is removed but a socket that nobody listens at,
-//! and at the end the file that this server has made, if it is still the one at the path. Whether a
-//! server listens is asked by connecting to it.
+//! People name the path, and make mistakes. So the server removes only a socket at which nobody
+//! listens. At its end it removes the file that it has made, if that file is still at the path. A
+//! connection attempt shows whether a server listens.
 //!
 //! Limits: a user who may write to the directory can exchange files between look and removal. A
 //! directory with strangers in it is no place for a socket.
@@ -25,11 +25,11 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Listens at `path`, in the place of a socket that an earlier server has left.
+    /// Listens at `path`, and replaces a socket that an earlier server has left.
     ///
     /// # Errors
-    /// AddrInUse where a server listens, AlreadyExists for what is no socket and stays as it is,
-    /// and what the system says. The message names the path.
+    /// AddrInUse if a server listens there; AlreadyExists for a file that is no socket, which stays
+    /// as it is; the system's errors. The message names the path.
     pub fn at(path: &Path) -> io::Result<Self> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
         let listener = match UnixListener::bind(path) {

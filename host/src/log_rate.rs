@@ -2,8 +2,8 @@
 //! How many log lines others can cause: the one limit for commands that serve guests and programs.
 //!
 //! Each place in the source that logs has a budget of [`BURST`] lines, and gets [`EACH`] a new one.
-//! So what a guest's commands, a client's calls or GPU code can write is bounded by the number of
-//! such places, whoever adds one later. The first line after a pause says how many were left out.
+//! So the number of such places bounds the lines that a guest's commands, a client's calls or GPU
+//! code can cause. The first line after a pause says how many were left out.
 //!
 //! Limits: the driver's warnings are one place. One client's flood can hide another's.
 

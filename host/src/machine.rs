@@ -90,8 +90,8 @@ impl Default for MachineOptions {
 }
 
 impl MachineOptions {
-    /// What GPU number `index` of such a machine is; where its VRAM is in the fabric only the
-    /// machine knows.
+    /// The properties of GPU number `index` of such a machine. Only the machine knows its VRAM's
+    /// address in the fabric.
     pub fn gpu_properties(&self, index: u32) -> GpuProperties {
         GpuProperties {
             gpu_id: FIRST_GPU_ID + index,
@@ -398,8 +398,8 @@ impl KfdFile {
     /// The errno.
     ///
     /// # Safety
-    /// As for ioctl: what `argument` and the pointers in it lead to is written to where the command
-    /// says so, now and, for registered memory, whenever the GPU does.
+    /// As for ioctl: the command may write to `argument` and to the memory behind its pointers. The
+    /// GPU may write to registered memory at any later time.
     pub unsafe fn ioctl(&self, command: u32, argument: *mut c_void) -> Result<(), i32> {
         self.process.ioctl(command, CpuVa(argument.expose_provenance() as u64)).map_err(|e| e.errno.0)
     }
@@ -476,8 +476,7 @@ impl Drop for KfdFile {
     }
 }
 
-/// An open render node, with DRM's objects. Dropping it ends them, with what is mapped on GPUs by
-/// it.
+/// An open render node, with DRM's objects. Dropping it ends them, with their mappings on GPUs.
 pub struct RenderFile {
     file: ManuallyDrop<drm::RenderFile>,
     inner: Arc<Inner>,

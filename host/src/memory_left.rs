@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How much memory this process may still use: what the system has available, and what is left in
-//! each memory control group that the process is in, from its own up to the root, of either version
-//! of control groups. What is over such a limit is killed without a word.
+//! How much memory this process may still use: the system's available memory, and the rest in each
+//! of the process's memory control groups, from its own up to the root. Both versions of control
+//! groups are read. The kernel kills a process beyond such a limit without a message.
 //!
-//! Limit: what a group's page cache could give back counts as used, except what version 1 and 2
-//! call inactive file memory.
+//! Limit: a group's page cache counts as used, except the part that both versions call inactive
+//! file memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};

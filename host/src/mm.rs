@@ -379,8 +379,8 @@ impl Mm {
         let mut registration = self.registration();
         let span = told.span();
         {
-            // Writing waits for everyone who is delivering. The caller has another reference to
-            // what `told` points at, so nothing is freed.
+            // Writing waits for every thread that is delivering. The caller has another reference
+            // to `told`'s target, so nothing is freed.
             let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
             tree.remove(span.start().0, span.end().0, told);
         }

@@ -2,11 +2,11 @@
 //! Faulting many spans in: `process_madvise(self, MADV_POPULATE_*)`, up to 1,024 pieces a system
 //! call.
 //!
-//! What is there already is left out ([`present`]). MADV_POPULATE checks permissions and page
-//! presence as an access would, and reading breaks no copy-on-write. Where `process_madvise` does
-//! not take that advice for oneself (Linux before 6.13, some sandboxes), it is one `madvise` a
-//! piece; where there is no MADV_POPULATE at all (before 5.14) only the mappings' permissions are
-//! checked, because an access through a live frame faults the page in anyway.
+//! Present pages are left out ([`present`]). MADV_POPULATE checks permissions and page presence as
+//! an access would, and reading breaks no copy-on-write. Linux before 6.13 and some sandboxes
+//! refuse this advice by `process_madvise` for the own process; there it is one `madvise` a piece.
+//! Linux before 5.14 has no MADV_POPULATE. There only the mappings' permissions are checked,
+//! because an access through a live frame faults the page in anyway.
 
 mod present;
 

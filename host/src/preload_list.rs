@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where the library of `vkfd run` stands in LD_PRELOAD: first. The first library that defines a
-//! function is the one that the program calls, and other libraries that define libc's functions,
-//! such as allocators, often make system calls of their own, past whoever comes next. The library
-//! itself calls the next definition of what it does not answer.
+//! The place of `vkfd run`'s library in LD_PRELOAD: the first. The program calls a function of the
+//! first library that defines it. Other libraries that define libc's functions, such as allocators,
+//! often make system calls themselves and bypass later libraries. The library itself calls the next
+//! definition if it does not answer a call.
 //!
 //! Sanitizers' runtimes stand before it. They insist on being first, and pass calls on.
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The host's own mapping calls, as raw system calls.
 //!
-//! The libc functions may be interposed ([`crate::interpose`]); what the host does to its own
-//! memory, or does while it delivers an invalidation, must not come back to it as an invalidation.
+//! The libc functions may be interposed ([`crate::interpose`]); they must not report the host's
+//! changes of its own memory as invalidations, nor its changes during the delivery of one.
 
 use std::io;
 use std::ptr::NonNull;
@@ -23,9 +23,9 @@ pub(crate) unsafe fn mmap(at: u64, bytes: u64, prot: i32, flags: i32, fd: i32, o
     result(unsafe { libc::syscall(libc::SYS_mmap, at, bytes, prot, flags, fd, offset) })
 }
 
-/// Where the next of the host's own memory is to be: where neither the kernel puts mappings by
-/// itself nor a sanitizer has its shadow. A program that unmaps a part of a mapping, and later all
-/// of it, would take along what had come to lie in the hole.
+/// The address of the host's next own memory. The kernel places no mappings there by itself, and no
+/// sanitizer has its shadow there. A program may unmap a part of a mapping, and later all of it:
+/// that would destroy memory in the hole.
 static OWN: AtomicU64 = AtomicU64::new(0x5000_0000_0000);
 
 /// Fresh zeroed memory, readable and writable.

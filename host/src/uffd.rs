@@ -8,18 +8,18 @@
 //! # What differs from the kernel's notifiers
 //!
 //! The thread that changes a mapping sleeps until its event has been *read*, not until it has been
-//! handled; and UNMAP and REMAP come after the pages have gone, REMOVE and FORK before. So the
-//! reader thread first pauses the GPUs ([`crate::mm::Pause`]), then reads events, then runs the
-//! callbacks, then lets the GPUs go on: no GPU access can come between the moment the program goes
-//! on and the end of the callbacks. Between a munmap in the kernel and its event an access may find
-//! nothing (it waits in [`crate::mm::Mm::lost`] for the event). After a REMOVE was handled the zap
-//! itself may still come; the frames are dead by then, so only a page faulted in anew meanwhile is
-//! affected, and that is accessed through its CPU address, which always shows what the CPU sees.
+//! handled. UNMAP and REMAP come after the pages have gone, REMOVE and FORK before. So the reader
+//! thread first pauses the GPUs ([`crate::mm::Pause`]), then reads events, runs the callbacks and
+//! lets the GPUs continue. No GPU access can come between the moment the program continues and the
+//! end of the callbacks. Between a munmap in the kernel and its event an access may find nothing;
+//! it waits in [`crate::mm::Mm::lost`] for the event. After a REMOVE was handled the zap itself may
+//! still come. The frames are dead by then, and only a page that was faulted in meanwhile is
+//! affected. The GPU reaches it through its CPU address and sees the CPU's contents.
 //!
 //! mprotect and reclaim raise no event; neither do changes of the file behind a mapping. Shared
 //! read-only mappings of files cannot be registered. A registered mapping does not merge with
-//! unregistered neighbours and is not faulted around; memory that is moved by mremap stays
-//! registered at its new place, where its events mean nothing to anyone.
+//! unregistered neighbours and is not faulted around. Memory that mremap moves stays registered at
+//! its new place, and nobody needs its events there.
 //!
 //! # Rules
 //!
@@ -79,7 +79,7 @@ pub(crate) enum Change {
     Forked,
 }
 
-/// Who is told of events, on the reader thread: neither allocates nor frees nor unmaps.
+/// The receiver of events, on the reader thread: neither allocates nor frees nor unmaps.
 pub(crate) trait Listener: Send + Sync {
     /// Runs `f`, which reads and passes on events, with all accesses of GPUs held up.
     fn with_accesses_paused(&self, f: &mut dyn FnMut());
@@ -94,8 +94,8 @@ pub(crate) struct Uffd {
     features: u64,
     /// A page of its own, for [`Uffd::is_changing`].
     probe: CpuSpan,
-    /// The reader is between noticing events and having handled them. Set before it reads, so
-    /// whoever was woken by the read sees it.
+    /// The reader has noticed events and not yet handled them. Set before it reads, and a thread
+    /// that the read wakes sees it.
     busy: AtomicBool,
     /// How often it has handled what it had read. Guarded for waiting.
     rounds: Mutex<u64>,
@@ -217,9 +217,9 @@ impl Uffd {
     }
 
     /// Ends the registration of private anonymous memory that is registered with another descriptor
-    /// next. As [`Uffd::unregister`], but where the kernel lets it (before Linux 7) without a look
-    /// at every page for protection to be taken off: registered for something else first. Who
-    /// touches a missing page meanwhile waits until it is over.
+    /// next. As [`Uffd::unregister`], but faster before Linux 7. The span is registered for
+    /// something else first, and the kernel does not look at every page for protection to take off.
+    /// A thread that touches a missing page meanwhile waits until it is over.
     pub(crate) fn hand_over(&self, span: CpuSpan) {
         let _ = self.register_for(span, raw::UFFDIO_REGISTER_MODE_MISSING);
         self.unregister(span);
@@ -233,7 +233,7 @@ impl Uffd {
             Ok(unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl::UFFDIO_UNREGISTER.into(), &raw mut range) == 0 })
         };
         if one(span) != Ok(true) {
-            // What stays registered is only told of in vain.
+            // Events of memory that stays registered are ignored.
             let _ = self.by_piece(span, one);
         }
     }
@@ -314,8 +314,9 @@ impl Uffd {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the events of all calls that have returned were handled, and of those by which
-    /// there is room where other memory may be by now: their callers may still sleep.
+    /// Waits until the events of all calls that have returned were handled. It also waits for calls
+    /// that have freed addresses which other memory may use by now, although their callers may
+    /// still sleep.
     pub(crate) fn settle(&self) {
         if self.is_changing() {
             // Others may go on changing mappings for ever.
@@ -422,8 +423,8 @@ fn handle(listener: &dyn Listener, event: &raw::uffd_msg) {
     }
 }
 
-/// A handler of the program's must not run on the reader thread: it could allocate. Faults stay
-/// deliverable.
+/// The program's signal handlers must not run on the reader thread: they could allocate. Faults
+/// stay deliverable.
 pub(crate) fn block_signals() {
     // SAFETY: the set is initialised by sigfillset before use.
     unsafe {

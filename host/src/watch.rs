@@ -99,7 +99,7 @@ impl AddressSpace for ProcessMemory {
             return Err(Errno::EFAULT.into());
         }
         let target = std::ptr::with_exposed_provenance_mut(index(to.0));
-        // SAFETY: as in `read`; the ABI makes the caller's buffer the driver's to write until the
+        // SAFETY: as in `read`; by the ABI the driver may write to the caller's buffer until the
         // call returns.
         unsafe { vkfd_gpu::raw::copy(target, from.as_ptr(), from.len()) }.map_err(|_| Errno::EFAULT.into())
     }
@@ -128,8 +128,8 @@ impl AddressSpace for ProcessMemory {
         if wanted != pages.len() as u64 || !spans.iter().all(|s| s.is_whole_pages()) {
             return fail(Errno::EINVAL);
         }
-        // An invalidation since `seq` is the driver's to notice: its generations say which ranges
-        // it hit, where EBUSY would throw all of them away.
+        // The driver notices an invalidation since `seq` by its generations. They show which ranges
+        // it hit, and EBUSY would discard all ranges.
         let _ = seq;
         self.mm.fault(watch.told(), spans, access, pages)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the event reader waits for takes no lock of malloc's: threads fork, and trim the heap, with
-//! that lock held and asleep until the reader has read their events, while a GPU works.
+//! The event reader waits for nothing that takes malloc's lock. While a GPU works, threads fork and
+//! trim the heap with that lock held, and sleep until the reader has read their events.
 //!
 //! Each storm is a process of its own, since one that gets stuck does not end by itself.
 #![allow(missing_docs, clippy::undocumented_unsafe_blocks)] // the unsafe blocks are calls on the tests' own memory
@@ -37,7 +37,7 @@ fn work(sabotaged: bool, over: &AtomicBool) {
     }
 }
 
-/// One round: memory of malloc's that is watched is trimmed, and the process forks.
+/// One round: watched memory of malloc is trimmed, and the process forks.
 fn disturb() {
     let (block, anchor) = unsafe { (libc::malloc(3 << 20), libc::malloc(64)) };
     unsafe { block.write_bytes(1, 3 << 20) };

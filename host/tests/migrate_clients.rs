@@ -145,8 +145,8 @@ impl Owner<'_> {
     }
 }
 
-/// Aborts with all threads' places when nobody gets on: what waits for ever is to be seen, not to
-/// be waited for.
+/// Aborts with all threads' places when no thread gets on: a deadlock is to be shown, not to be
+/// waited for.
 fn watch_over(steps: &AtomicU64, over: &AtomicBool) {
     let (mut last, mut still) = (u64::MAX, 0);
     while !over.load(Ordering::SeqCst) {
@@ -203,8 +203,8 @@ fn threads_share_blocks() {
     }
 }
 
-/// A thread that registers memory may touch a page that is on a GPU: the worker, which must bring
-/// it back, must not wait for the lock, which it wants for memory that it moves just then.
+/// A thread that registers memory may touch a page that is on a GPU: the worker must bring it back.
+/// It must not wait for the lock, which it also wants for memory that it moves just then.
 #[test]
 fn a_page_comes_back_to_who_registers_memory() {
     let _one = serial();

@@ -48,7 +48,7 @@ fn near_the_limit_of_mappings_memory_stays_where_it_is() {
         fill(&area, 7);
         let there = area.pages(0, 512);
         assert_eq!(rig.go(there), 512);
-        // Less than what is left to the program by itself.
+        // Fewer mappings are free than the host leaves to the program.
         let Some(filler) = all_but(1000) else { return };
         assert_eq!(rig.go(area.pages(512, 1024)), 0, "each piece would be a mapping");
         check(&area, 7, 0, 2048);

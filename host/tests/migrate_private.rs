@@ -34,7 +34,7 @@ fn a_touch_brings_its_granule_back() {
     assert!(w.counter.take().is_some());
     assert!(rig.places(area.all()).iter().all(Option::is_some));
     assert_eq!(rig.held(), 4 * 512, "looking where it is does not bring it back");
-    // What the GPU wrote is what the CPU finds.
+    // The CPU finds the GPU's words.
     let place = rig.places(area.pages(600, 1))[0].unwrap();
     assert_eq!(rig.vram_word(place), 603);
     rig.set_vram_word(place, 42);
@@ -162,7 +162,7 @@ fn reading_a_little_moves_nothing_when_coherent() {
         Some(took)
     };
     let (Some(coherent), Some(private)) = (time(true), time(false)) else { return };
-    // How much less is the benchmark's to say: a test must not depend on the machine.
+    // The benchmark measures the difference: a test must not depend on the machine.
     eprintln!("1% of 64 MiB: coherent {coherent:?}, private {private:?}");
 }
 

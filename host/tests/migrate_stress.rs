@@ -210,7 +210,7 @@ fn changes(moves: bool) {
     }
 }
 
-/// In `a`, and from where it is moved in `b`, which may be the same.
+/// Changes memory in `a`, and moves it from `b`, which may be the same.
 fn change((a, b): (CpuSpan, CpuSpan), pages: u64, round: u64, raw: bool) {
     let word = |span: CpuSpan, page: u64| -> *mut u64 {
         std::ptr::with_exposed_provenance_mut(index(span.start().0 + page * PAGE))
@@ -220,8 +220,7 @@ fn change((a, b): (CpuSpan, CpuSpan), pages: u64, round: u64, raw: bool) {
     };
     let pointer = |span: CpuSpan| std::ptr::with_exposed_provenance_mut::<libc::c_void>(index(span.start().0));
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // The slots belong to this thread; through libc, so that the replacement of what was there is
-    // known of.
+    // The slots belong to this thread; through libc, whose hook announces the replacement.
     let mapped = unsafe { libc::mmap(pointer(a), index(a.bytes()), RW, flags, -1, 0) };
     assert_eq!(mapped, pointer(a));
     let value = |page: u64| round << 32 | page;
@@ -283,7 +282,7 @@ fn change((a, b): (CpuSpan, CpuSpan), pages: u64, round: u64, raw: bool) {
     }
 }
 
-/// New memory instead of an area's.
+/// New memory instead of the area.
 fn renew(area: &Area) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     std::mem::forget(Area::map(area.at, area.bytes / PAGE, RW, flags, -1));
@@ -358,7 +357,7 @@ fn departures(rig: &Rig, back: bool, times: u64) -> u64 {
             let found = unsafe { moving::word(&from, page).read_volatile() };
             lost += u64::from(found != (round << 32) + page);
         }
-        // Nothing is where the client has nothing.
+        // Addresses without the client's mapping have no mapping.
         let mut there = 0u8;
         let hole = common::pointer(from.pages(5, 1));
         lost += u64::from(unsafe { libc::mincore(hole, index(PAGE), &raw mut there) } == 0);

@@ -50,7 +50,7 @@ fn a_storm_ends() {
                 }
             });
         }
-        // Ones that fault in what changes.
+        // Threads that fault in the changing pages.
         for half in 0..2 {
             let (area, faults) = (&area, &faults);
             s.spawn(move || {

@@ -158,7 +158,7 @@ fn fork_tells_every_watch_and_the_child_can_exit() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         // The child is another process to the driver: its parent's memory is not its own, and it
-        // has one of its own. It must not get stuck on what its parent's threads held.
+        // has one of its own. It must not block on locks that its parent's threads held.
         let own = vkfd_host::mm::Mm::get(Source::Auto);
         let another = !mm.is_current() && own.is_ok_and(|own| own.is_current());
         drop(w);

@@ -122,12 +122,12 @@ impl Descriptor {
         self.call(ioctl::UFFDIO_REGISTER, &mut register)
     }
 
-    /// Ends the registration of `span`; whoever waits there goes on.
+    /// Ends the registration of `span`; threads that wait there continue.
     pub(super) fn unregister(self, span: CpuSpan) -> Result<(), i32> {
         self.call(ioctl::UFFDIO_UNREGISTER, &mut range(span))
     }
 
-    /// Lets those go on who wait in `span`; they touch the page again.
+    /// Wakes the threads that wait in `span`; they touch the page again.
     pub(super) fn wake(self, span: CpuSpan) {
         let _ = self.call(ioctl::UFFDIO_WAKE, &mut range(span));
     }
@@ -162,7 +162,7 @@ impl Descriptor {
     }
 
     /// Fills missing pages of `to`, which is registered with this descriptor, with the contents at
-    /// `from`, and lets go on who waits there.
+    /// `from`, and wakes the threads that wait there.
     pub(super) fn copy(self, to: CpuSpan, from: CpuVa) -> Transferred {
         let mut request = raw::uffdio_copy { dst: to.start().0, src: from.0, len: to.bytes(), mode: 0, copy: 0 };
         match self.call(ioctl::UFFDIO_COPY, &mut request) {
@@ -171,7 +171,7 @@ impl Descriptor {
         }
     }
 
-    /// Fills missing pages of `span` with zeros, and lets go on who waits there.
+    /// Fills missing pages of `span` with zeros, and wakes the threads that wait there.
     pub(super) fn zero(self, span: CpuSpan) -> Result<(), i32> {
         let mut request = raw::uffdio_zeropage { range: range(span), mode: 0, zeropage: 0 };
         self.call(ioctl::UFFDIO_ZEROPAGE, &mut request)

@@ -42,8 +42,8 @@ impl Worker {
             tracing::error!(at = %there.span.start(), bytes = there.span.bytes(), "no room for a run of pages: contents are lost");
             self.release(&run);
         }
-        // What was registered only to be moved need not be any more. Whoever watches that place
-        // hears of what it misses meanwhile.
+        // Memory that was registered only for a move need not be registered any more. A watch of
+        // that place is notified of the changes that it misses meanwhile.
         let there = CpuSpan::between(to, CpuVa(to.0 + from.bytes()));
         let mm = self.mm;
         let _told = mm.invalidation(there);
@@ -105,7 +105,7 @@ impl Worker {
         }
     }
 
-    /// Releases what of the runs in `span` is not there any more.
+    /// Releases the parts of the runs in `span` that are not mapped any more.
     fn take_gone(&mut self, span: CpuSpan) {
         for run in self.runs_in(span) {
             let Some(window) = self.window(run.memory) else { continue };

@@ -184,8 +184,8 @@ pub(crate) struct Mover {
     ring: Ring,
     places: Places,
     mappings: Mappings,
-    /// The collector is between sealing everything and having passed on what it read. Written with
-    /// `places` locked.
+    /// The collector has sealed everything, and has not yet passed on the events that it read.
+    /// Written with `places` locked.
     reading: AtomicBool,
     hold: RwLock<()>,
     pub(crate) late: LateDiscards,
@@ -259,7 +259,7 @@ impl Mover {
         vkfd_rt::thread::spawn("vkfd-collect", move || {
             mover.together.begun();
             mover.begun();
-            // Whoever changes a mapping that has moved sleeps until the collector has read of it.
+            // A thread that changes a moved mapping sleeps until the collector has read the event.
             vkfd_rt::section::enter("the collector of events");
             collect::collect(mover);
         })?;
@@ -357,7 +357,7 @@ impl Mover {
         self.all_to_system(span)
     }
 
-    /// As [`Mover::to_system`], also for what is on its way to a device.
+    /// As [`Mover::to_system`], also for pages in transit to a device.
     fn all_to_system(&self, span: CpuSpan) -> u64 {
         let (done, answer) = mpsc::sync_channel(1);
         self.submit(Job::ToSystem { span, done });
@@ -437,8 +437,8 @@ impl Mover {
         (runs.pages(), runs.len())
     }
 
-    /// Calls `f` for the parts of `span` in order: where a part is on a device, `None` for what is
-    /// in system memory.
+    /// Calls `f` for the parts of `span` in order, with the address of a part on a device, or
+    /// `None` for a part in system memory.
     pub(crate) fn each_part<E>(
         &self,
         span: CpuSpan,
@@ -536,9 +536,10 @@ impl Mover {
         });
     }
 
-    /// Unseals the coherent runs that nothing is pending for, and lets go on who waits there. Not
-    /// while something changes: for a moment other memory that may be there now would not be
-    /// registered for missing pages. Whether all are unsealed now. The worker only.
+    /// Unseals the coherent runs that nothing is pending for, and wakes the threads that wait
+    /// there. It does nothing while a mapping changes: other memory that may be there now would not
+    /// be registered for missing pages for a moment. Returns whether all are unsealed now. The
+    /// worker only.
     fn unseal(&self) -> bool {
         let mut runs = self.places.lock();
         let mut sealed = (0..runs.len()).filter_map(|i| runs.get(i)).filter(|run| run.sealed);

@@ -8,7 +8,7 @@ use crate::uffd::outside_of_heap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vkfd_driver::addr::CpuSpan;
 
-/// The most pieces: eight always, the others for what stands ready.
+/// The most pieces: eight always, the others for mappings that are kept ready.
 const PIECES: usize = 32;
 
 /// The pieces.

@@ -164,7 +164,7 @@ impl Runs<'_> {
         }
     }
 
-    /// Whether another two runs would fit, which is what any one change may take.
+    /// Whether another two runs would fit, the most that one change may take.
     pub(super) fn has_room(&self) -> bool {
         *self.len + 2 <= CAPACITY
     }

@@ -33,7 +33,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// What of the mappings it is about; `None` for what changes none.
+    /// The mappings that it changes; `None` for an event that changes none.
     pub(super) fn span(self) -> Option<CpuSpan> {
         match self {
             Self::Unmap(span) | Self::Remove(span) | Self::Remap { from: span, .. } => Some(span),
@@ -182,8 +182,8 @@ impl Ring {
         (since..self.produced()).map(|at| (at, self.get(at))).filter(move |(_, change)| change.touches(span))
     }
 
-    /// What becomes of the page at `at`, by what is pending. What was unmapped and then moved
-    /// nevertheless had been replaced by the worker.
+    /// The fate of the page at `at`, by the pending changes. A page that was unmapped and then
+    /// moved nevertheless had been replaced by the worker.
     pub(super) fn fate(&self, at: CpuVa, since: u64) -> Fate {
         let mut now = at;
         let mut unmapped = false;
@@ -206,11 +206,11 @@ impl Ring {
         }
     }
 
-    /// Strikes what the worker itself caused since `since`, when it moved its mapping at `staged`
-    /// over what was in `span`. That unmapped what was there: all at once, or what the client's
-    /// changes just before had left of it. An unmap by the client looks the same and counts as the
-    /// worker's, since the present mapping is the same either way. It stays, although the client
-    /// has none any more.
+    /// Strikes the changes that the worker itself caused since `since`, when it moved its mapping
+    /// at `staged` over `span`. The move unmapped the older mappings there: all at once, or the
+    /// parts that the client's earlier changes had left. An unmap by the client looks the same and
+    /// counts as the worker's, since the present mapping is the same either way. The worker's
+    /// mapping stays, although the client has none any more.
     pub(super) fn strike_own(&self, since: u64, staged: CpuSpan, span: CpuSpan) {
         let entries = since..self.produced();
         let whole = entries.clone().find(|at| self.get(*at) == Change::Unmap(span));
@@ -301,8 +301,8 @@ mod tests {
         Change::Remap { from: pages(from, count), to: CpuVa(to * PAGE) }
     }
 
-    /// Positions of what is left after the worker's own was struck: its mapping at 100 replaced
-    /// 10..20.
+    /// Positions of the changes that are left after the worker's own were struck. Its mapping at
+    /// 100 replaced 10..20.
     fn left(changes: &[Change]) -> Vec<u64> {
         let ring = ring(changes);
         ring.strike_own(0, pages(100, 10), pages(10, 10));

@@ -181,8 +181,7 @@ mod tests {
             let (first, second) = (first.collect::<Vec<_>>(), second.collect::<Vec<_>>());
             while round < 200 || helped.load(Ordering::SeqCst) < 100 {
                 round += 1;
-                // SAFETY: mapped above; what another thread would still write is what the test
-                // looks for, word by word.
+                // SAFETY: mapped above. The test looks for words that another thread still writes.
                 first.iter().for_each(|word| unsafe { word.write_volatile(round) });
                 copy.begin(to.start(), from.start());
                 copy.offer(offered);

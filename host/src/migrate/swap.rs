@@ -22,7 +22,7 @@ pub(super) struct Staged {
     stands: bool,
 }
 
-/// The protection of what stands.
+/// The protection of a standing mapping.
 const STANDING: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 fn errno(error: &std::io::Error) -> i32 {
@@ -107,8 +107,8 @@ impl Mover {
         done
     }
 
-    /// Unmaps `span`, a mapping of the worker's where the client has none, if `is_there` says that
-    /// it is there still.
+    /// Unmaps `span`, the worker's mapping at a place without the client's, if `is_there` finds it
+    /// still there.
     pub(super) fn take_back(&self, span: CpuSpan, is_there: impl FnOnce() -> bool) {
         let _interposed_calls_wait = self.replacing();
         self.quiesce();
@@ -175,9 +175,9 @@ impl Mover {
     }
 }
 
-/// Memory for [`Mover::stage_empty`], which nobody touches. Between pages without access, so that
-/// it is a mapping of its own; and where a huge page could be, so that it shares a page table with
-/// nobody: its copies have none either, and huge pages can come there.
+/// Memory for [`Mover::stage_empty`], which nobody touches. Pages without access around it make it
+/// a separate mapping. It is aligned like a huge page and shares its page table with no other
+/// memory. Its copies have no page table either, and huge pages can come there.
 pub(super) fn map_empty() -> std::io::Result<CpuSpan> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a mapping at a place of the kernel's choice touches nothing that exists.

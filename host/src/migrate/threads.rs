@@ -39,7 +39,8 @@ type Page = (libc::pid_t, CpuVa);
 pub(super) struct Threads {
     /// /proc/self/task, kept open: finding it takes longer than reading it.
     tasks: OwnedFd,
-    /// The threads there were when it was read. Who is asked for and found is there still.
+    /// The threads that existed when it was read. A thread that is looked up and found still
+    /// exists.
     known: Vec<libc::pid_t>,
 }
 

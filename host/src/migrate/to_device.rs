@@ -171,8 +171,9 @@ impl Worker {
         true
     }
 
-    /// The parts of `chunk` that can move and have a page with an offer: of one mapping each, or
-    /// `joined` of several next to each other, which memory is in that came back piece by piece.
+    /// The parts of `chunk` that can move and have a page with an offer: of one mapping each. With
+    /// `joined` a part may span several neighbouring mappings, as memory does that came back piece
+    /// by piece.
     fn movable(&self, chunk: CpuSpan, offers: &Offers, joined: bool) -> Vec<CpuSpan> {
         let mut parts: Vec<CpuSpan> = Vec::new();
         self.mover.mappings.within(chunk, |vma| {
@@ -387,8 +388,8 @@ impl Worker {
         })
     }
 
-    /// Puts the mapping of VRAM in the place of `run`'s, sealed, and enters the run, whose contents
-    /// are also at `slot`. False when it could not be; then nothing has changed.
+    /// Replaces `run`'s mapping by one of VRAM, sealed, and enters the run, whose contents are also
+    /// at `slot`. False if that failed; then nothing has changed.
     pub(super) fn put_vram(&self, run: Run, window: &Window, slot: CpuVa, since: u64) -> bool {
         let Ok(Some(Vma { prot, .. })) = self.mover.mappings.query(run.span.start()) else { return false };
         let staged: Result<Staged, i32> = self.mover.stage_vram(window, window.offset(run.at), run.span.bytes(), prot);
@@ -421,11 +422,11 @@ impl Worker {
             let Some(run) = part.cut(CpuSpan::between(at, CpuVa(at.0 + PAGE))) else { return };
             let replaced = self.is_vram(&run, window);
             match self.mover.ring.fate(at, since) {
-                // The replacement is where the client has nothing.
+                // The client has no mapping at the replacement's place.
                 Fate::Moved(_) | Fate::Gone if replaced => {
                     self.mover.take_back(run.span, || self.is_vram(&run, window))
                 }
-                // It has come back to where it was, over the replacement.
+                // It has come back to its old place, over the replacement.
                 Fate::Here if !replaced => {}
                 _ => continue,
             }
@@ -448,8 +449,8 @@ impl Worker {
         })
     }
 
-    /// Gives pages that were taken out back: to where they were, or have been moved to; those that
-    /// were discarded to nobody.
+    /// Gives pages that were taken out back, to their old place or to the address that they have
+    /// moved to. Discarded pages are dropped.
     fn give_back(&self, piece: CpuSpan, slot: CpuVa, since: u64) {
         if sabotage::has(Switch::CopyUnsealed) {
             return;
@@ -532,7 +533,7 @@ impl Worker {
         })
     }
 
-    /// Ends the mover's registration of what is not on a device in `part`.
+    /// Ends the mover's registration of the memory in `part` that is not on a device.
     pub(super) fn disown_rest(&mut self, part: CpuSpan) {
         let mut at = part.start();
         while at < part.end() {

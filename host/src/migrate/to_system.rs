@@ -188,10 +188,9 @@ impl Worker {
                     self.put_back(piece, at, window, since);
                     return given;
                 }
-                // The mapping is not there, which is what a change looks like before it is known.
-                // When it stays unknown, it was one that cannot be told from the worker's own. Or
-                // it is several, since mprotect has cut it, of which no event tells: then page by
-                // page.
+                // The mapping is not there: a change has happened whose event was not read yet. If
+                // no event comes, the change cannot be told from the worker's own. Or mprotect,
+                // which raises no event, has cut the mapping; then page by page.
                 Some(_) if !single => single = true,
                 Some(errno) => {
                     tries += 1;
@@ -238,8 +237,8 @@ impl Worker {
                 if !is_vram(to) {
                     return self.fill_missing(to, source);
                 }
-                // Moved before it was emptied: VRAM has come along, and what was emptied is where
-                // the client has nothing.
+                // Moved before it was emptied: VRAM has come along, and the client has no mapping
+                // at the emptied place.
                 match self.is_ours(part, since) {
                     Ok(stray) => Filled { stray, keep: true, ..done },
                     Err(errno) => later(errno),
@@ -248,8 +247,7 @@ impl Worker {
         }
     }
 
-    /// Whether the empty mapping is at `part`, which the worker has put there, and not something of
-    /// the client's.
+    /// Whether the worker's empty mapping is at `part`, and not a mapping of the client.
     ///
     /// # Errors
     /// EAGAIN while mappings are changing.
@@ -310,7 +308,7 @@ impl Worker {
         tracing::error!(at = %rest.span.start(), bytes = rest.span.bytes(), "no memory: contents are lost");
     }
 
-    /// Has what of `piece` is no run any more released. How many pages.
+    /// Releases the parts of `piece` that are no run any more. Returns the number of pages.
     pub(super) fn release_what_left(&mut self, piece: &Run) -> u64 {
         let mut pages = 0;
         let mover = self.mover;

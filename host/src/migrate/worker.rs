@@ -72,7 +72,7 @@ pub(super) struct Worker {
     /// What is no run any more and may still be registered.
     pub(super) to_disown: Vec<CpuSpan>,
     memories: Vec<Option<Arc<DeviceRam>>>,
-    /// All of a GPU's memory, sealed, by where it is in which file: see `Mover::stand_vram`.
+    /// All of a GPU's memory, sealed, by file and offset: see `Mover::stand_vram`.
     sealed: Vec<(FileId, u64, CpuSpan)>,
     released: Vec<Released>,
     /// What comes back just now does because the CPU touched it.
@@ -195,8 +195,9 @@ impl Worker {
         self.waiting = !self.mover.unseal() || !self.to_disown.is_empty();
     }
 
-    /// Does what needs the mm's registration: `f` says `None` as long as somebody else has it, who
-    /// may wait for a page that this thread is to bring. So it goes on working until then.
+    /// Does work that needs the mm's registration. `f` returns `None` as long as another thread has
+    /// it. That thread may wait for a page that this thread is to bring. So this thread goes on
+    /// working until then.
     pub(super) fn registering<R>(&mut self, f: impl Fn(&Self) -> Option<R>) -> R {
         loop {
             if let Some(done) = f(self) {
@@ -268,7 +269,7 @@ impl Worker {
         self.touched = false;
     }
 
-    /// `window` with a mapping to be staged from, where there can be one.
+    /// `window` with a mapping to be staged from, if there can be one.
     pub(super) fn with_sealed(&mut self, window: Window) -> Window {
         if !window.coherent {
             return window;

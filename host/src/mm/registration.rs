@@ -95,8 +95,8 @@ impl Mm {
         self.register_part(told, told.span())
     }
 
-    /// Registers what is mapped in `span`, a part of a watch's, by now: a watch's interval may be
-    /// larger than what was mapped in it when the watch was made. ENOMEM as [`Self::register`].
+    /// Registers the present mappings in `span`, a part of a watch's interval. The interval may
+    /// have had fewer mappings when the watch was made. ENOMEM as [`Self::register`].
     pub(crate) fn listen(&self, told: &Told, span: CpuSpan) -> Result<(), Errno> {
         if self.uffd.is_none() {
             return Ok(());

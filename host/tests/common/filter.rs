@@ -29,7 +29,7 @@ pub fn alone(name: &str, refuse: &[Refuse], test: impl FnOnce()) {
     errors.lines().filter(|line| line.starts_with("SKIPPED")).for_each(|line| eprintln!("{line}"));
 }
 
-/// A BPF program: EPERM for what is refused, everything else allowed.
+/// A BPF program: EPERM for refused calls, everything else allowed.
 fn filter(refuse: Refuse) {
     let code = |c: u32| u16::try_from(c).unwrap();
     let number = u32::try_from(libc::SYS_userfaultfd).unwrap();

@@ -36,7 +36,7 @@ pub fn memory(source: Source) -> Option<&'static Mm> {
     }
 }
 
-/// Counts invalidations, and remembers the hull of what they were about.
+/// Counts invalidations, and remembers the hull of their spans.
 pub struct Counter {
     pub calls: AtomicU64,
     /// Of these, how often memory itself went.
