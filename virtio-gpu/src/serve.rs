@@ -8,8 +8,8 @@
 //! - All memory that the driver gives out is in the machine's one file
 //!   ([`vkfd_host::device_file`]). A process maps that file where the driver says; doorbells, too,
 //!   so nothing is relayed.
-//! - Files that stand for memory (dma-buf) go between processes as files do, and are known here by
-//!   what file they are. Memory is also known by a name
+//! - Files that stand for memory (dma-buf) go between processes as files do, and are recognized
+//!   here by the file's identity. Memory is also known by a name
 //!   ([`crate::protocol::forward::joined::IPC_EXPORT`]).
 //! - A process tells what its program does to registered memory before it is done
 //!   ([`crate::protocol::forward::joined::Note`]). A thread for each connection does that.

@@ -146,7 +146,7 @@ fn memory_that_is_discarded_under_a_registration_is_what_the_cpu_sees() {
     agree(&guest, &mut copies, "discarded by madvise");
     assert_ne!(guest.ram.word(runs[7].address - RAM_AT).load(Ordering::Acquire), 0);
     assert_eq!(guest.ram.word(runs[17].address - RAM_AT).load(Ordering::Acquire), 0);
-    // Both write to what is new there.
+    // Both write to the new pages.
     guest.ram.word(runs[5].address - RAM_AT).store(55, Ordering::Release);
     agree(&guest, &mut copies, "written by the CPU");
     guest.window.word(copy_at + 6 * PAGE).store(66, Ordering::Release);

@@ -14,7 +14,8 @@ use vkfd_virtio_gpu::protocol::hsakmt::Request;
 
 const MIB: u64 = 1 << 20;
 
-/// Allocates system memory of the driver's until it is refused, in large pieces first. How much.
+/// Allocates the driver's system memory until it is refused, in large pieces first. Returns the
+/// number of bytes.
 fn system_memory(mut allocate: impl FnMut(u64) -> bool) -> u64 {
     let (mut total, mut step) = (0, 1 << 30);
     while step >= MIB {

@@ -293,8 +293,8 @@ fn queues_are_the_machines_and_come_back() {
     drop((own, more, vram, from));
 }
 
-/// What a GPU's copy of a process's registered memory comes to after `change` was announced,
-/// and done or not: the word that the copy brought, and whether there was a fault instead.
+/// A GPU copies a process's registered memory after `change` was announced, and done or not.
+/// Returns the word that the copy brought, and whether there was a fault instead.
 fn copied_after(change: Option<Change>) -> (u64, bool) {
     let host = host();
     let program = join(&host);

@@ -18,7 +18,6 @@ const _: () = assert!(SLOT_BYTES as u64 == RESPONSES);
 pub struct Brought {
     /// The arrays that its pointers stand for, in their order.
     pub arrays: Vec<Vec<u8>>,
-    /// Memory.
     pub pieces: Vec<Piece>,
 }
 

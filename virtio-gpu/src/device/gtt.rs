@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How much system memory the host gives a guest beyond the window (GTT memory).
 //!
-//! A machine that is one guest's has a limit for it: the option `--gtt`, or the size of the
-//! guest's own memory, and then at most [`share`] of the host's. The guest's memory is
-//! known when its VMM or its program has shown it; until then the share alone is the limit.
-//! Registered memory does not count here ([`vkfd_host::grants`]).
+//! A machine of one guest has a limit: the option `--gtt`. Without it, the limit is the size of the
+//! guest's own memory, and at most [`share`] of the host's memory. The guest's memory is known when
+//! its VMM or its program has shown it; until then the share alone is the limit. Registered memory
+//! does not count here ([`vkfd_host::grants`]).
 
 use std::sync::Arc;
 

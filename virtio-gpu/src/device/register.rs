@@ -75,9 +75,9 @@ impl Registration {
         };
         let one = linear.as_ref().map(|linear| [linear.range()]);
         let ranges = one.as_ref().map_or(memory.ranges(), |one| &one[..]);
-        // SAFETY: the ranges are shared memory of the guest, of which this process has neither
-        // references nor assumptions; they stay mapped as long as `memory` and `linear`, which
-        // outlive the buffer.
+        // SAFETY: the ranges are the guest's shared memory, and this process has neither references
+        // to it nor assumptions about it. The ranges stay mapped as long as `memory` and `linear`,
+        // which outlive the buffer.
         let buffer = unsafe { client.register_ranges(ranges, &options)? };
         Ok(Self { buffer, _linear: linear, _memory: memory.clone() })
     }

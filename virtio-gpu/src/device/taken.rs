@@ -141,7 +141,7 @@ impl Mapping {
 }
 
 impl Ram {
-    /// Does to this process's mapping what a note says of the other's.
+    /// Changes this process's mapping as a note reports of the other process's mapping.
     ///
     /// # Errors
     /// EINVAL for memory that is not its own, or the system's error.

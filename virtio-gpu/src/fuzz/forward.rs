@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a guest does with contexts whose calls are forwarded: blobs that come and go, calls with
-//! arguments that are nearly right, pieces of what there is and of what there is not.
+//! A guest that uses contexts with forwarded calls: blobs that come and go, calls with arguments
+//! that are nearly right, pieces of memory that exists or does not.
 
 use vkfd_host::Description;
 use vkfd_uapi::command as c;

@@ -43,13 +43,13 @@ const CANARIES: u64 = 3;
 const WORDS: u64 = CANARIES * PAGE / 8;
 #[allow(clippy::cast_possible_truncation)] // some pages
 const BYTES: usize = (CANARIES * PAGE) as usize;
-/// With what is not mapped before and after them.
+/// The canaries' bytes, with unmapped memory before and after them.
 const AROUND: usize = BYTES + (4 << 20);
 /// Their contents, with the word's number in the lowest bits.
 const SECRET: u64 = 0x5ec2_e75e_c2e7_0000;
 /// The page of a ring and its pointers in a forwarded context, on the GPU.
 const RING_VA: u64 = 0x6000_0000_0000;
-/// How long a GPU may have for what it was told last.
+/// How long a GPU may take for its last command.
 const MOMENT: Duration = Duration::from_millis(2);
 
 /// Memory of the process, as a heap or a stack is. No page beside it is mapped, so that a guest

@@ -139,7 +139,7 @@ impl Joined {
         }
         let mut there = base;
         for (offset, bytes) in places {
-            // SAFETY: of the reservation, or the caller's to replace.
+            // SAFETY: memory of the reservation, or a mapping that the caller may replace.
             let mapped = unsafe { map_file(self.device.as_raw_fd(), *offset, *bytes, there, protection) };
             if let Err(error) = mapped {
                 if at.is_null() {
@@ -189,7 +189,8 @@ impl Joined {
         self.notes().spans.iter().any(is)
     }
 
-    /// Tells `happens` of what is remembered of `[start, end)`. Whether there was any.
+    /// Notifies the machine that `happens` concerns the remembered parts of `[start, end)`. Whether
+    /// there were any.
     fn tell(&self, happens: Happens, start: u64, end: u64) -> bool {
         if start >= end || std::process::id() != self.process {
             return false;
@@ -233,8 +234,8 @@ impl Joined {
         }
     }
 
-    /// After it. Of what was moved, what is below `kept` has stayed. What was taken away before a
-    /// call that failed stays so.
+    /// After it. Of moved memory, the part below `kept` has stayed. Memory that was taken away
+    /// before a call that failed stays so.
     pub fn after(&self, change: Change, start: u64, end: u64, done: bool, kept: u64) {
         match change {
             Change::Move => {

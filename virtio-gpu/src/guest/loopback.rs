@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The device without a virtual machine: virtio-gpu's own messages through a socket.
 //!
-//! This side is what a guest's kernel is otherwise: it numbers resources, chooses places in the
-//! window, keeps the guest's memory (a file that the device maps) and hands out pages of it. It
-//! hands them out scattered, [`CHUNK`] at a time, as a kernel that has run for long would.
+//! This side does the work of a guest's kernel. It numbers resources, chooses places in the window,
+//! keeps the guest's memory (a file that the device maps) and hands out pages of it. It hands them
+//! out scattered, [`CHUNK`] at a time, as a kernel that has run for long would.
 //!
 //! The first message each way carries a file: the guest's memory there, the window back. From then
 //! on a message is a length, a tag, and a command of the control queue or its answer. Answers come
@@ -434,7 +434,7 @@ impl Transport for Connection {
             let bytes = (blob.bytes - place).min(run.len() as u64 * CHUNK);
             let there = base.wrapping_byte_add(size(place));
             let offset = run[0] * CHUNK;
-            // SAFETY: within the blob's size from `at`, which is the caller's to replace, or of the
+            // SAFETY: within the blob's size from `at`, which the caller may replace, or within the
             // reservation.
             unsafe { map_file(self.ram.as_raw_fd(), offset, bytes, there, protection)? };
             if let Some(joined) = self.joined.as_ref().filter(|_| !at.is_null()) {

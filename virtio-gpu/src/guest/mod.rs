@@ -84,7 +84,7 @@ pub trait Transport: Send + Sync {
     /// The kernel's.
     ///
     /// # Safety
-    /// What is at `at` is the caller's to replace.
+    /// The caller may replace the mapping at `at`.
     unsafe fn map(&self, blob: &Blob, at: *mut c_void, protection: i32) -> io::Result<*mut c_void>;
 
     /// What a mapping of `file` from `offset` on shows, if that is one of this process's blobs.

@@ -106,7 +106,7 @@ impl Forward {
     /// are not whole pages of the context's memory, another sum than `bytes`, or more ranges than
     /// KFD takes. O(pieces log runs + ranges).
     fn ranges(&self, pieces: &[Piece], bytes: u64) -> Result<Brought, i32> {
-        // First of all: no piece is less than a page, so this bounds the list by what is asked for.
+        // First of all: no piece is less than a page, and the requested size bounds the list.
         let sum = pieces.iter().try_fold(0_u64, |sum, piece| sum.checked_add(piece.bytes));
         if sum != Some(bytes) {
             return Err(libc::EINVAL);
@@ -256,9 +256,9 @@ impl Forward {
         Ok(())
     }
 
-    /// KFD's number of the memory for event slots. KFD wants memory of its own there, and the guest
-    /// has announced a part of the window, as it cannot know. Nothing but the GPU and KFD look at
-    /// slots, so KFD's memory takes the place of the window's at the same address.
+    /// KFD's number of the memory for event slots. KFD wants its own memory there. The guest cannot
+    /// know and has announced a part of the window. Only the GPU and KFD look at slots, so KFD's
+    /// memory replaces that part at the same address.
     pub(super) fn replace_by_own(&mut self, handle: u64) -> Result<u64, i32> {
         let bo = self.bos.get(&handle).ok_or(libc::EINVAL)?;
         if bo.resources.is_empty() {

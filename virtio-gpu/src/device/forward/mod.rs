@@ -17,7 +17,7 @@
 //! | CREATE_EVENT | the memory for slots becomes KFD's own |
 //! | CREATE_QUEUE, DESTROY_QUEUE | the queue's doorbell is relayed |
 //! | WAIT_EVENTS | done by a thread of its own |
-//! | ACQUIRE_VM | which render node it is was the guest's to check |
+//! | ACQUIRE_VM | the guest has checked which render node it is |
 //!
 //! The process that calls are made in has the memory that the device granted it, and no other of
 //! this process's ([`vkfd_host::grants`]). KFD therefore refuses SVM and XNACK by itself.

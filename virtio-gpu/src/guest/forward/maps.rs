@@ -60,8 +60,8 @@ pub fn all() -> io::Result<Vec<Mapping>> {
     Ok(mappings)
 }
 
-/// Those that share a byte with `[start, end)`, each with what it shares. `None` where there is a
-/// hole.
+/// The mappings that share a byte with `[start, end)`, each with its part of it. `None` if there is
+/// a hole.
 pub fn within(mappings: &[Mapping], start: u64, end: u64) -> Option<Vec<(Mapping, u64, u64)>> {
     let mut found = Vec::new();
     let mut at = start;

@@ -3,16 +3,15 @@
 //!
 //! Memory that the program maps is a blob of the host. Memory that it registers (USERPTR) has to
 //! become a blob of the guest, and a stock kernel makes no blob of pages that are there. So a blob
-//! is made, gets the contents, and is mapped over the program's range: same addresses, same
-//! contents, pages of the guest that the host knows as a scatter list. They stay when the
-//! registration ends, as long as the program maps them; what it registers again has its blob
-//! already.
+//! is made, gets the contents, and is mapped over the program's range. Addresses and contents stay
+//! the same, and the host knows the pages as a scatter list. The pages stay when the registration
+//! ends, as long as the program maps them. A second registration finds its blob already.
 //!
-//! Which blob is where is not remembered but read from `/proc/self/maps` at each registration: a
-//! program, and its C library even more, unmaps and moves without anybody seeing it. Blobs that
-//! nothing maps and nothing uses are closed then.
+//! The blobs' places are not remembered but read from `/proc/self/maps` at each registration. A
+//! program, and its C library even more, unmaps and moves memory without notice. Blobs that nothing
+//! maps and nothing uses are closed then.
 //!
-//! Limits of what was replaced, all of them the stock kernel's:
+//! Limits of replaced memory, all of them the stock kernel's:
 //! - It is shared with forked children, and not copied for them. `madvise(MADV_DONTNEED)` does not
 //!   empty it.
 //! - System calls that pin pages refuse it (O_DIRECT, `process_vm_readv`): EFAULT.
@@ -256,7 +255,7 @@ impl Memory {
                 }
                 Ok(Some(blob))
             }
-            // Slots of events are nobody's to look at, and the trap handler's memory is not there.
+            // Nobody may look at slots of events, and the trap handler's memory is not there.
             abi::MMAP_TYPE_EVENTS | abi::MMAP_TYPE_RESERVED_MEM => Err(libc::EINVAL),
             _ if offset >> abi::MMAP_GPU_ID_SHIFT != 0 => {
                 let blob = match self.registers {
@@ -413,7 +412,7 @@ unsafe fn replace_safely(transport: &dyn Transport, start: u64, end: u64, protec
         // SAFETY: forwarded to the caller.
         return unsafe { replace(transport, start, end, protection) };
     }
-    // SAFETY: forwarded to the caller, who waits.
+    // SAFETY: forwarded to the caller; the calling thread waits.
     vkfd_rt::thread::elsewhere("vkfd-replace", || unsafe { replace(transport, start, end, protection) })?
 }
 

@@ -4,7 +4,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `access` | the program's memory, with EFAULT for what is none |
+//! | `access` | the program's memory, with EFAULT for other addresses |
 //! | `maps` | `/proc/self/maps` |
 //! | `memory` | allocations, and the program's memory as blobs |
 //! | `slots` | places for answers, and rings |

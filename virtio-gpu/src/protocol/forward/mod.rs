@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is said inside of a context of vkfd's own capability set: `/dev/kfd`'s ioctls, as messages.
 //!
-//! A submission is one request: a head of 40 bytes, the ioctl's argument, the arrays that it points
-//! to and the call reads ([`calls`]), and for allocations the [`Piece`]s of memory that the guest
-//! brings. The answer goes into the context's response memory, a blob that guest and host share: a
-//! head of 16 bytes, the argument as the call left it, and the arrays that it has written. Every
-//! part begins at a multiple of 8 bytes. The sequence number is written last, and the fence comes
-//! after it.
+//! A submission is one request. It has a head of 40 bytes, the ioctl's argument, and the arrays
+//! that the call reads through the argument's pointers ([`calls`]). For allocations the [`Piece`]s
+//! of the guest's memory follow. The answer goes into the context's response memory, a blob that
+//! guest and host share. It has a head of 16 bytes, the argument as the call left it, and the
+//! arrays that it has written. Every part begins at a multiple of 8 bytes. The sequence number is
+//! written last, and the fence comes after it.
 //!
 //! Pointers in an argument are the guest's and mean nothing here: each is replaced by the array
 //! that came with it, or by null.

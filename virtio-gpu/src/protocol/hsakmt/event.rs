@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! EVENT: 104 bytes, the type at 80.
 //!
-//! The library of 2025 names an event by what the host called it, a later one by libhsakmt's own
-//! event structure, whose first word is its id. This host calls an event by its id, so that both
-//! name it by the low 32 bits at 16. Nothing that a guest says is ever taken for an address.
+//! The library of 2025 names an event by the host's name for it. A later one names it by
+//! libhsakmt's own event structure, whose first word is the id. This host's name for an event is
+//! its id, and both libraries name it by the low 32 bits at 16. No value from a guest is ever taken
+//! for an address.
 //!
 //! Limits: the library does not send waits. This host takes them as the header declares them, with
 //! libhsakmt's event structures as payload.

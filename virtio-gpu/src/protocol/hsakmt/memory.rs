@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! MEMORY: the requests of both layouts.
 //!
-//! The union of arguments is at 16 in both, and what follows it differs by the union's size: 48
+//! The union of arguments is at 16 in both. The offset behind it differs by the union's size: 48
 //! bytes in July 2025, 280 in 2026, when it got a buffer's metadata. An allocation's alignment came
 //! with the latter.
 

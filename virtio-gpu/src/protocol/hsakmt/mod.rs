@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is said inside of a context of capset 8: libhsakmt's calls, as messages.
 //!
-//! A submission is a row of requests, each with a head of 16 bytes that says which, how long, under
-//! which sequence number, and where in the context's response memory the answer goes. That memory
-//! is a blob that guest and host share ([`shared`]); the guest writes the room it has into an
-//! answer's first word before it asks.
+//! A submission is a row of requests. Each has a head of 16 bytes: the request's kind, its length,
+//! its sequence number, and the answer's place in the context's response memory. That memory is a
+//! blob that guest and host share ([`shared`]); the guest writes the room it has into an answer's
+//! first word before it asks.
 //!
 //! Two layouts exist (July 2025 and 2026) and nothing negotiates them. MEMORY requests tell them
 //! apart by their length ([`memory::Layout`]); in the others new fields are in places where old

@@ -9,7 +9,7 @@ pub const BYTES: usize = 128;
 /// Bytes of an answer's body before the list.
 pub const BODY_BYTES: usize = 416;
 
-/// Bytes of a node's properties in 2025, and with what 2026 has after them.
+/// Bytes of a node's properties: those of 2025, and behind them the fields of 2026.
 pub const NODE_BYTES: usize = 396;
 /// Bytes of a memory bank's properties.
 pub const BANK_BYTES: usize = 32;
