@@ -2,8 +2,8 @@
 //! Which operation of which target is executed, by which engine, and how near its results are:
 //! docs/operations.md, as text. `cargo xtask operations` writes it.
 //!
-//! Mechanism: for each encoding of the tables, words with registers that a wave has; the fast
-//! engine is asked whether it has a handler for them, the table of fidelity for the rest.
+//! Mechanism: for each encoding of the tables it makes words with registers that a wave has. The
+//! fast engine says whether it has a handler for them; the table of fidelity has the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A list of what an instruction has for its lanes, on the stack: an engine runs inside a GPU's
-//! access, where nothing is allocated: the event reader of the user host waits for it.
+//! A list of an instruction's values for its lanes, on the stack. An engine runs inside a GPU's
+//! access, in which nothing is allocated: the user host's event reader waits for its end.
 
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};

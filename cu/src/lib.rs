@@ -2,9 +2,9 @@
 //! A compute unit: waves of AMD machine code, executed.
 //!
 //! Machine code is input from a client: no code and no descriptor makes anything here panic, and
-//! memory is reached only through [`World`]. Two engines give one meaning: `reference`, one lane at
-//! a time in the order of AMD's manuals, never optimised, the oracle; and `fast`, pre-decoded, all
-//! lanes at once, compared with it in lock-step.
+//! memory is reached only through [`World`]. Two engines give one meaning. `reference`, the oracle,
+//! executes one lane at a time in the order of AMD's manuals and is never optimised. `fast` is
+//! pre-decoded, executes all lanes at once, and is compared with it in lock-step.
 //!
 //! | module | |
 //! |---|---|

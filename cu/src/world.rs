@@ -5,11 +5,11 @@
 //!
 //! Memory may be touched only while the gate of the address space is held open ([`World::enter`] to
 //! [`World::leave`]). Suspending and flushing wait for that. The scheduler enters, has an engine
-//! run a wave for a bounded batch of instructions, and leaves as soon as somebody waits
-//! ([`World::wanted`], which engines ask at each branch and at least every 64 instructions).
+//! run a wave for a bounded batch of instructions, and leaves as soon as a thread waits. Engines
+//! ask [`World::wanted`] at each branch and at least every 64 instructions.
 //!
-//! A [`Span`] is good until the gate is left: an engine may keep spans that long and no longer, so
-//! that a cache of them on top of the TLB never hides a flush that the driver forgot.
+//! A [`Span`] is good until the gate is left: an engine may keep spans that long and no longer. So
+//! an engine's cache of spans never hides a flush that the driver forgot.
 
 use crate::exit::{Miss, Stop};
 use vkfd_isa::Op;

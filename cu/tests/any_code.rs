@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Any code, on both forms of the fast engine and on the reference engine: random instructions of
-//! every encoding, with operands near the ends of what the wave has, give the same on all three and
-//! stay in their place.
+//! every encoding, with operands near the ends of the wave's registers and memory. They give the
+//! same on all three and access nothing else.
 //!
 //! Registers and LDS are allocated against pages that cannot be touched, so that an access beyond
 //! them ends the test by a signal. Memory is pages with a pattern between them, which nothing may

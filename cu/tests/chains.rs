@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! FMAs one after another, which the fast engine executes by one handler, against the reference
-//! engine: with sources in scalar registers, results that are NaN in the middle, inactive lanes,
-//! waves of 32 and of 64.
+//! engine. Cases are sources in scalar registers, results that are NaN in the middle, inactive
+//! lanes, waves of 32 and of 64.
 #![allow(clippy::cast_possible_truncation, reason = "registers are bit patterns")]
 
 #[path = "support/mod.rs"]
@@ -116,7 +116,7 @@ fn a_wrong_link_is_noticed() {
     }
 }
 
-/// A result that is NaN is the fast engine's work, and so is what is behind it.
+/// The fast engine computes a NaN in a chain itself, and the rest of the chain, too.
 #[test]
 fn a_nan_in_a_chain_is_handed_on() {
     let target = Target::Gfx900;

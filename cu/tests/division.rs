@@ -34,7 +34,7 @@ fn a_denormal_denominator_is_zero_where_denormals_are_flushed() {
     let denormal = f32::from_bits(1);
     let (scaled, flag) = run(Op::VDivScaleF32, FLUSHES, [denormal, denormal, 1.0]);
     assert!(scaled.is_nan() && flag == 1, "{scaled} {flag}");
-    // The last step makes the quotient of what the first has given up.
+    // The last step makes the quotient of a case that the first step has given up.
     assert_eq!(run(Op::VDivFixupF32, FLUSHES, [f32::NAN, denormal, 1.0]).0, f32::INFINITY);
 
     let (scaled, flag) = run(Op::VDivScaleF32, KEEPS, [denormal, denormal, 1.0]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The table of fidelity says what the engine does: what is missing is refused by name, what is not
-//! missing is executed, and what compute code can contain is not missing.
+//! The table of fidelity agrees with the engine. Missing operations are refused by name, all others
+//! are executed, and no operation of compute code is missing.
 
 #![allow(missing_docs, clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -105,8 +105,8 @@ fn the_engine_does_what_the_table_says() {
                 let result = reference::execute(&inst, &mut wave, &mut group(4096), &mut world);
                 let unsupported = result == Err(Exit::Refused(Refusal::Unsupported(op)));
                 match fidelity(op, target) {
-                    // A known operation may be refused by name for what it is asked, as LDS of
-                    // images or GDS.
+                    // A known operation may be refused by name for its operands, such as an image's
+                    // LDS or GDS.
                     Fidelity::Missing => assert!(unsupported, "{target} {op:?} {code:x?}: {result:?}"),
                     _ if inst.memory.gds || inst.format == Format::Mimg => {}
                     // Of the messages with an answer, the clock is known.

@@ -522,8 +522,8 @@ fn a_wrong_handler_is_noticed() {
     }
 }
 
-/// That the ordinary cases of what the random programs seldom make ordinary are the fast engine's
-/// own work.
+/// The fast engine executes ordinary numbers itself, also in operations for which random programs
+/// seldom have ordinary numbers.
 #[test]
 fn ordinary_numbers_do_not_need_the_reference() {
     let cases: [(Op, &str, [u32; 2]); 6] = [

@@ -69,8 +69,7 @@ fn element(wave: &Wave, first: u16, lane: usize, n: usize, bits: usize) -> u64 {
     }
 }
 
-/// Fills A, B and C, executes, and compares every element of D with what `sum` makes of its
-/// products and of C.
+/// Fills A, B and C, executes, and compares every element of D with `sum` of its products and C.
 fn compare(layout: Layout, mut fill: impl FnMut(usize) -> u32, sum: impl Fn(&[(u64, u64)], u64) -> u64) -> usize {
     let mut wave = wave(layout.target);
     for (at, row) in wave.rows.iter_mut().enumerate().take(64) {

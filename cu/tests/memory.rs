@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory instructions of the reference engine, against byte by byte models of their own.
 //!
-//! The words beside each text are what llvm-mc made of it.
+//! llvm-mc has made the words beside each text.
 
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 

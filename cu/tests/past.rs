@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Stores that go past the host's caches, by a kernel that fills much memory: the memory is what
-//! the reference engine makes of it; only what is written for the first time goes there, and
-//! nothing where the program orders its stores.
+//! Stores that go past the host's caches, by a kernel that fills much memory. The memory has the
+//! reference engine's results. Only first writes of a page bypass the caches, and none if the
+//! program orders its stores.
 #![allow(clippy::cast_possible_truncation, reason = "registers are bit patterns")]
 
 #[path = "support/mod.rs"]

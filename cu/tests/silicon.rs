@@ -2,7 +2,7 @@
 //! What hardware does and AMD's text does not say, from reports of it: each on the reference engine
 //! and on both forms of the fast one.
 //!
-//! The words beside each text are what llvm-mc made of it.
+//! llvm-mc has made the words beside each text.
 #![allow(clippy::cast_possible_truncation, reason = "registers are bit patterns")]
 
 #[path = "support/mod.rs"]
@@ -19,8 +19,8 @@ const END: u32 = 0xbf81_0000;
 const END_GFX11: u32 = 0xbfb0_0000;
 const SCRATCH: u64 = BASE + 8192;
 
-/// Runs one instruction on every engine, with `set` to prepare the wave and `read` to look at what
-/// became of it: all have to see the same.
+/// Runs one instruction on every engine, with `set` to prepare the wave and `read` to look at the
+/// result. All engines have to give the same.
 fn run<R: PartialEq + std::fmt::Debug>(
     target: Target,
     words: &[u32],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Sums of 64 bits, which the fast engine executes by one handler for two instructions, against the
-//! reference engine: with sources in scalar registers, masks that are VCC or not or differ, results
-//! that are sources, inactive lanes, waves of 32 and of 64.
+//! reference engine. Cases are sources in scalar registers, masks that are VCC or not or differ,
+//! results that are sources, inactive lanes, waves of 32 and of 64.
 #![allow(clippy::cast_possible_truncation, reason = "registers are bit patterns")]
 
 #[path = "support/mod.rs"]

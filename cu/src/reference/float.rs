@@ -2,8 +2,8 @@
 //! Binary floating point in every format, rounding mode and denormal mode, by exact integer
 //! arithmetic.
 //!
-//! Mechanism: a number is taken apart into a sign, an integer significand and an exponent; the
-//! operation is done exactly, or with what is lost kept as one sticky bit far below the result;
+//! Mechanism: a number is taken apart into a sign, an integer significand and an exponent. The
+//! operation is exact, or one sticky bit far below the result stands for the lost bits.
 //! [`Fpu::round`] puts the result together. The host's floating-point unit, and with it its modes,
 //! is not involved.
 //!

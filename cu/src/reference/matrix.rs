@@ -7,9 +7,9 @@
 //!
 //! Sums: single and double precision are a chain of fused operations over k. CDNA2 adds products of
 //! halves and bfloat16 in groups as a tree, rounds each step to single precision, and knows no
-//! denormals; CDNA3 aligns the terms of a group to the largest exponent and cuts them off, then
-//! rounds once. Both as published models have it that were compared with hardware. MODE has no part
-//! in any of it.
+//! denormals. CDNA3 aligns the terms of a group to the largest exponent and cuts them off, then
+//! rounds once. Both follow published models that were compared with hardware. MODE changes nothing
+//! of it.
 
 use super::convert::{Tiny, BF8, FP8};
 use super::float::{Format, Fpu, Number, BF16, F16, F32, F64};
@@ -303,7 +303,7 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
     Ok(())
 }
 
-/// Element `k` of those that a sparse row has, and which of the dense row's it is.
+/// Element `k` of a sparse row, and its index in the dense row.
 fn sparse_element(shape: &Shape, a: &Source, index: &Source, mods: Mods, i: usize, k: usize) -> (u64, usize) {
     let (lane, n) = shape.sparse_source(i, k);
     let place = index.word(lane, 0) >> (shape.first_place(mods) + 2 * n) & 3;

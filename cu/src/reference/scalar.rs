@@ -19,8 +19,8 @@ pub(crate) enum Flag {
     NotZero,
 }
 
-/// A scalar operation: kinds of sources and destination, and a function of the sources, of what the
-/// destination holds and of SCC.
+/// A scalar operation: kinds of sources and destination, and a function of the sources, the
+/// destination's old value and SCC.
 pub(crate) struct Meaning {
     pub(crate) src: [Kind; 2],
     pub(crate) dst: Kind,

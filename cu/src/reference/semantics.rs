@@ -2,9 +2,9 @@
 //! How the meaning of a vector operation is written down: kinds of its operands, and a function of
 //! one lane's values.
 //!
-//! What encodings and modes do to operands and results (modifiers, SDWA, DPP, clamp, output
-//! multiplier, halves) is not here but in `vector`; what MODE does inside of an operation
-//! (rounding, denormals) is the function's.
+//! The effects of encodings on operands and results (modifiers, SDWA, DPP, clamp, output
+//! multiplier, halves) are in `vector`. MODE's effects inside an operation (rounding, denormals)
+//! are here, in the functions.
 
 use super::float::{Fpu, F16, F32, F64};
 use super::kind::Kind;

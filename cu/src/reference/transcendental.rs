@@ -2,10 +2,10 @@
 //! Exponential, logarithm, sine and cosine.
 //!
 //! The hardware's results are within about one unit in the last place, its tables are not
-//! published. Here the function is computed in double precision, without the host's mathematical
-//! library (whose results differ by version), and rounded once: the nearest number in all but about
-//! one of 2^28 cases. Programs expect the host's floating-point modes to be the default ones while
-//! this runs.
+//! published. Here the function is computed in double precision and rounded once. This gives the
+//! nearest number in all but about one of 2^28 cases. The host's mathematical library is not used,
+//! because its results differ by version. Programs expect the host's floating-point modes to be the
+//! default ones while this runs.
 
 use super::float::{Fpu, Number, F32, F64};
 use crate::wave::Round;

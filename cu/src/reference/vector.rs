@@ -2,7 +2,7 @@
 //! Vector operations, one lane at a time.
 //!
 //! Sources are read for all lanes, then modified as the encoding says (SDWA, DPP, halves, absolute
-//! value, negation); the operation's function is asked for each active lane; the results are
+//! value, negation). The operation's function computes each active lane. The results are
 //! multiplied, clamped, and written. Nothing is written before every lane is computed, so a
 //! destination may be a source of any lane, and a refusal leaves the wave as it was.
 

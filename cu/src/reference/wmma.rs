@@ -6,7 +6,7 @@
 //! take a half of a register each.
 //!
 //! The order of the sums is not published: here it is a chain of fused operations of single
-//! precision over k, rounded to 16 bits at the end where the result is.
+//! precision over k. A 16-bit result is rounded once, at the end.
 
 use super::float::{Format, Fpu, BF16, F16, F32};
 use super::kind::{low32, sign_extend, Kind};

@@ -5,8 +5,8 @@
 //! Several of them make a unit, one file for the compiler, since starting it costs more than a
 //! program does. A program is the same in every unit.
 //!
-//! Four faults of LLVM 19's AMDGPU back end are kept out by `HIDE`, whose value the compiler knows
-//! nothing of, and by `COPY`, whose value has a register of its own:
+//! `HIDE` and `COPY` avoid four bugs of LLVM 19's AMDGPU back end. The compiler knows nothing about
+//! `HIDE`'s value, and `COPY`'s value has a separate register:
 //!
 //! - `0 - x` becomes a modifier of the instruction that uses it, as if it were `-x`, and +0 - +0 is
 //!   -0 (`SelectVOP3Mods`);
@@ -37,9 +37,9 @@ const TYPES: [(char, &str, bool, u32); 6] = [
     ('h', "_Float16", true, 16),
 ];
 
-/// A file of the programs `seeds`: a kernel `k` with the seed's number of each for the GPU. For the
-/// host a `main` that reads each program's `items` times [`WORDS`] words from the file that its
-/// first argument names, one after the other, and writes the results to the second.
+/// A file of the programs `seeds`: for the GPU, a kernel `k` with the seed's number for each. For
+/// the host, a `main` that reads each program's `items` times [`WORDS`] words from its first
+/// argument's file, one after the other. It writes the results to the second argument's file.
 pub fn unit(seeds: Range<u64>, items: usize) -> String {
     let mut text = String::from(
         "#ifdef __AMDGCN__\n\
@@ -261,7 +261,7 @@ impl Program {
 
     fn unsigned(&mut self, depth: u32) -> String {
         let (a, b) = (self.expression('u', depth - 1), self.expression('u', depth - 1));
-        // Of what fits into 24 bits, division is another sequence.
+        // Division of numbers of 24 bits is another sequence of instructions.
         let small = self.pick(&["", " & 0x7fffff"]);
         match self.below(16) {
             0 => format!("({a} + {b})"),

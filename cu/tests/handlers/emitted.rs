@@ -50,8 +50,8 @@ fn emitted(target: Target) -> Vec<(&'static str, &'static str)> {
     all
 }
 
-/// The forms that an instruction has, as the lists name them, and its operation in each: the name
-/// that the target's assembler has for it; of halves of VOPD, the name of the whole operation.
+/// An instruction's forms, as the lists name them, and its operation in each form. An operation has
+/// the target's assembler's name; a half of VOPD has the name of the whole operation.
 fn forms(inst: &Inst) -> Vec<(String, &'static str)> {
     if let (Format::Vopd, Some(pair)) = (inst.format, &inst.pair) {
         return vec![("VOPD-X".into(), inst.op.name()), ("VOPD-Y".into(), pair.op.name())];

@@ -193,7 +193,7 @@ fn run(
     Ok(counted)
 }
 
-/// Whether two waves are the same, in the lanes that there are: what is in the others is nobody's.
+/// Whether two waves are the same, in the lanes that exist: the others' contents do not matter.
 fn same(one: &mut Wave, two: &mut Wave) -> bool {
     let lanes = usize::from(one.lanes);
     for wave in [&mut *one, &mut *two] {

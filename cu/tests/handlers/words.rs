@@ -2,7 +2,7 @@
 //! Machine code of one instruction with random operands, from the decoder's own tables, so that no
 //! encoding of any target is forgotten.
 //!
-//! Operands are where `start` has put something: vectors in the first registers, addresses in
+//! Operands are in registers that `start` has set: vectors in the first registers, addresses in
 //! v[0:1], v2, v3, v12, v13, s[2:3] and s[8:11].
 
 use super::support::random::{source, REGISTERS};

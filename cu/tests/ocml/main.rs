@@ -4,7 +4,7 @@
 //! rounded.
 //!
 //! Mechanism: a kernel for each function is generated, compiled with ocml's bitcode, and run on
-//! both engines; a C program asks MPFR for the value to twice the width of a double. Limits are
+//! both engines. A C program asks MPFR for the value to twice the width of a double. Limits are
 //! those of OpenCL C 3.0's table of relative errors, full profile.
 //!
 //! Needs clang-19, lld-19, gcc, libmpfr-dev and rocm-device-libs, thus:
@@ -100,9 +100,8 @@ const FUNCTIONS: [Function; 37] = [
     function("remainder", true, [NEAREST, NEAREST, NEAREST]),
 ];
 
-/// The library's gamma function of large negative numbers underflows early, in steps of its own,
-/// and is some hundred units off before it does: results of this many times the least normal number
-/// are compared.
+/// The library's gamma function of large negative numbers underflows early, in steps, and is some
+/// hundred units off before it does. Results of at least this number are compared.
 fn tgamma_least(real: Real) -> f64 {
     real.least() * if real.bits() == 16 { 1e4 } else { 1e12 }
 }

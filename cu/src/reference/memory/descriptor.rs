@@ -121,8 +121,8 @@ impl Buffer {
     }
 
     /// The places of a lane's bytes. Parts of a dword (`unit` bytes at most) are in range or not as
-    /// one. The offset of the first byte has 32 bits, and what follows it does not begin anew at
-    /// zero: an offset of all ones is out of range whole, which rocBLAS's kernels rely on.
+    /// one. The offset of the first byte has 32 bits, and the later bytes' offsets do not wrap to
+    /// zero. An offset of all ones is out of range as a whole, and rocBLAS's kernels rely on that.
     pub(super) fn places(&self, lane: usize, offsets: Offsets, unit: u32) -> Lane {
         let tid = if self.add_tid { lane as u32 } else { 0 };
         let index = offsets.index.unwrap_or(0).wrapping_add(tid);

@@ -2,10 +2,10 @@
 //! FLAT, GLOBAL and SCRATCH: the places of each lane's bytes.
 //!
 //! A FLAT address in one of the two apertures is LDS or scratch, lane by lane. The address register
-//! decides, without the offset, as on hardware (ROCm's issue 4389): with the offset alone in an
-//! aperture, the access is one of memory that is not there. Scratch is interleaved: the dwords at
-//! one private address are beside each other for all lanes of the wave, and FLAT_SCRATCH is where
-//! the wave's begins.
+//! decides, without the offset, as on hardware (ROCm's issue 4389). If only the sum with the offset
+//! is in an aperture, the access is one of memory that is not there. Scratch is interleaved: the
+//! dwords at one private address are beside each other for all lanes of the wave. FLAT_SCRATCH is
+//! the start of the wave's scratch.
 
 use super::plan::{Lane, Place};
 use super::{double, kind, lanes, rows, scalar, scalar_pair, transfer, unsupported, word};

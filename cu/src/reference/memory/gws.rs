@@ -2,9 +2,9 @@
 //! Global wave sync: barriers between the work-groups of a grid.
 //!
 //! A resource is a counter and a phase, which the world keeps ([`World::gws_init`],
-//! [`World::gws_arrive`]). A wave that arrives before the last one notes in [`Wave::done`] for what
-//! it waits, and executes the instruction again each time that it runs. Semaphores are refused by
-//! name.
+//! [`World::gws_arrive`]). A wave that arrives before the last one notes the awaited phase in
+//! [`Wave::done`], and executes the instruction again each time that it runs. Semaphores are
+//! refused by name.
 
 use super::{lanes, rows, scalar, unsupported, word, REGISTER};
 use crate::exit::Exit;

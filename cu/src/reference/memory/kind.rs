@@ -22,9 +22,9 @@ pub(crate) enum Extend {
     HighSign,
 }
 
-/// Of a register's other half, what a load into one half keeps: nothing where registers have ECC,
-/// which is of whole words (CDNA2 and later; LLVM's D112635 has it from hardware, and rocBLAS's
-/// kernels rely on zeros there).
+/// The bits of a register's other half that a load into one half keeps. Registers with ECC of whole
+/// words keep nothing: CDNA2 and later. LLVM's D112635 has it from hardware, and rocBLAS's kernels
+/// rely on zeros there.
 pub(crate) fn kept(target: Target) -> u32 {
     match target.is_cdna() {
         true => 0,

@@ -2,9 +2,9 @@
 //! Instructions that reach memory, one lane at a time.
 //!
 //! Every instruction first finds the place of each byte of each active lane (`plan`), translates
-//! all of them, and only then reads or writes: after a miss it runs again from the start. Atomic
-//! operations are the host's own on the host's bytes; lanes that have theirs are noted in
-//! [`Wave::done`], so that none is done twice.
+//! all of them, and only then reads or writes. After a miss it runs again from the start. Atomic
+//! operations are the host's own on the host's bytes. Finished lanes are noted in [`Wave::done`],
+//! so that none is done twice.
 //!
 //! | module | |
 //! |---|---|

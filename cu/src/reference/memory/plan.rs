@@ -165,8 +165,8 @@ pub(super) fn pieces<W: World>(
     Ok(())
 }
 
-/// The largest word for the next access: a power of two that divides the address and is not more
-/// than what is left.
+/// The largest word for the next access: a power of two that divides the address and does not
+/// exceed `left`.
 fn step(ptr: *const u8, left: usize) -> usize {
     [8, 4, 2].into_iter().find(|size| left >= *size && ptr.addr() % size == 0).unwrap_or(1)
 }
