@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-// How the HIP clients end at what they did not expect.
+// The exit of HIP clients after an unexpected result.
 #pragma once
 
 #include <hip/hip_runtime.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* How the ROCR clients wait, and how they end at what they did not expect. */
+/* The ROCR clients wait by these functions, and exit by them after an unexpected result. */
 #pragma once
 
 #include <hsa/hsa.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * ROCR as a program uses it: every GPU agent gets a queue; thousands of scattered buffers of the program's own memory are locked, copied
- * into the GPU's memory and back into other buffers, asynchronously, each copy with a signal, and compared byte for byte;
- * hsa_amd_pointer_info must know what each address is.
+ * ROCR as a program uses it. Every GPU agent gets a queue. Thousands of scattered buffers of the program's own memory are
+ * locked, copied into the GPU's memory and back into other buffers, and compared byte for byte. The copies are
+ * asynchronous, each with a signal. hsa_amd_pointer_info must know the kind of each address.
  *
- * Usage: copies BUFFERS. Prints what it did; exit code 0, or 1 with what was wrong.
+ * Usage: copies BUFFERS. Prints its steps; exit code 0, or 1 with the failure.
  */
 #include <hsa/hsa.h>
 #include <hsa/hsa_ext_amd.h>

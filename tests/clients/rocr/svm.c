@@ -6,7 +6,7 @@
  * What moves is seen from outside of the runtime, by KFD's own events of each GPU (SMI): prefetches move every page, and
  * nothing else moves any.
  *
- * Usage: svm MIB. Prints what it did; exit code 0, or 1 with what was wrong.
+ * Usage: svm MIB. Prints its steps; exit code 0, or 1 with the failure.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ struct gpu {
     hsa_agent_t agent;
     uint64_t *memory;
     int events;
-    /* Pages that were told of as moved to this GPU, and away from it. */
+    /* Pages that events report as moved to this GPU, and away from it. */
     unsigned long in, out;
 };
 
@@ -215,7 +215,7 @@ static void everywhere(size_t bytes)
     munmap(result, bytes);
 }
 
-/* What was said of memory is what is heard of it. */
+/* Attributes that were set are read back. */
 static void attributes(size_t bytes)
 {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -4,7 +4,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`sim`] | a simulated host: the driver without memory or GPUs of its own, thousands of lives a second |
-//! | [`model`] | random sequences of calls on it, against a flat model of what the GPUs must see |
+//! | [`model`] | random sequences of calls on it, against a flat model of the GPUs' right view |
 //! | [`live`] | the same on a real machine in this process, through the client library, with real memory |
 //! | [`moving`] | memory moves to GPUs and back under threads that write to it; `vkfd-stress` does that, too |
 //! | [`svm`] | as `live`, for memory that moves to a GPU and back |

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Random sequences on a real machine in this process, through the client library, on real memory:
-//! the flat model holds each CPU page's content and mapping, each buffer's list of ranges. What a
-//! GPU reads is compared with it page by page, what a GPU writes shows in it, in every alias, and
-//! an access to lost memory must fault.
+//! Random sequences on a real machine in this process, through the client library, on real memory.
+//! The flat model holds each CPU page's content and mapping, and each buffer's list of ranges. A
+//! GPU's reads are compared with it page by page, and a GPU's writes show in every alias. An access
+//! to lost memory must fault.
 //!
-//! What the notification source may or may not show (a protection, a mapping that came back) makes
-//! a range *unsure* until it is mapped again: an access to it may fault, but if it does not, it
-//! must be right.
+//! Some changes may escape the notification source: a protection, a mapping that came back. They
+//! make a range *unsure* until it is mapped again. An access to it may fault, but if it does not,
+//! it must be right.
 
 use std::fmt::Display;
 

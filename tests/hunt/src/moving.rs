@@ -2,11 +2,11 @@
 //! Writers that never stop while their memory moves: to a GPU, from one to another, back, in parts,
 //! by a GPU's fault, by eviction. No write is lost.
 //!
-//! Each page has a word for each writer, which counts it up and first looks whether its last count
-//! is there: a sequence number in every word, so a single lost write shows, and where. The last
-//! pages are a GPU's: it writes a new number with each trip, and the CPU looks for it. Bounded by
-//! trips, not by time: [`HOUR`] is what a program does in an hour that moves its data once a
-//! second, and every trip waits until the writers have been at work.
+//! Each page has a word for each writer. The writer first looks whether its last count is there,
+//! and counts the word up. Each word is a sequence number, and a single lost write shows with its
+//! place. The last pages are a GPU's: it writes a new number with each trip, and the CPU looks for
+//! it. Trips bound the run, not time. [`HOUR`] has the trips of a program that moves its data once
+//! a second for an hour. Every trip waits until the writers have written.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Trips of an hour, one per second.
 pub const HOUR: u64 = 3600;
 
-/// How much, and of what.
+/// The length and the kind of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// There and back so often.

@@ -3,17 +3,16 @@
 //! failures on purpose.
 //!
 //! Processes of the driver live on one or more machines and are closed and opened again at any
-//! time. Each thread owns a piece of memory and the buffers on it, so it knows what its GPU must
-//! see, while everything that threads share (the driver's locks, the GPUs, the notification source,
-//! the process that others work in) is shared. Beside that (`svm`) threads have stripes of the same
-//! blocks of SVM memory. A checker looks at all processes all the time, and at the end nothing may
-//! be left.
+//! time. Each thread owns a piece of memory and the buffers on it, and knows what its GPU must see.
+//! The threads share everything else: the driver's locks, the GPUs, the notification source, the
+//! process. Beside that (`svm`) threads have stripes of the same blocks of SVM memory. A checker
+//! looks at all processes all the time, and at the end nothing may be left.
 //!
 //! The machines are of this process, or, where `VKFD_DEVICE` names a KFD, the one machine is the
 //! system's.
 //!
-//! Lock: the process of a `Place` is replaced by the thread that closes a process; a thread that
-//! works in it holds a clone, so a process ends with the last of its users.
+//! Lock: the thread that closes a process replaces the process of its `Place`. A thread that works
+//! in it holds a clone, so a process ends with the last of its users.
 
 mod svm;
 
@@ -212,7 +211,7 @@ fn free_vram(host: &Host) -> Result<Vec<u64>> {
     client.gpus().iter().map(|gpu| Ok(client.available_vram(gpu.id)?)).collect()
 }
 
-/// All processes are closed, and `free` is what was free before there were any.
+/// All processes are closed; `free` has the free bytes from before the first one.
 fn nothing_left(host: &Host, free: &[u64]) -> Result<()> {
     if let Host::InProcess(machine) = host {
         let used = machine.driver().limit().used();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Random SVM sequences on a real machine in this process: memory goes to a GPU and back, is
-//! written and read on both sides, unmapped, mapped again, discarded and copied by a fork, under a
-//! VRAM that is too small for it. The flat model holds each page's content, and whether the GPU may
-//! use it. A thread that reads must see what was written last, wherever the page is.
+//! Random SVM sequences on a real machine in this process: memory goes to a GPU and back, and is
+//! written and read on both sides. It is unmapped, mapped again, discarded and copied by a fork,
+//! under a VRAM that is too small for it. The flat model holds each page's content, and whether the
+//! GPU may use it. A thread that reads must see what was written last, wherever the page is.
 //!
 //! [`run_together`] does that from several threads of one process at once, each with stripes of the
-//! same memory, so that every block is of all of them: what one does to its stripes, moves of whole
-//! blocks among it, must be nothing to the others.
+//! same memory. Every block has stripes of all threads. A thread's changes of its stripes, and
+//! moves of whole blocks, must not disturb the others.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -141,7 +141,7 @@ struct Live<'a> {
     memory: &'a Memory,
     engine: RefCell<Engine>,
     share: Share,
-    /// All of the memory's; those of others are never looked at.
+    /// All pages of the memory; the other threads' pages are never looked at.
     pages: Vec<Page>,
     xnack: bool,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a client may ask for and must not get: calls at the ends of their types, memory that nobody
-//! is charged for, what others need.
+//! is charged for, resources that others need.
 //!
 //! Those that a kernel alone can show (other users, signals, memory cgroups) are in
 //! `kernel::hostile`.

@@ -2,8 +2,8 @@
 //! Scenarios: what a KFD with batch userptr must do, each a program that speaks only to a KFD.
 //!
 //! By default that is a machine in this process; with `VKFD_DEVICE=/dev/kfd` it is the system's. A
-//! scenario builds its own [`World`], needs no other scenario, and ends in success, in a failure
-//! that says what was seen, or is skipped with the reason why this host cannot show it.
+//! scenario builds its own [`World`] and needs no other scenario. It ends in success, or in a
+//! failure with the observation, or is skipped with the reason why this host cannot show it.
 //!
 //! Limits: scenarios of one process must run one after the other, because forking and unmapping are
 //! seen by every machine in it.

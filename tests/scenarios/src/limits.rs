@@ -254,7 +254,7 @@ fn closed() -> Result<(), Stop> {
         ensure!(state()? != before, "what the process holds shows");
         drop(client);
         ensure_eq!(state()?, before, "after the process closed");
-        // Invalidations of what it had registered reach nobody.
+        // Invalidations of its former registrations reach nobody.
         memory.discard(0, memory.bytes())?;
         world.told();
         ensure_eq!(watcher.snapshot()?.invalidations, 0);

@@ -95,9 +95,8 @@ impl Memory {
     pub fn new(backing: Backing, bytes: u64) -> io::Result<Self> {
         let bytes = usize_of(bytes)?;
         let file = if backing == Backing::Anonymous { None } else { Some(nameless(backing, bytes)?) };
-        // A scenario's addresses are nobody else's, before, during and after: what the kernel
-        // places itself it places from the top of the address space down, so that a hole made here
-        // stays one.
+        // A scenario's addresses are nobody else's, before, during and after. The kernel places its
+        // own mappings from the top of the address space down, so that a hole made here stays one.
         static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
         let step = bytes.next_multiple_of(HUGE) + HUGE;
         let start = ptr::with_exposed_provenance_mut(NEXT.fetch_add(step, Ordering::Relaxed));
@@ -319,9 +318,9 @@ impl Memory {
         Ok(target)
     }
 
-    /// Moves all of it with mremap, to where `shift` more than a multiple of 2 MiB is. What is
-    /// mapped here then, with `keep`, is the old mapping without its pages (MREMAP_DONTUNMAP), else
-    /// nothing.
+    /// Moves all of it with mremap, to an address `shift` above a multiple of 2 MiB. With `keep`
+    /// the old mapping stays here without its pages (MREMAP_DONTUNMAP), else nothing is mapped
+    /// here.
     ///
     /// # Errors
     ///

@@ -2,8 +2,8 @@
 //! Loading and unloading the kernel module, for scenarios that need a driver with options of its
 //! own, or none.
 //!
-//! `VKFD_MODULE` names the module's file, `VKFD_MODULE_OPTIONS` what it was loaded with. Lock:
-//! `LOADED` guards the module's being reloaded, and remembers with what.
+//! `VKFD_MODULE` names the module's file, `VKFD_MODULE_OPTIONS` the options that it was loaded
+//! with. Lock: `LOADED` guards reloading of the module, and remembers the options.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -25,8 +25,9 @@ pub(crate) const USERPTR: u32 = ALLOC_MEM_FLAGS_USERPTR | ALLOC_MEM_FLAGS_WRITAB
 
 /// Sends an ioctl as it is.
 pub(crate) fn ioctl<T: Pod>(client: &Client, command: Command, args: &mut T) -> Result<(), Errno> {
-    // SAFETY: the argument has the command's size; its pointers are to the scenario's own memory,
-    // or to none, which a driver must refuse; what the call may take away is the scenario's own.
+    // SAFETY: the argument has the command's size. Its pointers are to the scenario's own memory,
+    // or to none, which a driver must refuse. The call can take away only the scenario's own
+    // memory.
     unsafe { client.raw_ioctl(command, args) }
 }
 

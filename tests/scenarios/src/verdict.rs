@@ -11,7 +11,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// With what was going on, in front of a failure's message.
+    /// Puts the present activity in front of a failure's message.
     #[must_use]
     pub fn context(self, what: String) -> Self {
         match self {

@@ -37,8 +37,8 @@ fn racing(hook: fn(CpuSpan), spec: WorldSpec) -> WorldSpec {
     WorldSpec { sabotage, before_commit: Hook::new(hook), ..spec }
 }
 
-/// Runs `body` as it is, where it must pass, and sabotaged, where it must not: the message. `None`
-/// when this host cannot show it.
+/// Runs `body` as it is, which must pass, and sabotaged, which must fail. Returns the failure's
+/// message, or `None` when this host cannot show it.
 fn fails(body: Body, sound: WorldSpec, sabotaged: WorldSpec) -> Option<String> {
     match body(sound) {
         Ok(()) => {}
@@ -114,8 +114,8 @@ fn bounds_off_by_a_page_and_forgotten_watches_are_noticed() {
 /// How often [`hit`] still discards; below 0 for ever.
 static HITS: AtomicI64 = AtomicI64::new(0);
 
-/// Discards the first page of what is about to be committed, and sees to it that the driver was
-/// told.
+/// Discards the first page of a span that is about to be committed, and waits until the driver was
+/// notified.
 fn hit(span: CpuSpan) {
     if HITS.load(Ordering::SeqCst) == 0 {
         return;

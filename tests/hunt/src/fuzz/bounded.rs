@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A world of a few pages for the engines, which says when one of them touches anything else.
 //!
-//! Each page lies between pages of the host that allow nothing, and what the tables do not let a
-//! wave write is not writable on the host either. The engines access memory so that a fault is an
-//! error, and report it as memory that has gone; here nothing ever goes, so such a report is an
-//! access outside of what was translated.
+//! Each page lies between pages of the host that allow nothing. A page that the tables do not let a
+//! wave write is not writable on the host either. The engines turn a fault into an error and report
+//! it as memory that has gone. Here no memory ever goes, and such a report means an access outside
+//! the translated memory.
 
 use std::ptr;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Machine code, kernel descriptors and arguments of fuzz bytes on both engines, in a world of a
-//! few pages: no crash, no access to anything else, and both engines come to the same end.
+//! few pages. There is no crash and no access to anything else, and both engines end alike.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 

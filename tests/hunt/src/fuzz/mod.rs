@@ -45,8 +45,8 @@ pub const TARGETS: &[Target] = &[
 /// Bytes of an argument: no structure is longer.
 const ARGUMENT_BYTES: usize = 256;
 
-/// Values at the ends of types and of what the driver tells apart, which bytes by chance hardly
-/// ever are.
+/// Values at the ends of types, and those at which the driver's behaviour changes. Random bytes
+/// hardly ever have them.
 const EDGES: [u64; 32] = [
     0,
     1,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Random sequences of calls and changes of memory, against a flat model: for each userptr object
-//! its list of ranges and whether each is valid, invalid or missing; for everything else the
+//! Random sequences of calls and changes of memory, against a flat model. For each userptr object
+//! it has the list of ranges, each valid, invalid or missing. For everything else it is the
 //! simulated memory itself. After each step that settles, every page of the GPUs' address window
-//! must lead where the model says, every counter must agree, and no frame that is gone may be seen.
+//! must lead to the model's page, and every counter must agree. No GPU may see a freed frame.
 //!
 //! [`Step`]s are plain numbers that are taken modulo what there is, so any sequence is a valid one
 //! and shrinks freely.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Runs a sequence on a simulated machine and on the model.
 //!
-//! What depends on whether the restore worker has come along already is avoided: a change that the
-//! driver is not notified of (a fresh mapping), a switch of XNACK, and a failure on purpose wait
-//! for it first.
+//! No step depends on whether the restore worker has already run. Three kinds of steps wait for it
+//! first: changes without a notification (a fresh mapping), a switch of XNACK, and a failure on
+//! purpose.
 
 use std::thread;
 use std::time::Instant;

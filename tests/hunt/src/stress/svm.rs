@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Stress of SVM beside that of userptr: each process has memory of a few blocks that all threads
-//! use at once, each its own stripes of it, so that every block is of all of them. What one thread
-//! does to its stripes, moves of whole blocks among it, must be nothing to the others: a call about
-//! a thread's own memory succeeds, and CPU and GPU see what was written last.
+//! use at once. Each thread has its own stripes, and every block has stripes of all threads. A
+//! thread's changes of its stripes, and moves of whole blocks, must not disturb the others. A call
+//! about a thread's own memory succeeds, and CPU and GPU see the last write.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -54,14 +54,14 @@ impl Area {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Whether a call failed for addresses that are somebody's SVM range, while another thread made
-    /// a call about all of this memory: it may have named what was unmapped here a moment ago and
-    /// is a reservation of the client library's by now. `ended` is from before the call.
+    /// Whether a call failed for addresses of an SVM range, while another thread made a call about
+    /// all of this memory. That call may have named memory that was unmapped a moment ago, and that
+    /// the client library has reserved since. `ended` is from before the call.
     pub(super) fn has_named(&self, error: &ClientError, ended: u64) -> bool {
         error.errno() == Some(Errno::ADDRINUSE) && self.begun.load(Ordering::SeqCst) != ended
     }
 
-    /// Makes a call about all of it, for nothing but what it does to the others'.
+    /// Makes a call about all of it, only for its effect on the other threads' calls.
     fn name_all(&self, client: &Client, set: SvmSet) {
         self.begun.fetch_add(1, Ordering::SeqCst);
         // What has no mapping just now fails it.

@@ -197,8 +197,8 @@ fn wraps() -> Result<(), Stop> {
     let top = u64::MAX - PAGE + 1;
     s.fail(Errno::INVAL, vkfd::REASON_WRAPS, Some(2), |r| r.ranges[2].start = top)?;
     s.fail(Errno::INVAL, vkfd::REASON_WRAPS, Some(2), |r| r.ranges[2].size = top)?;
-    // Each range is possible, their sum wraps to what the total says: two of 2^63 bytes add up to
-    // 0, so the rest is right.
+    // Each range is possible, but their sum wraps to the given total: two of 2^63 bytes add up to
+    // 0.
     s.fail(Errno::INVAL, vkfd::REASON_WRAPS, Some(1), |r| {
         (r.ranges[0].size, r.ranges[1].size) = (1 << 63, 1 << 63);
         (r.ranges[0].start, r.ranges[1].start) = (PAGE, PAGE);

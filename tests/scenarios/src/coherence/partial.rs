@@ -41,7 +41,8 @@ pub fn only_what_is_hit(spec: WorldSpec) -> Result<(), Stop> {
             ensure_eq!(now[i].generation, ranges[i].generation + 1);
         }
         batch.expect_valid(world.gpu(0))?;
-        // The rest of the memory has not changed for the GPU, and the zeroes are where they belong.
+        // The rest of the memory has not changed for the GPU, and the zeroes are at the right
+        // places.
         let seen = world.read_gpu(batch.buffer.gpu_va(), batch.buffer.len())?;
         ensure!(seen == batch.memory.read(0, batch.buffer.len()), "GPU and CPU see different memory");
         ensure!(seen[usize::try_from(from)?..usize::try_from(from + bytes)?].iter().all(|byte| *byte == 0));

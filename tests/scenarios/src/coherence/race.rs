@@ -361,8 +361,8 @@ pub(super) fn registered_and_freed_in_a_storm() -> Result<(), Stop> {
     batch.expect_all_but(&world, &[], FIRST)
 }
 
-/// A single range longer than what is faulted in at a time, hit again and again in the middle of
-/// being restored.
+/// A single range longer than the span that is faulted in at a time, hit again and again in the
+/// middle of being restored.
 pub(super) fn long_range_in_a_storm() -> Result<(), Stop> {
     let world = World::new(WorldSpec::default())?;
     world.sees(Seen::Discard)?;

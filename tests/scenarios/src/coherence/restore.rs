@@ -195,8 +195,8 @@ impl Severable {
         drop(transport);
     }
 
-    /// Puts ordinary memory where something of the device was mapped: a kernel keeps a file open as
-    /// long as there is a mapping, which a process that is killed does not leave.
+    /// Puts ordinary memory at the addresses of the device's mappings. A kernel keeps a file open
+    /// as long as a mapping exists, and a killed process leaves none.
     fn unmap_all(&self) -> std::io::Result<()> {
         for (at, bytes) in self.mapped.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let at = std::ptr::with_exposed_provenance_mut::<c_void>(at);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A memory cgroup of a scenario's own: it bounds what a client process may keep in memory.
 //!
-//! Reclaim decides by statistics of the cgroup that are up to two seconds old, which is long for
-//! one that small: with a picture from before the last thousand pages it finds nothing to take, and
-//! kills. A thread that reads `memory.stat` brings them up to date, which a thread does all the
-//! time: rests that grow with the load were seen to have a client killed.
+//! Reclaim decides by statistics of the cgroup that are up to two seconds old. That is long for
+//! such a small group: if they lack the last thousand pages, reclaim finds nothing to take and
+//! kills. Reading `memory.stat` brings them up to date, and a thread reads it all the time. With
+//! pauses that grow with the load, a client was killed.
 
 use std::fs::{self, File};
 use std::io;

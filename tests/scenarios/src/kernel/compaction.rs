@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Compaction: the kernel moves pages together to make large blocks of free memory.
 //!
-//! What it can move pages to is what the zone's own lists of free pages have. Pages that were given
-//! back one by one wait on lists of each processor first, up to an eighth of the zone, where
-//! compaction does not look; so these lists are kept short meanwhile.
+//! It can move pages only to pages on the zone's own lists of free pages. Pages that were freed one
+//! by one first wait on each processor's list, up to an eighth of the zone. Compaction does not
+//! look there, so these lists are kept short meanwhile.
 
 use std::fs;
 
@@ -46,10 +46,10 @@ impl Drop for ShortLists {
     }
 }
 
-/// Memory, and other memory of the same node whose frames are higher and of which every other frame
-/// is free: compaction moves pages from the lower end of a zone to holes at its upper end. Blocks
-/// of memory that are free as a whole it does not break up, and where it has found nothing for a
-/// while it looks at every 32nd frame only: so the free ones are the even ones.
+/// Memory, and other memory of the same node that has higher frames, every other of them free.
+/// Compaction moves pages from the lower end of a zone to holes at its upper end. It does not break
+/// up blocks that are free as a whole. If it has found nothing for a while it looks at every 32nd
+/// frame only, so the free frames are the even ones.
 fn with_holes_above() -> Result<(Memory, Vec<Memory>), Stop> {
     const CANDIDATES: usize = 8;
     let mut candidates = Vec::new();
@@ -95,8 +95,8 @@ pub(super) fn compaction(work: Work) -> Result<(), Stop> {
     bail!("compaction has moved at most {most} registered pages in {ATTEMPTS} attempts");
 }
 
-/// Every other page is registered, the others are given back: the holes are what compaction closes.
-/// How many registered pages it moved.
+/// Every other page is registered, and the others are freed: compaction closes these holes. Returns
+/// the number of registered pages that it moved.
 fn attempt(work: Work) -> Result<usize, Stop> {
     let (memory, holes) = with_holes_above()?;
     memory.fill(FIRST);

@@ -3,8 +3,8 @@
 //! it needs the room.
 //!
 //! The child looks at its memory only afterwards: looking would bring private pages back. So would
-//! the parent's driver: fork protects the memory from writes, and with XNACK off a restore maps it
-//! for the GPU to write, which takes private pages from both processes. On an idle machine the
+//! the parent's driver. Fork protects the memory from writes. With XNACK off a restore maps it for
+//! the GPU to write, and that takes private pages from both processes. On an idle machine the
 //! parent had let go before the restore came. With XNACK on, nothing is mapped that no GPU asks
 //! for.
 
@@ -160,7 +160,7 @@ fn parent(scenario: &mut Scenario, close: bool) -> Result<(), Stop> {
 /// When its parent has ended, says what is with the memory when it is asked, until nobody is there
 /// to ask.
 fn child(memory: &Memory, parent: u32, close: bool) -> ! {
-    // SAFETY: system calls with room for what they write; `_exit` runs nothing of this program.
+    // SAFETY: system calls with room for their output; `_exit` runs nothing of this program.
     unsafe {
         if close {
             libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);

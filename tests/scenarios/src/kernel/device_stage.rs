@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A batch whose pages can be in the GPU's memory, and what is known of where they are.
+//! A batch whose pages can be in the GPU's memory, and the known places of its pages.
 //!
 //! Three witnesses: the driver's count of pages that processes have there, the frame numbers that
 //! the kernel shows of a process's pages, and the GPU's own page-table entries.

@@ -141,7 +141,7 @@ pub(super) fn direct_io() -> Result<(), Stop> {
         ensure_eq!(memory.find_wrong(0..PAGES, FIRST), None, "a page that the disk has brought back");
         Ok(())
     })?;
-    // What comes in through page tables of the CPU's, the disk got from the GPU's memory.
+    // A read through the CPU's page tables shows the bytes that the disk got from the GPU's memory.
     let mut seen = vec![0; usize::try_from(PAGES * PAGE)?];
     File::open(format!("/dev/zram{}", disk.number))?.read_exact_at(&mut seen, 0)?;
     ensure!(seen == bytes(FIRST), "the disk has something else");

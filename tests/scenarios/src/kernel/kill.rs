@@ -62,7 +62,7 @@ fn expect_stillness() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Kills clients later and later in what they do between `begin` and `end`, until `wanted` were
+/// Kills clients between `begin` and `end`, each later than the one before, until `wanted` were
 /// killed in the middle.
 fn kill_between(role: &str, begin: &str, end: &str, wanted: u32) -> Result<(), Stop> {
     beside_a_bystander(|nothing_left| {

@@ -155,7 +155,7 @@ pub(super) fn computing() -> Result<(), Stop> {
     Ok(())
 }
 
-/// A writable registration with XNACK on: what the GPU writes to one twin the other does not get.
+/// A writable registration with XNACK on: the GPU's writes to one twin do not reach the other.
 pub(super) fn written_by_the_gpu() -> Result<(), Stop> {
     let world = World::new(WorldSpec { xnack: true, ..super::world_spec()? })?;
     let batch = twins(&world, true)?;

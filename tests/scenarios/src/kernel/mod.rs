@@ -4,7 +4,7 @@
 //!
 //! | module | what happens |
 //! | --- | --- |
-//! | `swap` | memory pressure; half of what is registered fits |
+//! | `swap` | memory pressure; half of the registered memory fits |
 //! | `numa`, `ksm`, `huge`, `compaction` | the kernel moves pages, merges them, makes them huge and small |
 //! | `fork`, `change` | fork, mprotect, munmap, mremap with 4,096 ranges and the GPU at work |
 //! | `hostile` | clients without rights, and their forbidden requests |
@@ -16,9 +16,9 @@
 //! | `unload` | the module is to be unloaded |
 //! | [`stage`], [`device_stage`], [`pages`], [`cgroup`], [`client_process`], [`rdma_link`], [`rdma_verbs`] | what these are made with |
 //!
-//! Each first shows that the kernel has done what the scenario is about (a page in swap or on
-//! another node cannot be pinned), then that GPU and CPU see the same, byte by byte and both ways.
-//! They need root and a KFD that `VKFD_DEVICE` names, and are no part of the runs without.
+//! Each scenario first shows that the kernel has done its part; a page in swap or on another node
+//! cannot be pinned. Then it shows that GPU and CPU see the same, byte by byte and both ways. They
+//! need root and a KFD that `VKFD_DEVICE` names, and are no part of the runs without.
 
 mod cgroup;
 mod change;

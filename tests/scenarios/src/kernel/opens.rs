@@ -14,8 +14,8 @@ use crate::verdict::Stop;
 
 const VA: u64 = 0x40_0000_0000;
 
-/// The files of one address space are one process, as long as one of them is open; a file that
-/// asked for a process of its own, or another address space's, is not of it.
+/// The files of one address space are one process, as long as one of them is open. A file of
+/// another address space, or one that asked for a separate process, does not belong to it.
 pub(super) fn of_an_address_space() -> Result<(), Stop> {
     let _world = super::world()?;
     let path = device()?;

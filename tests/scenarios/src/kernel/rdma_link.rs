@@ -120,7 +120,7 @@ fn address() -> Result<(), Stop> {
 }
 
 fn change(socket: &OwnedFd, command: libc::Ioctl, request: &mut libc::ifreq, name: &str) -> Result<(), Stop> {
-    // SAFETY: the request is there, with what the command wants of it.
+    // SAFETY: the request is there, with the fields that the command reads.
     match unsafe { libc::ioctl(socket.as_raw_fd(), command, core::ptr::from_mut(request)) } {
         0 => Ok(()),
         _ => bail!("request {command:#x} for {name}: {}", io::Error::last_os_error()),

@@ -192,7 +192,7 @@ impl Verbs {
     pub(super) fn new(link: &Link) -> Result<Self, Stop> {
         let mut device = OpenOptions::new().read(true).write(true).open(&link.device)?;
         let context = call(&mut device, GET_CONTEXT, Fields::default(), 8)?;
-        // Nobody is interested in what happens asynchronously.
+        // Nobody needs the asynchronous events.
         // SAFETY: a new descriptor, which is this function's.
         unsafe { libc::close(i32::try_from(context.u32(0))?) };
         let pd = call(&mut device, ALLOC_PD, Fields::default(), 4)?.u32(0);

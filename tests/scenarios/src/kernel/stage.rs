@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A batch under observation, with a mirror of it in VRAM: what the CPU writes the GPU must see,
-//! and the other way round, byte by byte, whatever the kernel does with the pages meanwhile.
+//! A batch under observation, with a mirror of it in VRAM. The GPU must see the CPU's writes, and
+//! the CPU the GPU's, byte by byte, whatever the kernel does with the pages meanwhile.
 //!
 //! Everything is compared a MiB at a time, so that a client whose memory is bounded does not need
 //! more than it has registered.
@@ -106,9 +106,9 @@ impl Stage {
         Ok(())
     }
 
-    /// What the CPU writes the GPU sees, what the GPU writes the CPU sees. All pages have the
-    /// pattern of `seed` afterwards, and pages that the GPU reaches by an entry that is not right
-    /// any more do not get as far as being written to.
+    /// The GPU sees the CPU's writes, and the CPU the GPU's. All pages have the pattern of `seed`
+    /// afterwards. The GPU reads before it writes, and so a wrong entry fails before a page is
+    /// written through it.
     pub(crate) fn exchange(&self, seed: u64) -> Result<(), Stop> {
         self.fill(seed);
         self.gpu_sees(seed)?;
@@ -131,8 +131,8 @@ impl Stage {
     }
 
     /// Does `event` while a kernel reads and writes every word of the batch, which has the pattern
-    /// of `seed` before, and afterwards again: each word must be as many steps further as were
-    /// launched.
+    /// of `seed` before, and afterwards again. Each word must have advanced by the number of
+    /// launched steps.
     fn beside_kernel<R>(&self, seed: u64, event: impl FnOnce(&Progress) -> Result<R, Stop>) -> Result<R, Stop> {
         let mut stirrer = Stirrer::new(self.world.client(), self.world.gpu(0))?;
         let (va, words) = (self.batch.buffer.gpu_va(), self.batch.buffer.len() / 4);

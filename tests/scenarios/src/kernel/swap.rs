@@ -2,7 +2,7 @@
 //! Registered memory in swap: pages that are pinned cannot be there.
 //!
 //! The clients are processes in a memory cgroup. The GPU's own accesses do not make a page look
-//! used, so what is registered is what reclaim takes first.
+//! used, and so reclaim takes registered pages first.
 
 use vkfd_client::{GpuSet, RegisterOptions, PAGE};
 
@@ -166,7 +166,7 @@ pub(super) fn half_fits_in_turns_role(scenario: &mut Scenario) -> Result<(), Sto
             ensure!(swapped >= least, "only {swapped} registered pages are in swap");
         }
     }
-    // What the CPU writes now, most of it to pages that come from swap, is what the GPU sees then.
+    // The CPU writes, mostly to pages that come from swap, and the GPU sees these writes.
     for (seed, batch) in (11..).zip(&batches) {
         batch.memory.fill(seed);
     }

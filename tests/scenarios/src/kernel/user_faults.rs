@@ -25,9 +25,9 @@ fn served(memory: &Memory, seed: u64, f: impl FnOnce(&AtomicU64) -> Result<(), S
     served_when(memory.whole(), &AtomicBool::new(true), |page| pattern(page, seed), |count, _| f(count))
 }
 
-/// Serves the faults of memory with what `contents` has of a page (counted from the first) while
-/// `f` runs, but only while `open`. `f` is given the number of pages served so far, and of those
-/// that have been asked for.
+/// Serves the faults of `memory` while `f` runs, but only while `open`. A page, counted from the
+/// first, gets `contents` of its number. `f` is given the number of pages served so far, and of
+/// those that have been asked for.
 fn served_when(
     memory: UserptrRange,
     open: &AtomicBool,
@@ -148,9 +148,9 @@ pub(super) fn of_the_gpu() -> Result<(), Stop> {
     })
 }
 
-/// A call waits for a page of its memory, with the 2 MiB around it in its hands; its memory goes
-/// meanwhile, and another thread registers memory of the same 2 MiB. What that call has made stays
-/// when the first goes on.
+/// A call waits for a page of its memory and holds the block of 2 MiB around it. Its memory goes
+/// meanwhile, and another thread registers memory of the same 2 MiB. The second call's registration
+/// stays when the first call continues.
 pub(super) fn beside_a_call_that_waits() -> Result<(), Stop> {
     let world = World::new(spec(Kind::Coherent)?)?;
     let gpu = world.gpu(0);

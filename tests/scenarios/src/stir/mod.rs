@@ -2,8 +2,8 @@
 //! A kernel at work on memory for as long as a scenario wants (`stir.cl`).
 //!
 //! Each word goes from step to step of a linear congruential generator, every step from memory and
-//! to memory. A write that is lost, a page that is read after it was replaced, or a step that is
-//! done twice leaves a word that is not where the count of steps says.
+//! to memory. A lost write, a read of a page after its replacement, or a step that is done twice
+//! leaves a word that does not match the count of steps.
 
 use std::time::Duration;
 

@@ -129,8 +129,8 @@ pub fn replace(spec: WorldSpec) -> Result<(), Stop> {
             ensure_eq!(get(first - 1, 1)?.granularity, 3);
             ensure_eq!(get(first + 50, 1)?.granularity, 3);
         }
-        // What is set of the new memory holds, also when the driver hears late of what was there
-        // before.
+        // The new memory's attributes hold, also if the notification of the old memory's end comes
+        // late.
         for first in [100, 200, third] {
             svm.memory.fill_pages(first..first + 50, round);
             svm.give(first, 50, &[(0, SvmAccess::Migrate)])?;
@@ -225,7 +225,7 @@ impl Svm {
             }
         }
         let mut byte = 0_u8;
-        // SAFETY: a descriptor of this function's, and room for a byte.
+        // SAFETY: this function's own descriptor, and room for a byte.
         let started = child > 0 && unsafe { libc::read(ready[0], (&raw mut byte).cast(), 1) } == 1;
         let result = if started { f() } else { Err(anyhow::anyhow!("the child did not start").into()) };
         let mut status = -1;

@@ -70,7 +70,7 @@ impl Event {
         Some((number(first)?, number(pages)?, u32::try_from(number(from)?).ok()?, u32::try_from(number(to)?).ok()?))
     }
 
-    /// Why, and with what error it ended, of the end of a migration.
+    /// The trigger and the error of a migration's end.
     fn ended(&self) -> Option<(u32, i32)> {
         let [.., trigger, error] = &self.words[..] else { return None };
         Some((trigger.parse().ok()?, error.parse().ok()?))
@@ -212,7 +212,7 @@ fn requests(svm: &Svm, kind: Kind, events: &mut Events) -> Result<(), Stop> {
     Ok(())
 }
 
-/// XNACK on: what a GPU's accesses bring about, and what becomes of entries when memory goes.
+/// XNACK on: the events of a GPU's accesses, and those of entries whose memory goes.
 fn faults(svm: &Svm, kind: Kind, events: &mut Events) -> Result<(), Stop> {
     let (gpu, page) = (svm.world.id(), svm.va(3).0 / PAGE);
     svm.expect(0, 3, 1, 1)?;

@@ -152,8 +152,8 @@ fn remapped(kind: Kind) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Memory on a GPU, or (`first`) about to move there, gets other addresses, `shift` bytes from
-/// where a huge page could be. With `keep` its old mapping stays, empty.
+/// Memory on a GPU, or (`first`) about to move there, gets other addresses, `shift` bytes behind a
+/// huge page's alignment. With `keep` its old mapping stays, empty.
 fn remapped_to(kind: Kind, huge: bool, keep: bool, first: bool, shift: u64) -> Result<(), Stop> {
     let granule = GRANULE / PAGE;
     let Svm { world, memory } = Svm::moving(WorldSpec::default(), kind, memory(1, huge)?)?;

@@ -95,8 +95,8 @@ fn partial_unmap(kind: Kind) -> Result<(), Stop> {
     svm.expect(0, 0, pages, 3)
 }
 
-/// Other memory is where some was that a GPU had, and the GPU reads it before anybody has called
-/// the driver.
+/// New memory replaces memory that was on a GPU, and the GPU reads it before anybody has called the
+/// driver.
 ///
 /// # Errors
 ///

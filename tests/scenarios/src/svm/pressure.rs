@@ -38,8 +38,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 const VRAM: u64 = 16 << 20;
-/// Moves further apart than this are not to and fro for a kernel's driver; here with room for what
-/// a test's own work takes. In the process an hour is short.
+/// A kernel's driver takes moves that are further apart than this for no bounce; here with room for
+/// the test's own work. In the process an hour is short.
 const BOUNCE: Duration = Duration::from_millis(500);
 const HOUR: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(60);
