@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * In the place of AMD's library for reading sensors (libamd_smi.so.26), which Debian has not: what
- * ROCR's tests call of it says that it is not supported. They print clocks and temperatures with
- * it, and judge nothing by them.
+ * Replaces AMD's library for reading sensors (libamd_smi.so.26), which Debian does not have. The
+ * functions that ROCR's tests call return "not supported". The tests print clocks and temperatures
+ * with it, and judge nothing by them.
  */
 
 /* As AMD's header numbers it. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-// Loaded into a HIP program, it makes all of its device memory host memory: scattered pieces,
-// registered by one call of batch userptr for each allocation, so that they are one range of GPU
-// addresses. The CPU sees the same pages at the same addresses in a row.
+// Loaded into a HIP program, it makes all device memory host memory. An allocation is scattered
+// pieces that one call of batch userptr registers as one range of GPU addresses. The CPU sees the
+// same pages at the same addresses in a row.
 #include "beneath.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ struct list { uint32_t count, reserved; struct { uint64_t start, size; } ranges[
 enum { USERPTR = 1u << 2, BATCH = 1u << 22, NO_SUBSTITUTE = 1u << 28, EXECUTABLE = 1u << 30 };
 #define WRITABLE (1u << 31)
 
-// What of HIP is needed.
+// The needed part of HIP.
 typedef int status;
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2 };
 enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };
@@ -37,10 +37,10 @@ typedef void *stream;
 #define PIECE 16
 #define PIECES 4096
 #define BUFFERS 4096
-// Programs write past their buffers, and with HIP's own memory nobody notices: it is cut from blocks
-// of 2 MiB. rocSPARSE, asked for a sum of matrices without columns, writes a row's start for each
-// row, and hipSPARSE's tests have room for 100. So a buffer is so much longer than was asked for,
-// and behind that so much is left where nothing is mapped: what goes further is a page fault.
+// Programs write past their buffers, and with HIP's own memory nobody notices: it is cut from
+// blocks of 2 MiB. rocSPARSE, asked for a sum of matrices without columns, writes a row's start for
+// each row, and hipSPARSE's tests have room for 100. A buffer is longer than the request by
+// `SLACK`, and a gap without mappings follows it. Accesses further behind it are page faults.
 #define SLACK (16 * PAGE)
 #define GAP (256 * PAGE)
 
@@ -133,7 +133,7 @@ static char *in_a_row(int file, size_t bytes)
 	return NULL;
 }
 
-// One range of the GPU's, of the buffer's pieces.
+// One range of GPU addresses, of the buffer's pieces.
 static int add(struct buffer *buffer, size_t bytes)
 {
 	struct alloc alloc = {(uintptr_t)buffer->at, bytes, 0, (uintptr_t)buffer->list, gpu,

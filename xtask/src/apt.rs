@@ -96,8 +96,8 @@ impl Apt {
         quiet(command.args(arguments))
     }
 
-    /// Downloads `packages` of `suite` with all that they need, for a machine whose dpkg has
-    /// `status` in its file of that name: an empty one is a machine that has nothing. The files.
+    /// Downloads `packages` of `suite` with all their dependencies, for a machine whose dpkg has
+    /// `status` as its status file. An empty one is a machine without packages. Returns the files.
     pub fn download_all(&self, suite: &str, packages: &[&str], status: &str) -> Result<Vec<PathBuf>> {
         let file = self.directory.join("status");
         fs::write(&file, status).with_context(|| format!("write {}", file.display()))?;
@@ -126,7 +126,7 @@ impl Apt {
     }
 }
 
-/// Address and checksum of an archive, in what `apt-get source --print-uris` says.
+/// Address and checksum of an archive, from the output of `apt-get source --print-uris`.
 fn named_archive<'a>(said: &'a str, archive: &str) -> Option<(&'a str, &'a str)> {
     said.lines().find_map(|line| {
         let mut words = line.split(' ');

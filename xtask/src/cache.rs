@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask cache`: what ~/.cache/vkfd keeps between runs, and making room there.
 //!
-//! Mechanism: an entry is a directory that is made as a whole and can be made again: a kernel, its
-//! source, a root with packages, an environment of Python's, a suite's compiled programs, cargo's
-//! output. Each user of an entry leaves the time in it ([`used`]). Pruning removes those that were
-//! used longest ago, until what is left is below the limit and the disk has some room. It takes the
-//! lock that the entry's maker takes ([`crate::lock`]), and leaves out an entry that somebody is
-//! making.
+//! Mechanism: an entry is a directory that is made as a whole and can be made again. Entries are a
+//! kernel, its source, a root with packages, a Python environment, a suite's compiled programs,
+//! cargo's output. Each user of an entry leaves the time in it ([`used`]). Pruning removes those
+//! that were used longest ago, until what is left is below the limit and the disk has some room. It
+//! takes the lock that the entry's maker takes ([`crate::lock`]), and leaves out an entry that
+//! somebody is making.
 //!
 //! Limits: an entry that is read and not made has no lock. One that was used in the last hour is
 //! not removed, whatever the limit says.
@@ -25,8 +25,8 @@ use crate::{lock, Verdict};
 ///
 /// Kernels, roots with packages, wheels, compiled programs and cargo's output of `.ci/run`, each
 /// with its size and when it was last used. VKFD_CACHE names another place. With --prune those that
-/// were used longest ago are removed until the rest is below the limit, but for what was used in
-/// the last hour. Everything is made or fetched again when it is needed.
+/// were used longest ago are removed until the rest is below the limit, but entries of the last
+/// hour stay. Everything is made or fetched again when it is needed.
 ///
 /// Exit status: 0 listed or pruned, 2 it could not be done.
 #[derive(clap::Args)]

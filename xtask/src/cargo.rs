@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How the tree's programs are built for the tasks that run them.
 //!
-//! Mechanism: what checks run is of cargo's profile `dev`, which is optimized and has debug
+//! Mechanism: checks run programs of cargo's profile `dev`, which is optimized and has debug
 //! assertions, overflow checks and the switches of `vkfd-sabotage`. Each call names the whole
-//! workspace and picks programs of it: cargo decides by the packages that are named which features
-//! a shared dependency has, and other features would be another build of it. So tests, demos and
-//! the programs beside a guest are made of the same crates, which are compiled once.
+//! workspace and picks programs of it. The named packages decide the features of a shared
+//! dependency, and other features would be another build of it. So tests, demos and the programs
+//! beside a guest are made of the same crates, which are compiled once.
 //!
 //! What measures is of the profile `release`, package by package, as people build it. With
 //! `VKFD_PROFILE=release` checks run that as well, which is for long runs of others' suites.
@@ -80,7 +80,8 @@ pub fn example(name: &str) -> Result<PathBuf> {
 /// Builds the program `name` of `package` with its libraries in it, in a directory of its own.
 pub fn whole_program(package: &str, name: &str) -> Result<PathBuf> {
     let mut cargo = cargo();
-    // With a target that is named, the flag is not for what runs here, such as procedural macros.
+    // With a named target, the flag does not concern code that runs during the build, such as
+    // procedural macros.
     cargo.args(["build", "--target", "x86_64-unknown-linux-gnu", "--package", package, "--bin", name]);
     cargo.arg("--target-dir").arg(target()?.join("vm/whole")).env("RUSTFLAGS", "-C target-feature=+crt-static");
     built(&mut cargo, name)

@@ -2,8 +2,7 @@
 //! `cargo xtask interleavings`: the driver's code under a scheduler that explores thread orders.
 //!
 //! Mechanism: the driver is built once more with `--cfg vkfd_shuttle`, which puts its locks and
-//! threads on shuttle's, in a target directory of its own so that the ordinary build stays as it
-//! is.
+//! threads on shuttle's. A separate target directory leaves the ordinary build as it is.
 
 use std::env;
 use std::process::Command;

@@ -14,13 +14,13 @@ use anyhow::{bail, ensure, Context, Result};
 
 use crate::{tree, Verdict};
 
-/// Compile the kernels of the client library and of `vkfd bench compute`, or compare them with what
-/// is in the tree
+/// Compile the kernels of the client library and of `vkfd bench compute`, or compare them with the
+/// tree's files
 ///
 /// Compiles kernels/src/kernels.cl for each processor with clang-19 (Debian: clang-19, lld-19,
-/// llvm-19), and writes kernels/code/PROCESSOR.co; the same with the kernel of the client library's
-/// examples and of the scenarios; and bench/src/compute/kernels/launch.cl for gfx900, to launch.co
-/// beside it. With --check it writes nothing and compares.
+/// llvm-19), and writes kernels/code/PROCESSOR.co. The kernels of the client library's examples and
+/// of the scenarios are compiled likewise. bench/src/compute/kernels/launch.cl is compiled for
+/// gfx900, to launch.co beside it. With --check it writes nothing and compares.
 ///
 /// Exit status: 0 done, or equal; 1 differences; 2 it could not be done.
 #[derive(clap::Args)]

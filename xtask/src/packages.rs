@@ -16,10 +16,10 @@ use crate::{tree, Verdict};
 
 /// Check that packages are ready for crates.io, or are not to be published
 ///
-/// A finding is: a package without description, licence, readme, keywords or categories; one that
-/// needs a package of this tree without saying which version, with another version than it has, or
-/// one that is not published; a source file that includes a file from outside of its package; and
-/// whatever `cargo package` refuses. It packs without building.
+/// A finding is a package without description, licence, readme, keywords or categories. Another is
+/// a dependency on a package of this tree without a version, with another version than it has, or
+/// on one that is not published. A third is a source file that includes a file from outside of its
+/// package. All refusals of `cargo package` are findings, too. It packs without building.
 ///
 /// Exit status: 0 clean, 1 findings, 2 cannot check.
 #[derive(clap::Args)]
@@ -107,7 +107,7 @@ fn packs_together(version: &str) -> bool {
     minor.is_some_and(|minor: u32| minor >= 90)
 }
 
-/// The findings in what a package says of itself.
+/// The findings in a package's description of itself.
 fn check(package: &Package, all: &[Package]) -> Vec<String> {
     let name = &package.name;
     let mut findings = Vec::new();

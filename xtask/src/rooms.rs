@@ -79,7 +79,7 @@ impl Crate {
 /// What is in which room of a crate.
 pub struct Rooms {
     of: &'static Crate,
-    /// By what it is called in the root.
+    /// A module's room, by the module's name in the root.
     names: HashMap<String, String>,
 }
 

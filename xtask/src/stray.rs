@@ -15,24 +15,33 @@ use crate::{calls, programs, prose, switches, tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///
-/// A finding is: a cfg that names the host (vkfd_kernel) in a .rs file of driver/ other than
-/// driver/src/os/mod.rs, because the driver's source must be the same on every host; a .rs, .c or
-/// .h file without the line "SPDX-License-Identifier: GPL-2.0 OR MIT" at its start; a .rs file of
-/// more than 700 lines; a line of a comment of more than 100 columns that is no row of a table; in
-/// what runs in a program's process a thread of the standard library's, or thread-local data that
-/// may have a destructor, which take the loader's lock (docs/design/locks.md); in what runs in the
-/// kernel (driver/, wire/, linux/, uapi/, sabotage/) an open range from a variable that is counted
-/// through, as in `(first..).zip(list)`: it steps beyond the last number of its type before it
-/// finds the list's end, and a kernel that is built with overflow checks ends there; a module of
-/// the driver, the software GPU or the user host that names one of another room that is not a lower
-/// one (the rooms' order is in xtask/src/rooms.rs); a sabotage switch or fail point that
-/// docs/sabotage.md does not list, or lists wrongly (`cargo xtask switches` says more); a memory
-/// file that is made outside raw/src/memory_file.rs, which seals its size; a message with
-/// descriptors that libc's recvmsg reads, which owns none of them (tests may do both);
-/// docs/results.md or README.md's table of results when they are not what
-/// xtask/programs/results.toml says, docs/kfd-calls.md when it is not what the dispatch says; in a
-/// page or a comment, a sentence against the rules of language in CONTRIBUTING.md, in a file with
-/// more of them than xtask/prose.toml allows.
+/// Findings:
+///
+/// Sources: a cfg that names the host (vkfd_kernel) in a .rs file of driver/ other than
+/// driver/src/os/mod.rs, because the driver's source must be the same on every host. A .rs, .c or
+/// .h file without the line "SPDX-License-Identifier: GPL-2.0 OR MIT" at its start. A .rs file of
+/// more than 700 lines. A line of a comment of more than 100 columns that is no row of a table.
+///
+/// Code in a program's process: a thread of the standard library, or thread-local data that may
+/// have a destructor. Both take the loader's lock (docs/design/locks.md).
+///
+/// Code in the kernel (driver/, wire/, linux/, uapi/, sabotage/): an open range from a variable
+/// that is counted through, as in `(first..).zip(list)`. It steps beyond the last number of its
+/// type before it finds the list's end. A kernel that is built with overflow checks ends there.
+///
+/// Layers: a module of the driver, the software GPU or the user host that names one of another room
+/// that is not a lower one. The rooms' order is in xtask/src/rooms.rs.
+///
+/// Memory and descriptors: a memory file that is made outside raw/src/memory_file.rs, which seals
+/// its size. A message with descriptors that libc's recvmsg reads, which owns none of them. Tests
+/// may do both.
+///
+/// Pages: a sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly
+/// (`cargo xtask switches` says more). docs/results.md or README.md's table of results that differs
+/// from xtask/programs/results.toml. docs/kfd-calls.md that differs from the dispatch.
+///
+/// Language: in a page or a comment, a sentence against the rules in CONTRIBUTING.md, in a file
+/// with more of them than xtask/prose.toml allows.
 ///
 /// Looks at all files that git tracks and at new ones that it does not ignore.
 ///
@@ -201,7 +210,7 @@ fn long_comments(text: &str) -> Vec<usize> {
     long
 }
 
-/// Lines (from 1), before the file's tests, that start a thread of the standard library's.
+/// Lines (from 1), before the file's tests, that start a thread of the standard library.
 fn other_threads(text: &str) -> Vec<usize> {
     let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
     let starts = |line: &str| {
@@ -243,7 +252,7 @@ fn host_cfgs(text: &str) -> Vec<usize> {
 }
 
 /// Lines (from 1) with an open range that begins at neither a literal nor a constant and is not an
-/// index: `(a..)` by itself, as an argument other than `get`'s, and what `for` goes through.
+/// index. Such are `(a..)` by itself, an argument other than `get`'s, and the range of a `for`.
 fn open_ranges(text: &str) -> Vec<usize> {
     let fixed = |start: &str| {
         let start = start.trim_start_matches(['(', '&', '-']);

@@ -11,9 +11,9 @@ use crate::Verdict;
 /// Run the stress test for some time
 ///
 /// Threads register, map, copy, change memory underneath, unmap, free and close processes at
-/// random, with injected failures, while a checker compares what the GPUs see with what the memory
-/// is. Then memory moves to GPUs and back 3,600 times under threads that write to it, which look
-/// for every write. Silent on success; on failure it prints the seed and the last operations.
+/// random, with injected failures, while a checker compares the GPUs' view with the memory. Then
+/// memory moves to GPUs and back 3,600 times under threads that write to it, which look for every
+/// write. Silent on success; on failure it prints the seed and the last operations.
 ///
 /// Exit status: 0 no failure, 1 a failure, 2 cannot run.
 #[derive(clap::Args)]

@@ -16,9 +16,9 @@ use crate::{tree, Verdict};
 
 /// Check or write the page that lists sabotage switches and fail points
 ///
-/// The tables of docs/sabotage.md have to be what the list in sabotage/ says. A finding is also: a
-/// switch that nothing asks for, one that no test is named for, or whose test does not turn it on;
-/// a fail point that nothing passes. `cargo xtask stray` checks the same.
+/// The tables of docs/sabotage.md have to agree with the list in sabotage/. Another finding is a
+/// switch that nothing asks for, or one without a test, or one whose test does not turn it on. A
+/// fail point that nothing passes is also one. `cargo xtask stray` checks the same.
 ///
 /// Exit status: 0 clean or written, 1 findings, 2 cannot check.
 #[derive(clap::Args)]

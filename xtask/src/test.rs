@@ -14,8 +14,8 @@ use crate::{cargo, Verdict};
 
 /// Run all tests of the workspace, by cargo-nextest where that is installed
 ///
-/// The results of cargo-nextest are also in target/nextest/ci/junit.xml. A report of what was
-/// compiled is in cargo-timings/ of cargo's target directory.
+/// The results of cargo-nextest are also in target/nextest/ci/junit.xml. A report of the compiled
+/// crates is in cargo-timings/ of cargo's target directory.
 ///
 /// Exit status: 0 all passed, 1 some failed or do not build, 2 cannot run.
 #[derive(clap::Args)]

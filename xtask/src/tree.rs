@@ -17,8 +17,8 @@ pub fn root() -> PathBuf {
 
 /// Cargo's target directory.
 pub fn target() -> PathBuf {
-    // A relative CARGO_TARGET_DIR is relative to where cargo was called, which is where xtask runs
-    // too.
+    // A relative CARGO_TARGET_DIR is relative to the directory of cargo's call, and xtask runs
+    // there too.
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 

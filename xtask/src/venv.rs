@@ -10,7 +10,7 @@ use anyhow::{ensure, Context, Result};
 use crate::{cache, lock};
 
 /// A Python with exactly these packages, each `NAME==VERSION`, made in `at` unless it is there. pip
-/// gets them from where it gets everything.
+/// gets them from its usual index.
 pub fn python(at: &Path, packages: &[&str]) -> Result<PathBuf> {
     let python = at.join("bin/python");
     if !has(&python, packages)? {

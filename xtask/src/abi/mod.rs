@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask abi`: does `vkfd-uapi` agree with AMD's header?
 //!
-//! Mechanism: [`table`] lists facts (sizes, offsets, command words, constants) with the value that
-//! Rust has; [`probe`] has a C program print the values that the header has; [`compare`] puts both
-//! side by side. A fact knows from which minor version of the interface it holds, so an older
-//! header is not a failure.
+//! Mechanism: [`table`] lists facts (sizes, offsets, command words, constants) with Rust's values.
+//! [`probe`] has a C program print the header's values, and [`compare`] puts both side by side. A
+//! fact has the minor version of the interface that it holds from, so an older header is not a
+//! failure.
 
 mod probe;
 mod table;
@@ -17,9 +17,9 @@ use probe::{Measured, Probe};
 
 /// Compare vkfd-uapi with the system's linux/kfd_ioctl.h
 ///
-/// Writes a C program to target/abi that includes the header, compiles it with cc (or $CC), runs
-/// it, and compares what it prints with the same list from Rust: sizes of structures, offsets and
-/// sizes of fields, command words, constants.
+/// Writes a C program to target/abi that includes the header, compiles it with cc (or $CC) and runs
+/// it. Its output is compared with the same list from Rust: sizes of structures, offsets and sizes
+/// of fields, command words, constants.
 ///
 /// What is newer than the header's KFD_IOCTL_MINOR_VERSION is reported as "not in this header" and
 /// is not a difference. Needs a C compiler and the kernel's headers for user space (Debian: gcc,

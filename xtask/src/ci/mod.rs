@@ -25,7 +25,7 @@ const CHECK: &str = "check";
 /// A step that does not end when it is told to is killed after so many seconds.
 const KILL: &str = "30";
 
-/// Decide whether a change is good: rings of checks by what has changed
+/// Decide whether a change is good: rings of checks, by the changed files
 ///
 /// xtask/ci.toml names the rings, what each guards and what it runs. What has changed is decided
 /// against the last commit that `--all` has passed on here; its name is in ~/.cache/vkfd/ci. Every
@@ -45,7 +45,7 @@ pub struct Args {
     /// Everything in its longest form; if it passes, the commit is recorded
     #[arg(long)]
     all: bool,
-    /// Take these files or directories for what has changed
+    /// Take these files or directories for the changed ones
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "all")]
     changed: Vec<String>,
     /// Only this ring; can be repeated
@@ -183,7 +183,7 @@ fn run_plan(plan: &[Planned<'_>], keep_going: bool) -> Result<Ran> {
     Ok(Ran(rows))
 }
 
-/// Whether a step passed. `this` is what `cargo xtask` would run.
+/// Whether a step passed. `this` is the program of `cargo xtask`.
 fn run_step(planned: &Planned<'_>, compiler: &Compiler, this: &Path) -> Result<bool> {
     let Planned { step, command, .. } = planned;
     // With this program its steps end, too; `timeout` has a group of its own with them.

@@ -36,7 +36,7 @@ pub(super) struct Ring {
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
     pub(super) name: String,
-    /// Patterns of paths in the place of the ring's.
+    /// Patterns of paths that replace the ring's patterns.
     pub(super) when: Option<Vec<String>>,
     /// What runs at each change.
     short: Option<String>,

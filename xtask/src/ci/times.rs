@@ -2,9 +2,9 @@
 //! What each step took, and what it had compiled: the table at the log's end.
 //!
 //! Mechanism: the system says how much processor time ended children have used. For the compiler,
-//! cargo is given a wrapper (`RUSTC_WRAPPER`) that times each call and appends a line to a file; it
-//! is in the way of every cargo that a step starts, whatever directory that builds into. Cargo does
-//! not build anything anew because there is a wrapper.
+//! cargo gets a wrapper (`RUSTC_WRAPPER`) that times each call and appends a line to a file. It
+//! wraps every cargo that a step starts, whatever directory that builds into. Cargo does not build
+//! anything anew because there is a wrapper.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

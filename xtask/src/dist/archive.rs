@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Archives: tar, made by gzip smaller, in the order that was given, with directories before what
-//! is in them, all of it root's.
+//! Archives: tar, compressed by gzip, in the given order, with directories before their files. root
+//! owns all entries.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -118,7 +118,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Each example in C: compiled with what pkg-config says, linked with the shared library, and
+    /// Each example in C: compiled with pkg-config's options, linked with the shared library, and
     /// run.
     fn examples(&mut self, libraries: &Path, examples: &Path, root: Option<&Path>) -> Result<()> {
         let mut ask = Command::new("pkg-config");
@@ -158,7 +158,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What the library exports is what the header declares.
+    /// The library exports the header's functions and no others.
     fn exports(&mut self) -> Result<()> {
         let library = fs::read(&self.dist.shared)?;
         if elf::soname(&library)?.as_deref() != Some(SONAME) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Debian packages: an `ar` archive of a version, of what the package says about itself, and of its
+//! Debian packages: an `ar` archive of a version, the package's description of itself, and its
 //! files.
 
 use std::fmt::Write as _;

@@ -61,7 +61,7 @@ fn glibc(data: &[u8]) -> Result<Option<[u32; 2]>> {
     Ok(newest)
 }
 
-/// The Debian packages of what it is linked with.
+/// The Debian packages of the libraries that it is linked with.
 pub(super) fn packages(data: &[u8]) -> Result<Vec<String>> {
     let mut packages = Vec::new();
     for library in needed(data)? {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask dist`: what people install, as an archive and as Debian packages.
 //!
-//! Mechanism: cargo builds the program and the C library (one after the other, because the
-//! program's hooks must not get into the library); the program writes its own manual pages and
-//! completions; [`files`] says what goes where; [`archive`] and [`deb`] write it. Everything has
-//! the date of the last commit (or of SOURCE_DATE_EPOCH), so that the same tree makes the same
-//! bytes. [`check`] installs and uses them.
+//! Mechanism: cargo builds the program and then the C library, because the program's hooks must not
+//! get into the library. The program writes its own manual pages and completions. [`files`] has
+//! each file's place; [`archive`] and [`deb`] write them. Everything has the date of the last
+//! commit (or of SOURCE_DATE_EPOCH), so that the same tree makes the same bytes. [`check`] installs
+//! and uses them.
 
 mod archive;
 mod check;
@@ -22,17 +22,17 @@ use crate::{tree, Verdict};
 
 /// Make an archive and Debian packages of the program and the C library
 ///
-/// In DIR (by default `dist-packages` in cargo's target directory) are afterwards:
-/// vkfd-VERSION-TARGET.tar.gz, to be unpacked into a prefix such as /usr/local; and the packages
+/// Writes to DIR, by default `dist-packages` in cargo's target directory.
+/// vkfd-VERSION-TARGET.tar.gz is to be unpacked into a prefix such as /usr/local. The packages are
 /// vkfd (program, manual pages, completions), libvkfd0 (the shared library) and libvkfd-dev
 /// (header, static library, pkg-config).
 ///
 /// DEBFULLNAME and DEBEMAIL name the packages' maintainer. SOURCE_DATE_EPOCH is the date of
 /// everything; otherwise it is the last commit's.
 ///
-/// With --check they are also installed below a scratch directory and used: the program runs
-/// another, a C program is compiled with what pkg-config says and run, the library has the
-/// functions of its header and no others, pages and completions are well-formed.
+/// With --check they are also installed below a scratch directory and used. The program runs
+/// another, and a C program is compiled with pkg-config's options and run. The library has the
+/// functions of its header and no others, and pages and completions are well-formed.
 ///
 /// Exit status: 0 made (and all checks held), 1 a check did not hold, 2 cannot make them.
 #[derive(clap::Args)]
@@ -54,10 +54,10 @@ struct Dist {
     version: String,
     /// Seconds since 1970 that everything is of.
     date: u64,
-    /// Cargo's name for what this is built for, such as `x86_64-unknown-linux-gnu`.
+    /// Cargo's name for the target, such as `x86_64-unknown-linux-gnu`.
     target: String,
     out: PathBuf,
-    /// Sources of what is installed as it is.
+    /// The tree, for files that are installed as they are.
     root: PathBuf,
     vkfd: PathBuf,
     shared: PathBuf,

@@ -3,7 +3,7 @@
 //!
 //! Mechanism: `llvm-tblgen` writes the records of the AMDGPU target as JSON. Those that LLVM's
 //! disassembler has for one of our targets are converted (`encoding`), named (`names`) and written
-//! as Rust (`emit`) below `isa/src`. Without `--write`, the text is compared with what is there.
+//! as Rust (`emit`) below `isa/src`. Without `--write`, the text is compared with the files.
 
 mod emit;
 mod encoding;
@@ -35,8 +35,9 @@ const LLVM: &str = "19.1.7";
 /// (--llvm; it takes 15 GiB of memory). Without --write nothing in the tree changes.
 ///
 /// --sweep: the decoder and the disassembler of all targets against llvm-mc-19, on a sample of the
-/// encodings; text assembled again gives the same instruction; faults planted in the tables are
-/// noticed. --whole takes every encoding, --vectors LLVM's own tests as well.
+/// encodings. Text that is assembled again must give the same instruction, and faults that are
+/// planted in the tables must be noticed. --whole takes every encoding, --vectors LLVM's own tests
+/// as well.
 ///
 /// Exit status: 0 the same, or written; 1 differences; 2 it could not be done.
 #[derive(clap::Args)]

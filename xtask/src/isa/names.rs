@@ -16,7 +16,7 @@ pub fn mnemonic(asm: &str) -> &str {
     ["_e64_dpp", "_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|mark| name.strip_suffix(mark)).unwrap_or(name)
 }
 
-/// A pseudo-instruction's name without what gfx11's 16-bit operand forms add to it.
+/// A pseudo-instruction's name without the suffixes of gfx11's 16-bit operand forms.
 fn meaning(pseudo: &str) -> String {
     pseudo.to_ascii_lowercase().replace("_fake16", "").replace("_t16", "")
 }

@@ -19,10 +19,11 @@ use page::Page;
 
 /// Check the pages: links, anchors, names of files, tests of promises, width
 ///
-/// A finding is, in a .md file: a relative link to a file that is not there, or to a heading that a
-/// page does not have; in backticks, a path of the tree that is not there (not in CHANGELOG.md,
-/// which reports the past); a line of more than 100 characters outside of tables and code (not in
-/// pages that a task writes). In SPECIFICATION.md also: a test or a test's file that is not there.
+/// A finding in a .md file is a relative link to a file that is not there, or to a heading that a
+/// page does not have. Another is a path of the tree in backticks that is not there; CHANGELOG.md
+/// reports the past and is left out. A third is a line of more than 100 characters outside of
+/// tables and code, unless a task writes the page. SPECIFICATION.md has one more: a test or a
+/// test's file that is not there.
 ///
 /// Exit status: 0 clean, 1 findings, 2 cannot check (no git).
 #[derive(clap::Args)]

@@ -13,7 +13,7 @@ pub(super) struct Page {
     pub(super) anchors: BTreeSet<String>,
     /// Targets of relative links.
     pub(super) links: Vec<(usize, String)>,
-    /// Words in backticks that may be paths, without what follows `::`.
+    /// Words in backticks that may be paths, up to `::`.
     pub(super) paths: Vec<(usize, String)>,
     /// With how many columns they have.
     pub(super) long_lines: Vec<(usize, usize)>,
@@ -87,7 +87,7 @@ fn inline_links(prose: &str) -> impl Iterator<Item = &str> {
     prose.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
 
-/// A line without what is between backticks, and that.
+/// A line without its code, and the code between backticks.
 fn split_code(line: &str) -> (String, Vec<&str>) {
     let parts: Vec<_> = line.split('`').collect();
     let prose: String = parts.iter().copied().step_by(2).collect();

@@ -28,7 +28,7 @@ pub(super) fn wrap(text: &str, width: usize) -> String {
     out.join("\n")
 }
 
-/// The marker of a list item with what is before and after it, as it stands.
+/// The marker of a list item with the spaces before and after it.
 fn item(line: &str) -> Option<&str> {
     let body = line.trim_start();
     let digits = body.trim_start_matches(|c: char| c.is_ascii_digit());

@@ -17,12 +17,12 @@ struct Word<'a> {
     closed: bool,
 }
 
-/// Behind these a clause with "who", "what" or "where" stands in for a noun.
+/// Words before a clause that stands in for a noun.
 const PREPOSITIONS: [&str; 25] = [
     "for", "by", "of", "to", "from", "than", "with", "in", "on", "at", "into", "under", "over", "as", "is", "are",
     "was", "were", "be", "and", "or", "but", "like", "without", "beside",
 ];
-/// What "who" may follow.
+/// Nouns that a relative clause of people may follow.
 const PEOPLE: [&str; 22] = [
     "people",
     "person",
@@ -107,7 +107,7 @@ pub(super) fn judge(kind: Kind, sentence: &str) -> Vec<String> {
 fn possessive(words: &[Word<'_>], of: usize) -> Option<String> {
     let found = words.iter().enumerate().skip(of + 1).take(3).find(|(_, word)| word.text.ends_with("'s"));
     let (at, owner) = found?;
-    // "of this and X's" is something else.
+    // A mark of punctuation before the owner ends the phrase.
     if words[of + 1..at].iter().any(|word| word.closed) {
         return None;
     }

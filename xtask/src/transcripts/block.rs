@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A transcript in a page: a fenced block after a comment `<!-- transcript: PACKAGES -->`.
 //!
-//! In it `$ ` begins a command, which a shell runs; what follows is what it writes (stdout and
-//! stderr). A line `...` stands for any lines. A command with nothing after it may write anything.
-//! Words are compared, not lines, because a longer number may wrap a line elsewhere.
+//! In it `$ ` begins a command, which a shell runs. Its output follows (stdout and stderr). A line
+//! `...` stands for any lines. A command with nothing after it may write anything. Words are
+//! compared, not lines, because a longer number may wrap a line elsewhere.
 
 use super::mask::mask;
 

@@ -23,10 +23,10 @@ use block::Block;
 
 /// Run the transcripts in the pages, and compare what they show
 ///
-/// A transcript is a block of code after a comment `<!-- transcript: PACKAGES -->`, in which a line
-/// with `$ ` is a command and the lines after it are its output; `...` stands for any lines.
-/// Numbers may differ, with their units; words may not. Debian packages that are named are
-/// installed (as root) where they are missing.
+/// A transcript is a block of code after a comment `<!-- transcript: PACKAGES -->`. A line with `$
+/// ` is a command, and the lines after it are its output. `...` stands for any lines. Numbers may
+/// differ, with their units; words may not. Debian packages that are named are installed (as root)
+/// where they are missing.
 ///
 /// Exit status: 0 all are as shown, 1 findings, 2 a transcript cannot be run here.
 #[derive(clap::Args)]

@@ -30,8 +30,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
     parameters: String,
 
-    /// The guest's clock counts instructions, one nanosecond each: ratios do not depend on what
-    /// else the machine does, and say nothing of caches
+    /// The guest's clock counts instructions, one nanosecond each: ratios do not depend on the
+    /// machine's other load, and ignore caches
     #[arg(long)]
     count: bool,
 

@@ -154,8 +154,8 @@ pub fn watch(
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("QEMU's process number")?;
     let output = child.stdout.take().context("QEMU's output")?;
 
-    // The guest's end closes the output, and the channel tells the watch to go home before the
-    // process is waited for, so its number is still its own whenever the watch uses it.
+    // The guest's end closes the output, and the channel ends the watch before the process is
+    // waited for. So the process number is still QEMU's whenever the watch uses it.
     let (ended, watched) = mpsc::channel::<()>();
     let watch = thread::spawn(move || {
         let timed_out = watched.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
@@ -187,7 +187,7 @@ pub fn watch(
 }
 
 impl Watched {
-    /// With what is in the files.
+    /// The outcome, with the files' contents.
     pub fn outcome(self, console: &Path, complaints: &Path, gpu_troubles: Vec<String>) -> Result<Outcome> {
         Ok(Outcome {
             end: self.end,

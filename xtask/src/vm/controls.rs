@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask vm controls`: whether the harness notices what it must.
 //!
-//! A test that cannot fail is worth nothing, so guests are booted in which one thing each is wrong:
-//! the module `vm/probe` does what a module must not do, or a program ends badly. The finding for
-//! it must be there. One guest has no fault and must have no finding. Then the driver itself is
-//! broken, see [`sabotage`].
+//! A test that cannot fail is worth nothing. So each of these guests has one fault: the module
+//! `vm/probe` breaks a rule of modules, or a program ends badly. The finding for it must be there.
+//! One guest has no fault and must have no finding. Then the driver itself is broken, see
+//! [`sabotage`].
 
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ use crate::Verdict;
 /// Show that a fault of each kind in a guest is noticed
 ///
 /// Boots one guest per fault: a driver that ignores invalidations or leaves TLB flushes out, a
-/// warning, a leak, a panic, a module that hangs, that stays loaded or does not load, programs that
-/// fail, crash and hang; with --debug also a use after free and a lock inversion.
+/// warning, a leak, a panic. Other faults are a module that hangs, stays loaded or does not load,
+/// and programs that fail, crash and hang. With --debug there are also a use after free and a lock
+/// inversion.
 ///
 /// Exit status: 0 all were noticed, 1 some were not, 2 it could not be done.
 #[derive(clap::Args)]
@@ -33,8 +34,8 @@ pub struct Args {
     only: Option<String>,
 }
 
-/// A guest with nothing to do takes three seconds, on a busy host ten times as long; this is what
-/// the one that hangs takes.
+/// A guest with nothing to do takes three seconds, on a busy host ten times as long. The guest that
+/// hangs takes this time.
 const AROUND_PROGRAMS: Duration = Duration::from_secs(60);
 
 /// A guest and what must be found in it.

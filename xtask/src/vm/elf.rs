@@ -23,8 +23,8 @@ pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     parse(&text).with_context(|| format!("the libraries of {}", program.display()))
 }
 
-/// Lines are "NAME => PATH (ADDRESS)", for the loader "PATH (ADDRESS)", and for what the kernel
-/// brings along "NAME (ADDRESS)".
+/// Lines are "NAME => PATH (ADDRESS)", for the loader "PATH (ADDRESS)", and for the kernel's vDSO
+/// "NAME (ADDRESS)".
 fn parse(text: &str) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for line in text.lines() {

@@ -35,7 +35,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The one in the cache, if it is what the tree wants.
+    /// The one in the cache, if the tree wants that one.
     pub fn find(cache: &Cache, flavor: Flavor) -> Result<Self> {
         let setup = format!("run `cargo xtask vm setup{}`", flavor.option());
         let missing = || format!("Linux {} is not in {}: {setup}", source::VERSION, cache.root().display());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What in a kernel's log means that something is wrong.
 //!
-//! Mechanism: a list of what the kernel's own checks write. Each has a word or two that nothing
-//! else writes, which the tests below hold against logs of healthy boots; the few exceptions are
-//! listed with their reason.
+//! Mechanism: a list of the messages of the kernel's own checks. Each has a word or two that
+//! nothing else writes, which the tests below hold against logs of healthy boots; the few
+//! exceptions are listed with their reason.
 
 /// Words, and what they mean.
 const SIGNS: [(&str, &str); 35] = [
@@ -53,8 +53,8 @@ const HARMLESS: [(&str, &str); 1] = [
 /// What the module's own lines begin with.
 const MODULE: &str = "vkfd: ";
 
-/// How it says that a GPU does not work any more, and the cases that are no trouble here: it was
-/// unloaded, and the process that the GPUs share has ended, about which that process's log says
+/// The module's message that a GPU does not work any more, and the cases that are no trouble here.
+/// The driver was unloaded, or the process that the GPUs share has ended; that process's log says
 /// more.
 const LOST: (&str, [&str; 2]) = ("device lost", ["the driver has ended it", "its process has ended"]);
 
@@ -94,7 +94,7 @@ pub fn is_log(log: &str) -> bool {
     log.contains("Linux version ")
 }
 
-/// `sign` with what follows it, which usually has the backtrace.
+/// `sign` with the lines behind it, which usually have the backtrace.
 pub fn excerpt(log: &str, sign: &Sign, lines: usize) -> String {
     let shown: Vec<&str> = log.lines().skip(sign.line - 1).take(lines).map(str::trim_end).collect();
     shown.join("\n")

@@ -3,9 +3,9 @@
 //!
 //! Mechanism: everything that takes long (the kernel's source, bindgen, the built kernel) lives in
 //! a cache outside of the tree, see [`cache`], and is made once. A boot takes an initrd with the
-//! module, the programs and a job, and gives records (from the guest's first process, `vm/guest`)
-//! and the kernel's log; [`verdict`] says what is wrong with them. The GPU is a process outside of
-//! the guest that has the guest's memory and an ivshmem connection.
+//! module, the programs and a job. It gives records (from the guest's first process, `vm/guest`)
+//! and the kernel's log, and [`verdict`] finds their faults. The GPU is a process outside of the
+//! guest that has the guest's memory and an ivshmem connection.
 
 mod accelerator;
 mod bench;

@@ -4,9 +4,9 @@
 //!
 //! Mechanism: a program's directory goes into the guest's file system, with the libraries that the
 //! program names and those that it loads by itself. A root with programs that have a C library of
-//! their own is shown to the guest ([`shown`]), with the suite's source in it if programs read
-//! that, and such a program is started in it. Each runs under `timeout`, and a line of the shell's
-//! says how it ended, so that a program that fails is no fault of the guest.
+//! their own is shown to the guest ([`shown`]), and such a program is started in it. The suite's
+//! source is in the root if programs read it. Each program runs under `timeout`, and the shell
+//! prints a line with its exit code, so a program that fails is no fault of the guest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,9 +34,9 @@ umount /root/work 2>/dev/null
 mount -o bind "$1" /root/work || exit
 shift
 "#;
-/// Keeps a program's pages moving as long as it runs: again and again those that are not used this
-/// moment go to swap (not those of files: the root's come from outside), and memory is compacted.
-/// Equal pages are merged besides. The program is what follows.
+/// Keeps a program's pages moving as long as it runs. Again and again pages that are not in use go
+/// to swap, and memory is compacted. Pages of files do not go to swap, because the root's files
+/// come from outside. Equal pages are merged besides. The program's command line follows this text.
 const PRESSURE: &str = r#"
 group=/sys/fs/cgroup/pressed
 if [ ! -e $group ]; then
@@ -66,7 +66,7 @@ read -r merged < /tmp/merged
 /// What it says: pages to swap, pages moved, pages merged at a time.
 const PRESSURE_WAS: &str = "vkfd: pressure ";
 const PAGES: &str = "$(($(count pswpout) - swapped)) $(($(count pgmigrate_success) - moved)) $merged";
-/// For what `timeout` has to end, beside what the program may take.
+/// The time that `timeout` needs to end a program, beyond the program's own limit.
 const GRACE: Duration = Duration::from_secs(30);
 /// The guest's processor is emulated where the host's cannot be used.
 const SLOWER: u32 = 4;

@@ -25,10 +25,9 @@ pub const MACHINE: &str = "q35";
 /// Mount tag of the directory that a shell's guest has as /host.
 pub const SHARE_TAG: &str = "host";
 
-/// For every kernel: a panic ends the guest; there are two nodes, so that there is somewhere to
-/// migrate pages to; nothing checks the clocks against each other, which on a busy host only shows
-/// how late an emulated processor is, and then ends the boot; for the same reason a processor that
-/// stands still is given a minute.
+/// For every kernel. A panic ends the guest. A second node gives pages a place to migrate to.
+/// Nothing checks the clocks against each other: on a busy host an emulated processor is late, and
+/// the check would end the boot. For the same reason a processor may stand still for a minute.
 const COMMAND_LINE: &str =
     "console=ttyS0 panic=-1 numa=fake=2 tsc=reliable no_timer_check rcupdate.rcu_cpu_stall_timeout=60";
 

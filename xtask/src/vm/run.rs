@@ -2,7 +2,7 @@
 //! `cargo xtask vm run`: a program of this machine in a guest, on the module.
 //!
 //! Mechanism: the guest gets this machine's files ([`shown`]), and the program is started in them.
-//! So its libraries, and what these load by themselves, are where they are here.
+//! So its libraries, and those that these load by themselves, have the same paths as here.
 
 use std::path::Path;
 use std::time::Duration;

@@ -88,7 +88,7 @@ const BEHIND_THE_BACK: [&str; 20] = [
 /// What the stress test must notice as well.
 const STRESS_NOTICES: [Switch; 2] = [Switch::Invalidation, Switch::TlbFlush];
 
-/// A scenario that waits for what never comes is not waited for.
+/// A scenario that waits for ever is ended.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Those that have to fill memory take longer to find out.
 const KERNEL_LIMIT: Duration = Duration::from_secs(300);

@@ -17,11 +17,10 @@ use crate::Verdict;
 
 /// Install packages, get the kernel's source, build bindgen and the kernel
 ///
-/// Needs root (or the packages), Debian's archive, crates.io and 5 GB of room. What is done already
-/// is not done again, and an interrupted setup goes on where it was; a whole one takes about 10
-/// minutes on two processors, 20 with --debug, a second one some seconds. In the end a guest boots
-/// and loads a module in Rust, which shows that all of it works, and whether the guest can have
-/// KVM.
+/// Needs root (or the packages), Debian's archive, crates.io and 5 GB of room. Finished steps are
+/// not repeated, and an interrupted setup continues. A whole one takes about 10 minutes on two
+/// processors, 20 with --debug, and a second one some seconds. In the end a guest boots and loads a
+/// module in Rust, which shows that all of it works, and whether the guest can have KVM.
 ///
 /// Exit status: 0 ready, 2 it could not be done.
 #[derive(clap::Args)]

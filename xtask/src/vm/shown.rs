@@ -28,7 +28,7 @@ show() {
     for directory in proc sys dev tmp; do mount -o rbind "/$directory" "/$1/$directory" || exit 126; done
 }
 "#;
-/// Becomes a program of this machine; the first argument is where.
+/// Becomes a program of this machine; the first argument is its directory.
 const ENTER: &str = r#"
 show machine
 exec chroot /machine /bin/sh -c 'cd "$0" && exec "$@"' "$@"

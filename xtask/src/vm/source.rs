@@ -86,7 +86,7 @@ pub fn get(cache: &Cache) -> Result<Source> {
     Ok(Source { directory, version })
 }
 
-/// That the source is what its package is called.
+/// Checks that the source has its package's version.
 fn check_version(directory: &Path) -> Result<()> {
     let makefile = fs::read_to_string(directory.join("Makefile")).context("read the kernel's Makefile")?;
     let number =

@@ -15,11 +15,11 @@ use crate::Verdict;
 
 /// Run the stress test against the module in a guest
 ///
-/// What `cargo xtask stress` does, on /dev/kfd: threads register, map, copy, give memory to GPUs by
-/// SVM, change it underneath, unmap, free and close processes at random, with injected failures,
-/// while a checker compares what the GPUs see with what the memory is. Then memory moves to GPUs
-/// and back under threads that write to it. Findings are what that finds, and what `vm test` looks
-/// for in the guest: the kernel's log, allocations that are left, a module that cannot be unloaded.
+/// Runs the test of `cargo xtask stress` on /dev/kfd. Threads register, map, copy, give memory to
+/// GPUs by SVM, change it underneath, unmap, free and close processes at random, with injected
+/// failures. A checker compares the GPUs' view with the memory. Then memory moves to GPUs and back
+/// under threads that write to it. Findings are the test's own, and those of `vm test` in the
+/// guest: the kernel's log, allocations that are left, a module that cannot be unloaded.
 ///
 /// Exit status: 0 all is well, 1 findings, 2 it could not be done.
 #[derive(clap::Args)]

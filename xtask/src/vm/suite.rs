@@ -17,11 +17,11 @@ use crate::Verdict;
 
 /// Run the scenarios against the module in a guest
 ///
-/// Builds the module and the programs, boots, loads, runs every scenario against /dev/kfd, unloads,
-/// and looks at what is left. Findings are scenarios that fail or are skipped without being
-/// expected to, programs that crash or hang, a guest that panics or hangs, everything that the
-/// kernel's log has of warnings, oopses, lockdep and KASAN reports, allocations that are left after
-/// the unloading, and a module that cannot be unloaded.
+/// Builds the module and the programs, boots, loads, runs every scenario against /dev/kfd, and
+/// unloads. Findings are scenarios that fail or are skipped without being expected to, programs
+/// that crash or hang, and a guest that panics or hangs. Others are warnings, oopses, lockdep and
+/// KASAN reports in the kernel's log, allocations that are left after the unloading, and a module
+/// that cannot be unloaded.
 ///
 /// The kernel's log is kept below the target directory; a finding names the file.
 ///

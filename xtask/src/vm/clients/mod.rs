@@ -2,12 +2,11 @@
 //! `cargo xtask vm clients`: the distribution's ROCm programs on the module, in a guest.
 //!
 //! The same programs as in `cargo xtask clients`, and the same questions. Here nothing is between
-//! them and the kernel: they open the module's /dev/kfd and render nodes, read its topology in
-//! sysfs, and their copies are done by the GPU outside of the guest. Their libraries come from the
-//! host's distribution into the guest's file system; none is changed. tinygrad's Python and
-//! packages stay where they are, and the guest sees them. One thing is told to rocminfo that is not
-//! so: it asks `lsmod` for a module named amdgpu before it does anything, and the guest's `lsmod`
-//! says that there is one.
+//! them and the kernel. They open the module's /dev/kfd and render nodes and read its topology in
+//! sysfs. The GPU outside of the guest does their copies. Their libraries come from the host's
+//! distribution into the guest's file system; none is changed. tinygrad's Python and packages stay
+//! where they are, and the guest sees them. One answer to rocminfo is false. It asks `lsmod` for a
+//! module named amdgpu before it does anything, and the guest's `lsmod` says that there is one.
 
 mod rocm;
 mod tinygrad;
@@ -75,7 +74,7 @@ struct Client {
     place: Place,
     arguments: Vec<String>,
     environment: &'static [(&'static str, &'static str)],
-    /// Whether what it said is what it must say.
+    /// Whether its output is right.
     right: fn(&Said, Target) -> bool,
     /// What it says on a GPU that is broken like that.
     notices: Option<(&'static str, &'static str)>,

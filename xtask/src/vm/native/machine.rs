@@ -50,7 +50,7 @@ const NOTHING_LEFT: &str = "nothing of the guest is left";
 /// What boots are made of.
 pub struct Machine {
     pub parts: Parts,
-    /// The tree's kernel, with userptr blobs, instead of the distribution's.
+    /// The tree's kernel, with userptr blobs, instead of the distribution's kernel.
     patched: Option<Kernel>,
     programs: Programs,
 }
@@ -198,8 +198,8 @@ impl Machine {
         let mut job = Job::default();
         for (name, path) in self.modules() {
             let file = initrd.add_module(&path)?;
-            // Linux 7.3's virtio-gpu does not wait for the answers to what it frees last, and may
-            // crash when it is unloaded then.
+            // Linux 7.3's virtio-gpu does not wait for the answers to its last requests to free,
+            // and may crash when it is unloaded then.
             job.modules.push(vkfd_guest::Module { name: name.into(), file, parameters: String::new(), stays: true });
         }
         Ok((initrd, job))

@@ -100,7 +100,8 @@ fn alone(log: &str) -> Option<String> {
     }
 }
 
-/// QEMU is killed while the guest holds registrations: what is wrong with what the device has left.
+/// QEMU is killed while the guest holds registrations. Returns the findings in the device's
+/// remains.
 fn killed(machine: &Machine) -> Result<Vec<String>> {
     let commands = [("vkfd-native hold & vkfd-native hold", 300)];
     let wanted = Wanted { name: "killed", memory_mib: 768, device: &[], commands: &commands, more: None };
