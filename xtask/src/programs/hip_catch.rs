@@ -109,7 +109,7 @@ impl Suite for HipCatch {
 
     fn source(&self) -> Source {
         Source::Built {
-            how: "build ROCm/hip-tests by its README (`cmake ../catch -DHIP_PLATFORM=amd -DSTANDALONE_TESTS=1`, `make -k \
+            how: "build ROCm/hip-tests by its README (`cmake ../catch -DHIP_PLATFORM=amd`, `make -k \
                   build_tests`), and say --built with the build directory",
         }
     }

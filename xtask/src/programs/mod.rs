@@ -29,6 +29,7 @@ mod kfdtest;
 mod machine;
 mod memory;
 mod opencl_cts;
+mod piglit;
 mod pytest;
 mod report;
 mod results;
@@ -51,6 +52,8 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 
+#[cfg(test)]
+pub(crate) use self::cache::once;
 use self::cache::Cache;
 use self::expected::{Expectations, Place};
 use self::guest::Guest;
@@ -149,6 +152,7 @@ const SUITES: &[&dyn Suite] = &[
     &kfdtest::Kfdtest,
     &runtimes::Runtimes,
     &opencl_cts::OpenclCts,
+    &piglit::Piglit,
     &rocm_libraries::ROCRAND,
     &rocm_libraries::HIPRAND,
     &rocm_libraries::ROCPRIM,
