@@ -2,7 +2,7 @@
  *
  * A library whose constructor uses a GPU: opens it, copies by a queue, and closes everything. It
  * runs inside dlopen, with the loader's lock held. Without LIBRARY it is the program that loads it.
- * Run by cli/tests/locks.rs.
+ * Run by cli/tests/it/locks.rs.
  */
 #define _GNU_SOURCE
 #ifdef LIBRARY

@@ -2,7 +2,7 @@
  *
  * A program that has its memory locked, before it opens a GPU ("before") or after it ("after"): it
  * must not get the GPU's gigabytes into memory with that. Exits with 2 where nothing may be locked.
- * Run by cli/tests/locks.rs.
+ * Run by cli/tests/it/locks.rs.
  */
 #define _GNU_SOURCE
 #include "queue.h"

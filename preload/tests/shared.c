@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * A process that shares a machine with others. Run by cli/tests/shared.rs under `vkfd run --shared NAME`.
+ * A process that shares a machine with others. Run by cli/tests/it/shared.rs under `vkfd run --shared NAME`.
  *
  *   hold         takes 32 MiB of GPU memory, writes a word there, and prints the memory's name; then does what its input says, a word a line:
  *                look (prints the word), available (prints free memory, or the errno), end

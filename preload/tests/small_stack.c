@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
  * What a runtime does with a device, in a thread with a stack of the size that is said (0: the least that there is). Run by
- * cli/tests/circumstances.rs.
+ * cli/tests/it/circumstances.rs.
  */
 #define _GNU_SOURCE
 #include <errno.h>

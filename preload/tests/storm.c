@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
  * A program whose threads change mappings with malloc's lock held while a GPU works: they free and
- * trim what is registered, and fork. Says "over" when all rounds are. Run by cli/tests/locks.rs,
+ * trim what is registered, and fork. Says "over" when all rounds are. Run by cli/tests/it/locks.rs,
  * which has the deadline.
  */
 #define _GNU_SOURCE

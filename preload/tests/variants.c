@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * Every form in which libc offers what clients call on device files and below sysfs. Run by cli/tests/run.rs under `vkfd run --gpus 2`.
+ * Every form in which libc offers what clients call on device files and below sysfs. Run by cli/tests/it/run.rs under `vkfd run --gpus 2`.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -30,8 +30,6 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(tree::root())
         .args(["test", "--locked", "--package", "vkfd-driver", "--test", "interleavings"])
-        .args(["--test", "svm_interleavings", "--test", "svm_block_interleavings"])
-        .args(["--test", "object_interleavings"])
         .env("RUSTFLAGS", format!("{flags} --cfg vkfd_shuttle"))
         .env("CARGO_TARGET_DIR", tree::target().join("interleavings"))
         .env("VKFD_INTERLEAVINGS", args.runs.to_string())

@@ -16,7 +16,7 @@
 )]
 
 mod source;
-#[path = "../support/mod.rs"]
+#[path = "../it/support/mod.rs"]
 mod support;
 
 use source::WORDS;

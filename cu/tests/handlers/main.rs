@@ -9,7 +9,7 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 #![allow(missing_docs, reason = "a test")]
 
-#[path = "../support/mod.rs"]
+#[path = "../it/support/mod.rs"]
 mod support;
 
 mod emitted;

@@ -20,7 +20,7 @@
 )]
 
 mod real;
-#[path = "../support/mod.rs"]
+#[path = "../it/support/mod.rs"]
 mod support;
 
 use real::{Real, DOUBLE, HALF, SINGLE};

@@ -128,7 +128,7 @@ mod tests {
 
     fn tests() -> Tests {
         let mut tests = Tests { sources: BTreeMap::new(), scenarios: BTreeSet::new() };
-        tests.enter("driver/tests/svm.rs", "#[test]\nfn faults_bring_pages() {}\npub(crate) mod planted {\n");
+        tests.enter("driver/tests/it/svm.rs", "#[test]\nfn faults_bring_pages() {}\npub(crate) mod planted {\n");
         tests.enter("hunt/tests/svm.rs", "fn threads_share_blocks() {}\n");
         tests.enter("tests/scenarios/src/kernel/kill.rs", "concat!(\"kernel_\", x)\n    reaped: f, \"about\";\n");
         tests.enter("tests/scenarios/src/abi/batch.rs", "    name: \"batch_checks_come_in_their_order\",\n");

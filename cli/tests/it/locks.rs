@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Programs that call vkfd, or change their mappings, with the C library's locks held: nothing that
+//! they wait for may take these locks.
+
+use crate::common;
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Compiles a C program or library; `None`, with a word, where there is no compiler.
+fn compile(source: &str, to: PathBuf, options: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests").join(source);
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-o"]).arg(&to).arg(source).args(options);
+    match command.output() {
+        Err(error) => {
+            println!("skipped: no C compiler: {error}");
+            None
+        }
+        Ok(compiled) => {
+            assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+            Some(to)
+        }
+    }
+}
+
+/// Runs a program under `vkfd run`. Ends it after [`DEADLINE`], and says that it did.
+fn run(program: &[&OsStr], variables: &[(&str, &str)]) -> (ExitStatus, String, String) {
+    let mut command = common::command(&["run", "--"]);
+    command.args(program).envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > DEADLINE {
+            // It passes the signal on.
+            // SAFETY: a child of this process that was not waited for.
+            unsafe { libc::kill(child.id().try_into().unwrap(), libc::SIGTERM) };
+            std::thread::sleep(Duration::from_secs(2));
+            child.kill().unwrap();
+            panic!("{} has not ended in {DEADLINE:?}: a deadlock", program[0].to_string_lossy());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let status = child.wait().unwrap();
+    let mut said = [String::new(), String::new()];
+    child.stdout.take().unwrap().read_to_string(&mut said[0]).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut said[1]).unwrap();
+    let [out, err] = said;
+    (status, out, err)
+}
+
+/// The loader's lock is held over a constructor inside dlopen.
+#[test]
+fn a_constructor_inside_dlopen_uses_a_gpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("loading.c", dir.path().join("program"), &["-ldl"]);
+    let library = compile("loading.c", dir.path().join("library.so"), &["-DLIBRARY", "-shared", "-fPIC"]);
+    let Some((program, library)) = program.zip(library) else { return };
+    let (status, out, err) = run(&[program.as_os_str(), library.as_os_str()], &[]);
+    assert_eq!((status.code(), out.as_str()), (Some(0), "copied inside dlopen\nloaded\n"), "{err}");
+}
+
+/// malloc's locks are held over fork, and over the system calls of malloc_trim.
+#[test]
+fn forks_and_trims_while_a_gpu_works_come_to_an_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile("storm.c", dir.path().join("program"), &["-lpthread"]) else { return };
+    for arenas in ["1", "8"] {
+        let (status, out, err) = run(&[program.as_os_str()], &[("MALLOC_ARENA_MAX", arenas)]);
+        assert_eq!((status.code(), out.as_str()), (Some(0), "over\n"), "{arenas} arenas: {err}");
+    }
+}
+
+/// What the program locks is its own memory, not the GPU's 16 GiB and the tables for it.
+#[test]
+fn a_program_that_locks_its_memory_does_not_fill_the_gpus() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile("locked.c", dir.path().join("program"), &[]) else { return };
+    for when in ["before", "after"] {
+        let (status, out, err) = run(&[program.as_os_str(), OsStr::new(when)], &[]);
+        if status.code() == Some(2) {
+            println!("skipped: this process may not lock its memory: {err}");
+            return;
+        }
+        assert_eq!(status.code(), Some(0), "{when}: {out}{err}");
+        let megabytes: u64 = out.trim().parse().unwrap();
+        assert!((64..512).contains(&megabytes), "{when}: {megabytes} MiB are in memory");
+    }
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The program as people call it, one test program for all files: each program is linked anew.
+
+mod circumstances;
+mod command;
+mod common;
+mod disasm;
+mod doctor;
+mod locks;
+mod run;
+mod seccomp;
+mod shared;

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The engines' tests, one program for all files: each program is linked anew.
+
+mod any_code;
+mod buffers;
+mod chains;
+mod code;
+mod division;
+mod eight_bits;
+mod fidelity;
+mod flow;
+mod lockstep;
+mod matrix;
+mod memory;
+mod modes;
+mod past;
+mod silicon;
+mod sums;
+mod support;

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Stores that go past the host's caches, by a kernel that fills much memory. The memory has the
+//! reference engine's results. Only first writes of a page bypass the caches, and none if the
+//! program orders its stores.
+#![allow(clippy::cast_possible_truncation, reason = "registers are bit patterns")]
+
+use crate::support;
+
+use support::{group, wave, BASE};
+use vkfd_cu::fast::Engine;
+use vkfd_cu::{Exit, Flat, Rights, World};
+use vkfd_isa::{Operand, Target};
+
+const DATA: u64 = BASE + 4096;
+/// Four times as much as is written before stores go past the caches.
+const PAGES: usize = 8192;
+const WAITCNT: u32 = 0xbf8c_0f70;
+const NOP: u32 = 0xbf80_0000;
+
+/// A loop that stores four words of each lane, and goes on by a page. `between` is in it.
+fn program(between: u32) -> [u32; 9] {
+    [
+        // global_store_dwordx4 v4, v[0:3], s[4:5]
+        0xdc7c_8000,
+        0x0004_0004,
+        between,
+        // s_add_u32 s4, s4, s6; s_addc_u32 s5, s5, 0
+        0x8004_0604,
+        0x8205_8005,
+        // s_sub_u32 s0, s0, 1; s_cmp_lg_u32 s0, 0; s_cbranch_scc1 back; s_endpgm
+        0x8080_8100,
+        0xbf07_8000,
+        0xbf85_fff8,
+        0xbf81_0000,
+    ]
+}
+
+/// Fills the first `bytes` of each page with `value`.
+fn fill(engine: &mut Engine, world: &mut Flat, value: u32, bytes: u32) -> Exit {
+    let mut one = wave(Target::Gfx900);
+    one.pc = BASE;
+    one.scalar[0] = PAGES as u32;
+    one.set_pair(4, DATA);
+    one.scalar[6] = 4096;
+    one.set_pair(Operand::EXEC, u64::MAX);
+    for part in 0..4 {
+        one.rows[part].0 = std::array::from_fn(|lane| value + (4 * lane + part) as u32);
+    }
+    one.rows[4].0 = std::array::from_fn(|lane| bytes + 16 * lane as u32);
+    loop {
+        match engine.run(&mut one, &mut group(0), world, u32::MAX) {
+            Exit::Miss(miss) => world.settle(&miss).unwrap(),
+            exit => return exit,
+        }
+    }
+}
+
+fn check(world: &Flat, value: u32, at: u64) {
+    let expected: Vec<u32> = (0..256).map(|word| value + word).collect();
+    for page in (0..PAGES as u64).step_by(7).chain([PAGES as u64 - 1]) {
+        assert_eq!(world.read_words(DATA + 4096 * page + at, 256), expected, "page {page}");
+    }
+}
+
+fn machine(between: u32) -> (Engine, Flat) {
+    let mut world = Flat::new(BASE, 1 + PAGES);
+    world.write_words(BASE, &program(between));
+    let mut engine = Engine::new(Target::Gfx900);
+    engine.invalidate();
+    (engine, world)
+}
+
+#[test]
+fn what_is_written_first_goes_past_the_caches() {
+    let (mut engine, mut world) = machine(NOP);
+    world.protect(DATA + 4096 * 6000, Rights::Absent);
+    assert_eq!(fill(&mut engine, &mut world, 100, 0), Exit::End);
+    check(&world, 100, 0);
+    let passed = engine.passed();
+    let most = 1024 * (PAGES as u64 - 1024);
+    // Without AVX nothing does.
+    if passed == 0 {
+        return;
+    }
+    assert!(passed > most / 2 && passed <= most, "{passed} of {most} bytes");
+    // The same pages again in the same launch: they may still be in the caches. The first ones were
+    // not noted then.
+    assert_eq!(fill(&mut engine, &mut world, 5000, 1024), Exit::End);
+    check(&world, 100, 0);
+    check(&world, 5000, 1024);
+    let again = engine.passed() - passed;
+    assert!(again <= 1024 * 2048, "{again} bytes");
+    // In another launch.
+    engine.invalidate();
+    assert_eq!(fill(&mut engine, &mut world, 7000, 0), Exit::End);
+    check(&world, 7000, 0);
+    assert!(engine.passed() - passed - again > most / 2);
+}
+
+#[test]
+fn what_is_ordered_does_not() {
+    let (mut engine, mut world) = machine(WAITCNT);
+    assert_eq!(fill(&mut engine, &mut world, 100, 0), Exit::End);
+    check(&world, 100, 0);
+    assert_eq!(engine.passed(), 0);
+}
+
+#[test]
+fn nor_what_fills_no_line() {
+    let (mut engine, mut world) = machine(NOP);
+    assert_eq!(fill(&mut engine, &mut world, 100, 16), Exit::End);
+    check(&world, 100, 16);
+    assert_eq!(engine.passed(), 0);
+}

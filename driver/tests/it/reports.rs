@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The driver writes its report of a fault before it wakes the client. A client that ends its
+//! process on a fault, as ROCR does, would end the driver in it too. A separate process, because
+//! the driver's log is set once.
+
+use crate::sim;
+
+use std::sync::{Arc, Mutex};
+
+use sim::{Rig, GPU_ID};
+use vkfd_driver::addr::GpuVa;
+use vkfd_driver::event::Waited;
+use vkfd_driver::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
+use vkfd_driver::kfd::Options;
+use vkfd_driver::os;
+use vkfd_driver::process::Process;
+use vkfd_uapi::event::{EventData, EVENT_HW_EXCEPTION, EVENT_MEMORY};
+use vkfd_uapi::pod::Pod;
+
+/// The client, and the events that it waits for.
+static CLIENT: Mutex<Option<(Arc<Process>, [u32; 2])>> = Mutex::new(None);
+/// Each line, and which of the events had come before it.
+static LINES: Mutex<Vec<(String, [bool; 2])>> = Mutex::new(Vec::new());
+
+fn came(process: &Process, event: u32) -> bool {
+    let mut list = os::Vec::new();
+    list.push(EventData { event_id: event, ..EventData::zeroed() }).unwrap();
+    process.events().wait(&mut list, true, 0) == Waited::Complete
+}
+
+#[test]
+fn a_fault_is_reported_before_the_client_is_woken() {
+    let rig = Rig::new(Options::default());
+    let process = rig.process.clone();
+    let events = [EVENT_MEMORY, EVENT_HW_EXCEPTION].map(|kind| process.events().create(kind, false).unwrap().0);
+    *CLIENT.lock().unwrap() = Some((process.clone(), events));
+    os::set_log(|line| {
+        let client = CLIENT.lock().unwrap();
+        let Some((process, events)) = &*client else { return };
+        LINES.lock().unwrap().push((line.to_string(), events.map(|event| came(process, event))));
+    });
+    // As the GPU calls: the message first, then what wakes the client.
+    let (vmid, queue) = (Vmid::new(1, 0), HwQueue(77));
+    let (va, reason) = (GpuVa(0xdead_b000), FaultReason::NotPresent);
+    let kfd = process.kfd();
+    kfd.queue_stops(GPU_ID, vmid, queue, "kernel fill: page fault");
+    kfd.page_fault(GPU_ID, PageFault { vmid, queue, va, write: true, reason, retry: false });
+    kfd.queue_error(GPU_ID, vmid, queue);
+    assert!(events.iter().all(|event| came(&process, *event)));
+    let lines = std::mem::take(&mut *LINES.lock().unwrap());
+    CLIENT.lock().unwrap().take();
+    for words in ["kernel fill: page fault", "write at 0xdeadb000"] {
+        let line = lines.iter().find(|(line, _)| line.contains(words));
+        assert_eq!(line.map(|(_, came)| *came), Some([false; 2]), "{words}: {lines:?}");
+    }
+}
