@@ -61,7 +61,7 @@ struct Other(Child);
 impl Other {
     fn start(role: &str, socket: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "the_other_process", "--nocapture"]).env(ROLE, role).env(SOCKET, socket);
+        command.args(["--exact", "killed::the_other_process", "--nocapture"]).env(ROLE, role).env(SOCKET, socket);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         Self(command.spawn().unwrap())
     }
