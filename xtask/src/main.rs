@@ -7,6 +7,7 @@
 
 mod abi;
 mod apt;
+mod browser;
 mod cache;
 mod calls;
 mod cargo;
@@ -73,6 +74,7 @@ enum Task {
     Stress(stress::Args),
     Switches(switches::Args),
     Transcripts(transcripts::Args),
+    Browser(browser::Args),
     Frames(frames::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
         Task::Stress(args) => stress::run(&args),
         Task::Switches(args) => switches::run(&args),
         Task::Transcripts(args) => transcripts::run(&args),
+        Task::Browser(args) => browser::run(&args),
         Task::Frames(args) => frames::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),
