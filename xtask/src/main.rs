@@ -22,6 +22,7 @@ mod isa;
 mod kernels;
 mod links;
 mod lock;
+mod marks;
 mod operations;
 mod packages;
 mod programs;

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::rooms::{Rooms, CRATES};
-use crate::{calls, programs, prose, switches, tree, Verdict};
+use crate::{calls, marks, programs, prose, switches, tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///
@@ -25,7 +25,7 @@ use crate::{calls, programs, prose, switches, tree, Verdict};
 /// Code in a program's process: a thread of the standard library, or thread-local data that may
 /// have a destructor. Both take the loader's lock (docs/design/locks.md).
 ///
-/// Code in the kernel (driver/, wire/, linux/, uapi/, sabotage/): an open range from a variable
+/// Code in the kernel (driver/, wire/, linux/, uapi/, sabotage/, targets/): an open range from a variable
 /// that is counted through, as in `(first..).zip(list)`. It steps beyond the last number of its
 /// type before it finds the list's end. A kernel that is built with overflow checks ends there.
 ///
@@ -38,7 +38,8 @@ use crate::{calls, programs, prose, switches, tree, Verdict};
 ///
 /// Pages: a sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly
 /// (`cargo xtask switches` says more). docs/results.md or README.md's table of results that differs
-/// from xtask/programs/results.toml. docs/kfd-calls.md that differs from the dispatch.
+/// from xtask/programs/results.toml. docs/kfd-calls.md that differs
+/// from the dispatch. A comment `NEW TARGET` without its row in docs/extending.md, or the other way round.
 ///
 /// Language: in a page or a comment, a sentence against the rules in CONTRIBUTING.md, in a file
 /// with more of them than xtask/prose.toml allows.
@@ -73,7 +74,7 @@ const ONE_PLACE: [(&str, &str, &str); 2] = [
     ("libc::recvmsg(", "", "descriptors that it installs have no owner; rustix::net::recvmsg gives them one"),
 ];
 /// What is compiled into the kernel module.
-const IN_KERNEL: [&str; 5] = ["driver/src/", "wire/src/", "linux/", "uapi/src/", "sabotage/src/"];
+const IN_KERNEL: [&str; 6] = ["driver/src/", "wire/src/", "linux/", "uapi/src/", "sabotage/src/", "targets/src/"];
 
 pub fn run(args: &Args) -> Result<Verdict> {
     let root = tree::root();
@@ -85,6 +86,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         rooms.push((of.source, Rooms::new(of, &fs::read_to_string(root.join(&file)).context(file)?)));
     }
     let mut language = BTreeMap::new();
+    let mut targets = Vec::new();
     for path in tree::files()? {
         if !matches!(extension(&path), "rs" | "c" | "h" | "md") {
             continue;
@@ -99,6 +101,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
             continue;
         }
         findings.extend(check(&path, &text));
+        if extension(&path) == "rs" && path != "xtask/src/marks.rs" {
+            targets.extend(marks::rows(&path, &text));
+        }
         for (source, rooms) in &rooms {
             if let Some(path) = path.strip_prefix(source).filter(|path| extension(path) == "rs") {
                 findings.extend(rooms.check(path, &text));
@@ -114,6 +119,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     findings.extend(switches::check()?);
     findings.extend(programs::check_results()?);
     findings.extend(calls::check()?);
+    findings.extend(marks::check(&targets)?);
     if findings.is_empty() {
         Ok(Verdict::Clean(format!("{looked_at} files, nothing stray")))
     } else {

@@ -345,6 +345,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     let shape = matrix_shape(inst.op)?;
     // Which part of a word the places of a sparse row are in.
     let Mods { cbsz, abid, .. } = if shape.sparse { inst.mods } else { Mods::default() };
+    // NEW TARGET: which matrix operations the fast engine has
     if layout.target != Target::Gfx942 || inst.mods != (Mods { cbsz, abid, ..Mods::default() }) {
         return None;
     }

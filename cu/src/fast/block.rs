@@ -451,6 +451,7 @@ fn waits(op: Op) -> bool {
 /// Whether it is the message with which waves of gfx11 give their registers back before they end.
 /// Nothing comes of it.
 fn gives_registers_back(target: Target, inst: &Inst) -> bool {
+    // NEW TARGET: messages without an effect
     target == Target::Gfx1100 && inst.op == Op::SSendmsg && inst.imm == 3
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vkfd_guest::{Job, Program, Record};
+use vkfd_targets::Target;
 
 use super::boot::{Boot, Directory, Outcome};
 use super::cache::Cache;
-use super::device::{Target, Wanted};
+use super::device::{self, Wanted};
 use super::initrd::Initrd;
 use super::kernel::Kernel;
 use super::module::{self, Module};
@@ -50,7 +51,7 @@ pub struct Size {
     vram: u64,
 
     /// What the GPUs are
-    #[arg(long, value_enum, default_value_t = Target::Gfx900)]
+    #[arg(long, default_value_t = Target::Gfx900, value_parser = device::target())]
     target: Target,
 
     /// What a sabotaged GPU does wrong.
