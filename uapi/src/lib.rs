@@ -23,7 +23,9 @@
 #![no_std]
 
 pub mod batch;
+pub mod call;
 pub mod command;
+pub mod drm;
 pub mod event;
 pub mod ioctl;
 pub mod memory;
