@@ -10,7 +10,7 @@ use vkfd_uapi::batch::{self, AllocMemoryOfGpuBatchArgs, ALLOC_MEMORY_OF_GPU_BATC
 pub use vkfd_uapi::call::Way;
 use vkfd_uapi::call::{Count, Forward, Known, Pointer};
 use vkfd_uapi::ioctl::Command;
-use vkfd_uapi::{command as c, drm, vkfd};
+use vkfd_uapi::{command as c, drm, errno, vkfd};
 
 use super::{File, MAX_ARGUMENT_BYTES, MAX_ARRAY_BYTES};
 use crate::protocol::{u32_at, u64_at};
@@ -21,13 +21,13 @@ pub struct Refused(pub i32);
 
 impl Refused {
     /// No such call, or none that is forwarded (ENOTTY).
-    pub const NO_CALL: Self = Self(25);
+    pub const NO_CALL: Self = Self(errno::ENOTTY);
     /// No such call on a render node, or none that is forwarded (EOPNOTSUPP).
-    pub const NO_RENDER_CALL: Self = Self(95);
+    pub const NO_RENDER_CALL: Self = Self(errno::EOPNOTSUPP);
     /// An argument makes no sense (EINVAL).
-    pub const VALUE: Self = Self(22);
+    pub const VALUE: Self = Self(errno::EINVAL);
     /// More than a message has room for (ENOMEM).
-    pub const TOO_MUCH: Self = Self(12);
+    pub const TOO_MUCH: Self = Self(errno::ENOMEM);
 }
 
 /// An array that an argument points to.
