@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::rooms::{Rooms, CRATES};
-use crate::{calls, marks, programs, prose, switches, tree, Verdict};
+use crate::{calls, circles, marks, programs, prose, switches, tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///
@@ -30,7 +30,8 @@ use crate::{calls, marks, programs, prose, switches, tree, Verdict};
 /// type before it finds the list's end. A kernel that is built with overflow checks ends there.
 ///
 /// Layers: a module of the driver, the software GPU or the user host that names one of another room
-/// that is not a lower one. The rooms' order is in xtask/src/rooms.rs.
+/// that is not a lower one. The rooms' order is in xtask/src/rooms.rs. In the crates of
+/// xtask/src/circles.rs, modules of the root that know each other in a ring.
 ///
 /// Memory and descriptors: a memory file that is made outside raw/src/memory_file.rs, which seals
 /// its size. A message with descriptors that libc's recvmsg reads, which owns none of them. Tests
@@ -85,6 +86,11 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let file = format!("{}lib.rs", of.source);
         rooms.push((of.source, Rooms::new(of, &fs::read_to_string(root.join(&file)).context(file)?)));
     }
+    let mut graphs = Vec::new();
+    for (source, file) in circles::CRATES {
+        let text = fs::read_to_string(root.join(source).join(file)).with_context(|| format!("{source}{file}"))?;
+        graphs.push(circles::Graph::new(source, file, &text));
+    }
     let mut language = BTreeMap::new();
     let mut targets = Vec::new();
     for path in tree::files()? {
@@ -104,6 +110,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         if extension(&path) == "rs" && path != "xtask/src/marks.rs" {
             targets.extend(marks::rows(&path, &text));
         }
+        graphs.iter_mut().for_each(|graph| graph.enter(&path, &text));
         for (source, rooms) in &rooms {
             if let Some(path) = path.strip_prefix(source).filter(|path| extension(path) == "rs") {
                 findings.extend(rooms.check(path, &text));
@@ -115,6 +122,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let lines = shown.flat_map(|(path, list)| list.iter().map(move |finding| finding.at(path)));
         return Ok(Verdict::Findings(lines.collect()));
     }
+    findings.extend(graphs.iter().filter_map(circles::Graph::ring));
     findings.extend(prose::compare(&language, args.lower)?);
     findings.extend(switches::check()?);
     findings.extend(programs::check_results()?);

@@ -14,7 +14,7 @@ use super::step::{Run, Source, Step};
 use super::{aligned, dual, lane, matrix, memory, mix, packed, pair, scalar, special, sum, wide, wmma};
 use crate::exit::{Exit, Refusal};
 use crate::few::Few;
-use crate::fidelity::{fidelity, Fidelity};
+use crate::reference::fidelity::{fidelity, Fidelity};
 use crate::reference::memory::{kind, Kind};
 use crate::wave::Wave;
 use crate::world::{Access, World};

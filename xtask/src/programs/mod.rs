@@ -57,12 +57,12 @@ use self::guest::Guest;
 use self::machine::Machine;
 use self::memory::Memory;
 use self::report::Report;
-pub(crate) use self::select::matches;
 use self::select::{Selection, Shard};
 use self::session::Session;
 use self::source::{Found, Source, Unpacked};
 use self::suite::Suite;
 use crate::clients::packages;
+use crate::pattern::matches;
 use crate::vm::others::Like;
 use crate::Verdict;
 

@@ -15,7 +15,7 @@ use super::initrd::Initrd;
 use super::kernel::Kernel;
 use super::module::{self, Module};
 use super::programs::{Binary, Programs, GPU, INIT};
-use super::qemu::Acceleration;
+use super::qemu::{Acceleration, Share};
 use super::{accelerator, Flavor};
 use crate::cargo::Build;
 
@@ -62,13 +62,6 @@ pub struct Size {
     /// instead of being in their BARs
     #[arg(long)]
     special_memory: bool,
-}
-
-/// A directory that a guest can mount, read-only, by a tag.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Share {
-    pub directory: PathBuf,
-    pub tag: &'static str,
 }
 
 /// Everything that is built for a guest.

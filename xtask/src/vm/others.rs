@@ -17,9 +17,10 @@ use anyhow::{ensure, Context, Result};
 use vkfd_guest::{Record, Stream};
 use vkfd_targets::Target;
 
-use super::guest::{self, Parts, Share, Size};
+use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::progress::minutes;
+use super::qemu::Share;
 use super::{shown, verdict, Flavor};
 
 /// What the shell says at the end of a program.

@@ -27,7 +27,7 @@ use super::module::Module;
 use super::progress::minutes;
 use super::{shown, verdict, FlavorArgs};
 use crate::clients::{self, packages};
-use crate::programs::matches;
+use crate::pattern::matches;
 use crate::{tree, Verdict};
 
 /// Run ROCm programs of the distribution and tinygrad in a guest, on the module
