@@ -24,6 +24,8 @@
 //! | [`interrupts`] | the GPU's interrupts on their way into the ring |
 //! | [`device`] | all GPUs of a device process |
 //! | [`server`] | the server |
+//!
+//! [`vfio_user`] is another device, for guests whose driver is AMD's own (`vkfd-pci-gpu`).
 
 pub mod device;
 pub mod executor;
@@ -32,3 +34,4 @@ pub mod ivshmem;
 pub mod ram;
 pub mod registers;
 pub mod server;
+pub mod vfio_user;

@@ -11,6 +11,7 @@ use crate::control::{Control, QueueConfig, Ring};
 use crate::counters::{count, CounterCells, Counters};
 use crate::error::GpuError;
 use crate::fabric::{Fabric, FabricAddr};
+use crate::gart::Gart;
 use crate::ids::{QueueId, Vmid};
 use crate::interrupts::Interrupts;
 use crate::lock::lock;
@@ -19,6 +20,7 @@ use crate::profile::Profile;
 use crate::queue::Queue;
 use crate::raw;
 use crate::shared::Shared;
+use crate::view::View;
 use crate::vmid::{FaultOutcome, Slots, VmidState};
 use crate::vram::Vram;
 use crate::walk::{walk, Translation, WalkError};
@@ -125,6 +127,22 @@ impl Gpu {
         }
     }
 
+    /// Lets a VMID, the driver's own, translate by a flat table instead of by directories. Flush
+    /// afterwards.
+    pub fn set_gart(&self, vmid: Vmid, gart: Option<Gart>) {
+        if let Some(state) = self.vmid(vmid) {
+            state.set_gart(gart);
+        }
+    }
+
+    /// The memory of a VMID for a caller on its own thread: firmware, not a queue.
+    ///
+    /// # Errors
+    /// [`GpuError::BadVmid`], [`GpuError::NoQueue`].
+    pub fn view(&self, vmid: Vmid) -> Result<View, GpuError> {
+        View::new(&self.shared, vmid)
+    }
+
     /// Forgets all cached translations of a VMID. Returns when no access is in flight that uses an
     /// older one.
     ///
@@ -172,6 +190,15 @@ impl Gpu {
     /// # Errors
     /// [`GpuError`]; nothing has been added then.
     pub fn add_queue(&self, config: QueueConfig) -> Result<QueueId, GpuError> {
+        self.add_queue_at(config, 0)
+    }
+
+    /// The same with a read pointer that starts at `start`, in the unit of the queue's kind. The
+    /// doorbell says then that nothing after it was submitted.
+    ///
+    /// # Errors
+    /// As [`Gpu::add_queue`].
+    pub fn add_queue_at(&self, config: QueueConfig, start: u64) -> Result<QueueId, GpuError> {
         if self.shared.vmid(config.vmid).is_none() {
             return Err(GpuError::BadVmid(config.vmid));
         }
@@ -188,6 +215,7 @@ impl Gpu {
             ring: Mutex::new(ring),
             rptr_va: config.rptr_va,
             wptr_va: config.wptr_va,
+            start,
             doorbell: config.doorbell,
             enabled: AtomicBool::new(config.enabled),
             removed: AtomicBool::new(false),
@@ -251,7 +279,10 @@ impl Gpu {
     /// # Errors
     /// [`WalkError`], which says where the walk ended.
     pub fn translate(&self, vmid: Vmid, va: u64) -> Result<Translation, WalkError> {
-        walk(&self.shared.fabric, self.vmid(vmid).and_then(VmidState::root), va).map(|walked| walked.found)
+        match self.vmid(vmid) {
+            Some(state) => state.walk(&self.shared.fabric, va).map(|walked| walked.found),
+            None => walk(&self.shared.fabric, None, va).map(|walked| walked.found),
+        }
     }
 }
 

@@ -15,9 +15,11 @@
 //! |---|---|
 //! | [`raw`] | memory accesses that survive SIGSEGV and SIGBUS |
 //! | `vram`, `fabric` | the memory of one GPU, and of all |
+//! | `gart` | the address space of VMID 0 |
 //! | [`pte`], `walk`, `tlb` | address translation |
 //! | `vmid` | the gate that suspending and flushing close; documents the access protocol |
 //! | `access` | a queue's port to memory: chunks, faults, retries |
+//! | `view` | a port for callers that are no queue: firmware |
 //! | `queue`, `control` | a queue's thread, and what it shares with the GPU's methods |
 //! | `stream`, `sdma`, `aql`, `pm4`, `signal` | the packet processors |
 //! | `compute`, `hsa_queue` | launches of kernels, and what the HSA runtime's queues have to do with them |
@@ -39,9 +41,9 @@ mod state;
 use base::{clock, counters, error, fault, futex, ids, interrupts, lock, queue_error, signal_mask};
 use kernels::{compute, engine, hsa_queue, signal, symbol, worker, world};
 pub use memory::pte;
-use memory::{bus, fabric, vram, walk};
+use memory::{bus, fabric, gart, vram, walk};
 use packets::{aql, pm4, poll, registers, sdma, stream, sub_window};
-use state::{access, bell, config, contain, control, gws, pool, profile, shared, tally, tlb, vmid};
+use state::{access, bell, config, contain, control, gws, pool, profile, shared, tally, tlb, view, vmid};
 pub use vkfd_raw as raw;
 
 pub use bus::{Bus, BusError, HostSpan, PhysAddr};
@@ -52,11 +54,13 @@ pub use counters::Counters;
 pub use error::GpuError;
 pub use fabric::{Fabric, FabricAddr};
 pub use fault::{Access, FaultReason, PageFault};
+pub use gart::Gart;
 pub use gpu::Gpu;
 pub use ids::{QueueId, Vmid, MAX_QUEUES};
 pub use interrupts::Interrupts;
 pub use profile::{BadReport, KernelCost, Profile, Report, DETOURS, OTHER_DETOURS};
 pub use queue_error::{KernelError, KernelName, QueueError, WaveAt};
+pub use view::{View, ViewError};
 pub use vkfd_cu::launch::{LaunchError, Units};
 pub use vkfd_isa as isa;
 pub use vkfd_sabotage as sabotage;

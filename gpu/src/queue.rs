@@ -36,7 +36,8 @@ pub(crate) struct Queue {
 impl Queue {
     /// Starts the queue's thread.
     pub(crate) fn start(shared: &Arc<Shared>, control: Arc<Control>, slot: SlotClaim) -> Result<Queue, GpuError> {
-        let initial = if control.kind == QueueKind::Aql { u64::MAX } else { 0 };
+        let aql = u64::from(control.kind == QueueKind::Aql);
+        let initial = control.start.wrapping_sub(aql);
         control.doorbell.store(initial).map_err(GpuError::Doorbell)?;
         let kind = match control.kind {
             QueueKind::Sdma => "sdma",
@@ -80,9 +81,9 @@ enum Engine {
 fn work_off(port: &mut Port) -> Stop {
     let (control, shared) = (port.control.clone(), port.shared.clone());
     let mut engine = match control.kind {
-        QueueKind::Aql => Engine::Aql(Box::new(Aql::new(&shared))),
-        QueueKind::Sdma => Engine::Sdma(Sdma::new(shared.config.family)),
-        QueueKind::Pm4 => Engine::Pm4(Box::new((Pm4::new(shared.config.family), Compute::new(&shared)))),
+        QueueKind::Aql => Engine::Aql(Box::new(Aql::new(&shared, control.start))),
+        QueueKind::Sdma => Engine::Sdma(Sdma::new(shared.config.family, control.start)),
+        QueueKind::Pm4 => Engine::Pm4(Box::new((Pm4::new(shared.config.family, control.start), Compute::new(&shared)))),
     };
     let mut idle = Idle::new(&shared.bell);
     loop {

@@ -37,6 +37,7 @@ use crate::frame::{Frames, Resolved};
 use crate::interposed::interposed;
 use crate::per_process::{Identity, PerProcess};
 use crate::populate::Populate;
+use crate::sabotage;
 use crate::source::{Capabilities, Source};
 use crate::uffd::{Change, Listener, Uffd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -419,12 +420,30 @@ impl Mm {
     /// See [`vkfd_driver::address_space::AddressSpace::fault`].
     pub(crate) fn fault(&self, told: &Told, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
         self.settle();
+        let doubt = told.doubt();
         if told.is_unregistered() && self.uffd.is_some() {
             let _registration = self.registration();
             if let Err(errno) = self.register(told) {
                 return Faulted { spans: 0, error: Some(errno) };
             }
         }
+        sabotage::while_faulting();
+        let faulted = self.fault_registered(told, spans, access, pages);
+        let (Some(doubt), Some(done)) = (doubt, spans.get(..faulted.spans)) else { return faulted };
+        let registered = self.registered_before(done);
+        if registered < faulted.spans {
+            return Faulted { spans: registered, error: Some(Errno::EBUSY) };
+        }
+        // Otherwise the watch's other pages may still be missing, and be mapped later.
+        if faulted.error.is_none() && done.iter().map(|span| span.pages()).sum::<u64>() == told.span().pages() {
+            told.clear(doubt);
+        }
+        faulted
+    }
+
+    /// As [`Mm::fault`], of memory whose mappings were registered for events as far as there were
+    /// any.
+    fn fault_registered(&self, told: &Told, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
         if let Some(mover) = self.elsewhere() {
             if spans.iter().any(|span| mover.holds(*span)) {
                 return self.fault_moved(mover, spans, access, pages);

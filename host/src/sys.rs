@@ -43,6 +43,17 @@ pub(crate) fn map_page() -> io::Result<CpuSpan> {
     Ok(CpuSpan::between(at, CpuVa(at.0 + PAGE)))
 }
 
+/// A private anonymous page at an address where nothing is mapped.
+pub(crate) fn map_page_at(at: u64) -> io::Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the kernel replaces no mapping.
+    let done = unsafe { libc::syscall(libc::SYS_mmap, at, PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    match done {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// munmap. Failing (a split that exceeds the limit of mappings) leaves the memory mapped.
 ///
 /// # Safety

@@ -44,6 +44,9 @@ const EVENTS: usize = 32;
 /// in it.
 const DRAIN_ROUNDS: u64 = 64;
 
+/// How many changes of mappings a look at the registration waits for.
+const CHANGES: u32 = 16;
+
 /// As long is a change waited for that somebody has begun. A debugger may hold them.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
@@ -216,6 +219,16 @@ impl Uffd {
         }
     }
 
+    /// Whether all that is mapped in `span` is registered for protection. O(pages): the kernel looks
+    /// at each entry, and changes none because nothing is protected. False also when others change
+    /// mappings all the time.
+    pub(crate) fn has_registered(&self, span: CpuSpan) -> bool {
+        let one = |part| between_changes(|| unprotect(self.fd.as_raw_fd(), part), || self.settle());
+        let mut all = true;
+        outside_of_heap(span, |part| all = all && one(part).is_ok());
+        all
+    }
+
     /// Ends the registration of private anonymous memory that is registered with another descriptor
     /// next. As [`Uffd::unregister`], but faster before Linux 7. The span is registered for
     /// something else first, and the kernel does not look at every page for protection to take off.
@@ -354,11 +367,36 @@ impl Uffd {
 /// Whether somebody is changing mappings that are registered with `fd`, and nobody has read the
 /// event yet. `probe` is a page of the host's own, registered there to be protected.
 pub(crate) fn is_changing(fd: RawFd, probe: CpuSpan) -> bool {
-    let range = raw::uffdio_range { start: probe.start().0, len: probe.bytes() };
+    unprotect(fd, probe).is_err_and(|error| is_change(&error))
+}
+
+/// Calls `f` again while it fails because mappings change, at most [`CHANGES`] times, each after
+/// `wait`.
+fn between_changes(f: impl Fn() -> io::Result<()>, wait: impl Fn()) -> io::Result<()> {
+    for _ in 0..CHANGES {
+        match f() {
+            Err(error) if is_change(&error) => wait(),
+            done => return done,
+        }
+    }
+    f()
+}
+
+fn is_change(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EAGAIN)
+}
+
+/// Takes protection off `span`. The kernel refuses memory that is not registered with a descriptor
+/// for protection (ENOENT), and all memory while somebody changes mappings (EAGAIN).
+fn unprotect(fd: RawFd, span: CpuSpan) -> io::Result<()> {
+    let range = raw::uffdio_range { start: span.start().0, len: span.bytes() };
     let mut request = raw::uffdio_writeprotect { range, mode: 0 };
-    // SAFETY: the structure is the one that UFFDIO_WRITEPROTECT takes; the page is our own.
-    let done = unsafe { libc::ioctl(fd, ioctl::UFFDIO_WRITEPROTECT.into(), &raw mut request) };
-    done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+    // SAFETY: the structure is the one that UFFDIO_WRITEPROTECT takes. The host protects nothing,
+    // so no access changes by it.
+    match unsafe { libc::ioctl(fd, ioctl::UFFDIO_WRITEPROTECT.into(), &raw mut request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Calls `f` for the parts of `span` without the heap of this library, of which nobody is told: a

@@ -114,6 +114,8 @@ switches! {
         MoveStacks = "move_stacks": "Threads' stacks move like any memory.";
         WaitForRegistration = "wait_for_registration": "The worker waits for the registration lock instead of trying it.";
         TouchWhileRegistering = "touch_while_registering" ["address"]: "A thread that registers memory touches this address meanwhile. Breaks nothing by itself.";
+        MapWhileFaulting = "map_while_faulting" ["address"]: "A fault maps a page at this address, between the registration of memory and the look at its pages. Breaks nothing by itself.";
+        TrustRegistration = "trust_registration": "A fault does not look whether memory was mapped after its registration.";
         EndSlowly = "end_slowly": "The worker pauses before it ends the registration of pages that stayed in system memory. Breaks nothing by itself.";
         EndCarelessly = "end_carelessly": "The worker ends registrations without a check for mappings that moved there meanwhile.";
         HandOverSlowly = "hand_over_slowly": "The host pauses while a range's events move from one descriptor to another. Breaks nothing by itself.";

@@ -18,6 +18,11 @@ pub trait Interrupts: Send + Sync {
     fn page_fault(&self, fault: PageFault);
     /// A queue signalled an event.
     fn signal_event(&self, vmid: Vmid, event_id: u32);
+    /// The same, with the queue.
+    fn queue_event(&self, vmid: Vmid, queue: QueueId, event_id: u32) {
+        let _ = queue;
+        self.signal_event(vmid, event_id);
+    }
     /// A queue met an error and has halted; it stays until it is removed.
     fn queue_error(&self, vmid: Vmid, queue: QueueId, error: QueueError);
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod bus;
 pub(crate) mod fabric;
+pub(crate) mod gart;
 pub mod pte;
 pub(crate) mod vram;
 pub(crate) mod walk;

@@ -36,6 +36,9 @@ bitflags! {
         const PRT = 1 << 51;
         /// A directory entry in PDB0 that is itself the entry of a 2 MiB page.
         const PDE_PTE = 1 << 54;
+        /// Below a directory with blocks ([`Entry::block`]): the entry is a table rather than a
+        /// page ("translate further").
+        const FURTHER = 1 << 56;
     }
 }
 
@@ -58,6 +61,9 @@ pub const PDE_ADDR_MASK: u64 = 0x0000_ffff_ffff_ffc0;
 pub const FRAGMENT_SHIFT: u32 = 7;
 /// The fragment field, shifted down.
 pub const FRAGMENT_MASK: u64 = 0x1f;
+/// Lowest bit of a directory entry's block fragment (63:59). If that is not 0, the table below
+/// holds pages of that many pages, or of fewer, and tables where an entry says so.
+pub const BLOCK_SHIFT: u32 = 59;
 /// Lowest bit of the memory type (58:57), which the software GPU ignores.
 pub const MTYPE_SHIFT: u32 = 57;
 
@@ -138,6 +144,16 @@ impl Entry {
         };
         let fragment = (fragment as u64 & FRAGMENT_MASK) << FRAGMENT_SHIFT;
         Entry((addr & PTE_ADDR_MASK) | system | fragment | flags.bits() | EntryFlags::VALID.bits())
+    }
+
+    /// A directory entry whose table holds pages of 2^`block` pages each.
+    pub const fn block_table(addr: FabricAddr, block: u8) -> Entry {
+        Entry(Entry::table(addr).0 | (block as u64) << BLOCK_SHIFT)
+    }
+
+    /// Block fragment of a directory entry: its table holds pages of 2^n pages. 0 if it does not.
+    pub const fn block(self) -> u64 {
+        self.0 >> BLOCK_SHIFT
     }
 
     /// A 2 MiB entry for PDB0.

@@ -4,9 +4,14 @@
 //! Reads at most four words of VRAM, none of which it keeps; what is kept is in
 //! [`tlb`](crate::tlb). The driver may change tables meanwhile: each entry is read once,
 //! atomically.
+//!
+//! The tables have one of two forms, and say themselves which. With PDE_PTE, an entry of PDB0 is a
+//! table unless the bit makes it a page. Below an entry of PDB1 with a block fragment it is a page
+//! unless FURTHER makes it a table; AMD's driver uses that form on MI200 (`translate_further`).
 
 use crate::fabric::{Fabric, FabricAddr};
 use crate::fault::{Access, FaultReason};
+use crate::gart::Gart;
 use crate::pte::{Entry, EntryFlags, Level, Target, FRAGMENT_MASK, HUGE_BYTES, PAGE_BYTES, PAGE_SHIFT, VA_BITS};
 
 /// What a walk found.
@@ -92,6 +97,8 @@ pub(crate) fn extend(fabric: &Fabric, walked: &mut Walked) {
 
 fn descend(fabric: &Fabric, mut level: Level, mut table: FabricAddr, va: u64) -> Result<Walked, WalkError> {
     let fail = |reason, level, entry| Err(WalkError { va, reason, level, entry: Entry(entry) });
+    // The directory above has a block fragment.
+    let mut blocks = false;
     loop {
         let word = fabric.resolve(table).and_then(|(vram, offset)| vram.read_u64(offset + level.index(va) * 8).ok());
         let Some(word) = word else {
@@ -101,16 +108,52 @@ fn descend(fabric: &Fabric, mut level: Level, mut table: FabricAddr, va: u64) ->
         if !entry.is_valid() {
             return fail(FaultReason::NotPresent, level, word);
         }
-        let huge = entry.flags().contains(EntryFlags::PDE_PTE);
+        let huge = if blocks {
+            !entry.flags().contains(EntryFlags::FURTHER)
+        } else {
+            entry.flags().contains(EntryFlags::PDE_PTE)
+        };
         match level.next() {
             None => return Ok(Walked { found: page(entry, va), table: Some(table) }),
             Some(_) if huge && level == Level::Pdb0 => return Ok(Walked { found: huge_page(entry, va), table: None }),
             // 1 GiB pages do not exist on gfx9 with four levels.
             Some(_) if huge => return fail(FaultReason::NotPresent, level, word),
             Some(below) => match entry.table_addr() {
-                Some(addr) => (table, level) = (addr, below),
+                Some(addr) => {
+                    blocks = level == Level::Pdb1 && entry.block() != 0;
+                    (table, level) = (addr, below);
+                }
                 None => return fail(FaultReason::NoMemory, level, word),
             },
+        }
+    }
+}
+
+/// Translates an address of VMID 0.
+pub(crate) fn walk_gart(fabric: &Fabric, gart: &Gart, va: u64) -> Result<Walked, WalkError> {
+    let fail = |reason, entry| Err(WalkError { va, reason, level: Level::Ptb, entry: Entry(entry) });
+    let found = |found| Ok(Walked { found, table: None });
+    if let Some(offset) = va.checked_sub(gart.frame_buffer).filter(|offset| *offset < gart.frame_buffer_bytes) {
+        // The aperture has no entries: it stands for those that permit everything.
+        let block = offset & !(HUGE_BYTES - 1);
+        let target = Target::Vram(FabricAddr(block));
+        let flags = EntryFlags::READABLE | EntryFlags::WRITEABLE | EntryFlags::EXECUTABLE;
+        let span = HUGE_BYTES.min(gart.frame_buffer_bytes - block);
+        let base = va - (offset - block);
+        return found(Translation { entry: Entry::page(target, flags, 0), level: Level::Pdb0, base, span, target });
+    }
+    if va < gart.first || va > gart.last {
+        return fail(FaultReason::NotPresent, 0);
+    }
+    let table = FabricAddr(gart.table.0.wrapping_add(((va - gart.first) >> PAGE_SHIFT) * 8));
+    let word = fabric.resolve(table).and_then(|(vram, offset)| vram.read_u64(offset).ok());
+    match word.map(Entry) {
+        None => fail(FaultReason::NoMemory, 0),
+        Some(entry) if !entry.is_valid() => fail(FaultReason::NotPresent, entry.0),
+        // One page at a time: the driver aligns nothing here for fragments.
+        Some(entry) => {
+            let base = va & !(PAGE_BYTES - 1);
+            found(Translation { entry, level: Level::Ptb, base, span: PAGE_BYTES, target: entry.target() })
         }
     }
 }

@@ -74,9 +74,10 @@ impl Packet {
 }
 
 impl Aql {
-    pub(crate) fn new(shared: &Shared) -> Aql {
-        let (pm4, compute) = (Pm4::new(shared.config.family), Compute::new(shared));
-        Aql { rptr: 0, limit: 0, doorbell: u64::MAX, pm4, compute }
+    /// Begins at packet `start`.
+    pub(crate) fn new(shared: &Shared, start: u64) -> Aql {
+        let (pm4, compute) = (Pm4::new(shared.config.family, 0), Compute::new(shared));
+        Aql { rptr: start, limit: start, doorbell: start.wrapping_sub(1), pm4, compute }
     }
 
     /// The queue has halted on `error`: tells a runtime that keeps an `amd_queue_t` around the two

@@ -72,8 +72,9 @@ pub(crate) struct Pm4 {
 }
 
 impl Pm4 {
-    pub(crate) fn new(family: Family) -> Pm4 {
-        Pm4 { family, registers: Registers::default(), rptr: 0 }
+    /// Begins at word `start`.
+    pub(crate) fn new(family: Family, start: u64) -> Pm4 {
+        Pm4 { family, registers: Registers::default(), rptr: start }
     }
 
     /// Processes one packet of the ring; false if there is none, or not the whole of it.

@@ -48,8 +48,9 @@ pub(crate) struct Sdma {
 }
 
 impl Sdma {
-    pub(crate) fn new(family: Family) -> Sdma {
-        Sdma { family, rptr: 0, pattern: vec![0; PATTERN_WORDS * 4] }
+    /// Begins at byte `start`.
+    pub(crate) fn new(family: Family, start: u64) -> Sdma {
+        Sdma { family, rptr: start, pattern: vec![0; PATTERN_WORDS * 4] }
     }
 
     /// Processes one packet of the ring; false if there is none, or not the whole of it.

@@ -18,7 +18,7 @@ use crate::raw::{self, Faulted};
 use crate::shared::Shared;
 use crate::tlb::Tlb;
 use crate::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
-use crate::walk::{extend, walk, walk_leaf, Translation};
+use crate::walk::{extend, walk_leaf, Translation};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use std::time::Duration;
@@ -237,7 +237,7 @@ impl Port {
         self.walks += 1;
         let walked = match self.tlb.table(side.va, epoch) {
             Some(table) => walk_leaf(&self.shared.fabric, table, side.va),
-            None => walk(&self.shared.fabric, self.vmid().root(), side.va),
+            None => self.vmid().walk(&self.shared.fabric, side.va),
         };
         let mut walked = walked.map_err(|miss| Miss::Fault(miss.reason))?;
         extend(&self.shared.fabric, &mut walked);
@@ -430,6 +430,35 @@ impl Port {
         // SAFETY: as in `load_u32`.
         let stored = self.try_touch(side, 8, |span| unsafe { raw::store_u64(span.ptr.cast(), value) })?;
         Ok(stored.is_some())
+    }
+
+    /// Writes `src` at `va` if that is possible; never faults. Whether all of it was written. Words
+    /// that are aligned are written as a whole.
+    pub(crate) fn poke(&mut self, va: u64, src: &[u8]) -> Result<bool, Stop> {
+        let mut rest = src;
+        let mut side = Side { va, access: Access::Write };
+        while !rest.is_empty() {
+            let word = <[u8; 8]>::try_from(rest.get(..8).unwrap_or_default()).ok().filter(|_| side.va % 8 == 0);
+            let half = <[u8; 4]>::try_from(rest.get(..4).unwrap_or_default()).ok().filter(|_| side.va % 4 == 0);
+            let max = if word.is_some() && rest.len() == 8 { 8 } else { rest.len() };
+            let done = self.try_touch(side, max, |span| match (word, half) {
+                // SAFETY: aligned, and within the span of the access; pages are multiples of a word.
+                (Some(word), _) if max == 8 => {
+                    unsafe { raw::store_u64(span.ptr.cast(), u64::from_le_bytes(word)) }.map(|()| 8)
+                }
+                // SAFETY: as above.
+                (_, Some(half)) if max == 4 => {
+                    unsafe { raw::store_u32(span.ptr.cast(), u32::from_le_bytes(half)) }.map(|()| 4)
+                }
+                // SAFETY: the bus and the VRAM keep the span until the access ends; no reference to
+                // it exists.
+                _ => part(span.len, unsafe { raw::copy(span.ptr, rest.as_ptr(), span.len) }),
+            })?;
+            let Some(done) = done else { return Ok(false) };
+            rest = rest.get(done..).unwrap_or_default();
+            side = side.advance(done as u64);
+        }
+        Ok(true)
     }
 
     /// [`Port::touch`] for an access that need not succeed.
@@ -637,7 +666,7 @@ impl Port {
     /// Signals an event to the driver.
     pub(crate) fn signal_event(&self, event_id: u32) {
         count(&self.shared.counters.events, 1);
-        self.shared.irq.signal_event(self.control.vmid, event_id);
+        self.shared.irq.queue_event(self.control.vmid, self.control.id, event_id);
     }
 }
 

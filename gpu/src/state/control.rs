@@ -106,6 +106,8 @@ pub(crate) struct Control {
     pub(crate) ring: Mutex<Ring>,
     pub(crate) rptr_va: u64,
     pub(crate) wptr_va: u64,
+    /// Where the read pointer begins.
+    pub(crate) start: u64,
     pub(crate) doorbell: DoorbellPtr,
     pub(crate) enabled: AtomicBool,
     pub(crate) removed: AtomicBool,
@@ -123,9 +125,28 @@ impl Control {
             ring: Mutex::new(Ring { va: 0, bytes: 256 }),
             rptr_va: 0,
             wptr_va: 0,
+            start: 0,
             doorbell,
             enabled: AtomicBool::new(false),
             removed: AtomicBool::new(true),
+        })
+    }
+
+    /// The control of a reader and writer of memory that is no queue.
+    pub(crate) fn view(vmid: Vmid) -> Arc<Control> {
+        let slot = Arc::new(AtomicU64::new(0));
+        let doorbell = DoorbellPtr { ptr: NonNull::from(&*slot).cast(), _keeper: slot.clone() };
+        Arc::new(Control {
+            id: QueueId(u32::MAX),
+            vmid,
+            kind: QueueKind::Pm4,
+            ring: Mutex::new(Ring { va: 0, bytes: 256 }),
+            rptr_va: 0,
+            wptr_va: 0,
+            start: 0,
+            doorbell,
+            enabled: AtomicBool::new(true),
+            removed: AtomicBool::new(false),
         })
     }
 }

@@ -13,4 +13,5 @@ pub(crate) mod profile;
 pub(crate) mod shared;
 pub(crate) mod tally;
 pub(crate) mod tlb;
+pub(crate) mod view;
 pub(crate) mod vmid;

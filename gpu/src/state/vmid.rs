@@ -28,12 +28,14 @@
 //! The mutex of a VMID guards its pending retry faults and orders parking against waking; resuming
 //! and answering faults take it, suspending and flushing do not.
 
-use crate::fabric::FabricAddr;
+use crate::fabric::{Fabric, FabricAddr};
 use crate::futex;
+use crate::gart::Gart;
 use crate::gws::Gws;
 use crate::ids::{QueueId, MAX_QUEUES};
 use crate::lock::lock;
 use crate::pte::PAGE_BYTES;
+use crate::walk::{walk, walk_gart, WalkError, Walked};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -75,6 +77,10 @@ pub(crate) struct VmidState {
     gate: AtomicU64,
     root: AtomicU64,
     retry_faults: AtomicBool,
+    /// There are no tables: the next field translates.
+    flat: AtomicBool,
+    /// Held only for a copy, outside of what flushing waits for on another thread's behalf.
+    gart: Mutex<Option<Gart>>,
     faults: Mutex<Vec<PendingFault>>,
     pub(crate) gws: Gws,
     wake: Condvar,
@@ -88,6 +94,8 @@ impl VmidState {
             gate: AtomicU64::new(u64::from(vmid) << VMID_SHIFT),
             root: AtomicU64::new(NO_ROOT),
             retry_faults: AtomicBool::new(false),
+            flat: AtomicBool::new(false),
+            gart: Mutex::new(None),
             // Room for one fault of every thread: nothing is ever allocated under the mutex.
             faults: Mutex::new(Vec::with_capacity(MAX_QUEUES + MAX_WORKERS)),
             wake: Condvar::new(),
@@ -98,6 +106,21 @@ impl VmidState {
     pub(crate) fn set_root(&self, root: Option<FabricAddr>, retry_faults: bool) {
         self.retry_faults.store(retry_faults, SeqCst);
         self.root.store(root.map_or(NO_ROOT, |root| root.0), SeqCst);
+    }
+
+    pub(crate) fn set_gart(&self, gart: Option<Gart>) {
+        *lock(&self.gart) = gart;
+        self.flat.store(gart.is_some(), SeqCst);
+    }
+
+    /// Translates `va` as the tables have it now.
+    pub(crate) fn walk(&self, fabric: &Fabric, va: u64) -> Result<Walked, WalkError> {
+        if self.flat.load(SeqCst) {
+            if let Some(gart) = *lock(&self.gart) {
+                return walk_gart(fabric, &gart, va);
+            }
+        }
+        walk(fabric, self.root(), va)
     }
 
     pub(crate) fn root(&self) -> Option<FabricAddr> {

@@ -30,6 +30,66 @@ fn walks_pages_fragments_and_huge_pages() {
 }
 
 #[test]
+fn below_a_directory_with_a_block_fragment_pages_are_the_rule() {
+    let rig = Rig::new();
+    rig.map(AREA, sys(0x5000), RW, 0);
+    let table = Entry(rig.gpu.vram().read_u64(rig.slot(AREA, Level::Pdb1)).unwrap()).table_addr().unwrap();
+    let leaf = Entry(rig.gpu.vram().read_u64(rig.slot(AREA, Level::Pdb0)).unwrap()).table_addr().unwrap();
+    rig.set_entry(AREA, Level::Pdb1, Entry::block_table(table, 9));
+    // An entry without FURTHER is a page of 2 MiB. Its low address bits may be set.
+    let page = Entry::page(Target::Vram(rig.fabric(4 * HUGE_BYTES + 0x3000)), RW, 9);
+    rig.set_entry(AREA + HUGE_BYTES, Level::Pdb0, page);
+    let found = rig.gpu.translate(VMID, AREA + HUGE_BYTES + 0x12_3456).unwrap();
+    assert_eq!((found.base, found.span, found.level), (AREA + HUGE_BYTES, HUGE_BYTES, Level::Pdb0));
+    assert_eq!(found.target, Target::Vram(rig.fabric(4 * HUGE_BYTES)));
+    // One with it is a table.
+    rig.set_entry(AREA, Level::Pdb0, Entry(Entry::table(leaf).0 | EntryFlags::FURTHER.bits()));
+    let found = rig.gpu.translate(VMID, AREA + 0x123).unwrap();
+    assert_eq!((found.base, found.span, found.target), (AREA, 4096, sys(0x5000)));
+    // Bits written out, from amdgpu_vm.h.
+    assert_eq!(Entry::block_table(FabricAddr(0x2000), 9).0, 9 << 59 | 0x2001);
+    assert_eq!(EntryFlags::FURTHER.bits(), 1 << 56);
+}
+
+#[test]
+fn the_drivers_own_space_is_an_aperture_and_a_flat_table() {
+    let rig = Rig::with(Config { vram_bytes: 64 << 20, ..Config::default() }, false);
+    // GPU 1 of the fabric: its own VRAM is not at 0. The aperture shows that of GPU 0.
+    let first = 0x7fff_0000_0000;
+    let gart = Gart {
+        frame_buffer: 0x80_0000_0000,
+        frame_buffer_bytes: 64 << 20,
+        first,
+        last: first + 0x1fff,
+        table: FabricAddr(0x3000),
+    };
+    let vram = rig.gpu.fabric().vram(0).unwrap();
+    vram.write_u64(0x3000, Entry::page(sys(DATA), RW, 0).0).unwrap();
+    rig.gpu.set_gart(Vmid(0), Some(gart));
+    let mut view = rig.gpu.view(Vmid(0)).unwrap();
+    view.store_u64(first + 8, 0x1122_3344_5566_7788).unwrap();
+    assert_eq!(rig.read_u64(DATA + 8), 0x1122_3344_5566_7788);
+    view.store_u32(0x80_0000_0000 + 0x20_0004, 77).unwrap();
+    assert_eq!(vram.read_u64(0x20_0000).unwrap(), 77 << 32);
+    assert_eq!(view.load_u32(0x80_0020_0004), Ok(77));
+    // Across a page's end, into an entry that is not there; outside of all.
+    assert_eq!(view.load_u64(first + 0xffc), Err(ViewError::Absent { va: first + 0xffc }));
+    for va in [first + 0x2000, first - 1, 0x80_0000_0000 - 1, 0x80_0000_0000 + (64 << 20), 0, u64::MAX] {
+        assert!(view.load_u32(va).is_err(), "{va:#x}");
+    }
+    // A cached translation stays until the flush.
+    vram.write_u64(0x3000, Entry::page(sys(DATA + 0x1000), RW, 0).0).unwrap();
+    rig.write_u64(DATA + 0x1008, 5);
+    assert_eq!(view.load_u64(first + 8), Ok(0x1122_3344_5566_7788));
+    rig.gpu.flush_tlb(Vmid(0));
+    assert_eq!(view.load_u64(first + 8), Ok(5));
+    // A view of another VMID walks its directories.
+    let mut other = rig.gpu.view(VMID).unwrap();
+    assert_eq!(other.load_u64(VA + DATA + 0x1008), Ok(5));
+    assert!(matches!(rig.gpu.view(Vmid(999)), Err(GpuError::BadVmid(_))));
+}
+
+#[test]
 fn failed_walks_say_where() {
     let rig = Rig::new();
     let error = |va| rig.gpu.translate(VMID, va).unwrap_err();

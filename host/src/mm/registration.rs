@@ -126,6 +126,27 @@ impl Mm {
         registered.map(drop)
     }
 
+    /// Looks whether the memory of `spans`, which were faulted in, is registered for events. Memory
+    /// that was mapped after its watch's registration is registered now. How many leading spans
+    /// were registered when they were faulted in: the pages of the next may have been another
+    /// mapping's, whose end nobody noticed. Memory that cannot be registered counts as registered.
+    pub(super) fn registered_before(&self, spans: &[CpuSpan]) -> usize {
+        let Some(uffd) = self.uffd.as_ref().filter(|_| !sabotage::has(Switch::TrustRegistration)) else {
+            return spans.len();
+        };
+        let mut late = false;
+        let known = spans.iter().take_while(|span| {
+            self.each_unmoved(**span, |part| {
+                if !uffd.has_registered(part) {
+                    let _registration = self.registration();
+                    late |= uffd.register(part) == Ok(true);
+                }
+            });
+            !late
+        });
+        known.count()
+    }
+
     /// Registers the watched parts of `span` for events. With `registration` held.
     fn watch_again(&self, span: CpuSpan) {
         let Some(uffd) = &self.uffd else { return };

@@ -4,7 +4,9 @@
 use super::*;
 use crate::sys;
 use crate::watch::ProcessMemory;
+use std::sync::atomic::AtomicUsize;
 use vkfd_driver::address_space::{AddressSpace, Invalidate};
+use vkfd_sabotage::Switch;
 
 /// Hears nothing.
 struct Deaf;
@@ -17,6 +19,60 @@ impl Invalidate for Deaf {
 
 fn pages(first: CpuVa, count: u64) -> CpuSpan {
     CpuSpan::between(first, CpuVa(first.0 + count * PAGE))
+}
+
+/// Counts what it is notified of.
+#[derive(Default)]
+struct Counter(AtomicUsize);
+
+impl Invalidate for Counter {
+    fn invalidate(&self, _: CpuSpan, _: bool) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+}
+
+/// Memory may be mapped after a fault has registered what was there, and before it looks at the
+/// pages. Its end must still be noticed.
+#[test]
+fn memory_that_is_mapped_during_a_fault_is_watched() {
+    let mm = Mm::get(Source::Auto).unwrap();
+    if mm.uffd.is_none() {
+        return;
+    }
+    let process = ProcessMemory::new(mm);
+    // The watch is of one page, or of one page and its two neighbours.
+    for (count, trust) in [(1, false), (3, false), (1, true), (3, true)] {
+        let memory = sys::map_anonymous(3 * 4096, libc::MAP_PRIVATE).unwrap();
+        let first = CpuVa(memory.as_ptr().expose_provenance() as u64);
+        let hole = pages(CpuVa(first.0 + PAGE), 1);
+        let watched = if count == 1 { hole } else { pages(first, 3) };
+        let told = Arc::new(Counter::default());
+        let watch = process.watch(watched, told.clone()).unwrap();
+        let fault = || {
+            let seq = watch.read_begin();
+            process.fault(&*watch, seq, &[hole], Access::Write, &mut [Page::default()])
+        };
+        assert_eq!(fault(), Faulted { spans: 1, error: None });
+        // SAFETY: the mapping is the test's own, and nothing refers to it.
+        unsafe { sys::unmap(hole.start().0, PAGE) };
+        mm.settle();
+        let told_first = told.0.swap(0, Ordering::SeqCst);
+        crate::sabotage::switches().turn_on_with(Switch::MapWhileFaulting, hole.start().0);
+        crate::sabotage::switches().turn(Switch::TrustRegistration, trust);
+        let done = (0..3).map(|_| fault()).find(|faulted| faulted.error != Some(Errno::EBUSY));
+        crate::sabotage::switches().turn(Switch::MapWhileFaulting, false);
+        crate::sabotage::switches().turn(Switch::TrustRegistration, false);
+        assert_eq!(done, Some(Faulted { spans: 1, error: None }), "it is there after all");
+        // SAFETY: as above.
+        unsafe { sys::unmap(hole.start().0, PAGE) };
+        mm.settle();
+        let noticed = told.0.load(Ordering::SeqCst) != 0;
+        assert_eq!((told_first != 0, noticed), (true, !trust), "{count} pages, trusting: {trust}");
+        drop(watch);
+        // SAFETY: as above.
+        unsafe { sys::unmap(first.0, 3 * PAGE) };
+    }
 }
 
 /// The spans before the one that failed are said to be done: so they are, also when why it failed

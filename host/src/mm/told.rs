@@ -24,6 +24,10 @@ struct State {
     begun: AtomicU64,
     /// Some of the interval may not be registered for events.
     unregistered: AtomicBool,
+    /// How often some of the interval may have been mapped after it was registered, and up to which
+    /// of these doubts it was found to be registered.
+    doubts: AtomicU64,
+    cleared: AtomicU64,
 }
 
 /// A watch as the tree of watches holds it: equal only to itself.
@@ -39,7 +43,14 @@ impl PartialEq for Told {
 impl Told {
     /// A watch of `span` for `client`.
     pub(crate) fn new(span: CpuSpan, client: Arc<dyn Invalidate>) -> Result<Self> {
-        let state = State { span, client, begun: AtomicU64::new(0), unregistered: AtomicBool::new(true) };
+        let state = State {
+            span,
+            client,
+            begun: AtomicU64::new(0),
+            unregistered: AtomicBool::new(true),
+            doubts: AtomicU64::new(1),
+            cleared: AtomicU64::new(0),
+        };
         Ok(Self(os::arc(state)?))
     }
 
@@ -70,6 +81,7 @@ impl Told {
     }
 
     pub(crate) fn mark_unregistered(&self) {
+        self.0.doubts.fetch_add(1, Ordering::SeqCst);
         self.0.unregistered.store(true, Ordering::SeqCst);
     }
 
@@ -79,5 +91,17 @@ impl Told {
 
     pub(crate) fn is_unregistered(&self) -> bool {
         self.0.unregistered.load(Ordering::SeqCst)
+    }
+
+    /// The last doubt whether pages of the interval lie in memory that is registered. `None` when
+    /// it was cleared.
+    pub(crate) fn doubt(&self) -> Option<u64> {
+        let last = self.0.doubts.load(Ordering::SeqCst);
+        (self.0.cleared.load(Ordering::SeqCst) < last).then_some(last)
+    }
+
+    /// All of the interval was found to be registered after `doubt`.
+    pub(crate) fn clear(&self, doubt: u64) {
+        self.0.cleared.fetch_max(doubt, Ordering::SeqCst);
     }
 }

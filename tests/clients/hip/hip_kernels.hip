@@ -7,57 +7,15 @@
 //
 // Compiled by hipcc for the GPUs that are to run it.
 
-#include "check.h"
+#include "tests.h"
 
 #include <hip/hip_cooperative_groups.h>
 
 #include <cmath>
-#include <cstring>
-#include <functional>
-#include <map>
-#include <vector>
 
 namespace {
 
 namespace cg = cooperative_groups;
-
-// Memory of a GPU, with what the program put there.
-template <typename T> class Buffer {
-public:
-    explicit Buffer(std::size_t count) : count(count)
-    {
-        CHECK(hipMalloc(&data, count * sizeof(T)));
-        CHECK(hipMemset(data, 0, count * sizeof(T)));
-    }
-
-    explicit Buffer(const std::vector<T> &from) : Buffer(from.size())
-    {
-        CHECK(hipMemcpy(data, from.data(), count * sizeof(T), hipMemcpyHostToDevice));
-    }
-
-    Buffer(const Buffer &) = delete;
-    Buffer &operator=(const Buffer &) = delete;
-
-    ~Buffer() { CHECK(hipFree(data)); }
-
-    std::vector<T> read() const
-    {
-        std::vector<T> copy(count);
-        CHECK(hipMemcpy(copy.data(), data, count * sizeof(T), hipMemcpyDeviceToHost));
-        return copy;
-    }
-
-    T *data = nullptr;
-    std::size_t count;
-};
-
-void expect(bool right, const char *what)
-{
-    if (!right)
-        fail(what);
-}
-
-__device__ unsigned index() { return blockIdx.x * blockDim.x + threadIdx.x; }
 
 __global__ void add(const float *a, const float *b, float *c, unsigned n)
 {
@@ -262,25 +220,11 @@ void print()
     CHECK(hipDeviceSynchronize());
 }
 
-const std::map<std::string, std::function<void()>> TESTS = {
+const Tests TESTS = {
     {"vectors", vectors},     {"atomics", atomics}, {"scratch", scratch}, {"cooperative", cooperative},
     {"functions", functions}, {"streams", streams}, {"memory", memory},   {"print", print},
 };
 
 } // namespace
 
-int main(int argc, char **argv)
-{
-    std::vector<std::string> names(argv + 1, argv + argc);
-    if (names.empty())
-        for (const auto &test : TESTS)
-            names.push_back(test.first);
-    for (const auto &name : names) {
-        auto test = TESTS.find(name);
-        if (test == TESTS.end())
-            fail("there is no test " + name);
-        test->second();
-        std::printf("%s: right\n", name.c_str());
-    }
-    std::printf("ok\n");
-}
+int main(int argc, char **argv) { return run(TESTS, argc, argv); }

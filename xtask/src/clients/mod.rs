@@ -10,6 +10,7 @@ pub(crate) mod hip;
 pub(crate) mod hip_batch;
 mod hip_ipc;
 pub(crate) mod hip_kernels;
+mod hip_programs;
 pub(crate) mod packages;
 pub(crate) mod profile;
 pub(crate) mod rocminfo;
@@ -53,6 +54,10 @@ const CLIENTS: &[Client] = &[
     hip::CLIENT,
     hip_ipc::CLIENT,
     hip_kernels::CLIENT,
+    hip_programs::MEMORY,
+    hip_programs::ORDER,
+    hip_programs::WAVES,
+    hip_programs::ANSWERS,
     hip_batch::CLIENT,
     tinygrad::CLIENT,
 ];

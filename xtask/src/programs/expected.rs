@@ -230,6 +230,26 @@ impl Expectations {
         mine.filter(|(of, _)| matches(of, unit)).map(|(_, case)| case).collect()
     }
 
+    /// The cases of a program that a list names in full.
+    pub(crate) fn named(&self, unit: &str) -> Vec<&str> {
+        let groups = self.fails.iter().chain(&self.not_applicable).chain(&self.left_out);
+        let all = self.pass.iter().chain(groups.flat_map(|group| &group.cases));
+        let cases = all.filter_map(|case| case.split_once(": "));
+        let mut mine: Vec<_> =
+            cases.filter(|(of, case)| *of == unit && !case.contains('*')).map(|(_, case)| case).collect();
+        mine.sort_unstable();
+        mine.dedup();
+        mine
+    }
+
+    /// The programs that a list names in full, each once.
+    pub(crate) fn units(&self) -> BTreeSet<&str> {
+        let groups = self.fails.iter().chain(&self.not_applicable).chain(&self.left_out);
+        let counted = self.passes.iter().flat_map(|counted| counted.cases.keys());
+        let all = self.pass.iter().chain(groups.flat_map(|group| &group.cases)).chain(counted);
+        all.map(|case| unit_of(case)).filter(|unit| !unit.contains('*')).collect()
+    }
+
     /// The cases of these programs that must show on a target: those that pass, and those that fail
     /// and are named in full.
     pub(crate) fn cases<'a>(&'a self, units: &[&str], target: &str) -> BTreeSet<&'a str> {

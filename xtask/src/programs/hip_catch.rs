@@ -1,35 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! AMD's hip-tests: the Catch2 tests of the HIP runtime. A program is a source file, a case is a
-//! `TEST_CASE`.
+//! AMD's hip-tests: the Catch2 tests of the HIP runtime, as their user has built them. A program is
+//! a source file, a case is a `TEST_CASE`.
 //!
-//! Mechanism: a program is compiled as [`build`] says, and run whole, without the cases that the
-//! expectation file leaves out. Cases after one that ended the program, or hung, are run by name.
+//! Mechanism: hip-tests makes a program of each category. With its option `STANDALONE_TESTS=1` it
+//! makes one of each file. The expectation file goes by files, because other cases need other
+//! GPUs. So a file without a program of its own is the part of its category's program that has the
+//! file's cases: a case's name is in the program as text. Cases after one that ended the program,
+//! or hung, are run by name.
 //!
-//! Limits: the tests are younger than Debian 12's HIP 5.2.3, so that files which use what came
-//! later do not compile.
+//! Lock: `FOUND`, while the programs of a build directory are looked through.
+//!
+//! Limits: of a category's program only those cases run that the expectation file names in full.
+//! The tests are younger than Debian 12's HIP 5.2.3; files that use what came later do not compile
+//! with it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::built;
 use super::catch;
-use super::hip_catch_build as build;
+use super::expected::Expectations;
 use super::machine::{Machine, Ran};
 use super::select::matches;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit, LOADED_BY_HIP};
+use super::suite::{Case, Control, Outcome, Suite, Unit};
 
 pub(crate) struct HipCatch;
 
-/// HIP's samples are in it as well.
-pub(crate) const SOURCE: Source = Source::Git {
-    name: "hip-tests",
-    repository: "https://github.com/ROCm/hip-tests",
-    commit: "87c8a0417c6f4ef2c7d905b71eb42e02a0c4ef4a",
-};
+const NAME: &str = "hip-catch";
+/// Where the programs are in a build directory.
+const UNITS: &str = "catch_tests/unit";
+/// What a program of Catch2 has among its text, and a helper of a test has not.
+const OF_CATCH: &[u8] = b"--list-test-names-only";
+/// The programs of files, by the build directory that was looked through last.
+static FOUND: Mutex<Option<(PathBuf, Arc<Programs>)>> = Mutex::new(None);
+
+type Programs = BTreeMap<String, PathBuf>;
 
 /// Random operands of the tests of functions, by default 2^32, the GPU's memory that they use,
 /// rounds of grids that wait, and rounds of all else, by default ten and a hundred.
@@ -85,19 +96,22 @@ impl HipCatch {
 
 impl Suite for HipCatch {
     fn name(&self) -> &'static str {
-        "hip-catch"
+        NAME
     }
 
     fn about(&self) -> &'static str {
-        "AMD's Catch2 tests of the HIP runtime, as far as HIP 5.2.3 compiles them"
+        "AMD's Catch2 tests of the HIP runtime, as their user has built them"
     }
 
     fn packages(&self) -> &'static [&'static str] {
-        &["hipcc", "libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev", "libboost-dev"]
+        &[]
     }
 
     fn source(&self) -> Source {
-        SOURCE
+        Source::Built {
+            how: "build ROCm/hip-tests by its README (`cmake ../catch -DHIP_PLATFORM=amd`, `make -k \
+                  build_tests`), and say --built with the build directory",
+        }
     }
 
     fn targets(&self) -> &'static [&'static str] {
@@ -113,61 +127,17 @@ impl Suite for HipCatch {
     }
 
     fn units(&self, source: &Path) -> Result<Vec<String>> {
-        let all = source.join("catch/unit");
-        let mut units = Vec::new();
-        for category in fs::read_dir(&all).with_context(|| format!("read {}", all.display()))? {
-            let category = category?;
-            if !category.path().is_dir() {
-                continue;
-            }
-            for file in fs::read_dir(category.path())? {
-                let file = file?.path();
-                let is_test = file.extension().is_some_and(|extension| extension == "cc");
-                if !is_test || !build::has_cases(&build::read(&file)?) {
-                    continue;
-                }
-                if let Some(stem) = file.file_stem() {
-                    units.push(format!("{}/{}", category.file_name().to_string_lossy(), stem.to_string_lossy()));
-                }
-            }
-        }
-        units.sort_unstable();
-        Ok(units)
+        Ok(programs(source)?.keys().cloned().collect())
     }
 
-    fn kept_for(&self, target: &'static str) -> &'static str {
-        build::kept_for(target)
-    }
-
-    fn shared(&self, source: &Path, _root: Option<&Path>, target: &str, at: &Path) -> Result<Vec<Command>> {
-        Ok(build::shared(source, target, at))
-    }
-
-    fn compile(&self, unit: &Unit<'_>, shared: &Path) -> Result<Vec<Command>> {
-        build::program(unit.source, unit.target, unit.name, shared, unit.at)
-    }
-
-    fn libraries(&self) -> &'static [&'static str] {
-        LOADED_BY_HIP
+    fn built(&self, source: &Path, unit: &str) -> Result<Option<PathBuf>> {
+        let programs = programs(source)?;
+        let program = programs.get(unit).with_context(|| format!("{unit} was not built in {}", source.display()))?;
+        Ok(Some(program.clone()))
     }
 
     fn in_guest(&self) -> &'static [&'static str] {
-        // Where the processor is emulated, each takes five seconds and more.
-        &[
-            "event/hipEvent*",
-            "kernel/*",
-            "memory/hipHostG*",
-            "memory/hipHostMallocTests",
-            "memory/hipHostRegister",
-            "memory/hipMalloc",
-            "memory/hipMallocManaged*",
-            "memory/hipMemAdvise*",
-            "memory/hipMemPrefetchAsync*",
-            "memory/hipMemRange*",
-            "memory/hipPointerGetAttribute",
-            "stream/hipStreamCreate",
-            "stream/hipStreamCreateWithFlags",
-        ]
+        &[]
     }
 
     fn options(&self, unit: &str) -> &'static [&'static str] {
@@ -192,17 +162,19 @@ impl Suite for HipCatch {
                 false => machine.run(unit, options, &arguments, self.patience()),
             }
         };
+        let is_own = is_own(unit);
         let list = || -> Result<Vec<String>> {
             let listed = run(&["--list-test-names-only".into()])?;
             let names = listed.stdout.lines().map(str::trim).filter(|name| !name.is_empty());
-            let begun = |name: &&str| !unit.left_out.iter().any(|pattern| matches(pattern, name));
+            let is_mine = |name: &str| is_own || unit.named.contains(&name);
+            let begun = |name: &&str| is_mine(name) && !unit.left_out.iter().any(|pattern| matches(pattern, name));
             Ok(names.filter(begun).map(ToOwned::to_owned).collect())
         };
         let mut cases: Vec<Case> = Vec::new();
         let mut left = Vec::new();
-        if !unit.left_out.is_empty() || sharing {
+        if !unit.left_out.is_empty() || sharing || !is_own {
             left = list()?;
-            // No names would be all of them. In a guest they are only noted at first.
+            // No names would be all of them.
             if left.is_empty() {
                 return Ok(cases);
             }
@@ -253,4 +225,62 @@ impl Suite for HipCatch {
             ]
         }
     }
+}
+
+/// Whether a unit's program is its file's alone.
+fn is_own(unit: &Unit<'_>) -> bool {
+    let file = unit.name.rsplit('/').next().unwrap_or_default();
+    unit.program.file_name().is_some_and(|program| program == file)
+}
+
+/// The programs in a build directory, by the names of their files.
+fn programs(source: &Path) -> Result<Arc<Programs>> {
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*found {
+        Some((of, programs)) if of == source => Ok(Arc::clone(programs)),
+        _ => {
+            let programs = Arc::new(look(source, &Expectations::read(NAME)?)?);
+            *found = Some((source.into(), Arc::clone(&programs)));
+            Ok(programs)
+        }
+    }
+}
+
+/// Looks through a build directory.
+fn look(source: &Path, expected: &Expectations) -> Result<Programs> {
+    let units = expected.units();
+    let mut found = Programs::new();
+    let all = source.join(UNITS);
+    let entries =
+        fs::read_dir(&all).with_context(|| format!("read {}: is it hip-tests' build directory?", all.display()))?;
+    for category in entries {
+        let category = category?;
+        let category_name = category.file_name().to_string_lossy().into_owned();
+        // The text of each case, and without the type of a template's, with the file that has it.
+        let mut wanted: BTreeMap<&[u8], BTreeSet<&str>> = BTreeMap::new();
+        for unit in units.iter().filter(|unit| unit.split_once('/').is_some_and(|(of, _)| of == category_name)) {
+            for case in expected.named(unit) {
+                for text in [case, case.split(" - ").next().unwrap_or(case)] {
+                    wanted.entry(text.as_bytes()).or_default().insert(unit);
+                }
+            }
+        }
+        for program in built::programs(&category.path())? {
+            let bytes = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
+            // A script has lines, and a compiled program has text that ends in a zero.
+            let texts = || bytes.split(|byte| matches!(byte, 0 | b'\n'));
+            if !texts().any(|text| text.ends_with(OF_CATCH)) {
+                continue;
+            }
+            let name = program.file_name().unwrap_or_default().to_string_lossy();
+            found.insert(format!("{category_name}/{name}"), program.clone());
+            for unit in texts().filter_map(|text| wanted.get(text)).flatten() {
+                let own = all.join(unit);
+                if !built::is_program(&own)? {
+                    found.insert((*unit).to_owned(), program.clone());
+                }
+            }
+        }
+    }
+    Ok(found)
 }

@@ -145,7 +145,7 @@ pub(crate) fn environment(unit: &Unit<'_>) -> impl Iterator<Item = (&'static str
 impl Vkfd {
     fn run(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
         let mut vkfd = Command::new(&self.vkfd);
-        vkfd.args(words(unit, options)).arg("--").arg(unit.at.join("program")).args(arguments);
+        vkfd.args(words(unit, options)).arg("--").arg(unit.program).args(arguments);
         self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
     }
 
@@ -161,7 +161,7 @@ impl Vkfd {
         ensure!(!line.is_empty(), "vkfd serve {name} ended at once");
         let mut vkfd = Command::new(&self.vkfd);
         vkfd.args(["run", "--shared", &name]);
-        vkfd.arg("--").arg(unit.at.join("program")).args(arguments);
+        vkfd.arg("--").arg(unit.program).args(arguments);
         self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
     }
 

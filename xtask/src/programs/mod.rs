@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask programs`: test programs that nobody here wrote, under `vkfd run`.
 //!
-//! Mechanism: a [`Suite`] says where its source comes from, how a program of it is compiled, and
-//! how the program's own output is read. What is expected of each case stands in
+//! Mechanism: a [`Suite`] says where it comes from, how a program of it is compiled, and how the
+//! program's own output is read. Four suites have no package: their user builds them ([`built`]). What is expected of each case stands in
 //! `xtask/programs/SUITE.toml` ([`expected`]); a case that ends otherwise, better or worse, is a
 //! finding. Programs are compiled once a target and kept in `~/.cache/vkfd/programs` ([`cache`]).
 //! Negative controls run some of the programs on a machine that is broken on purpose
@@ -11,6 +11,7 @@
 //! Limits: only programs that the expectation file names are run, unless `--only` asks for others.
 //! The packages come from Debian 12 and from Debian 13, in a root of its own ([`root`]).
 
+mod built;
 mod cache;
 mod catch;
 mod controls;
@@ -22,13 +23,13 @@ mod ggml_output;
 mod gtest;
 mod guest;
 mod hip_catch;
-mod hip_catch_build;
 mod hip_samples;
 mod iree;
 mod kfdtest;
 mod machine;
 mod memory;
 mod opencl_cts;
+mod piglit;
 mod pytest;
 mod report;
 mod results;
@@ -49,8 +50,10 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context, Result};
 
+#[cfg(test)]
+pub(crate) use self::cache::once;
 use self::cache::Cache;
 use self::expected::{Expectations, Place};
 use self::guest::Guest;
@@ -59,7 +62,7 @@ use self::memory::Memory;
 use self::report::Report;
 use self::select::{Selection, Shard};
 use self::session::Session;
-use self::source::{Found, Source, Unpacked};
+use self::source::{Found, Places, Source, Unpacked};
 use self::suite::Suite;
 use crate::clients::packages;
 use crate::pattern::matches;
@@ -68,8 +71,8 @@ use crate::Verdict;
 
 /// Run test programs that others wrote under `vkfd run`, and compare with the expectations
 ///
-/// Installs Debian packages that are missing (as root), takes the suites' sources from `--sources`
-/// or from Debian, compiles the programs that xtask/programs/SUITE.toml names, runs each on a
+/// Installs Debian packages that are missing (as root), takes the suites' sources from Debian,
+/// `--sources` or `--built`, compiles the programs that xtask/programs/SUITE.toml names, runs each on a
 /// machine of its own, and reads the verdict from the program's own output. What ends otherwise
 /// than that file says, better or worse, is a finding.
 ///
@@ -96,6 +99,9 @@ pub struct Args {
     /// ~/.cache/vkfd/programs/sources]
     #[arg(long, value_name = "DIRECTORY", env = "VKFD_PROGRAM_SOURCES")]
     sources: Option<PathBuf>,
+    /// Where the suite that is named was built by its own README; for suites that no package has
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "guest")]
+    built: Option<PathBuf>,
     /// Begin no program of a suite after so long [default: what the suite says]
     #[arg(long, value_name = "N")]
     minutes: Option<u64>,
@@ -146,6 +152,7 @@ const SUITES: &[&dyn Suite] = &[
     &kfdtest::Kfdtest,
     &runtimes::Runtimes,
     &opencl_cts::OpenclCts,
+    &piglit::Piglit,
     &rocm_libraries::ROCRAND,
     &rocm_libraries::HIPRAND,
     &rocm_libraries::ROCPRIM,
@@ -194,7 +201,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
         ensure!(names.contains(&name.as_str()), "{name:?} is none of {}", names.join(", "));
     }
     let is_named = |suite: &&dyn Suite| args.suites.iter().any(|name| name == suite.name());
+    if args.built.is_some() {
+        let of: Vec<_> = SUITES.iter().filter(|suite| suite.source().is_built()).map(|suite| suite.name()).collect();
+        let is_one = args.suites.len() == 1 && args.suites.iter().all(|name| of.contains(&name.as_str()));
+        ensure!(is_one, "--built is where one of these was built, which is to be named: {}", of.join(", "));
+    }
     let cache = Cache::new()?;
+    let built = args.built.as_deref().map(std::path::absolute).transpose().context("make --built absolute")?;
     let sources = args.sources.clone().unwrap_or_else(|| cache.sources());
     let place = if args.guest { Place::Guest } else { Place::Process };
     let mut ready = Vec::new();
@@ -213,9 +226,15 @@ pub fn run(args: &Args) -> Result<Verdict> {
             // What unpacks it is among them.
             packages::install(suite.packages())?;
         }
-        match source.find(&sources, &cache, is_named(&suite) || args.fetch)? {
+        let places = Places { sources: &sources, built: built.as_deref() };
+        match source.find(&places, &cache, is_named(&suite) || args.fetch)? {
             Found::Here(found) => {
                 let expectations = Expectations::read(suite.name())?.at(place, args.memory);
+                if let Source::Built { how } | Source::BuiltInRoot { how, .. } = source {
+                    if let Some(absent) = built::absent(suite, &found.source, how, &expectations)? {
+                        println!("{absent}");
+                    }
+                }
                 ready.push(Ready { suite, found, expectations });
             }
             Found::Missing(how) => {

@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Khronos's OpenCL CTS, on Debian 13's OpenCL for AMD GPUs (5.7.1, on ROCR 6.1.2). A program is
-//! one directory of the tests, a case is a test.
+//! Khronos's OpenCL CTS, as its user has built it, on Debian 13's OpenCL for AMD GPUs (5.7.1, on
+//! ROCR 6.1.2). A program is one directory of the tests, a case is a test.
 //!
-//! Mechanism: the tests' own cmake lists compile what the programs share once, and each program
-//! when it is wanted, here, against the headers and the loader of the root that they run in. A
-//! program runs whole, without the tests that the expectation file leaves out, in the quick form
-//! that [`PROGRAMS`] says. What comes after a test that took the program with it, or hung, is run
-//! anew without it.
+//! Mechanism: the programs run in a root that has the runtime and its loader. A program runs whole,
+//! without the tests that the expectation file leaves out, in the quick form that [`PROGRAMS`] says.
+//! What comes after a test that took the program with it, or hung, is run anew without it.
 //!
-//! Limits: no images, and none of the extensions' programs. The quick forms test a part of the
-//! values that the conformance tests are to test: none of this is a claim to conformance.
+//! Limits: a program has to run with Debian 13's C library. No images, and none of the extensions'
+//! programs. The quick forms test a part of the values that the conformance tests are to test: none
+//! of this is a claim to conformance.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 
+use super::built;
 use super::cts;
 use super::machine::{Machine, Ran};
 use super::root::WORK;
 use super::select::matches;
 use super::source::Source;
 use super::suite::{Case, Control, Outcome, Suite, Unit};
-use crate::tree;
 
 pub(crate) struct OpenclCts;
 
@@ -106,20 +104,22 @@ const PROGRAMS: &[Program] = &[
 const AGAIN: u32 = 2;
 /// Where a program writes its verdicts, in its directory.
 const VERDICTS: &str = "verdicts.json";
-/// Where Debian has the loader of OpenCL runtimes, in a root.
-const LOADER: &str = "usr/lib/x86_64-linux-gnu/libOpenCL.so.1";
-/// Directories of headers that the tests want.
-const HEADERS: [&str; 2] = ["CL", "spirv"];
 
 impl Program {
     fn named(name: &str) -> Result<&'static Program> {
         PROGRAMS.iter().find(|program| program.name == name).with_context(|| format!("{name} is none of the programs"))
     }
+
+    /// Where it is in the build directory.
+    fn built(&self, source: &Path) -> PathBuf {
+        source.join("test_conformance").join(self.name).join(self.program)
+    }
 }
 
 impl OpenclCts {
     fn start(&self, machine: &Machine, unit: &Unit<'_>, arguments: &[&str]) -> Result<Ran> {
-        let program = format!("{WORK}/program");
+        let program = unit.program.file_name().context("a program without a name")?;
+        let program = format!("{WORK}/{}", program.to_string_lossy());
         machine.run_in_root(unit, &program, self.options(unit.name), arguments, self.patience())
     }
 
@@ -168,21 +168,20 @@ impl Suite for OpenclCts {
     }
 
     fn about(&self) -> &'static str {
-        "Khronos's tests of OpenCL, in their quick forms, on Debian 13's OpenCL 5.7.1"
+        "Khronos's tests of OpenCL as their user has built them, in quick forms, on Debian 13's OpenCL 5.7.1"
     }
 
     fn packages(&self) -> &'static [&'static str] {
-        &["cmake", "make", "g++", "libc6-dev"]
+        &[]
     }
 
     fn source(&self) -> Source {
-        Source::GitInRoot {
-            name: "OpenCL-CTS",
-            repository: "https://github.com/KhronosGroup/OpenCL-CTS",
-            commit: "b8f8906c251926b1b3679323bfbf3df730b40fb8",
+        Source::BuiltInRoot {
+            how: "build KhronosGroup/OpenCL-CTS by its README (`cmake -S OpenCL-CTS -B OpenCL-CTS/build` with its headers \
+                  and loader), and say --built with the build directory",
             suite: "trixie",
             // The compiler looks for a header of clang's where it has a warning to print.
-            packages: &["rocm-opencl-icd", "libclang-common-17-dev", "opencl-c-headers", "spirv-headers"],
+            packages: &["rocm-opencl-icd", "libclang-common-17-dev"],
         }
     }
 
@@ -199,65 +198,21 @@ impl Suite for OpenclCts {
     }
 
     fn units(&self, source: &Path) -> Result<Vec<String>> {
-        for Program { name, .. } in PROGRAMS {
-            let at = source.join("test_conformance").join(name);
-            ensure!(at.is_dir(), "{} is absent: this is another version of the tests", at.display());
+        let mut units = Vec::new();
+        for program in PROGRAMS {
+            if built::is_program(&program.built(source))? {
+                units.push(program.name.to_owned());
+            }
         }
-        Ok(PROGRAMS.iter().map(|program| program.name.into()).collect())
+        Ok(units)
     }
 
-    fn kept_for(&self, _target: &'static str) -> &'static str {
-        "any"
-    }
-
-    fn shared(&self, source: &Path, root: Option<&Path>, _target: &str, at: &Path) -> Result<Vec<Command>> {
-        let root = root.context("the tests are compiled against a root")?;
-        // A root may have the headers of its C library beside those that are wanted.
-        let include = at.join("include");
-        let mut directory = Command::new("mkdir");
-        directory.arg(&include);
-        let link = |from: &str, to: PathBuf| {
-            let mut link = Command::new("ln");
-            link.arg("-s").arg(root.join(from)).arg(to);
-            link
-        };
-        let mut configure = Command::new("cmake");
-        configure.arg("-S").arg(source).arg("-B").arg(at);
-        let paths = [
-            ("CMAKE_PROJECT_INCLUDE", tree::root().join("xtask/programs/opencl-cts.cmake")),
-            ("CL_INCLUDE_DIR", include.clone()),
-            ("CL_LIB_DIR", at.into()),
-            ("SPIRV_INCLUDE_DIR", at.into()),
-        ];
-        configure.args(paths.map(|(name, path)| format!("-D{name}={}", path.display())));
-        configure.args([
-            "-DOPENCL_LIBRARIES=OpenCL",
-            "-DCMAKE_BUILD_TYPE=Release",
-            "-DCMAKE_C_FLAGS_RELEASE=-O1 -w",
-            "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -w",
-            // The loader is linked with a newer C library than this machine's.
-            "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined",
-        ]);
-        let mut build = Command::new("cmake");
-        build.arg("--build").arg(at).args(["--target", "harness"]);
-        let headers = HEADERS.map(|name| link(&format!("usr/include/{name}"), include.join(name)));
-        let before = [directory, link(LOADER, at.join("libOpenCL.so"))].into_iter().chain(headers);
-        Ok(before.chain([configure, build]).collect())
-    }
-
-    fn compile(&self, unit: &Unit<'_>, shared: &Path) -> Result<Vec<Command>> {
-        let Program { name, program, .. } = Program::named(unit.name)?;
-        // Two makes are not to write into one directory.
-        let mut build = Command::new("flock");
-        build.arg(shared.join("lock")).args(["cmake", "--build"]).arg(shared).args(["--target", program]);
-        let mut copy = Command::new("cp");
-        copy.arg(shared.join("test_conformance").join(name).join(program)).arg(unit.at.join("program"));
-        Ok(vec![build, copy])
+    fn built(&self, source: &Path, unit: &str) -> Result<Option<PathBuf>> {
+        Ok(Some(Program::named(unit)?.built(source)))
     }
 
     fn in_guest(&self) -> &'static [&'static str] {
-        // Where the processor is emulated, each compilation takes seconds.
-        &["SVM", "geometrics", "subgroups"]
+        &[]
     }
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {

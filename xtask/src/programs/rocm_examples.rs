@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! AMD's rocm-examples: HIP's features and small applications, each compared with the processor's
-//! result by the example itself.
+//! AMD's rocm-examples, as their user has built them: HIP's features and small applications, each
+//! compared with the processor's result by the example itself.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::built;
 use super::machine::Ran;
 use super::source::Source;
-use super::suite::{Control, Outcome, Suite, Unit, LOADED_BY_HIP};
+use super::suite::{Control, Outcome, Suite};
 
 pub(crate) struct RocmExamples;
 
-/// Where examples are, each in a directory with `main.hip` or `main.cpp`.
+/// Where examples are, each in a directory with its program: `hip_saxpy` in `HIP-Basic/saxpy`.
 const GROUPS: &[&str] =
     &["Applications", "HIP-Basic", "Libraries/hipCUB", "Libraries/rocPRIM", "Libraries/rocRAND", "Libraries/rocThrust"];
 
@@ -50,18 +50,17 @@ impl Suite for RocmExamples {
     }
 
     fn about(&self) -> &'static str {
-        "AMD's examples of HIP, each with a comparison of its own"
+        "AMD's examples of HIP, each with a comparison of its own, as their user has built them"
     }
 
     fn packages(&self) -> &'static [&'static str] {
-        &["hipcc", "libamdhip64-dev", "libamdhip64-5", "librocprim-dev", "librocrand-dev", "g++", "libc6-dev"]
+        &[]
     }
 
     fn source(&self) -> Source {
-        Source::Git {
-            name: "rocm-examples",
-            repository: "https://github.com/ROCm/rocm-examples",
-            commit: "7dfb7d402794c33031be2847eaa06ee6732f07cb",
+        Source::Built {
+            how: "build ROCm/rocm-examples by its README (`cmake -S . -B build`, `cmake --build build`), and say --built \
+                  with the build directory",
         }
     }
 
@@ -81,10 +80,13 @@ impl Suite for RocmExamples {
         let mut units = Vec::new();
         for group in GROUPS {
             let directory = source.join(group);
+            if !directory.is_dir() {
+                continue;
+            }
             for entry in fs::read_dir(&directory).with_context(|| format!("read {}", directory.display()))? {
-                let entry = entry?;
-                if main_file(&entry.path()).is_some() {
-                    units.push(format!("{group}/{}", entry.file_name().to_string_lossy()));
+                let unit = format!("{group}/{}", entry?.file_name().to_string_lossy());
+                if program(source, &unit)?.is_some() {
+                    units.push(unit);
                 }
             }
         }
@@ -92,45 +94,13 @@ impl Suite for RocmExamples {
         Ok(units)
     }
 
-    fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
-        let directory = unit.source.join(unit.name);
-        let main = main_file(&directory).context("an example without a main file")?;
-        let arch = format!("--offload-arch={}", unit.target);
-        let hipcc = |arguments: &[&str], file: &str, to: &str| {
-            let mut command = Command::new("hipcc");
-            command.args([&arch, "-std=c++17", "-O2", "-w", "-I"]).arg(unit.source.join("Common"));
-            command.args(arguments).arg(directory.join(file)).arg("-o").arg(unit.at.join(to));
-            command
-        };
-        let linked = |objects: &[String]| {
-            let mut command = Command::new("hipcc");
-            command.args(objects).arg("-o").arg(unit.at.join("program"));
-            command
-        };
-        // What it loads, or is linked with, comes first: hipcc takes what follows a source file for
-        // source as well.
-        let within = |name: &str| unit.at.join(name).display().to_string();
-        let headers = format!("-I{}", directory.join("library").display());
-        Ok(match unit.name {
-            "HIP-Basic/module_api" => {
-                vec![hipcc(&["--genco"], "module.hip", "module.co"), hipcc(&[], &main, "program")]
-            }
-            "HIP-Basic/static_device_library" => vec![
-                hipcc(&["-fgpu-rdc", "-c"], "library/library.hip", "library.o"),
-                hipcc(&["-fgpu-rdc", &headers, &within("library.o")], &main, "program"),
-            ],
-            "HIP-Basic/static_host_library" => vec![
-                hipcc(&["--emit-static-lib", "-fPIC"], "library/library.hip", "library.a"),
-                hipcc(&["-c", &headers], &main, "main.o"),
-                linked(&["main.o", "library.a"].map(within)),
-            ],
-            name if name.starts_with("Libraries/rocRAND") => vec![hipcc(&["-lrocrand"], &main, "program")],
-            _ => vec![hipcc(&[], &main, "program")],
-        })
+    fn built(&self, source: &Path, unit: &str) -> Result<Option<PathBuf>> {
+        let program = program(source, unit)?;
+        program.map(Some).with_context(|| format!("{unit} was not built in {}", source.display()))
     }
 
-    fn libraries(&self) -> &'static [&'static str] {
-        LOADED_BY_HIP
+    fn in_guest(&self) -> &'static [&'static str] {
+        &[]
     }
 
     fn options(&self, unit: &str) -> &'static [&'static str] {
@@ -177,6 +147,10 @@ fn said<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.split_once(words)).map(|(_, rest)| rest.trim())
 }
 
-fn main_file(directory: &Path) -> Option<String> {
-    ["main.hip", "main.cpp"].into_iter().find(|name| directory.join(name).exists()).map(str::to_owned)
+/// An example's program: the one with the name of its directory, behind that of its group.
+fn program(source: &Path, unit: &str) -> Result<Option<PathBuf>> {
+    let directory = source.join(unit);
+    let example = unit.rsplit('/').next().unwrap_or(unit);
+    let is_its = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(example));
+    Ok(built::programs(&directory)?.into_iter().find(is_its))
 }

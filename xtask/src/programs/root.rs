@@ -15,7 +15,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
 
@@ -27,6 +27,16 @@ use crate::lock;
 const BELOW: &[(&str, &str)] = &[("experimental", "sid")];
 /// Packages, with their versions, that others need and no suite has.
 const ABSENT: &[(&str, &str, &str)] = &[("experimental", "libamd-smi26", "7.2.4")];
+/// Packages of which a part is unpacked: of piglit's two gigabytes nearly all is OpenGL's.
+const PARTS: &[(&str, &[&str])] = &[(
+    "piglit",
+    &[
+        "./usr/lib/x86_64-linux-gnu/piglit/bin/cl-*",
+        "./usr/lib/x86_64-linux-gnu/piglit/generated_tests/cl/*",
+        "./usr/lib/x86_64-linux-gnu/piglit/lib/*",
+        "./usr/lib/x86_64-linux-gnu/piglit/tests/cl/*",
+    ],
+)];
 /// Suites whose lists are good for a week.
 const DATED: &[&str] = &["experimental", "sid"];
 
@@ -65,11 +75,9 @@ impl Root {
     /// With these packages of a Debian suite, if it has them.
     pub(crate) fn find(cache: &Cache, suite: &str, packages: &[&str]) -> Result<Option<Root>> {
         let at = cache.root_of(suite);
+        crate::cache::used(&at);
         let status = read(&at.join("status"))?;
         let has_all = packages.iter().all(|package| is_unpacked(&status, package));
-        if has_all {
-            crate::cache::used(&at);
-        }
         Ok(has_all.then(|| Root { tree: at.join("tree") }))
     }
 
@@ -103,7 +111,7 @@ impl Root {
         }
         for file in apt.download_all(suite, packages, &status)? {
             let about = quiet(Command::new("dpkg-deb").arg("--field").arg(&file))?;
-            quiet(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&tree))?;
+            unpack(&file, &about, &tree)?;
             // Last: what is written here is whole.
             status.push_str(&format!("{}\nStatus: install ok installed\n\n", about.trim_end()));
             fs::write(&listed, &status).with_context(|| format!("write {}", listed.display()))?;
@@ -136,6 +144,21 @@ impl Root {
         command.env_remove("LD_LIBRARY_PATH").env("HOME", "/tmp");
         command
     }
+}
+
+/// Unpacks a package, of which `about` is dpkg's description.
+fn unpack(file: &Path, about: &str, tree: &Path) -> Result<()> {
+    let Some((_, parts)) = PARTS.iter().find(|(package, _)| is_unpacked(about, package)) else {
+        return quiet(Command::new("dpkg-deb").arg("--extract").arg(file).arg(tree)).map(drop);
+    };
+    let mut packed = Command::new("dpkg-deb");
+    let mut packed = packed.arg("--fsys-tarfile").arg(file).stdout(Stdio::piped()).spawn().context("run dpkg-deb")?;
+    let files = packed.stdout.take().context("dpkg-deb has no stdout")?;
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--wildcards", "--directory"]).arg(tree).args(*parts).stdin(files);
+    let unpacked = tar.status().context("run tar")?;
+    ensure!(packed.wait()?.success() && unpacked.success(), "{} cannot be unpacked", file.display());
+    Ok(())
 }
 
 /// Makes the places in an empty root.

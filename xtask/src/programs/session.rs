@@ -119,6 +119,9 @@ impl Session<'_> {
     fn shared(&self) -> Result<PathBuf> {
         let shared = self.cache.built(self.suite.name(), self.suite.kept_for(self.target), "shared");
         let commands = |at: &Path| self.suite.shared(self.source, self.root, self.target, at);
+        if commands(&shared)?.is_empty() {
+            return Ok(shared);
+        }
         compile(&shared, commands)?.map_err(anyhow::Error::msg).context("what the suite's programs share")?;
         Ok(shared)
     }
@@ -144,11 +147,30 @@ impl Session<'_> {
 
     /// A program, compiled and run.
     pub(crate) fn unit(&self, name: &str, shared: &Path) -> Result<Vec<Case>> {
-        let at = self.cache.built(self.suite.name(), self.suite.kept_for(self.target), name);
-        let left_out = self.expected.left_out(name, self.target);
-        let Session { suite, source, root, target, memory, ref seen_memory, .. } = *self;
-        let environment = suite.environment();
-        let unit = Unit { name, target, source, root, at: &at, left_out, environment, memory, seen_memory };
+        let Session { suite, source, root, target, memory, expected, ref seen_memory, .. } = *self;
+        let built = suite.built(source, name)?;
+        let at = match built.as_deref().map(Path::parent) {
+            None => self.cache.built(suite.name(), suite.kept_for(target), name),
+            Some(directory) => directory.context("a program without a directory")?.into(),
+        };
+        let program = built.clone().unwrap_or_else(|| at.join("program"));
+        let (left_out, named) = (expected.left_out(name, target), expected.named(name));
+        let unit = Unit {
+            name,
+            target,
+            source,
+            root,
+            at: &at,
+            program: &program,
+            left_out,
+            named: &named,
+            environment: suite.environment(),
+            memory,
+            seen_memory,
+        };
+        if built.is_some() {
+            return suite.run(self.machine, &unit);
+        }
         let commands = |at: &Path| {
             let mut commands = self.suite.compile(&unit, shared)?;
             commands.extend(memory.compile(at)?);

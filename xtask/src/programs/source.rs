@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where a suite's source comes from: a git repository that the user has as an archive or a
-//! checkout, Debian's packages of source, or packages of a newer Debian, which are not compiled
-//! here.
+//! Where a suite comes from: a directory in which its user has built it, a git repository that the
+//! user has as an archive or a checkout, Debian's packages of source, or packages of a newer
+//! Debian, which are not compiled here.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,8 +18,11 @@ use crate::venv;
 /// See the module.
 #[derive(Clone, Copy)]
 pub(crate) enum Source {
-    /// `NAME.tar.xz` (with a directory NAME in it) or a directory NAME among the user's sources.
-    Git { name: &'static str, repository: &'static str, commit: &'static str },
+    /// A directory in which the user has built the suite by its own README; `--built` names it.
+    /// `how` says in a line how that is done.
+    Built { how: &'static str },
+    /// The same. The programs run in a root as [`Source::Root`].
+    BuiltInRoot { how: &'static str, suite: &'static str, packages: &'static [&'static str] },
     /// A source package of Debian, and the wanted part of it: an archive within its upstream
     /// archive, and a directory within that.
     Debian { package: &'static str, upstream: &'static str, inner: &'static str, directory: &'static str },
@@ -28,7 +31,8 @@ pub(crate) enum Source {
     /// Packages of a newer Debian suite, with all that they need, in a root of their own. They are
     /// large: a run fetches them only for a named suite.
     Root { suite: &'static str, packages: &'static [&'static str] },
-    /// A repository as [`Source::Git`], of which the programs run in a root as [`Source::Root`].
+    /// A repository: `NAME.tar.xz` (with a directory NAME in it) or a directory NAME among the
+    /// user's sources. Its programs run in a root as [`Source::Root`].
     GitInRoot {
         name: &'static str,
         repository: &'static str,
@@ -39,6 +43,13 @@ pub(crate) enum Source {
     /// A package of Python's, `NAME==VERSION`, from PyPI, which a Python of a root imports. What it
     /// needs is in the root.
     WheelInRoot { wheel: &'static str, suite: &'static str, packages: &'static [&'static str] },
+}
+
+/// Where the user has sources and built suites.
+pub(crate) struct Places<'a> {
+    pub(crate) sources: &'a Path,
+    /// Where the suite that is named was built.
+    pub(crate) built: Option<&'a Path>,
 }
 
 /// Where a source was found, and the root that its programs run in. For [`Source::Root`] they are
@@ -64,27 +75,23 @@ impl Found {
 }
 
 impl Source {
-    /// Finds it, unpacked. `is_named`: somebody asks for this one.
-    pub(crate) fn find(&self, sources: &Path, cache: &Cache, is_named: bool) -> Result<Found> {
+    /// Whether its user builds it.
+    pub(crate) fn is_built(&self) -> bool {
+        matches!(self, Source::Built { .. } | Source::BuiltInRoot { .. })
+    }
+
+    /// Finds it, unpacked.
+    pub(crate) fn find(&self, places: &Places<'_>, cache: &Cache, is_named: bool) -> Result<Found> {
         match *self {
-            Source::Git { name, repository, commit } => {
-                let checkout = sources.join(name);
-                if checkout.is_dir() {
-                    return Ok(Found::plain(checkout));
-                }
-                let archive = sources.join(name).with_extension("tar.xz");
-                let Ok(of) = fs::metadata(&archive) else {
-                    let from = sources.display();
-                    return Ok(Found::Missing(format!(
-                        "its source is not in {from}: `git clone {repository} {name}`, `git -C {name} checkout {commit}`, and say \
-                         --sources where {name} is"
-                    )));
-                };
-                let to = cache.unpacked(name);
-                once(&to, &format!("{} {} {}", archive.display(), of.size(), of.mtime()), || {
-                    run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&to))
-                })?;
-                Ok(Found::plain(to.join(name)))
+            Source::Built { how } => match places.built {
+                Some(built) => Ok(Found::plain(built.into())),
+                None => Ok(Found::Missing(how.into())),
+            },
+            Source::BuiltInRoot { how, suite, packages } => {
+                let Some(built) = places.built else { return Ok(Found::Missing(how.into())) };
+                let rooted = Source::Root { suite, packages }.find(places, cache, is_named)?;
+                let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
+                Ok(Found::Here(Unpacked { source: built.into(), root }))
             }
             Source::Debian { package, upstream, inner, directory } => {
                 let to = cache.unpacked(package);
@@ -121,14 +128,14 @@ impl Source {
                 ))
             }
             Source::GitInRoot { name, repository, commit, suite, packages } => {
-                let git = Source::Git { name, repository, commit }.find(sources, cache, is_named)?;
+                let git = checkout(name, repository, commit, places.sources, cache)?;
                 let Found::Here(Unpacked { source, .. }) = git else { return Ok(git) };
-                let rooted = Source::Root { suite, packages }.find(sources, cache, is_named)?;
+                let rooted = Source::Root { suite, packages }.find(places, cache, is_named)?;
                 let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
                 Ok(Found::Here(Unpacked { source, root }))
             }
             Source::WheelInRoot { wheel, suite, packages } => {
-                let rooted = Source::Root { suite, packages }.find(sources, cache, is_named)?;
+                let rooted = Source::Root { suite, packages }.find(places, cache, is_named)?;
                 let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
                 let environment = cache.environment(&wheel.replace("==", "-"));
                 venv::python(&environment, &[wheel])?;
@@ -136,6 +143,27 @@ impl Source {
             }
         }
     }
+}
+
+/// A repository among the user's sources.
+fn checkout(name: &str, repository: &str, commit: &str, sources: &Path, cache: &Cache) -> Result<Found> {
+    let checkout = sources.join(name);
+    if checkout.is_dir() {
+        return Ok(Found::plain(checkout));
+    }
+    let archive = sources.join(name).with_extension("tar.xz");
+    let Ok(of) = fs::metadata(&archive) else {
+        let from = sources.display();
+        return Ok(Found::Missing(format!(
+            "its source is not in {from}: `git clone {repository} {name}`, `git -C {name} checkout {commit}`, and say \
+             --sources where {name} is"
+        )));
+    };
+    let to = cache.unpacked(name);
+    once(&to, &format!("{} {} {}", archive.display(), of.size(), of.mtime()), || {
+        run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&to))
+    })?;
+    Ok(Found::plain(to.join(name)))
 }
 
 /// Has apt fetch a package's source, and check it, into `at`. Where apt takes packages from is

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a suite is: programs, how they are compiled and run, and how their output is read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -11,9 +11,6 @@ use anyhow::Result;
 use super::machine::{Machine, Ran};
 use super::memory::Memory;
 use super::source::Source;
-
-/// What Debian 12's HIP loads by itself: the compiler, when it is asked for a device.
-pub(crate) const LOADED_BY_HIP: &[&str] = &["/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2"];
 
 /// How a case ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,10 +65,13 @@ pub(crate) struct Unit<'a> {
     pub(crate) source: &'a Path,
     /// The root that it runs in, if it needs one.
     pub(crate) root: Option<&'a Path>,
-    /// Where it is compiled to; the program is `program` in it. One in a root works there.
+    /// Where it works; one that is compiled here is compiled to it.
     pub(crate) at: &'a Path,
+    pub(crate) program: &'a Path,
     /// Patterns of its cases that are not to be begun.
     pub(crate) left_out: Vec<&'a str>,
+    /// Its cases that the expectation file names in full.
+    pub(crate) named: &'a [&'a str],
     /// Set when it runs.
     pub(crate) environment: &'static [(&'static str, &'static str)],
     /// What its device memory is.
@@ -125,7 +125,14 @@ pub(crate) trait Suite: Sync {
         Ok(Vec::new())
     }
     /// Compiles a program; `shared` is where [`Suite::shared`] went.
-    fn compile(&self, unit: &Unit<'_>, shared: &Path) -> Result<Vec<Command>>;
+    fn compile(&self, _unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
+        Ok(Vec::new())
+    }
+    /// Where a program is that the suite's user has built; none if it is compiled here. It works in
+    /// its directory.
+    fn built(&self, _source: &Path, _unit: &str) -> Result<Option<PathBuf>> {
+        Ok(None)
+    }
     /// Libraries that its programs load by themselves, which a guest must have.
     fn libraries(&self) -> &'static [&'static str] {
         &[]
