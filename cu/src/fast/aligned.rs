@@ -9,7 +9,7 @@
 //! may be beyond single precision are the reference engine's.
 //!
 //! A sparse A has two of each four elements of its rows; their places are two bits each in a word
-//! of the lane that has them. D is what is added to.
+//! of the lane that has them. D is also the addend.
 
 use super::block::{Builder, Place};
 use super::matrix::sum_source;
