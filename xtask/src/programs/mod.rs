@@ -89,7 +89,7 @@ pub struct Args {
     /// file does not name
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
-    /// Only a selection of each suite's, on its first target: a minute or two each
+    /// Only a selection of each suite, on its first target: a minute or two each
     #[arg(long, conflicts_with = "only")]
     short: bool,
     /// Only part I of N of each suite's programs

@@ -40,8 +40,8 @@ pub(crate) enum Source {
         suite: &'static str,
         packages: &'static [&'static str],
     },
-    /// A package of Python's, `NAME==VERSION`, from PyPI, which a Python of a root imports. What it
-    /// needs is in the root.
+    /// A Python package, `NAME==VERSION`, from PyPI, which a root's Python imports. Its
+    /// dependencies are in the root.
     WheelInRoot { wheel: &'static str, suite: &'static str, packages: &'static [&'static str] },
 }
 
@@ -166,8 +166,8 @@ fn checkout(name: &str, repository: &str, commit: &str, sources: &Path, cache: &
     Ok(Found::plain(to.join(name)))
 }
 
-/// Has apt fetch a package's source, and check it, into `at`. Where apt takes packages from is
-/// where it takes this from.
+/// Has apt fetch a package's source, and check it, into `at`. It comes from the same archive as
+/// apt's packages.
 fn download(package: &str, upstream: &str, at: &Path) -> Result<PathBuf> {
     let archive = at.join(upstream);
     if archive.exists() {
