@@ -3,9 +3,9 @@
  * A process that shares a machine with others. Run by cli/tests/shared.rs under `vkfd run --shared NAME`.
  *
  *   hold         takes 32 MiB of GPU memory, writes a word there, and prints the memory's name. Then it reads its
- *                commands, one a line: look (prints the word), available (prints free memory, or the errno), end
- *   open NAME    opens the memory, prints the word and writes another
- *   available    prints free memory
+ *                commands, one a line: look (prints the word), available (prints free memory, or the errno), end.
+ *   open NAME    opens the memory, prints the word and writes another.
+ *   available    prints free memory.
  *   memory HOW   registers memory and has it emptied, by libc's madvise (hook) or by the system call (raw), and prints
  *                a byte of it. Then it forks, and both processes print whether they see the other's writes.
  */

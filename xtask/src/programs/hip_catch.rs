@@ -256,7 +256,8 @@ fn look(source: &Path, expected: &Expectations) -> Result<Programs> {
     for category in entries {
         let category = category?;
         let category_name = category.file_name().to_string_lossy().into_owned();
-        // The text of each case, and without the type of a template's, with the file that has it.
+        // The text of each case, of a template's case also without its type, with the file that has
+        // it.
         let mut wanted: BTreeMap<&[u8], BTreeSet<&str>> = BTreeMap::new();
         for unit in units.iter().filter(|unit| unit.split_once('/').is_some_and(|(of, _)| of == category_name)) {
             for case in expected.named(unit) {

@@ -71,10 +71,10 @@ use crate::Verdict;
 
 /// Run test programs that others wrote under `vkfd run`, and compare with the expectations
 ///
-/// Installs Debian packages that are missing (as root), takes the suites' sources from Debian,
-/// `--sources` or `--built`, compiles the programs that xtask/programs/SUITE.toml names, runs each on a
-/// machine of its own, and reads the verdict from the program's own output. What ends otherwise
-/// than that file says, better or worse, is a finding.
+/// Installs Debian packages that are missing (as root), and takes the suites' sources from Debian,
+/// `--sources` or `--built`. It compiles the programs that xtask/programs/SUITE.toml names, runs
+/// each on a separate machine, and reads the verdict from the program's own output. A case that
+/// ends otherwise than in that file, better or worse, is a finding.
 ///
 /// Exit status: 0 all ended as expected, 1 findings, 2 a suite that was asked for cannot be had
 /// here.

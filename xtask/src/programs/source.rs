@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where a suite comes from: a directory in which its user has built it, a git repository that the
-//! user has as an archive or a checkout, Debian's packages of source, or packages of a newer
-//! Debian, which are not compiled here.
+//! The origins of a suite. It may be a directory in which its user has built it, or a git
+//! repository that the user has as an archive or a checkout. Debian has source packages, and
+//! packages of a newer Debian are not compiled here.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
