@@ -175,7 +175,7 @@ impl InterruptRing {
         }
     }
 
-    /// A doorbell was written. Whether it is one of the interrupt handler's.
+    /// A doorbell was written. Returns whether the interrupt handler owns it.
     pub fn doorbell(&mut self, file: &mut RegisterFile, host: &dyn Host, at: Dword, value: u32) -> bool {
         let is = |file: &RegisterFile, register: Dword| {
             let own = file.get(register);

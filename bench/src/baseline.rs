@@ -13,8 +13,10 @@ use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::report::SCHEMA;
 use crate::spread::Spread;
+
+/// The schema's version: it rises when a field is renamed or goes, or its meaning changes.
+pub const SCHEMA: u32 = 2;
 
 /// Most measurements that are shown.
 const MOST: usize = 40;

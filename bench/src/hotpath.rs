@@ -246,7 +246,7 @@ impl Device {
             vram_base: FabricAddr(fabric.base(0).0),
             vmids: config.vmids,
             gfx_target_version: 90_000,
-            model: vkfd_driver::topology::GFX900,
+            model: *vkfd_driver::targets::Target::Gfx900.model(),
             xnack_capable: false,
             clock_hz: vkfd_gpu::CLOCK_HZ,
         };

@@ -25,7 +25,8 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.6r
 @media(max-width:34rem){body{margin:1rem auto;font-size:15px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.3rem}h1{font-size:1.35rem}td.n,th.n{white-space:normal}td:first-child{min-width:9rem}
 .targets tr{display:grid;grid-template-columns:auto 1fr;padding:.5rem 0;border-bottom:1px solid var(--grid)}.targets tr:first-child{display:none}
 .targets td{border:0;padding:.1rem 0}.targets td:nth-child(-n+2){grid-column:1/3}.targets td:nth-child(2){order:-1}}
-svg .dot:hover,svg .bar:hover{opacity:.7}svgsvg text{font-family:system-ui,sans-serif;font-size:12.5px;fill:var(--fg)}
+svg .dot:hover,svg .bar:hover{opacity:.7}
+svg text{font-family:system-ui,sans-serif;font-size:12.5px;fill:var(--fg)}
 svg .tick{fill:var(--dim)}svg .axis{fill:var(--dim)}svg .value{font-weight:500}.grid{stroke:var(--grid)}.zero{stroke:var(--dim)}
 .line{fill:none;stroke-width:2}.thin{stroke-width:1.2}.lead{stroke-width:1;stroke-dasharray:2 3;opacity:.6}.mark{fill:var(--mark)}
 .whisker{stroke:var(--fg);stroke-width:1.4;opacity:.65}

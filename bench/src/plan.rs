@@ -79,10 +79,10 @@ impl Shape {
 
     /// The shape in words.
     pub fn name(&self) -> String {
-        let size = crate::text::bytes(self.range_bytes());
+        let size = crate::format::bytes(self.range_bytes());
         match self.label {
-            Some(label) => format!("{label} ({} ranges)", crate::text::count(self.ranges)),
-            None => format!("{} x {size}", crate::text::count(self.ranges)),
+            Some(label) => format!("{label} ({} ranges)", crate::format::count(self.ranges)),
+            None => format!("{} x {size}", crate::format::count(self.ranges)),
         }
     }
 }

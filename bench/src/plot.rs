@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::text::number_with_power as words;
+use crate::format::number_with_power as words;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;

@@ -9,7 +9,7 @@ use anyhow::{bail, Context, Result};
 use serde::Deserialize;
 
 use crate::arena::{Arena, Pages, Random};
-use crate::report::SCHEMA;
+use crate::baseline::SCHEMA;
 use crate::rig::Rig;
 use crate::spread::Spread;
 use crate::subject::Subject;

@@ -9,12 +9,8 @@ use crate::goal::Goal;
 use crate::host::Host;
 use crate::parts::Part;
 use crate::plan::Shape;
-use crate::run::Document;
 use crate::spread::{Samples, Spread};
 use crate::subject::{Operation, Subject};
-
-/// The schema's version: it rises when a field is renamed or goes, or its meaning changes.
-pub const SCHEMA: u32 = 2;
 
 /// Part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -102,7 +98,7 @@ pub struct Parameters {
 /// What the report of any benchmark has.
 #[derive(Clone, Debug, Serialize)]
 pub struct Head {
-    /// [`SCHEMA`].
+    /// [`SCHEMA`](crate::baseline::SCHEMA).
     pub schema: u32,
     /// vkfd's version.
     pub version: &'static str,
@@ -173,20 +169,6 @@ pub struct Report {
     pub ranges_invalidated_per_call: Option<f64>,
 }
 
-impl Document for Report {
-    fn head(&mut self) -> &mut Head {
-        &mut self.head
-    }
-
-    fn text(&self) -> String {
-        crate::text::report(self)
-    }
-
-    fn page(&self) -> (&'static str, String) {
-        ("vkfd bench userptr", crate::page::render(self))
-    }
-}
-
 impl Report {
     /// Adds everything in `samples`.
     pub fn add(&mut self, section: Section, shape: &Shape, samples: &Samples) {
@@ -243,7 +225,7 @@ impl Report {
             command: String::new(),
         };
         let head = Head {
-            schema: SCHEMA,
+            schema: crate::baseline::SCHEMA,
             version: "0",
             date: String::new(),
             host: Host::describe(String::new()),

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::baseline::Baseline;
+use crate::baseline::{Baseline, SCHEMA};
 use crate::budget;
 use crate::date;
 use crate::host::Host;
 use crate::page;
 use crate::page_file::PageFile;
-use crate::report::{Head, Parameters, SCHEMA};
+use crate::report::{Head, Parameters};
 
 /// The options of every benchmark.
 #[derive(clap::Args, Clone, Debug)]

@@ -24,7 +24,6 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use vkfd_driver::topology::Model;
 use vkfd_gpu::VRAM_GRANULE;
 use vkfd_host::description::{
     Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
@@ -173,7 +172,7 @@ impl MachineArgs {
         machine.threads = self.threads.map_or(machine.threads, usize::from);
         machine.shape.units = self.cus.or(machine.shape.units);
         if let Some(units) = machine.shape.units {
-            let most = Model::of(machine.target.version()).units;
+            let most = machine.target.model().units;
             ensure!(units <= most, "{units} compute units: {} has {most}", machine.target);
         }
         Ok(machine)

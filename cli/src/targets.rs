@@ -7,7 +7,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use vkfd_driver::topology::Model;
 use vkfd_host::{size, Description, Target};
 
 use crate::run::preset::{Preset, BUILT_IN};
@@ -25,12 +24,10 @@ pub struct TargetsArgs {
 /// The runtimes that know a target, of those that were tried: each found the GPU and took it. Which
 /// of them run kernels of their own is another matter.
 fn known_to(target: Target) -> &'static [&'static str] {
-    match target.name() {
-        "gfx900" | "gfx90a" | "gfx1030" => &["ROCR 5.2.3", "ROCR 6.1.2", "ROCR 6.4.3"],
-        "gfx942" => &["ROCR 6.1.2", "tinygrad 0.13"],
-        "gfx1100" => &["ROCR 6.1.2", "ROCR 6.4.3", "tinygrad 0.13"],
-        // Not tried with this machine yet.
-        _ => &[],
+    match target {
+        Target::Gfx900 | Target::Gfx90a | Target::Gfx1030 => &["ROCR 5.2.3", "ROCR 6.1.2", "ROCR 6.4.3"],
+        Target::Gfx942 => &["ROCR 6.1.2", "tinygrad 0.13"],
+        Target::Gfx1100 => &["ROCR 6.1.2", "ROCR 6.4.3", "tinygrad 0.13"],
     }
 }
 
@@ -57,7 +54,7 @@ pub fn run(args: &TargetsArgs) -> Result<ExitCode> {
     let presets = presets.collect::<Result<Vec<_>>>()?;
     if args.json {
         let targets = Target::ALL.map(|target| {
-            let model = Model::of(target.version());
+            let model = target.model();
             json!({ "name": target.name(), "product": target.product(), "device_id": format!("{:#06x}", model.device_id),
                 "wave_size": model.wave_size, "known_to": known_to(target) })
         });
@@ -74,7 +71,7 @@ pub fn run(args: &TargetsArgs) -> Result<ExitCode> {
         "Targets (--target), as the product that they are shown as, and the runtimes that were seen to use them:"
     )?;
     for target in Target::ALL {
-        let model = Model::of(target.version());
+        let model = target.model();
         let (name, product, device) = (target.name(), target.product(), model.device_id);
         writeln!(
             out,

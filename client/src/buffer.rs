@@ -312,7 +312,7 @@ impl Buffer {
                 for earlier in self.bos[..i].iter().rev() {
                     self.undo_map(earlier, &new);
                 }
-                return Err(crate::register::name_range(error, i, bo.range));
+                return Err(crate::call::name_range(error, i, bo.range));
             }
         }
         mapped.extend(new);

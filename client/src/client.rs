@@ -20,17 +20,17 @@ use vkfd_uapi::process::{
     SetXnackModeArgs, IOCTL_MAJOR_VERSION,
 };
 use vkfd_uapi::vkfd::LastErrorArgs;
-use vkfd_uapi::{batch, command, vkfd};
+use vkfd_uapi::{command, vkfd};
 
 use crate::address::{CpuVa, GpuId, GpuVa};
+use crate::call::{call_name, refused};
 use crate::caps::Caps;
 use crate::dev_kfd::DevKfd;
 use crate::doorbell::Doorbells;
 use crate::error::{ClientError, Errno, Result};
-use crate::event::EventPage;
 use crate::topology::{GpuInfo, Node};
 use crate::transport::Transport;
-use crate::va::Aperture;
+use crate::va::{Aperture, Reservation};
 
 /// A set of GPUs, for the calls that map memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ struct Inner {
     gpus: Vec<GpuInfo>,
     aperture: Aperture,
     doorbells: Mutex<Vec<Arc<Doorbells>>>,
-    events: Mutex<Option<Arc<EventPage>>>,
+    events: Mutex<Option<Arc<Reservation>>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -258,7 +258,7 @@ impl Client {
     pub(crate) fn memory_error(&self, command: Command, errno: Errno) -> ClientError {
         let call = call_name(command);
         match self.last_error(errno) {
-            Some(last) => crate::register::refused(call, errno, &last),
+            Some(last) => refused(call, errno, &last),
             None => ClientError::Call { call, errno },
         }
     }
@@ -304,8 +304,9 @@ impl Client {
         Ok(doorbells)
     }
 
-    /// Does `f` with the place where the process's page of signal events is kept.
-    pub(crate) fn with_event_page<R>(&self, f: impl FnOnce(&mut Option<Arc<EventPage>>) -> R) -> R {
+    /// Does `f` with the addresses of the process's page of signal slots. They stay until the client
+    /// closes.
+    pub(crate) fn with_event_page<R>(&self, f: impl FnOnce(&mut Option<Arc<Reservation>>) -> R) -> R {
         f(&mut self.0.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -334,12 +335,4 @@ fn apertures(transport: &dyn Transport, expected: usize) -> Result<Vec<ProcessDe
         .map_err(ClientError::call("GET_PROCESS_APERTURES_NEW"))?;
     list.truncate(usize::try_from(args.num_of_nodes).unwrap_or(0));
     Ok(list)
-}
-
-/// A command's name for messages.
-pub(crate) fn call_name(command: Command) -> &'static str {
-    if command == batch::ALLOC_MEMORY_OF_GPU_BATCH {
-        return "ALLOC_MEMORY_OF_GPU_BATCH";
-    }
-    command::name(command).or_else(|| vkfd::name(command)).unwrap_or("ioctl")
 }

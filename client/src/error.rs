@@ -16,15 +16,15 @@ pub type Result<T = ()> = std::result::Result<T, ClientError>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
-macro_rules! errnos {
-    ($($name:ident = $value:ident, $text:literal;)+) => {
+macro_rules! constants {
+    ($($name:ident $short:ident = $value:literal, $text:literal;)+) => {
         impl Errno {
-            $(#[doc = concat!($text, ".")] pub const $name: Errno = Errno(libc::$value);)+
+            $(#[doc = concat!($text, ".")] pub const $short: Errno = Errno($value);)+
 
             /// The symbolic name and the meaning, where it is one that a KFD returns.
             fn known(self) -> Option<(&'static str, &'static str)> {
                 match self {
-                    $(Self::$name => Some((stringify!($value), $text)),)+
+                    $(Self::$short => Some((stringify!($name), $text)),)+
                     _ => None,
                 }
             }
@@ -32,28 +32,7 @@ macro_rules! errnos {
     };
 }
 
-errnos! {
-    PERM = EPERM, "operation not permitted";
-    NOENT = ENOENT, "no such file or object";
-    SRCH = ESRCH, "no such process";
-    INTR = EINTR, "interrupted by a signal";
-    IO = EIO, "input or output error";
-    BADF = EBADF, "bad file descriptor";
-    AGAIN = EAGAIN, "try again";
-    NOMEM = ENOMEM, "out of memory";
-    ACCES = EACCES, "permission denied";
-    FAULT = EFAULT, "bad address";
-    BUSY = EBUSY, "device or resource busy";
-    EXIST = EEXIST, "exists already";
-    NODEV = ENODEV, "no such device";
-    INVAL = EINVAL, "invalid argument";
-    NOTTY = ENOTTY, "unknown command";
-    NOSPC = ENOSPC, "no space left";
-    TIME = ETIME, "timer expired";
-    OVERFLOW = EOVERFLOW, "value too large";
-    OPNOTSUPP = EOPNOTSUPP, "not supported";
-    ADDRINUSE = EADDRINUSE, "address range already in use";
-}
+vkfd_uapi::errnos!(constants);
 
 impl Errno {
     /// The error number of the last libc call of this thread.

@@ -20,15 +20,9 @@ use crate::address::{CpuVa, GpuVa};
 use crate::buffer::AllocOptions;
 use crate::client::Client;
 use crate::error::{ClientError, Errno, Result};
-use crate::va::Reservation;
 
 /// Bytes of a slot.
 const SLOT_BYTES: u64 = 8;
-
-/// The process's page of signal slots, with the addresses that it occupies until the client closes.
-pub(crate) struct EventPage {
-    addresses: Reservation,
-}
 
 /// A KFD event; destroyed on drop.
 pub(crate) struct Event {
@@ -54,11 +48,11 @@ impl Event {
             let memory = client.alloc(&AllocOptions::gtt(SLOT_BYTES * u64::from(SIGNAL_EVENT_LIMIT)))?;
             args.event_page_offset = memory.handles().next().map_or(0, |handle| handle.0);
             create(client, &mut args)?;
-            let new = Arc::new(EventPage { addresses: memory.into_addresses() });
+            let new = Arc::new(memory.into_addresses());
             *page = Some(new.clone());
             Ok(new)
         })?;
-        let slot = page.addresses.gpu_va().offset(SLOT_BYTES * u64::from(args.event_slot_index));
+        let slot = page.gpu_va().offset(SLOT_BYTES * u64::from(args.event_slot_index));
         Ok(Self { client: client.clone(), id: args.event_id, slot: Some(slot) })
     }
 

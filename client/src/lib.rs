@@ -48,6 +48,7 @@
 mod address;
 mod aql;
 mod buffer;
+mod call;
 mod caps;
 mod client;
 mod code_object;

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Why an engine stops running a wave, and why a wave cannot go on.
 
-use crate::world::Access;
 use vkfd_isa::Op;
+
+/// What an access wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    /// Write, or an atomic operation.
+    Write,
+    /// Fetch an instruction.
+    Execute,
+}
 
 /// An access that did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

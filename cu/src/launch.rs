@@ -14,7 +14,7 @@
 //! | `workgroup` | waves and barriers of a workgroup on one thread |
 //! | `dispatch` | workgroups over threads: which runs next |
 //! | `units` | a GPU's compute units: where each is, and what they have room for |
-//! | `residency` | what of them all launches under way have taken |
+//! | `residency` | the part of them that all launches under way have taken |
 //! | `spare` | registers of waves that have ended, for the next ones |
 //!
 //! Limits: no TG_SPLIT, no cluster launches, no saved waves. A runtime's trap handler is not

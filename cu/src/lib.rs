@@ -12,7 +12,6 @@
 //! | `group` | what the waves of a workgroup share |
 //! | `world` | what a wave needs of the GPU around it: memory, time, interrupts |
 //! | `flat` | a world without a GPU, for tests and benchmarks |
-//! | `fidelity` | how near results are to hardware's |
 //! | `exit` | why an engine stops running a wave |
 //! | [`mod@reference`] | the engine that says what an instruction means |
 //! | [`fast`] | the engine that is quick; what it lacks it gives to the reference engine |
@@ -21,7 +20,6 @@
 mod exit;
 pub mod fast;
 mod few;
-mod fidelity;
 mod flat;
 mod group;
 
@@ -30,9 +28,9 @@ pub mod reference;
 mod wave;
 mod world;
 
-pub use exit::{Exit, Miss, Refusal, Stop};
-pub use fidelity::{fidelity, Fidelity};
+pub use exit::{Access, Exit, Miss, Refusal, Stop};
 pub use flat::{Flat, Rights};
 pub use group::{Apertures, Group, Place};
+pub use reference::fidelity::{fidelity, Fidelity};
 pub use wave::{Mode, Round, Row, Wave, LANES};
-pub use world::{Access, Detour, Span, World};
+pub use world::{Detour, Span, World};

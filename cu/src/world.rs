@@ -11,18 +11,9 @@
 //! A [`Span`] is good until the gate is left: an engine may keep spans that long and no longer. So
 //! an engine's cache of spans never hides a flush that the driver forgot.
 
+pub use crate::exit::Access;
 use crate::exit::{Miss, Stop};
 use vkfd_isa::Op;
-
-/// What an access wants to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    Read,
-    /// Write, or an atomic operation.
-    Write,
-    /// Fetch an instruction.
-    Execute,
-}
 
 /// Why the fast engine has the reference engine execute an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -77,7 +77,7 @@ impl Default for Model {
             first_gpu_id: 0x4b01,
             vram_bytes: 254 << 20,
             vram_in_ram: None,
-            target: Target::GFX900,
+            target: Target::Gfx900,
             xnack_capable: true,
             threads: 0,
             sabotage: Switches::NONE,
@@ -175,11 +175,11 @@ impl Device {
         let names = Arc::new(Names::default());
         let line = Arc::new(InterruptLine::new(registers.clone(), guest, names.clone())?);
         // The guest's driver shows the same model.
-        let product = vkfd_driver::model::Model::of(model.target.version());
+        let product = model.target.model();
         let config = Config {
             vram_bytes: model.vram_bytes,
             family: model.target.family(),
-            target: model.target.machine_code(),
+            target: Some(model.target),
             units: vkfd_gpu::Units {
                 count: product.units,
                 engines: product.engines,

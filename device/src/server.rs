@@ -324,9 +324,9 @@ impl Server {
             },
             _ => {
                 let pid = pid.as_raw_nonzero();
-                // A process that was ended while it connected leaves its connection in the queue:
-                // with several GPUs the first guest that goes ends it, and the others' going starts
-                // and ends further ones.
+                // A process that was ended while it connected leaves its connection in the queue.
+                // With several GPUs the first guest that goes ends the process, and the next ones
+                // start and end further processes.
                 if has_hung_up(&stream) {
                     return tracing::debug!(pid, "this connection's process has ended");
                 }

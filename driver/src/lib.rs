@@ -67,7 +67,7 @@ pub mod topology;
 pub mod userptr;
 
 // A module goes by its own name; the room says where it is and what it may know.
-pub use base::{addr, counters, errno, hook, lock_rank, model, pte};
+pub use base::{addr, counters, errno, hook, lock_rank, pte};
 pub use buffers::{bo, dmabuf, files, gem_object, metadata};
 pub use calls::mmap;
 pub use collections::{handle, interval, order, page_bits};
@@ -80,3 +80,5 @@ pub use seams::{address_space, device_memory, event_stream, gpu};
 pub use userptr::{range_set, reach, revalidate, window};
 /// Switches that break the driver on purpose, and fail points.
 pub use vkfd_sabotage as sabotage;
+/// The targets of GPUs, with their numbers in the topology.
+pub use vkfd_targets as targets;

@@ -6,9 +6,9 @@
 use crate::error::HostError;
 use crate::machine::MachineOptions;
 use crate::shape::Shape;
-use crate::target::Target;
 use std::fmt;
 use std::str::FromStr;
+use vkfd_driver::targets::Target;
 
 /// The variable that has a [`Description`].
 pub const MACHINE_VARIABLE: &str = "VKFD_MACHINE";
@@ -62,7 +62,7 @@ pub struct Description {
 impl Default for Description {
     /// One gfx900 with 1 GiB.
     fn default() -> Self {
-        let (gpus, target, vram) = (1, Target::GFX900, 1 << 30);
+        let (gpus, target, vram) = (1, Target::Gfx900, 1 << 30);
         let (xnack, coherent, strict) = (false, false, false);
         Self { gpus, target, vram, svm_vram: None, xnack, coherent, threads: 0, strict, shape: Shape::default() }
     }
@@ -111,7 +111,10 @@ impl FromStr for Description {
                 Some(("threads", value)) => described.threads = value.parse().map_err(|_| bad())?,
                 Some(("vram", value)) => described.vram = value.parse().map_err(|_| bad())?,
                 Some(("svm-vram", value)) => described.svm_vram = Some(value.parse().map_err(|_| bad())?),
-                Some(("target", value)) => described.target = value.parse()?,
+                Some(("target", value)) => {
+                    let unknown = |error| HostError::Option(format!("{value:?} is {error}"));
+                    described.target = value.parse().map_err(unknown)?;
+                }
                 Some((part, value)) => {
                     let part = described.shape.part(part).ok_or_else(bad)?;
                     *part = Some(value.parse().map_err(|_| bad())?);
@@ -136,7 +139,7 @@ mod tests {
             Description::default(),
             Description {
                 gpus: 2,
-                target: Target::GFX1100,
+                target: Target::Gfx1100,
                 vram: 2 << 20,
                 svm_vram: Some(4 << 20),
                 xnack: false,

@@ -52,7 +52,6 @@ pub mod source;
 mod sys;
 mod system;
 mod table;
-mod target;
 pub mod uffd;
 pub mod watch;
 
@@ -67,4 +66,4 @@ pub use memory_left::memory_left;
 pub use shape::Shape;
 pub use source::{Capabilities, Source};
 pub use system::{system, System};
-pub use target::Target;
+pub use vkfd_driver::targets::Target;

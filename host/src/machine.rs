@@ -15,7 +15,6 @@ use crate::mm::{Mm, Pause};
 use crate::shape::Shape;
 use crate::source::{Capabilities, Source};
 use crate::sys;
-use crate::target::Target;
 use crate::watch::ProcessMemory;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -31,6 +30,7 @@ use vkfd_driver::limit::Limit;
 use vkfd_driver::mmap::Mapped;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
+use vkfd_driver::targets::Target;
 
 /// `gpu_id` of the first GPU; the others count up.
 const FIRST_GPU_ID: u32 = 0x4b01;
@@ -76,7 +76,7 @@ impl Default for MachineOptions {
         Self {
             gpus: 1,
             vram_bytes: 1 << 30,
-            target: Target::GFX900,
+            target: Target::Gfx900,
             shape: Shape::default(),
             xnack_capable: true,
             source: Source::Auto,
@@ -275,7 +275,7 @@ impl Machine {
             let config = vkfd_gpu::Config {
                 vram_bytes: options.vram_bytes,
                 family: options.target.family(),
-                target: options.target.machine_code(),
+                target: Some(options.target),
                 units: vkfd_gpu::Units {
                     count: model.units,
                     engines: model.engines,

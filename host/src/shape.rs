@@ -3,8 +3,8 @@
 //! Runtimes and programs size their work by these numbers. The GPU takes in as many waves as its
 //! units have room for; its results and its speed do not depend on them.
 
-use crate::target::Target;
 use std::fmt;
+use vkfd_driver::targets::Target;
 use vkfd_driver::topology::Model;
 
 /// Numbers that differ; `None`: as the target's model has it.
@@ -22,7 +22,7 @@ pub struct Shape {
 impl Shape {
     /// A target's model with these numbers.
     pub fn of(&self, target: Target) -> Model {
-        let model = *Model::of(target.version());
+        let model = *target.model();
         let model = self.units.map_or(model, |units| model.with_units(units));
         Model {
             clock_mhz: self.clock_mhz.unwrap_or(model.clock_mhz),

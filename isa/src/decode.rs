@@ -402,6 +402,7 @@ impl Decoder<'_> {
                 Operand::Scalar(code)
             }
             124 | 125 => {
+                // NEW TARGET: which of the codes 124 and 125 is NULL
                 let null = (code == 124) == (self.target == Target::Gfx1100);
                 if dwords > 2 || (dwords == 2 && !null) {
                     return None;

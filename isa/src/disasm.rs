@@ -275,6 +275,7 @@ impl Printer<'_> {
                 addresses += if image.short_gradients { (gradients / 2).next_multiple_of(2) } else { gradients };
             }
             if image.scattered {
+                // NEW TARGET: whether images take more addresses than their form
                 if addresses > image.addresses && self.target != Target::Gfx1100 {
                     return None;
                 }
@@ -453,6 +454,7 @@ impl Printer<'_> {
     fn blgp(&mut self) -> fmt::Result {
         let value = self.inst.mods.blgp;
         let double = matches!(self.inst.op, Op::VMfmaF64_16x16x4f64 | Op::VMfmaF64_4x4x4f64);
+        // NEW TARGET: names of matrix modifiers
         if value != 0 && self.target == Target::Gfx942 && double {
             return write!(self.out, " neg:[{},{},{}]", value & 1, value >> 1 & 1, value >> 2 & 1);
         }
@@ -478,6 +480,7 @@ impl Printer<'_> {
 
     fn cache_policy(&mut self) -> fmt::Result {
         let memory = &self.inst.memory;
+        // NEW TARGET: names of cache policies
         let gfx942 = self.target == Target::Gfx942;
         let glc = if gfx942 && self.inst.format != Format::Smem { "sc0" } else { "glc" };
         self.bit(memory.glc, glc)?;

@@ -21,6 +21,7 @@ use crate::{Op, Target};
 #[inline]
 pub fn decode_as_hardware(target: Target, words: &[u32]) -> Result<Inst, DecodeError> {
     let decoded = decode(target, words);
+    // NEW TARGET: whether hardware takes words that the tables refuse
     if target != Target::Gfx1100 {
         return decoded;
     }

@@ -11,7 +11,6 @@
 //!
 //! | module | |
 //! |---|---|
-//! | `target` | the processors |
 //! | `op` | the operations of all targets |
 //! | `inst`, `operand` | decoded instructions |
 //! | `decode`, `tree` | from words to instructions |
@@ -33,7 +32,6 @@ mod operand;
 pub mod sabotage;
 mod table;
 mod tables;
-mod target;
 mod tree;
 
 pub use decode::{decode, DecodeError, MAX_WORDS};
@@ -43,4 +41,4 @@ pub use hardware::decode_as_hardware;
 pub use inst::{Dpp, DppKind, Extension, Format, Half, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
 pub use op::Op;
 pub use operand::{Operand, Special};
-pub use target::{Target, UnknownTarget};
+pub use vkfd_targets::{Target, UnknownTarget};

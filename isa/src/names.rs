@@ -74,6 +74,7 @@ fn message_name(target: Target, id: u32) -> Option<&'static str> {
 pub(crate) fn message(out: &mut impl Write, target: Target, value: u32) -> fmt::Result {
     const GS: [&str; 4] = ["GS_OP_NOP", "GS_OP_CUT", "GS_OP_EMIT", "GS_OP_EMIT_CUT"];
     let gfx11 = target == Target::Gfx1100;
+    // NEW TARGET: messages, targets of exports, and formats have gfx11's numbers
     let (id, op, stream) = if gfx11 { (value & 0xff, 0, 0) } else { (value & 15, value >> 4 & 7, value >> 8 & 3) };
     let is_gs = !gfx11 && (id == 2 || id == 3);
     let op_name = match id {
@@ -108,6 +109,7 @@ pub(crate) fn message(out: &mut impl Write, target: Target, value: u32) -> fmt::
 
 /// The operand of `s_waitcnt`.
 pub(crate) fn waitcnt(out: &mut impl Write, target: Target, value: u32) -> fmt::Result {
+    // NEW TARGET: the counters of s_waitcnt
     let (vm, exp, lgkm, most_lgkm) = match target {
         Target::Gfx1100 => (value >> 10 & 63, value & 7, value >> 4 & 63, 63),
         Target::Gfx1030 => (value & 15 | value >> 10 & 48, value >> 4 & 7, value >> 8 & 63, 63),

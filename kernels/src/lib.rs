@@ -16,6 +16,7 @@ pub use kernel::{Kernel, Step, GROUP};
 /// stepping). `None`: there is none.
 #[must_use]
 pub fn code(gfx_target_version: u32) -> Option<&'static [u8]> {
+    // NEW TARGET: its code object
     match gfx_target_version {
         90_000 => Some(include_bytes!("../code/gfx900.co")),
         90_010 => Some(include_bytes!("../code/gfx90a.co")),

@@ -22,7 +22,7 @@ pub(crate) trait Backend: Send + Sync {
     /// The number of the GPU with this `gpu_id`.
     fn gpu(&self, gpu_id: u32) -> Option<usize>;
 
-    /// Reads the program's memory. EFAULT for what is none.
+    /// Reads the program's memory. EFAULT for other addresses.
     fn read(&self, from: *const c_void, to: &mut [u8]) -> Result<(), c_int>;
 }
 

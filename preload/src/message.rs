@@ -3,9 +3,9 @@
 //! log: a queue that stopped and why, for one. `VKFD_LOG` set to `info`, `debug` or `trace` shows
 //! more, `off` nothing. `vkfd run` has checked it.
 //!
-//! A message is one write of one line. It takes no lock of stdio's or of the loader's: the thread
-//! may be a GPU's, and a constructor inside dlopen may wait for it. So there is no thread-local
-//! data with a destructor here, as the usual subscribers have.
+//! A message is one write of one line. It takes neither a lock of stdio nor one of the loader: the
+//! thread may be a GPU's, and a constructor inside dlopen may wait for it. So there is no
+//! thread-local data with a destructor here, as the usual subscribers have.
 
 use crate::real;
 use std::fmt::{self, Write};

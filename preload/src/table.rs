@@ -81,7 +81,7 @@ pub(crate) fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// `fd` has become another descriptor of what `of` is.
+/// `fd` has become another descriptor of `of`'s file.
 pub(crate) fn duplicated(of: &'static OpenFile, fd: c_int) {
     // Beyond the table it is an ordinary file, of the same memory.
     if of.is_ours() || Identity::current().owns_memory() {

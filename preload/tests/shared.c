@@ -2,12 +2,12 @@
  *
  * A process that shares a machine with others. Run by cli/tests/it/shared.rs under `vkfd run --shared NAME`.
  *
- *   hold         takes 32 MiB of GPU memory, writes a word there, and prints the memory's name; then does what its input says, a word a line:
- *                look (prints the word), available (prints free memory, or the errno), end
- *   open NAME    opens the memory, prints the word and writes another
- *   available    prints free memory
- *   memory HOW   registers memory and has it emptied, by libc's madvise (hook) or by the system call (raw); prints a byte of it; then forks: prints what
- *                each of both sees of what the other has written
+ *   hold         takes 32 MiB of GPU memory, writes a word there, and prints the memory's name. Then it reads its
+ *                commands, one a line: look (prints the word), available (prints free memory, or the errno), end.
+ *   open NAME    opens the memory, prints the word and writes another.
+ *   available    prints free memory.
+ *   memory HOW   registers memory and has it emptied, by libc's madvise (hook) or by the system call (raw), and prints
+ *                a byte of it. Then it forks, and both processes print whether they see the other's writes.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +32,7 @@
         }                                                                               \
     } while (0)
 
-/* Of kfd_ioctl.h, and of libhsakmt's. */
+/* From kfd_ioctl.h, and from libhsakmt's copy of it. */
 struct acquire_vm { uint32_t drm_fd, gpu_id; };
 struct alloc { uint64_t va, size, handle, offset; uint32_t gpu_id, flags; };
 struct available { uint64_t bytes; uint32_t gpu_id, pad; };

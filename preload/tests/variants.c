@@ -419,7 +419,7 @@ static void on_fault(int signal)
     siglongjmp(back, 1);
 }
 
-/* A program's own handlers get its own faults, and none of the driver's. */
+/* A program's own handlers get its own faults, and no faults of the driver. */
 static void signals(void)
 {
     int fd = open(KFD, O_RDWR);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The heap: an allocator for what vkfd allocates inside a program.
+//! The heap: the allocator of vkfd's memory inside a program.
 //!
-//! Small blocks come from segments, which a `dlmalloc` cuts up: the allocator that Rust uses where
-//! there is no C library, well kept, without memory, lock or thread-local data of its own. Blocks
+//! Small blocks come from segments, which a `dlmalloc` cuts up. It is the allocator that Rust uses
+//! without a C library: well kept, without memory, lock or thread-local data of its own. Blocks
 //! from [`LARGE`] on are mappings of their own, away from the program's. All system calls are raw
 //! ones: no hook sees them.
 //!
@@ -40,11 +40,11 @@ const RESERVED_OF_LITTLE: usize = 64 << 20;
 const STEP: usize = 256 << 10;
 /// The most segments.
 const SEGMENTS: usize = 32;
-/// Where segments are to be: away from where the kernel puts the program's mappings.
+/// The address of segments, away from the kernel's places for the program's mappings.
 const PLACE: usize = 0x4800_0000_0000;
 
-/// Large blocks are to be here, for the same reason: one that lay beside a program's mapping would
-/// be one mapping with it, and move to a GPU with SVM memory.
+/// The address of large blocks, for the same reason. A block beside a program's mapping would be
+/// one mapping with it, and move to a GPU with SVM memory.
 const LARGE_PLACE: usize = PLACE + SEGMENTS * RESERVED;
 /// Address space for them, which is used in a circle.
 const LARGE_ROOM: usize = 1 << 40;
@@ -114,7 +114,7 @@ fn state() -> Option<&'static State> {
         if new.is_null() {
             return None;
         }
-        // SAFETY: the mapping is new; the advice changes nothing but what a child finds.
+        // SAFETY: the mapping is new; the advice changes only a child's view.
         let wiped = unsafe { libc::syscall(libc::SYS_madvise, new, bytes, libc::MADV_WIPEONFORK) } == 0;
         state = new.cast();
         match STATE.compare_exchange(ptr::null_mut(), state, Ordering::AcqRel, Ordering::Acquire) {
@@ -136,7 +136,7 @@ fn state() -> Option<&'static State> {
 
 impl State {
     /// Runs `f` with the lock held. The pointer is valid for that time, and nobody has a reference
-    /// to what it points at.
+    /// to its target.
     fn with<R>(&self, f: impl FnOnce(*mut Guarded) -> R) -> R {
         let _held = self.lock.lock();
         f(self.guarded.get())
@@ -302,8 +302,8 @@ fn map_large(layout: Layout) -> *mut u8 {
     block
 }
 
-// SAFETY: blocks are disjoint, as large and as aligned as asked for, and stay until they are given
-// back: either mappings of their own or what a `dlmalloc` under a lock returns.
+// SAFETY: blocks are disjoint, as large and as aligned as requested, and stay until they are freed.
+// They are either mappings of their own or come from a `dlmalloc` under a lock.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= LARGE {
@@ -348,7 +348,7 @@ unsafe impl GlobalAlloc for Heap {
         }
         if layout.size() < LARGE && bytes < LARGE {
             let Some(state) = state() else { return ptr::null_mut() };
-            // SAFETY: a block of this heap, of its owner's.
+            // SAFETY: a block of this heap, from its owner.
             let resized = state.with(|heap| unsafe {
                 let resize = || (*Guarded::blocks(heap)).realloc(at, layout.size(), layout.align(), bytes);
                 Guarded::has(heap, at.addr()).then(resize)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What vkfd has of its own inside a program: a heap, threads, and a check of what others wait for.
+//! vkfd's own parts inside a program: a heap, threads, and a check of code that others wait for.
 //!
 //! vkfd is a guest in a process. A thread of the program may sleep in munmap, madvise or fork until
-//! the event reader has read its event, and may hold any lock of the C library meanwhile: malloc's,
+//! the event reader has read its event. Meanwhile it may hold any lock of the C library: malloc's,
 //! stdio's, the loader's. So the reader, and every thread that the reader waits for, must get on
 //! without these locks. The same holds for the threads that a call waits for: the call may come
 //! from a constructor inside dlopen, with the loader's lock held.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A lock that zeroed memory is a free one of: what the kernel wipes in a forked child is unlocked.
+//! A lock whose free form is zeroed memory: memory that the kernel wipes in a forked child is
+//! unlocked.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

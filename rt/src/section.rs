@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Sections that the event reader waits for: a GPU's access in flight, and the reader's own rounds.
 //!
-//! So is the time for which a thread has a lock of the driver's that the reader takes, too.
+//! So is the time for which a thread holds one of the driver's locks that the reader also takes.
 //!
-//! A thread in a section takes no lock of the C library's: it neither allocates nor frees nor
+//! A thread in a section takes none of the C library's locks: it neither allocates nor frees nor
 //! prints. Debug builds check that: [`Checked`] around the global allocator and [`forbid`] where
 //! something is printed end the process with a message and a backtrace. In release builds nothing
 //! is left of it.

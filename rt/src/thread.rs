@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Threads that start and end without a lock of the C library's.
+//! Threads that start and end without the C library's locks.
 //!
-//! A thread of the standard library's registers a destructor for its thread-local data first, which
+//! A thread of the standard library first registers a destructor for its thread-local data, which
 //! waits for the loader's lock and for malloc's. A call into vkfd may come from a constructor
-//! inside dlopen, with the loader's lock held; if it waits for such a thread, to begin or to end,
-//! it never returns. These threads are the system's alone (pthread): the C library allocates for
-//! them on the thread that starts them, not on the new one.
+//! inside dlopen, with the loader's lock held. If it waits for the start or the end of such a
+//! thread, it never returns. These threads are the system's alone (pthread): the C library
+//! allocates for them on the thread that starts them, not on the new one.
 //!
-//! So what runs on them has no thread-local data with a destructor, and does not ask the standard
-//! library for the current thread (`std::thread::current`, `park`, a blocking channel): that would
-//! make some. `cargo xtask stray` looks for such data and for other threads.
+//! So code on them has no thread-local data with a destructor. It does not ask the standard library
+//! for the current thread (`std::thread::current`, `park`, a blocking channel): that would make
+//! such data. `cargo xtask stray` looks for such data and for other threads.
 
 use std::ffi::{c_void, CString};
 use std::io;
@@ -71,7 +71,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Thre
     Ok(Thread { thread: Some(thread), panicked })
 }
 
-/// Runs `run` on a thread of its own and waits for what it returns.
+/// Runs `run` on a new thread and waits for its result.
 ///
 /// # Errors
 /// As [`spawn`], and when `run` panics.

@@ -14,6 +14,7 @@
 //! itself as user memory. A client asks [`super::vkfd::QUERY_CAPS`] first, and a driver compares
 //! the whole command word.
 
+use super::call::{Forward, Known};
 use super::command::TYPE;
 use super::ioctl::Command;
 use super::pod::{assert_layout, pod, Field, Pod};
@@ -73,6 +74,18 @@ assert_layout! {
 /// Allocate a batch (v2).
 pub const ALLOC_MEMORY_OF_GPU_BATCH: Command = Command::iowr::<AllocMemoryOfGpuBatchArgs>(TYPE, 0x28);
 const _: () = assert!(ALLOC_MEMORY_OF_GPU_BATCH.0 == 0xc030_4b28);
+
+/// Its row. It is in no table, because its number is the profiler's: only the whole word finds it.
+/// A driver in another process gets its ranges as pieces of memory, and not by the pointer.
+pub const KNOWN: Known = Known {
+    name: "ALLOC_MEMORY_OF_GPU_BATCH",
+    command: ALLOC_MEMORY_OF_GPU_BATCH,
+    since: 14,
+    until: None,
+    fields: AllocMemoryOfGpuBatchArgs::FIELDS,
+    pointers: &[],
+    forward: Forward::Yes,
+};
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,10 @@
 #![no_std]
 
 pub mod batch;
+pub mod call;
 pub mod command;
+pub mod drm;
+pub mod errno;
 pub mod event;
 pub mod ioctl;
 pub mod memory;

@@ -29,7 +29,7 @@ pub struct Field {
 /// The type has no padding bytes, no pointers or references, and every bit pattern of its size is a
 /// valid value.
 pub unsafe trait Pod: Copy + 'static {
-    /// The fields in order; empty for integers and arrays.
+    /// The fields in order; empty for integers, arrays and `()`.
     const FIELDS: &'static [Field];
 
     /// A value of all zero bytes.
@@ -75,6 +75,11 @@ macro_rules! pod_integers {
     )+};
 }
 pod_integers!(u8 u16 u32 u64 i32 i64);
+
+// SAFETY: there are no bytes.
+unsafe impl Pod for () {
+    const FIELDS: &'static [Field] = &[];
+}
 
 // SAFETY: an array has no padding between its elements, and the elements are Pod.
 unsafe impl<T: Pod, const N: usize> Pod for [T; N] {

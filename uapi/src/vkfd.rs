@@ -8,49 +8,46 @@
 //!
 //! Limits: the numbers are private and may change until the interface is upstream.
 
+use super::call::{calls, Forward, Known};
 use super::command::TYPE;
 use super::ioctl::Command;
 use super::pod::{assert_layout, pod, Field, Pod};
 
-/// What the driver can do. Argument: [`CapsArgs`].
-pub const QUERY_CAPS: Command = Command::iowr::<CapsArgs>(TYPE, 0xe0);
-/// Why the calling thread's last memory call failed. Argument: [`LastErrorArgs`].
-pub const LAST_ERROR: Command = Command::iowr::<LastErrorArgs>(TYPE, 0xe1);
-/// A view of the process's state. Argument: [`SnapshotArgs`].
-pub const SNAPSHOT: Command = Command::iowr::<SnapshotArgs>(TYPE, 0xe2);
-/// "A doorbell was written": lets a sleeping software GPU wake. A hint; hardware needs none and
-/// does not have the command.
-pub const RINGED: Command = Command::io(TYPE, 0xe3);
-/// How ranges registered from now on by this process share notifiers. For benchmarks
-/// ([`CAP_DIAGNOSIS`]). Argument: [`WindowsArgs`].
-pub const SET_WINDOWS: Command = Command::iow::<WindowsArgs>(TYPE, 0xe4);
-/// What the host alone takes for the pages of a list of ranges. For benchmarks ([`CAP_DIAGNOSIS`]).
-/// Argument: [`MeasureArgs`].
-pub const MEASURE: Command = Command::iowr::<MeasureArgs>(TYPE, 0xe5);
-/// Moves pages to a GPU's memory or back: what the driver does by itself with SVM ranges. For tests
-/// ([`CAP_DIAGNOSIS`]). Argument: [`MoveArgs`].
-pub const MOVE: Command = Command::iowr::<MoveArgs>(TYPE, 0xe8);
+calls! {
+    type TYPE;
 
-const _: () = assert!(QUERY_CAPS.0 == 0xc040_4be0);
-const _: () = assert!(LAST_ERROR.0 == 0xc028_4be1);
-const _: () = assert!(SNAPSHOT.0 == 0xc028_4be2);
-const _: () = assert!(RINGED.0 == 0x0000_4be3);
-const _: () = assert!(SET_WINDOWS.0 == 0x4010_4be4);
-const _: () = assert!(MEASURE.0 == 0xc028_4be5);
-const _: () = assert!(MOVE.0 == 0xc030_4be8);
+    /// What the driver can do.
+    QUERY_CAPS "QUERY_CAPS" = iowr<CapsArgs>(0xe0), 0xc040_4be0, since 1, forwarded;
+    /// Why the calling thread's last memory call failed.
+    LAST_ERROR "LAST_ERROR" = iowr<LastErrorArgs>(0xe1), 0xc028_4be1, since 1, forwarded;
+    /// A view of the process's state.
+    SNAPSHOT "SNAPSHOT" = iowr<SnapshotArgs>(0xe2), 0xc028_4be2, since 1, local "a view of the driver beside the caller";
+    /// "A doorbell was written": lets a sleeping software GPU wake. A hint; hardware needs none and
+    /// does not have the command.
+    RINGED "RINGED" = io<()>(0xe3), 0x0000_4be3, since 1, forwarded;
+    /// How ranges registered from now on by this process share notifiers. For benchmarks
+    /// ([`CAP_DIAGNOSIS`]).
+    SET_WINDOWS "SET_WINDOWS" = iow<WindowsArgs>(0xe4), 0x4010_4be4, since 1, local "for benchmarks";
+    /// What the host alone takes for the pages of a list of ranges. For benchmarks
+    /// ([`CAP_DIAGNOSIS`]).
+    MEASURE "MEASURE" = iowr<MeasureArgs>(0xe5), 0xc028_4be5, since 1, local "for benchmarks";
+    /// Moves pages to a GPU's memory or back: what the driver does by itself with SVM ranges. For
+    /// tests ([`CAP_DIAGNOSIS`]).
+    MOVE "MOVE" = iowr<MoveArgs>(0xe8), 0xc030_4be8, since 1, local "for tests";
+}
 
 /// The name of one of vkfd's own commands.
 #[must_use]
-pub const fn name(command: Command) -> Option<&'static str> {
-    match command {
-        QUERY_CAPS => Some("QUERY_CAPS"),
-        LAST_ERROR => Some("LAST_ERROR"),
-        SNAPSHOT => Some("SNAPSHOT"),
-        RINGED => Some("RINGED"),
-        SET_WINDOWS => Some("SET_WINDOWS"),
-        MEASURE => Some("MEASURE"),
-        MOVE => Some("MOVE"),
-        _ => None,
+pub fn name(command: Command) -> Option<&'static str> {
+    Known::find(command, ALL).map(|known| known.name)
+}
+
+impl Call {
+    /// The call of a command, without its size, which grows with the structure.
+    #[must_use]
+    pub fn of(command: Command) -> Option<Self> {
+        let at = ALL.iter().position(|known| known.command.same_call(command))?;
+        Self::ALL.get(at).copied()
     }
 }
 
@@ -538,7 +535,7 @@ mod tests {
 
     #[test]
     fn own_commands_stay_clear_of_amds() {
-        for own in [QUERY_CAPS, LAST_ERROR, SNAPSHOT, RINGED, SET_WINDOWS, MEASURE, MOVE] {
+        for own in ALL.iter().map(|known| known.command) {
             assert!(command::ALL.iter().all(|known| known.command.number() < 0x80));
             assert!(own.number() >= 0xe0);
             assert_eq!(command::name(own), None);

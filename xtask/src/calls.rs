@@ -5,7 +5,7 @@
 //! driver/src/calls/ioctl.rs. An arm is complete, unless a comment `// Checked only: WHY` stands
 //! above it, or the arm is an error. A command without an arm is ENOTTY.
 //!
-//! Limits: the reader knows arms of the form `Some(c::NAME) =>`, also with several names.
+//! Limits: the reader knows arms of the form `Some(c::Call::NAME) =>`, also with several names.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -121,10 +121,10 @@ fn answers(dispatch: &str) -> BTreeMap<String, Answer> {
             checked = Some(why.trim_end_matches('.').to_owned());
         }
         let pattern = line.split("=>").next().unwrap_or_default();
-        if line.starts_with("Some(c::") || line.starts_with("c::") || line.starts_with("| c::") {
+        if line.starts_with("Some(c::Call::") || line.starts_with("c::Call::") || line.starts_with("| c::Call::") {
             let word =
                 |rest: &str| rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect::<String>();
-            pending.extend(pattern.split("c::").skip(1).map(word));
+            pending.extend(pattern.split("c::Call::").skip(1).map(word));
         }
         let Some((_, body)) = line.split_once("=>") else { continue };
         let errno = body.split_once("Err(Errno::").map(|(_, rest)| rest.split('.').next().unwrap_or_default());
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn arms_are_answers() {
-        let dispatch = "Some(c::GET_VERSION) => call.with(|a| {\n})\n// Checked only: it has no caches.\n\
-                        Some(c::SET_MEMORY_POLICY) => call.with(|a| b),\n// As KFD.\nSome(c::CRIU_OP) => Err(Errno::EACCES.into()),\n\
-                        Some(\nc::DBG_TRAP\n| c::DBG_OLD,\n) => Err(Errno::EPERM.into()),\nSome(_) => Err(Errno::ENOTTY.into()),\n";
+        let dispatch = "Some(c::Call::GET_VERSION) => call.with(|a| {\n})\n// Checked only: it has no caches.\n\
+                        Some(c::Call::SET_MEMORY_POLICY) => call.with(|a| b),\n// As KFD.\nSome(c::Call::CRIU_OP) => Err(Errno::EACCES.into()),\n\
+                        Some(\nc::Call::DBG_TRAP\n| c::Call::DBG_OLD,\n) => Err(Errno::EPERM.into()),\nSome(\nc::Call::PROFILER) => Err(Errno::ENOTTY.into()),\n";
         let expected = [
             ("CRIU_OP", Answer::Refused("EACCES".into())),
             ("DBG_OLD", Answer::Refused("EPERM".into())),

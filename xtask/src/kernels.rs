@@ -12,6 +12,8 @@ use std::process::Command;
 
 use anyhow::{bail, ensure, Context, Result};
 
+use vkfd_targets::Target;
+
 use crate::{tree, Verdict};
 
 /// Compile the kernels of the client library and of `vkfd bench compute`, or compare them with the
@@ -30,7 +32,6 @@ pub struct Args {
     check: bool,
 }
 
-const PROCESSORS: [&str; 5] = ["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
 /// Without SDWA: on the software GPU it costs steps of its own, hardware gains little by it.
 const FLAGS: [&str; 16] = [
     "-x",
@@ -55,7 +56,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let build = tree::target().join("kernels");
     fs::create_dir_all(&build).with_context(|| format!("make {}", build.display()))?;
     let kernels = tree::root().join("kernels");
-    let of_client = PROCESSORS.map(|processor| {
+    let of_client = Target::ALL.map(Target::name).map(|processor| {
         let place = kernels.join("code").join(processor).with_extension("co");
         (kernels.join("src/kernels.cl"), processor, place)
     });

@@ -7,10 +7,12 @@
 
 mod abi;
 mod apt;
+mod browser;
 mod cache;
 mod calls;
 mod cargo;
 mod ci;
+mod circles;
 mod clients;
 mod counts;
 mod dist;
@@ -21,8 +23,10 @@ mod isa;
 mod kernels;
 mod links;
 mod lock;
+mod marks;
 mod operations;
 mod packages;
+mod pattern;
 mod programs;
 mod prose;
 mod pseudocode;
@@ -73,6 +77,7 @@ enum Task {
     Stress(stress::Args),
     Switches(switches::Args),
     Transcripts(transcripts::Args),
+    Browser(browser::Args),
     Frames(frames::Args),
     Fuzz(fuzz::Args),
     Counts(counts::Args),
@@ -111,6 +116,7 @@ fn main() -> ExitCode {
         Task::Stress(args) => stress::run(&args),
         Task::Switches(args) => switches::run(&args),
         Task::Transcripts(args) => transcripts::run(&args),
+        Task::Browser(args) => browser::run(&args),
         Task::Frames(args) => frames::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Counts(args) => counts::run(&args),

@@ -50,7 +50,7 @@ pub const CRATES: [Crate; 3] = [
             ],
             &["pagemap", "sabotage", "size", "source", "sys"],
             &["error", "per_process", "populate", "table", "uffd"],
-            &["frame", "target"],
+            &["frame"],
             &["mm", "shape"],
             &["dma"],
             &["device"],

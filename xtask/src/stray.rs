@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::rooms::{Rooms, CRATES};
-use crate::{calls, programs, prose, switches, tree, Verdict};
+use crate::{calls, circles, marks, programs, prose, switches, tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///
@@ -25,12 +25,13 @@ use crate::{calls, programs, prose, switches, tree, Verdict};
 /// Code in a program's process: a thread of the standard library, or thread-local data that may
 /// have a destructor. Both take the loader's lock (docs/design/locks.md).
 ///
-/// Code in the kernel (driver/, wire/, linux/, uapi/, sabotage/): an open range from a variable
+/// Code in the kernel (driver/, wire/, linux/, uapi/, sabotage/, targets/): an open range from a variable
 /// that is counted through, as in `(first..).zip(list)`. It steps beyond the last number of its
 /// type before it finds the list's end. A kernel that is built with overflow checks ends there.
 ///
 /// Layers: a module of the driver, the software GPU or the user host that names one of another room
-/// that is not a lower one. The rooms' order is in xtask/src/rooms.rs.
+/// that is not a lower one. The rooms' order is in xtask/src/rooms.rs. In the crates of
+/// xtask/src/circles.rs, modules of the root that know each other in a ring.
 ///
 /// Memory and descriptors: a memory file that is made outside raw/src/memory_file.rs, which seals
 /// its size. A message with descriptors that libc's recvmsg reads, which owns none of them. Tests
@@ -38,7 +39,8 @@ use crate::{calls, programs, prose, switches, tree, Verdict};
 ///
 /// Pages: a sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly
 /// (`cargo xtask switches` says more). docs/results.md or README.md's table of results that differs
-/// from xtask/programs/results.toml. docs/kfd-calls.md that differs from the dispatch.
+/// from xtask/programs/results.toml. docs/kfd-calls.md that differs
+/// from the dispatch. A comment `NEW TARGET` without its row in docs/extending.md, or the other way round.
 ///
 /// Language: in a page or a comment, a sentence against the rules in CONTRIBUTING.md, in a file
 /// with more of them than xtask/prose.toml allows.
@@ -73,7 +75,7 @@ const ONE_PLACE: [(&str, &str, &str); 2] = [
     ("libc::recvmsg(", "", "descriptors that it installs have no owner; rustix::net::recvmsg gives them one"),
 ];
 /// What is compiled into the kernel module.
-const IN_KERNEL: [&str; 5] = ["driver/src/", "wire/src/", "linux/", "uapi/src/", "sabotage/src/"];
+const IN_KERNEL: [&str; 6] = ["driver/src/", "wire/src/", "linux/", "uapi/src/", "sabotage/src/", "targets/src/"];
 
 pub fn run(args: &Args) -> Result<Verdict> {
     let root = tree::root();
@@ -84,7 +86,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let file = format!("{}lib.rs", of.source);
         rooms.push((of.source, Rooms::new(of, &fs::read_to_string(root.join(&file)).context(file)?)));
     }
+    let mut graphs = Vec::new();
+    for (source, file) in circles::CRATES {
+        let text = fs::read_to_string(root.join(source).join(file)).with_context(|| format!("{source}{file}"))?;
+        graphs.push(circles::Graph::new(source, file, &text));
+    }
     let mut language = BTreeMap::new();
+    let mut targets = Vec::new();
     for path in tree::files()? {
         if !matches!(extension(&path), "rs" | "c" | "h" | "md") {
             continue;
@@ -99,6 +107,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
             continue;
         }
         findings.extend(check(&path, &text));
+        if extension(&path) == "rs" && path != "xtask/src/marks.rs" {
+            targets.extend(marks::rows(&path, &text));
+        }
+        graphs.iter_mut().for_each(|graph| graph.enter(&path, &text));
         for (source, rooms) in &rooms {
             if let Some(path) = path.strip_prefix(source).filter(|path| extension(path) == "rs") {
                 findings.extend(rooms.check(path, &text));
@@ -110,10 +122,12 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let lines = shown.flat_map(|(path, list)| list.iter().map(move |finding| finding.at(path)));
         return Ok(Verdict::Findings(lines.collect()));
     }
+    findings.extend(graphs.iter().filter_map(circles::Graph::ring));
     findings.extend(prose::compare(&language, args.lower)?);
     findings.extend(switches::check()?);
     findings.extend(programs::check_results()?);
     findings.extend(calls::check()?);
+    findings.extend(marks::check(&targets)?);
     if findings.is_empty() {
         Ok(Verdict::Clean(format!("{looked_at} files, nothing stray")))
     } else {

@@ -13,6 +13,7 @@ mod cell;
 mod fault;
 mod page;
 mod pressure;
+mod render;
 mod report;
 mod rig;
 mod text;

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::cell::{Cell, Memory};
 use crate::report::Head;
-use crate::run::Document;
 use crate::spread::{Samples, Spread};
 
 /// Part of the run.
@@ -96,19 +95,5 @@ impl Report {
     /// One of them.
     pub fn find(&self, section: Section, cell: Cell) -> Option<&Measurement> {
         self.of(section).find(|m| m.cell == cell)
-    }
-}
-
-impl Document for Report {
-    fn head(&mut self) -> &mut Head {
-        &mut self.head
-    }
-
-    fn text(&self) -> String {
-        super::text::report(self)
-    }
-
-    fn page(&self) -> (&'static str, String) {
-        ("vkfd bench migrate", super::page::render(self))
     }
 }

@@ -10,6 +10,7 @@
 
 mod cell;
 mod page;
+mod render;
 mod report;
 mod rig;
 mod text;

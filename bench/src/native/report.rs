@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::cell::{Cell, Pass, Stage, Way};
 use crate::report::Head;
-use crate::run::Document;
 use crate::spread::{Samples, Spread};
 
 /// One thing measured.
@@ -140,19 +139,5 @@ impl Report {
     pub fn time(&self, pages: u64, cell: Cell) -> Option<Spread> {
         let found = self.measurements.iter().find(|m| m.pages == pages && m.cell == cell);
         found.map(|measurement| measurement.seconds)
-    }
-}
-
-impl Document for Report {
-    fn head(&mut self) -> &mut Head {
-        &mut self.head
-    }
-
-    fn text(&self) -> String {
-        super::text::report(self)
-    }
-
-    fn page(&self) -> (&'static str, String) {
-        ("vkfd bench native", super::page::render(self))
     }
 }

@@ -43,7 +43,8 @@ pub struct Function {
 impl CodeObject {
     /// The target, if it is known here.
     pub fn target(&self) -> Result<Target> {
-        Ok(self.machine.split(':').next().unwrap_or("").parse()?)
+        let name = self.machine.split(':').next().unwrap_or("");
+        name.parse().with_context(|| format!("{name:?}"))
     }
 }
 

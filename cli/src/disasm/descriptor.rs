@@ -161,6 +161,7 @@ fn rsrc3_fields(fields: &mut Vec<Field>, target: Target, rsrc3: u32) {
         fields.push(("tg_split", json!(rsrc3 >> 16 & 1 != 0)));
     } else if target.is_rdna() {
         fields.push(("shared_vgprs", json!((rsrc3 & 15) * 8)));
+        // NEW TARGET: fields of RSRC3
         if target == Target::Gfx1100 {
             fields.push(("instruction_prefetch", json!(rsrc3 >> 4 & 63)));
             fields.push(("trap_on_start", json!(rsrc3 >> 10 & 1 != 0)));

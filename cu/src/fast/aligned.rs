@@ -9,7 +9,7 @@
 //! may be beyond single precision are the reference engine's.
 //!
 //! A sparse A has two of each four elements of its rows; their places are two bits each in a word
-//! of the lane that has them. D is what is added to.
+//! of the lane that has them. D is also the addend.
 
 use super::block::{Builder, Place};
 use super::matrix::sum_source;
@@ -345,6 +345,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     let shape = matrix_shape(inst.op)?;
     // Which part of a word the places of a sparse row are in.
     let Mods { cbsz, abid, .. } = if shape.sparse { inst.mods } else { Mods::default() };
+    // NEW TARGET: which matrix operations the fast engine has
     if layout.target != Target::Gfx942 || inst.mods != (Mods { cbsz, abid, ..Mods::default() }) {
         return None;
     }

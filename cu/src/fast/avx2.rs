@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! [`Simd`] by AVX2 and FMA.
 //!
-//! Of two operands that are NaN, the processor hands the one on that its instruction names first,
-//! quieted, and an invalid operation gives the negative quiet NaN: both are the reference engine's
+//! If two operands are NaN, the processor's result is the one that its instruction names first,
+//! quieted. An invalid operation gives the negative quiet NaN. Both are the reference engine's
 //! rules. The compiler may exchange the operands of sums and products, so these four instructions
 //! are written out. A test compares all combinations of special values.
 
@@ -534,7 +534,7 @@ unsafe fn singles([low, high]: [__m256d; 2]) -> __m256i {
 unsafe fn near_ties(values: [__m256d; 2], by: i64) -> __m256i {
     // SAFETY: as above.
     unsafe {
-        // No closure: it would not have the features of who calls it.
+        // No closure: it would not have its caller's features.
         let mut near = [_mm256_setzero_ps(); 2];
         for n in 0..2 {
             let below = _mm256_and_si256(_mm256_castpd_si256(values[n]), _mm256_set1_epi64x(0x1fff_ffff));

@@ -14,7 +14,7 @@ use super::step::{Run, Source, Step};
 use super::{aligned, dual, lane, matrix, memory, mix, packed, pair, scalar, special, sum, wide, wmma};
 use crate::exit::{Exit, Refusal};
 use crate::few::Few;
-use crate::fidelity::{fidelity, Fidelity};
+use crate::reference::fidelity::{fidelity, Fidelity};
 use crate::reference::memory::{kind, Kind};
 use crate::wave::Wave;
 use crate::world::{Access, World};
@@ -451,6 +451,7 @@ fn waits(op: Op) -> bool {
 /// Whether it is the message with which waves of gfx11 give their registers back before they end.
 /// Nothing comes of it.
 fn gives_registers_back(target: Target, inst: &Inst) -> bool {
+    // NEW TARGET: messages without an effect
     target == Target::Gfx1100 && inst.op == Op::SSendmsg && inst.imm == 3
 }
 

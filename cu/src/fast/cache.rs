@@ -17,9 +17,9 @@ const FRESH: u64 = 1 << 11;
 /// Times that a tag has room for.
 const TIMES: u64 = 1 << 10;
 
-/// Pages that a launch asks for on this thread, for writing, before they are noted, and noted pages
-/// before stores go past the caches: 8 MiB together, which is some processors' share of the last
-/// cache.
+/// Pages that a launch asks for on this thread, for writing, before pages are noted; and noted
+/// pages before stores bypass the caches. Together they are 8 MiB, some processors' share of the
+/// last cache.
 const BEFORE: u32 = 1024;
 /// Bits for pages; of more memory than 1 GiB some are taken for written that are not.
 const NOTED: usize = 1 << 18;

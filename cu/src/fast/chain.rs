@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Rows of FMAs one after another: one handler for all of them.
 //!
-//! What limits an FMA here is what it loads: three vectors for each eight lanes, and what says
-//! where they are. In a chain the latter is one word for an instruction, [`Operands`], and EXEC and
-//! MODE are looked at once. A chain's steps stay what they are by themselves: each begins the chain
-//! of those that are left, so that execution can begin in the middle.
+//! Loads limit an FMA here: three vectors for each eight lanes, and the operands' places. In a
+//! chain the places are one word for an instruction, [`Operands`], and EXEC and MODE are looked at
+//! once. A chain's steps stay what they are by themselves: each begins the chain of those that are
+//! left, so that execution can begin in the middle.
 
 use super::simd::Simd;
 use super::step::{Cx, Flow, Run, Step, ROW};

@@ -2,11 +2,10 @@
 //! Dual instructions of gfx11 (VOPD), which waves of 32 have: two operations, both of which read
 //! before either writes.
 //!
-//! They are the steps of one half and those of the other. What the first half writes is copied
-//! before, if the second one reads it, or if the second one may give up: then the copy is put back
-//! ([`Undo`]), because the reference engine executes both halves. Of two FMAs, a step in front of
-//! them does both in the ordinary case, and keeps the results in registers until both can be
-//! stored.
+//! They are the steps of one half and those of the other. The first half's destination is copied
+//! before, if the second half reads it or may give up. In the latter case the copy is put back
+//! ([`Undo`]), because the reference engine executes both halves. A step in front of two FMAs does
+//! both in the ordinary case, and keeps the results in registers until both can be stored.
 
 use super::block::{Builder, Place};
 use super::prepare;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vkfd_isa::{Op, Target};
 
 /// The functions with halves as results; of sine and cosine, gfx9's and the later ones.
+// NEW TARGET: functions of halves that differ
 const NUMBERS: [(Op, Target); 9] = [
     (Op::VRsqF16, Target::Gfx900),
     (Op::VExpF16, Target::Gfx900),

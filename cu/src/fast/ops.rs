@@ -162,7 +162,7 @@ unsafe fn align<S: Simd>(high: S::V, low: S::V, by: S::V) -> S::V {
     }
 }
 
-/// Operations and the names of what they do.
+/// Operations and the names of their functions.
 macro_rules! operations {
     ($(
         $trait:ident $check:ident |$s:ident, $args:tt| { $($op:ident => $body:expr;)* }

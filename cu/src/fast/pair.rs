@@ -46,8 +46,8 @@ singles! {
     VPkAddF32 |S, a, b, _| S::fadd(a, b);
 }
 
-/// Of a source, bits of `imm` from four times its number on: the low result has the high word, the
-/// high result has; the sign is turned for the low result, for the high one.
+/// A source has four bits of `imm`, from four times its number on. Two say which result takes the
+/// high word, the low result or the high one. Two say for which result the sign is turned.
 const LOW_WORD: u32 = 0;
 const HIGH_WORD: u32 = 1;
 const LOW_SIGN: u32 = 2;

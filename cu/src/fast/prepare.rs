@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What encodings do to operands: steps before and behind an operation's own.
 //!
-//! Before it, a source that is not as the handler wants it becomes a temporary row: a part of a
-//! register (SDWA, halves), another lane's (DPP), its absolute value, the negative one, the halves
-//! of a packed operation. Behind it, a result is clamped, or put where it belongs in its register.
-//! DPP leaves lanes out: EXEC is without them until the operation is done, and what the program has
-//! of it is in [`Cx::saved`], also for the reference engine, should a handler give up.
+//! Before it, a source that does not suit the handler becomes a temporary row. It may be a part of
+//! a register (SDWA, halves), another lane's (DPP), its absolute value, the negative one, the
+//! halves of a packed operation. Behind it, a result is clamped, or put where it belongs in its
+//! register. DPP leaves lanes out: EXEC is without them until the operation is done. [`Cx::saved`]
+//! has the program's EXEC, also for the reference engine if a handler gives up.
 
 use super::block::Place;
 use super::simd::Simd;

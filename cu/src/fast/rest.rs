@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a handler of `vector` leaves: another MODE, and lanes that its operation does not compute.
 //!
-//! Each handler has a second one here, which does the whole instruction by vectors as far as they
-//! go: denormals that MODE loses are made zero before and behind the operation, and NaNs of
-//! minima, maxima and halves are picked as the reference engine picks them. What is left are single
-//! lanes, for which it asks the reference engine's function of one lane. So a NaN costs little more
-//! than a number.
+//! Each handler has a second one here, which does the whole instruction by vectors as far as
+//! possible. Denormals that MODE loses are made zero before and behind the operation. NaNs of
+//! minima, maxima and halves are picked as the reference engine picks them. For the remaining lanes
+//! it asks the reference engine's function of one lane. So a NaN costs little more than a number.
 //!
 //! Vectors are for a MODE with IEEE, in which NaNs become quiet. Without it every lane is computed
 //! by the function, because a signalling NaN passes as it is.

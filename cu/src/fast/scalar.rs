@@ -52,8 +52,8 @@ unsafe fn write64(step: &Step, cx: &mut Cx, value: u64) {
     unsafe { cx.scalars.add(step.dst).cast::<u64>().write_unaligned(value) };
 }
 
-/// Operations: how they read and write, and what they do. `scc` is SCC before, and the value after
-/// it is what SCC becomes.
+/// Operations: how they read and write, and what they do. `scc` is the old SCC, and the value after
+/// it is the new one.
 macro_rules! operations {
     ($(
         $dst:tt $src:tt $immediate:literal $tied:literal { $($op:ident => |$a:ident, $b:ident, $scc:ident| $body:expr;)* }
@@ -416,7 +416,7 @@ pub(super) fn handler(op: Op) -> Option<(Shape, Run)> {
     save(op).map(|(words, run)| (shape(words), run)).or_else(|| plain(op)).or_else(|| counter(op))
 }
 
-/// The handler of what uses the program counter; the first one ends no block. All have scalar
+/// The handler of operations on the program counter; the first one ends no block. All have scalar
 /// registers alone.
 pub(super) fn counter(op: Op) -> Option<(Shape, Run)> {
     unsafe fn get(step: &Step, cx: &mut Cx) -> Flow {

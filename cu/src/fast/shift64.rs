@@ -69,7 +69,7 @@ unsafe fn body<S: Simd, O: Shift>(step: &Step, cx: &mut Cx) -> Flow {
         let mut same = [[0u32; 8]; 4];
         let mut sources = [const { Words { from: [std::ptr::null(); 2], stride: 8 } }; 2];
         for n in 0..2 {
-            // The second word of what the shift goes by is not read.
+            // The second word of the shift's amount is not read.
             let value = match step.scalar[n] {
                 IN_ROWS => {
                     let row = cx.row(step.src[n]);

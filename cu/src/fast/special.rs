@@ -103,7 +103,7 @@ impl Unary for VRcpF32 {
     }
 }
 
-/// Sine or cosine of what is less than 256 turns.
+/// Sine or cosine of less than 256 turns.
 struct Turns<const COSINE: bool>;
 
 impl<const COSINE: bool> Unary for Turns<COSINE> {
@@ -245,8 +245,9 @@ unsafe fn scaled_back(step: &Step, cx: &mut Cx) -> Flow {
     step.done(cx)
 }
 
-/// The shape and handler of an operation with one source, which is in a scalar register (`kind` 1)
-/// or not (0); `sdwa`: or a part of a register, which is hardly ever an ordinary single.
+/// The shape and handler of an operation with one source. The source is in a scalar register
+/// (`kind` 1) or not (0). With `sdwa` it is a part of a register, which is hardly ever an ordinary
+/// single.
 pub(super) fn handler(op: Op, avx2: bool, kind: u8, sdwa: bool) -> Option<(Shape, Handler)> {
     let run = match op {
         Op::VCvtF32F16 => unary_run::<Widen>(avx2, kind),

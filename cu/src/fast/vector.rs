@@ -27,7 +27,7 @@ impl Handler {
         Handler { run, rest: run, kind: ROWS }
     }
 
-    /// Makes a step this handler's, which has the operation's function of a lane for what is left.
+    /// Gives a step this handler. The operation's function of one lane does the remaining lanes.
     pub(super) fn give(self, step: &mut Step, op: Op) {
         (step.run, step.alone, step.rest) = (self.run, self.run, self.rest);
         (step.kind, step.op) = (self.kind, op as u16);
@@ -111,7 +111,6 @@ pub(super) enum Of {
     Bits,
     /// Singles, whose denormals MODE may lose.
     Singles,
-    /// Halves.
     Halves,
 }
 
@@ -172,7 +171,7 @@ impl Check {
         matches!(self, Check::Never | Check::Singles | Check::Rounded | Check::Mixed | Check::Quieting)
     }
 
-    /// Whether MODE is one that vectors are for, with what the second handler does.
+    /// Whether vectors suit MODE, together with the second handler.
     #[inline(always)]
     pub(super) fn by_vectors(self, cx: &Cx) -> bool {
         match self {
@@ -198,8 +197,7 @@ impl Check {
         matches!(self, Check::Singles | Check::Extreme)
     }
 
-    /// Among the sources or results are others than singles, or such as are to be looked at where
-    /// MODE loses denormals.
+    /// Some sources or results are no singles, or have to be looked at when MODE loses denormals.
     pub(super) const fn mixed(self) -> bool {
         matches!(self, Check::Mixed | Check::Operands | Check::Custom)
     }
@@ -331,7 +329,7 @@ macro_rules! finish {
     }};
 }
 
-/// A result with where it is not the handler's.
+/// A result, and the lanes in which it is not the handler's.
 macro_rules! lane {
     ($s:ident, $o:ident, [$($source:ident),*]) => {{
         let value = $o::f::<$s>($($source),*);

@@ -238,8 +238,8 @@ impl Builder<'_> {
     pub(super) fn vector(&mut self, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
         let (avx2, op) = (self.avx2, inst.op);
         let choose = matches!(op, Op::VCndmaskB32 | Op::VCndmaskB16);
-        // The output multiplier is the reference engine's; so is what saturates and is not in a
-        // table of its own.
+        // The reference engine does the output multiplier, and saturating operations without a
+        // table of their own.
         if inst.mods.omod != 0 {
             return None;
         }

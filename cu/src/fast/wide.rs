@@ -35,7 +35,7 @@ trait Wide {
     /// A result that is NaN is the first source that is, or what an invalid operation makes; else
     /// it is left to the reference engine's function of a lane.
     const HANDS_ON: bool;
-    /// A mask is written with what `f` says.
+    /// A mask is written with the second value of `f`.
     const CARRY: bool;
     fn f(a: u64, b: u64, c: u64) -> (u64, bool);
 }
@@ -585,7 +585,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         return Some(());
     }
     let Shape { run, sources, result, float, carry } = handler(inst.op, builder.avx2)?;
-    // A mask's register is where the modifiers would be; an integer has none.
+    // A mask's register has the modifiers' place; an integer has no modifiers.
     if modifiers != 0 && (!float || carry || matches!(inst.op, Op::VCvtF64I32 | Op::VCvtF64U32)) {
         return None;
     }

@@ -44,7 +44,7 @@ struct State {
     parked: VecDeque<Box<Workgroup>>,
     /// Groups that threads have.
     running: u64,
-    /// What of the GPU the begun ones have taken.
+    /// The part of the GPU that the begun groups have taken.
     part: Part,
     /// Scratch slots that nobody has.
     slots: Vec<u32>,

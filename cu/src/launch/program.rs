@@ -76,7 +76,7 @@ impl Program {
     /// A program at `entry` with the values of COMPUTE_PGM_RSRC1 to 3.
     ///
     /// # Errors
-    /// [`LaunchError::Code`] for what hardware cannot do.
+    /// [`LaunchError::Code`] for a request that hardware cannot meet.
     pub fn new(target: Target, entry: u64, rsrc: [u32; 3], wave32: bool) -> Result<Program, LaunchError> {
         let [rsrc1, rsrc2, rsrc3] = rsrc;
         let field = |word: u32, at: u32, bits: u32| word >> at & ((1 << bits) - 1);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What of a GPU's compute units the launches under way have taken, all together.
+//! The part of a GPU's compute units that all launches under way have taken.
 //!
-//! A group takes the part of the GPU that one of as many as fit at once has. A launch starts a
-//! group if there is room; one that has more than its share (the GPU divided by the launches under
-//! way) leaves the room to one that has less and found none. A launch without any group starts one
-//! in any case, so every queue gets on. So the groups of all queues together take the GPU's
-//! registers and LDS, and one group a queue beyond that.
+//! If n groups of a launch fill the GPU, a group takes one n-th of it. A launch starts a group if
+//! there is room. A launch's share is the GPU divided by the launches under way. A launch with more
+//! than its share leaves the room to one that has less and found none. A launch without any group
+//! starts one in any case, so every queue gets on. So the groups of all queues together take the
+//! GPU's registers and LDS, and one group a queue beyond that.
 //!
 //! Everything is a count: nothing is published with it.
 

@@ -2,8 +2,8 @@
 //! The compute units of a GPU: how many there are, in which shader engines and arrays, and what
 //! each has room for.
 //!
-//! The machine's description tells programs the same numbers, launches take as many groups in as
-//! these units have waves, registers and LDS for, and HW_ID names one of them to a wave. So a
+//! The machine's description has the same numbers for programs. Launches take in as many groups as
+//! fit the units' waves, registers and LDS, and HW_ID names one of the units to a wave. So a
 //! program that indexes by its unit, or sizes a grid by the units, finds one GPU.
 //!
 //! Limits: groups are not packed into single units: what is counted is the whole GPU's room.

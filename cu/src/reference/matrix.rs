@@ -253,6 +253,7 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
     let dst = row(wave, inst.dst, u16::try_from(result_words).unwrap_or(u16::MAX))?;
     let sum = Sum::new(wave.target, shape);
     // CDNA3's double precision has negations where the others permute.
+    // NEW TARGET: whether double precision has negations
     let negates = double && wave.target == Target::Gfx942;
     let mods = inst.mods;
     let mut out: Few<Row> = Few::filled(Row::ZERO, result_words);
@@ -320,6 +321,7 @@ pub(crate) struct Sum {
 
 impl Sum {
     pub(crate) fn new(target: Target, shape: &Shape) -> Sum {
+        // NEW TARGET: how products are added
         let fused = target == Target::Gfx942;
         let group = match shape.a {
             Element::F16 | Element::Bf16 | Element::Bf16K if fused => 8,

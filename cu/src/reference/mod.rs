@@ -28,6 +28,7 @@ mod convert;
 mod cross;
 mod dot;
 mod dpp;
+pub(crate) mod fidelity;
 mod float;
 mod flow;
 mod hwreg;
@@ -47,11 +48,11 @@ mod vop3;
 mod wmma;
 
 use crate::exit::{Exit, Refusal};
-use crate::fidelity::{fidelity, Fidelity};
 use crate::group::Group;
 use crate::launch::Engine;
 use crate::wave::Wave;
 use crate::world::{Access, World};
+use fidelity::{fidelity, Fidelity};
 use flow::Next;
 use vkfd_isa::{decode_as_hardware, Format, Inst, Op, MAX_WORDS};
 

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use tracing_subscriber::filter::EnvFilter;
 use vkfd_asic::{ucode, Asic, Shape};
 use vkfd_device::vfio_user::server::{Guest, Server};
-use vkfd_driver::model::Model;
 use vkfd_gpu::{Config, Units, Vram, VRAM_GRANULE};
 use vkfd_host::{size, Target};
 
@@ -67,7 +66,7 @@ fn vram(text: &str) -> Result<u64, String> {
 
 /// The tree's one table of targets, as the device has it.
 fn shape(target: Target) -> Result<Shape> {
-    let model = Model::of(target.version());
+    let model = target.model();
     Ok(Shape {
         device_id: u16::try_from(model.device_id).context("a PCI device number")?,
         revision: u8::try_from(model.revision).context("a PCI revision")?,
@@ -97,7 +96,7 @@ fn write_firmware(directory: &Path, shape: &Shape) -> Result<()> {
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    let target = Target::GFX90A;
+    let target = Target::Gfx90a;
     let shape = shape(target)?;
     if let Some(directory) = &cli.write_firmware {
         return write_firmware(directory, &shape);
@@ -106,7 +105,7 @@ fn run(cli: &Cli) -> Result<()> {
     let guest = Arc::new(Guest::default());
     let config = Config {
         family: target.family(),
-        target: target.machine_code(),
+        target: Some(target),
         threads: cli.threads.unwrap_or(0).into(),
         name: target.to_string(),
         ..Config::default()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A guest process's CPU memory: pages in the guest's RAM that can move, with the notifications of
-//! it. The place that a page has left is somebody else's at once, and filled with a pattern; when
-//! it is reused, and at the end, the pattern must still be there.
+//! it. A place that a page has left belongs to another owner at once, and is filled with a pattern.
+//! When it is reused, and at the end, the pattern must still be there.
 
 use crate::ram::Ram;
 use std::any::Any;

@@ -131,8 +131,8 @@ fn server_here(options: impl FnOnce() -> Options + Send + 'static, log: &Path) {
     is_bound.recv().unwrap();
 }
 
-/// Has `command`'s process connect to `socket` before it is what it is to be, say so by a byte into
-/// `connected`, and then wait for one from `go`. A thread that spawns it waits as long.
+/// Has `command`'s process connect to `socket` before its exec, write a byte into `connected`, and
+/// then wait for one from `go`. A thread that spawns it waits as long.
 fn connect_first(command: &mut Command, socket: PathBuf, connected: OwnedFd, go: OwnedFd) {
     // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and
     // takes no lock.
@@ -216,8 +216,9 @@ fn a_socket_is_taken_over_from_the_dead_and_not_from_the_living() {
     assert!(message.contains("another server listens there"), "{message}");
     program.child.kill().unwrap();
     program.child.wait().unwrap();
-    // The refused one's look at the socket was a guest to the first, which may have been killed
-    // while it started a device process for it: that listens from its fork to its exec.
+    // The first server took the refused one's look at the socket for a guest. It may have been
+    // killed while it started a device process for that guest. Such a process listens from its fork
+    // to its exec.
     let listens = |name| UnixStream::connect(program.socket(name)).is_ok();
     until("nobody listens", || !listens("gpu") && !listens("gpu.device"));
     let mut next = Program::command(program.directory.path(), ram.path(), &["--once"]).spawn().unwrap();

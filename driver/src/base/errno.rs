@@ -12,15 +12,15 @@ use vkfd_uapi::vkfd as abi;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Errno(pub i32);
 
-macro_rules! errnos {
-    ($($(#[$doc:meta])* $name:ident = $value:literal;)*) => {
+macro_rules! constants {
+    ($($name:ident $short:ident = $value:literal, $text:literal;)+) => {
         impl Errno {
-            $($(#[$doc])* pub const $name: Errno = Errno($value);)*
+            $(#[doc = concat!($text, ".")] pub const $name: Errno = Errno($value);)+
 
             /// The symbolic name, for messages.
             pub fn name(self) -> &'static str {
                 match self.0 {
-                    $($value => stringify!($name),)*
+                    $($value => stringify!($name),)+
                     _ => "E?",
                 }
             }
@@ -28,49 +28,7 @@ macro_rules! errnos {
     };
 }
 
-errnos! {
-    /// Operation not permitted: here, a mapping without the asked permission.
-    EPERM = 1;
-    /// No such entry.
-    ENOENT = 2;
-    /// No such process: the address space has gone.
-    ESRCH = 3;
-    /// Interrupted by a signal.
-    EINTR = 4;
-    /// Input or output error: here, an event was destroyed while it was waited for.
-    EIO = 5;
-    /// Bad file: used by another process than the one that opened it.
-    EBADF = 9;
-    /// Try again.
-    EAGAIN = 11;
-    /// Out of memory, or over a memory limit.
-    ENOMEM = 12;
-    /// Permission denied.
-    EACCES = 13;
-    /// Bad address.
-    EFAULT = 14;
-    EBUSY = 16;
-    /// Exists already.
-    EEXIST = 17;
-    /// No such device.
-    ENODEV = 19;
-    /// Invalid argument.
-    EINVAL = 22;
-    /// No more files: as many buffers have some as the host allows.
-    EMFILE = 24;
-    /// No space: hardware resources are used up.
-    ENOSPC = 28;
-    /// Unknown command.
-    ENOTTY = 25;
-    /// Timer expired.
-    ETIME = 62;
-    /// Value too large.
-    EOVERFLOW = 75;
-    /// Not supported for this object.
-    EOPNOTSUPP = 95;
-    /// The address range is in use.
-    EADDRINUSE = 98;
-}
+vkfd_uapi::errnos!(constants);
 
 /// Why a call failed; the numbers are ABI (`REASON_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,5 +7,4 @@ pub mod counters;
 pub mod errno;
 pub mod hook;
 pub mod lock_rank;
-pub mod model;
 pub mod pte;

@@ -56,29 +56,29 @@ impl Process {
                 Ok(())
             });
         }
-        match c::ALL.iter().find(|known| known.command.number() == command.number()).map(|known| known.command) {
-            Some(c::GET_VERSION) => call.with(|a| {
+        match c::Call::of_number(command.number()) {
+            Some(c::Call::GET_VERSION) => call.with(|a| {
                 *a = VERSION;
                 Ok(())
             }),
-            Some(c::ALLOC_MEMORY_OF_GPU) => call.with(|a: &mut memory::AllocMemoryOfGpuArgs| {
+            Some(c::Call::ALLOC_MEMORY_OF_GPU) => call.with(|a: &mut memory::AllocMemoryOfGpuArgs| {
                 let done = self.alloc_one(a)?;
                 (a.handle, a.mmap_offset) = (done.handle, done.mmap_offset);
                 Ok(())
             }),
-            Some(c::FREE_MEMORY_OF_GPU) => call.with(|a: &mut memory::FreeMemoryOfGpuArgs| self.free(a.handle)),
-            Some(c::MAP_MEMORY_TO_GPU) => call.with(|a: &mut memory::MapMemoryToGpuArgs| {
+            Some(c::Call::FREE_MEMORY_OF_GPU) => call.with(|a: &mut memory::FreeMemoryOfGpuArgs| self.free(a.handle)),
+            Some(c::Call::MAP_MEMORY_TO_GPU) => call.with(|a: &mut memory::MapMemoryToGpuArgs| {
                 self.map(a.handle, a.device_ids_array_ptr, a.n_devices, &mut a.n_success, true)
             }),
-            Some(c::UNMAP_MEMORY_FROM_GPU) => call.with(|a: &mut memory::UnmapMemoryFromGpuArgs| {
+            Some(c::Call::UNMAP_MEMORY_FROM_GPU) => call.with(|a: &mut memory::UnmapMemoryFromGpuArgs| {
                 self.map(a.handle, a.device_ids_array_ptr, a.n_devices, &mut a.n_success, false)
             }),
-            Some(c::AVAILABLE_MEMORY) => call.with(|a: &mut memory::GetAvailableMemoryArgs| {
+            Some(c::Call::AVAILABLE_MEMORY) => call.with(|a: &mut memory::GetAvailableMemoryArgs| {
                 a.available = self.available_memory(a.gpu_id)?;
                 Ok(())
             }),
-            Some(c::ACQUIRE_VM) => call.with(|a: &mut process::AcquireVmArgs| self.acquire_vm(a.gpu_id)),
-            Some(c::SET_XNACK_MODE) => call.with(|a: &mut process::SetXnackModeArgs| {
+            Some(c::Call::ACQUIRE_VM) => call.with(|a: &mut process::AcquireVmArgs| self.acquire_vm(a.gpu_id)),
+            Some(c::Call::SET_XNACK_MODE) => call.with(|a: &mut process::SetXnackModeArgs| {
                 if a.xnack_enabled < 0 {
                     a.xnack_enabled = self.xnack().into();
                     return Ok(());
@@ -86,104 +86,97 @@ impl Process {
                 self.set_xnack(a.xnack_enabled != 0)
             }),
             // As a KFD that was built without SVM answers.
-            Some(c::SVM) if !self.mm().has_svm() => Err(Errno::EPERM.into()),
-            Some(c::SVM) => call.svm(),
-            Some(c::CREATE_QUEUE) => call.with(|a: &mut queue::CreateQueueArgs| self.create_queue(a)),
-            Some(c::DESTROY_QUEUE) => call.with(|a: &mut queue::DestroyQueueArgs| self.destroy_queue(a.queue_id)),
-            Some(c::UPDATE_QUEUE) => call.with(|a: &mut queue::UpdateQueueArgs| self.update_queue(a)),
-            Some(c::CREATE_EVENT) => call.with(|a: &mut event::CreateEventArgs| self.create_event(a)),
-            Some(c::DESTROY_EVENT) => call.with(|a: &mut event::DestroyEventArgs| self.events().destroy(a.event_id)),
-            Some(c::SET_EVENT) => call.with(|a: &mut event::SetEventArgs| self.events().set(a.event_id)),
-            Some(c::RESET_EVENT) => call.with(|a: &mut event::ResetEventArgs| self.events().reset(a.event_id)),
-            Some(c::WAIT_EVENTS) => call.with(|a: &mut event::WaitEventsArgs| self.wait_events(a)),
-            Some(c::GET_CLOCK_COUNTERS) => call.with(|a| self.clock_counters(a)),
-            Some(c::GET_PROCESS_APERTURES) => call.with(|a| self.apertures(a)),
-            Some(c::GET_PROCESS_APERTURES_NEW) => call.with(|a| self.apertures_new(a)),
+            Some(c::Call::SVM) if !self.mm().has_svm() => Err(Errno::EPERM.into()),
+            Some(c::Call::SVM) => call.svm(),
+            Some(c::Call::CREATE_QUEUE) => call.with(|a: &mut queue::CreateQueueArgs| self.create_queue(a)),
+            Some(c::Call::DESTROY_QUEUE) => call.with(|a: &mut queue::DestroyQueueArgs| self.destroy_queue(a.queue_id)),
+            Some(c::Call::UPDATE_QUEUE) => call.with(|a: &mut queue::UpdateQueueArgs| self.update_queue(a)),
+            Some(c::Call::CREATE_EVENT) => call.with(|a: &mut event::CreateEventArgs| self.create_event(a)),
+            Some(c::Call::DESTROY_EVENT) => {
+                call.with(|a: &mut event::DestroyEventArgs| self.events().destroy(a.event_id))
+            }
+            Some(c::Call::SET_EVENT) => call.with(|a: &mut event::SetEventArgs| self.events().set(a.event_id)),
+            Some(c::Call::RESET_EVENT) => call.with(|a: &mut event::ResetEventArgs| self.events().reset(a.event_id)),
+            Some(c::Call::WAIT_EVENTS) => call.with(|a: &mut event::WaitEventsArgs| self.wait_events(a)),
+            Some(c::Call::GET_CLOCK_COUNTERS) => call.with(|a| self.clock_counters(a)),
+            Some(c::Call::GET_PROCESS_APERTURES) => call.with(|a| self.apertures(a)),
+            Some(c::Call::GET_PROCESS_APERTURES_NEW) => call.with(|a| self.apertures_new(a)),
             // Checked only: the software GPU has no caches.
-            Some(c::SET_MEMORY_POLICY) => call.with(|a| self.set_memory_policy(a)),
+            Some(c::Call::SET_MEMORY_POLICY) => call.with(|a| self.set_memory_policy(a)),
             // Checked only: kernels find scratch by their descriptors.
-            Some(c::SET_SCRATCH_BACKING_VA) => call.with(|a| self.set_scratch_backing(a)),
+            Some(c::Call::SET_SCRATCH_BACKING_VA) => call.with(|a| self.set_scratch_backing(a)),
             // Checked only: a trap ends the queue, no handler runs.
-            Some(c::SET_TRAP_HANDLER) => call.with(|a| self.set_trap_handler(a)),
+            Some(c::Call::SET_TRAP_HANDLER) => call.with(|a| self.set_trap_handler(a)),
             // Checked only: memory is not tiled, all words are 0.
-            Some(c::GET_TILE_CONFIG) => call.with(|a| self.tile_config(a)),
+            Some(c::Call::GET_TILE_CONFIG) => call.with(|a| self.tile_config(a)),
             // Checked only: no debugger is there to be announced to.
-            Some(c::RUNTIME_ENABLE) => call.with(|a| self.runtime_enable(a)),
+            Some(c::Call::RUNTIME_ENABLE) => call.with(|a| self.runtime_enable(a)),
             // Checked only: work-groups run on any thread.
-            Some(c::SET_CU_MASK) => call.with(|a| self.set_cu_mask(a)),
+            Some(c::Call::SET_CU_MASK) => call.with(|a| self.set_cu_mask(a)),
             // Checked only: no waves are saved: EINVAL for any queue.
-            Some(c::GET_QUEUE_WAVE_STATE) => call.with(|a: &mut queue::GetQueueWaveStateArgs| self.wave_state(a)),
-            Some(c::ALLOC_QUEUE_GWS) => call.with(|a: &mut queue::AllocQueueGwsArgs| self.alloc_gws(a)),
-            Some(c::GET_DMABUF_INFO) => call.with(|a| self.dmabuf_info(a)),
-            Some(c::IMPORT_DMABUF) => call.with(|a| self.import_dmabuf(a)),
-            Some(c::EXPORT_DMABUF) => call.with(|a| self.export_dmabuf(a)),
-            Some(c::SMI_EVENTS) => call.with(|a: &mut smi::SmiEventsArgs| {
+            Some(c::Call::GET_QUEUE_WAVE_STATE) => call.with(|a: &mut queue::GetQueueWaveStateArgs| self.wave_state(a)),
+            Some(c::Call::ALLOC_QUEUE_GWS) => call.with(|a: &mut queue::AllocQueueGwsArgs| self.alloc_gws(a)),
+            Some(c::Call::GET_DMABUF_INFO) => call.with(|a| self.dmabuf_info(a)),
+            Some(c::Call::IMPORT_DMABUF) => call.with(|a| self.import_dmabuf(a)),
+            Some(c::Call::EXPORT_DMABUF) => call.with(|a| self.export_dmabuf(a)),
+            Some(c::Call::SMI_EVENTS) => call.with(|a: &mut smi::SmiEventsArgs| {
                 a.anon_fd = self.open_smi(a.gpuid)?;
                 Ok(())
             }),
             // KFD's answer to callers without the right to checkpoint or to debug: here no caller
             // has it.
-            Some(c::CRIU_OP) => Err(Errno::EACCES.into()),
+            Some(c::Call::CRIU_OP) => Err(Errno::EACCES.into()),
             Some(
-                c::DBG_TRAP
-                | c::DBG_REGISTER_DEPRECATED
-                | c::DBG_UNREGISTER_DEPRECATED
-                | c::DBG_ADDRESS_WATCH_DEPRECATED
-                | c::DBG_WAVE_CONTROL_DEPRECATED,
+                c::Call::DBG_TRAP
+                | c::Call::DBG_REGISTER_DEPRECATED
+                | c::Call::DBG_UNREGISTER_DEPRECATED
+                | c::Call::DBG_ADDRESS_WATCH_DEPRECATED
+                | c::Call::DBG_WAVE_CONTROL_DEPRECATED,
             ) => Err(Errno::EPERM.into()),
-            // 0x28 is the profiler's unless the whole word says batch; other known calls are not
-            // offered.
-            Some(_) => Err(Errno::ENOTTY.into()),
+            // 0x28 is the profiler's unless the whole word says batch. No number leads to the newer
+            // form of CREATE_QUEUE.
+            Some(c::Call::CREATE_QUEUE_ENGINE | c::Call::CREATE_PROCESS | c::Call::PROFILER) => {
+                Err(Errno::ENOTTY.into())
+            }
             None => self.own(command, &call),
         }
     }
 
     fn own(self: &Arc<Self>, command: Command, call: &Call<'_>) -> Result {
         // Known without their sizes as well, which grow with their structures.
-        let is = |known: Command| command.same_call(known);
-        if is(vkfd::QUERY_CAPS) {
-            call.with(|a| {
+        let Some(own) = vkfd::Call::of(command) else { return Err(Errno::ENOTTY.into()) };
+        // Before any argument is read, so that a caller without the right learns nothing else.
+        let diagnoses = matches!(own, vkfd::Call::SET_WINDOWS | vkfd::Call::MEASURE | vkfd::Call::MOVE);
+        if diagnoses && !self.kfd().options().diagnosis {
+            return Err(Errno::EPERM.into());
+        }
+        match own {
+            vkfd::Call::QUERY_CAPS => call.with(|a| {
                 *a = self.caps();
                 Ok(())
-            })
-        } else if is(vkfd::LAST_ERROR) {
-            call.with(|a| {
+            }),
+            vkfd::Call::LAST_ERROR => call.with(|a| {
                 *a = self.last_error();
                 Ok(())
-            })
-        } else if is(vkfd::SNAPSHOT) {
-            call.with(|a| self.snapshot(a))
-        } else if is(vkfd::RINGED) {
-            for device in self.kfd().devices() {
-                device.gpu().ring();
+            }),
+            vkfd::Call::SNAPSHOT => call.with(|a| self.snapshot(a)),
+            vkfd::Call::RINGED => {
+                for device in self.kfd().devices() {
+                    device.gpu().ring();
+                }
+                Ok(())
             }
-            Ok(())
-        } else if [vkfd::SET_WINDOWS, vkfd::MEASURE, vkfd::MOVE].into_iter().any(is) {
-            // Before any argument is read, so that a caller without the right learns nothing else.
-            if !self.kfd().options().diagnosis {
-                return Err(Errno::EPERM.into());
-            }
-            self.diagnose(command, call)
-        } else {
-            Err(Errno::ENOTTY.into())
-        }
-    }
-
-    /// Calls for tests and benchmarks ([`Options::diagnosis`](crate::kfd::Options)).
-    fn diagnose(self: &Arc<Self>, command: Command, call: &Call<'_>) -> Result {
-        if command.same_call(vkfd::MEASURE) {
-            call.with(|a| self.measure(a))
-        } else if command.same_call(vkfd::MOVE) {
-            call.with(|a| self.move_pages(a))
-        } else {
-            call.with(|a: &mut vkfd::WindowsArgs| {
+            // Calls for tests and benchmarks ([`Options::diagnosis`](crate::kfd::Options)).
+            vkfd::Call::MEASURE => call.with(|a| self.measure(a)),
+            vkfd::Call::MOVE => call.with(|a| self.move_pages(a)),
+            vkfd::Call::SET_WINDOWS => call.with(|a: &mut vkfd::WindowsArgs| {
                 if a.per_range > 1 || a.pad != 0 {
                     return Err(Errno::EINVAL.into());
                 }
                 let clustered = WindowPolicy::Clustered { gap: a.gap };
                 self.lock().windows = if a.per_range == 1 { WindowPolicy::PerRange } else { clustered };
                 Ok(())
-            })
+            }),
         }
     }
 

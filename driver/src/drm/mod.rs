@@ -16,22 +16,8 @@ use crate::mmap::Mapped;
 use crate::os::Arc;
 use crate::process::Process;
 use crate::topology::Model;
+use vkfd_uapi::drm::{Call, TYPE};
 use vkfd_uapi::ioctl::Command;
-
-const TYPE: u8 = b'd';
-const VERSION: u8 = 0x00;
-const GET_CLIENT: u8 = 0x05;
-const GEM_CLOSE: u8 = 0x09;
-const GET_CAP: u8 = 0x0c;
-const PRIME_HANDLE_TO_FD: u8 = 0x2d;
-const PRIME_FD_TO_HANDLE: u8 = 0x2e;
-const AMDGPU_GEM_CREATE: u8 = 0x40;
-const AMDGPU_GEM_MMAP: u8 = 0x41;
-const AMDGPU_INFO: u8 = 0x45;
-const AMDGPU_GEM_METADATA: u8 = 0x46;
-const AMDGPU_GEM_WAIT_IDLE: u8 = 0x47;
-const AMDGPU_GEM_VA: u8 = 0x48;
-const AMDGPU_GEM_OP: u8 = 0x50;
 
 /// `DRM_CAP_PRIME`: buffers become files, and files buffers.
 const CAP_PRIME: u64 = 5;
@@ -174,8 +160,9 @@ impl RenderFile {
             return Err(Errno::ENOTTY.into());
         }
         let argument = Argument { caller, at: argument.0 };
-        match command.number() {
-            VERSION => {
+        let Some(call) = Call::of_number(command.number()) else { return Err(Errno::EOPNOTSUPP.into()) };
+        match call {
+            Call::VERSION => {
                 for (offset, value) in (0..).step_by(4).zip(INTERFACE) {
                     argument.put(offset, &value.to_ne_bytes())?;
                 }
@@ -183,14 +170,14 @@ impl RenderFile {
                 texts.try_for_each(|(text, length)| argument.text(length, text))
             }
             // Index 0 is the caller: authenticated, as everyone is on a render node.
-            GET_CLIENT if argument.u32(0)? == 0 => argument.put(4, &1_u32.to_ne_bytes()),
-            GET_CLIENT => Err(Errno::EINVAL.into()),
-            GET_CAP => {
+            Call::GET_CLIENT if argument.u32(0)? == 0 => argument.put(4, &1_u32.to_ne_bytes()),
+            Call::GET_CLIENT => Err(Errno::EINVAL.into()),
+            Call::GET_CAP => {
                 let value = if argument.u64(0)? == CAP_PRIME { 3_u64 } else { 0 };
                 argument.put(8, &value.to_ne_bytes())
             }
             // `{return_pointer: u64, return_size: u32, query: u32, ...}`
-            AMDGPU_INFO => {
+            Call::INFO => {
                 let (to, size, query) = (argument.u64(0)?, argument.u32(8)?, argument.u32(12)?);
                 let Fields(bytes, length) = match query {
                     INFO_HW_IP_COUNT | INFO_HW_IP_INFO => engine(&self.kfd, self.index, query, argument.u32(16)?)?,
@@ -199,16 +186,15 @@ impl RenderFile {
                 let fits = length.min(usize::try_from(size).unwrap_or(length));
                 caller.write(CpuVa(to), bytes.get(..fits).unwrap_or_default())
             }
-            GEM_CLOSE => self.objects.close(argument.u32(0)?),
-            PRIME_HANDLE_TO_FD => self.objects.export(&argument),
-            PRIME_FD_TO_HANDLE => self.objects.import(&argument),
-            AMDGPU_GEM_CREATE => self.objects.create(&argument),
-            AMDGPU_GEM_MMAP => self.objects.offset(&argument),
-            AMDGPU_GEM_METADATA => self.objects.metadata(&argument),
-            AMDGPU_GEM_WAIT_IDLE => self.objects.wait_idle(&argument),
-            AMDGPU_GEM_VA => self.objects.address(&argument, bound),
-            AMDGPU_GEM_OP => self.objects.operation(&argument),
-            _ => Err(Errno::EOPNOTSUPP.into()),
+            Call::GEM_CLOSE => self.objects.close(argument.u32(0)?),
+            Call::PRIME_HANDLE_TO_FD => self.objects.export(&argument),
+            Call::PRIME_FD_TO_HANDLE => self.objects.import(&argument),
+            Call::GEM_CREATE => self.objects.create(&argument),
+            Call::GEM_MMAP => self.objects.offset(&argument),
+            Call::GEM_METADATA => self.objects.metadata(&argument),
+            Call::GEM_WAIT_IDLE => self.objects.wait_idle(&argument),
+            Call::GEM_VA => self.objects.address(&argument, bound),
+            Call::GEM_OP => self.objects.operation(&argument),
         }
     }
 }

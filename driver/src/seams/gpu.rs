@@ -8,8 +8,8 @@
 
 use crate::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset};
 use crate::errno::Result;
-use crate::model::Model;
 use crate::os::Arc;
+use vkfd_targets::Model;
 
 /// A VM on its GPU: the number of its address space there, and a generation that tells it from the
 /// VMs that had the number before.

@@ -4,18 +4,15 @@
 //! packet formats by them.
 
 use super::{Name, Sink};
+use vkfd_targets::{Blocks, Target};
 
 /// Hardware numbers of blocks and their versions: graphics core (11), copy engine (42), bus
 /// interface (108). `gfx_target_version` is the topology's.
 pub fn blocks(gfx_target_version: u32) -> [(u32, [u32; 3]); 3] {
-    let (core, copy, bus) = match gfx_target_version {
-        90_000 => ([9, 0, 1], [4, 0, 0], [6, 1, 0]),
-        90_010 => ([9, 4, 2], [4, 4, 0], [7, 4, 0]),
-        90_402 => ([9, 4, 3], [4, 4, 2], [7, 9, 0]),
-        100_300 => ([10, 3, 0], [5, 2, 0], [3, 3, 0]),
-        110_000 => ([11, 0, 0], [6, 0, 0], [4, 3, 0]),
-        version => ([version / 10_000, version / 100 % 100, version % 100], [0; 3], [0; 3]),
-    };
+    let version = gfx_target_version;
+    let parts = [version / 10_000, version / 100 % 100, version % 100];
+    let unknown = Blocks { core: parts, copy: [0; 3], bus: [0; 3] };
+    let Blocks { core, copy, bus } = Target::of_version(version).map_or(unknown, |target| target.row().blocks);
     [(11, core), (42, copy), (108, bus)]
 }
 

@@ -14,7 +14,7 @@
 pub mod discovery;
 mod node;
 
-pub use crate::model::{CacheModel, Model, Sharing, GFX1030, GFX1100, GFX900, GFX90A, GFX942, MODELS};
+pub use vkfd_targets::{CacheModel, Model, Sharing};
 
 use crate::gpu::GpuProperties;
 use core::ffi::CStr;

@@ -152,7 +152,7 @@ impl Display for Node<'_> {
                 ],
             );
         };
-        let ecc = if model.has_register_ecc() { REGISTER_ECC } else { 0 };
+        let ecc = if model.register_ecc { REGISTER_ECC } else { 0 };
         let svm = if self.machine.svm { SVM_CALLS } else { 0 };
         let coherent = if self.machine.coherent { COHERENT_HOST_ACCESS } else { 0 };
         lines(

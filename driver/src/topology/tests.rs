@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::format;
 use std::string::{String, ToString};
 use std::vec::Vec;
+use vkfd_targets::Target;
 
 #[derive(Default)]
 struct Files {
@@ -87,7 +88,7 @@ fn counts_are_those_of_the_directories() {
 
 #[test]
 fn every_model_has_what_runtimes_divide_by() {
-    for model in MODELS {
+    for model in Target::ALL.map(Target::model) {
         let files = rendered(&[model.version], false);
         let number = |key| value(&files, "1/properties", key);
         // Arrays may have a unit less than the fullest.
@@ -117,7 +118,7 @@ fn every_model_has_what_runtimes_divide_by() {
 #[test]
 fn what_is_shown_is_the_gpus_own_model() {
     let gpu = GpuProperties {
-        model: Model { clock_mhz: 1234, memory_bits: 512, memory_mhz: 777, ..GFX90A.with_units(20) },
+        model: Model { clock_mhz: 1234, memory_bits: 512, memory_mhz: 777, ..Target::Gfx90a.model().with_units(20) },
         ..properties(90_010)
     };
     let processors = Processors { cores: 2, first_apic: 4, ram: 8 << 30 };

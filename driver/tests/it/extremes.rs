@@ -32,17 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All commands, with the sizes of their arguments, and some that are none.
 fn commands() -> Vec<Command> {
-    let own = [
-        vkfd::QUERY_CAPS,
-        vkfd::LAST_ERROR,
-        vkfd::SNAPSHOT,
-        vkfd::RINGED,
-        vkfd::SET_WINDOWS,
-        vkfd::MEASURE,
-        vkfd::MOVE,
-        vkfd_uapi::batch::ALLOC_MEMORY_OF_GPU_BATCH,
-    ];
-    let mut all: Vec<_> = c::ALL.iter().map(|known| known.command).chain(own).collect();
+    let known = c::ALL.iter().chain(vkfd::ALL).chain([&vkfd_uapi::batch::KNOWN]);
+    let mut all: Vec<_> = known.map(|known| known.command).collect();
     // With a list behind it.
     all.push(c::SVM.with_size(24 + 4 * 8).unwrap());
     all.extend([Command(0), Command(u32::MAX), Command(0xc008_4bff)]);

@@ -134,6 +134,7 @@ impl HsaQueue {
         for (word, index) in buffer.iter_mut().zip(0..) {
             *word = port.load_u32(self.base + SCRATCH_BUFFER + 4 * index)?;
         }
+        // NEW TARGET: how a scratch descriptor tells the lanes of a wave
         if target == Target::Gfx1030 {
             // Firmware says of how many lanes a wave is: index stride 32 or 64.
             let stride = if lanes == 32 { 2 } else { 3 };
@@ -157,6 +158,7 @@ impl HsaQueue {
 pub(crate) fn ring_size(target: Target, value: u32) -> (u32, u32) {
     let waves = value & 0xfff;
     match target {
+        // NEW TARGET: fields of COMPUTE_TMPRING_SIZE
         Target::Gfx1100 => (waves, (value >> 12 & 0x7fff) * 256),
         _ => (waves, (value >> 12 & 0x1fff) * 1024),
     }

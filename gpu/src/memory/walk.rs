@@ -54,8 +54,8 @@ pub struct WalkError {
     pub entry: Entry,
 }
 
-/// A walk that came to its end, and the last table it read where that has entries of 4 KiB: a later
-/// walk for the same 2 MiB can begin there.
+/// A walk that came to its end, and the last table that it read, if that has entries of 4 KiB. A
+/// later walk for the same 2 MiB can begin there.
 pub(crate) struct Walked {
     pub(crate) found: Translation,
     pub(crate) table: Option<FabricAddr>,
@@ -77,9 +77,9 @@ pub(crate) fn walk_leaf(fabric: &Fabric, table: FabricAddr, va: u64) -> Result<W
 /// Most bytes that [`extend`] makes of a block, give or take one: what an access touches at most.
 const RUN_BYTES: u64 = 256 << 10;
 
-/// Takes the blocks that follow into the one that was found, as long as their entries are like its
-/// own and lead on where it ends. So pages that lie side by side cost one walk also where their
-/// addresses are not aligned for a fragment, as in the TLBs of processors. Stays within the table.
+/// Takes the following blocks into the one that was found, as long as their entries are alike and
+/// their memory continues it. So pages that lie side by side cost one walk, even if their addresses
+/// are not aligned for a fragment, as in processors' TLBs. Stays within the table.
 pub(crate) fn extend(fabric: &Fabric, walked: &mut Walked) {
     let (Some(table), found) = (walked.table, &mut walked.found) else { return };
     while found.span < RUN_BYTES {

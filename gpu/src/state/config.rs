@@ -4,18 +4,8 @@
 use crate::profile::Profile;
 use std::sync::Arc;
 use vkfd_cu::launch::Units;
-use vkfd_isa::Target;
-
-/// Packet format generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
-    /// Vega and CDNA.
-    Gfx9,
-    /// Navi; adds the cache request packet (GCR_REQ) to SDMA, and a word to PM4's ACQUIRE_MEM.
-    Gfx10,
-    /// Navi 3 and later; SDMA's copies have 30 bits of count.
-    Gfx11,
-}
+pub use vkfd_targets::Family;
+use vkfd_targets::Target;
 
 /// What kind of GPU to make.
 #[derive(Clone, Debug)]

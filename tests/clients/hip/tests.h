@@ -10,7 +10,7 @@
 
 namespace {
 
-// Memory of a GPU, with what the program put there.
+// Memory of a GPU, with the program's contents.
 template <typename T> class Buffer {
 public:
     explicit Buffer(std::size_t count) : count(count)

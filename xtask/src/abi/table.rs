@@ -8,6 +8,7 @@
 
 use std::mem::size_of;
 
+use vkfd_uapi::call::Known;
 use vkfd_uapi::pod::{Field, Pod};
 use vkfd_uapi::{command, event, memory, process, queue, smi, svm};
 
@@ -181,7 +182,7 @@ fn commands() -> impl Iterator<Item = Fact> {
 
 /// Whether an older header defines the same name with another value, so that only the version tells
 /// which it is.
-fn replaces_another(known: &command::Known) -> bool {
+fn replaces_another(known: &Known) -> bool {
     command::ALL.iter().any(|other| other.name == known.name && other.until == Some(known.since))
 }
 

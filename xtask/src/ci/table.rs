@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
-use crate::programs::matches;
+use crate::pattern::matches;
 
 /// The table.
 #[derive(Deserialize)]

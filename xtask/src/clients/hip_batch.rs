@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Batch userptr from end to end in a HIP program: 4,000 scattered mallocs as one range, kernels on
-//! it, pages that go, eviction, restore, and a GPU that is asked for more memory than it has.
+//! it, pages that go, eviction and restore. At the end the program asks a GPU for more memory than
+//! it has.
 
 use anyhow::Result;
 use vkfd_sabotage::Switch;

@@ -27,9 +27,9 @@ pub(crate) use stand::{Ran, Stand};
 
 /// Run the distribution's ROCm programs, unmodified, under `vkfd run`
 ///
-/// Installs Debian packages that are missing (as root), builds `vkfd` and, for the negative
-/// controls, a library that can be told to be wrong; then compiles and runs each client and looks
-/// at what it says.
+/// Installs Debian packages that are missing (as root), and builds `vkfd`. For the negative
+/// controls it builds a library that can be broken. Then it compiles and runs each client and reads
+/// its output.
 ///
 /// Exit status: 0 all clients work and all controls fail, 1 findings, 2 a client cannot be had
 /// here.

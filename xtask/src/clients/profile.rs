@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Time in kernels, from what `vkfd run --profile` says of each.
+/// Time in kernels, from the output of `vkfd run --profile`.
 pub(crate) fn in_kernels(stderr: &str) -> Duration {
     let lines = stderr.lines().skip_while(|line| !line.trim_end().ends_with("bytes  kernel")).skip(1);
     let milliseconds = lines.map_while(|line| line.split_whitespace().next()?.parse::<f64>().ok());

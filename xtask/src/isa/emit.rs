@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use anyhow::{ensure, Context};
+use vkfd_targets::Target;
 
 use super::encoding::{Encoding, Shape};
 use super::names;
-use super::subtarget::TARGETS;
 
 /// An encoding and the targets that have it.
 pub struct Row {
@@ -137,7 +137,7 @@ fn records_file(
     source: &str,
 ) -> anyhow::Result<String> {
     let mut text = header("The encodings of all targets, in the order of their precedence.", source);
-    let targets: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+    let targets = Target::ALL.map(Target::name);
     let _ = write!(
         text,
         "// Columns: targets (bit 0 is {}, then {}),\n\

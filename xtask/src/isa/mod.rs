@@ -18,11 +18,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{ensure, Context};
+use vkfd_targets::Target;
 
 use crate::Verdict;
 use emit::Row;
 use names::Names;
-use subtarget::{Subtarget, ORDER, TARGETS};
+use subtarget::{namespaces, Subtarget, ORDER};
 use tablegen::Records;
 
 /// The release whose description the tables are from.
@@ -110,8 +111,10 @@ fn dump(llvm: &Path) -> anyhow::Result<PathBuf> {
 
 /// The encodings of all targets in the order of precedence, and the operation of each mnemonic.
 fn rows(records: &Records) -> anyhow::Result<(Vec<Row>, BTreeMap<String, String>)> {
-    let subtargets: Vec<Subtarget> =
-        TARGETS.iter().map(|(name, spaces)| Subtarget::new(records, name, spaces)).collect::<Result<_, _>>()?;
+    let subtargets: Vec<Subtarget> = Target::ALL
+        .map(|target| Subtarget::new(records, target.name(), namespaces(target)))
+        .into_iter()
+        .collect::<Result<_, _>>()?;
     let mut names = Names::default();
     let mut rows: Vec<(usize, Row)> = Vec::new();
     for instruction in &records.instructions {
@@ -128,7 +131,7 @@ fn rows(records: &Records) -> anyhow::Result<(Vec<Row>, BTreeMap<String, String>
             continue;
         }
         let encoding = encoding::encoding(records, instruction)?;
-        for rank in (0..TARGETS.len()).filter(|rank| targets >> rank & 1 != 0) {
+        for rank in (0..Target::ALL.len()).filter(|rank| targets >> rank & 1 != 0) {
             if !encoding.mnemonic.starts_with("v_dual_") {
                 names.add(rank, &encoding.mnemonic, instruction.pseudo.as_deref());
             }

@@ -4,18 +4,21 @@
 use std::collections::HashSet;
 
 use anyhow::{bail, Context};
+use vkfd_targets::Target;
 
 use super::tablegen::{Argument, Dag, Instruction, Records};
 
-/// The processors that tables are made for, in the order of `vkfd_isa::Target`, each with the names
-/// of LLVM's decoder tables.
-pub const TARGETS: [(&str, &[&str]); 5] = [
-    ("gfx900", &["GFX8", "GFX9", "AMDGPU"]),
-    ("gfx90a", &["GFX9_DL", "GFX90A", "GFX8", "GFX9", "AMDGPU"]),
-    ("gfx942", &["GFX9_DL", "GFX940", "GFX90A", "GFX8", "GFX9", "AMDGPU"]),
-    ("gfx1030", &["GFX10_B", "GFX10", "AMDGPU"]),
-    ("gfx1100", &["GFX11", "GFX11_FAKE16", "AMDGPU"]),
-];
+/// The names of LLVM's decoder tables for a target.
+pub fn namespaces(target: Target) -> &'static [&'static str] {
+    // NEW TARGET: the names of LLVM's decoder tables
+    match target {
+        Target::Gfx900 => &["GFX8", "GFX9", "AMDGPU"],
+        Target::Gfx90a => &["GFX9_DL", "GFX90A", "GFX8", "GFX9", "AMDGPU"],
+        Target::Gfx942 => &["GFX9_DL", "GFX940", "GFX90A", "GFX8", "GFX9", "AMDGPU"],
+        Target::Gfx1030 => &["GFX10_B", "GFX10", "AMDGPU"],
+        Target::Gfx1100 => &["GFX11", "GFX11_FAKE16", "AMDGPU"],
+    }
+}
 
 /// The order in which LLVM asks its tables; the longest encodings are asked first.
 pub const ORDER: [&str; 10] =

@@ -78,7 +78,7 @@ mod tests {
         args: Args,
     }
 
-    /// In the place of `vkfd`: it runs the program alone.
+    /// A substitute for `vkfd`: it runs the program alone.
     const VKFD: &str = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n";
 
     /// Writes a program by another process: none of this one's children may hold it open while it is

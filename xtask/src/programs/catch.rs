@@ -2,9 +2,9 @@
 //! The verdicts of a Catch2 program, from its XML.
 //!
 //! Mechanism: Catch2 (version 2) writes `<TestCase name="...">` when a case begins and
-//! `<OverallResult success="..."/>` when it has ended; in between stand expressions that did not
-//! hold, exceptions, and at the end what the case printed. A case with a beginning and no end took
-//! the program with it.
+//! `<OverallResult success="..."/>` when it has ended. In between are expressions that did not hold
+//! and exceptions, and at the end the case's output. A case with a beginning and no end took the
+//! program with it.
 
 use super::suite::Outcome;
 

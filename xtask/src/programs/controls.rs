@@ -2,10 +2,10 @@
 //! Negative controls: programs of the suites on a machine that is broken on purpose must not end as
 //! on a sound one.
 //!
-//! Mechanism: each program that a suite names for a sabotage runs on a machine
-//! that can be broken, first with nothing broken (then all is as expected), then broken: some case
-//! must end otherwise.
-//! Each kind of damage has to be noticed by three suites at least, unless suites are left out.
+//! Mechanism: each program that a suite names for a sabotage runs on a machine that can be broken.
+//! First nothing is broken, and all is as expected. Then the machine is broken, and some case must
+//! end otherwise. Each kind of damage has to be noticed by three suites at least, unless suites are
+//! left out.
 //!
 //! Limits: programs of others seldom change memory that a GPU has. Ignored invalidations are
 //! noticed by those that have managed memory, or are given it ([`Memory::Oversubscribed`]).

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is expected of a suite's cases: `xtask/programs/SUITE.toml`.
 //!
-//! The file has `pass`, a list of cases; `[[fails]]`, `[[not-applicable]]` and `[[left-out]]`, each
-//! with `cases`, a `reason`, and `targets` where it holds for some only, or `machine` ("process"
-//! or "guest") where it holds in a guest alone or nowhere else, or `memory` ([`Memory`]). Names in
-//! these three may have `*`.
-//! `short` has patterns of the programs that a short run takes; all if it is not there. What is
-//! said for a target goes before `pass`. Cases that are left out are not begun.
+//! The file has `pass`, a list of cases, and the lists `[[fails]]`, `[[not-applicable]]` and
+//! `[[left-out]]`. Each of these has `cases` and a `reason`. `targets` limits it to some targets,
+//! `machine` to "process" or "guest", and `memory` to a kind of [`Memory`]. Names in these three
+//! may have `*`. `short` has patterns of the programs that a short run takes; all if it is not
+//! there. An entry for a target goes before `pass`. Cases that are left out are not begun.
 //!
-//! Where cases number thousands, `[[passes]]` has a table from a program's name, or a pattern of
-//! its cases, to how many of them pass, and `[[skips]]`, with a `reason`, to how many say that they
-//! have nothing to test here. Any other list goes before them, and the first pattern that matches
-//! counts a case.
+//! For thousands of cases, `[[passes]]` has a table from a program's name, or a pattern of its
+//! cases, to the number of them that pass. `[[skips]]`, with a `reason`, has the number of those
+//! that report nothing to test here. Any other list goes before them, and the first pattern that
+//! matches counts a case.
 //!
 //! There is no "unknown": a case that is not in the file is a finding, and so is another number.
 

@@ -5,15 +5,14 @@
 //! Mechanism: `ops/NAME` is one of ggml's operations in test-backend-ops, a case is one of its
 //! calls. `archs` is test-llama-archs: a small model with random weights for each of some
 //! architectures, whose logits are compared. `text` has such models write 64 tokens on the CPU and
-//! on the GPU, drawn with the same seed, which must be the same; in `text-greedy` the likeliest
-//! token is taken. `text-oversubscribed` is that with a model larger than the
-//! GPU's memory: it is managed memory, and XNACK is on. `text-batch` is that with all of a
-//! program's device memory in scattered pieces of host memory, registered by the batch
-//! ([`Memory::Batch`]).
+//! on the GPU, drawn with the same seed. Both must be the same. In `text-greedy` the likeliest
+//! token is taken. `text-oversubscribed` is that with a model larger than the GPU's memory: it is
+//! managed memory, and XNACK is on. `text-batch` is that with all of a program's device memory in
+//! scattered pieces of host memory, registered by the batch ([`Memory::Batch`]).
 //!
 //! Limits: in a guest some operations run, and `text-batch`. Nobody's weights are used: the text
-//! means nothing. A sampled token is where the CPU and the GPU differ first: attention and cache
-//! are asked for in f32, because the CPU itself writes other text with f16.
+//! means nothing. CPU and GPU first differ in a sampled token. Attention and cache are f32, because
+//! the CPU itself writes other text with f16.
 
 use std::path::Path;
 use std::process::Command;
@@ -125,7 +124,7 @@ const WRITERS: &[&str] = &[
 /// The one of these that has 22 MB.
 const LARGE: &[&str] = &["deepseek2-moe"];
 const OVERSUBSCRIBED: &[(&str, &str)] = &[("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "1"), ("HSA_XNACK", "1")];
-/// It copies by the CPU, which no graph of HIP's can have in it.
+/// It copies by the CPU, and a HIP graph cannot contain that.
 const IN_BATCHES: &[(&str, &str)] = &[("LD_PRELOAD", "/work/libbatched.so"), ("GGML_CUDA_DISABLE_GRAPHS", "1")];
 /// What it says in the end.
 const WAS_BATCHED: &str = "batched: ";
@@ -215,7 +214,7 @@ impl Ggml {
     }
 }
 
-/// The same tokens, of which the GPU's are the GPU's.
+/// Whether both wrote the same tokens, and the GPU's run was on the GPU.
 fn compare(by_cpu: &Ran, by_gpu: &Ran) -> Outcome {
     let Some(expected) = tokens(&by_cpu.stdout) else {
         return Outcome::Failed(format!("on the CPU: {}", by_cpu.why()));

@@ -2,9 +2,9 @@
 //! Programs in a guest, on the kernel module: nothing is between them and `/dev/kfd`.
 //!
 //! Mechanism: to boot takes longer than most programs do, so they share a guest. A suite runs its
-//! programs again and again: a start that is new is only noted, then all that were noted run in a
-//! guest, and the next time each gets what its program wrote there. A program of a root is started
-//! in it, which the guest sees as it is here, read-only.
+//! programs again and again. A new start is only noted. Then all noted programs run in a guest, and
+//! the next time each start gets its program's output from there. A program of a root is started in
+//! that root, which the guest sees read-only.
 //!
 //! Lock: `state`, for a moment each time.
 //!

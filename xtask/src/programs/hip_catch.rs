@@ -42,8 +42,8 @@ static FOUND: Mutex<Option<(PathBuf, Arc<Programs>)>> = Mutex::new(None);
 
 type Programs = BTreeMap<String, PathBuf>;
 
-/// Random operands of the tests of functions, by default 2^32, the GPU's memory that they use,
-/// rounds of grids that wait, and rounds of all else, by default ten and a hundred.
+/// Random operands of the tests of functions, by default 2^32, and the GPU's memory that they use.
+/// Rounds of grids that wait, by default ten, and rounds of all else, by default a hundred.
 const QUICK: &[&str] = &[
     "--accuracy-iterations",
     "4096",
@@ -87,7 +87,7 @@ const SEVERAL: &[&str] = &[
 const LARGE: &str = "memory/hipMemset";
 
 impl HipCatch {
-    /// Names of cases as one argument of Catch2's.
+    /// Names of cases as one argument for Catch2.
     fn spec(names: &[String]) -> String {
         let escaped = names.iter().map(|name| name.replace('\\', "\\\\").replace(',', "\\,").replace('[', "\\["));
         escaped.collect::<Vec<_>>().join(",")
@@ -256,7 +256,8 @@ fn look(source: &Path, expected: &Expectations) -> Result<Programs> {
     for category in entries {
         let category = category?;
         let category_name = category.file_name().to_string_lossy().into_owned();
-        // The text of each case, and without the type of a template's, with the file that has it.
+        // The text of each case, of a template's case also without its type, with the file that has
+        // it.
         let mut wanted: BTreeMap<&[u8], BTreeSet<&str>> = BTreeMap::new();
         for unit in units.iter().filter(|unit| unit.split_once('/').is_some_and(|(of, _)| of == category_name)) {
             for case in expected.named(unit) {

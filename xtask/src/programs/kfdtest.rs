@@ -6,9 +6,9 @@
 //! which assembles the tests' shaders. There is one program; what stands for a program here is one
 //! of its groups of tests. Each test has a process of its own, as kfdtest's own script does it.
 //!
-//! Limits: a child of a process has no GPU, so a test that forks fails. Groups of what this GPU
-//! does not have are not among them: the debugger's protocol, sampling, performance counters, RAS,
-//! RDMA, power.
+//! Limits: a child of a process has no GPU, so a test that forks fails. Groups for features that
+//! this GPU does not have are left out: the debugger's protocol, sampling, performance counters,
+//! RAS, RDMA, power.
 
 use std::path::Path;
 use std::process::Command;

@@ -57,13 +57,13 @@ impl Memory {
         }
     }
 
-    /// Compiles the library, if there is one, to where the program works.
+    /// Compiles the library, if there is one, into the program's directory.
     pub(crate) fn compile(self, at: &Path) -> Result<Vec<Command>> {
         let Some(source) = self.source() else { return Ok(Vec::new()) };
         self.compile_to(source, &at.join(format!("lib{source}.so")))
     }
 
-    /// For a program that loads HIP by itself, and asks what it has loaded for HIP's functions: the
+    /// For a program that loads HIP by itself, and looks functions up in the loaded library. Our
     /// library, if there is one, takes HIP's place at `library` and loads `hip`, HIP itself.
     pub(crate) fn compile_before(self, hip: &Path, library: &Path) -> Result<Vec<Command>> {
         let Some(source) = self.source() else { return Ok(Vec::new()) };

@@ -60,21 +60,21 @@ use self::guest::Guest;
 use self::machine::Machine;
 use self::memory::Memory;
 use self::report::Report;
-pub(crate) use self::select::matches;
 use self::select::{Selection, Shard};
 use self::session::Session;
 use self::source::{Found, Places, Source, Unpacked};
 use self::suite::Suite;
 use crate::clients::packages;
+use crate::pattern::matches;
 use crate::vm::others::Like;
 use crate::Verdict;
 
 /// Run test programs that others wrote under `vkfd run`, and compare with the expectations
 ///
-/// Installs Debian packages that are missing (as root), takes the suites' sources from Debian,
-/// `--sources` or `--built`, compiles the programs that xtask/programs/SUITE.toml names, runs each on a
-/// machine of its own, and reads the verdict from the program's own output. What ends otherwise
-/// than that file says, better or worse, is a finding.
+/// Installs Debian packages that are missing (as root), and takes the suites' sources from Debian,
+/// `--sources` or `--built`. It compiles the programs that xtask/programs/SUITE.toml names, runs
+/// each on a separate machine, and reads the verdict from the program's own output. A case that
+/// ends otherwise than in that file, better or worse, is a finding.
 ///
 /// Exit status: 0 all ended as expected, 1 findings, 2 a suite that was asked for cannot be had
 /// here.
@@ -89,7 +89,7 @@ pub struct Args {
     /// file does not name
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
-    /// Only a selection of each suite's, on its first target: a minute or two each
+    /// Only a selection of each suite, on its first target: a minute or two each
     #[arg(long, conflicts_with = "only")]
     short: bool,
     /// Only part I of N of each suite's programs

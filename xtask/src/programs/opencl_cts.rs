@@ -39,8 +39,8 @@ struct Program {
     is_named: bool,
 }
 
-/// Conversions that are tested, `DESTINATION_SOURCE`, of about 1,000: the program takes their names
-/// instead of its test's.
+/// Conversions that are tested, `DESTINATION_SOURCE`, of about 1,000. The program takes their names
+/// instead of the test's name.
 const CONVERSIONS: &[&str] = &[
     "-w",
     "-1",
@@ -180,7 +180,7 @@ impl Suite for OpenclCts {
             how: "build KhronosGroup/OpenCL-CTS by its README (`cmake -S OpenCL-CTS -B OpenCL-CTS/build` with its headers \
                   and loader), and say --built with the build directory",
             suite: "trixie",
-            // The compiler looks for a header of clang's where it has a warning to print.
+            // The compiler looks for one of clang's headers when it has a warning to print.
             packages: &["rocm-opencl-icd", "libclang-common-17-dev"],
         }
     }

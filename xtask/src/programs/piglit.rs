@@ -2,10 +2,11 @@
 //! piglit's OpenCL programs, as Debian 13 packages them, on its OpenCL for AMD GPUs (5.7.1, on ROCR
 //! 6.1.2).
 //!
-//! Mechanism: what stands for a program here is a group of tests, and a case is one of them: a file
-//! of OpenCL C that names its kernels, their arguments and their results, run by piglit's
-//! `cl-program-tester`; or a program that tries a call of the interface. Each has a process of its
-//! own, and says its result in a line of JSON. piglit's own runner, which is Python, is not used.
+//! Mechanism: a program here is a group of tests, and a case is one of them. It is a file of OpenCL
+//! C that names its kernels, their arguments and their results, run by piglit's
+//! `cl-program-tester`. Or it is a program that tries a call of the interface. Each has a process
+//! of its own, and says its result in a line of JSON. piglit's own runner, which is Python, is not
+//! used.
 //!
 //! Limits: the files whose tests compare nothing say "pass" when they compile.
 
@@ -102,7 +103,7 @@ impl Suite for Piglit {
     }
 
     fn source(&self) -> Source {
-        // The compiler looks for a header of clang's where it has a warning to print.
+        // The compiler looks for one of clang's headers when it has a warning to print.
         Source::Root { suite: "trixie", packages: &["piglit", "rocm-opencl-icd", "libclang-common-17-dev"] }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The verdicts of a program of pytest's, as `xtask/programs/tinygrad_plugin.py` writes them to
-//! stdout: a line for each test that begins and one for each that ends, with its seconds and why.
+//! The verdicts of a pytest program, as `xtask/programs/tinygrad_plugin.py` writes them to stdout.
+//! Each test has a line when it begins and one when it ends, with its seconds and the reason.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

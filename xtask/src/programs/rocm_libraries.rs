@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The ROCm libraries' own test programs, as Debian 13 packages them, on HIP 5.7.1: rocRAND,
-//! hipRAND, rocPRIM, rocThrust, hipCUB, rocBLAS, hipBLAS, rocSOLVER, hipSOLVER, rocSPARSE,
-//! hipSPARSE, rocFFT and hipFFT; and ROCR's own, which are in Debian's experimental, on ROCR 7.2.4.
-//! A program is a file of the package, a case is one of its tests.
+//! The ROCm libraries' own test programs, as Debian 13 packages them, on HIP 5.7.1. They are
+//! rocRAND, hipRAND, rocPRIM, rocThrust, hipCUB, rocBLAS, hipBLAS, rocSOLVER, hipSOLVER, rocSPARSE,
+//! hipSPARSE, rocFFT and hipFFT. ROCR's own tests, from Debian's experimental, run on ROCR 7.2.4. A
+//! program is a file of the package, a case is one of its tests.
 //!
 //! Mechanism: a program runs whole, without the tests that the expectation file leaves out. What
 //! comes after a test that took the program with it, or hung, is run anew without it. ROCR's tests
-//! run each in a process of its own: ROCR 7.2.4 starts but once in a process where the GPU's
-//! firmware is not said to have a debugger, since it leaves the driver open then.
+//! run each in a separate process. ROCR 7.2.4 can start only once per process without debugger
+//! support in the firmware version, because it leaves the driver open.
 //!
 //! Of programs with very many tests each N-th is run, by GoogleTest's own sharding; in a guest,
 //! where the processor is emulated, fewer. rocBLAS and rocSPARSE make hundreds of thousands of

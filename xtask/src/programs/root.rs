@@ -2,13 +2,13 @@
 //! A root directory with packages of a suite that is newer than this machine's: in it programs run
 //! with their own C library.
 //!
-//! Mechanism: apt gets the packages with all that they need from the archive that the machine uses
-//! anyway ([`crate::apt`]). They are unpacked and not configured: the programs here need libraries
-//! in the places where the loader looks, and no more. A file in dpkg's form says what is unpacked,
-//! so that apt gets the next ones without packages that are there. What a package needs and no
-//! suite has is said to be there; a suite of tests brings something in its place. A program is
-//! started in a mount namespace of its own, with /proc, /sys and /dev of the machine, `vkfd`, a
-//! directory to work in and the source that the program is, if it is not compiled.
+//! Mechanism: apt gets the packages with all their dependencies from the archive that the machine
+//! uses anyway ([`crate::apt`]). They are unpacked and not configured: the programs here need
+//! libraries in the places where the loader looks, and no more. A file in dpkg's form says what is
+//! unpacked, so that apt gets the next ones without packages that are there. That file also names
+//! dependencies that no suite has; a suite of tests brings a replacement. A program is started in a
+//! separate mount namespace, with the machine's /proc, /sys and /dev, `vkfd`, and a directory to
+//! work in. A program that is not compiled has its source there.
 //!
 //! Limits: a user that is not root needs user namespaces.
 

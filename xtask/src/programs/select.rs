@@ -3,6 +3,8 @@
 
 use std::str::FromStr;
 
+pub(crate) use crate::pattern::matches;
+
 /// Part `index` of `count`, counted from one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shard {
@@ -49,13 +51,6 @@ impl Selection {
         };
         units.iter().map(String::as_str).filter(wanted).enumerate().filter_map(mine).collect()
     }
-}
-
-/// Whether a name matches a pattern in which `*` stands for anything.
-pub(crate) fn matches(pattern: &str, name: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(tail) = name.strip_prefix(head) else { return false };
-    tail.char_indices().map(|(at, _)| at).chain([tail.len()]).any(|at| matches(rest, &tail[at..]))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where a suite comes from: a directory in which its user has built it, a git repository that the
-//! user has as an archive or a checkout, Debian's packages of source, or packages of a newer
-//! Debian, which are not compiled here.
+//! The origins of a suite. It may be a directory in which its user has built it, or a git
+//! repository that the user has as an archive or a checkout. Debian has source packages, and
+//! packages of a newer Debian are not compiled here.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +40,8 @@ pub(crate) enum Source {
         suite: &'static str,
         packages: &'static [&'static str],
     },
-    /// A package of Python's, `NAME==VERSION`, from PyPI, which a Python of a root imports. What it
-    /// needs is in the root.
+    /// A Python package, `NAME==VERSION`, from PyPI, which a root's Python imports. Its
+    /// dependencies are in the root.
     WheelInRoot { wheel: &'static str, suite: &'static str, packages: &'static [&'static str] },
 }
 
@@ -166,8 +166,8 @@ fn checkout(name: &str, repository: &str, commit: &str, sources: &Path, cache: &
     Ok(Found::plain(to.join(name)))
 }
 
-/// Has apt fetch a package's source, and check it, into `at`. Where apt takes packages from is
-/// where it takes this from.
+/// Has apt fetch a package's source, and check it, into `at`. It comes from the same archive as
+/// apt's packages.
 fn download(package: &str, upstream: &str, at: &Path) -> Result<PathBuf> {
     let archive = at.join(upstream);
     if archive.exists() {

@@ -17,7 +17,7 @@ use super::source::Source;
 pub(crate) enum Outcome {
     /// The program says so.
     Passed,
-    /// With what the program says.
+    /// With the program's message.
     Failed(String),
     /// The program says that the case has nothing to test here, and why.
     Skipped(String),
@@ -124,7 +124,7 @@ pub(crate) trait Suite: Sync {
     fn shared(&self, _source: &Path, _root: Option<&Path>, _target: &str, _at: &Path) -> Result<Vec<Command>> {
         Ok(Vec::new())
     }
-    /// Compiles a program; `shared` is where [`Suite::shared`] went.
+    /// Compiles a program; `shared` is the directory of [`Suite::shared`].
     fn compile(&self, _unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
         Ok(Vec::new())
     }

@@ -7,8 +7,8 @@
 //! (`xtask/programs/tinygrad_plugin.py`) that writes each verdict when it is known. A test that
 //! loses the GPU ends the program; what comes after it is run anew without it. A test of an
 //! instruction runs it on the AMD device and on tinygrad's own emulator of the instruction set, and
-//! compares all registers. Tests of backends run on the AMD device and, but for a guest, on the
-//! CPU's: the times of what passes on both are said.
+//! compares all registers. Tests of backends run on the AMD device and, outside a guest, on the
+//! CPU's. The report has the times of tests that pass on both.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -3,8 +3,8 @@
 //! and of training, products on two GPUs. A program is a model, and one case.
 //!
 //! Mechanism: tests/clients/tinygrad/models.py runs a model on tinygrad's AMD device and on its
-//! CPU's, in the root, and compares. tinygrad speaks to KFD itself: what its memory is, where it is
-//! not the GPU's own, tests/clients/tinygrad/memory.py sees to.
+//! CPU's, in the root, and compares. tinygrad speaks to KFD itself. If its memory is not the GPU's
+//! own, tests/clients/tinygrad/memory.py provides it.
 //!
 //! Limits: hardware of gfx1100 has no XNACK; `vkfd run --xnack` gives it to any target.
 

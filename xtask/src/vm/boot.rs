@@ -15,10 +15,9 @@ use rustix::process::{kill_process, Pid, Signal};
 use vkfd_guest::{Job, Record};
 
 use super::device::{Gpus, Wanted};
-use super::guest::Share;
 use super::initrd::Initrd;
 use super::kernel::Kernel;
-use super::qemu::{Acceleration, Console, Machine, Ram};
+use super::qemu::{Acceleration, Console, Machine, Ram, Share};
 use crate::tree;
 
 /// What a boot is made of.

@@ -9,6 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use vkfd_targets::Target;
 
 use super::qemu::{self, Ram};
 
@@ -20,27 +22,9 @@ const STARTING: Duration = Duration::from_secs(60);
 /// Why the process that runs the GPUs may end: the guest has ended, or its driver was unloaded.
 const EXPECTED_ENDS: [&str; 2] = ["its guest has gone", "the driver wants a reset"];
 
-/// What a GPU is to programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Target {
-    Gfx900,
-    Gfx90a,
-    Gfx942,
-    Gfx1030,
-    Gfx1100,
-}
-
-impl Target {
-    /// As programs and `vkfd-gpu` call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Target::Gfx900 => "gfx900",
-            Target::Gfx90a => "gfx90a",
-            Target::Gfx942 => "gfx942",
-            Target::Gfx1030 => "gfx1030",
-            Target::Gfx1100 => "gfx1100",
-        }
-    }
+/// A target on a command line.
+pub fn target() -> impl TypedValueParser<Value = Target> {
+    PossibleValuesParser::new(Target::ALL.map(Target::name)).try_map(|name| name.parse::<Target>())
 }
 
 /// GPUs to start.

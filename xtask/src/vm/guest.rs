@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vkfd_guest::{Job, Program, Record};
+use vkfd_targets::Target;
 
 use super::boot::{Boot, Directory, Outcome};
 use super::cache::Cache;
-use super::device::{Target, Wanted};
+use super::device::{self, Wanted};
 use super::initrd::Initrd;
 use super::kernel::Kernel;
 use super::module::{self, Module};
 use super::programs::{Binary, Programs, GPU, INIT};
-use super::qemu::Acceleration;
+use super::qemu::{Acceleration, Share};
 use super::{accelerator, Flavor};
 use crate::cargo::Build;
 
@@ -50,7 +51,7 @@ pub struct Size {
     vram: u64,
 
     /// What the GPUs are
-    #[arg(long, value_enum, default_value_t = Target::Gfx900)]
+    #[arg(long, default_value_t = Target::Gfx900, value_parser = device::target())]
     target: Target,
 
     /// What a sabotaged GPU does wrong.
@@ -61,13 +62,6 @@ pub struct Size {
     /// instead of being in their BARs
     #[arg(long)]
     special_memory: bool,
-}
-
-/// A directory that a guest can mount, read-only, by a tag.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Share {
-    pub directory: PathBuf,
-    pub tag: &'static str,
 }
 
 /// Everything that is built for a guest.

@@ -13,14 +13,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{anyhow, ensure, Context, Result};
-use clap::ValueEnum;
+use anyhow::{ensure, Context, Result};
 use vkfd_guest::{Record, Stream};
+use vkfd_targets::Target;
 
-use super::device::Target;
-use super::guest::{self, Parts, Share, Size};
+use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::progress::minutes;
+use super::qemu::Share;
 use super::{shown, verdict, Flavor};
 
 /// What the shell says at the end of a program.
@@ -133,7 +133,7 @@ fn share(parts: &mut Parts, directory: &Path, tag: &'static str) -> Result<()> {
 /// by themselves.
 pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], like: Like, wanted: &[Wanted]) -> Result<Seen> {
     let Like { pressure, parameters } = like;
-    let target = <Target as ValueEnum>::from_str(target, false).map_err(|error| anyhow!("{target}: {error}"))?;
+    let target: Target = target.parse().with_context(|| target.to_owned())?;
     let mut parts = Parts::build(Flavor::Plain, Module::Vkfd, &[])?;
     println!("{}, GPUs: {gpus}, in a guest with {}", target.name(), parts.acceleration);
     let (mut initrd, mut job) = parts.guest(parameters)?;

@@ -15,8 +15,6 @@ use anyhow::{Context, Result};
 use vkfd_guest::REPORT_PORT;
 use vkfd_raw::memory_file;
 
-use super::guest::Share;
-
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
 /// As the GPU's `--machine` knows it too.
@@ -24,6 +22,13 @@ pub const MACHINE: &str = "q35";
 
 /// Mount tag of the directory that a shell's guest has as /host.
 pub const SHARE_TAG: &str = "host";
+
+/// A directory that a guest can mount, read-only, by a tag.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Share {
+    pub directory: PathBuf,
+    pub tag: &'static str,
+}
 
 /// For every kernel. A panic ends the guest. A second node gives pages a place to migrate to.
 /// Nothing checks the clocks against each other: on a busy host an emulated processor is late, and

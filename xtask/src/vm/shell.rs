@@ -8,10 +8,10 @@ use anyhow::{ensure, Context, Result};
 
 use super::boot::Directory;
 use super::device::Gpus;
-use super::guest::{Parts, Share, Size};
+use super::guest::{Parts, Size};
 use super::module::Module;
 use super::programs::{SCENARIOS, VKFD};
-use super::qemu::{Console, Machine, Ram, SHARE_TAG};
+use super::qemu::{Console, Machine, Ram, Share, SHARE_TAG};
 use super::FlavorArgs;
 use crate::{tree, Verdict};
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::{ensure, Context, Result};
 use vkfd_guest::{Job, Program};
 
-use super::guest::{self, Share};
+use super::guest;
+use super::qemu::Share;
 
 /// Mount tag of this machine's own files.
 const MACHINE: &str = "machine";

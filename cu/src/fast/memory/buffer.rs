@@ -167,7 +167,7 @@ unsafe fn line(cx: &mut Cx, va: u64, row: *mut u8, write: bool) -> Option<()> {
     for (host, row, len) in [(first, row, here), (second, row.wrapping_add(here), all - here)] {
         if len != 0 {
             let (to, from) = if write { (host, row.cast_const()) } else { (row, host.cast_const()) };
-            // SAFETY: spans of the world while the gate is open, and a row of the caller's.
+            // SAFETY: spans of the world while the gate is open, and the caller's row.
             unsafe { raw::copy(to, from, len).ok()? };
         }
     }

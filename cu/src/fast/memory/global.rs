@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! GLOBAL and FLAT loads and stores.
 //!
-//! Lanes side by side in memory are one copy; lanes at one address one access; others one by one,
-//! after all of them have been translated, those in FLAT's apertures where LDS and scratch have
-//! them. What crosses pages within a word is the reference engine's.
+//! Lanes side by side in memory are one copy, and lanes at one address one access. Others are
+//! accessed one by one, after all of them have been translated; LDS and scratch translate those in
+//! FLAT's apertures. The reference engine executes words that cross pages.
 
 use super::aperture::{self, is_in_one};
 use super::{both, Words};
@@ -24,12 +24,14 @@ pub(super) const NO_BASE: u8 = 255;
 enum Shape {
     /// All at one address.
     Same,
-    /// Side by side: lane n is n times the size of an access from where lane 0 is or would be.
+    /// Side by side: lane n is n times the size of an access behind the place of lane 0, active or
+    /// not.
     Line,
     Anyhow,
 }
 
-/// The addresses of the lanes. Until a handler writes its result, for that may be where they are.
+/// The addresses of the lanes. They are valid until a handler writes its result, which may replace
+/// them.
 struct Addresses {
     low: *const Words,
     /// The high halves; null if there are offsets from a scalar base.
@@ -195,7 +197,7 @@ unsafe fn transfer<S: Simd>(cx: &mut Cx, va: u64, local: *mut u8, len: usize, wr
         done += part;
     }
     for (host, at, part) in parts.into_iter().take(count) {
-        // SAFETY: spans of the world while the gate is open, and a buffer of the caller's.
+        // SAFETY: spans of the world while the gate is open, and the caller's buffer.
         unsafe { exchange::<S>(host, local.wrapping_add(at), part, write)? };
     }
     Some(())
@@ -215,9 +217,8 @@ unsafe fn exchange<S: Simd>(host: *mut u8, local: *mut u8, len: usize, write: bo
     }
 }
 
-/// Stores whole lines in one page past the caches, if the page is one that the launch writes for
-/// the first time after many others: whoever reads it next would hardly find it in a cache.
-/// `None`: nothing was done.
+/// Stores whole lines in one page past the caches, if the launch writes the page for the first time
+/// after many others. Its next reader would hardly find it in a cache. `None`: nothing was done.
 #[inline(always)]
 unsafe fn pass<S: Simd>(step: &Step, cx: &mut Cx, va: u64, local: *const u8, len: usize) -> Option<()> {
     if !step.past || !cx.cache.streams() || len % 64 != 0 || va % 64 != 0 || va % PAGE + len as u64 > PAGE {
@@ -227,7 +228,7 @@ unsafe fn pass<S: Simd>(step: &Step, cx: &mut Cx, va: u64, local: *const u8, len
     if host.addr() % 32 != 0 {
         return None;
     }
-    // SAFETY: a span of the world while the gate is open, and a buffer of the caller's.
+    // SAFETY: a span of the world while the gate is open, and the caller's buffer.
     unsafe { S::copy_lines_past(host, local, len / 64).ok()? };
     cx.cache.past = true;
     #[cfg(debug_assertions)]
@@ -251,8 +252,8 @@ unsafe fn store_line<S: Simd>(step: &Step, cx: &mut Cx, va: u64, local: *mut u8,
     }
 }
 
-/// Asks for what the step is likely to access next: what is as far from here as this is from the
-/// last, and that from the one before. A stride that stays within a page is the processor's to see.
+/// Prefetches the step's likely next access, if the last three accesses have one stride. The
+/// processor itself sees a stride that stays within a page.
 #[inline(always)]
 fn expect(step: &Step, cx: &mut Cx, va: u64, len: usize, write: bool) {
     let (last, stride) = step.last.get();
@@ -276,7 +277,7 @@ fn ends(exec: u64) -> (usize, usize) {
     (exec.trailing_zeros() as usize % 64, 63 - exec.leading_zeros() as usize % 64)
 }
 
-/// Room for what all lanes load or store.
+/// Room for the words that all lanes load or store.
 type Buffer<const N: usize> = std::mem::MaybeUninit<[[u32; N]; 64]>;
 
 /// Loads `N` registers of each lane.
@@ -359,8 +360,8 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
     step.done(cx)
 }
 
-/// Host pointers of each word of the active lanes, and how many they are: an access of several
-/// words may go on in another page, and in scratch its words do not lie together.
+/// Host pointers of each word of the active lanes, and their number. An access of several words may
+/// go on in another page, and in scratch its words do not lie together.
 fn words_of<const N: usize>(
     addresses: &Addresses,
     cx: &mut Cx,

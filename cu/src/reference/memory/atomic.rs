@@ -129,6 +129,7 @@ fn memory64(op: AtomicOp, ptr: *mut u64, a: u64, b: u64) -> Result<u64, raw::Fau
 /// Whether sums of singles in memory keep denormals: from gfx940 on, and LLVM relies on it; it
 /// makes a loop of the others' where they matter.
 fn keeps_denormals(target: Target) -> bool {
+    // NEW TARGET: whether atomic sums keep denormals
     target == Target::Gfx942
 }
 

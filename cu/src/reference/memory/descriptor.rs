@@ -60,6 +60,7 @@ impl Buffer {
         let [low, high, records, last] = words;
         let add_tid = last >> 23 & 1 != 0;
         let mut stride = high >> 16 & 0x3fff;
+        // NEW TARGET: fields of a buffer descriptor
         let swizzle = match target {
             // The size of the elements, which used to be fixed.
             Target::Gfx1100 => [0, 4, 8, 16][(high >> 30) as usize],

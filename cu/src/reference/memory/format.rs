@@ -93,6 +93,7 @@ const GFX11: [(usize, &[Number]); 14] = [
 impl DataFormat {
     /// The format as encoded; none if it is invalid.
     pub(super) fn decode(target: Target, encoded: u8) -> Option<DataFormat> {
+        // NEW TARGET: numbers of formats
         let table = match target {
             Target::Gfx1100 => &GFX11,
             Target::Gfx1030 => &GFX10,

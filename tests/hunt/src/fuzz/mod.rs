@@ -133,10 +133,8 @@ fn fill_with_edges(input: &mut Unstructured<'_>, argument: &mut [u8; ARGUMENT_BY
 
 /// Which command, and whether its argument is at the edges.
 fn command(input: &mut Unstructured<'_>) -> Result<(Command, bool)> {
-    let own = [vkfd::QUERY_CAPS, vkfd::LAST_ERROR, vkfd::SNAPSHOT, vkfd::RINGED];
-    let batch = vkfd_uapi::batch::ALLOC_MEMORY_OF_GPU_BATCH;
-    let tests = [vkfd::SET_WINDOWS, vkfd::MEASURE, vkfd::MOVE];
-    let known: Vec<Command> = ALL.iter().map(|known| known.command).chain(own).chain([batch]).chain(tests).collect();
+    let known = ALL.iter().chain(vkfd::ALL).chain([&vkfd_uapi::batch::KNOWN]);
+    let known: Vec<Command> = known.map(|known| known.command).collect();
     let choice = input.arbitrary::<u8>()?;
     let at_edges = choice & 0x80 != 0;
     match known.get(usize::from(choice & 0x7f) % (known.len() + 4)) {

@@ -59,7 +59,7 @@ impl SimGpu {
                 vram_base: FabricAddr(u64::from(gpu_id) << 30),
                 vmids: 8,
                 gfx_target_version: 90_000,
-                model: vkfd_driver::topology::GFX900,
+                model: *vkfd_driver::targets::Target::Gfx900.model(),
                 xnack_capable: true,
                 clock_hz: 1_000_000_000,
             },

@@ -11,11 +11,12 @@
 
 use std::mem::{offset_of, size_of};
 
+use vkfd_uapi::call::{Count, Forward, Known, Pointer, Way};
 use vkfd_uapi::command as c;
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::memory::GetDmabufInfoArgs;
 
-use super::calls::{plain, Count, Shape, Way};
+use super::calls::find;
 use crate::protocol::{put32, put64, u32_at, u64_at, Malformed};
 
 /// Gives an object's memory a name that other processes import it by: `handle` (64 bits), the name
@@ -33,23 +34,22 @@ pub const PLACE_BYTES: usize = 16;
 /// Most places of an answer.
 pub const MAX_PLACES: usize = 512;
 
-pub(super) const CALLS: &[Shape] = &[
-    Shape {
-        command: c::GET_DMABUF_INFO,
-        pointers: &[(
-            offset_of!(GetDmabufInfoArgs, metadata_ptr),
-            Count::Word(offset_of!(GetDmabufInfoArgs, metadata_size)),
-            1,
-            Way::Out,
-        )],
-    },
-    plain(c::IMPORT_DMABUF),
-    plain(c::EXPORT_DMABUF),
-    plain(c::SMI_EVENTS),
-    plain(IPC_EXPORT),
-    plain(IPC_IMPORT),
-    Shape { command: PLACES, pointers: &[(16, Count::Word(28), PLACE_BYTES, Way::Out)] },
+/// The calls that only such a process makes.
+const OWN: &[Known] = &[
+    own("IPC_EXPORT", IPC_EXPORT, &[]),
+    own("IPC_IMPORT", IPC_IMPORT, &[]),
+    own("PLACES", PLACES, &[Pointer { at: 16, count: Count::Word(28), each: PLACE_BYTES, way: Way::Out }]),
 ];
+
+const fn own(name: &'static str, command: Command, pointers: &'static [Pointer]) -> Known {
+    Known { name, command, since: 1, until: None, fields: &[], pointers, forward: Forward::WithFile }
+}
+
+/// The row of a call about files or other processes' memory.
+pub(super) fn row(command: Command) -> Option<&'static Known> {
+    let with_file = find(command, c::ALL).filter(|known| known.forward == Forward::WithFile);
+    with_file.or_else(|| find(command, OWN))
+}
 
 /// What a call does with a file: where in the argument its number is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +79,7 @@ pub fn carries(command: Command) -> Carries {
 /// Whether it is one of these calls.
 #[must_use]
 pub fn is_one(command: Command) -> bool {
-    CALLS.iter().any(|shape| shape.command.kind() == command.kind() && shape.command.number() == command.number())
+    row(command).is_some()
 }
 
 /// What happens to memory of the process.

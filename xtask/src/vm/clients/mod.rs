@@ -18,15 +18,16 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 use vkfd_guest::{Ending, Job, Record, Stream};
+use vkfd_targets::Target;
 
 use super::boot::Outcome;
-use super::device::Target;
+use super::device;
 use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::progress::minutes;
 use super::{shown, verdict, FlavorArgs};
 use crate::clients::{self, packages};
-use crate::programs::matches;
+use crate::pattern::matches;
 use crate::{tree, Verdict};
 
 /// Run ROCm programs of the distribution and tinygrad in a guest, on the module
@@ -40,7 +41,7 @@ use crate::{tree, Verdict};
 #[derive(clap::Args)]
 pub struct Args {
     /// What the GPUs are: all by default
-    #[arg(value_enum)]
+    #[arg(value_parser = device::target())]
     targets: Vec<Target>,
 
     /// Only clients whose name matches (`*` stands for anything); can be repeated
@@ -54,8 +55,6 @@ pub struct Args {
     #[command(flatten)]
     flavor: FlavorArgs,
 }
-
-const TARGETS: [Target; 5] = [Target::Gfx900, Target::Gfx90a, Target::Gfx942, Target::Gfx1030, Target::Gfx1100];
 
 const GPUS: u32 = 2;
 
@@ -131,7 +130,7 @@ impl fmt::Display for Said {
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
-    let targets = if args.targets.is_empty() { &TARGETS[..] } else { &args.targets };
+    let targets = if args.targets.is_empty() { &Target::ALL[..] } else { &args.targets };
     let mut clients = clients(targets)?;
     clients.retain(|client| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, client.name)));
     ensure!(!clients.is_empty(), "there is no such client on these targets");

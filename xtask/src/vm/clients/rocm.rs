@@ -5,12 +5,13 @@ use std::path::Path;
 
 use anyhow::Result;
 use vkfd_sabotage::Switch;
+use vkfd_targets::Target;
 
-use super::super::device::Target;
 use super::{Client, Place, GPUS};
 use crate::clients::{hip, hip_batch, hip_kernels, rocminfo, rocr, Source};
 
 /// Those that the distribution's versions know.
+// NEW TARGET: whether the distribution's ROCm knows it
 pub(super) const TARGETS: &[Target] = &[Target::Gfx900, Target::Gfx90a, Target::Gfx1030];
 
 /// All of them, compiled in `directory` if need be.

@@ -4,8 +4,8 @@
 
 use anyhow::Result;
 use vkfd_sabotage::Switch;
+use vkfd_targets::Target;
 
-use super::super::device::Target;
 use super::super::shown;
 use super::{Client, Place, Said, GPUS};
 use crate::clients::tinygrad;
@@ -13,6 +13,7 @@ use crate::tree;
 
 const RDNA: &[Target] = &[Target::Gfx1100];
 /// All that it runs on here.
+// NEW TARGET: whether tinygrad knows it
 pub(super) const TARGETS: &[Target] = &[Target::Gfx942, Target::Gfx1100];
 
 /// All of them.

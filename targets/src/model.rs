@@ -6,7 +6,8 @@
 //! room for, and HW_ID names one of them. Of MI200 it is one of a package's two dies, and of MI300X
 //! one of eight, as the driver shows them when a package is partitioned. A machine may have fewer
 //! units than the product ([`Model::with_units`]); what each unit has stays.
-#![expect(clippy::arithmetic_side_effects, reason = "of the machine's description, no part of which is a client's")]
+
+use crate::Target;
 
 /// What shares a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +59,8 @@ pub struct Model {
     pub wave_size: u32,
     /// Scratch slots of a unit.
     pub scratch_slots: u32,
+    /// Registers and LDS have ECC (`sramecc+` in a target's name): compilers and runtimes go by it.
+    pub register_ecc: bool,
     /// KiB of GDS.
     pub gds_kib: u32,
     /// Copy engines.
@@ -78,179 +81,16 @@ pub struct Model {
     pub caches: &'static [CacheModel],
 }
 
-impl Model {
-    /// Whether registers and LDS have ECC (`sramecc+` in a target's name): compilers and runtimes
-    /// go by it.
-    pub const fn has_register_ecc(&self) -> bool {
-        matches!(self.version, 90_010 | 90_402)
-    }
-}
-
-const fn cache(level: u32, kib: u32, line: u32, data: bool, sharing: Sharing) -> CacheModel {
+pub(crate) const fn cache(level: u32, kib: u32, line: u32, data: bool, sharing: Sharing) -> CacheModel {
     CacheModel { level, kib, line, data, sharing }
 }
-
-/// Vega 10.
-pub const GFX900: Model = Model {
-    version: 90_000,
-    device_id: 0x6863,
-    revision: 0,
-    family: 141,
-    external_revision: 0x01,
-    units: 64,
-    engines: 4,
-    arrays: 1,
-    simd_per_unit: 4,
-    waves_per_simd: 10,
-    wave_size: 64,
-    scratch_slots: 32,
-    gds_kib: 64,
-    sdma_engines: 2,
-    sdma_xgmi_engines: 0,
-    sdma_queues: 2,
-    clock_mhz: 1600,
-    memory_mhz: 945,
-    memory_bits: 2048,
-    firmware: 468,
-    sdma_firmware: 432,
-    caches: &[
-        cache(1, 16, 64, true, Sharing::Units(1)),
-        cache(1, 32, 64, false, Sharing::Units(3)),
-        cache(2, 4096, 64, true, Sharing::Gpu),
-    ],
-};
-
-/// A die of MI200.
-pub const GFX90A: Model = Model {
-    version: 90_010,
-    device_id: 0x740f,
-    revision: 2,
-    family: 141,
-    external_revision: 0x3c,
-    units: 104,
-    engines: 8,
-    arrays: 1,
-    simd_per_unit: 4,
-    waves_per_simd: 8,
-    wave_size: 64,
-    scratch_slots: 32,
-    gds_kib: 0,
-    sdma_engines: 2,
-    sdma_xgmi_engines: 3,
-    sdma_queues: 8,
-    clock_mhz: 1700,
-    memory_mhz: 1600,
-    memory_bits: 4096,
-    firmware: 78,
-    sdma_firmware: 8,
-    caches: &[
-        cache(1, 16, 64, true, Sharing::Units(1)),
-        cache(1, 32, 64, false, Sharing::Units(2)),
-        cache(2, 8192, 128, true, Sharing::Gpu),
-    ],
-};
-
-/// A die of MI300X.
-pub const GFX942: Model = Model {
-    version: 90_402,
-    device_id: 0x74a1,
-    revision: 0,
-    family: 141,
-    external_revision: 0x47,
-    units: 38,
-    engines: 4,
-    arrays: 1,
-    simd_per_unit: 4,
-    waves_per_simd: 8,
-    wave_size: 64,
-    scratch_slots: 32,
-    gds_kib: 0,
-    sdma_engines: 2,
-    sdma_xgmi_engines: 14,
-    sdma_queues: 8,
-    clock_mhz: 2100,
-    memory_mhz: 1300,
-    memory_bits: 8192,
-    firmware: 166,
-    sdma_firmware: 22,
-    caches: &[
-        cache(1, 32, 128, true, Sharing::Units(1)),
-        cache(1, 64, 128, false, Sharing::Units(2)),
-        cache(2, 4096, 128, true, Sharing::Gpu),
-        cache(3, 262_144, 64, true, Sharing::Gpu),
-    ],
-};
-
-/// Navi 21.
-pub const GFX1030: Model = Model {
-    version: 100_300,
-    device_id: 0x73bf,
-    revision: 0xc0,
-    family: 143,
-    external_revision: 0x28,
-    units: 80,
-    engines: 4,
-    arrays: 2,
-    simd_per_unit: 2,
-    waves_per_simd: 16,
-    wave_size: 32,
-    scratch_slots: 32,
-    gds_kib: 0,
-    sdma_engines: 2,
-    sdma_xgmi_engines: 0,
-    sdma_queues: 8,
-    clock_mhz: 2250,
-    memory_mhz: 1000,
-    memory_bits: 256,
-    firmware: 115,
-    sdma_firmware: 83,
-    caches: &[
-        cache(1, 16, 128, true, Sharing::Units(1)),
-        cache(1, 32, 64, false, Sharing::Units(2)),
-        cache(2, 4096, 128, true, Sharing::Gpu),
-        cache(3, 131_072, 64, true, Sharing::Gpu),
-    ],
-};
-
-/// Navi 31.
-pub const GFX1100: Model = Model {
-    version: 110_000,
-    device_id: 0x744c,
-    revision: 0xc8,
-    family: 145,
-    external_revision: 0x01,
-    units: 96,
-    engines: 6,
-    arrays: 2,
-    simd_per_unit: 2,
-    waves_per_simd: 16,
-    wave_size: 32,
-    scratch_slots: 32,
-    gds_kib: 0,
-    sdma_engines: 2,
-    sdma_xgmi_engines: 0,
-    sdma_queues: 6,
-    clock_mhz: 2500,
-    memory_mhz: 1250,
-    memory_bits: 384,
-    firmware: 550,
-    sdma_firmware: 19,
-    caches: &[
-        cache(1, 32, 128, true, Sharing::Units(1)),
-        cache(1, 32, 128, false, Sharing::Units(2)),
-        cache(2, 6144, 128, true, Sharing::Gpu),
-        cache(3, 98_304, 64, true, Sharing::Gpu),
-    ],
-};
-
-/// All of them, oldest first.
-pub const MODELS: [&Model; 5] = [&GFX900, &GFX90A, &GFX942, &GFX1030, &GFX1100];
 
 impl Model {
     /// The one of this `gfx_target_version`, or the newest that is not newer than it: a target
     /// without an entry of its own looks like its predecessor.
     pub fn of(version: u32) -> &'static Self {
-        MODELS.iter().rev().find(|model| model.version <= version).unwrap_or(&MODELS[0])
+        let models = Target::ALL.into_iter().rev().map(Target::model);
+        models.clone().find(|model| model.version <= version).unwrap_or(Target::ALL[0].model())
     }
 
     /// SIMDs of all units.
@@ -303,7 +143,7 @@ mod tests {
 
     #[test]
     fn units_are_in_arrays_however_many_there_are() {
-        for model in MODELS {
+        for model in Target::ALL.map(Target::model) {
             for units in 1..=model.units {
                 let model = model.with_units(units);
                 let arrays = (0..model.engines).flat_map(|engine| (0..model.arrays).map(move |array| (engine, array)));

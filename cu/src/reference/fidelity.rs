@@ -52,6 +52,7 @@ pub fn fidelity(op: Op, target: Target) -> Fidelity {
         // Sums of integers are the same in any order.
         _ if op.name().contains("_i32_") && reference::knows(op) => Fidelity::Exact,
         _ if reference::is_wmma(op) => Fidelity::Approximate(ORDER),
+        // NEW TARGET: operations with another order of sums
         _ if reference::is_sparse(op) && target == Target::Gfx942 => Fidelity::Approximate(ORDER),
         _ if reference::knows(op) => Fidelity::Exact,
         _ => Fidelity::Missing,

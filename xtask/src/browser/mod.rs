@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `cargo xtask browser`: the pages of `vkfd bench --html`, in a real browser.
+//!
+//! Mechanism: [`devtools`] shows each page in Chromium, narrow and wide, light and dark, and
+//! evaluates `look.js` in it. The script compares each text's colour with the colour behind it, and
+//! looks for text that is cut off, too small, or beyond the page's edge. As a control, a rule of the
+//! page's style is broken: the texts of plots must then be found unreadable.
+
+mod devtools;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{ensure, Context, Result};
+use serde::Deserialize;
+
+use self::devtools::{Browser, PACKAGE};
+use crate::cargo::{self, Build};
+use crate::clients::packages;
+use crate::{tree, Verdict};
+
+/// Check the HTML pages of `vkfd bench` in Chromium
+///
+/// Each page is shown 390 and 1,100 pixels wide, light and dark. A text with a contrast below 4.5
+/// to its background is a finding, and so is one that is cut off or too small. So is a page that is
+/// wider than its window. Then the style is broken on purpose, and that must be noticed.
+///
+/// Without files the pages of `bench userptr`, `migrate` and `native` are made, in their quick form.
+/// Debian's package chromium is installed (as root) if it is missing.
+///
+/// Exit status: 0 clean, 1 findings, 2 there is no browser or no page.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Pages: by default those of the quick benchmarks
+    #[arg(value_name = "FILE")]
+    pages: Vec<PathBuf>,
+}
+
+const LOOK: &str = include_str!("look.js");
+/// A phone's screen and a window's.
+const WIDTHS: [u32; 2] = [390, 1100];
+/// The rule that gives the plots' text its colour, and a rule that matches nothing.
+const RULE: [&str; 2] = ["svg text{", "svgsvg text{"];
+/// The benchmarks that write pages.
+const BENCHMARKS: [&str; 3] = ["userptr", "migrate", "native"];
+
+/// The answer of `look.js`.
+#[derive(Deserialize)]
+struct Look {
+    dark: bool,
+    width: u32,
+    texts: u32,
+    findings: Vec<String>,
+}
+
+pub fn run(args: &Args) -> Result<Verdict> {
+    packages::install(&[PACKAGE])?;
+    let scratch = tempfile::tempdir().context("make a directory")?;
+    let pages = match args.pages.is_empty() {
+        true => make()?,
+        false => args.pages.clone(),
+    };
+    let mut browser = Browser::start(&scratch.path().join("profile"))?;
+    let mut findings = Vec::new();
+    let mut texts = 0;
+    for page in &pages {
+        let page = fs::canonicalize(page).with_context(|| format!("find {}", page.display()))?;
+        let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for look in looks(&mut browser, &page)? {
+            ensure!(look.texts > 0, "{}: no text", page.display());
+            texts += look.texts;
+            findings.extend(look.findings.iter().map(|finding| format!("{name}, {}: {finding}", look.name())));
+        }
+        let broken = scratch.path().join(&name);
+        let text = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
+        ensure!(text.contains(RULE[0]) && text.contains("<svg"), "{}: no page of `vkfd bench`", page.display());
+        fs::write(&broken, text.replace(RULE[0], RULE[1])).context("write the broken page")?;
+        let noticed = looks(&mut browser, &broken)?.iter().any(Look::has_poor_contrast);
+        if !noticed {
+            findings.push(format!("{name}: plots without the rule {:?} were not noticed", RULE[0]));
+        }
+    }
+    Ok(match findings.is_empty() {
+        true => Verdict::Clean(format!(
+            "{} pages, {texts} texts in {} forms: all readable; broken styles are noticed",
+            pages.len(),
+            2 * WIDTHS.len()
+        )),
+        false => Verdict::Findings(findings),
+    })
+}
+
+impl Look {
+    fn name(&self) -> String {
+        format!("{} px, {}", self.width, if self.dark { "dark" } else { "light" })
+    }
+
+    fn has_poor_contrast(&self) -> bool {
+        self.findings.iter().any(|finding| finding.contains("contrast"))
+    }
+}
+
+/// A page in each form.
+fn looks(browser: &mut Browser, page: &Path) -> Result<Vec<Look>> {
+    let mut found = Vec::new();
+    for width in WIDTHS {
+        for dark in [false, true] {
+            let answer = browser.look(page, width, dark, LOOK)?;
+            let look: Look = serde_json::from_str(&answer).context("read the script's answer")?;
+            ensure!((look.dark, look.width) == (dark, width), "the browser shows {}", look.name());
+            found.push(look);
+        }
+    }
+    Ok(found)
+}
+
+/// The pages of the quick benchmarks.
+fn make() -> Result<Vec<PathBuf>> {
+    let vkfd = cargo::program(Build::of_checks()?, "vkfd", "vkfd")?;
+    let directory = tree::target().join("pages");
+    fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
+    let mut pages = Vec::new();
+    for benchmark in BENCHMARKS {
+        let page = directory.join(format!("{benchmark}.html"));
+        let mut bench = Command::new(&vkfd);
+        bench.args(["bench", benchmark, "--quick", "--html"]).arg(&page);
+        // A goal that a busy machine misses does not concern the page.
+        bench.status().context("run vkfd")?;
+        ensure!(page.exists(), "{bench:?} writes no page");
+        pages.push(page);
+    }
+    Ok(pages)
+}
