@@ -18,6 +18,7 @@ const TARGETS: [&str; 13] = [
     "sdma_packets",
     "aql_packets",
     "pm4_packets",
+    "asic_accesses",
     "page_walk",
     "machine_code",
     "kernel_descriptors",
