@@ -233,7 +233,9 @@ impl Asic {
             state.users.remove(key);
         }
         let removed = state.users.take_removed();
-        *state = State::new(self.shape.clone());
+        // Firmware may be in the middle of a packet: it has to see that the ring is another one.
+        let (generation, resets, working) = (state.generation, state.resets + 1, state.working);
+        *state = State { generation, resets, working, ..State::new(self.shape.clone()) };
         chip::reset(&mut state, vram_bytes);
         drop(state);
         for queue in removed {
@@ -299,10 +301,14 @@ impl Drop for Asic {
 fn run(mut processor: Processor) {
     let shared = processor.shared.clone();
     // The last ring that had its turn.
-    let mut last = None;
+    let (mut last, mut resets) = (None, 0);
     loop {
         let mut state = shared.lock();
         state.working = false;
+        if state.resets != resets {
+            resets = state.resets;
+            processor.scheduler = Default::default();
+        }
         if !state.is_busy() {
             // Those that wait for the end of the work look again.
             shared.changed.notify_all();
@@ -319,7 +325,11 @@ fn run(mut processor: Processor) {
             if let Err(error) = processor.obey(command) {
                 tracing::warn!(?command, %error, "the driver's command cannot be obeyed");
             }
-            shared.lock().commands.pop_front();
+            let mut state = shared.lock();
+            // A reset may have taken it away.
+            if state.commands.front() == Some(&command) {
+                state.commands.pop_front();
+            }
             continue;
         }
         let next = |after: Option<crate::ring::RingId>| {

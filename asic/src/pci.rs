@@ -6,6 +6,7 @@
 
 use crate::registers::file;
 use crate::shape::Shape;
+use crate::vbios;
 
 /// AMD.
 const VENDOR: u16 = 0x1002;
@@ -28,6 +29,7 @@ pub mod bar {
 }
 
 const COMMAND: usize = 0x04;
+const ROM: usize = 0x30;
 const CAPABILITIES: usize = 0x34;
 const INTERRUPT_LINE: usize = 0x3c;
 /// Power management.
@@ -50,6 +52,7 @@ impl Config {
     /// As after a reset.
     pub fn new(shape: &Shape, vram_bytes: u64) -> Self {
         let size = usize::try_from(CONFIG_BYTES).unwrap_or(0);
+        let rom = u32::try_from(vbios::BYTES).unwrap_or(0);
         let mut config = Self { bytes: vec![0; size], writable: vec![0; size] };
         config.put(0, &VENDOR.to_le_bytes());
         config.put(2, &shape.device_id.to_le_bytes());
@@ -60,6 +63,8 @@ impl Config {
         config.allow(COMMAND, &COMMAND_BITS.to_le_bytes());
         config.put(0x2c, &VENDOR.to_le_bytes());
         config.put(0x2e, &0x0c34u16.to_le_bytes());
+        // The ROM's address, by which its size is found out, and whether it answers.
+        config.allow(ROM, &(!(rom - 1) | 1).to_le_bytes());
         config.put(CAPABILITIES, &[byte(POWER)]);
         config.put(INTERRUPT_LINE + 1, &[1]);
         config.allow(INTERRUPT_LINE, &[0xff]);
@@ -148,6 +153,8 @@ mod tests {
         }
         config.write(0x24, &[0xff; 4]);
         assert_eq!(word(&config, 0x24), 0xfff8_0000);
+        config.write(0x30, &[0xff; 4]);
+        assert_eq!(word(&config, 0x30), 0xffff_f001);
         config.write(0, &[0xff; 4]);
         assert_eq!(word(&config, 0), 0x740f_1002, "numbers are fixed");
     }

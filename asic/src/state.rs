@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub(crate) rings: BTreeMap<RingId, Ring>,
     pub(crate) doorbells: BTreeMap<Dword, RingId>,
     pub(crate) generation: u64,
+    /// How often the device was reset.
+    pub(crate) resets: u64,
     pub(crate) users: Users,
     pub(crate) ih: InterruptRing,
     pub(crate) commands: VecDeque<Command>,
@@ -69,6 +71,7 @@ impl State {
             rings: BTreeMap::new(),
             doorbells: BTreeMap::new(),
             generation: 0,
+            resets: 0,
             users: Users::default(),
             ih: InterruptRing::default(),
             commands: VecDeque::new(),

@@ -12,12 +12,13 @@ use anyhow::{ensure, Context, Result};
 
 use crate::{tree, Verdict};
 
-const TARGETS: [&str; 13] = [
+const TARGETS: [&str; 14] = [
     "ioctl_decode",
     "call_sequence",
     "sdma_packets",
     "aql_packets",
     "pm4_packets",
+    "asic_accesses",
     "page_walk",
     "machine_code",
     "kernel_descriptors",

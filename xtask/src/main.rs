@@ -7,6 +7,7 @@
 
 mod abi;
 mod apt;
+mod asic;
 mod browser;
 mod cache;
 mod calls;
@@ -66,6 +67,7 @@ enum Task {
     Test(test::Args),
     Cache(cache::Args),
     Abi(abi::Args),
+    Asic(asic::Args),
     Calls(calls::Args),
     Interleavings(interleavings::Args),
     Isa(isa::Args),
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Cache(args) => cache::run(&args),
         Task::Abi(args) => abi::run(&args),
+        Task::Asic(args) => asic::run(&args),
         Task::Calls(args) => calls::run(&args),
         Task::Interleavings(args) => interleavings::run(&args),
         Task::Isa(args) => isa::run(&args),

@@ -6,7 +6,9 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use std::fs;
+use std::convert::Infallible;
+use std::ffi::CStr;
+use std::{fmt, fs};
 use std::io::IsTerminal;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,10 @@ use std::sync::Arc;
 use tracing_subscriber::filter::EnvFilter;
 use vkfd_asic::{ucode, Asic, Shape};
 use vkfd_device::vfio_user::server::{Guest, Server};
-use vkfd_gpu::{Config, Units, Vram, VRAM_GRANULE};
+use vkfd_driver::addr::FabricAddr;
+use vkfd_driver::gpu::GpuProperties;
+use vkfd_driver::topology::{self, Name, Processors, Sink};
+use vkfd_gpu::{Config, Units, Vram, CLOCK_HZ, VRAM_GRANULE};
 use vkfd_host::{size, Target};
 
 /// A software GPU as a PCI device that Linux's amdgpu binds to
@@ -26,7 +31,7 @@ use vkfd_host::{size, Target};
 #[command(name = "vkfd-pci-gpu", version, after_long_help = EXAMPLES)]
 struct Cli {
     /// Where QEMU finds the device: a unix socket
-    #[arg(long, value_name = "PATH", required_unless_present = "write_firmware")]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["write_firmware", "topology"])]
     socket: Option<PathBuf>,
     /// VRAM, a multiple of 2M; all of it is in a BAR, so it has to be a power of two
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = vram)]
@@ -43,6 +48,9 @@ struct Cli {
     /// Write the firmware files that amdgpu asks for into this directory, and end
     #[arg(long, value_name = "DIR")]
     write_firmware: Option<PathBuf>,
+    /// Print the properties of the GPU's node as vkfd's own driver shows them, and end
+    #[arg(long)]
+    topology: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -95,9 +103,64 @@ fn write_firmware(directory: &Path, shape: &Shape) -> Result<()> {
     Ok(())
 }
 
+/// Keeps one file of a topology.
+#[derive(Default)]
+struct Properties {
+    path: Vec<String>,
+    text: String,
+}
+
+impl Sink for Properties {
+    type Error = Infallible;
+
+    fn enter(&mut self, name: Name) -> Result<(), Infallible> {
+        self.path.push(match name {
+            Name::Word(word) => word.to_string_lossy().into_owned(),
+            Name::Number(number) => number.to_string(),
+        });
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), Infallible> {
+        self.path.pop();
+        Ok(())
+    }
+
+    fn file(&mut self, name: &'static CStr, text: &dyn fmt::Display) -> Result<(), Infallible> {
+        if self.path == ["topology", "nodes", "1"] && name == c"properties" {
+            self.text = text.to_string();
+        }
+        Ok(())
+    }
+}
+
+/// The properties of the node of such a GPU.
+fn topology(target: Target, vram_bytes: u64) -> String {
+    let properties = GpuProperties {
+        gpu_id: 1,
+        vram_bytes,
+        vram_base: FabricAddr(0),
+        vmids: 16,
+        gfx_target_version: target.version(),
+        model: *target.model(),
+        xnack_capable: true,
+        clock_hz: CLOCK_HZ,
+    };
+    let gpus = [topology::Gpu { properties: &properties, render_minor: topology::FIRST_RENDER_MINOR }];
+    let processors = Processors { cores: 1, first_apic: 0, ram: 1 << 30 };
+    let mut sink = Properties::default();
+    let machine = topology::Machine { processors, gpus: &gpus, coherent: false, svm: true };
+    let Ok(()) = machine.render(&mut sink);
+    sink.text
+}
+
 fn run(cli: &Cli) -> Result<()> {
     let target = Target::Gfx90a;
     let shape = shape(target)?;
+    if cli.topology {
+        print!("{}", topology(target, cli.vram));
+        return Ok(());
+    }
     if let Some(directory) = &cli.write_firmware {
         return write_firmware(directory, &shape);
     }

@@ -65,6 +65,11 @@ fn aql_packets() {
 }
 
 #[test]
+fn asic_accesses() {
+    smoke("asic_accesses", 300);
+}
+
+#[test]
 fn page_walk() {
     smoke("page_walk", 4000);
 }

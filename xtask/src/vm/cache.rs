@@ -12,6 +12,7 @@
 //!   tools/bindgen-VERSION/     bindgen
 //!   linux-VERSION/             the kernel's source
 //!   linux-VERSION-FLAVOR/      a kernel's build tree; modules are built against it
+//!   amdgpu/kernel/             a kernel of the distribution, with amdgpu and what it needs
 //!   accelerator                what the probe for KVM found out, see probe.rs
 //! ```
 

@@ -59,6 +59,11 @@ impl Initrd {
         Ok(path)
     }
 
+    /// Copies a file to a place of its own.
+    pub fn add_file(&mut self, file: &Path, to: &Path) {
+        self.put(to.into(), Content::File(file.into()));
+    }
+
     /// Copies a directory's files, and the libraries that `program` among them needs.
     pub fn add_directory(&mut self, directory: &Path, to: &Path) -> Result<()> {
         for library in elf::libraries(&directory.join("program"))? {

@@ -8,6 +8,7 @@
 //! guest that has the guest's memory and an ivshmem connection.
 
 mod accelerator;
+mod amdgpu;
 mod bench;
 mod bindgen;
 mod boot;
@@ -70,6 +71,7 @@ enum Action {
     Run(run::Args),
     Shell(shell::Args),
     Native(native::Args),
+    Amdgpu(amdgpu::Args),
 }
 
 /// Which of the two kernels.
@@ -129,5 +131,6 @@ pub fn run(args: &Args) -> Result<Verdict> {
         Action::Run(args) => run::run(args),
         Action::Shell(args) => shell::run(args),
         Action::Native(args) => native::run(args),
+        Action::Amdgpu(args) => amdgpu::run(args),
     }
 }

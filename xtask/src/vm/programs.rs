@@ -33,6 +33,8 @@ pub const STRESS: Binary = Binary::new("vkfd-stress", "vkfd-hunt");
 pub const VKFD: Binary = Binary::new("vkfd", "vkfd");
 /// The GPU outside of the guest.
 pub const GPU: Binary = Binary::new("vkfd-gpu", "vkfd-device");
+/// The same for a guest whose driver is AMD's own.
+pub const PCI_GPU: Binary = Binary::new("vkfd-pci-gpu", "vkfd-device");
 /// The guest's side of native context, which runs in any guest.
 pub const NATIVE: Binary = Binary { whole: true, ..Binary::new("vkfd-native", "vkfd-native") };
 

@@ -3,6 +3,7 @@
 //! root has a target for each, and `tests/fuzz_smoke.rs` runs each over the corpus and over bytes
 //! by chance.
 
+mod asic;
 mod bounded;
 mod code;
 mod packets;
@@ -22,6 +23,7 @@ use crate::model::{self, Op, Piece, Shape, Step, Trouble};
 use crate::sim::memory::{Change, SimMemory, CALLER, FIRST_PAGE};
 use crate::sim::{Form, Rig, FIRST_GPU_ID};
 
+pub use asic::asic_accesses;
 pub use code::{kernel_arguments, kernel_descriptors, machine_code};
 pub use packets::{aql_packets, pm4_packets, sdma_packets};
 pub use walk::page_walk;
@@ -36,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     ("sdma_packets", sdma_packets),
     ("aql_packets", aql_packets),
     ("pm4_packets", pm4_packets),
+    ("asic_accesses", asic_accesses),
     ("page_walk", page_walk),
     ("machine_code", machine_code),
     ("kernel_descriptors", kernel_descriptors),

@@ -14,7 +14,7 @@ mod bench;
 mod clients;
 mod controls;
 mod machine;
-mod parts;
+pub mod parts;
 mod suite;
 
 use std::path::PathBuf;

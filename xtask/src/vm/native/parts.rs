@@ -16,11 +16,11 @@ use super::super::cache::{self, Cache};
 use crate::apt::{quiet, Apt};
 use crate::clients::packages;
 
-const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
-const NEWER: &str = SUITES[1];
+pub const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
+pub const NEWER: &str = SUITES[1];
 const QEMU: &str = "qemu-system-x86";
 /// Names the package of the newest kernel, which names the others.
-const KERNEL: &str = "linux-image-amd64";
+pub const KERNEL: &str = "linux-image-amd64";
 
 /// The device by which QEMU offers a vhost-user device of any kind with its memory.
 pub const DEVICE: &str = "vhost-user-test-device-pci";
@@ -103,7 +103,7 @@ fn get_qemu(apt: &Apt, directory: &Path) -> Result<()> {
 }
 
 /// The words after `Depends:` that begin with one of `prefixes`.
-fn depends(apt: &Apt, package: &str, prefix: &str) -> Result<String> {
+pub fn depends(apt: &Apt, package: &str, prefix: &str) -> Result<String> {
     let text = apt.run("apt-cache", &["--target-release", NEWER, "show", "--no-all-versions", package])?;
     let line = text.lines().find_map(|line| line.strip_prefix("Depends: "));
     let mut names = line.unwrap_or("").split([',', '|']).filter_map(|word| word.trim().split(' ').next());
