@@ -7,7 +7,7 @@ mod common;
 
 use common::{advise, memory, protect, Area, Counter, Watched, RW};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vkfd_driver::address_space::{Access, AddressSpace};
 use vkfd_driver::errno::Errno;
 use vkfd_host::watch::ProcessMemory;
@@ -84,7 +84,11 @@ fn a_storm_ends() {
                 drop(watch);
             }
         });
-        std::thread::sleep(Duration::from_secs(1));
+        let begun = Instant::now();
+        let is_enough = || faults.load(Ordering::Relaxed) > 0 && changes.load(Ordering::Relaxed) > 0;
+        while begun.elapsed() < Duration::from_secs(1) || (!is_enough() && begun.elapsed() < Duration::from_secs(60)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         stop.store(true, Ordering::Relaxed);
     });
     assert!(faults.load(Ordering::Relaxed) > 0 && changes.load(Ordering::Relaxed) > 0);

@@ -76,7 +76,8 @@ fn more_events_than_the_ring_holds_wait_for_the_driver_and_hold_up_nobody() {
         let start = Instant::now();
         drop(queue);
         assert!(
-            start.elapsed() < Duration::from_secs(1),
+            // The driver itself would wait for longer.
+            start.elapsed() < Duration::from_secs(10),
             "ending a queue waited for the driver: {:?}",
             start.elapsed()
         );

@@ -312,7 +312,11 @@ fn threads_with_memory_of_their_own_in_one_block() {
     };
     std::thread::scope(|s| {
         let threads: Vec<_> = (0..8).map(|t| s.spawn(move || work(AT + 512 * (t / 2) + 16 * (t % 2)))).collect();
-        std::thread::sleep(patience());
+        let begun = std::time::Instant::now();
+        let is_enough = || done.load(Ordering::Relaxed) > 100 && begun.elapsed() >= patience();
+        while !is_enough() && begun.elapsed() < Duration::from_secs(120) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         stop.store(true, Ordering::Relaxed);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });

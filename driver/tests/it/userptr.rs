@@ -120,7 +120,9 @@ fn a_registration_wants_each_range_once_and_not_all_at_once() {
     // More ranges than are faulted in at a time.
     let list: Vec<_> = (0..3000).map(|i| (1000 + 2 * i, 1)).collect();
     for xnack in [false, true] {
-        let rig = Rig::new(Options { register_deadline: Duration::from_millis(200), ..Options::default() });
+        // So long that no load of the machine is taken for a wait.
+        let deadline = Duration::from_secs(60);
+        let rig = Rig::new(Options { register_deadline: deadline, ..Options::default() });
         for (first, count) in &list {
             rig.mm.map(*first, *count, true);
         }
@@ -133,7 +135,7 @@ fn a_registration_wants_each_range_once_and_not_all_at_once() {
         let start = std::time::Instant::now();
         rig.map(handle).unwrap();
         assert_eq!(rig.gpu.is_suspended(), !xnack);
-        assert!(!xnack || start.elapsed() < Duration::from_millis(200));
+        assert!(!xnack || start.elapsed() < deadline);
         rig.mm.no_hook();
         if xnack {
             rig.map(handle).unwrap();
@@ -273,18 +275,22 @@ fn memory_that_comes_back_soon_is_found_while_the_queues_run() {
 #[test]
 fn memory_that_stays_away_is_looked_for_a_few_times_only() {
     let (rig, list, handle) = mapped(scattered(20));
-    rig.mm.unmap(list[7].0, list[7].1);
-    rig.settle();
     let looks = Arc::new(AtomicUsize::new(0));
     let counted = looks.clone();
+    // Counted from the beginning: however late this thread is, none is missed.
     rig.mm.after_fault(move |_, _| {
         counted.fetch_add(1, Ordering::SeqCst);
     });
-    std::thread::sleep(Duration::from_millis(400));
+    rig.mm.unmap(list[7].0, list[7].1);
+    rig.settle();
+    let until = Instant::now() + Duration::from_secs(60);
+    while looks.load(Ordering::SeqCst) < 2 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Time in which more would come.
+    std::thread::sleep(Duration::from_millis(600));
     let looked = looks.load(Ordering::SeqCst);
-    assert!((1..=6).contains(&looked), "{looked}");
-    std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(looks.load(Ordering::SeqCst), looked);
+    assert!((2..=8).contains(&looked), "{looked}");
     assert_eq!(rig.ranges(handle)[7].state, vkfd_uapi::vkfd::RANGE_GONE);
     assert!(!rig.gpu.is_suspended());
 }
@@ -317,11 +323,14 @@ fn a_range_that_became_read_only_is_denied_and_the_restore_does_not_spin() {
 fn a_restore_that_cannot_finish_pauses_longer_and_longer() {
     let (rig, list, _) = mapped(scattered(4));
     rig.mm.faults.lock().unwrap().insert(list[1].0, Errno::EBUSY);
+    let begun = Instant::now();
     rig.mm.notify(list[1].0, 1, true);
     std::thread::sleep(Duration::from_millis(300));
-    // 1 + 1 + 2 + 4 + ... + 64 + 64 + 64: some ten runs in 300 ms; without pauses there would be
-    // thousands.
-    assert!(rig.info().restore_runs <= 20, "{}", rig.info().restore_runs);
+    // 1 + 1 + 2 + 4 + ... + 64 + 64 + 64: some ten runs in 300 ms, and one more each 64 ms; without
+    // pauses there would be thousands.
+    let runs = rig.info().restore_runs;
+    let most = 16 + begun.elapsed().as_millis() / 64;
+    assert!(u128::from(runs) <= most, "{runs}");
     assert!(rig.gpu.is_suspended(), "queues stay stopped while a page is missing");
     rig.mm.faults.lock().unwrap().clear();
     rig.settle();

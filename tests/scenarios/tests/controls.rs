@@ -225,11 +225,13 @@ fn mapping_leaves_restless_memory_to_the_restore_which_does_not_spin() {
     let fence = queue.copy(target.gpu_va(), buffer.gpu_va().offset(5 * PAGE), PAGE).submit().unwrap();
     let before = world.client().snapshot().unwrap();
     assert_eq!((before.evicted, before.restores), (1, 0));
+    let begun = std::time::Instant::now();
     std::thread::sleep(Duration::from_millis(300));
     let info = world.client().snapshot().unwrap();
     assert_eq!((info.evicted, info.restores, info.evictions, fence.is_done()), (1, 0, 1, false));
     // 1 + 2 + 4 + ... + 64 + 64 ms.
-    assert!(info.restore_runs - before.restore_runs <= 12, "{} runs", info.restore_runs);
+    let most = 8 + begun.elapsed().as_millis() / 64;
+    assert!(u128::from(info.restore_runs - before.restore_runs) <= most, "{} runs", info.restore_runs);
     HITS.store(0, Ordering::SeqCst);
     fence.wait(Duration::from_secs(20)).unwrap();
     let mut bytes = vec![0; usize::try_from(PAGE).unwrap()];
