@@ -52,8 +52,6 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 
-#[cfg(test)]
-pub(crate) use self::cache::once;
 use self::cache::Cache;
 use self::expected::{Expectations, Place};
 use self::guest::Guest;

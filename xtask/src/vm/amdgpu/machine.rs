@@ -188,8 +188,7 @@ impl Machine {
     }
 
     fn device(&self, directory: &Path) -> Result<Device> {
-        let (socket, log, summary) =
-            (directory.join("gpu"), directory.join("gpu.log"), directory.join("gpu.summary"));
+        let (socket, log, summary) = (directory.join("gpu"), directory.join("gpu.log"), directory.join("gpu.summary"));
         ensure!(socket.as_os_str().len() < 100, "{}: too long for a socket", socket.display());
         for path in [&socket, &summary] {
             if path.exists() {
