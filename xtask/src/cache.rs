@@ -3,20 +3,23 @@
 //!
 //! Mechanism: an entry is a directory that is made as a whole and can be made again. Entries are a
 //! kernel, its source, a root with packages, a Python environment, a suite's compiled programs,
-//! cargo's output. Each user of an entry leaves the time in it ([`used`]). Pruning removes those
-//! that were used longest ago, until what is left is below the limit and the disk has some room. It
-//! takes the lock that the entry's maker takes ([`crate::lock`]), and leaves out an entry that
-//! somebody is making.
+//! cargo's output. Each user of an entry leaves the time in it and locks it, together with other
+//! users, until its process ends ([`used`]). Pruning removes those that were used longest ago, until
+//! what is left is below the limit and the disk has some room. It leaves out an entry that somebody
+//! uses, and one whose maker has its lock ([`crate::lock`]).
 //!
-//! Limits: an entry that is read and not made has no lock. One that was used in the last hour is
-//! not removed, whatever the limit says.
+//! Lock: `USES`, for a moment each time.
+//!
+//! Limits: one that was used in the last hour is not removed, whatever the limit says.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 use rustix::fs::statvfs;
 
 use crate::{lock, Verdict};
@@ -41,6 +44,8 @@ pub struct Args {
 
 /// A file in each entry: its time is when the entry was last used.
 const USED: &str = ".used";
+/// A shelf's directory with what users of its entries lock.
+const USING: &str = ".using";
 /// KiB that stay free on the disk.
 const FREE: u64 = 15 << 20;
 /// Cargo never removes what it has built of older sources: its output goes first where it has more
@@ -73,12 +78,31 @@ pub fn root() -> Result<PathBuf> {
     }
 }
 
-/// Notes that an entry is used now, if it is there.
+/// The entries that this process uses, with their locks.
+static USES: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
+
+/// Notes that an entry is used now, and keeps it until this process ends. Its user calls this before
+/// it looks whether the entry is there, or is whole.
 pub fn used(entry: &Path) {
+    // Only pruning goes by both; a cache that cannot be written is used all the same.
+    if root().is_ok_and(|root| entry.starts_with(root)) {
+        let mut uses = USES.lock().unwrap_or_else(PoisonError::into_inner);
+        if !uses.contains_key(entry) {
+            if let Ok(lock) = lock_of(entry).and_then(|path| lock::share(&path)) {
+                uses.insert(entry.into(), lock);
+            }
+        }
+    }
     if entry.is_dir() {
-        // Only pruning goes by it; a cache that cannot be written is used all the same.
         let _ = fs::write(entry.join(USED), "");
     }
+}
+
+/// What an entry's users lock: a file beside it, which stays when the entry goes.
+fn lock_of(entry: &Path) -> Result<PathBuf> {
+    let shelf = entry.parent().context("an entry without a shelf")?.join(USING);
+    fs::create_dir_all(&shelf).with_context(|| format!("create {}", shelf.display()))?;
+    Ok(shelf.join(entry.file_name().context("an entry without a name")?))
 }
 
 /// Something that is kept.
@@ -176,10 +200,16 @@ fn to_remove(entries: &[Entry], limit_kib: u64, now: SystemTime) -> Vec<&Entry> 
     entries
 }
 
-/// Removes an entry unless somebody makes it, or one on the same shelf.
+/// Removes an entry unless somebody uses it or makes it, or makes one on the same shelf.
 fn remove(root: &Path, name: &str) -> Result<bool> {
     let path = root.join(name);
     let shelf = path.parent().context("an entry without a shelf")?;
+    // Another run may have removed it meanwhile. Who comes to use it waits for the lock.
+    let alone = lock::try_alone(&lock_of(&path)?)?;
+    if alone.is_none() || !path.is_dir() {
+        println!("{name}: somebody uses it");
+        return Ok(false);
+    }
     let locks = [lock::try_hold(&path)?, lock::try_hold(shelf)?];
     if locks.iter().any(Option::is_none) {
         println!("{name}: somebody is making it");
@@ -189,7 +219,6 @@ fn remove(root: &Path, name: &str) -> Result<bool> {
     let going = path.with_extension(format!("removed-{}", std::process::id()));
     fs::rename(&path, &going).with_context(|| format!("rename {}", path.display()))?;
     fs::remove_dir_all(&going).with_context(|| format!("remove {}", going.display()))?;
-    ensure!(!path.exists(), "{} was made again meanwhile", path.display());
     Ok(true)
 }
 
@@ -229,5 +258,87 @@ mod tests {
         drop(held);
         assert!(remove(root.path(), "programs/roots/trixie").expect("removed"));
         assert!(!path.exists());
+    }
+
+    /// What a process of the test below is: `make` or `prune`.
+    const ROLE: &str = "VKFD_TEST_OF_CACHE";
+    const ENTRIES: usize = 40;
+
+    /// An entry, and where its making is counted.
+    fn place(root: &Path, number: usize) -> (String, PathBuf) {
+        (format!("programs/unpacked/entry-{number}"), root.join(format!("made-{number}")))
+    }
+
+    /// Uses each entry, which is made if need be, and looks whether it is whole, also later.
+    fn make_all(root: &Path) {
+        let is_whole = |at: &Path| {
+            (0..8).all(|part| fs::read_to_string(at.join(format!("{part}"))).is_ok_and(|text| text == "whole"))
+        };
+        for number in 0..ENTRIES {
+            let (name, made) = place(root, number);
+            let at = root.join(name);
+            used(&at);
+            let make = || {
+                let mut count = File::options().append(true).create(true).open(&made)?;
+                std::io::Write::write_all(&mut count, b"x")?;
+                for part in 0..8 {
+                    fs::write(at.join(format!("{part}")), "whole")?;
+                    std::thread::yield_now();
+                }
+                Ok(())
+            };
+            crate::programs::once(&at, "now", make).expect("made");
+            assert!(is_whole(&at), "{} is not whole", at.display());
+        }
+        for number in 0..ENTRIES {
+            let at = root.join(place(root, number).0);
+            assert!(is_whole(&at), "{} went away while it was used", at.display());
+        }
+    }
+
+    #[test]
+    fn two_processes_and_a_pruning_make_each_entry_once_and_whole() {
+        if let Ok(role) = std::env::var(ROLE) {
+            let root = root().expect("VKFD_CACHE");
+            if role == "make" {
+                return make_all(&root);
+            }
+            // Until the others have used all.
+            while !root.join("done").exists() {
+                for number in 0..ENTRIES {
+                    let name = place(&root, number).0;
+                    if root.join(&name).is_dir() {
+                        let _ = remove(&root, &name);
+                    }
+                }
+            }
+            return;
+        }
+        let root = tempfile::tempdir().expect("a directory");
+        // What an older run left, which may be pruned as long as nobody uses it.
+        for number in 0..ENTRIES {
+            crate::programs::once(&root.path().join(place(root.path(), number).0), "then", || Ok(())).expect("made");
+        }
+        let start = |role: &str| {
+            let mut test = Command::new(std::env::current_exe().expect("the test"));
+            test.args([
+                "--exact",
+                "cache::tests::two_processes_and_a_pruning_make_each_entry_once_and_whole",
+                "--nocapture",
+            ]);
+            test.env(ROLE, role).env("VKFD_CACHE", root.path()).stdout(std::process::Stdio::null());
+            test.spawn().expect("started")
+        };
+        let mut pruning = start("prune");
+        let mut makers = [start("make"), start("make")];
+        let ended = makers.each_mut().map(|maker| maker.wait().expect("ended").success());
+        fs::write(root.path().join("done"), "").expect("written");
+        assert!(pruning.wait().expect("ended").success());
+        assert_eq!(ended, [true, true]);
+        for number in 0..ENTRIES {
+            let made = fs::read_to_string(place(root.path(), number).1).expect("made");
+            // By the first user; and again by the second if it was pruned between them.
+            assert!(made.len() <= 2, "entry {number} was made {} times", made.len());
+        }
     }
 }

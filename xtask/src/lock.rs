@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A lock between runs of xtask: one fills a directory of the cache at a time.
+//! Locks between runs of xtask: one fills a directory of the cache at a time, and what somebody
+//! uses stays.
+//!
+//! Mechanism: `flock` of a file. A directory may go away with its lock's file while another run
+//! waits for it; that run has then locked a file that nobody else sees, and asks again.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -10,19 +15,47 @@ use rustix::fs::{flock, FlockOperation};
 /// Waits for another run to be done with `directory`, which is made if need be, and keeps others
 /// out until the result is dropped. `what` another run does is said where there is one.
 pub fn hold(directory: &Path, what: &str) -> Result<File> {
-    fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
-    let path = directory.join("lock");
-    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        eprintln!("another `{what}` fills {}; waiting for it", directory.display());
-        flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {}", path.display()))?;
+    loop {
+        fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+        let path = directory.join("lock");
+        let file = match File::create(&path) {
+            // It went away just now.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            other => other.with_context(|| format!("create {}", path.display()))?,
+        };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            eprintln!("another `{what}` fills {}; waiting for it", directory.display());
+            flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {}", path.display()))?;
+        }
+        if is_at(&file, &path) {
+            return Ok(file);
+        }
     }
-    Ok(file)
 }
 
 /// The same without waiting: nothing where another run has it.
 pub fn try_hold(directory: &Path) -> Result<Option<File>> {
     let path = directory.join("lock");
     let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    let is_held = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(&file, &path);
+    Ok(is_held.then_some(file))
+}
+
+/// Locks a file that stays, together with others that do so.
+pub fn share(path: &Path) -> Result<File> {
+    let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+    flock(&file, FlockOperation::LockShared).with_context(|| format!("lock {}", path.display()))?;
+    Ok(file)
+}
+
+/// Locks a file that stays, alone: nothing where others share it.
+pub fn try_alone(path: &Path) -> Result<Option<File>> {
+    let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     Ok(flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(file))
+}
+
+/// Whether a file is still the one of this name.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(mine), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
+    (mine.dev(), mine.ino()) == (there.dev(), there.ino())
 }

@@ -12,6 +12,7 @@ use crate::{cache, lock};
 /// A Python with exactly these packages, each `NAME==VERSION`, made in `at` unless it is there. pip
 /// gets them from its usual index.
 pub fn python(at: &Path, packages: &[&str]) -> Result<PathBuf> {
+    cache::used(at);
     let python = at.join("bin/python");
     if !has(&python, packages)? {
         let shelf = at.parent().with_context(|| format!("{} has no directory", at.display()))?;

@@ -33,7 +33,9 @@ impl Cache {
 
     /// Where sources are unpacked.
     pub(crate) fn unpacked(&self, name: &str) -> PathBuf {
-        self.root.join("unpacked").join(name)
+        let unpacked = self.root.join("unpacked").join(name);
+        cache::used(&unpacked);
+        unpacked
     }
 
     /// What Debian's packages of source are fetched with, and to.

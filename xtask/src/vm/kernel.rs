@@ -42,6 +42,7 @@ impl Kernel {
         let source = source::find(cache).with_context(missing)?;
         let tools = Tools::find(cache, flavor)?;
         let build = cache.build(&source.version, flavor);
+        [&build, &source.directory].into_iter().for_each(|entry| crate::cache::used(entry));
         let config = Config::wanted(flavor)?;
         let made = cache::made_for(&build);
         ensure!(made.is_some(), "the {} kernel is not built: {setup}", flavor.name());
@@ -50,9 +51,6 @@ impl Kernel {
             "the {} kernel was built with another configuration or patch, or other compilers: {setup}",
             flavor.name()
         );
-        for entry in [&build, &source.directory] {
-            crate::cache::used(entry);
-        }
         Ok(Self { flavor, source, build, tools })
     }
 
@@ -60,6 +58,7 @@ impl Kernel {
     pub fn build(cache: &Cache, flavor: Flavor, source: Source) -> Result<Self> {
         let tools = Tools::find(cache, flavor)?;
         let build = cache.build(&source.version, flavor);
+        [&build, &source.directory].into_iter().for_each(|entry| crate::cache::used(entry));
         let config = Config::wanted(flavor)?;
         let key = key(&config, &tools)?;
         if !cache::is_made(&build, &key) {
