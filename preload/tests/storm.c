@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * A program whose threads change mappings with malloc's lock held while a GPU works: they free and
- * trim what is registered, and fork. Says "over" when all rounds are. Run by cli/tests/it/locks.rs,
+ * A program whose threads change mappings while a GPU works: they free and trim what is registered,
+ * with malloc's lock held, unmap, move and discard what is registered, and fork. Says "over" when
+ * all rounds are. Run by cli/tests/it/locks.rs,
  * which has the deadline.
  */
 #define _GNU_SOURCE
@@ -52,6 +53,24 @@ static void *trim(void *unused)
     return unused;
 }
 
+/* What goes is registered, and its event has to be read before the call returns. */
+static void *unmap(void *unused)
+{
+    for (int round = 0; round < 4 * ROUNDS; round++) {
+        char *block = pages(BUFFER);
+        memset(block, round, BUFFER);
+        uint64_t handle = register_memory(&queue, block, BUFFER);
+        REQUIRE(madvise(block, 16 * PAGE, MADV_DONTNEED) == 0);
+        REQUIRE(munmap(block + 16 * PAGE, 16 * PAGE) == 0);
+        char *moved = mremap(block + 32 * PAGE, 16 * PAGE, 64 * PAGE, MREMAP_MAYMOVE);
+        REQUIRE(moved != MAP_FAILED && moved[0] == (char)round);
+        REQUIRE(munmap(moved, 64 * PAGE) == 0);
+        unregister_memory(&queue, handle);
+        REQUIRE(munmap(block, BUFFER) == 0);
+    }
+    return unused;
+}
+
 /* fork holds all of malloc's locks. */
 static void *forks(void *unused)
 {
@@ -70,11 +89,12 @@ int main(void)
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     open_queue(&queue);
-    void *(*all[3])(void *) = {work, trim, forks};
-    pthread_t threads[3];
-    for (int n = 0; n < 3; n++)
+    void *(*all[5])(void *) = {work, trim, forks, unmap, unmap};
+    pthread_t threads[5];
+    for (int n = 0; n < 5; n++)
         REQUIRE(pthread_create(&threads[n], NULL, all[n], NULL) == 0);
-    REQUIRE(pthread_join(threads[1], NULL) == 0 && pthread_join(threads[2], NULL) == 0);
+    for (int n = 1; n < 5; n++)
+        REQUIRE(pthread_join(threads[n], NULL) == 0);
     over = 1;
     REQUIRE(pthread_join(threads[0], NULL) == 0);
     close_queue(&queue);

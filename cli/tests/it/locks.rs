@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use vkfd_sabotage::Switch;
+
 /// Longer than anything here takes.
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -74,6 +76,56 @@ fn forks_and_trims_while_a_gpu_works_come_to_an_end() {
     for arenas in ["1", "8"] {
         let (status, out, err) = run(&[program.as_os_str()], &[("MALLOC_ARENA_MAX", arenas)]);
         assert_eq!((status.code(), out.as_str()), (Some(0), "over\n"), "{arenas} arenas: {err}");
+    }
+    // The control: a GPU that allocates within an access is found out before it is a deadlock.
+    let (status, _, err) = run(&[program.as_os_str()], &[("VKFD_SABOTAGE", Switch::AllocateInAccess.name())]);
+    assert!(!status.success() && err.contains("which the event reader waits for"), "{err}");
+}
+
+/// Allocators that people preload, where this machine has them; the C library's own first.
+fn allocators() -> impl Iterator<Item = String> {
+    let place = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let preloaded = ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"].map(|name| format!("{place}/{name}"));
+    let there = preloaded.into_iter().filter(|path| {
+        let there = Path::new(path).exists();
+        if !there {
+            println!("skipped: there is no {path}");
+        }
+        there
+    });
+    std::iter::once(String::new()).chain(there)
+}
+
+/// The same where the program's malloc is another, with locks and calls of its own.
+#[test]
+fn forks_and_unmaps_come_to_an_end_whatever_allocates() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile("storm.c", dir.path().join("program"), &["-lpthread"]) else { return };
+    for allocator in allocators() {
+        let (status, out, err) = run(&[program.as_os_str()], &[("LD_PRELOAD", &allocator)]);
+        assert_eq!((status.code(), out.as_str()), (Some(0), "over\n"), "{allocator:?}: {err}");
+    }
+}
+
+/// Python's multiprocessing forks with threads, and its workers allocate at once.
+#[test]
+fn pythons_workers_are_forked_while_a_gpu_works() {
+    if Command::new("python3")
+        .args(["-c", "import ctypes, multiprocessing"])
+        .output()
+        .map_or(true, |run| !run.status.success())
+    {
+        println!("skipped: no python3 with ctypes");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let library = compile("copies.c", dir.path().join("copies.so"), &["-shared", "-fPIC", "-lpthread"]);
+    let Some(library) = library else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests/workers.py");
+    for allocator in allocators() {
+        let program = [OsStr::new("python3"), script.as_os_str(), library.as_os_str()];
+        let (status, out, err) = run(&program, &[("LD_PRELOAD", &allocator)]);
+        assert_eq!((status.code(), out.as_str()), (Some(0), "right\n"), "{allocator:?}: {err}");
     }
 }
 
