@@ -151,8 +151,8 @@ fn embedded(gpus: u32, vram_bytes: u64, target: Option<&CStr>) -> Result<Client>
         options.vram_bytes = vram_bytes;
     }
     if let Some(target) = target {
-        let target = target.to_string_lossy().parse::<vkfd_client::Target>();
-        options.target = target.map_err(|error| ClientError::Invalid(error.to_string()))?;
+        let name = target.to_string_lossy();
+        options.target = name.parse().map_err(|error| ClientError::Invalid(format!("{name:?} is {error}")))?;
     }
     Client::embedded(options)
 }

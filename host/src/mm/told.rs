@@ -25,7 +25,8 @@ struct State {
     /// Some of the interval may not be registered for events.
     unregistered: AtomicBool,
     /// How often some of the interval may have been mapped after it was registered, and up to which
-    /// of these doubts it was found to be registered.
+    /// of these doubts it was found to be registered. A new watch has none: for memory that a
+    /// program maps while it registers it, the driver has [`super::Mm::listen`].
     doubts: AtomicU64,
     cleared: AtomicU64,
 }
@@ -48,7 +49,7 @@ impl Told {
             client,
             begun: AtomicU64::new(0),
             unregistered: AtomicBool::new(true),
-            doubts: AtomicU64::new(1),
+            doubts: AtomicU64::new(0),
             cleared: AtomicU64::new(0),
         };
         Ok(Self(os::arc(state)?))
