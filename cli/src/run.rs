@@ -218,6 +218,7 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
     };
     let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| Ok(*machine))?;
     check_environment()?;
+    vkfd_host::description::sabotage_from_environment()?;
     let size_signal = wait::ignore_size_signal();
     let directory = PrivateDirectory::new()?;
     let write = || tree::write(directory.path(), &machine, forward.is_none());

@@ -66,6 +66,8 @@ pub struct Model {
     pub xnack_capable: bool,
     /// Threads of each that run kernels; 0 for as many as there are processors.
     pub threads: usize,
+    /// Compute units of each, at most the product's; `None`: as many.
+    pub units: Option<u32>,
     /// What is broken of each on purpose.
     pub sabotage: Switches,
 }
@@ -80,6 +82,7 @@ impl Default for Model {
             target: Target::Gfx900,
             xnack_capable: true,
             threads: 0,
+            units: None,
             sabotage: Switches::NONE,
         }
     }
@@ -175,7 +178,8 @@ impl Device {
         let names = Arc::new(Names::default());
         let line = Arc::new(InterruptLine::new(registers.clone(), guest, names.clone())?);
         // The guest's driver shows the same model.
-        let product = model.target.model();
+        let product = *model.target.model();
+        let product = model.units.map_or(product, |units| product.with_units(units));
         let config = Config {
             vram_bytes: model.vram_bytes,
             family: model.target.family(),
@@ -208,6 +212,7 @@ impl Device {
             (layout::GFX_TARGET, model.target.version().into()),
             (layout::FLAGS, if model.xnack_capable { layout::CAN_RETRY } else { 0 }),
             (layout::CLOCK_HZ, CLOCK_HZ),
+            (layout::UNITS, product.units.into()),
         ] {
             registers.write(register, value);
         }

@@ -73,6 +73,9 @@ struct Cli {
     /// Threads of each GPU that run kernels [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Compute units of each GPU [default: as many as the target's product has]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    cus: Option<u32>,
     /// QEMU's -machine: says how much of the RAM is below 4 GiB
     #[arg(long, value_enum, default_value_t = Machine::Pc)]
     machine: Machine,
@@ -165,6 +168,7 @@ impl Cli {
             target: self.target,
             xnack_capable: !self.no_xnack,
             threads: self.threads.unwrap_or(0).into(),
+            units: self.cus,
             #[cfg(debug_assertions)]
             sabotage: self.sabotage,
             ..Model::default()
@@ -227,6 +231,10 @@ impl Cli {
 }
 
 fn run(cli: &Cli) -> Result<()> {
+    let most = vkfd_driver::model::Model::of(cli.target.version()).units;
+    if let Some(units) = cli.cus.filter(|units| *units > most) {
+        bail!("{units} compute units: {} has {most}", cli.target);
+    }
     match (cli.part, &cli.ram) {
         (Part::Device, Some(ram)) => cli.run_device(ram),
         (Part::Server, _) | (Part::All, Some(_)) => cli.serve(),

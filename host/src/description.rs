@@ -9,12 +9,15 @@ use crate::shape::Shape;
 use std::fmt;
 use std::str::FromStr;
 use vkfd_driver::targets::Target;
+use vkfd_sabotage::Switches;
 
 /// The variable that has a [`Description`].
 pub const MACHINE_VARIABLE: &str = "VKFD_MACHINE";
 /// The variable that has the private directory's path. Below it are the files that a program finds
 /// in `/sys`, `/dev` and `/proc`.
 pub const DIRECTORY_VARIABLE: &str = "VKFD_DIRECTORY";
+/// The most bytes of that path: hooks put it before others, on the caller's stack.
+pub const LONGEST_DIRECTORY: usize = 1024;
 /// The file in it that has a byte once the program has asked for something of the machine.
 pub const USED_FILE: &str = "used";
 /// The file in it that has a byte once the program has opened KFD's device.
@@ -36,6 +39,29 @@ pub const LOG_VARIABLE: &str = "VKFD_LOG";
 pub const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The variable that has the path of the file for kernels' costs, if they are to be written.
 pub const PROFILE_VARIABLE: &str = "VKFD_PROFILE";
+
+/// What `VKFD_SABOTAGE` says is broken of the driver, the GPUs and this process; these switches of
+/// the process are on from now on.
+///
+/// # Errors
+/// What is no such switch.
+#[cfg(debug_assertions)]
+pub fn sabotage_from_environment() -> Result<Switches, HostError> {
+    use vkfd_sabotage::Part;
+
+    let text = std::env::var("VKFD_SABOTAGE").unwrap_or_default();
+    let parts = [Part::Driver, Part::Gpu, Part::Cu, Part::Host, Part::Program];
+    let parsed = vkfd_sabotage::parse(&text, &parts, vkfd_gpu::sabotage_value);
+    let parsed = parsed.map_err(|bad| HostError::Option(format!("VKFD_SABOTAGE: {bad}")))?;
+    vkfd_sabotage::process().set(parsed);
+    Ok(parsed)
+}
+
+/// Nothing is broken, whatever the environment says.
+#[cfg(not(debug_assertions))]
+pub fn sabotage_from_environment() -> Result<Switches, HostError> {
+    Ok(Switches::NONE)
+}
 
 /// What a machine is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

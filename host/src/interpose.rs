@@ -23,6 +23,8 @@
 pub use crate::interposed::interposed;
 #[cfg(feature = "interpose")]
 pub use crate::interposed::{note_hook, reaches};
+#[cfg(feature = "interpose")]
+pub use hooks::HOOKS;
 
 use libc::{c_int, c_void};
 use std::sync::OnceLock;
@@ -75,11 +77,14 @@ pub fn set_witness(witness: &'static dyn Witness) {
 #[cfg(feature = "interpose")]
 mod hooks {
     use super::{note_hook, Change, WITNESS};
+    use crate::hook::MAPPING;
     use crate::mm::Mm;
+    use crate::sabotage;
     use crate::source::Source;
     use libc::{c_int, c_long, c_void, off_t, size_t};
     use std::cell::Cell;
     use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
+    use vkfd_sabotage::Switch;
 
     thread_local! {
         static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -100,8 +105,9 @@ mod hooks {
     impl Inside {
         fn enter() -> Self {
             let faults = FAULTS.iter().fold(0, |set, signal| set | 1 << (signal - 1));
+            let blocked = if sabotage::has(Switch::SignalsInHooks) { 0 } else { !faults };
             let mut before: SignalSet = 0;
-            mask(libc::SIG_BLOCK, &!faults, &raw mut before);
+            mask(libc::SIG_BLOCK, &blocked, &raw mut before);
             INSIDE.set(true);
             Self(before)
         }
@@ -260,161 +266,138 @@ mod hooks {
         std::ptr::with_exposed_provenance_mut(usize::from_ne_bytes(value.to_ne_bytes()))
     }
 
-    /// munmap(2).
-    ///
-    /// # Safety
-    /// As for munmap.
-    #[no_mangle]
-    pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: size_t) -> c_int {
-        note_hook();
-        let span = pages(at, bytes);
-        let call = || {
-            // SAFETY: forwarded to the caller.
-            unsafe { libc::syscall(libc::SYS_munmap, at, bytes) }
-        };
-        let change = Some(Change::Unmap);
-        announce_unheard(span);
-        int(around(Seen::ByEvents, change, [span, None], call, |done| [span.filter(|_| done == 0), None]))
-    }
+    crate::hooks! {
+        HOOKS;
 
-    /// mremap(2). Variadic in C; where arguments are passed in registers the fifth is simply there.
-    ///
-    /// # Safety
-    /// As for mremap.
-    #[no_mangle]
-    pub unsafe extern "C" fn mremap(
-        at: *mut c_void,
-        bytes: size_t,
-        new_bytes: size_t,
-        flags: c_int,
-        new_at: *mut c_void,
-    ) -> *mut c_void {
-        note_hook();
-        let target = (flags & libc::MREMAP_FIXED != 0).then(|| pages(new_at, new_bytes)).flatten();
-        let source = pages(at, bytes);
-        let _stays = back_to_system(source);
-        let call = || {
-            // SAFETY: forwarded to the caller.
-            unsafe { libc::syscall(libc::SYS_mremap, at, bytes, new_bytes, flags, new_at) }
-        };
-        let gone = |done| match pointer(done) {
-            libc::MAP_FAILED => [None, None],
-            // Where it is, only the end may have gone.
-            there if there == at => [source.and_then(|s| cut_off(s, new_bytes)), None],
-            _ => [source, target],
-        };
-        pointer(around(Seen::ByEvents, Some(Change::Move), [source, target], call, gone))
-    }
-
-    /// madvise(2).
-    ///
-    /// # Safety
-    /// As for madvise.
-    #[no_mangle]
-    pub unsafe extern "C" fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
-        note_hook();
-        // Shared memory, which a machine elsewhere makes of the program, can only lose its contents
-        // at once.
-        let elsewhere = WITNESS.get().is_some();
-        let advice = if elsewhere && advice == libc::MADV_FREE { libc::MADV_DONTNEED } else { advice };
-        let seen = match advice {
-            libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_REMOVE | libc::MADV_FREE => {
-                Some(Seen::ByEvents)
-            }
-            libc::MADV_PAGEOUT => Some(Seen::OnlyHere),
-            _ => None,
-        };
-        let span = seen.and_then(|_| pages(at, bytes));
-        let _stays = matches!(advice, libc::MADV_FREE | libc::MADV_WIPEONFORK | libc::MADV_DONTFORK)
-            .then(|| back_to_system(pages(at, bytes)));
-        let mover = (!INSIDE.get()).then(Mm::current).flatten().and_then(Mm::mover);
-        let _announced = mover.zip(span).map(|(mover, span)| mover.discarding(span));
-        let call = || {
-            // SAFETY: forwarded to the caller.
-            unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }
-        };
-        let change = seen.filter(|seen| *seen == Seen::ByEvents).map(|_| Change::Discard);
-        int(around(seen.unwrap_or(Seen::ByEvents), change, [span, None], call, |_| [None, None]))
-    }
-
-    /// mprotect(2).
-    ///
-    /// # Safety
-    /// As for mprotect.
-    #[no_mangle]
-    pub unsafe extern "C" fn mprotect(at: *mut c_void, bytes: size_t, prot: c_int) -> c_int {
-        note_hook();
-        let call = || {
-            // SAFETY: forwarded to the caller.
-            unsafe { libc::syscall(libc::SYS_mprotect, at, bytes, prot) }
-        };
-        let change = Some(Change::Protect(prot));
-        int(around(Seen::OnlyHere, change, [pages(at, bytes), None], call, |_| [None, None]))
-    }
-
-    /// pkey_mprotect(2).
-    ///
-    /// # Safety
-    /// As for pkey_mprotect.
-    #[no_mangle]
-    pub unsafe extern "C" fn pkey_mprotect(at: *mut c_void, bytes: size_t, prot: c_int, key: c_int) -> c_int {
-        note_hook();
-        let call = || {
-            // SAFETY: forwarded to the caller.
-            unsafe { libc::syscall(libc::SYS_pkey_mprotect, at, bytes, prot, key) }
-        };
-        let change = Some(Change::Protect(prot));
-        int(around(Seen::OnlyHere, change, [pages(at, bytes), None], call, |_| [None, None]))
-    }
-
-    /// mmap(2).
-    ///
-    /// # Safety
-    /// As for mmap.
-    #[no_mangle]
-    pub unsafe extern "C" fn mmap(
-        at: *mut c_void,
-        bytes: size_t,
-        prot: c_int,
-        flags: c_int,
-        fd: c_int,
-        offset: off_t,
-    ) -> *mut c_void {
-        note_hook();
-        if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
-            // SAFETY: forwarded to the caller.
-            match super::MAPPER.get().and_then(|map| unsafe { map(at, bytes, prot, flags, fd, offset) }) {
-                Some(Ok(mapped)) => return mapped,
-                Some(Err(errno)) => {
-                    set_errno(errno);
-                    return libc::MAP_FAILED;
-                }
-                None => {}
-            }
+        /// munmap(2).
+        [MAPPING] fn munmap(at: *mut c_void, bytes: size_t) -> c_int {
+            note_hook();
+            let span = pages(at, bytes);
+            let call = || {
+                // SAFETY: forwarded to the caller.
+                unsafe { libc::syscall(libc::SYS_munmap, at, bytes) }
+            };
+            let change = Some(Change::Unmap);
+            announce_unheard(span);
+            int(around(Seen::ByEvents, change, [span, None], call, |done| [span.filter(|_| done == 0), None]))
         }
-        let span = (flags & libc::MAP_FIXED != 0).then(|| pages(at, bytes)).flatten();
-        let call = || {
-            // SAFETY: forwarded to the caller.
-            unsafe { libc::syscall(libc::SYS_mmap, at, bytes, prot, flags, fd, offset) }
-        };
-        let gone = |done| [span.filter(|_| pointer(done) != libc::MAP_FAILED), None];
-        pointer(around(Seen::ByEvents, Some(Change::Unmap), [span, None], call, gone))
-    }
 
-    /// mmap64(3), which is mmap on 64-bit machines.
-    ///
-    /// # Safety
-    /// As for mmap.
-    #[no_mangle]
-    pub unsafe extern "C" fn mmap64(
-        at: *mut c_void,
-        bytes: size_t,
-        prot: c_int,
-        flags: c_int,
-        fd: c_int,
-        offset: off_t,
-    ) -> *mut c_void {
-        // SAFETY: forwarded to the caller.
-        unsafe { mmap(at, bytes, prot, flags, fd, offset) }
+        /// mremap(2). Variadic in C; where arguments are passed in registers the fifth is simply
+        /// there.
+        [MAPPING] fn mremap(
+            at: *mut c_void,
+            bytes: size_t,
+            new_bytes: size_t,
+            flags: c_int,
+            new_at: *mut c_void,
+        ) -> *mut c_void {
+            note_hook();
+            let target = (flags & libc::MREMAP_FIXED != 0).then(|| pages(new_at, new_bytes)).flatten();
+            let source = pages(at, bytes);
+            let _stays = back_to_system(source);
+            let call = || {
+                // SAFETY: forwarded to the caller.
+                unsafe { libc::syscall(libc::SYS_mremap, at, bytes, new_bytes, flags, new_at) }
+            };
+            let gone = |done| match pointer(done) {
+                libc::MAP_FAILED => [None, None],
+                // Where it is, only the end may have gone.
+                there if there == at => [source.and_then(|s| cut_off(s, new_bytes)), None],
+                _ => [source, target],
+            };
+            pointer(around(Seen::ByEvents, Some(Change::Move), [source, target], call, gone))
+        }
+
+        /// madvise(2).
+        [MAPPING] fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
+            note_hook();
+            // Shared memory, which a machine elsewhere makes of the program, can only lose its
+            // contents at once.
+            let elsewhere = WITNESS.get().is_some();
+            let advice = if elsewhere && advice == libc::MADV_FREE { libc::MADV_DONTNEED } else { advice };
+            let seen = match advice {
+                libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_REMOVE | libc::MADV_FREE => {
+                    Some(Seen::ByEvents)
+                }
+                libc::MADV_PAGEOUT => Some(Seen::OnlyHere),
+                _ => None,
+            };
+            let span = seen.and_then(|_| pages(at, bytes));
+            let _stays = matches!(advice, libc::MADV_FREE | libc::MADV_WIPEONFORK | libc::MADV_DONTFORK)
+                .then(|| back_to_system(pages(at, bytes)));
+            let mover = (!INSIDE.get()).then(Mm::current).flatten().and_then(Mm::mover);
+            let _announced = mover.zip(span).map(|(mover, span)| mover.discarding(span));
+            let call = || {
+                // SAFETY: forwarded to the caller.
+                unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }
+            };
+            let change = seen.filter(|seen| *seen == Seen::ByEvents).map(|_| Change::Discard);
+            int(around(seen.unwrap_or(Seen::ByEvents), change, [span, None], call, |_| [None, None]))
+        }
+
+        /// mprotect(2).
+        [MAPPING] fn mprotect(at: *mut c_void, bytes: size_t, prot: c_int) -> c_int {
+            note_hook();
+            let call = || {
+                // SAFETY: forwarded to the caller.
+                unsafe { libc::syscall(libc::SYS_mprotect, at, bytes, prot) }
+            };
+            let change = Some(Change::Protect(prot));
+            int(around(Seen::OnlyHere, change, [pages(at, bytes), None], call, |_| [None, None]))
+        }
+
+        /// pkey_mprotect(2).
+        [MAPPING] fn pkey_mprotect(at: *mut c_void, bytes: size_t, prot: c_int, key: c_int) -> c_int {
+            note_hook();
+            let call = || {
+                // SAFETY: forwarded to the caller.
+                unsafe { libc::syscall(libc::SYS_pkey_mprotect, at, bytes, prot, key) }
+            };
+            let change = Some(Change::Protect(prot));
+            int(around(Seen::OnlyHere, change, [pages(at, bytes), None], call, |_| [None, None]))
+        }
+
+        /// mmap(2).
+        [MAPPING] fn mmap(
+            at: *mut c_void,
+            bytes: size_t,
+            prot: c_int,
+            flags: c_int,
+            fd: c_int,
+            offset: off_t,
+        ) -> *mut c_void {
+            note_hook();
+            if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
+                // SAFETY: forwarded to the caller.
+                match super::MAPPER.get().and_then(|map| unsafe { map(at, bytes, prot, flags, fd, offset) }) {
+                    Some(Ok(mapped)) => return mapped,
+                    Some(Err(errno)) => {
+                        set_errno(errno);
+                        return libc::MAP_FAILED;
+                    }
+                    None => {}
+                }
+            }
+            let span = (flags & libc::MAP_FIXED != 0).then(|| pages(at, bytes)).flatten();
+            let call = || {
+                // SAFETY: forwarded to the caller.
+                unsafe { libc::syscall(libc::SYS_mmap, at, bytes, prot, flags, fd, offset) }
+            };
+            let gone = |done| [span.filter(|_| pointer(done) != libc::MAP_FAILED), None];
+            pointer(around(Seen::ByEvents, Some(Change::Unmap), [span, None], call, gone))
+        }
+
+        /// mmap64(3), which is mmap on 64-bit machines.
+        [MAPPING] fn mmap64(
+            at: *mut c_void,
+            bytes: size_t,
+            prot: c_int,
+            flags: c_int,
+            fd: c_int,
+            offset: off_t,
+        ) -> *mut c_void {
+            // SAFETY: forwarded to the caller.
+            unsafe { mmap(at, bytes, prot, flags, fd, offset) }
+        }
     }
 }

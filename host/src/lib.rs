@@ -14,6 +14,7 @@
 //! | [`dma`] | memory that GPU, driver and client share |
 //! | `mapping_count` | how many mappings are left, and stay for the program |
 //! | `files` | files that calls give to the program |
+//! | [`hook`] | functions that stand in libc's place, and their list |
 //! | [`device`] | the software GPU as the driver's device |
 //! | [`device_file`], [`description`], [`preload_list`] | for programs that open devices by path: one file with all memory, a machine in words, the library's place in LD_PRELOAD |
 //! | [`size`], `memory_left`, `system` | sizes as people write them; how much memory there is for this process; what the system lets the host do |
@@ -31,6 +32,7 @@ mod error;
 mod files;
 pub mod frame;
 pub mod grants;
+pub mod hook;
 pub mod interpose;
 mod interposed;
 pub mod listening;

@@ -15,6 +15,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use vkfd_sabotage::{process, Switch};
+
 /// A listening socket and its file, which goes with it.
 #[derive(Debug)]
 pub struct Listening {
@@ -69,6 +71,9 @@ impl Drop for Listening {
 
 /// Removes a socket that nobody listens at.
 fn remove_left(path: &Path) -> io::Result<()> {
+    if process().has(Switch::RemoveAnything) {
+        return fs::remove_file(path);
+    }
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something is there that is no socket; it stays"));
     }
@@ -116,5 +121,26 @@ mod tests {
         fs::write(&path, "another's").unwrap();
         drop(second);
         assert_eq!(fs::read_to_string(&path).unwrap(), "another's");
+    }
+
+    /// In a child, because the switch is the process's.
+    #[test]
+    fn control_a_server_that_removes_anything_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "precious").unwrap();
+        // SAFETY: the child makes a socket and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            process().turn(Switch::RemoveAnything, true);
+            let made = Listening::at(&path).is_ok();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!made)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for a child of this process.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(libc::WEXITSTATUS(status), 0);
+        assert!(fs::read_to_string(&path).is_err(), "the file went with the child's socket");
     }
 }

@@ -12,6 +12,7 @@
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vkfd_sabotage::{process, Switch};
 
 /// The kernel's default.
 const USUAL: u64 = 65_530;
@@ -37,6 +38,9 @@ pub(crate) fn max_map_count() -> Option<u64> {
 /// Of these, what the host leaves alone is the difference to this.
 pub(crate) fn limit() -> u64 {
     let limit = max_map_count().unwrap_or(USUAL);
+    if process().has(Switch::NoReserve) {
+        return limit;
+    }
     limit - limit / 16
 }
 

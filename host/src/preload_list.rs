@@ -6,6 +6,8 @@
 //!
 //! Sanitizers' runtimes stand before it. They insist on being first, and pass calls on.
 
+use vkfd_sabotage::{process, Switch};
+
 /// What names of sanitizers' runtimes begin with, and have further on: gcc's and clang's.
 const SANITIZERS: [(&[u8], &[u8]); 2] = [(b"lib", b"san.so"), (b"libclang_rt.", b"san")];
 
@@ -25,7 +27,8 @@ pub fn place(value: &[u8], library: &[u8]) -> Option<usize> {
         if part == library {
             return None;
         }
-        if !is_sanitizer(part) {
+        let last = process().has(Switch::LastInList) && !rest.is_empty();
+        if !last && !is_sanitizer(part) {
             return Some(at);
         }
         at += skipped + part.len();

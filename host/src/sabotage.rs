@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is broken on purpose of the protocols by which memory moves: the switches `host.*`.
+//! The switches `host.*` and `program.*`, which break protocols by which memory moves, and the
+//! library in a program.
 //!
-//! There is one set for the whole process, because the process has one memory, and its mappings
-//! move in one way whatever machines it has. Tests that turn a switch on run one at a time.
+//! They are in the process's set ([`vkfd_sabotage::process`]), because the process has one memory,
+//! and its mappings move in one way whatever machines it has. Tests that turn a switch on run one
+//! at a time.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use vkfd_sabotage::{LiveSwitches, Switch};
-
-static SWITCHES: LiveSwitches = LiveSwitches::new();
+use vkfd_sabotage::{process, LiveSwitches, Switch};
 
 /// What is broken in this process.
 pub fn switches() -> &'static LiveSwitches {
-    &SWITCHES
+    process()
 }
 
-pub(crate) fn has(switch: Switch) -> bool {
-    SWITCHES.has(switch)
+/// Whether this process has the switch on.
+pub fn has(switch: Switch) -> bool {
+    process().has(switch)
 }
 
 /// Waits a while if `switch` is on, so that what a test races with it comes first.
@@ -37,7 +38,7 @@ pub fn was_registering() -> bool {
 
 /// With the registration's lock held.
 pub(crate) fn while_registering() {
-    if let Some(address) = SWITCHES.value(Switch::TouchWhileRegistering).and_then(|at| usize::try_from(at).ok()) {
+    if let Some(address) = process().value(Switch::TouchWhileRegistering).and_then(|at| usize::try_from(at).ok()) {
         REGISTERING.store(true, SeqCst);
         std::thread::sleep(Duration::from_millis(20));
         // SAFETY: a test's own memory, which it says is mapped; a volatile read makes no reference.

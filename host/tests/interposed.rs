@@ -16,6 +16,7 @@ use vkfd_host::frame::Resolved;
 use vkfd_host::mm::Mm;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, Source};
+use vkfd_sabotage::Switch;
 
 const CHILD: &str = "VKFD_TEST_CHILD";
 const NOTHING: fn() -> CpuSpan = || CpuSpan::between(CpuVa(0), CpuVa(0));
@@ -249,9 +250,10 @@ impl Invalidate for Interrupts {
     }
 }
 
-#[test]
-fn what_a_signal_handler_unmaps_within_a_hook_is_seen() {
-    isolated("what_a_signal_handler_unmaps_within_a_hook_is_seen", None, || {
+/// Whether a handler of a signal that arrives within a hook unmaps memory, and that is announced.
+fn unmapped_by_a_handler(name: &str, test: fn(handled: bool, announced: bool), switch: Option<Switch>) {
+    isolated(name, None, || {
+        switch.into_iter().for_each(|switch| vkfd_host::sabotage::switches().turn(switch, true));
         let mm = auto();
         let handler: extern "C" fn(libc::c_int) = unmaps;
         unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
@@ -262,10 +264,24 @@ fn what_a_signal_handler_unmaps_within_a_hook_is_seen() {
         let pages = w.fault(second.all(), Access::Write);
         HANDLED.store(second.at, Ordering::SeqCst);
         common::unmap(first.pages(1, 1));
-        assert_eq!(HANDLED.load(Ordering::SeqCst), 0, "the handler ran");
-        assert_eq!(w.told(second.all(), &pages, second.pages(0, 1)), Some(second.pages(0, 1)));
+        let handled = HANDLED.load(Ordering::SeqCst) == 0;
+        let announced = w.told(second.all(), &pages, second.pages(0, 1)) == Some(second.pages(0, 1));
         drop(watch);
+        test(handled, announced);
     });
+}
+
+#[test]
+fn what_a_signal_handler_unmaps_within_a_hook_is_seen() {
+    let test = |handled, announced| assert!(handled && announced, "handled {handled}, announced {announced}");
+    unmapped_by_a_handler("what_a_signal_handler_unmaps_within_a_hook_is_seen", test, None);
+}
+
+/// The control.
+#[test]
+fn hooks_that_let_signal_handlers_in_are_noticed() {
+    let test = |handled, announced: bool| assert!(handled && !announced, "handled {handled}, announced {announced}");
+    unmapped_by_a_handler("hooks_that_let_signal_handlers_in_are_noticed", test, Some(Switch::SignalsInHooks));
 }
 
 #[test]

@@ -18,6 +18,7 @@ use vkfd_driver::address_space::{Access, AddressSpace};
 use vkfd_driver::errno::Errno;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{Machine, MachineOptions, Source};
+use vkfd_sabotage::Switch;
 
 const MB: u64 = 1 << 20;
 
@@ -63,6 +64,19 @@ fn near_the_limit_of_mappings_memory_stays_where_it_is() {
         assert_eq!(rig.back(area.all()), 2048);
         check(&area, 7, 0, 2048);
         assert_eq!(rig.held(), 0);
+    });
+}
+
+/// The control: without a reserve the program is the first that is refused a mapping.
+#[test]
+fn a_host_that_takes_the_programs_mappings_is_noticed() {
+    alone("a_host_that_takes_the_programs_mappings_is_noticed", &[], || {
+        let Some(rig) = rig(true, 16 * MB) else { return };
+        vkfd_host::sabotage::switches().turn(Switch::NoReserve, true);
+        let area = aligned(1024);
+        fill(&area, 7);
+        let Some(_filler) = all_but(1000) else { return };
+        assert!(rig.go(area.pages(0, 512)) > 0);
     });
 }
 

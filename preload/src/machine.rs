@@ -19,7 +19,6 @@ use vkfd_gpu::Profile;
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, KfdFile, Machine, MachineOptions, RenderFile};
-use vkfd_sabotage::Switches;
 
 static MACHINE: PerProcess<Option<Box<dyn Backend>>> = PerProcess::new();
 
@@ -79,26 +78,8 @@ fn options(setting: &Setting) -> MachineOptions {
 
 fn make(setting: &Setting) -> Result<Machine, HostError> {
     let mut options = options(setting);
-    options.driver.sabotage = sabotage()?;
-    vkfd_host::sabotage::switches().set(options.driver.sabotage);
+    options.driver.sabotage = vkfd_host::description::sabotage_from_environment()?;
     Machine::new(&options)
-}
-
-/// What `VKFD_SABOTAGE` says is broken of driver, GPUs and the process's memory.
-#[cfg(debug_assertions)]
-fn sabotage() -> Result<Switches, HostError> {
-    use vkfd_sabotage::Part;
-
-    let text = std::env::var("VKFD_SABOTAGE").unwrap_or_default();
-    let parts = [Part::Driver, Part::Gpu, Part::Cu, Part::Host];
-    let parsed = vkfd_sabotage::parse(&text, &parts, vkfd_gpu::sabotage_value);
-    parsed.map_err(|bad| HostError::Option(format!("VKFD_SABOTAGE: {bad}")))
-}
-
-/// Without that feature nothing is broken, whatever the environment says.
-#[cfg(not(debug_assertions))]
-fn sabotage() -> Result<Switches, HostError> {
-    Ok(Switches::NONE)
 }
 
 impl Backend for Local {

@@ -8,6 +8,9 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
+use vkfd_host::sabotage;
+use vkfd_sabotage::Switch;
+
 /// Most of it is never touched.
 const BYTES: usize = 1 << 20;
 const GUARD: usize = 1 << 16;
@@ -42,7 +45,7 @@ pub(crate) fn if_needed<R>(call: impl FnOnce() -> R) -> R {
         BOUNDS.set(bounds());
     }
     let (low, end) = BOUNDS.get();
-    if here < end && here.checked_sub(low).is_some_and(|left| left >= DEEP) {
+    if sabotage::has(Switch::CallersStack) || here < end && here.checked_sub(low).is_some_and(|left| left >= DEEP) {
         call()
     } else {
         self::call(call)
@@ -51,7 +54,8 @@ pub(crate) fn if_needed<R>(call: impl FnOnce() -> R) -> R {
 
 /// What `call` returns, called on a stack of its own; on the caller's if there is no memory for it.
 pub(crate) fn call<R>(call: impl FnOnce() -> R) -> R {
-    let stack = if cfg!(target_arch = "x86_64") { Stack::new() } else { None };
+    let own = cfg!(target_arch = "x86_64") && !sabotage::has(Switch::CallersStack);
+    let stack = if own { Stack::new() } else { None };
     let Some(stack) = stack else { return call() };
     let mut job = Job { call: Some(call), result: None };
     // SAFETY: `run` gets its job, and nobody else uses either before it returns.

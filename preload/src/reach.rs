@@ -8,150 +8,30 @@
 //! first device is opened: a hook notes that it was reached. So a wrapper that passes calls on, as
 //! sanitizers' are, does no harm.
 //!
-//! Limit: what binds to libc alone (a library that was linked with -Bsymbolic, RTLD_DEEPBIND) is
+//! The hooks are in one list ([`crate::hooks::LISTS`]), which is made of their definitions.
+//!
+//! Limits: those that run programs and the like have no call that changes nothing, and are not
+//! checked. What binds to libc alone (a library that was linked with -Bsymbolic, RTLD_DEEPBIND) is
 //! not seen.
 
+use crate::hooks::{COUNT, LISTS};
 use crate::setting;
 use libc::{c_int, c_void};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use vkfd_host::hook::{Argument, Hook, Probe, ROOM};
 use vkfd_host::interpose::reaches;
-
-/// An argument of a call that changes nothing.
-#[derive(Clone, Copy)]
-enum Argument {
-    Number(isize),
-    /// A path of ours behind which nothing is.
-    Path,
-    /// Memory of [`ROOM`] bytes, which begins with the string `r`.
-    Buffer,
-}
-
-use Argument::{Buffer, Number, Path};
-
-const ROOM: usize = 4096;
-const ZERO: Argument = Number(0);
-const NONE: Argument = Number(-1);
-const SIZE: Argument = Number(ROOM as isize);
-/// Of the structure of stat.
-const VERSION: Argument = Number(1);
-const HERE: Argument = Number(libc::AT_FDCWD as isize);
-
-type Arguments = [Argument; 5];
-
-/// No memory, no file.
-const MAPPING: Arguments = [ZERO, ZERO, ZERO, ZERO, NONE];
-const DESCRIPTOR: Arguments = [NONE, ZERO, ZERO, ZERO, ZERO];
-const PATH: Arguments = [Path, ZERO, ZERO, ZERO, ZERO];
-const FROM_PATH: Arguments = [Path, Buffer, SIZE, SIZE, ZERO];
-const ATTRIBUTE: Arguments = [Path, Buffer, Buffer, ZERO, ZERO];
-const AT: Arguments = [HERE, Path, ZERO, ZERO, ZERO];
-const FROM_AT: Arguments = [HERE, Path, Buffer, ZERO, ZERO];
+use vkfd_host::sabotage;
+use vkfd_sabotage::Switch;
 
 const PROBE: &CStr = c"/dev/dri/vkfd-probe";
 
-/// The hooks, and what each is called with.
-const HOOKS: &[(&CStr, Arguments)] = &[
-    (c"mmap", MAPPING),
-    (c"mmap64", MAPPING),
-    (c"munmap", MAPPING),
-    (c"mremap", MAPPING),
-    (c"madvise", MAPPING),
-    (c"mprotect", MAPPING),
-    (c"pkey_mprotect", MAPPING),
-    (c"open", PATH),
-    (c"open64", PATH),
-    (c"__open_2", PATH),
-    (c"__open64_2", PATH),
-    (c"openat", AT),
-    (c"openat64", AT),
-    (c"__openat_2", AT),
-    (c"__openat64_2", AT),
-    (c"fopen", FROM_PATH),
-    (c"fopen64", FROM_PATH),
-    (c"opendir", PATH),
-    (c"scandir", [Path, Buffer, ZERO, ZERO, ZERO]),
-    (c"scandir64", [Path, Buffer, ZERO, ZERO, ZERO]),
-    (c"access", PATH),
-    (c"faccessat", AT),
-    (c"euidaccess", PATH),
-    (c"eaccess", PATH),
-    (c"readlink", FROM_PATH),
-    (c"__readlink_chk", FROM_PATH),
-    (c"readlinkat", [HERE, Path, Buffer, SIZE, ZERO]),
-    (c"realpath", PATH),
-    (c"__realpath_chk", [Path, Buffer, SIZE, ZERO, ZERO]),
-    (c"canonicalize_file_name", PATH),
-    (c"stat", FROM_PATH),
-    (c"stat64", FROM_PATH),
-    (c"lstat", FROM_PATH),
-    (c"lstat64", FROM_PATH),
-    (c"fstat", DESCRIPTOR),
-    (c"fstat64", DESCRIPTOR),
-    (c"fstatat", FROM_AT),
-    (c"fstatat64", FROM_AT),
-    (c"statx", [HERE, Path, ZERO, ZERO, Buffer]),
-    (c"getxattr", ATTRIBUTE),
-    (c"lgetxattr", ATTRIBUTE),
-    (c"listxattr", [Path, Buffer, SIZE, ZERO, ZERO]),
-    (c"llistxattr", [Path, Buffer, SIZE, ZERO, ZERO]),
-    (c"ioctl", DESCRIPTOR),
-    (c"close", DESCRIPTOR),
-    (c"close_range", DESCRIPTOR),
-    (c"dup", DESCRIPTOR),
-    (c"dup2", DESCRIPTOR),
-    (c"dup3", DESCRIPTOR),
-    (c"fcntl", DESCRIPTOR),
-    (c"fcntl64", DESCRIPTOR),
-    (c"read", DESCRIPTOR),
-    (c"readv", DESCRIPTOR),
-    (c"pread", DESCRIPTOR),
-    (c"pread64", DESCRIPTOR),
-    (c"write", DESCRIPTOR),
-    (c"writev", DESCRIPTOR),
-    (c"pwrite", DESCRIPTOR),
-    (c"pwrite64", DESCRIPTOR),
-    (c"lseek", DESCRIPTOR),
-    (c"lseek64", DESCRIPTOR),
-    (c"ftruncate", DESCRIPTOR),
-    (c"ftruncate64", DESCRIPTOR),
-    (c"sendfile", DESCRIPTOR),
-    (c"copy_file_range", DESCRIPTOR),
-    (c"splice", DESCRIPTOR),
-    (c"__xstat", [VERSION, Path, Buffer, ZERO, ZERO]),
-    (c"__xstat64", [VERSION, Path, Buffer, ZERO, ZERO]),
-    (c"__lxstat", [VERSION, Path, Buffer, ZERO, ZERO]),
-    (c"__lxstat64", [VERSION, Path, Buffer, ZERO, ZERO]),
-    (c"__fxstat", [VERSION, NONE, Buffer, ZERO, ZERO]),
-    (c"__fxstat64", [VERSION, NONE, Buffer, ZERO, ZERO]),
-    (c"__fxstatat", [VERSION, HERE, Path, Buffer, ZERO]),
-    (c"__fxstatat64", [VERSION, HERE, Path, Buffer, ZERO]),
-    (c"setxattr", ATTRIBUTE),
-    (c"lsetxattr", ATTRIBUTE),
-    (c"removexattr", ATTRIBUTE),
-    (c"lremovexattr", ATTRIBUTE),
-    (c"__read_chk", DESCRIPTOR),
-    (c"__pread_chk", DESCRIPTOR),
-    (c"__pread64_chk", DESCRIPTOR),
-    (c"preadv", DESCRIPTOR),
-    (c"preadv64", DESCRIPTOR),
-    (c"preadv2", DESCRIPTOR),
-    (c"preadv64v2", DESCRIPTOR),
-    (c"pwritev", DESCRIPTOR),
-    (c"pwritev64", DESCRIPTOR),
-    (c"pwritev2", DESCRIPTOR),
-    (c"pwritev64v2", DESCRIPTOR),
-    (c"fallocate", DESCRIPTOR),
-    (c"fallocate64", DESCRIPTOR),
-    (c"posix_fallocate", DESCRIPTOR),
-    (c"posix_fallocate64", DESCRIPTOR),
-    (c"sendfile64", DESCRIPTOR),
-    (c"sigaction", DESCRIPTOR),
-    (c"signal", DESCRIPTOR),
-];
+fn hooks() -> impl Iterator<Item = &'static Hook> {
+    LISTS.into_iter().flatten()
+}
 
 /// What is called by each name, where that is not in this library.
-static OTHERS: [AtomicPtr<c_void>; HOOKS.len()] = [const { AtomicPtr::new(std::ptr::null_mut()) }; HOOKS.len()];
+static OTHERS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(std::ptr::null_mut()) }; COUNT];
 
 const UNKNOWN: u8 = 0;
 const GOOD: u8 = 1;
@@ -172,9 +52,9 @@ pub(crate) fn look_up() {
         return;
     }
     let Some(own) = object((&raw const ANSWER).cast()) else { return };
-    for ((name, _), other) in HOOKS.iter().zip(&OTHERS) {
+    for (hook, other) in hooks().zip(&OTHERS) {
         // SAFETY: a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, hook.name.as_ptr()) };
         if !found.is_null() && object(found).is_some_and(|object| object.dli_fbase != own.dli_fbase) {
             other.store(found, Ordering::Relaxed);
         }
@@ -185,13 +65,14 @@ pub(crate) fn look_up() {
 pub(crate) fn check() -> Result<(), c_int> {
     if ANSWER.load(Ordering::Acquire) == UNKNOWN {
         // Two threads find out the same.
-        let bad = HOOKS.iter().zip(&OTHERS).find(|((_, arguments), other)| {
+        let bad = hooks().zip(&OTHERS).find(|(hook, other)| {
             let other = other.load(Ordering::Relaxed);
-            !other.is_null() && !reaches(|| call(other, arguments))
+            let probe = hook.probe.filter(|_| !other.is_null() && !sabotage::has(Switch::UncheckedHooks));
+            probe.is_some_and(|probe| !reaches(|| call(other, &probe)))
         });
         let answer = if bad.is_some() { BAD } else { GOOD };
-        if let (UNKNOWN, Some(((name, _), other))) = (ANSWER.swap(answer, Ordering::AcqRel), bad) {
-            say(name, other.load(Ordering::Relaxed));
+        if let (UNKNOWN, Some((hook, other))) = (ANSWER.swap(answer, Ordering::AcqRel), bad) {
+            say(hook.name, other.load(Ordering::Relaxed));
         }
     }
     if ANSWER.load(Ordering::Acquire) == GOOD {
@@ -201,13 +82,13 @@ pub(crate) fn check() -> Result<(), c_int> {
     }
 }
 
-fn call(function: *mut c_void, arguments: &Arguments) {
+fn call(function: *mut c_void, arguments: &Probe) {
     static BUFFER: [AtomicU8; ROOM] = [const { AtomicU8::new(0) }; ROOM];
     BUFFER[0].store(b'r', Ordering::Relaxed);
     let [a, b, c, d, e] = arguments.map(|argument| match argument {
-        Number(number) => usize::from_ne_bytes(number.to_ne_bytes()),
-        Path => PROBE.as_ptr().expose_provenance(),
-        Buffer => BUFFER.as_ptr().expose_provenance(),
+        Argument::Number(number) => usize::from_ne_bytes(number.to_ne_bytes()),
+        Argument::Path => PROBE.as_ptr().expose_provenance(),
+        Argument::Buffer => BUFFER.as_ptr().expose_provenance(),
     });
     type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
     // SAFETY: the function has libc's name, and takes up to six integers or pointers, in registers

@@ -8,6 +8,9 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use vkfd_driver::topology::{location, DRM_MAJOR, FIRST_RENDER_MINOR};
 use vkfd_gpu::raw;
+use vkfd_host::description::LONGEST_DIRECTORY;
+use vkfd_host::sabotage;
+use vkfd_sabotage::Switch;
 
 /// Everything at and below these is redirected.
 const WHOLE: [&[u8]; 7] = [
@@ -25,7 +28,9 @@ const CARD: &[u8] = b"/dev/dri/card";
 const DRM_CHARACTER: &[u8] = b"/sys/dev/char/226:";
 const PCI: &[u8] = b"/sys/bus/pci/devices/";
 const OWN_DESCRIPTORS: &[u8] = b"/proc/self/fd/";
-const LONGEST: usize = 4096;
+/// Bytes of a path of ours with the directory before it. Shorter than the kernel's longest path,
+/// because it is on the caller's stack; what is longer is nothing of ours.
+const LONGEST: usize = LONGEST_DIRECTORY + 1024;
 /// So much of a path is read at a time.
 const PIECE: usize = 128;
 
@@ -145,8 +150,12 @@ impl Path {
 #[inline]
 fn begins_like_ours(path: *const u8) -> bool {
     // The second is looked at only if the first is not the end.
-    // SAFETY: a byte that is read by a routine that may fault; nothing of Rust's is there.
-    let byte = |at: *const u8| unsafe { raw::load_u8(at) }.unwrap_or(0);
+    let byte = |at: *const u8| match sabotage::has(Switch::PlainPaths) {
+        // SAFETY: none: the switch breaks that.
+        true => unsafe { at.read_volatile() },
+        // SAFETY: a byte that is read by a routine that may fault; Rust has nothing there.
+        false => unsafe { raw::load_u8(at) }.unwrap_or(0),
+    };
     !path.is_null() && byte(path) == b'/' && matches!(byte(path.wrapping_add(1)), b's' | b'd' | b'p' | b'/' | b'.')
 }
 

@@ -94,6 +94,8 @@ fn from_environment() -> Option<Setting> {
             return None;
         }
     };
+    // What is no switch is said when the machine is made.
+    let _ = vkfd_host::description::sabotage_from_environment();
     let directory = PathBuf::from(directory);
     let file = |name| CString::new(directory.join(name).into_os_string().into_vec()).ok();
     let marks = [file(USED_FILE)?, file(OPENED_FILE)?, file(ACQUIRED_FILE)?];

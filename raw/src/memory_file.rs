@@ -25,6 +25,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 
+use vkfd_sabotage::{process, Switch};
+
 /// The file-size limit is in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a file of {bytes} bytes of memory is more than the file-size limit (RLIMIT_FSIZE, {hard} bytes) allows: ulimit -f unlimited")]
@@ -66,7 +68,9 @@ fn make(name: &CStr, bytes: u64, flags: libc::c_uint) -> io::Result<File> {
         File::from_raw_fd(fd)
     };
     resize(&file, bytes)?;
-    control(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS)?;
+    if !process().has(Switch::Unsealed) {
+        control(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS)?;
+    }
     Ok(file)
 }
 
@@ -89,7 +93,7 @@ fn control(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result
 fn resize(file: &File, bytes: u64) -> io::Result<()> {
     let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
     let limit = limits();
-    if bytes <= limit.rlim_cur {
+    if bytes <= limit.rlim_cur || process().has(Switch::SizeInProcess) {
         // SAFETY: a call on an owned descriptor.
         return match unsafe { libc::syscall(libc::SYS_ftruncate, file.as_raw_fd(), length) } {
             0 => Ok(()),
@@ -241,5 +245,23 @@ mod tests {
         }
         let (open, _) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(!stays_long(&open), "a socket has no seals");
+    }
+
+    /// The control, in a child, because the switch is the process's.
+    #[test]
+    fn a_file_without_seals_is_noticed() {
+        // SAFETY: the child makes a file and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            process().turn(Switch::Unsealed, true);
+            let file = sealed(c"open", 8192);
+            let noticed = file.is_ok_and(|file| !stays_long(&file) && file.set_len(0).is_ok());
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!noticed)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for a child of this process.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(libc::WEXITSTATUS(status), 0);
     }
 }

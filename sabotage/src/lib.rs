@@ -25,7 +25,9 @@
 //! There are no locks. Changes of a live set are seen by questions that are asked after them
 //! (sequentially consistent).
 //!
-//! Limits: 64 switches. One value for each switch of a set.
+//! A process has one set for everything that it has once, such as its memory: [`process`].
+//!
+//! Limit: one value for each switch of a set.
 #![no_std]
 
 #[cfg(test)]
@@ -39,7 +41,7 @@ mod switch;
 mod switches;
 
 pub use fail_point::FailPoint;
-pub use live::LiveSwitches;
+pub use live::{process, LiveSwitches};
 #[cfg(any(debug_assertions, vkfd_sabotage))]
 pub use parse::{parse, BadSwitch};
 pub use switch::{Part, Switch};

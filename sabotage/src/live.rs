@@ -5,14 +5,14 @@
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 #[cfg(any(debug_assertions, vkfd_sabotage))]
-use crate::switch::VALUES;
+use crate::switch::{VALUES, WORDS};
 use crate::{Switch, Switches};
 
 /// A set of switches that a test turns on and off. Empty, and of no size, in a release.
 #[derive(Debug)]
 pub struct LiveSwitches {
     #[cfg(any(debug_assertions, vkfd_sabotage))]
-    on: AtomicU64,
+    on: [AtomicU64; WORDS],
     #[cfg(any(debug_assertions, vkfd_sabotage))]
     values: [AtomicU64; VALUES],
 }
@@ -22,7 +22,7 @@ impl LiveSwitches {
     pub const fn new() -> LiveSwitches {
         LiveSwitches {
             #[cfg(any(debug_assertions, vkfd_sabotage))]
-            on: AtomicU64::new(0),
+            on: [const { AtomicU64::new(0) }; WORDS],
             #[cfg(any(debug_assertions, vkfd_sabotage))]
             values: [const { AtomicU64::new(0) }; VALUES],
         }
@@ -32,7 +32,10 @@ impl LiveSwitches {
     #[inline]
     pub fn has(&self, switch: Switch) -> bool {
         #[cfg(any(debug_assertions, vkfd_sabotage))]
-        return self.on.load(SeqCst) & switch.bit() != 0;
+        {
+            let (word, bit) = switch.bit();
+            self.on[word].load(SeqCst) & bit != 0
+        }
         #[cfg(not(any(debug_assertions, vkfd_sabotage)))]
         {
             let _ = switch;
@@ -51,7 +54,7 @@ impl LiveSwitches {
     pub fn get(&self) -> Switches {
         #[cfg(any(debug_assertions, vkfd_sabotage))]
         return Switches {
-            on: self.on.load(SeqCst),
+            on: core::array::from_fn(|word| self.on.get(word).map_or(0, |bits| bits.load(SeqCst))),
             values: core::array::from_fn(|slot| self.values.get(slot).map_or(0, |value| value.load(SeqCst))),
         };
         #[cfg(not(any(debug_assertions, vkfd_sabotage)))]
@@ -66,7 +69,9 @@ impl LiveSwitches {
             for (value, new) in self.values.iter().zip(set.values) {
                 value.store(new, SeqCst);
             }
-            self.on.store(set.on, SeqCst);
+            for (bits, new) in self.on.iter().zip(set.on) {
+                bits.store(new, SeqCst);
+            }
         }
         let _ = set;
     }
@@ -77,9 +82,10 @@ impl LiveSwitches {
     /// Turns a switch on or off. If it takes a value, [`turn_on_with`](LiveSwitches::turn_on_with)
     /// turns it on.
     pub fn turn(&self, switch: Switch, on: bool) {
+        let (word, bit) = switch.bit();
         match on {
-            true => self.on.fetch_or(switch.bit(), SeqCst),
-            false => self.on.fetch_and(!switch.bit(), SeqCst),
+            true => self.on[word].fetch_or(bit, SeqCst),
+            false => self.on[word].fetch_and(!bit, SeqCst),
         };
     }
 
@@ -90,6 +96,14 @@ impl LiveSwitches {
         }
         self.turn(switch, true);
     }
+}
+
+static PROCESS: LiveSwitches = LiveSwitches::new();
+
+/// The set of this process, for everything that a process has once, such as its memory and its
+/// files.
+pub fn process() -> &'static LiveSwitches {
+    &PROCESS
 }
 
 impl Default for LiveSwitches {

@@ -108,8 +108,22 @@ switches! {
         Chain = "chain": "The last source of a chained operation is the first; the first of a sum of 64 bits is the second.";
         KeptCode = "kept_code": "Decoded code is kept, however much it is.";
     }
+    /// What a program has of vkfd in it, and what `vkfd run` makes for the program.
+    Program = "program" {
+        LastInList = "last_in_list": "The library comes last in LD_PRELOAD.";
+        UncheckedHooks = "unchecked_hooks": "The library does not check whether the program's calls reach its hooks.";
+        LostEnvironment = "lost_environment": "A program that is run with another environment gets that one alone.";
+        PlainPaths = "plain_paths": "Hooks read paths with ordinary loads.";
+        CallersStack = "callers_stack": "All calls run on the caller's stack, however small it is.";
+        SizeInProcess = "size_in_process": "Files of memory get their size under the program's own file-size limit.";
+        PrivateFiles = "private_files": "The files that `vkfd run` makes are for its own user alone.";
+    }
     /// The memory of the process that the user host runs in.
     Host = "host" {
+        Unsealed = "unsealed": "Files of memory are not sealed.";
+        NoReserve = "no_reserve": "The host leaves no mappings to the program.";
+        SignalsInHooks = "signals_in_hooks": "Signal handlers run inside the hooks of mapping calls.";
+        RemoveAnything = "remove_anything": "A server removes whatever lies at its socket's path.";
         CopyUnsealed = "copy_unsealed": "Pages are copied while other threads may still write to them.";
         MoveStacks = "move_stacks": "Threads' stacks move like any memory.";
         WaitForRegistration = "wait_for_registration": "The worker waits for the registration lock instead of trying it.";
@@ -133,6 +147,9 @@ switches! {
         FirstOnly = "first_only": "Only the first range is registered, again and again.";
         FreedEarly = "freed_early": "The device frees a registration as soon as it is mapped.";
         EarlyFence = "early_fence": "Fences are answered before the work.";
+        ExpandUnchecked = "expand_unchecked": "The pieces of a request are expanded before their sum is checked.";
+        AllMemory = "all_memory": "A guest may have all of the host's memory as system memory.";
+        KeptFiles = "kept_files": "Files of a message that is refused stay open.";
         WholeMemory = "whole_memory": "A context's process has all memory of the host's process, as a program's own has.";
     }
     /// The instruction tables, as one thread sees them.
@@ -172,13 +189,15 @@ const fn slot(end: usize) -> usize {
 }
 
 #[cfg(any(debug_assertions, vkfd_sabotage))]
-const _: () = assert!(Switch::ALL.len() <= 64, "a set is a word of bits");
+/// Words of a set's bits.
+#[cfg(any(debug_assertions, vkfd_sabotage))]
+pub(crate) const WORDS: usize = Switch::ALL.len().div_ceil(64);
 
 #[cfg(any(debug_assertions, vkfd_sabotage))]
 impl Switch {
-    /// Its bit in a set.
-    pub(crate) const fn bit(self) -> u64 {
-        1 << self as u8
+    /// Where its bit is in a set: the word, and the bit in it.
+    pub(crate) const fn bit(self) -> (usize, u64) {
+        (self as usize / 64, 1 << (self as usize % 64))
     }
 
     /// Where a set has its value.

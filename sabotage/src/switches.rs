@@ -4,14 +4,14 @@
 use core::fmt;
 
 #[cfg(any(debug_assertions, vkfd_sabotage))]
-use crate::switch::VALUES;
+use crate::switch::{VALUES, WORDS};
 use crate::Switch;
 
 /// A set of switches: what stands in options. Empty, and of no size, in a release.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Switches {
     #[cfg(any(debug_assertions, vkfd_sabotage))]
-    pub(crate) on: u64,
+    pub(crate) on: [u64; WORDS],
     #[cfg(any(debug_assertions, vkfd_sabotage))]
     pub(crate) values: [u64; VALUES],
 }
@@ -20,7 +20,7 @@ impl Switches {
     /// Nothing is broken.
     pub const NONE: Switches = Switches {
         #[cfg(any(debug_assertions, vkfd_sabotage))]
-        on: 0,
+        on: [0; WORDS],
         #[cfg(any(debug_assertions, vkfd_sabotage))]
         values: [0; VALUES],
     };
@@ -29,7 +29,10 @@ impl Switches {
     #[inline]
     pub const fn has(&self, switch: Switch) -> bool {
         #[cfg(any(debug_assertions, vkfd_sabotage))]
-        return self.on & switch.bit() != 0;
+        {
+            let (word, bit) = switch.bit();
+            self.on[word] & bit != 0
+        }
         #[cfg(not(any(debug_assertions, vkfd_sabotage)))]
         {
             let _ = switch;
@@ -60,7 +63,8 @@ impl Switches {
     /// The same set with one more switch and its value, which a switch that takes none leaves out.
     #[must_use]
     pub const fn with_value(mut self, switch: Switch, value: u64) -> Switches {
-        self.on |= switch.bit();
+        let (word, bit) = switch.bit();
+        self.on[word] |= bit;
         if let Some(slot) = switch.slot() {
             self.values[slot] = value;
         }

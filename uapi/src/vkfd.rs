@@ -453,6 +453,9 @@ pod! {
         pub unregistered: u64,
         /// Ranges, or parts, that went with their memory.
         pub dropped: u64,
+        /// Bytes of VRAM that are in use, of all GPUs and by whomever: buffers, SVM memory, page
+        /// tables.
+        pub vram_used: u64,
         /// `SVM_MEMORY_*`.
         pub memory: u32,
         /// 0.
@@ -523,7 +526,7 @@ assert_layout! {
     ProcessInfo: 176 { userptr_bytes: 24, notifiers: 48, driver_bytes: 88, tlb_flushes: 160, evicted: 168, xnack: 172 }
     BoInfo: 80 { flags: 24, gpu_id: 28, mapped_gpus: 32, kind: 36, ranges: 40, driver_bytes: 72 }
     QueueInfo: 48 { gpu_id: 4, queue_type: 8, state: 12, fault: 16, ring: 24, ring_size: 32, fault_va: 40 }
-    SvmInfo: 128 { bytes: 8, evictions: 64, faults: 96, memory: 120 }
+    SvmInfo: 136 { bytes: 8, evictions: 64, faults: 96, vram_used: 120, memory: 128 }
     SvmRangeInfo: 64 { preferred: 16, granularity: 28, on_gpus: 40, vram_pages: 48, valid_pages: 56 }
     RangeInfo: 40 { size: 8, gpu_va: 16, generation: 24, state: 32 }
 }

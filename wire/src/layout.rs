@@ -17,7 +17,7 @@
 /// "vkfd-gpu" as little-endian bytes.
 pub const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"vkfd-gpu");
 /// Version of everything in this crate; the two sides must agree.
-pub const VERSION_VALUE: u64 = 3;
+pub const VERSION_VALUE: u64 = 4;
 
 /// [`MAGIC_VALUE`], written when the rest of the server's words are there.
 pub const MAGIC: u64 = 0x00;
@@ -57,6 +57,9 @@ pub const GFX_TARGET: u64 = 0x1a8;
 pub const FLAGS: u64 = 0x1b0;
 /// Ticks of the GPU clock per second.
 pub const CLOCK_HZ: u64 = 0x1b8;
+
+/// Compute units, at most as many as the target's product has.
+pub const UNITS: u64 = 0x1c8;
 
 /// In [`FLAGS`]: the GPU can retry page faults (XNACK).
 pub const CAN_RETRY: u64 = 1;

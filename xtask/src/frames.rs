@@ -29,6 +29,9 @@ pub struct Args {
 /// Functions with such names may have larger frames, and why.
 const OTHERS: &[(&str, &str)] = &[
     ("vkfd_cu::", "runs on the GPU's threads"),
+    ("vkfd_gpu::kernels::engine::", "the same"),
+    ("vkfd_gpu::state::contain::", "the same: around all that such a thread does"),
+    ("vkfd_gpu::queue::run", "the same"),
     ("vkfd_host::migrate::Mover::start", "runs when the machine is made, on a stack of its own"),
     ("vkfd_host::migrate::late::LateDiscards::new", "the same"),
     ("std::backtrace", "runs when something has panicked"),

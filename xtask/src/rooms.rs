@@ -40,6 +40,7 @@ pub const CRATES: [Crate; 3] = [
             &[
                 "device_file",
                 "files",
+                "hook",
                 "interposed",
                 "listening",
                 "log_rate",

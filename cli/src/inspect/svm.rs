@@ -58,7 +58,7 @@ fn counters(info: &SvmInfo) -> Vec<(&'static str, u64)> {
         ($($field:ident)+) => { vec![$((stringify!($field), info.$field)),+] };
     }
     named!(ranges notifiers vram_pages migrations_in pages_in migrations_out pages_out evictions pages_refused bounces damped
-        faults unregistered dropped)
+        faults unregistered dropped vram_used)
 }
 
 fn ranges(client: &Client, list: &[SvmRangeInfo]) -> Table {

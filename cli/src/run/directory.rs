@@ -8,7 +8,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
+use vkfd_host::description::LONGEST_DIRECTORY;
 
 use super::other_users;
 
@@ -32,6 +33,9 @@ impl PrivateDirectory {
     }
 
     fn below(parent: &Path) -> Result<Self> {
+        let room = LONGEST_DIRECTORY - 64;
+        let long = parent.as_os_str().len();
+        ensure!(long <= room, "{}: a path of {long} bytes is too long: at most {room}", parent.display());
         for number in 0..1000 {
             let path = parent.join(format!("{NAME}{}-{number}", process::id()));
             let mode = if other_users::possible() { 0o755 } else { 0o700 };

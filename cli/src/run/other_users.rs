@@ -8,11 +8,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use vkfd_host::sabotage;
+use vkfd_sabotage::Switch;
+
 /// CAP_SETUID, as a bit of a set of capabilities.
 const SETUID: u64 = 1 << 7;
 
 /// Whether programs of this run may become another user's.
 pub fn possible() -> bool {
+    if sabotage::has(Switch::PrivateFiles) {
+        return false;
+    }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     match set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()) {
@@ -33,7 +39,7 @@ pub fn can_read(path: &Path) -> bool {
 /// the process has one thread.
 pub fn readable<R>(make: impl FnOnce() -> R) -> R {
     // SAFETY: no preconditions; nobody else creates files meanwhile.
-    let before = unsafe { libc::umask(0o022) };
+    let before = unsafe { libc::umask(if sabotage::has(Switch::PrivateFiles) { 0o077 } else { 0o022 }) };
     let made = make();
     // SAFETY: as above.
     unsafe { libc::umask(before) };

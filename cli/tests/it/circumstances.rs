@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A program's own circumstances, under `vkfd run`: other preloaded libraries, environments that
-//! were cleaned, limits, small stacks, another user.
+//! were cleaned, limits, small stacks, another user. Each has its control: what holds it is broken
+//! by a switch, and the same look notices.
 
 use crate::common;
 
@@ -9,11 +10,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use vkfd_sabotage::Switch;
+
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/tests");
 
 fn run(options: &[&str], program: &[&str]) -> Command {
     let mut command = common::command(&[&["run"], options, &["--"], program].concat());
     command.env_remove("LD_PRELOAD");
+    command
+}
+
+/// The same run with a mechanism broken.
+fn broken(switches: &[Switch], options: &[&str], program: &[&str]) -> Command {
+    let mut command = run(options, program);
+    let names: Vec<&str> = switches.iter().map(|switch| switch.name()).collect();
+    command.env("VKFD_SABOTAGE", names.join(","));
     command
 }
 
@@ -92,6 +103,14 @@ fn a_preloaded_allocator_with_calls_of_its_own_comes_second() {
     let Some(program) = compile(&variants, &dir.path().join("variants"), &["-lpthread"]) else { return };
     let ran = run(&["--gpus", "2"], &[&program]).env("LD_PRELOAD", &library).output().unwrap();
     assert_eq!((ran.status.code(), out(&ran).as_str()), (Some(0), "every variant works\n"), "{}", err(&ran));
+    // Where it comes first, the run is refused; unchecked, the program would see wrong data.
+    let last = |switches: &[Switch]| {
+        broken(switches, &["--gpus", "2"], &[&program]).env("LD_PRELOAD", &library).output().unwrap()
+    };
+    let ran = last(&[Switch::LastInList]);
+    assert!(!ran.status.success() && err(&ran).contains("has a function munmap of its own"), "{}", err(&ran));
+    let ran = last(&[Switch::LastInList, Switch::UncheckedHooks]);
+    assert!(out(&ran).contains("FAILED") && !err(&ran).contains("of its own"), "{}{}", out(&ran), err(&ran));
 }
 
 #[test]
@@ -101,7 +120,9 @@ fn a_program_that_makes_system_calls_of_its_own_is_refused_by_name() {
     let Some(program) = compile(&own, &dir.path().join("own"), &["-rdynamic"]) else { return };
     let ran = run(&[], &[&program]).output().unwrap();
     assert_eq!(out(&ran), "ENODEV\n", "{}", err(&ran));
-    assert!(err(&ran).contains(&format!("{program} has a function mmap of its own")), "{}", err(&ran));
+    assert!(err(&ran).contains(&format!("{program} has a function munmap of its own")), "{}", err(&ran));
+    let ran = broken(&[Switch::UncheckedHooks], &[], &[&program]).output().unwrap();
+    assert_eq!(out(&ran), "opened\n", "control: {}", err(&ran));
     // Behind another library that the program itself puts first, too.
     let library = source(dir.path(), "library.c", OWN_CALLS);
     let Some(library) = compile(&library, &dir.path().join("own.so"), &["-shared", "-fPIC"]) else { return };
@@ -189,6 +210,10 @@ int main(int argc, char **argv)
         let ran = run(&["--target", "gfx90a"], &[&program, &way.to_string(), NAME]).output().unwrap();
         assert_eq!((out(&ran).as_str(), err(&ran).as_str()), ("gfx90a\n", ""), "way {way}");
     }
+    for command in [&["env", "-i", "cat", NAME][..], &[&program, "0", NAME]] {
+        let ran = broken(&[Switch::LostEnvironment], &["--target", "gfx90a"], command).output().unwrap();
+        assert_eq!(out(&ran), "", "control: {command:?}");
+    }
 }
 
 #[test]
@@ -207,6 +232,9 @@ fn a_file_size_limit_is_no_end() {
     // What the program may raise by itself does not matter.
     let ran = run(&[], &["sh", "-c", &format!("ulimit -S -f 100; {program}")]).output().unwrap();
     assert_eq!((ran.status.code(), out(&ran).as_str()), (Some(0), "opened\n"), "{}", err(&ran));
+    let limited = format!("ulimit -S -f 100; exec {program}");
+    let ran = broken(&[Switch::SizeInProcess], &[], &["sh", "-c", &limited]).output().unwrap();
+    assert_eq!((ran.status.code(), out(&ran).as_str()), (Some(128 + libc::SIGXFSZ), ""), "control: {}", err(&ran));
     // Otherwise it is told.
     let user = if is_root() { "exec setpriv --reuid 65534 --clear-groups " } else { "exec " };
     let ran = run(&[], &["sh", "-c", &format!("ulimit -f 100; {user}{program}")]).output().unwrap();
@@ -228,6 +256,36 @@ fn a_thread_may_have_a_small_stack() {
         let ran = run(&[], &[&program, bytes]).output().unwrap();
         assert_eq!((ran.status.code(), out(&ran).as_str()), (Some(0), "done\n"), "{bytes}: {}", err(&ran));
     }
+    let ran = broken(&[Switch::CallersStack], &[], &[&program, "0"]).output().unwrap();
+    assert_eq!((ran.status.code(), out(&ran).as_str()), (Some(128 + libc::SIGSEGV), ""), "control: {}", err(&ran));
+}
+
+#[test]
+fn a_path_may_be_any_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let probes = r#"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(void)
+{
+    char *volatile bad = (char *)8;
+    struct stat status;
+    int opened = open(bad, O_RDONLY) == -1 && errno == EFAULT;
+    int looked = stat(bad, &status) == -1 && errno == EFAULT;
+    int asked = access(bad, R_OK) == -1 && errno == EFAULT;
+    printf("%d %d %d\n", opened, looked, asked);
+    return 0;
+}
+"#;
+    let probes = source(dir.path(), "probes.c", probes);
+    let Some(program) = compile(&probes, &dir.path().join("probes"), &[]) else { return };
+    let ran = run(&[], &[&program]).output().unwrap();
+    assert_eq!((ran.status.code(), out(&ran).as_str()), (Some(0), "1 1 1\n"), "{}", err(&ran));
+    let ran = broken(&[Switch::PlainPaths], &[], &[&program]).output().unwrap();
+    assert_eq!((ran.status.code(), out(&ran).as_str()), (Some(128 + libc::SIGSEGV), ""), "control: {}", err(&ran));
 }
 
 #[test]
@@ -272,6 +330,8 @@ int main(void)
             assert!(said.contains("used no GPU") && said.lines().count() == 1, "{begin:?}, {closed}: {said}");
         }
     }
+    let private = broken(&[Switch::PrivateFiles], &[], &[&program]).output().unwrap();
+    assert_ne!(out(&private), "1 gfx900\n", "control: {}", err(&private));
     // Readable, and not writable.
     let look = "find $VKFD_DIRECTORY -perm /022 ! -type l ! -name used ! -name opened ! -name acquired; cat /sys/class/kfd/kfd/topology/generation_id >/dev/null";
     let ran = run(&[], &[&user[..], &["sh", "-c", look]].concat()).output().unwrap();

@@ -21,6 +21,14 @@ const VRAM_VA: u64 = 0x20_0000_0000;
 const BACK_VA: u64 = 0x30_0000_0000;
 
 #[test]
+fn a_gpu_has_as_many_units_as_its_process_was_told() {
+    for (units, shown) in [(None, 64), (Some(3), 3), (Some(64), 64)] {
+        let machine = Machine::local(Model { units, ..model() });
+        assert_eq!(machine.remote().properties().model.units, shown);
+    }
+}
+
+#[test]
 fn the_gpu_is_what_its_process_was_told_and_its_vram_is_empty() {
     Machine::each(|machine| {
         let remote = machine.remote();

@@ -201,6 +201,8 @@ fn a_device_that_calls_itself_something_impossible_is_refused() {
         (layout::VMIDS, 257),
         (layout::GFX_TARGET, 0),
         (layout::CLOCK_HZ, 0),
+        (layout::UNITS, 0),
+        (layout::UNITS, 65),
     ] {
         let ram = Ram::new();
         let local = Local::new(model(), &ram);

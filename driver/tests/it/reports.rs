@@ -5,7 +5,7 @@
 
 use crate::sim;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sim::{Rig, GPU_ID};
 use vkfd_driver::addr::GpuVa;
@@ -28,8 +28,12 @@ fn came(process: &Process, event: u32) -> bool {
     process.events().wait(&mut list, true, 0) == Waited::Complete
 }
 
-#[test]
-fn a_fault_is_reported_before_the_client_is_woken() {
+/// The lines of a GPU that reports a fault, before it wakes the client or after that, and whether
+/// the client was woken.
+fn reported(first: bool) -> (Vec<(String, [bool; 2])>, bool) {
+    // The log is the process's.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let rig = Rig::new(Options::default());
     let process = rig.process.clone();
     let events = [EVENT_MEMORY, EVENT_HW_EXCEPTION].map(|kind| process.events().create(kind, false).unwrap().0);
@@ -43,14 +47,38 @@ fn a_fault_is_reported_before_the_client_is_woken() {
     let (vmid, queue) = (Vmid::new(1, 0), HwQueue(77));
     let (va, reason) = (GpuVa(0xdead_b000), FaultReason::NotPresent);
     let kfd = process.kfd();
-    kfd.queue_stops(GPU_ID, vmid, queue, "kernel fill: page fault");
+    let stops = || kfd.queue_stops(GPU_ID, vmid, queue, "kernel fill: page fault");
+    if first {
+        stops();
+    }
     kfd.page_fault(GPU_ID, PageFault { vmid, queue, va, write: true, reason, retry: false });
     kfd.queue_error(GPU_ID, vmid, queue);
-    assert!(events.iter().all(|event| came(&process, *event)));
+    if !first {
+        stops();
+    }
+    let woken = events.iter().all(|event| came(&process, *event));
     let lines = std::mem::take(&mut *LINES.lock().unwrap());
     CLIENT.lock().unwrap().take();
+    (lines, woken)
+}
+
+#[test]
+fn a_fault_is_reported_before_the_client_is_woken() {
+    let (lines, woken) = reported(true);
+    assert!(woken);
     for words in ["kernel fill: page fault", "write at 0xdeadb000"] {
-        let line = lines.iter().find(|(line, _)| line.contains(words));
-        assert_eq!(line.map(|(_, came)| *came), Some([false; 2]), "{words}: {lines:?}");
+        assert_eq!(before(&lines, words), Some([false; 2]), "{words}: {lines:?}");
     }
+}
+
+/// Which events had come before the line with these words.
+fn before(lines: &[(String, [bool; 2])], words: &str) -> Option<[bool; 2]> {
+    lines.iter().find(|(line, _)| line.contains(words)).map(|(_, came)| *came)
+}
+
+/// The control: a GPU that says only afterwards why its queue stops.
+#[test]
+fn a_report_after_the_client_was_woken_is_noticed() {
+    let (lines, _) = reported(false);
+    assert_eq!(before(&lines, "kernel fill: page fault"), Some([true; 2]), "{lines:?}");
 }

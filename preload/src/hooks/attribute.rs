@@ -5,20 +5,21 @@
 use crate::real;
 use crate::redirect::Path;
 use libc::{c_char, c_int, c_void, size_t, ssize_t};
+use vkfd_host::hook::ATTRIBUTE;
+use vkfd_host::hooks;
 
 macro_rules! attributes {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        $(
-            $(#[$doc])*
-            ///
-            /// # Safety
-            /// As for libc's function.
-            #[no_mangle]
-            pub unsafe extern "C" fn $name(path: *const c_char $(, $argument: $kind)*) -> $result {
-                // SAFETY: forwarded to the caller.
-                unsafe { real::$name()(Path::new(path).as_ptr() $(, $argument)*) }
-            }
-        )*
+        hooks! {
+            HOOKS;
+            $(
+                $(#[$doc])*
+                [ATTRIBUTE] fn $name(path: *const c_char $(, $argument: $kind)*) -> $result {
+                    // SAFETY: forwarded to the caller.
+                    unsafe { real::$name()(Path::new(path).as_ptr() $(, $argument)*) }
+                }
+            )*
+        }
     };
 }
 

@@ -17,7 +17,10 @@ use crate::setting::{self, Setting};
 use libc::{c_char, c_int, c_void, pid_t};
 use vkfd_gpu::raw;
 use vkfd_host::description::DIRECTORY_VARIABLE;
+use vkfd_host::hooks;
 use vkfd_host::preload_list;
+use vkfd_host::sabotage;
+use vkfd_sabotage::Switch;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Room on the stack: bytes of LD_PRELOAD, and pointers.
@@ -147,7 +150,8 @@ fn preload(setting: &Setting, entry: Option<*const u8>, room: &mut [u8]) -> Prel
 /// Calls `run` with the environment that a program is to have.
 fn with_ours(list: Words, run: impl FnOnce(Words) -> c_int) -> c_int {
     // The kernel says what is wrong with a list that cannot be read.
-    let Some((setting, found)) = setting::get().zip(look(list)) else { return run(list) };
+    let ours = setting::get().filter(|_| !sabotage::has(Switch::LostEnvironment));
+    let Some((setting, found)) = ours.zip(look(list)) else { return run(list) };
     let entry = found.preload.and_then(|at| word(list, at));
     let (mut text, mut long) = ([0; TEXT], None);
     let mut text = &mut text[..];
@@ -185,105 +189,77 @@ fn with_ours(list: Words, run: impl FnOnce(Words) -> c_int) -> c_int {
     run(room.as_ptr())
 }
 
-/// execve(2).
-///
-/// # Safety
-/// As for execve.
-#[no_mangle]
-pub unsafe extern "C" fn execve(path: *const c_char, arguments: Words, environment: Words) -> c_int {
-    // SAFETY: forwarded to the caller.
-    with_ours(environment, |environment| unsafe { real::execve()(path, arguments, environment) })
-}
+hooks! {
+    HOOKS;
 
-/// execv(3).
-///
-/// # Safety
-/// As for execv.
-#[no_mangle]
-pub unsafe extern "C" fn execv(path: *const c_char, arguments: Words) -> c_int {
-    // SAFETY: forwarded to the caller; `environ` is libc's.
-    unsafe { execve(path, arguments, environ) }
-}
+    /// execve(2).
+    [] fn execve(path: *const c_char, arguments: Words, environment: Words) -> c_int {
+        // SAFETY: forwarded to the caller.
+        with_ours(environment, |environment| unsafe { real::execve()(path, arguments, environment) })
+    }
 
-/// execvpe(3).
-///
-/// # Safety
-/// As for execvpe.
-#[no_mangle]
-pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Words, environment: Words) -> c_int {
-    // SAFETY: forwarded to the caller.
-    with_ours(environment, |environment| unsafe { real::execvpe()(file, arguments, environment) })
-}
+    /// execv(3).
+    [] fn execv(path: *const c_char, arguments: Words) -> c_int {
+        // SAFETY: forwarded to the caller; `environ` is libc's.
+        unsafe { execve(path, arguments, environ) }
+    }
 
-/// execvp(3).
-///
-/// # Safety
-/// As for execvp.
-#[no_mangle]
-pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Words) -> c_int {
-    // SAFETY: forwarded to the caller; `environ` is libc's.
-    unsafe { execvpe(file, arguments, environ) }
-}
+    /// execvpe(3).
+    [] fn execvpe(file: *const c_char, arguments: Words, environment: Words) -> c_int {
+        // SAFETY: forwarded to the caller.
+        with_ours(environment, |environment| unsafe { real::execvpe()(file, arguments, environment) })
+    }
 
-/// execveat(2).
-///
-/// # Safety
-/// As for execveat.
-#[no_mangle]
-pub unsafe extern "C" fn execveat(
-    directory: c_int,
-    path: *const c_char,
-    arguments: Words,
-    environment: Words,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: forwarded to the caller.
-    let run = |environment| unsafe { real::execveat()(directory, path, arguments, environment, flags) };
-    with_ours(environment, run)
-}
+    /// execvp(3).
+    [] fn execvp(file: *const c_char, arguments: Words) -> c_int {
+        // SAFETY: forwarded to the caller; `environ` is libc's.
+        unsafe { execvpe(file, arguments, environ) }
+    }
 
-/// fexecve(3).
-///
-/// # Safety
-/// As for fexecve.
-#[no_mangle]
-pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Words, environment: Words) -> c_int {
-    // SAFETY: forwarded to the caller.
-    with_ours(environment, |environment| unsafe { real::fexecve()(fd, arguments, environment) })
-}
+    /// execveat(2).
+    [] fn execveat(
+        directory: c_int,
+        path: *const c_char,
+        arguments: Words,
+        environment: Words,
+        flags: c_int,
+    ) -> c_int {
+        // SAFETY: forwarded to the caller.
+        let run = |environment| unsafe { real::execveat()(directory, path, arguments, environment, flags) };
+        with_ours(environment, run)
+    }
 
-/// posix_spawn(3).
-///
-/// # Safety
-/// As for posix_spawn.
-#[no_mangle]
-pub unsafe extern "C" fn posix_spawn(
-    child: *mut pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: Words,
-    environment: Words,
-) -> c_int {
-    // SAFETY: forwarded to the caller.
-    let run = |environment| unsafe { real::posix_spawn()(child, path, actions, attributes, arguments, environment) };
-    with_ours(environment, run)
-}
+    /// fexecve(3).
+    [] fn fexecve(fd: c_int, arguments: Words, environment: Words) -> c_int {
+        // SAFETY: forwarded to the caller.
+        with_ours(environment, |environment| unsafe { real::fexecve()(fd, arguments, environment) })
+    }
 
-/// posix_spawnp(3).
-///
-/// # Safety
-/// As for posix_spawnp.
-#[no_mangle]
-pub unsafe extern "C" fn posix_spawnp(
-    child: *mut pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: Words,
-    environment: Words,
-) -> c_int {
-    // SAFETY: forwarded to the caller.
-    let run = |environment| unsafe { real::posix_spawnp()(child, file, actions, attributes, arguments, environment) };
-    with_ours(environment, run)
+    /// posix_spawn(3).
+    [] fn posix_spawn(
+        child: *mut pid_t,
+        path: *const c_char,
+        actions: *const c_void,
+        attributes: *const c_void,
+        arguments: Words,
+        environment: Words,
+    ) -> c_int {
+        // SAFETY: forwarded to the caller.
+        let run = |environment| unsafe { real::posix_spawn()(child, path, actions, attributes, arguments, environment) };
+        with_ours(environment, run)
+    }
+
+    /// posix_spawnp(3).
+    [] fn posix_spawnp(
+        child: *mut pid_t,
+        file: *const c_char,
+        actions: *const c_void,
+        attributes: *const c_void,
+        arguments: Words,
+        environment: Words,
+    ) -> c_int {
+        // SAFETY: forwarded to the caller.
+        let run = |environment| unsafe { real::posix_spawnp()(child, file, actions, attributes, arguments, environment) };
+        with_ours(environment, run)
+    }
 }

@@ -14,6 +14,33 @@ mod status;
 mod transfer;
 
 use libc::c_int;
+use vkfd_host::hook::Hook;
+
+/// All hooks of this library.
+pub(crate) const LISTS: [&[Hook]; 12] = [
+    vkfd_host::interpose::HOOKS,
+    attribute::HOOKS,
+    descriptor::HOOKS,
+    exec::HOOKS,
+    lock::HOOKS,
+    path::HOOKS,
+    path::SAME,
+    signal::HOOKS,
+    status::HOOKS,
+    status::FAMILY,
+    transfer::HOOKS,
+    transfer::TRANSFERS,
+];
+
+/// How many these are.
+pub(crate) const COUNT: usize = {
+    let (mut list, mut count) = (0, 0);
+    while list < LISTS.len() {
+        count += LISTS[list].len();
+        list += 1;
+    }
+    count
+};
 
 /// The result of a call that has an errno of its own.
 fn done(result: Result<c_int, c_int>) -> c_int {

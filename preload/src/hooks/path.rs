@@ -7,79 +7,48 @@ use crate::{device, real, table};
 use libc::{c_char, c_int, c_void, size_t, ssize_t, AT_FDCWD};
 use std::ffi::CStr;
 use vkfd_gpu::raw;
-
-/// open(2).
-///
-/// # Safety
-/// As for open.
-#[no_mangle]
-pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: real::Mode) -> c_int {
-    // SAFETY: forwarded to the caller.
-    unsafe {
-        let path = Path::new(path);
-        match path.device() {
-            Some(device) => done(device::open(device, flags)),
-            None => real::open()(path.as_ptr(), flags, mode),
-        }
-    }
-}
-
-/// openat(2).
-///
-/// # Safety
-/// As for openat.
-#[no_mangle]
-pub unsafe extern "C" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: real::Mode) -> c_int {
-    // SAFETY: forwarded to the caller.
-    unsafe {
-        let path = Path::new_at(directory, path);
-        match path.device() {
-            Some(device) => done(device::open(device, flags)),
-            None => real::openat()(directory, path.as_ptr(), flags, mode),
-        }
-    }
-}
+use vkfd_host::hook::{AT, CHECKED_PATH, FROM_PATH, LIST, PATH, SIZED_FROM_AT};
+use vkfd_host::hooks;
 
 macro_rules! same {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $other:path $(, $more:expr)*;)*) => {
-        $(
-            $(#[$doc])*
-            ///
-            /// # Safety
-            /// As for the function without the suffix.
-            #[no_mangle]
-            pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
-                // SAFETY: forwarded to the caller.
-                unsafe { $other($($argument,)* $($more,)*) }
-            }
-        )*
+    ($($(#[$doc:meta])* [$probe:expr] $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $other:path $(, $more:expr)*;)*) => {
+        hooks! {
+            SAME;
+            $(
+                $(#[$doc])*
+                [$probe] fn $name($($argument: $kind),*) -> $result {
+                    // SAFETY: forwarded to the caller.
+                    unsafe { $other($($argument,)* $($more,)*) }
+                }
+            )*
+        }
     };
 }
 
 same! {
     /// open with large files, which all are on 64-bit machines.
-    open64(path: *const c_char, flags: c_int, mode: real::Mode) -> c_int = open;
+    [PATH] open64(path: *const c_char, flags: c_int, mode: real::Mode) -> c_int = open;
     /// open without a mode, as fortified programs call it.
-    __open_2(path: *const c_char, flags: c_int) -> c_int = open, 0;
+    [PATH] __open_2(path: *const c_char, flags: c_int) -> c_int = open, 0;
     /// See `__open_2`.
-    __open64_2(path: *const c_char, flags: c_int) -> c_int = open, 0;
+    [PATH] __open64_2(path: *const c_char, flags: c_int) -> c_int = open, 0;
     /// See `open64`.
-    openat64(directory: c_int, path: *const c_char, flags: c_int, mode: real::Mode) -> c_int = openat;
+    [AT] openat64(directory: c_int, path: *const c_char, flags: c_int, mode: real::Mode) -> c_int = openat;
     /// See `__open_2`.
-    __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = openat, 0;
+    [AT] __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = openat, 0;
     /// See `__open_2`.
-    __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = openat, 0;
+    [AT] __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = openat, 0;
     /// See `open64`.
-    fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = fopen;
+    [FROM_PATH] fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = fopen;
     /// See `open64`.
-    scandir64(path: *const c_char, list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int = scandir;
+    [LIST] scandir64(path: *const c_char, list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int = scandir;
     /// eaccess(3).
-    eaccess(path: *const c_char, mode: c_int) -> c_int = euidaccess;
+    [PATH] eaccess(path: *const c_char, mode: c_int) -> c_int = euidaccess;
     /// readlink, as fortified programs call it. The size was checked when it was compiled, or is by
     /// the kernel.
-    __readlink_chk(path: *const c_char, to: *mut c_char, room: size_t, _size: size_t) -> ssize_t = readlink_checked;
+    [FROM_PATH] __readlink_chk(path: *const c_char, to: *mut c_char, room: size_t, _size: size_t) -> ssize_t = readlink_checked;
     /// See `__readlink_chk`.
-    __realpath_chk(path: *const c_char, to: *mut c_char, _size: size_t) -> *mut c_char = realpath_checked;
+    [CHECKED_PATH] __realpath_chk(path: *const c_char, to: *mut c_char, _size: size_t) -> *mut c_char = realpath_checked;
 }
 
 unsafe fn readlink_checked(path: *const c_char, to: *mut c_char, room: size_t, size: size_t) -> ssize_t {
@@ -92,127 +61,115 @@ unsafe fn realpath_checked(path: *const c_char, to: *mut c_char, _size: size_t) 
     unsafe { realpath(path, to) }
 }
 
-/// fopen(3). A device opened as a stream is not offered: what is there is an empty file.
-///
-/// # Safety
-/// As for fopen.
-#[no_mangle]
-pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-    // SAFETY: forwarded to the caller.
-    unsafe { real::fopen()(Path::new(path).as_ptr(), mode) }
-}
+hooks! {
+    HOOKS;
 
-/// opendir(3).
-///
-/// # Safety
-/// As for opendir.
-#[no_mangle]
-pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
-    // SAFETY: forwarded to the caller.
-    unsafe { real::opendir()(Path::new(path).as_ptr()) }
-}
-
-/// scandir(3).
-///
-/// # Safety
-/// As for scandir.
-#[no_mangle]
-pub unsafe extern "C" fn scandir(
-    path: *const c_char,
-    list: *mut c_void,
-    filter: *mut c_void,
-    compare: *mut c_void,
-) -> c_int {
-    // SAFETY: forwarded to the caller.
-    unsafe { real::scandir()(Path::new(path).as_ptr(), list, filter, compare) }
-}
-
-/// access(2).
-///
-/// # Safety
-/// As for access.
-#[no_mangle]
-pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: forwarded to the caller.
-    unsafe { real::access()(Path::new(path).as_ptr(), mode) }
-}
-
-/// faccessat(2).
-///
-/// # Safety
-/// As for faccessat.
-#[no_mangle]
-pub unsafe extern "C" fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
-    // SAFETY: forwarded to the caller.
-    unsafe { real::faccessat()(directory, Path::new_at(directory, path).as_ptr(), mode, flags) }
-}
-
-/// euidaccess(3).
-///
-/// # Safety
-/// As for euidaccess.
-#[no_mangle]
-pub unsafe extern "C" fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: forwarded to the caller.
-    unsafe { real::euidaccess()(Path::new(path).as_ptr(), mode) }
-}
-
-/// readlink(2).
-///
-/// # Safety
-/// As for readlink.
-#[no_mangle]
-pub unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t {
-    // SAFETY: forwarded to the caller.
-    unsafe { readlinkat(AT_FDCWD, path, to, room) }
-}
-
-/// readlinkat(2).
-///
-/// # Safety
-/// As for readlinkat.
-#[no_mangle]
-pub unsafe extern "C" fn readlinkat(directory: c_int, path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t {
-    // SAFETY: forwarded to the caller; what is written is within `room`.
-    unsafe {
-        if let Some(file) = redirect::own_descriptor(path).and_then(table::get) {
-            let shown = file.device().path();
-            let fits = room.min(shown.len());
-            let copied = raw::copy(to.cast(), shown.as_ptr(), fits).map_err(|_| libc::EFAULT);
-            return ssize_t::try_from(done(copied.map(|()| c_int::try_from(fits).unwrap_or(-1)))).unwrap_or(-1);
+    /// open(2).
+    [PATH] fn open(path: *const c_char, flags: c_int, mode: real::Mode) -> c_int {
+        // SAFETY: forwarded to the caller.
+        unsafe {
+            let path = Path::new(path);
+            match path.device() {
+                Some(device) => done(device::open(device, flags)),
+                None => real::open()(path.as_ptr(), flags, mode),
+            }
         }
-        real::readlinkat()(directory, Path::new_at(directory, path).as_ptr(), to, room)
     }
-}
 
-/// realpath(3): the path that the program knows, not the private one.
-///
-/// # Safety
-/// As for realpath.
-#[no_mangle]
-pub unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
-    // SAFETY: forwarded to the caller. What libc returned is a C string in `to` or in memory of
-    // malloc's, and what replaces it is shorter.
-    unsafe {
-        let path = Path::new(path);
-        let found = real::realpath()(path.as_ptr(), to);
-        if found.is_null() || !path.is_redirected() {
-            return found;
+    /// openat(2).
+    [AT] fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: real::Mode) -> c_int {
+        // SAFETY: forwarded to the caller.
+        unsafe {
+            let path = Path::new_at(directory, path);
+            match path.device() {
+                Some(device) => done(device::open(device, flags)),
+                None => real::openat()(directory, path.as_ptr(), flags, mode),
+            }
         }
-        let whole = CStr::from_ptr(found).to_bytes_with_nul();
-        if let Some(shown) = redirect::shown(whole) {
-            std::ptr::copy(shown.as_ptr(), found.cast(), shown.len());
-        }
-        found
     }
-}
 
-/// canonicalize_file_name(3).
-///
-/// # Safety
-/// As for canonicalize_file_name.
-#[no_mangle]
-pub unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
-    // SAFETY: forwarded to the caller.
-    unsafe { realpath(path, std::ptr::null_mut()) }
+    /// fopen(3). A device opened as a stream is not offered: what is there is an empty file.
+    [FROM_PATH] fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+        // SAFETY: forwarded to the caller.
+        unsafe { real::fopen()(Path::new(path).as_ptr(), mode) }
+    }
+
+    /// opendir(3).
+    [PATH] fn opendir(path: *const c_char) -> *mut libc::DIR {
+        // SAFETY: forwarded to the caller.
+        unsafe { real::opendir()(Path::new(path).as_ptr()) }
+    }
+
+    /// scandir(3).
+    [LIST] fn scandir(
+        path: *const c_char,
+        list: *mut c_void,
+        filter: *mut c_void,
+        compare: *mut c_void,
+    ) -> c_int {
+        // SAFETY: forwarded to the caller.
+        unsafe { real::scandir()(Path::new(path).as_ptr(), list, filter, compare) }
+    }
+
+    /// access(2).
+    [PATH] fn access(path: *const c_char, mode: c_int) -> c_int {
+        // SAFETY: forwarded to the caller.
+        unsafe { real::access()(Path::new(path).as_ptr(), mode) }
+    }
+
+    /// faccessat(2).
+    [AT] fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+        // SAFETY: forwarded to the caller.
+        unsafe { real::faccessat()(directory, Path::new_at(directory, path).as_ptr(), mode, flags) }
+    }
+
+    /// euidaccess(3).
+    [PATH] fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
+        // SAFETY: forwarded to the caller.
+        unsafe { real::euidaccess()(Path::new(path).as_ptr(), mode) }
+    }
+
+    /// readlink(2).
+    [FROM_PATH] fn readlink(path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t {
+        // SAFETY: forwarded to the caller.
+        unsafe { readlinkat(AT_FDCWD, path, to, room) }
+    }
+
+    /// readlinkat(2).
+    [SIZED_FROM_AT] fn readlinkat(directory: c_int, path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t {
+        // SAFETY: forwarded to the caller; what is written is within `room`.
+        unsafe {
+            if let Some(file) = redirect::own_descriptor(path).and_then(table::get) {
+                let shown = file.device().path();
+                let fits = room.min(shown.len());
+                let copied = raw::copy(to.cast(), shown.as_ptr(), fits).map_err(|_| libc::EFAULT);
+                return ssize_t::try_from(done(copied.map(|()| c_int::try_from(fits).unwrap_or(-1)))).unwrap_or(-1);
+            }
+            real::readlinkat()(directory, Path::new_at(directory, path).as_ptr(), to, room)
+        }
+    }
+
+    /// realpath(3): the path that the program knows, not the private one.
+    [PATH] fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
+        // SAFETY: forwarded to the caller. What libc returned is a C string in `to` or in memory of
+        // malloc's, and what replaces it is shorter.
+        unsafe {
+            let path = Path::new(path);
+            let found = real::realpath()(path.as_ptr(), to);
+            if found.is_null() || !path.is_redirected() {
+                return found;
+            }
+            let whole = CStr::from_ptr(found).to_bytes_with_nul();
+            if let Some(shown) = redirect::shown(whole) {
+                std::ptr::copy(shown.as_ptr(), found.cast(), shown.len());
+            }
+            found
+        }
+    }
+
+    /// canonicalize_file_name(3).
+    [PATH] fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
+        // SAFETY: forwarded to the caller.
+        unsafe { realpath(path, std::ptr::null_mut()) }
+    }
 }

@@ -15,6 +15,8 @@
 use crate::redirect::Device;
 use crate::{real, table};
 use libc::{c_int, c_uint, c_void, off_t, size_t, ssize_t};
+use vkfd_host::hook::DESCRIPTOR;
+use vkfd_host::hooks;
 
 fn failed(errno: c_int) -> ssize_t {
     // SAFETY: the location is this thread's.
@@ -44,20 +46,19 @@ fn read_device(fd: c_int, device: Device) -> ssize_t {
 
 macro_rules! transfers {
     ($($(#[$doc:meta])* $name:ident($fd:ident: c_int $(, $argument:ident: $kind:ty)*) -> $result:ty = $device:expr;)*) => {
-        $(
-            $(#[$doc])*
-            ///
-            /// # Safety
-            /// As for libc's function.
-            #[no_mangle]
-            pub unsafe extern "C" fn $name($fd: c_int $(, $argument: $kind)*) -> $result {
-                match table::get($fd) {
-                    Some(_file) => $device(_file.device(), $fd),
-                    // SAFETY: forwarded to the caller.
-                    None => unsafe { real::$name()($fd $(, $argument)*) },
+        hooks! {
+            TRANSFERS;
+            $(
+                $(#[$doc])*
+                [DESCRIPTOR] fn $name($fd: c_int $(, $argument: $kind)*) -> $result {
+                    match table::get($fd) {
+                        Some(_file) => $device(_file.device(), $fd),
+                        // SAFETY: forwarded to the caller.
+                        None => unsafe { real::$name()($fd $(, $argument)*) },
+                    }
                 }
-            }
-        )*
+            )*
+        }
     };
 }
 
@@ -146,65 +147,53 @@ transfers! {
     posix_fallocate64(fd: c_int, at: off_t, bytes: off_t) -> c_int = no_blocks_by_value;
 }
 
-/// sendfile(2).
-///
-/// # Safety
-/// As for sendfile.
-#[no_mangle]
-pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, bytes: size_t) -> ssize_t {
-    if is_device(to) || is_device(from) {
-        return failed(libc::EINVAL);
-    }
-    // SAFETY: forwarded to the caller.
-    unsafe { real::sendfile()(to, from, at, bytes) }
-}
+hooks! {
+    HOOKS;
 
-/// See `sendfile`.
-///
-/// # Safety
-/// As for sendfile.
-#[no_mangle]
-pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, at: *mut off_t, bytes: size_t) -> ssize_t {
-    // SAFETY: forwarded to the caller.
-    unsafe { sendfile(to, from, at, bytes) }
-}
-
-/// copy_file_range(2).
-///
-/// # Safety
-/// As for copy_file_range.
-#[no_mangle]
-pub unsafe extern "C" fn copy_file_range(
-    from: c_int,
-    at: *mut off_t,
-    to: c_int,
-    to_at: *mut off_t,
-    bytes: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    if is_device(to) || is_device(from) {
-        return failed(libc::EINVAL);
+    /// sendfile(2).
+    [DESCRIPTOR] fn sendfile(to: c_int, from: c_int, at: *mut off_t, bytes: size_t) -> ssize_t {
+        if is_device(to) || is_device(from) {
+            return failed(libc::EINVAL);
+        }
+        // SAFETY: forwarded to the caller.
+        unsafe { real::sendfile()(to, from, at, bytes) }
     }
-    // SAFETY: forwarded to the caller.
-    unsafe { real::copy_file_range()(from, at, to, to_at, bytes, flags) }
-}
 
-/// splice(2).
-///
-/// # Safety
-/// As for splice.
-#[no_mangle]
-pub unsafe extern "C" fn splice(
-    from: c_int,
-    at: *mut off_t,
-    to: c_int,
-    to_at: *mut off_t,
-    bytes: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    if is_device(to) || is_device(from) {
-        return failed(libc::EINVAL);
+    /// See `sendfile`.
+    [DESCRIPTOR] fn sendfile64(to: c_int, from: c_int, at: *mut off_t, bytes: size_t) -> ssize_t {
+        // SAFETY: forwarded to the caller.
+        unsafe { sendfile(to, from, at, bytes) }
     }
-    // SAFETY: forwarded to the caller.
-    unsafe { real::splice()(from, at, to, to_at, bytes, flags) }
+
+    /// copy_file_range(2).
+    [DESCRIPTOR] fn copy_file_range(
+        from: c_int,
+        at: *mut off_t,
+        to: c_int,
+        to_at: *mut off_t,
+        bytes: size_t,
+        flags: c_uint,
+    ) -> ssize_t {
+        if is_device(to) || is_device(from) {
+            return failed(libc::EINVAL);
+        }
+        // SAFETY: forwarded to the caller.
+        unsafe { real::copy_file_range()(from, at, to, to_at, bytes, flags) }
+    }
+
+    /// splice(2).
+    [DESCRIPTOR] fn splice(
+        from: c_int,
+        at: *mut off_t,
+        to: c_int,
+        to_at: *mut off_t,
+        bytes: size_t,
+        flags: c_uint,
+    ) -> ssize_t {
+        if is_device(to) || is_device(from) {
+            return failed(libc::EINVAL);
+        }
+        // SAFETY: forwarded to the caller.
+        unsafe { real::splice()(from, at, to, to_at, bytes, flags) }
+    }
 }

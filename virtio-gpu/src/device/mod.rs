@@ -171,8 +171,9 @@ impl Device {
         // Nobody maps a device file: what the guest maps is the window.
         machine.device_file = false;
         let machine = Arc::new(Machine::new(&machine)?);
-        let gtt = Gtt::new(machine.driver().limit().clone(), options.gtt);
-        Self::make(machine, None, Some(gtt), options)
+        let limited = !options.sabotage.has(Switch::AllMemory);
+        let gtt = limited.then(|| Gtt::new(machine.driver().limit().clone(), options.gtt));
+        Self::make(machine, None, gtt, options)
     }
 
     /// A device on a machine that others have, too, for a process that joins them.

@@ -15,6 +15,7 @@ use rustix::net::{
     recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use vkfd_sabotage::{process, Switch};
 
 /// Writes bytes with a file. A socket that has ended is an error and no signal.
 ///
@@ -56,16 +57,22 @@ pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<File> {
             got => break got?,
         }
     };
+    let kept = process().has(Switch::KeptFiles);
     let (mut file, mut count) = (None, 0_usize);
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(files) = message {
             for one in files {
                 count += 1;
-                file = Some(one);
+                if let Some(before) = file.replace(one).filter(|_| kept) {
+                    std::mem::forget(before);
+                }
             }
         }
     }
     let whole = got.bytes == length && count == 1 && !got.flags.contains(ReturnFlags::CTRUNC);
+    if kept && !whole {
+        std::mem::forget(file.take());
+    }
     match file.filter(|_| whole) {
         _ if got.bytes == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
         Some(file) => Ok(file.into()),

@@ -7,6 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use vkfd_sabotage::Switch;
 use vkfd_uapi::command as c;
 use vkfd_uapi::memory::{
     AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_DOORBELL, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_WRITABLE,
@@ -97,6 +98,26 @@ fn one_command_allocates_no_more_than_its_ranges_are_worth() {
     assert_eq!(refused(pieces * PAGE, (0..pieces).map(piece).collect()), 0);
     guest.device.reset();
     assert_eq!(guest.device.left(), 0);
+}
+
+/// The control: a small part of the pieces is enough for more than the bound.
+#[test]
+fn a_device_that_expands_lists_first_is_noticed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let sabotage = Switch::ExpandUnchecked.into();
+    let mut guest = Guest::with_ram(Options { window: 64 << 20, sabotage, ..Options::default() }, 2 * RUNS * PAGE);
+    let mut caller = Forwarded::open(&mut guest, 1);
+    let gpu_id = guest.device.machine().driver().devices()[0].id();
+    let resource = guest.guest_blob(1, scattered(0, RUNS)).unwrap();
+    let acquire = AcquireVmArgs { drm_fd: 0, gpu_id };
+    assert_eq!(caller.call(&mut guest, c::ACQUIRE_VM, acquire.as_bytes(), vec![]).0, 0);
+    let flags = ALLOC_MEM_FLAGS_USERPTR | ALLOC_MEM_FLAGS_WRITABLE;
+    let ask = AllocMemoryOfGpuArgs { va_addr: 1 << 40, size: PAGE, handle: 0, mmap_offset: 0, gpu_id, flags };
+    let pieces = vec![Piece { resource, offset: 0, bytes: RUNS * PAGE }; 100];
+    let mut errno = 0;
+    let most = most(|| errno = caller.call(&mut guest, c::ALLOC_MEMORY_OF_GPU, ask.as_bytes(), pieces).0);
+    assert_eq!(errno, libc::EINVAL);
+    assert!(most >= 64 << 20, "{most} bytes");
 }
 
 const MIB: usize = 1 << 20;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use program::{call, options, way_over, MIB, SOON};
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vkfd_raw::memory_file;
+use vkfd_sabotage::{process, Switch};
 use vkfd_uapi::command as c;
 use vkfd_virtio_gpu::guest::file_message::receive;
 use vkfd_virtio_gpu::guest::loopback::{hello, HELLO_BYTES};
@@ -74,4 +75,12 @@ fn a_message_has_one_descriptor_and_all_others_are_closed() {
     call(&way, c::GET_VERSION, &mut [0_u32; 2]).unwrap();
     drop(way);
     settled(before);
+    // The control. In this test, because the switch is the process's, as the descriptors are.
+    process().turn(Switch::KeptFiles, true);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let before = descriptors();
+    send_many(&ours, &hello(MIB), &[memory.as_fd(); 2]);
+    assert!(receive(&theirs, &mut [0; HELLO_BYTES]).is_err());
+    process().turn(Switch::KeptFiles, false);
+    assert!(descriptors() > before, "files that stay open are not noticed");
 }

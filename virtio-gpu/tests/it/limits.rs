@@ -2,6 +2,7 @@
 //! How much of the host's memory a guest may have.
 
 use vkfd_host::MachineOptions;
+use vkfd_sabotage::Switch;
 use vkfd_uapi::command as c;
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, FreeMemoryOfGpuArgs, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_uapi::pod::Pod;
@@ -52,6 +53,14 @@ fn a_guest_has_as_much_system_memory_as_memory_of_its_own() {
     let (guest, _, total) = of_a_library(Options::default(), 1 << 40);
     assert!((share() - MIB..=share()).contains(&total), "{total}");
     drop(guest);
+}
+
+/// The control.
+#[test]
+fn a_guest_without_a_limit_is_noticed() {
+    let sabotage = Switch::AllMemory.into();
+    let (_guest, _, total) = of_a_library(Options { sabotage, ..Options::default() }, 64 * MIB);
+    assert!(total > share(), "{total}");
 }
 
 #[test]

@@ -152,13 +152,15 @@ fn properties(bar: &impl Bar) -> Option<(GpuProperties, Place)> {
     let vram_base = FabricAddr(aligned(layout::VRAM_BASE)?);
     let fits = vram_bytes != 0 && reachable && vram_base.checked_add(vram_bytes)?.0 <= ADDRESS_END;
     let gfx_target_version = number(layout::GFX_TARGET)?;
+    let product = *Model::of(gfx_target_version);
+    let units = number(layout::UNITS).filter(|units| *units <= product.units)?;
     let properties = GpuProperties {
         gpu_id: number(layout::GPU_ID)?,
         vram_bytes,
         vram_base,
         vmids: number(layout::VMIDS).filter(|n| (2..=layout::MAX_VMIDS).contains(n))?,
         gfx_target_version,
-        model: *Model::of(gfx_target_version),
+        model: product.with_units(units),
         xnack_capable: bar.read(layout::FLAGS) & layout::CAN_RETRY != 0,
         clock_hz: Some(bar.read(layout::CLOCK_HZ)).filter(|hz| *hz != 0)?,
     };
@@ -168,6 +170,7 @@ fn properties(bar: &impl Bar) -> Option<(GpuProperties, Place)> {
 fn same(a: &GpuProperties, b: &GpuProperties) -> bool {
     (a.gpu_id, a.vram_bytes, a.vram_base, a.vmids) == (b.gpu_id, b.vram_bytes, b.vram_base, b.vmids)
         && (a.gfx_target_version, a.xnack_capable, a.clock_hz) == (b.gfx_target_version, b.xnack_capable, b.clock_hz)
+        && a.model.units == b.model.units
 }
 
 impl<B: Bar> Remote<B> {

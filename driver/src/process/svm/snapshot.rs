@@ -30,6 +30,7 @@ impl Process {
             faults: counters.faults.get(),
             unregistered: counters.unregistered.get(),
             dropped: counters.dropped.get(),
+            vram_used: self.kfd().devices().iter().fold(0, |sum, device| device.vram().used().saturating_add(sum)),
             memory: self.svm_memory_kind(),
             ..abi::SvmInfo::zeroed()
         };

@@ -6,7 +6,6 @@ use vkfd_client::{Location, SvmAccess, SvmSet, PAGE};
 use vkfd_driver::device_memory::Kind;
 
 use super::{both, Svm, GRANULE};
-use crate::limits::available;
 use crate::memory::{Backing, Memory};
 use crate::verdict::Stop;
 use crate::world::WorldSpec;
@@ -177,8 +176,9 @@ fn failing(kind: Kind) -> Result<(), Stop> {
         svm.expect(gpu, 0, all, 1)?;
         svm.prefetch(0, all, None)?;
     }
-    let free = || [0, 1].map(|gpu| available(svm.world.client(), svm.world.gpu(gpu)));
-    let (before, mut failed) = (free(), 0);
+    // The allocator's count: KFD's AVAILABLE_MEMORY leaves SVM memory out.
+    let used = || svm.world.client().svm().map(|info| info.vram_used).ok();
+    let (before, mut failed) = (used(), 0);
     for (from, to) in [(None, Some(0)), (Some(0), Some(1)), (Some(1), None)] {
         for point in 0..POINTS {
             svm.memory.fill_pages(first..first + PAGES, point);
@@ -202,7 +202,7 @@ fn failing(kind: Kind) -> Result<(), Stop> {
                 break;
             }
         }
-        svm.world.until("all VRAM is free again", |_| free() == before)?;
+        svm.world.until("all VRAM is free again", |_| used() == before)?;
     }
     ensure!(failed > 0, "no prefetch failed");
     Ok(())
