@@ -25,13 +25,16 @@ pub fn check(rows: &[String]) -> Result<Vec<String>> {
     Ok(compare(rows, &page))
 }
 
+fn count<'a>(all: impl Iterator<Item = &'a str>, one: &str) -> usize {
+    all.filter(|other| *other == one).count()
+}
+
 fn compare(marks: &[String], page: &str) -> Vec<String> {
     let table = page.split("## A target").nth(1).unwrap_or_default().split("\n## ").next().unwrap_or_default();
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| [")).collect();
-    let count = |all: &mut dyn Iterator<Item = &str>, one: &str| all.filter(|other| *other == one).count();
     let mut findings = Vec::new();
     for mark in marks {
-        if count(&mut rows.iter().copied(), mark) < count(&mut marks.iter().map(String::as_str), mark) {
+        if count(rows.iter().copied(), mark) < count(marks.iter().map(String::as_str), mark) {
             findings.push(format!("{PAGE}: its section \"A target\" lacks the row {mark}"));
         }
     }

@@ -2,9 +2,9 @@
 //! What is compared: every structure, command and constant of `vkfd-uapi` that AMD's header can
 //! have.
 //!
-//! Mechanism: a structure is named once with its C name; its fields come from `Pod::FIELDS`.
-//! Commands come from `command::ALL`. A constant is named once, with the prefix that its C name
-//! has.
+//! Mechanism: commands and the structures of their arguments come from the rows of `command::ALL`.
+//! Other structures are named once with their C names, and their fields come from `Pod::FIELDS`. A
+//! constant is named once, with the prefix that its C name has.
 
 use std::mem::size_of;
 
@@ -77,11 +77,11 @@ fn version_fact(name: String, since: u32, until: Option<u32>, ours: usize) -> Fa
 }
 
 /// Size of a structure, and offset and size of each field.
-fn structure<T: Pod>(c_name: &'static str, since: u32, until: Option<u32>) -> Vec<Fact> {
-    let mut facts = vec![version_fact(format!("sizeof(struct {c_name})"), since, until, size_of::<T>())];
+fn structure(c_name: &str, (size, fields): (usize, &[Field]), since: u32, until: Option<u32>) -> Vec<Fact> {
+    let mut facts = vec![version_fact(format!("sizeof(struct {c_name})"), since, until, size)];
     // `base` is the shorter form of a structure that grew; its fields are compared by its own
     // entry.
-    for field in T::FIELDS.iter().filter(|field| field.name != "base") {
+    for field in fields.iter().filter(|field| field.name != "base") {
         let mut exceptions = EXCEPTIONS
             .iter()
             .filter(|exception| exception.structure == c_name && exception.field == field.name)
@@ -103,61 +103,38 @@ fn field_facts(structure: &str, c_name: &str, since: u32, until: Option<u32>, fi
     [version_fact(offset, since, until, field.offset), version_fact(size, since, until, field.size)]
 }
 
+/// The C name of a call's argument.
+fn argument(known: &Known) -> String {
+    let name = match known.command {
+        command::AVAILABLE_MEMORY => "get_available_memory".to_owned(),
+        _ => known.name.to_lowercase(),
+    };
+    format!("kfd_ioctl_{name}_args")
+}
+
 fn structures() -> Vec<Fact> {
-    let mut facts = Vec::new();
+    let of_calls = command::ALL.iter().filter(|known| !known.fields.is_empty());
+    let mut facts: Vec<Fact> = of_calls
+        .flat_map(|known| structure(&argument(known), (known.command.size(), known.fields), known.since, known.until))
+        .collect();
     macro_rules! compare {
-        ($($c_name:ident = $module:ident::$name:ident since $since:literal $(until $until:literal)?;)+) => {
-            $(facts.extend(structure::<$module::$name>(
+        ($($c_name:ident = $module:ident::$name:ident since $since:literal;)+) => {
+            $(facts.extend(structure(
                 stringify!($c_name),
+                (size_of::<$module::$name>(), <$module::$name as Pod>::FIELDS),
                 $since,
-                [$($until)?].first().copied(),
+                None,
             ));)+
         };
     }
+    // Those that arguments and events are made of.
     compare! {
-        kfd_ioctl_get_version_args = process::GetVersionArgs since 1;
-        kfd_ioctl_set_memory_policy_args = process::SetMemoryPolicyArgs since 1;
-        kfd_ioctl_get_clock_counters_args = process::GetClockCountersArgs since 1;
         kfd_process_device_apertures = process::ProcessDeviceApertures since 1;
-        kfd_ioctl_get_process_apertures_args = process::GetProcessAperturesArgs since 1;
-        kfd_ioctl_get_process_apertures_new_args = process::GetProcessAperturesNewArgs since 1;
-        kfd_ioctl_set_scratch_backing_va_args = process::SetScratchBackingVaArgs since 1;
-        kfd_ioctl_get_tile_config_args = process::GetTileConfigArgs since 1;
-        kfd_ioctl_set_trap_handler_args = process::SetTrapHandlerArgs since 1;
-        kfd_ioctl_acquire_vm_args = process::AcquireVmArgs since 1;
-        kfd_ioctl_set_xnack_mode_args = process::SetXnackModeArgs since 5;
-        kfd_ioctl_runtime_enable_args = process::RuntimeEnableArgs since 13;
-
-        kfd_ioctl_create_queue_args = queue::CreateQueueArgs since 1 until 17;
-        kfd_ioctl_create_queue_args = queue::CreateQueueEngineArgs since 17;
-        kfd_ioctl_destroy_queue_args = queue::DestroyQueueArgs since 1;
-        kfd_ioctl_update_queue_args = queue::UpdateQueueArgs since 1;
-        kfd_ioctl_set_cu_mask_args = queue::SetCuMaskArgs since 3;
-        kfd_ioctl_get_queue_wave_state_args = queue::GetQueueWaveStateArgs since 3;
-        kfd_ioctl_alloc_queue_gws_args = queue::AllocQueueGwsArgs since 3;
-
-        kfd_ioctl_create_event_args = event::CreateEventArgs since 1;
-        kfd_ioctl_destroy_event_args = event::DestroyEventArgs since 1;
-        kfd_ioctl_set_event_args = event::SetEventArgs since 1;
-        kfd_ioctl_reset_event_args = event::ResetEventArgs since 1;
         kfd_memory_exception_failure = event::MemoryExceptionFailure since 1;
         kfd_hsa_memory_exception_data = event::MemoryExceptionData since 3;
         kfd_hsa_hw_exception_data = event::HwExceptionData since 1;
         kfd_hsa_signal_event_data = event::SignalEventData since 14;
         kfd_event_data = event::EventData since 1;
-        kfd_ioctl_wait_events_args = event::WaitEventsArgs since 1;
-
-        kfd_ioctl_alloc_memory_of_gpu_args = memory::AllocMemoryOfGpuArgs since 1;
-        kfd_ioctl_free_memory_of_gpu_args = memory::FreeMemoryOfGpuArgs since 1;
-        kfd_ioctl_map_memory_to_gpu_args = memory::MapMemoryToGpuArgs since 1;
-        kfd_ioctl_unmap_memory_from_gpu_args = memory::UnmapMemoryFromGpuArgs since 1;
-        kfd_ioctl_get_available_memory_args = memory::GetAvailableMemoryArgs since 9;
-        kfd_ioctl_get_dmabuf_info_args = memory::GetDmabufInfoArgs since 3;
-        kfd_ioctl_import_dmabuf_args = memory::ImportDmabufArgs since 3;
-        kfd_ioctl_export_dmabuf_args = memory::ExportDmabufArgs since 12;
-
-        kfd_ioctl_smi_events_args = smi::SmiEventsArgs since 3;
-        kfd_ioctl_svm_args = svm::SvmArgs since 5;
         kfd_ioctl_svm_attribute = svm::SvmAttribute since 5;
     }
     // The attributes follow the fixed part without a gap.

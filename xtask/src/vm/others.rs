@@ -133,7 +133,7 @@ fn share(parts: &mut Parts, directory: &Path, tag: &'static str) -> Result<()> {
 /// by themselves.
 pub(crate) fn run(target: &str, gpus: u32, libraries: &[&str], like: Like, wanted: &[Wanted]) -> Result<Seen> {
     let Like { pressure, parameters } = like;
-    let target: Target = target.parse().with_context(|| target.to_owned())?;
+    let target = target.parse::<Target>().with_context(|| target.to_owned())?;
     let mut parts = Parts::build(Flavor::Plain, Module::Vkfd, &[])?;
     println!("{}, GPUs: {gpus}, in a guest with {}", target.name(), parts.acceleration);
     let (mut initrd, mut job) = parts.guest(parameters)?;
