@@ -2,10 +2,10 @@
 //! piglit's OpenCL programs, as Debian 13 packages them, on its OpenCL for AMD GPUs (5.7.1, on ROCR
 //! 6.1.2).
 //!
-//! Mechanism: what stands for a program here is a group of tests, and a case is one of them: a file
-//! of OpenCL C that names its kernels, their arguments and their results, run by piglit's
-//! `cl-program-tester`; or a program that tries a call of the interface. Each has a process of its
-//! own, and says its result in a line of JSON. piglit's own runner, which is Python, is not used.
+//! Mechanism: a group of tests stands for a program here, and a case is one of them. It is a file
+//! of OpenCL C that names its kernels, their arguments and results: `cl-program-tester` runs it. Or
+//! it is a program that tries a call of the interface. Each has a process of its own, and says
+//! its result in a line of JSON. piglit's own runner, which is Python, is not used.
 //!
 //! Limits: the files whose tests compare nothing say "pass" when they compile.
 
@@ -102,7 +102,7 @@ impl Suite for Piglit {
     }
 
     fn source(&self) -> Source {
-        // The compiler looks for a header of clang's where it has a warning to print.
+        // The compiler looks for one of clang's headers if it has a warning to print.
         Source::Root { suite: "trixie", packages: &["piglit", "rocm-opencl-icd", "libclang-common-17-dev"] }
     }
 
@@ -181,7 +181,7 @@ fn why(ran: &Ran) -> String {
     let is_mistake = |line: &&str| {
         ["Expecting", "Error", "error:", "expected", "Unexpected", "vkfd:"].iter().any(|word| line.contains(word))
     };
-    let line = lines().find(is_mistake).or_else(|| lines().filter(|line| !line.starts_with("PIGLIT:")).last());
+    let line = lines().find(is_mistake).or_else(|| lines().filter(|line| !line.starts_with("PIGLIT:")).next_back());
     line.map_or_else(|| ran.why(), |line| line.chars().take(200).collect())
 }
 
