@@ -181,7 +181,7 @@ fn why(ran: &Ran) -> String {
     let is_mistake = |line: &&str| {
         ["Expecting", "Error", "error:", "expected", "Unexpected", "vkfd:"].iter().any(|word| line.contains(word))
     };
-    let line = lines().find(is_mistake).or_else(|| lines().filter(|line| !line.starts_with("PIGLIT:")).next_back());
+    let line = lines().find(is_mistake).or_else(|| lines().rfind(|line| !line.starts_with("PIGLIT:")));
     line.map_or_else(|| ran.why(), |line| line.chars().take(200).collect())
 }
 
