@@ -156,12 +156,7 @@ impl Suite for Piglit {
     }
 
     fn controls(&self) -> &'static [Control] {
-        const {
-            &[
-                Control::new("cu.handler=v_add_u32", "common", "gfx900"),
-                Control::new("cu.handler=v_mov_b32", "convert", "gfx900"),
-            ]
-        }
+        const { &[Control::new("cu.handler=v_mov_b32", "convert", "gfx900")] }
     }
 }
 
