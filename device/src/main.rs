@@ -231,7 +231,7 @@ impl Cli {
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    let most = vkfd_driver::model::Model::of(cli.target.version()).units;
+    let most = cli.target.model().units;
     if let Some(units) = cli.cus.filter(|units| *units > most) {
         bail!("{units} compute units: {} has {most}", cli.target);
     }

@@ -48,7 +48,7 @@ pub(crate) fn while_registering() {
 
 /// Between the registration of memory and the look at its pages.
 pub(crate) fn while_faulting() {
-    if let Some(address) = SWITCHES.value(Switch::MapWhileFaulting) {
+    if let Some(address) = process().value(Switch::MapWhileFaulting) {
         // One that is there already stays.
         let _ = crate::sys::map_page_at(address);
     }

@@ -58,7 +58,10 @@ fn a_storm_ends() {
                 let w = Watched::new(mm, area.all());
                 while running() {
                     let (faulted, _) = w.fault_spans(&spans, Access::Write);
-                    assert!(matches!(faulted.error, None | Some(Errno::EPERM | Errno::EFAULT | Errno::EBUSY)), "{faulted:?}");
+                    assert!(
+                        matches!(faulted.error, None | Some(Errno::EPERM | Errno::EFAULT | Errno::EBUSY)),
+                        "{faulted:?}"
+                    );
                     faults.fetch_add(1, Ordering::Relaxed);
                 }
             });

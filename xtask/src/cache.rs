@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask cache`: what ~/.cache/vkfd keeps between runs, and making room there.
 //!
-//! Mechanism: an entry is a directory that is made as a whole and can be made again. Entries are a
-//! kernel, its source, a root with packages, a Python environment, a suite's compiled programs,
-//! cargo's output. Each user of an entry leaves the time in it and locks it, together with other
-//! users, until its process ends ([`used`]). Pruning removes those that were used longest ago, until
-//! what is left is below the limit and the disk has some room. It leaves out an entry that somebody
+//! Mechanism: an entry is a directory that is made as a whole and can be made again: a kernel, its
+//! source, a root with packages, a Python environment, a suite's compiled programs, cargo's output.
+//! Each user of an entry leaves the time in it. The user also locks it, together with other users,
+//! until the process ends ([`used`]). Pruning removes the entries that were used longest ago, until
+//! the rest is below the limit and the disk has some room. It leaves out an entry that somebody
 //! uses, and one whose maker has its lock ([`crate::lock`]).
 //!
 //! Lock: `USES`, for a moment each time.
@@ -28,8 +28,8 @@ use crate::{lock, Verdict};
 ///
 /// Kernels, roots with packages, wheels, compiled programs and cargo's output of `.ci/run`, each
 /// with its size and when it was last used. VKFD_CACHE names another place. With --prune those that
-/// were used longest ago are removed until the rest is below the limit, but entries of the last
-/// hour stay. Everything is made or fetched again when it is needed.
+/// were used longest ago are removed until the rest is below the limit, but for what was used in
+/// the last hour. Everything is made or fetched again when it is needed.
 ///
 /// Exit status: 0 listed or pruned, 2 it could not be done.
 #[derive(clap::Args)]
@@ -44,7 +44,7 @@ pub struct Args {
 
 /// A file in each entry: its time is when the entry was last used.
 const USED: &str = ".used";
-/// A shelf's directory with what users of its entries lock.
+/// A shelf's directory with the files that users of its entries lock.
 const USING: &str = ".using";
 /// KiB that stay free on the disk.
 const FREE: u64 = 15 << 20;
@@ -81,8 +81,8 @@ pub fn root() -> Result<PathBuf> {
 /// The entries that this process uses, with their locks.
 static USES: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
 
-/// Notes that an entry is used now, and keeps it until this process ends. Its user calls this before
-/// it looks whether the entry is there, or is whole.
+/// Notes that an entry is used now, and keeps it until this process ends. A user calls this first,
+/// and then looks whether the entry is there and whole.
 pub fn used(entry: &Path) {
     // Only pruning goes by both; a cache that cannot be written is used all the same.
     if root().is_ok_and(|root| entry.starts_with(root)) {
@@ -204,7 +204,7 @@ fn to_remove(entries: &[Entry], limit_kib: u64, now: SystemTime) -> Vec<&Entry> 
 fn remove(root: &Path, name: &str) -> Result<bool> {
     let path = root.join(name);
     let shelf = path.parent().context("an entry without a shelf")?;
-    // Another run may have removed it meanwhile. Who comes to use it waits for the lock.
+    // Another run may have removed it meanwhile. A new user waits for the lock.
     let alone = lock::try_alone(&lock_of(&path)?)?;
     if alone.is_none() || !path.is_dir() {
         println!("{name}: somebody uses it");

@@ -59,3 +59,39 @@ fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(mine), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
     (mine.dev(), mine.ino()) == (there.dev(), there.ino())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_a_directory_that_goes_locks_the_next_one() {
+        let root = tempfile::tempdir().expect("a directory");
+        let directory = root.path().join("entry");
+        let first = hold(&directory, "test").expect("a lock");
+        let inode = first.metadata().expect("a file").ino();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| hold(&directory, "test").expect("a lock"));
+            // The kernel lists waiting locks: `1: -> FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE`.
+            let waits = |line: &str| line.contains("-> FLOCK") && line.contains(&format!(":{inode} "));
+            while !fs::read_to_string("/proc/locks").expect("the list of locks").lines().any(waits) {
+                std::thread::yield_now();
+            }
+            fs::remove_dir_all(&directory).expect("removed");
+            drop(first);
+            let second = waiting.join().expect("no panic");
+            assert!(is_at(&second, &directory.join("lock")));
+            assert!(try_hold(&directory).expect("looked").is_none(), "another run has it as well");
+        });
+    }
+
+    #[test]
+    fn what_is_shared_is_nobodys_alone() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().join("used");
+        let two = [share(&path).expect("a lock"), share(&path).expect("a lock")];
+        assert!(try_alone(&path).expect("looked").is_none());
+        drop(two);
+        assert!(try_alone(&path).expect("looked").is_some());
+    }
+}

@@ -10,7 +10,7 @@
 
 namespace {
 
-// Memory of a GPU, with the program's contents.
+// Memory of a GPU, with the contents that the program put there.
 template <typename T> class Buffer {
 public:
     explicit Buffer(std::size_t count) : count(count)

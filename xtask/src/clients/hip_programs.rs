@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! HIP programs with many tests each, by subject: memory, the order of work, work-items that work
-//! together, and HIP's answers.
+//! HIP programs with many tests each, by subject: memory, the order of work, waves, and the answers
+//! of HIP.
 //!
 //! Mechanism: a program says "right" after each of its tests, which compare with the host's result.
 //! A control runs one of the tests on a machine that is broken, and wants the words by which the

@@ -35,15 +35,15 @@ pub(crate) struct HipCatch;
 const NAME: &str = "hip-catch";
 /// Where the programs are in a build directory.
 const UNITS: &str = "catch_tests/unit";
-/// What a program of Catch2 has among its text, and a helper of a test has not.
+/// A text that each Catch2 program has, and a helper of a test has not.
 const OF_CATCH: &[u8] = b"--list-test-names-only";
 /// The programs of files, by the build directory that was looked through last.
 static FOUND: Mutex<Option<(PathBuf, Arc<Programs>)>> = Mutex::new(None);
 
 type Programs = BTreeMap<String, PathBuf>;
 
-/// Random operands of the tests of functions, by default 2^32, and the GPU's memory that they use.
-/// Rounds of grids that wait, by default ten, and rounds of all else, by default a hundred.
+/// Random operands of the tests of functions, by default 2^32, and the GPU's memory for them. Then
+/// rounds of grids that wait, and rounds of all else, by default ten and a hundred.
 const QUICK: &[&str] = &[
     "--accuracy-iterations",
     "4096",
@@ -87,7 +87,7 @@ const SEVERAL: &[&str] = &[
 const LARGE: &str = "memory/hipMemset";
 
 impl HipCatch {
-    /// Names of cases as one argument for Catch2.
+    /// Names of cases as one argument of Catch2's.
     fn spec(names: &[String]) -> String {
         let escaped = names.iter().map(|name| name.replace('\\', "\\\\").replace(',', "\\,").replace('[', "\\["));
         escaped.collect::<Vec<_>>().join(",")
@@ -256,8 +256,7 @@ fn look(source: &Path, expected: &Expectations) -> Result<Programs> {
     for category in entries {
         let category = category?;
         let category_name = category.file_name().to_string_lossy().into_owned();
-        // The text of each case, of a template's case also without its type, with the file that has
-        // it.
+        // The text of each case, and the same without a template's type, with the file that has it.
         let mut wanted: BTreeMap<&[u8], BTreeSet<&str>> = BTreeMap::new();
         for unit in units.iter().filter(|unit| unit.split_once('/').is_some_and(|(of, _)| of == category_name)) {
             for case in expected.named(unit) {

@@ -2,11 +2,11 @@
 //! `cargo xtask programs`: test programs that nobody here wrote, under `vkfd run`.
 //!
 //! Mechanism: a [`Suite`] says where it comes from, how a program of it is compiled, and how the
-//! program's own output is read. Four suites have no package: their user builds them ([`built`]). What is expected of each case stands in
-//! `xtask/programs/SUITE.toml` ([`expected`]); a case that ends otherwise, better or worse, is a
-//! finding. Programs are compiled once a target and kept in `~/.cache/vkfd/programs` ([`cache`]).
-//! Negative controls run some of the programs on a machine that is broken on purpose
-//! ([`controls`]).
+//! program's own output is read. Four suites have no package: their user builds them ([`built`]).
+//! The expected end of each case stands in `xtask/programs/SUITE.toml` ([`expected`]); a case that
+//! ends otherwise, better or worse, is a finding. Programs are compiled once a target and kept in
+//! `~/.cache/vkfd/programs` ([`cache`]). Negative controls run some of the programs on a machine
+//! that is broken on purpose ([`controls`]).
 //!
 //! Limits: only programs that the expectation file names are run, unless `--only` asks for others.
 //! The packages come from Debian 12 and from Debian 13, in a root of its own ([`root`]).
@@ -52,6 +52,8 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 
+#[cfg(test)]
+pub(crate) use self::cache::once;
 use self::cache::Cache;
 use self::expected::{Expectations, Place};
 use self::guest::Guest;
@@ -69,10 +71,10 @@ use crate::Verdict;
 
 /// Run test programs that others wrote under `vkfd run`, and compare with the expectations
 ///
-/// Installs Debian packages that are missing (as root), and takes the suites' sources from Debian,
-/// `--sources` or `--built`. It compiles the programs that xtask/programs/SUITE.toml names, runs
-/// each on a separate machine, and reads the verdict from the program's own output. A case that
-/// ends otherwise than in that file, better or worse, is a finding.
+/// Installs Debian packages that are missing (as root), takes the suites' sources from Debian,
+/// `--sources` or `--built`, compiles the programs that xtask/programs/SUITE.toml names, runs each
+/// on a machine of its own, and reads the verdict from the program's own output. What ends
+/// otherwise than that file says, better or worse, is a finding.
 ///
 /// Exit status: 0 all ended as expected, 1 findings, 2 a suite that was asked for cannot be had
 /// here.

@@ -2,11 +2,10 @@
 //! piglit's OpenCL programs, as Debian 13 packages them, on its OpenCL for AMD GPUs (5.7.1, on ROCR
 //! 6.1.2).
 //!
-//! Mechanism: a program here is a group of tests, and a case is one of them. It is a file of OpenCL
-//! C that names its kernels, their arguments and their results, run by piglit's
-//! `cl-program-tester`. Or it is a program that tries a call of the interface. Each has a process
-//! of its own, and says its result in a line of JSON. piglit's own runner, which is Python, is not
-//! used.
+//! Mechanism: a group of tests stands for a program here, and a case is one of them. It is a file
+//! of OpenCL C that names its kernels, their arguments and results: `cl-program-tester` runs it. Or
+//! it is a program that tries a call of the interface. Each has a process of its own, and says
+//! its result in a line of JSON. piglit's own runner, which is Python, is not used.
 //!
 //! Limits: the files whose tests compare nothing say "pass" when they compile.
 
@@ -103,7 +102,7 @@ impl Suite for Piglit {
     }
 
     fn source(&self) -> Source {
-        // The compiler looks for one of clang's headers when it has a warning to print.
+        // The compiler looks for one of clang's headers if it has a warning to print.
         Source::Root { suite: "trixie", packages: &["piglit", "rocm-opencl-icd", "libclang-common-17-dev"] }
     }
 
@@ -157,12 +156,7 @@ impl Suite for Piglit {
     }
 
     fn controls(&self) -> &'static [Control] {
-        const {
-            &[
-                Control::new("cu.handler=v_add_u32", "common", "gfx900"),
-                Control::new("cu.handler=v_mov_b32", "convert", "gfx900"),
-            ]
-        }
+        const { &[Control::new("cu.handler=v_mov_b32", "convert", "gfx900")] }
     }
 }
 

@@ -55,7 +55,7 @@ const FAMILIES: [(&str, &[&str]); 6] = [
             "hipcub",
         ],
     ),
-    ("OpenCL CTS, quick forms; piglit", &["opencl-cts", "piglit"]),
+    ("OpenCL: the CTS in quick forms, piglit", &["opencl-cts", "piglit"]),
     ("ROCR's rocrtst, KFD's kfdtest, GCC's C torture tests", &["rocrtst", "kfdtest", "gcc-torture"]),
     ("llama.cpp on HIP", &["ggml"]),
     ("tinygrad, Triton, IREE", &["tinygrad-hw", "tinygrad-backend", "tinygrad-models", "triton", "iree"]),
