@@ -44,7 +44,7 @@ pub struct Args {
 
 /// A file in each entry: its time is when the entry was last used.
 const USED: &str = ".used";
-/// A shelf's directory with what users of its entries lock.
+/// A shelf's directory with the locks of its entries' users.
 const USING: &str = ".using";
 /// KiB that stay free on the disk.
 const FREE: u64 = 15 << 20;
@@ -204,7 +204,7 @@ fn to_remove(entries: &[Entry], limit_kib: u64, now: SystemTime) -> Vec<&Entry> 
 fn remove(root: &Path, name: &str) -> Result<bool> {
     let path = root.join(name);
     let shelf = path.parent().context("an entry without a shelf")?;
-    // Another run may have removed it meanwhile. Who comes to use it waits for the lock.
+    // Another run may have removed it meanwhile. A new user waits for the lock.
     let alone = lock::try_alone(&lock_of(&path)?)?;
     if alone.is_none() || !path.is_dir() {
         println!("{name}: somebody uses it");

@@ -124,7 +124,7 @@ fn watched(tests: &mut Command, limit: Duration) -> Result<Ended> {
     Ok(if child.wait().context("wait for cargo")?.success() { Ended::Well } else { Ended::Badly })
 }
 
-/// Keeps the list of slow tests, by a line of a test program's.
+/// Keeps the list of slow tests, by a test program's line.
 fn note(slow: &mut BTreeMap<String, Instant>, line: &str) {
     if line.starts_with("running ") {
         // Of another program: the one before has ended.
