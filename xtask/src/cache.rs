@@ -4,9 +4,9 @@
 //! Mechanism: an entry is a directory that is made as a whole and can be made again. Entries are a
 //! kernel, its source, a root with packages, a Python environment, a suite's compiled programs,
 //! cargo's output. Each user of an entry leaves the time in it and locks it, together with other
-//! users, until its process ends ([`used`]). Pruning removes those that were used longest ago, until
-//! what is left is below the limit and the disk has some room. It leaves out an entry that somebody
-//! uses, and one whose maker has its lock ([`crate::lock`]).
+//! users, until its process ends ([`used`]). Pruning removes those that were used longest ago,
+//! until what is left is below the limit and the disk has some room. It leaves out an entry that
+//! somebody uses, and one whose maker has its lock ([`crate::lock`]).
 //!
 //! Lock: `USES`, for a moment each time.
 //!
@@ -81,8 +81,8 @@ pub fn root() -> Result<PathBuf> {
 /// The entries that this process uses, with their locks.
 static USES: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
 
-/// Notes that an entry is used now, and keeps it until this process ends. Its user calls this before
-/// it looks whether the entry is there, or is whole.
+/// Notes that an entry is used now, and keeps it until this process ends. Its user calls this
+/// before it looks whether the entry is there, or is whole.
 pub fn used(entry: &Path) {
     // Only pruning goes by both; a cache that cannot be written is used all the same.
     if root().is_ok_and(|root| entry.starts_with(root)) {

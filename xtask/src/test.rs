@@ -3,8 +3,8 @@
 //!
 //! Mechanism: cargo-nextest, where it is installed, runs each test in a process of its own and ends
 //! one that hangs, by name (.config/nextest.toml). Where it is not, cargo runs them, several in a
-//! process. Such a process names a test that runs for a minute; some minutes later all is ended, and
-//! the test is a finding. Examples in the documentation are cargo's in both cases. All is built
+//! process. Such a process names a test that runs for a minute; some minutes later all is ended,
+//! and the test is a finding. Examples in the documentation are cargo's in both cases. All is built
 //! first, by one call of cargo, with the programs that other checks run.
 
 use std::collections::BTreeMap;

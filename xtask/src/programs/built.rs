@@ -81,8 +81,8 @@ mod tests {
     /// A substitute for `vkfd`: it runs the program alone.
     const VKFD: &str = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n";
 
-    /// Writes a program by another process: none of this one's children may hold it open while it is
-    /// started.
+    /// Writes a program by another process: none of this one's children may hold it open while it
+    /// is started.
     fn program(path: &Path, text: &str) {
         fs::create_dir_all(path.parent().expect("a directory")).expect("made");
         let source = path.with_extension("text");

@@ -2,11 +2,11 @@
 //! `cargo xtask programs`: test programs that nobody here wrote, under `vkfd run`.
 //!
 //! Mechanism: a [`Suite`] says where it comes from, how a program of it is compiled, and how the
-//! program's own output is read. Four suites have no package: their user builds them ([`built`]). What is expected of each case stands in
-//! `xtask/programs/SUITE.toml` ([`expected`]); a case that ends otherwise, better or worse, is a
-//! finding. Programs are compiled once a target and kept in `~/.cache/vkfd/programs` ([`cache`]).
-//! Negative controls run some of the programs on a machine that is broken on purpose
-//! ([`controls`]).
+//! program's own output is read. Four suites have no package: their user builds them ([`built`]).
+//! What is expected of each case stands in `xtask/programs/SUITE.toml` ([`expected`]); a case that
+//! ends otherwise, better or worse, is a finding. Programs are compiled once a target and kept in
+//! `~/.cache/vkfd/programs` ([`cache`]). Negative controls run some of the programs on a machine
+//! that is broken on purpose ([`controls`]).
 //!
 //! Limits: only programs that the expectation file names are run, unless `--only` asks for others.
 //! The packages come from Debian 12 and from Debian 13, in a root of its own ([`root`]).

@@ -3,8 +3,8 @@
 //! ROCR 6.1.2). A program is one directory of the tests, a case is a test.
 //!
 //! Mechanism: the programs run in a root that has the runtime and its loader. A program runs whole,
-//! without the tests that the expectation file leaves out, in the quick form that [`PROGRAMS`] says.
-//! What comes after a test that took the program with it, or hung, is run anew without it.
+//! without the tests that the expectation file leaves out, in the quick form that [`PROGRAMS`]
+//! says. What comes after a test that took the program with it, or hung, is run anew without it.
 //!
 //! Limits: a program has to run with Debian 13's C library. No images, and none of the extensions'
 //! programs. The quick forms test a part of the values that the conformance tests are to test: none
