@@ -304,8 +304,8 @@ impl Client {
         Ok(doorbells)
     }
 
-    /// Does `f` with the addresses of the process's page of signal slots. They stay until the client
-    /// closes.
+    /// Does `f` with the addresses of the process's page of signal slots. They stay until the
+    /// client closes.
     pub(crate) fn with_event_page<R>(&self, f: impl FnOnce(&mut Option<Arc<Reservation>>) -> R) -> R {
         f(&mut self.0.events.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -219,9 +219,9 @@ impl Uffd {
         }
     }
 
-    /// Whether all that is mapped in `span` is registered for protection. O(pages): the kernel looks
-    /// at each entry, and changes none because nothing is protected. False also when others change
-    /// mappings all the time.
+    /// Whether all that is mapped in `span` is registered for protection. O(pages): the kernel
+    /// looks at each entry, and changes none because nothing is protected. False also when others
+    /// change mappings all the time.
     pub(crate) fn has_registered(&self, span: CpuSpan) -> bool {
         let one = |part| between_changes(|| unprotect(self.fd.as_raw_fd(), part), || self.settle());
         let mut all = true;

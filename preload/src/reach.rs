@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Whether the program's calls get to the hooks. Where they do not, because the program or an
-//! earlier library has a function of the same name that makes the system call itself, the GPU would
-//! see other memory than the CPU. There is no machine in such a process, and a message says why.
+//! Whether the program's calls get to the hooks. The program or an earlier library may have a
+//! function of the same name that makes the system call itself. The GPU would then see other memory
+//! than the CPU. There is no machine in such a process, and a message says why.
 //!
 //! Mechanism: when the library is loaded, each hook's name is looked up as the program's own calls
 //! are. What is not found in this library is called with arguments that change nothing, before the
@@ -38,7 +38,7 @@ const GOOD: u8 = 1;
 const BAD: u8 = 2;
 static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Who defines what is at `at`.
+/// The object that defines the function at `at`.
 fn object(at: *const c_void) -> Option<libc::Dl_info> {
     // SAFETY: zeros are a valid structure, which the loader fills in.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };

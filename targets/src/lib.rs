@@ -198,8 +198,8 @@ const fn is_name_of(name: &str, version: u32) -> bool {
     true
 }
 
-// Names and numbers agree, targets ascend, and each has a device of its own: runtimes would take two
-// with one PCI device number for each other.
+// Names and numbers agree, targets ascend, and each has a device of its own: runtimes would take
+// two with one PCI device number for each other.
 const _: () = {
     let mut at = 0;
     while at < ROWS.len() {

@@ -119,8 +119,8 @@ pub(super) const fn names_its_pointers(fields: &[Field], pointers: &[Pointer], f
 
 /// Declares calls. The caller's scope needs `Command`, `Pod` and this module's types.
 ///
-/// A row: documents, constant, name, encoding, argument, number, word, versions, and how the call is
-/// forwarded. Arrays follow in brackets: way, pointer, element, and the field with their count.
+/// A row: documents, constant, name, encoding, argument, number, word, versions, and how the call
+/// is forwarded. Arrays follow in brackets: way, pointer, element, and the field with their count.
 macro_rules! calls {
     (type $type:ident; $(
         $(#[$doc:meta])*

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The calls of a render node that the driver serves.
 //!
-//! Mechanism: structures and rows as for KFD ([`super::call`]). Sources: `drm.h` and `amdgpu_drm.h` of
-//! Linux 6.1. A structure and a field have the names that these headers have; a pointer's name ends
-//! in `_ptr` here, and a union is shown as the caller passes it.
+//! Mechanism: structures and rows as for KFD ([`super::call`]). Sources: `drm.h` and `amdgpu_drm.h`
+//! of Linux 6.1. A structure and a field have the names that these headers have; a pointer's name
+//! ends in `_ptr` here, and a union is shown as the caller passes it.
 //!
 //! Limits: calls for rendering have no rows.
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Linux's error numbers that a KFD returns: one table.
 //!
-//! Mechanism: [`errnos!`](crate::errnos) gives its rows to another macro, which makes what its crate
-//! needs of them: the driver's constants, the client's with a text, a program's names. This module has
-//! the plain numbers.
+//! Mechanism: [`errnos!`](crate::errnos) gives its rows to another macro, which makes what its
+//! crate needs of them: the driver's constants, the client's with a text, a program's names. This
+//! module has the plain numbers.
 
 /// Gives the table to a macro: name, name without the E, number, and text.
 #[macro_export]

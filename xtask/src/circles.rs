@@ -2,12 +2,12 @@
 //! Modules of a crate's root that know each other in a ring. A part of `stray`.
 //!
 //! Mechanism: a file belongs to the module of the root that it is below. It knows another one if it
-//! names `crate::other`, alone or in a group, or something that the root takes out of `other`. A file
-//! of the root also says `super::other`. The graph of a crate in [`CRATES`] must have no ring.
+//! names `crate::other`, alone or in a group, or something that the root takes out of `other`. A
+//! file of the root also says `super::other`. The graph of a crate in [`CRATES`] must have no ring.
 //! Crates whose modules have an order are in [`crate::rooms`].
 //!
-//! Limits: rings below a module of the root, such as a facade with its parts, are not seen. Tests, at
-//! the end of a file or in a file of their own, may name anything.
+//! Limits: rings below a module of the root, such as a facade with its parts, are not seen. Tests,
+//! at the end of a file or in a file of their own, may name anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -25,9 +25,10 @@ use crate::{calls, circles, marks, programs, prose, switches, tree, Verdict};
 /// Code in a program's process: a thread of the standard library, or thread-local data that may
 /// have a destructor. Both take the loader's lock (docs/design/locks.md).
 ///
-/// Code in the kernel (driver/, wire/, linux/, uapi/, sabotage/, targets/): an open range from a variable
-/// that is counted through, as in `(first..).zip(list)`. It steps beyond the last number of its
-/// type before it finds the list's end. A kernel that is built with overflow checks ends there.
+/// Code in the kernel (driver/, wire/, linux/, uapi/, sabotage/, targets/): an open range from a
+/// variable that is counted through, as in `(first..).zip(list)`. It steps beyond the last number
+/// of its type before it finds the list's end. A kernel that is built with overflow checks ends
+/// there.
 ///
 /// Layers: a module of the driver, the software GPU or the user host that names one of another room
 /// that is not a lower one. The rooms' order is in xtask/src/rooms.rs. In the crates of
@@ -39,8 +40,8 @@ use crate::{calls, circles, marks, programs, prose, switches, tree, Verdict};
 ///
 /// Pages: a sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly
 /// (`cargo xtask switches` says more). docs/results.md or README.md's table of results that differs
-/// from xtask/programs/results.toml. docs/kfd-calls.md that differs
-/// from the dispatch. A comment `NEW TARGET` without its row in docs/extending.md, or the other way round.
+/// from xtask/programs/results.toml. docs/kfd-calls.md that differs from the dispatch. A comment
+/// `NEW TARGET` without its row in docs/extending.md, or the other way round.
 ///
 /// Language: in a page or a comment, a sentence against the rules in CONTRIBUTING.md, in a file
 /// with more of them than xtask/prose.toml allows.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The functions that run a program. `vkfd run` lives in the environment: a program that is run
-//! with another one (`env -i`, `LD_PRELOAD=other`, a build tool that cleans it) would lose the GPU
-//! without a word, where on a real machine it would have it. So what is missing is put back, as
-//! other tools that are loaded this way do. What is there stays: another run's directory, and what
-//! else is preloaded.
+//! The functions that run a program. `vkfd run` lives in the environment. A program may be run with
+//! another environment (`env -i`, `LD_PRELOAD=other`, a build tool that cleans it). It would lose
+//! the GPU without a word, although a real machine keeps it. So missing variables are put back, as
+//! other tools do that are loaded this way. Existing ones stay: another run's directory, and other
+//! preloaded libraries.
 //!
 //! These may be called in a child of vfork, which shares its parent's memory, and in signal
 //! handlers: nothing is allocated by malloc. A list that has no room on the stack has a mapping,
 //! which a child of vfork leaves in its parent.
 //!
-//! Limits: execl and its kin pass libc the program's own environment, and system and popen too: a
-//! program that has cleared that (clearenv) runs others without a GPU, and raw system calls do.
+//! Limits: execl and its kin, system and popen pass libc the program's own environment. A program
+//! that has cleared it (clearenv) runs others without a GPU, and so do raw system calls.
 
 use crate::real::{self, Words};
 use crate::setting::{self, Setting};
@@ -35,7 +35,7 @@ extern "C" {
 
 /// The caller's memory, which may be anything: `None` where it cannot be read.
 fn word(list: Words, at: usize) -> Option<*const u8> {
-    // SAFETY: read by a routine that may fault; nothing of Rust's is there.
+    // SAFETY: read by a routine that may fault; no Rust object is there.
     let word = unsafe { raw::load_u64(list.wrapping_add(at).cast()) }.ok()?;
     Some(std::ptr::with_exposed_provenance(usize::try_from(word).ok()?))
 }

@@ -151,8 +151,8 @@ hooks! {
 
     /// realpath(3): the path that the program knows, not the private one.
     [PATH] fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
-        // SAFETY: forwarded to the caller. What libc returned is a C string in `to` or in memory of
-        // malloc's, and what replaces it is shorter.
+        // SAFETY: forwarded to the caller. libc returned a C string in `to` or in memory from
+        // malloc, and its replacement is shorter.
         unsafe {
             let path = Path::new(path);
             let found = real::realpath()(path.as_ptr(), to);

@@ -13,8 +13,8 @@ const MODE: libc::mode_t = libc::S_IFCHR | 0o666;
 
 /// The device that an `*at` function is asked about: by path, or by descriptor.
 fn device(directory: c_int, name: *const c_char, path: &Path, flags: c_int) -> Option<Device> {
-    // Linux also takes null for an empty path.
-    // SAFETY: a byte that is read by a routine that may fault; nothing of Rust's is there.
+    // Linux also takes null for an empty path. SAFETY: a byte that is read by a routine that may
+    // fault; no Rust object is there.
     let empty = flags & AT_EMPTY_PATH != 0 && (name.is_null() || unsafe { raw::load_u8(name.cast()) } == Ok(0));
     if empty {
         table::get(directory).map(|file| file.device())

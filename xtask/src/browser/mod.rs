@@ -3,8 +3,8 @@
 //!
 //! Mechanism: [`devtools`] shows each page in Chromium, narrow and wide, light and dark, and
 //! evaluates `look.js` in it. The script compares each text's colour with the colour behind it, and
-//! looks for text that is cut off, too small, or beyond the page's edge. As a control, a rule of the
-//! page's style is broken: the texts of plots must then be found unreadable.
+//! looks for text that is cut off, too small, or beyond the page's edge. As a control, a rule of
+//! the page's style is broken: the texts of plots must then be found unreadable.
 
 mod devtools;
 
@@ -26,8 +26,8 @@ use crate::{tree, Verdict};
 /// to its background is a finding, and so is one that is cut off or too small. So is a page that is
 /// wider than its window. Then the style is broken on purpose, and that must be noticed.
 ///
-/// Without files the pages of `bench userptr`, `migrate` and `native` are made, in their quick form.
-/// Debian's package chromium is installed (as root) if it is missing.
+/// Without files the pages of `bench userptr`, `migrate` and `native` are made, in their quick
+/// form. Debian's package chromium is installed (as root) if it is missing.
 ///
 /// Exit status: 0 clean, 1 findings, 2 there is no browser or no page.
 #[derive(clap::Args)]

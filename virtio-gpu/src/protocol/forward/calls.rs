@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which calls there are, and where their arguments point.
 //!
-//! The tables of the crate `vkfd-uapi` have sizes, arrays, and whether a call is forwarded. Both sides
-//! refuse any other call, so no guest pointer ever reaches the host's driver.
+//! The tables of the crate `vkfd-uapi` have sizes, arrays, and whether a call is forwarded. Both
+//! sides refuse any other call, so no guest pointer ever reaches the host's driver.
 
 use std::mem::size_of;
 

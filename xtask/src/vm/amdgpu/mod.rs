@@ -3,8 +3,8 @@
 //! GPU as a PCI device.
 //!
 //! Mechanism: the kernel and its modules come from the distribution ([`parts`]). A boot
-//! ([`machine`]) has `vkfd-pci-gpu` beside QEMU, loads amdgpu.ko, and runs programs. Three sides are
-//! looked at: the kernel's log, the guest's programs, and the device's account of itself.
+//! ([`machine`]) has `vkfd-pci-gpu` beside QEMU, loads amdgpu.ko, and runs programs. Three sides
+//! are looked at: the kernel's log, the guest's programs, and the device's account of itself.
 
 mod machine;
 mod parts;
