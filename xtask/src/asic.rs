@@ -17,7 +17,7 @@ use crate::{cache, tree, Verdict};
 ///
 /// `cargo xtask vm setup` gets a source into the cache; `--source` names another.
 ///
-/// Exit status: 0 all registers are where the kernel has them, 1 findings, 2 cannot check.
+/// Exit status: 0 all registers agree with the kernel, 1 findings, 2 cannot check.
 #[derive(clap::Args)]
 pub struct Args {
     /// Compare, which is all that this task does
@@ -197,7 +197,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
 mod tests {
     use super::*;
 
-    const TABLE: &str = "registers! {\n    \"GC\":\n    A = 0x2001;\n    B [\"B{}_X\"; 2 * 4] = 0xa010;\n}\nconst C = 0x5;\n";
+    const TABLE: &str =
+        "registers! {\n    \"GC\":\n    A = 0x2001;\n    B [\"B{}_X\"; 2 * 4] = 0xa010;\n}\nconst C = 0x5;\n";
 
     fn kernel() -> (HashMap<String, (u64, usize)>, Vec<u64>) {
         let mut registers = HashMap::new();
@@ -225,7 +226,8 @@ mod tests {
     fn every_line_of_the_tree_is_read() {
         for name in TABLES {
             let text = fs::read_to_string(tree::root().join("asic/src/registers").join(name)).unwrap();
-            let written = text.lines().filter(|line| line.contains(" = 0x") && line.ends_with(';') && !line.contains("const "));
+            let written =
+                text.lines().filter(|line| line.contains(" = 0x") && line.ends_with(';') && !line.contains("const "));
             assert_eq!(lines(&text).len(), written.count(), "{name}");
         }
     }

@@ -12,7 +12,6 @@ use crate::queues::hqd::HqdId;
 use crate::queues::user::{space, VMIDS};
 use crate::ring::{Buffer, Ring};
 
-/// Opcodes.
 pub(crate) mod op {
     pub const NOP: u32 = 0x10;
     pub const CONTEXT_CONTROL: u32 = 0x28;

@@ -56,7 +56,8 @@ fn any_packets_are_survived() {
             }));
             rig.write_words(KIQ_RING + 4 * done, &words);
             done += words.len() as u64;
-            let words: Vec<u32> = (0..6).map(|index| if index == 0 { noise.next() % 16 } else { noise.next() }).collect();
+            let words: Vec<u32> =
+                (0..6).map(|index| if index == 0 { noise.next() % 16 } else { noise.next() }).collect();
             rig.write_words(COPY_RING + 4 * copied, &words);
             copied += 6;
         }

@@ -26,7 +26,8 @@ fn a_ring_that_kiq_maps_runs_buffers_and_its_fence_comes_before_its_interrupt() 
     let (rig, mut done) = (Rig::up(), 0);
     let [mqd, ring, buffer, fence] = [0, 0x1000, 0x2000, 0x3000].map(|at| SCRATCH + at);
     // The registers of a queue from word 128 on.
-    let register = |at: u32, value: u32| rig.write_words(mqd + 4 * (128 + u64::from(at - gc::CP_MQD_BASE_ADDR)), &[value]);
+    let register =
+        |at: u32, value: u32| rig.write_words(mqd + 4 * (128 + u64::from(at - gc::CP_MQD_BASE_ADDR)), &[value]);
     register(gc::CP_HQD_PQ_BASE, halves((GART + ring) >> 8)[0]);
     register(gc::CP_HQD_PQ_BASE_HI, halves((GART + ring) >> 8)[1]);
     register(gc::CP_HQD_PQ_CONTROL, 7);

@@ -140,7 +140,8 @@ fn a_vmm_learns_what_the_device_is() {
     assert!(body.ends_with(b"}}\0") && body.windows(11).any(|part| part == b"max_msg_fds"));
     assert_eq!(client.ask(command::DEVICE_GET_INFO, &words(&[16, 0, 0, 0]), &[]).1, words(&[16, 3, 9, 5]));
     let mut region = |index: u32| {
-        let (error, body, fds) = client.ask(command::DEVICE_GET_REGION_INFO, &words(&[32, 0, index, 0, 0, 0, 0, 0]), &[]);
+        let (error, body, fds) =
+            client.ask(command::DEVICE_GET_REGION_INFO, &words(&[32, 0, index, 0, 0, 0, 0, 0]), &[]);
         assert_eq!(error, 0);
         (u32::from_le_bytes(body[4..8].try_into().unwrap()), u64::from_le_bytes(body[16..24].try_into().unwrap()), fds)
     };

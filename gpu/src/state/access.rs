@@ -442,7 +442,7 @@ impl Port {
             let half = <[u8; 4]>::try_from(rest.get(..4).unwrap_or_default()).ok().filter(|_| side.va % 4 == 0);
             let max = if word.is_some() && rest.len() == 8 { 8 } else { rest.len() };
             let done = self.try_touch(side, max, |span| match (word, half) {
-                // SAFETY: aligned, and within the span of the access; pages are multiples of a word.
+                // SAFETY: aligned and within the span of the access, as a page is whole words.
                 (Some(word), _) if max == 8 => {
                     unsafe { raw::store_u64(span.ptr.cast(), u64::from_le_bytes(word)) }.map(|()| 8)
                 }

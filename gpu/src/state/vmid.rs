@@ -79,7 +79,7 @@ pub(crate) struct VmidState {
     retry_faults: AtomicBool,
     /// There are no tables: the next field translates.
     flat: AtomicBool,
-    /// Held only for a copy, outside of what flushing waits for on another thread's behalf.
+    /// Held only for a copy.
     gart: Mutex<Option<Gart>>,
     faults: Mutex<Vec<PendingFault>>,
     pub(crate) gws: Gws,

@@ -3,8 +3,8 @@
 //! GPU as a PCI device.
 //!
 //! Mechanism: the kernel and its modules come from the distribution ([`parts`]). A boot
-//! ([`machine`]) has `vkfd-pci-gpu` beside QEMU, loads amdgpu.ko, and runs programs. Three sides are
-//! looked at: the kernel's log, the guest's programs, and the device's account of itself.
+//! ([`machine`]) has `vkfd-pci-gpu` beside QEMU, loads amdgpu.ko, and runs programs. Three sides
+//! are looked at: the kernel's log, the guest's programs, and the device's account of itself.
 
 mod machine;
 mod parts;
@@ -149,7 +149,8 @@ fn findings(ran: &Ran, commands: &[(&str, u64)]) -> Vec<String> {
     if !ran.outcome.console.contains(INITIALIZED) {
         findings.push(format!("the kernel's log has no \"{INITIALIZED}\""));
     }
-    let wrong = |line: &&str| ["Oops", "BUG:", "WARNING:", "*ERROR*", "Call Trace"].iter().any(|sign| line.contains(sign));
+    let wrong =
+        |line: &&str| ["Oops", "BUG:", "WARNING:", "*ERROR*", "Call Trace"].iter().any(|sign| line.contains(sign));
     findings.extend(ran.outcome.console.lines().filter(wrong).map(|line| format!("the kernel: {}", line.trim())));
     findings.extend(ran.troubles.iter().cloned());
     findings.extend(ran.summary.halted.iter().map(|ring| format!("{ring} stands still")));
@@ -167,7 +168,11 @@ fn listed(path: &str) -> Result<Vec<String>> {
 /// Registers that were read, are not modelled, and are not in the list of such.
 fn unmodelled(ran: &Ran) -> Result<Vec<String>> {
     let known: BTreeSet<String> = listed(UNMODELLED)?.into_iter().collect();
-    println!("  {} registers are read and not modelled; {UNMODELLED} has {}", ran.summary.unmodelled.len(), known.len());
+    println!(
+        "  {} registers are read and not modelled; {UNMODELLED} has {}",
+        ran.summary.unmodelled.len(),
+        known.len()
+    );
     let new = ran.summary.unmodelled.difference(&known);
     Ok(new.map(|name| format!("register {name} is read, not modelled, and not in {UNMODELLED}")).collect())
 }
