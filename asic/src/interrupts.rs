@@ -175,7 +175,7 @@ impl InterruptRing {
         }
     }
 
-    /// A doorbell was written. Returns whether the interrupt handler owns it.
+    /// A doorbell was written. Whether it belongs to this ring, or to ring 1 or 2.
     pub fn doorbell(&mut self, file: &mut RegisterFile, host: &dyn Host, at: Dword, value: u32) -> bool {
         let is = |file: &RegisterFile, register: Dword| {
             let own = file.get(register);

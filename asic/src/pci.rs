@@ -8,7 +8,6 @@ use crate::registers::file;
 use crate::shape::Shape;
 use crate::vbios;
 
-/// AMD.
 const VENDOR: u16 = 0x1002;
 /// A display controller that is no VGA card.
 const CLASS: [u8; 3] = [0, 0x80, 0x03];
@@ -20,11 +19,8 @@ pub const DOORBELL_BYTES: u64 = 2 << 20;
 
 /// The BARs.
 pub mod bar {
-    /// VRAM.
     pub const VRAM: u32 = 0;
-    /// Doorbells.
     pub const DOORBELLS: u32 = 2;
-    /// Registers.
     pub const REGISTERS: u32 = 5;
 }
 
@@ -112,20 +108,25 @@ impl Config {
 
     /// Reads; what is outside of the space is zero.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
-        for (at, byte) in (offset..).zip(data) {
-            *byte = usize::try_from(at).ok().and_then(|at| self.bytes.get(at)).copied().unwrap_or(0);
+        for (index, byte) in data.iter_mut().enumerate() {
+            *byte = place(offset, index).and_then(|at| self.bytes.get(at)).copied().unwrap_or(0);
         }
     }
 
     /// Writes the bits that can be written.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
-        for (at, new) in (offset..).zip(data) {
-            let Ok(at) = usize::try_from(at) else { return };
+        for (index, new) in data.iter().enumerate() {
+            let Some(at) = place(offset, index) else { return };
             if let (Some(byte), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) {
                 *byte = (*byte & !mask) | (new & mask);
             }
         }
     }
+}
+
+/// The place `index` bytes after an offset, which may be any number.
+pub fn place(offset: u64, index: usize) -> Option<usize> {
+    usize::try_from(offset).ok()?.checked_add(index)
 }
 
 fn byte(offset: usize) -> u8 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The VBIOS: 4 KiB of tables that say what the card is, written here and by nobody else.
+//! The VBIOS: 4 KiB of tables that describe the card, written here and by nobody else.
 //!
-//! AMD's driver looks for a PCI ROM header, an ATOM header, and three tables of data. They are the
-//! firmware's (clocks, the places of the BIOS's scratch registers), the power controller's
-//! (reference clock), and the graphics engine's (its [`Shape`]). There are no command tables: the
-//! card says that it was set up already, so none is run. Without a table of memory controllers the
+//! AMD's driver looks for a PCI ROM header, an ATOM header, and three tables of data. The
+//! firmware's has clocks and the place of the scratch registers, and the power controller's has the
+//! reference clock. The graphics engine's has the [`Shape`]. There are no command tables: the card
+//! says that it was set up already, so none is run. Without a table of memory controllers the
 //! driver takes the memory to be without ECC.
 //!
 //! Layouts are those of the kernel's `atomfirmware.h`.

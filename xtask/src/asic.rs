@@ -17,7 +17,7 @@ use crate::{cache, tree, Verdict};
 ///
 /// `cargo xtask vm setup` gets a source into the cache; `--source` names another.
 ///
-/// Exit status: 0 all registers are where the kernel has them, 1 findings, 2 cannot check.
+/// Exit status: 0 all registers agree with the kernel, 1 findings, 2 cannot check.
 #[derive(clap::Args)]
 pub struct Args {
     /// Compare, which is all that this task does

@@ -232,7 +232,7 @@ pub(crate) fn is_whole(ring: &Ring, words: u64) -> Result<bool, PacketError> {
     }
 }
 
-/// Whether `value` ends a packet's wait; `None`: there is no such function.
+/// Whether a packet that waits may go on; `None`: there is no such function.
 pub(crate) fn holds(function: u32, value: u32, reference: u32) -> Option<bool> {
     Some(match function {
         0 => true,

@@ -56,12 +56,12 @@ pub fn place(at: Dword) -> Option<usize> {
 }
 
 impl Hqd {
-    /// The register `at`; 0 if no queue has it.
+    /// The register `at`; 0 if it exists once for all queues.
     pub fn get(&self, at: Dword) -> u32 {
         place(at).and_then(|place| self.0.get(place)).copied().unwrap_or(0)
     }
 
-    /// Sets the register `at`, if queues have it.
+    /// Sets the register `at`, if each queue has one.
     pub fn set(&mut self, at: Dword, value: u32) {
         if let Some(register) = place(at).and_then(|place| self.0.get_mut(place)) {
             *register = value;

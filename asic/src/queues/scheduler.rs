@@ -81,7 +81,7 @@ impl Processor {
         let mut at = 0;
         self.scheduler.current = None;
         while at < words {
-            let header = self.load(own, va + 4 * at)?;
+            let header = self.load(own, va.wrapping_add(4 * at))?;
             let length = pm4::length(header)?;
             let op = header >> 8 & 0xff;
             budget = match budget.checked_sub(length) {
@@ -90,7 +90,7 @@ impl Processor {
             };
             let mut body = [0; crate::packets::BODY];
             for (index, word) in (0..length).zip(&mut body) {
-                *word = self.load(own, va + 4 * (at + index))?;
+                *word = self.load(own, va.wrapping_add(4 * (at + index)))?;
             }
             let body = Words::new(body);
             self.count(&format!("run list: {}", pm4::op_name(op)));
@@ -298,7 +298,7 @@ impl Processor {
     /// Maps a program's queue: the parked one that its MQD has the ticket of, or a new one.
     fn map_user(&mut self, new: &NewQueue, wptr_va: u64) -> Result<(), PacketError> {
         let Key::Mqd(mqd) = new.key else { return Ok(()) };
-        let ticket_va = mqd + 4 * if new.engine.is_some() { COPY_TICKET } else { TICKET };
+        let ticket_va = mqd.wrapping_add(4 * if new.engine.is_some() { COPY_TICKET } else { TICKET });
         let ticket = self.load(space(0, false), ticket_va)?;
         // What was submitted while nobody looked at the doorbell.
         let wptr = peek(self.view(new.space())?, wptr_va).unwrap_or(new.start);
@@ -371,10 +371,10 @@ impl Processor {
     fn save_copy_queue(&mut self, queue: &NewQueue) -> Result<(), PacketError> {
         let Key::Mqd(mqd) = queue.key else { return Ok(()) };
         if let Some(rptr) = peek(self.view(queue.space())?, queue.rptr_va) {
-            let at = mqd + 4 * u64::from(sdma::RLC_RB_RPTR - sdma::RLC_RB_CNTL);
+            let at = mqd.wrapping_add(4 * u64::from(sdma::RLC_RB_RPTR - sdma::RLC_RB_CNTL));
             let [low, high] = crate::registers::file::halves(rptr);
             self.store(space(0, false), at, low)?;
-            self.store(space(0, false), at + 4, high)?;
+            self.store(space(0, false), at.wrapping_add(4), high)?;
         }
         Ok(())
     }

@@ -110,3 +110,23 @@ fn accesses_of_any_size_and_place_are_answered() {
     rig.asic.reset();
     assert_eq!((rig.get(gc::SCRATCH_REG0), rig.get(nbio::RCC_CONFIG_MEMSIZE)), (0, 64));
 }
+
+/// The list of gaps agrees with a probe. A line may go when its register has a model, and a
+/// register that loses its model is noticed.
+#[test]
+fn a_probe_reads_no_register_without_a_model_but_those_that_are_listed() {
+    let lines = |text: &'static str| text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let rig = Rig::up();
+    let mut count = 0;
+    for line in lines(include_str!("probe.txt")) {
+        let (offset, name) = line.split_once(' ').unwrap_or((line, line));
+        let at = u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(vkfd_asic::Asic::register_name(at), name);
+        rig.get(u32::try_from(at / 4).unwrap());
+        count += 1;
+    }
+    let listed: std::collections::BTreeSet<&str> = lines(include_str!("../../unmodelled.txt")).collect();
+    let found = rig.asic.summary().unmodelled;
+    assert_eq!(found.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), listed);
+    assert!(count > 180 && listed.len() < 20, "{count} reads, {} gaps", listed.len());
+}

@@ -2,8 +2,8 @@
 //! The guest's memory: ranges of bus addresses, each in a file that the VMM has sent.
 //!
 //! A lock for readers and a writer guards the ranges. The GPU resolves addresses with it held for
-//! the moment; what it found stays mapped until [`Dma::unmap`]'s caller has made sure that nobody
-//! uses it any more, and drops the mapping.
+//! the moment. Memory that it found stays mapped until [`Dma::unmap`]'s caller drops the mapping,
+//! after its last use.
 //!
 //! Files may be shorter than they were said to be, or be cut short later. Accesses go through
 //! `vkfd-raw`, which returns an error then.

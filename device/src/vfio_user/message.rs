@@ -23,7 +23,6 @@ const MAX_BODY: usize = MAX_ACCESS + 64;
 /// Most descriptors of a message; QEMU sends up to 16.
 const MAX_FDS: usize = 16;
 
-/// Commands.
 pub mod command {
     pub const VERSION: u16 = 1;
     pub const DMA_MAP: u16 = 2;
@@ -75,7 +74,7 @@ number!(u16_at, u16);
 number!(u32_at, u32);
 number!(u64_at, u64);
 
-/// Reads the header, which is what descriptors come with. How much there is of it.
+/// Reads the header, with which descriptors come. How much there is of it.
 fn receive_header(stream: &UnixStream, header: &mut [u8; HEADER], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
     let mut have = 0;
     while have < HEADER {

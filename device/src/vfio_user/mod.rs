@@ -10,8 +10,8 @@
 //! | [`dma`] | the guest's memory, and the GPU's bus on it |
 //! | [`server`] | one connection: requests in, replies out |
 //!
-//! The other side is not trusted: sizes are bounded, descriptors belong to the message that they
-//! came with and are closed with it, and a request that makes no sense is answered with an errno.
+//! The other side is not trusted. Sizes are bounded, and descriptors are closed with the message
+//! that they came with. A request that makes no sense is answered with an errno.
 
 pub mod dma;
 pub mod message;

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
-use vkfd_asic::pci::{bar, CONFIG_BYTES, DOORBELL_BYTES};
+use vkfd_asic::pci::{bar, place, CONFIG_BYTES, DOORBELL_BYTES};
 use vkfd_asic::registers::file;
 use vkfd_asic::{Asic, Host, Summary};
 use vkfd_gpu::PhysAddr;
@@ -117,8 +117,8 @@ impl Server {
         &self.asic
     }
 
-    /// Serves a VMM until it goes; its memory goes with it. What the device has done for it, and
-    /// how the connection ended: with what the socket says, or InvalidData for a VMM that does not
+    /// Serves a VMM until it goes; its memory goes with it. Returns the device's account, and how
+    /// the connection ended: with an error of the socket, or InvalidData for a VMM that does not
     /// follow the protocol.
     pub fn serve(&self, stream: &UnixStream) -> (io::Result<()>, Summary) {
         let served = self.serve_all(stream);
@@ -269,8 +269,8 @@ impl Server {
         match region {
             CONFIG => self.asic.read_config(offset, data),
             ROM => {
-                for (at, byte) in (offset..).zip(data) {
-                    *byte = usize::try_from(at).ok().and_then(|at| self.asic.rom().get(at)).copied().unwrap_or(0);
+                for (index, byte) in data.iter_mut().enumerate() {
+                    *byte = place(offset, index).and_then(|at| self.asic.rom().get(at)).copied().unwrap_or(0);
                 }
             }
             region if region < REGIONS => self.asic.read(region, offset, data),

@@ -25,8 +25,8 @@ const AROUND_PROGRAMS: Duration = Duration::from_secs(540);
 const ENDING: Duration = Duration::from_secs(20);
 const STARTING: Duration = Duration::from_secs(60);
 
-/// Firmware comes by registers and not by a security processor; of the driver's blocks the first
-/// five run (common, memory, interrupts, graphics, copies); a hang is not followed by a reset.
+/// Firmware comes by registers and not by a security processor. Of the driver's blocks the first
+/// five run: common, memory, interrupts, graphics, copies. A hang is not followed by a reset.
 const PARAMETERS: &str = "fw_load_type=0 ip_block_mask=0x1f gpu_recovery=0";
 
 /// Where the kernel looks for firmware.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The guest's kernel with AMD's driver, from the distribution's packages.
 //!
-//! QEMU is the one that `vm native` has. The kernel is the distribution's, as it is; of its modules
-//! amdgpu is taken with all that it says it depends on, in an order in which they can be loaded.
+//! QEMU is the one that `vm native` has. The kernel is the distribution's, as it is. Of its modules
+//! amdgpu is taken with all that it says it depends on, in the order of loading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
