@@ -33,8 +33,19 @@ const SWITCHES: [&str; 2] = ["| switch | effect | noticed by |", "| --- | --- | 
 const POINTS: [&str; 2] = ["| fail point | failing operation | source |", "| --- | --- | --- |"];
 
 /// What can be broken.
-const BREAKABLE: [&str; 8] =
-    ["cu/src/", "driver/src/", "gpu/src/", "host/src/", "isa/src/", "linux/", "virtio-gpu/src/", "wire/src/"];
+const BREAKABLE: [&str; 11] = [
+    "cli/src/",
+    "cu/src/",
+    "driver/src/",
+    "gpu/src/",
+    "host/src/",
+    "isa/src/",
+    "linux/",
+    "preload/src/",
+    "raw/src/",
+    "virtio-gpu/src/",
+    "wire/src/",
+];
 /// What passes fail points.
 const FALLIBLE: [&str; 4] = ["driver/src/", "host/src/", "linux/", "wire/src/"];
 
