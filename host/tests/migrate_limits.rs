@@ -71,8 +71,9 @@ fn near_the_limit_of_mappings_memory_stays_where_it_is() {
 #[test]
 fn a_host_that_takes_the_programs_mappings_is_noticed() {
     alone("a_host_that_takes_the_programs_mappings_is_noticed", &[], || {
-        let Some(rig) = rig(true, 16 * MB) else { return };
+        // Before the mover starts, which reads its limit once.
         vkfd_host::sabotage::switches().turn(Switch::NoReserve, true);
+        let Some(rig) = rig(true, 16 * MB) else { return };
         let area = aligned(1024);
         fill(&area, 7);
         let Some(_filler) = all_but(1000) else { return };
