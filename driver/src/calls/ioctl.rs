@@ -135,9 +135,8 @@ impl Process {
             ) => Err(Errno::EPERM.into()),
             // 0x28 is the profiler's unless the whole word says batch. No number leads to the newer
             // form of CREATE_QUEUE.
-            Some(c::Call::CREATE_QUEUE_ENGINE | c::Call::CREATE_PROCESS | c::Call::PROFILER) => {
-                Err(Errno::ENOTTY.into())
-            }
+            Some(c::Call::CREATE_QUEUE_ENGINE) => Err(Errno::ENOTTY.into()),
+            Some(c::Call::CREATE_PROCESS | c::Call::PROFILER) => Err(Errno::ENOTTY.into()),
             None => self.own(command, &call),
         }
     }
