@@ -54,9 +54,8 @@ unsafe impl Sync for Chunk {}
 fn map(file: &std::fs::File, protection: libc::c_int) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping of an owned file, at an address that the kernel picks. Past a library
     // that stands in for mmap in this process.
-    let at = unsafe {
-        libc::syscall(libc::SYS_mmap, 0usize, CHUNK, protection, libc::MAP_SHARED, file.as_raw_fd(), 0usize)
-    };
+    let at =
+        unsafe { libc::syscall(libc::SYS_mmap, 0usize, CHUNK, protection, libc::MAP_SHARED, file.as_raw_fd(), 0usize) };
     if at == -1 {
         return Err(io::Error::last_os_error());
     }
